@@ -3,19 +3,19 @@
 use std::sync::{Arc, mpsc};
 
 use strake_block::{BlockDevice, ExtentSource};
-use strake_ondisk::{AreaLayout, Plane};
+use strake_ondisk::{AreaLayout, Bitmap};
 use strake_raid::{Geometry, MemberState, Regions};
 use strake_reactor::{CoreHandle, Poller, PollerId, mailbox};
 use strake_units::{MemberIndex, Name, Uuid};
 
 use crate::assemble::Assembled;
-use crate::board::{Board, MemberHealth, MemberStatus};
 use crate::create::Drive;
 use crate::error::ArrayError;
 use crate::limits::{MAILBOX_DEPTH, SCRATCH_BYTES, TASKS_MAX};
 use crate::message::Control;
 use crate::pacing::Maintenance;
 use crate::shard::{Link, Roll, ShardSpec, drive, view_of};
+use crate::shared_status::{MemberHealth, MemberStatus, SharedStatus};
 
 mod control;
 mod device;
@@ -101,7 +101,7 @@ pub struct Array {
     uuid: Uuid,
     geometry: Geometry,
     regions: Regions,
-    board: Arc<Board>,
+    shared: Arc<SharedStatus>,
     shards: Vec<ShardHandle>,
     cores: Vec<CoreHandle>,
     /// The areas that each member had when the array was started.
@@ -157,7 +157,7 @@ impl Array {
     ) -> (Self, Vec<ShardSpec>) {
         let cores = wakers.len();
         let untrusted = assembled.untrusted();
-        let board = Arc::new(Board::new(
+        let shared = Arc::new(SharedStatus::new(
             cores,
             assembled.geometry,
             assembled.regions,
@@ -165,15 +165,15 @@ impl Array {
             assembled.superblock.clone(),
             untrusted.iter().map(|r| r.0).collect(),
         ));
-        board.set_maintenance(options.maintenance);
-        for region in assembled.planes.of(Plane::Written).iter_ones() {
-            board.mark_written(strake_units::RegionIndex(region));
+        shared.set_maintenance(options.maintenance);
+        for region in assembled.bitmaps.of(Bitmap::Written).iter_ones() {
+            shared.mark_written(strake_units::RegionIndex(region));
         }
         for slot in (0..assembled.states.len() as u8).map(MemberIndex) {
-            let regions = assembled.planes.stale(slot).count_ones();
-            board.set_stale_regions(slot, u64::from(regions));
+            let regions = assembled.bitmaps.stale(slot).count_ones();
+            shared.set_stale_regions(slot, u64::from(regions));
         }
-        board.set_bad_blocks(Arc::clone(&assembled.bad.list));
+        shared.set_bad_blocks(Arc::clone(&assembled.bad.list));
         let lacking: Arc<[u64]> = assembled.lacking().into();
         let roll = Arc::new(Roll::of(&assembled.superblock));
         let mut leader = Some(assembled.leader_state());
@@ -189,7 +189,7 @@ impl Array {
                 geometry: assembled.geometry,
                 regions: assembled.regions,
                 options,
-                board: Arc::clone(&board),
+                shared: Arc::clone(&shared),
                 control,
                 links,
                 views: assembled.states.iter().map(|s| view_of(*s)).collect(),
@@ -210,7 +210,7 @@ impl Array {
             uuid: assembled.superblock.array,
             geometry: assembled.geometry,
             regions: assembled.regions,
-            board,
+            shared,
             shards,
             cores: Vec::new(),
             layouts,
@@ -221,7 +221,7 @@ impl Array {
     /// The array's name.
     #[must_use]
     pub fn name(&self) -> Name {
-        self.board.name()
+        self.shared.name()
     }
 
     /// The array's identity.
@@ -233,20 +233,20 @@ impl Array {
     /// The newest label that every member in use holds.
     #[must_use]
     pub fn newest_label(&self) -> strake_ondisk::Superblock {
-        self.board.superblock()
+        self.shared.superblock()
     }
 
     /// True when blocks of members are listed as bad, whether or not data is lost there.
     #[must_use]
     pub fn has_bad_blocks(&self) -> bool {
-        !self.board.bad_blocks().is_empty()
+        !self.shared.bad_blocks().is_empty()
     }
 
     /// Where on `member` labels of the array may be that are not in front of its data, as byte offsets and bytes. A
     /// device that has become larger since has its tail elsewhere when it is looked at next.
     #[must_use]
     pub fn tails(&self, member: MemberIndex) -> Vec<(u64, u64)> {
-        let recorded = self.board.superblock().members.get(member.at()).map(|row| row.bytes);
+        let recorded = self.shared.superblock().members.get(member.at()).map(|row| row.bytes);
         let recorded = recorded.and_then(AreaLayout::of);
         let at_start = self.layouts.get(member.at()).copied().flatten();
         recorded.iter().chain(&at_start).map(AreaLayout::tail_range).collect()
@@ -258,7 +258,7 @@ impl Array {
         Arc::new(ArrayDevice {
             name: self.name(),
             info: self.info(),
-            board: Arc::clone(&self.board),
+            shared: Arc::clone(&self.shared),
             ports: self.shards.iter().map(|s| (s.control.clone(), s.wake.clone())).collect(),
         })
     }
@@ -266,7 +266,7 @@ impl Array {
     /// Which of its blocks were ever written.
     #[must_use]
     pub fn extents(&self) -> Arc<dyn ExtentSource> {
-        Arc::clone(&self.board) as Arc<dyn ExtentSource>
+        Arc::clone(&self.shared) as Arc<dyn ExtentSource>
     }
 
     fn check_member(&self, member: MemberIndex) -> Result<(), ArrayError> {
@@ -336,7 +336,7 @@ impl Array {
             }
         }
         let stopped = self.begin_stop().wait();
-        let members = self.board.members();
+        let members = self.shared.members();
         self.remove_pollers();
         (stopped, members)
     }

@@ -1,34 +1,34 @@
 //! From drives to an array: read the labels, let `strake-ondisk` decide, look at what a crash left behind.
 
 use strake_ondisk::{
-    Activation, AreaLayout, AssembledMember, Bits, COMPAT_AFTER_CRASH, COMPAT_HISTORY,
-    COMPAT_REMOTE, COMPAT_STALE_PLANES, Consistency, INCOMPAT_IN_DOUBT, Plane, Policy,
-    RecordedState, Superblock, Verdict,
+    Activation, AreaLayout, AssembledMember, Bitmap, Bits, COMPAT_AFTER_CRASH, COMPAT_HISTORY,
+    COMPAT_MEMBER_BITMAPS, COMPAT_REMOTE, Consistency, INCOMPAT_IN_DOUBT, Policy, RecordedState,
+    Superblock, Verdict,
 };
 use strake_raid::{Geometry, MemberState, Regions};
 use strake_units::{MemberIndex, Name, RegionIndex, Uuid};
 
 use crate::bad_blocks::BadBlocks;
+use crate::bitmaps::Bitmaps;
 use crate::create::Drive;
 use crate::error::ArrayError;
 use crate::fleet::{Failed, Fleet};
 use crate::member_io::Wait;
-use crate::planes::Planes;
 use crate::recorded::understood;
 use crate::settling;
 use crate::shard::LeaderState;
 
 mod bad;
 mod bitmaps;
-mod intents;
 mod labels;
+mod partial_writes;
 mod record;
 mod recovery;
 mod refusals;
 mod replay;
 
-pub(crate) use bitmaps::{complete_below, intent_pages};
-pub use recovery::{Intents, Recovery};
+pub(crate) use bitmaps::{complete_below, write_intent_pages};
+pub use recovery::{PartialWrites, Recovery};
 pub use refusals::{too_few, waiting, without_it};
 use replay::Carried;
 pub(crate) use replay::note_start;
@@ -41,7 +41,7 @@ pub struct Assembled {
     pub(crate) regions: Regions,
     pub(crate) states: Vec<MemberState>,
     pub(crate) drives: Vec<Option<Drive>>,
-    pub(crate) planes: Planes,
+    pub(crate) bitmaps: Bitmaps,
     pub(crate) bad: BadBlocks,
     /// Members whose stripes had every write before a crash in the redo log, from which it was done again, as a mask.
     pub(crate) replayed: u64,
@@ -229,37 +229,37 @@ fn open(
     let blame = |failed: Failed| NotOpened::of(failed, &indices);
     let (bad, mut behind) =
         bad::read(&superblock, &states, &members, policy, &mut fleet).map_err(blame)?;
-    let bitmaps::Read { mut planes, older, behind: pages } =
+    let bitmaps::Read { mut bitmaps, older, behind: pages } =
         bitmaps::read(&superblock, &states, &members, regions.count(), &mut fleet)
             .map_err(blame)?;
     if let Some(member) = older {
         let error = refusals::older_picture(&superblock, member, members[member.at()].as_ref());
         return Err(blame(Failed::Members(vec![(member, error)])));
     }
-    bitmaps::settle(&mut planes, &mut superblock, &found, &mut states, (&geometry, &regions));
+    bitmaps::settle(&mut bitmaps, &mut superblock, &found, &mut states, (&geometry, &regions));
     if superblock.consistency == Consistency::None {
         // What they missed is on no list.
         for (slot, state) in states.iter().enumerate() {
             if matches!(state, MemberState::Faulty | MemberState::Missing) {
-                planes.change(Plane::Stale(MemberIndex(slot as u8)), Bits::fill);
+                bitmaps.change(Bitmap::Member(MemberIndex(slot as u8)), Bits::fill);
             }
         }
     }
-    let in_doubt = planes.in_doubt().count_ones() > 0;
+    let in_doubt = bitmaps.in_doubt().count_ones() > 0;
     if in_doubt && !policy.accept_loss {
         let regions = (&geometry, &regions);
-        return Err(refusals::in_doubt(&superblock, regions, planes.in_doubt()).into());
+        return Err(refusals::in_doubt(&superblock, regions, bitmaps.in_doubt()).into());
     }
-    planes.load(Plane::InDoubt, Bits::new(regions.count()));
+    bitmaps.load(Bitmap::InDoubt, Bits::new(regions.count()));
     superblock.incompat &= !INCOMPAT_IN_DOUBT;
-    let intent = planes.intent();
+    let write_intent = bitmaps.write_intent();
     // After a clean stop the bits say what is still to be initialized or resynchronized, not what was being written;
     // the array was serving like this before, unless yet another member is missing now.
     let in_sync = |record: &strake_ondisk::MemberRecord| record.state == RecordedState::InSync;
     let known = found.superblock.members.iter().map(in_sync).zip(&states);
     let as_before =
         known.fold(true, |same, (was, now)| same && was == (*now == MemberState::InSync));
-    let dirty = intent.count_ones() > 0 && geometry.parity_strips() > 0;
+    let dirty = write_intent.count_ones() > 0 && geometry.parity_strips() > 0;
     let crashed = !superblock.clean;
     let mut replayed = if crashed { replay::covered(&found.superblock, &geometry) } else { 0 };
     let mut recovery = Recovery {
@@ -270,7 +270,9 @@ fn open(
     };
     let uncovered = absent & !replayed != 0;
     if uncovered && dirty && !(superblock.clean && as_before) && !policy.accept_loss {
-        return Err(refusals::dirty_and_degraded(&superblock, (&geometry, &regions), intent).into());
+        return Err(
+            refusals::dirty_and_degraded(&superblock, (&geometry, &regions), write_intent).into()
+        );
     }
     recovery.loss_accepted = in_doubt || uncovered && dirty && !(superblock.clean && as_before);
     let label = found.superblock.clone();
@@ -291,7 +293,7 @@ fn open(
         log.tell(&mut recovery);
         Some(log)
     };
-    let mut assembled = Assembled::new(found.superblock, geometry, states, members, planes, bad);
+    let mut assembled = Assembled::new(found.superblock, geometry, states, members, bitmaps, bad);
     behind.extend(pages);
     assembled.finish_update(behind, &mut fleet).map_err(blame)?;
     if superblock.history.is_empty() {
@@ -301,7 +303,7 @@ fn open(
     }
     let devices = assembled.drives.iter().flatten().map(|drive| &*drive.device);
     superblock.compat &= !COMPAT_REMOTE;
-    superblock.compat |= COMPAT_HISTORY | COMPAT_STALE_PLANES | settling::mark(devices);
+    superblock.compat |= COMPAT_HISTORY | COMPAT_MEMBER_BITMAPS | settling::mark(devices);
     superblock.clean = false;
     let mut writes_replayed = 0;
     if let Some(log) = log {
@@ -314,13 +316,13 @@ fn open(
             // Parity is not trusted there, so it may not be called good for the whole of the array.
             replayed = 0;
         }
-        let Assembled { drives, planes, .. } = &mut assembled;
+        let Assembled { drives, bitmaps, .. } = &mut assembled;
         let places = (&geometry, &regions);
         writes_replayed =
-            log.carry_out(&label, places, (drives, planes), carried, &mut fleet).map_err(blame)?;
+            log.carry_out(&label, places, (drives, bitmaps), carried, &mut fleet).map_err(blame)?;
     }
     superblock.activate(epoch);
-    let doubt = assembled.planes.intent().count_ones() > 0;
+    let doubt = assembled.bitmaps.write_intent().count_ones() > 0;
     let after_crash = crashed || superblock.compat & COMPAT_AFTER_CRASH != 0;
     superblock.compat &= !COMPAT_AFTER_CRASH;
     if after_crash && doubt && geometry.parity_strips() > 0 {
@@ -378,7 +380,7 @@ impl Assembled {
         geometry: Geometry,
         states: Vec<MemberState>,
         drives: Vec<Option<Drive>>,
-        planes: Planes,
+        bitmaps: Bitmaps,
         bad: BadBlocks,
     ) -> Self {
         let regions = Regions::new(&geometry);
@@ -388,7 +390,7 @@ impl Assembled {
             geometry,
             states,
             drives,
-            planes,
+            bitmaps,
             bad,
             replayed: 0,
             writes_replayed: 0,
@@ -420,7 +422,7 @@ impl Assembled {
         if self.geometry.redundancy(0).is_none_or(|r| r == 0) {
             return (0, 0);
         }
-        let regions = self.planes.intent().iter_ones().count() as u32;
+        let regions = self.bitmaps.write_intent().iter_ones().count() as u32;
         let region_blocks = self.regions.stripes_per_region() * self.geometry.stripe_data_blocks();
         (regions, (u64::from(regions) * region_blocks) << self.geometry.block_size().shift())
     }
@@ -447,7 +449,7 @@ impl Assembled {
         if self.resync_regions().0 == 0 {
             return Vec::new();
         }
-        self.planes.intent().iter_ones().map(RegionIndex).collect()
+        self.bitmaps.write_intent().iter_ones().map(RegionIndex).collect()
     }
 
     /// For every region the members being rebuilt that lack it, as a mask.
@@ -455,7 +457,7 @@ impl Assembled {
         let mut masks = vec![0; self.regions.count() as usize];
         for (slot, state) in self.states.iter().enumerate() {
             if matches!(state, MemberState::Rebuilding { .. }) {
-                let stale = self.planes.stale(MemberIndex(slot as u8));
+                let stale = self.bitmaps.stale(MemberIndex(slot as u8));
                 stale.iter_ones().for_each(|region| masks[region as usize] |= 1 << slot);
             }
         }
@@ -479,7 +481,7 @@ impl Assembled {
         if !self.superblock.replacements.is_empty() {
             return Some("a member is being replaced");
         }
-        if self.planes.intent().count_ones() > 0 {
+        if self.bitmaps.write_intent().count_ones() > 0 {
             return Some("regions are to be resynchronized");
         }
         (!self.bad.list.is_empty()).then_some("blocks of members are bad")
@@ -494,13 +496,13 @@ impl Assembled {
     /// Every page and label was written to every member that is here.
     pub(crate) fn everybody_has_all(&mut self) {
         let live = self.live().fold(0, |mask, (member, _)| mask | 1 << member.0);
-        self.planes.hold(live);
-        self.planes.recorded(live);
+        self.bitmaps.hold(live);
+        self.bitmaps.recorded(live);
     }
 
     pub(crate) fn leader_state(&self) -> LeaderState {
-        let mut planes = self.planes.clone();
-        planes.all_written();
+        let mut bitmaps = self.bitmaps.clone();
+        bitmaps.all_written();
         LeaderState {
             superblock: self.superblock.clone(),
             states: self.states.clone(),
@@ -509,7 +511,7 @@ impl Assembled {
                 .iter()
                 .map(|d| d.as_ref().and_then(|d| AreaLayout::of(d.device.info().bytes())))
                 .collect(),
-            planes,
+            bitmaps,
             bad: self.bad.clone(),
             writes_redone: self.writes_replayed,
         }

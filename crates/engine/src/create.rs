@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use strake_block::{BlockDevice, DeviceInfo};
 use strake_ondisk::{
-    Activation, AreaLayout, Bits, COMPAT_HISTORY, COMPAT_STALE_PLANES, Consistency, Foreign,
-    Format, MemberRecord, Plane, RecordedState, Superblock,
+    Activation, AreaLayout, Bitmap, Bits, COMPAT_HISTORY, COMPAT_MEMBER_BITMAPS, Consistency,
+    Foreign, Format, MemberRecord, RecordedState, Superblock,
 };
 use strake_raid::{Geometry, GeometrySpec, Level, MemberState, Regions};
 use strake_units::{BlockSize, MemberIndex, Name, Uuid};
 
 use crate::assemble::{Assembled, note_start};
 use crate::bad_blocks::BadBlocks;
+use crate::bitmaps::Bitmaps;
 use crate::error::ArrayError;
 use crate::fleet::{Failed, Fleet};
 use crate::member_io::{MemberIo, Wait, occupied};
-use crate::planes::Planes;
 use crate::recorded::record_of;
 use crate::settling;
 
@@ -176,21 +176,21 @@ pub fn create(
     for (drive, member) in drives.iter().zip(&ids.members) {
         zeroed &= prepare_drive(drive, *member, wait)?;
     }
-    let mut planes = Planes::new(drives.len(), regions.count());
+    let mut bitmaps = Bitmaps::new(drives.len(), regions.count());
     if !zeroed {
         // What the drives hold is unknown: every region counts as written, and as dirty where there is
         // redundancy to bring into agreement.
-        planes.change(Plane::Written, Bits::fill);
+        bitmaps.change(Bitmap::Written, Bits::fill);
         if plan.geometry.redundancy(0).is_some_and(|r| r > 0) {
-            planes.change(Plane::Intent, Bits::fill);
+            bitmaps.change(Bitmap::WriteIntent, Bits::fill);
         }
     }
     if plan.spec.consistency == Consistency::None {
         // Nobody will note what is written.
-        planes.change(Plane::Written, Bits::fill);
+        bitmaps.change(Bitmap::Written, Bits::fill);
     }
     let mut superblock = first_superblock(plan, &drives, ids);
-    let doubt = planes.intent().count_ones() > 0;
+    let doubt = bitmaps.write_intent().count_ones() > 0;
     note_start(&mut superblock, &plan.geometry, 0, doubt, 0);
     let states = vec![MemberState::InSync; drives.len()];
     let mut assembled = Assembled::new(
@@ -198,7 +198,7 @@ pub fn create(
         plan.geometry,
         states,
         drives.into_iter().map(Some).collect(),
-        planes,
+        bitmaps,
         BadBlocks::default(),
     );
     let drives = assembled.drives.clone();
@@ -276,7 +276,7 @@ fn first_superblock(plan: &CreatePlan, drives: &[Drive], ids: &Ids) -> Superbloc
         logged: 0,
         logged_since: 0,
         compat: COMPAT_HISTORY
-            | COMPAT_STALE_PLANES
+            | COMPAT_MEMBER_BITMAPS
             | settling::mark(drives.iter().map(|drive| &*drive.device)),
         ro_compat: 0,
         incompat: 0,

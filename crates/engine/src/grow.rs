@@ -14,8 +14,8 @@
 //! 2. a label that says that this is where the device ends, one generation later. Until then the table at the end of
 //!    before showed that nothing was cut off it, and (3) may empty that;
 //! 3. zeroes in what of the new area could not be made zeroes while the array served;
-//! 4. the plane of regions that were written, so that it is right under the old size and under the new one. Intents and
-//!    what members lack is empty, which is right under both;
+//! 4. the bitmap of regions that were written, so that it is right under the old size and under the new one. The
+//!    write-intent bitmap and the per-member dirty bitmaps are empty, which is right under both;
 //! 5. the label with the new size, one more generation later. It and (2) are updates as any other.
 //!
 //! [`Change::UpgradeFormat`] is the same with another format instead of another size: there is no new area, and (5) has
@@ -26,7 +26,7 @@
 //! follows the highest generation that is here, and whoever is a member by either label has everything that both sizes
 //! need. Nobody acts on the new size before a start has given that label to everybody.
 
-use strake_ondisk::{AreaLayout, Bits, Consistency, Format, Plane, REGIONS_MAX, Superblock};
+use strake_ondisk::{AreaLayout, Bitmap, Bits, Consistency, Format, REGIONS_MAX, Superblock};
 use strake_raid::{Geometry, Regions};
 use strake_units::{ByteSize, MemberIndex, RegionIndex};
 
@@ -347,9 +347,9 @@ pub fn grow(
         io.settle()?;
     }
     let consistency = assembled.superblock.consistency;
-    let written = plan.written(assembled.planes.of(Plane::Written), consistency);
-    assembled.planes.write_anew();
-    assembled.planes.load(Plane::Written, written);
+    let written = plan.written(assembled.bitmaps.of(Bitmap::Written), consistency);
+    assembled.bitmaps.write_anew();
+    assembled.bitmaps.load(Bitmap::Written, written);
     let mut fleet = Fleet::new(&drives, wait);
     assembled.write_bitmaps(&mut fleet).map_err(Failed::into_error)?;
     unchanged(&assembled)?;

@@ -18,7 +18,7 @@
 mod array;
 mod assemble;
 mod bad_blocks;
-mod board;
+mod bitmaps;
 mod config_record;
 mod create;
 mod error;
@@ -31,21 +31,21 @@ mod limits;
 mod member_io;
 mod message;
 mod pacing;
-mod planes;
 mod port;
 mod queue;
 mod recorded;
 mod scrub;
 pub mod settling;
 mod shard;
+mod shared_status;
 mod slab;
 mod undelete;
 
 pub use array::{Array, ArrayStatus, Counters, IoLimits, Options, Pending, Progress, Replacing};
 pub use assemble::{
-    AssemblePolicy, Assembled, Intents, Outcome, Recovery, assemble, too_few, waiting, without_it,
+    AssemblePolicy, Assembled, Outcome, PartialWrites, Recovery, assemble, too_few, waiting,
+    without_it,
 };
-pub use board::{MemberCause, MemberHealth, MemberStatus};
 pub use config_record::{config_sequence, load_config, store_config, store_config_as};
 pub use create::{
     CreatePlan, CreateSpec, Drive, Ids, create, erase_foreign, plan_create, prepare_drive,
@@ -63,5 +63,6 @@ pub use recorded::{geometry_of, understood};
 pub use scrub::{
     ScrubCounts, ScrubFinding, ScrubMode, ScrubPosition, ScrubState, ScrubStatus, ScrubVerdict,
 };
+pub use shared_status::{MemberCause, MemberHealth, MemberStatus};
 pub use strake_ondisk::{Consistency, OnDrive, Superblock};
 pub use undelete::{check_destroyed, mark_destroyed, unmark_destroyed};

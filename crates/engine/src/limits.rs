@@ -12,7 +12,8 @@ pub const TASKS_RESERVED: usize = 4 + RECORDERS_MAX;
 /// others in the log.
 pub const TASKS_CONCLUDING: usize = 1;
 
-/// Lists of intents that a shard has on their way to the log at a time. What comes meanwhile shares the next one.
+/// Lists of partial writes that a shard has on their way to the log at a time. What comes meanwhile shares the next
+/// one.
 pub const RECORDERS_MAX: usize = 4;
 
 /// Requests taken from one queue in one turn before the next queue gets its share.
@@ -22,7 +23,7 @@ pub const ACCEPT_PER_TURN: usize = 64;
 pub const SMALL_WRITES_MAX: usize = 512;
 
 /// Reads recovered without a task that a shard has under way at a time.
-pub const RECOVERED_READS_MAX: usize = 64;
+pub const DEGRADED_READS_MAX: usize = 64;
 
 /// Spans of host requests (and maintenance steps) one shard holds, waiting or in progress.
 pub const ITEMS_MAX: usize = 4096;
@@ -62,13 +63,13 @@ pub const SMALL_BYTES: usize = 4096;
 pub const SMALL_TOTAL: usize = 4 << 20;
 
 /// Columns of which a shard keeps what small writes left behind.
-pub const KEPT_MAX: usize = 128;
+pub const PARITY_CACHE_MAX: usize = 128;
 
 /// Those of them in large buffers, whole bands of which are taken by a few blocks.
-pub const KEPT_LARGE_MAX: usize = 16;
+pub const PARITY_CACHE_LARGE_MAX: usize = 16;
 
 /// Largest strip's part that is kept: pages of databases, and what file systems write at once.
-pub const KEPT_BYTES_MAX: usize = 16 << 10;
+pub const PARITY_CACHE_BYTES_MAX: usize = 16 << 10;
 
 /// Bands a shard rebuilds or resynchronizes at a time at most; fewer while clients would feel it.
 pub const MAINTENANCE_WINDOW: usize = 16;
@@ -158,7 +159,10 @@ pub const MAILBOX_DEPTH: usize = 1024;
 const _: () = assert!(TASKS_MAX <= ITEMS_MAX, "every task works on at least one item");
 const _: () =
     assert!(PORT_DEPTH_MAX as usize <= REQUESTS_MAX, "one queue must not exceed the shard");
-const _: () = assert!(KEPT_LARGE_MAX < KEPT_MAX && KEPT_MAX < 256, "a byte counts those of a band");
+const _: () = assert!(
+    PARITY_CACHE_LARGE_MAX < PARITY_CACHE_MAX && PARITY_CACHE_MAX < 256,
+    "a byte counts those of a band"
+);
 const _: () = assert!(SMALL_TOTAL < SCRATCH_BYTES, "small buffers are a part of the whole");
 const _: () = assert!(MAINTENANCE_WINDOW < TASKS_MAX, "maintenance never takes every task");
 const _: () =

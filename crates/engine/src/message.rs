@@ -117,7 +117,7 @@ pub(crate) enum Peer {
     Rebuilt { member: MemberIndex, region: RegionIndex },
     /// To the leader: change the list of bad blocks, and answer under this number.
     NoteBad { from: u16, ticket: u64, notes: Vec<BadNote> },
-    /// To the leader: maintenance had to stop, see [`CoreCounters::halted`](crate::board::CoreCounters).
+    /// To the leader: maintenance had to stop, see [`CoreCounters::halted`](crate::shared_status::CoreCounters).
     Halted { what: u64 },
     /// To the leader, from every shard that had any: its regions are all resynchronized.
     Resynced,
@@ -130,7 +130,7 @@ pub(crate) enum Peer {
     /// has stopped).
     BadNoted { ticket: u64, result: Result<(), IoErrorKind> },
     /// From the leader, to every shard that writes the member by now: this is all that it lacks.
-    Lacks { member: MemberIndex, plane: Arc<Bits> },
+    Lacks { member: MemberIndex, bitmap: Arc<Bits> },
     /// From the leader: every shard has the last views.
     Settled,
     /// From the leader: report regions without writes since the last sweep. An urgent one is not waited for by the

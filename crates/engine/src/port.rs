@@ -9,8 +9,8 @@ use std::sync::Arc;
 use strake_block::{Completion, CompletionBatch, Io, IoError, Op, Token};
 use strake_reactor::{Receiver, Sender};
 
-use crate::board::Board;
 use crate::shard::Shard;
+use crate::shared_status::SharedStatus;
 
 /// What a user on the shard's own thread shares with it.
 pub(crate) struct Near {
@@ -101,10 +101,10 @@ pub(crate) fn drives(shard: &Rc<Shard>) {
     });
 }
 
-/// The shard of number `core` of the array with this board, if this thread drives it.
-pub(crate) fn shard_here(board: &Arc<Board>, core: usize) -> Option<Rc<Shard>> {
+/// The shard of number `core` of the array with this shared status, if this thread drives it.
+pub(crate) fn shard_here(shared: &Arc<SharedStatus>, core: usize) -> Option<Rc<Shard>> {
     SHARDS.with_borrow(|shards| {
         let here = shards.iter().filter_map(Weak::upgrade);
-        here.into_iter().find(|shard| shard.is_of(board, core))
+        here.into_iter().find(|shard| shard.is_of(shared, core))
     })
 }

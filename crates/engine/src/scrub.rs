@@ -241,10 +241,10 @@ pub(crate) struct ScrubOrder {
     pub(crate) runs: bool,
 }
 
-pub(crate) use self::board::{ScrubBoard, ScrubReport};
+pub(crate) use self::shared::{ScrubReport, SharedScrub};
 
-mod board;
 mod position;
+mod shared;
 
 pub use self::position::ScrubPosition;
 

@@ -10,22 +10,22 @@ mod bad_leader;
 mod band_task;
 mod bands;
 mod build;
+mod degraded_reads;
 mod direct;
 mod doubt;
 mod driver;
 mod execute;
 mod install;
-mod intents;
 mod joint;
 mod leader;
 mod leader_tasks;
 mod maintain;
 mod members;
 mod mend;
+mod partial_writes;
 mod parts;
 mod peers;
 mod rebuild;
-mod recovered;
 mod redo;
 mod regions;
 mod requests;
@@ -59,23 +59,23 @@ use strake_units::{MemberIndex, Nanos, RegionIndex, StripeIndex};
 
 use self::bad::BadTable;
 use self::bands::{Bands, WriteBatch};
+use self::degraded_reads::{DegradedReads, Standing};
 use self::execute::Failed;
-use self::intents::Intents;
 use self::leader::Leader;
 use self::members::{Failure, Group, Members};
+use self::partial_writes::PartialWrites;
 use self::peers::SitOuts;
 use self::rebuild::{RebuildTable, Window};
-use self::recovered::{Recovered, Standing};
 use self::redo::Redo;
 use self::regions::RegionTable;
 use self::requests::Requests;
 use self::scratch::Scratch;
 use self::scrub::ScrubTable;
-use self::small::{Kept, Smalls};
+use self::small::{ParityCache, Smalls};
 use self::wait::WaitQueue;
 use self::workers::Workers;
-use crate::board::{Board, CoreCounters};
 use crate::message::{Fill, Origin, Peer, Span, SpanDone, View};
+use crate::shared_status::{CoreCounters, SharedStatus};
 
 /// What a task slot is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub(crate) enum Job {
     Band(u32),
     /// Answer a small write of which parts failed.
     Conclude { write: u32 },
-    /// Put the intents of small writes on record.
+    /// Put small writes on record as partial writes.
     Record,
     /// Flush every member for this request.
     Flush { request: u32 },
@@ -123,13 +123,13 @@ pub(crate) struct Shard {
     sits: RefCell<SitOuts>,
     bands: RefCell<Bands>,
     smalls: RefCell<Smalls>,
-    /// Small writes whose intents are to be on record before they write.
-    intents: RefCell<Intents>,
+    /// Small writes that are to be on record as partial writes before they write.
+    partial_writes: RefCell<PartialWrites>,
     /// Tasks that put them there.
     recorders: Cell<usize>,
     /// What small writes left behind.
-    kept: RefCell<Kept>,
-    recovered: RefCell<Recovered>,
+    parity_cache: RefCell<ParityCache>,
+    degraded_reads: RefCell<DegradedReads>,
     /// There may be small writes.
     small_writes: bool,
     requests: RefCell<Requests>,
@@ -156,7 +156,7 @@ pub(crate) struct Shard {
     maintaining: Cell<bool>,
     /// There was something to maintain in the array when a cycle of the pace began.
     maintained: Cell<bool>,
-    /// What the board says about requests here: there are some.
+    /// What the shared status says about requests here: there are some.
     clients_shown: Cell<bool>,
     stopping: Cell<bool>,
     /// Jobs of the leader, of maintenance and of recorders: band tasks may wait for them, so they never wait for band
@@ -171,7 +171,7 @@ pub(crate) struct Shard {
     /// Messages to each shard (also to ourselves), sent at the end of the turn.
     outbox: RefCell<Vec<VecDeque<Peer>>>,
     leader: Option<RefCell<Leader>>,
-    board: Arc<Board>,
+    shared: Arc<SharedStatus>,
 }
 
 impl Shard {
@@ -180,7 +180,7 @@ impl Shard {
     }
 
     fn counters(&self) -> &CoreCounters {
-        &self.board.cores[usize::from(self.core)]
+        &self.shared.cores[usize::from(self.core)]
     }
 
     fn post(&self, shard: u16, message: Peer) {
@@ -193,7 +193,7 @@ impl Shard {
 
     /// True when nothing new is to be begun.
     fn stopping(&self) -> bool {
-        self.stopping.get() || self.board.is_lost()
+        self.stopping.get() || self.shared.is_lost()
     }
 
     /// Changes from read to read, so that copies share the load.
@@ -202,7 +202,7 @@ impl Shard {
         self.hint.get()
     }
 
-    fn ask_intent(&self, region: RegionIndex) {
+    fn ask_write_intent(&self, region: RegionIndex) {
         self.post(0, Peer::Intend { from: self.core, region });
     }
 
@@ -212,7 +212,7 @@ impl Shard {
         if members.view(member) != View::Absent && !members.retired(member) {
             let copied = members.copied().is_some();
             if member.at() < self.geometry.members() {
-                self.board.note_failing(member);
+                self.shared.note_failing(member);
             }
             self.post(0, Peer::Failed { member, cause, copied });
         }
@@ -223,7 +223,7 @@ impl Shard {
     fn blame(&self, member: MemberIndex, failure: Failure) {
         if !failure.former {
             if member.at() < self.geometry.members() {
-                self.board.count_device_error(member);
+                self.shared.count_device_error(member);
             }
             self.report(member, failure.kind);
         }
@@ -270,7 +270,7 @@ impl Shard {
             return matches!(batch.items[0].fill, Fill::Deallocate) && !self.covers(batch);
         }
         let region = self.regions.region_of(band.stripe);
-        if !self.board.is_written(region) && self.region_table.borrow().trusted(region) {
+        if !self.shared.is_written(region) && self.region_table.borrow().trusted(region) {
             return true;
         }
         let deallocates = matches!(batch.items[0].fill, Fill::Deallocate);
@@ -305,14 +305,14 @@ impl Shard {
     /// Waits until `member` is out of use on every shard, or has been since the moment `since` and was replaced.
     async fn await_member_out(&self, member: MemberIndex, since: u64) -> Result<(), IoError> {
         poll_fn(|_| {
-            if self.members.borrow().was_out_of_use(member, since) || self.board.is_lost() {
+            if self.members.borrow().was_out_of_use(member, since) || self.shared.is_lost() {
                 return Poll::Ready(());
             }
             self.views_waiting.borrow_mut().register();
             Poll::Pending
         })
         .await;
-        if self.board.is_lost() { Err(IoError::new(IoErrorKind::Lost)) } else { Ok(()) }
+        if self.shared.is_lost() { Err(IoError::new(IoErrorKind::Lost)) } else { Ok(()) }
     }
 
     fn maintenance_ended(&self) {

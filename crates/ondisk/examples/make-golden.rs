@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use strake_ondisk::{Bits, Copy, Plane, encode_config, encode_page};
+use strake_ondisk::{Bitmap, Bits, Copy, encode_config, encode_page};
 use strake_units::{MemberIndex, Uuid};
 
 fn main() -> io::Result<()> {
@@ -23,7 +23,7 @@ fn main() -> io::Result<()> {
     ] {
         write_new(name, &label.encode(Copy::Head, sample::LABEL_OFFSET))?;
     }
-    let stale = Plane::Stale(MemberIndex(63));
+    let stale = Bitmap::Member(MemberIndex(63));
     let page = encode_page(Uuid([1; 16]), stale, 1, sample::PAGE_SEQUENCE, bits.page_bytes(0));
     write_new("page-1-stale.bin", &page)?;
     let record = encode_config(Uuid([1; 16]), sample::PAGE_SEQUENCE, sample::CONFIG);
@@ -33,7 +33,7 @@ fn main() -> io::Result<()> {
 }
 
 fn page_of_written(bits: &Bits) -> [u8; 4096] {
-    encode_page(Uuid([1; 16]), Plane::Written, 0, sample::PAGE_SEQUENCE, bits.page_bytes(0))
+    encode_page(Uuid([1; 16]), Bitmap::Written, 0, sample::PAGE_SEQUENCE, bits.page_bytes(0))
 }
 
 fn write_new(name: &str, bytes: &[u8]) -> io::Result<()> {

@@ -105,9 +105,9 @@ pub struct AssembledMember {
     pub drive: Option<usize>,
     /// The state to start with.
     pub state: RecordedState,
-    /// While rebuilding: stripes from the start that may be trusted, where there is no plane to say it better.
+    /// While rebuilding: stripes from the start that may be trusted, where there is no bitmap to say it better.
     pub recovered_stripes: u64,
-    /// What it lacks. For a member that was live and has no drive now, the intent plane comes on top.
+    /// What it lacks. For a member that was live and has no drive now, the write-intent bitmap comes on top.
     pub lacks: Lacks,
     /// The drive of this member that is here and must not be used as it is.
     pub stale: Option<Stale>,
@@ -118,7 +118,7 @@ pub struct AssembledMember {
 pub enum Lacks {
     /// Nothing.
     Nothing,
-    /// What its stale plane says; without planes what lies behind its `recovered_stripes`.
+    /// What its per-member dirty bitmap says; without bitmaps what lies behind its `recovered_stripes`.
     Recorded,
     /// Everything, as far as anybody knows.
     Everything,
@@ -500,7 +500,7 @@ fn lacks_without_drive(newest: &Superblock, recorded: &MemberRecord) -> Lacks {
     match recorded.state {
         RecordedState::InSync => Lacks::Nothing,
         RecordedState::Rebuilding | RecordedState::Faulty | RecordedState::Missing => {
-            if newest.keeps_stale_planes() { Lacks::Recorded } else { Lacks::Everything }
+            if newest.keeps_member_bitmaps() { Lacks::Recorded } else { Lacks::Everything }
         }
     }
 }
@@ -549,7 +549,7 @@ fn trust(
         // It was taken back with the label that was cut short, so it is as it was when it left.
         (RecordedState::Rebuilding, RecordedState::Missing)
             if !confirmed
-                && newest.keeps_stale_planes()
+                && newest.keeps_member_bitmaps()
                 && newest.lineage(own) == Lineage::Ours
                 && is_as_it_left(recorded.held_generation, own.generation) =>
         {

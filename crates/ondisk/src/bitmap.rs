@@ -1,4 +1,4 @@
-//! Planes of bits, one bit per write-intent region, in pages of 4 KiB with two slots each.
+//! Bitmaps, one bit per region, in pages of 4 KiB with two slots each.
 
 use std::fmt;
 
@@ -14,59 +14,59 @@ pub const PAGE_BYTES: usize = 4096;
 pub const PAGE_HEADER_BYTES: usize = 32;
 /// Bits in one page.
 pub const PAGE_BITS: u32 = (PAGE_BYTES - PAGE_HEADER_BYTES) as u32 * 8;
-/// Pages of one plane.
-pub const PAGES_PER_PLANE: u32 = 2;
+/// Pages of one bitmap.
+pub const PAGES_PER_BITMAP: u32 = 2;
 /// Most regions of an array.
-pub const REGIONS_MAX: u32 = PAGE_BITS * PAGES_PER_PLANE;
+pub const REGIONS_MAX: u32 = PAGE_BITS * PAGES_PER_BITMAP;
 
 const PAGE_BIT_BYTES: usize = PAGE_BYTES - PAGE_HEADER_BYTES;
 const MAGIC: [u8; 4] = *b"SKBM";
-const AT_PLANE: usize = 4;
+const AT_BITMAP: usize = 4;
 const AT_PAGE: usize = 5;
 const AT_ARRAY: usize = 8;
 const AT_SEQUENCE: usize = 16;
 const AT_BEHIND: usize = 24;
 const AT_CRC: usize = 28;
 
-/// What a bit of a plane means.
+/// What a bit of a bitmap means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Plane {
+pub enum Bitmap {
     /// A write may be under way in the region: members may disagree.
-    Intent,
+    WriteIntent,
     /// The region was written at some time: it holds data.
     Written,
     /// The member of this slot lacks the region, or a part of it: it was written without it, or not rebuilt yet.
-    Stale(MemberIndex),
+    Member(MemberIndex),
     /// A member went out while parity of the region was not known to be right after a crash: blocks of that member may
     /// be recovered wrongly there. Counts with [`INCOMPAT_IN_DOUBT`](crate::INCOMPAT_IN_DOUBT) only.
     InDoubt,
 }
 
-impl Plane {
-    /// The number that stands for the plane on disk.
+impl Bitmap {
+    /// The number that stands for the bitmap on disk.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
-            Self::Intent => 0,
+            Self::WriteIntent => 0,
             Self::Written => 1,
-            Self::Stale(member) => 2 + member.0,
+            Self::Member(member) => 2 + member.0,
             Self::InDoubt => 2 + MEMBERS_MAX as u8,
         }
     }
 
-    /// The planes of an array of `members` members, in the order of their codes.
+    /// The bitmaps of an array of `members` members, in the order of their codes.
     pub fn all(members: usize) -> impl Iterator<Item = Self> {
-        let stale = (0..members as u8).map(|slot| Self::Stale(MemberIndex(slot)));
-        [Self::Intent, Self::Written].into_iter().chain(stale).chain([Self::InDoubt])
+        let stale = (0..members as u8).map(|slot| Self::Member(MemberIndex(slot)));
+        [Self::WriteIntent, Self::Written].into_iter().chain(stale).chain([Self::InDoubt])
     }
 }
 
-impl fmt::Display for Plane {
+impl fmt::Display for Bitmap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Intent => f.write_str("intent"),
+            Self::WriteIntent => f.write_str("write-intent"),
             Self::Written => f.write_str("written"),
-            Self::Stale(member) => write!(f, "stale {member}"),
+            Self::Member(member) => write!(f, "stale {member}"),
             Self::InDoubt => f.write_str("in doubt"),
         }
     }
@@ -75,19 +75,19 @@ impl fmt::Display for Plane {
 /// The record of a page. `bits` is what [`Bits::page_bytes`] returns.
 ///
 /// # Panics
-/// When `bits` is longer than a page holds, or `page` is not below [`PAGES_PER_PLANE`].
+/// When `bits` is longer than a page holds, or `page` is not below [`PAGES_PER_BITMAP`].
 #[must_use]
 pub fn encode_page(
     array: Uuid,
-    plane: Plane,
+    bitmap: Bitmap,
     page: u32,
     sequence: u64,
     bits: &[u8],
 ) -> [u8; PAGE_BYTES] {
-    assert!(page < PAGES_PER_PLANE, "a plane has fewer pages");
+    assert!(page < PAGES_PER_BITMAP, "a plane has fewer pages");
     let mut out = [0; PAGE_BYTES];
     put(&mut out, 0, &MAGIC);
-    out[AT_PLANE] = plane.code();
+    out[AT_BITMAP] = bitmap.code();
     out[AT_PAGE] = page as u8;
     put(&mut out, AT_ARRAY, &array.0[..8]);
     put(&mut out, AT_SEQUENCE, &sequence.to_le_bytes());
@@ -115,14 +115,14 @@ fn page_crc(bytes: &[u8]) -> u32 {
 /// The sequence and the bits of a page.
 ///
 /// # Errors
-/// When the bytes are not a sound page of that array, plane and number.
+/// When the bytes are not a sound page of that array, bitmap and number.
 pub fn decode_page(
     bytes: &[u8],
     array: Uuid,
-    plane: Plane,
+    bitmap: Bitmap,
     page: u32,
 ) -> Result<(u64, Vec<u8>), PageError> {
-    let error = |kind| Err(PageError { kind, plane, page });
+    let error = |kind| Err(PageError { kind, bitmap, page });
     if bytes.len() != PAGE_BYTES {
         return error(PageErrorKind::Truncated { bytes: bytes.len() });
     }
@@ -135,7 +135,7 @@ pub fn decode_page(
     if get::<8>(bytes, AT_ARRAY) != array.0[..8] {
         return error(PageErrorKind::OtherArray);
     }
-    if bytes[AT_PLANE] != plane.code() || u32::from(bytes[AT_PAGE]) != page {
+    if bytes[AT_BITMAP] != bitmap.code() || u32::from(bytes[AT_PAGE]) != page {
         return error(PageErrorKind::Misdirected);
     }
     Ok((u64_at(bytes, AT_SEQUENCE), bytes[PAGE_HEADER_BYTES..].to_vec()))
@@ -162,9 +162,9 @@ pub enum PageState {
 /// A slot with the other slot's parity was written to the wrong place and counts as damaged. One member's answer
 /// can be too old when its newer slot rotted, so a reader takes the highest sequence of all members in sync.
 #[must_use]
-pub fn newest_page(a: &[u8], b: &[u8], array: Uuid, plane: Plane, page: u32) -> PageState {
+pub fn newest_page(a: &[u8], b: &[u8], array: Uuid, bitmap: Bitmap, page: u32) -> PageState {
     let slot = |bytes, parity| {
-        let (sequence, bits) = decode_page(bytes, array, plane, page).ok()?;
+        let (sequence, bits) = decode_page(bytes, array, bitmap, page).ok()?;
         let behind = u64::from(u32_at(bytes, AT_BEHIND));
         let held = if behind == 0 { 0 } else { sequence.saturating_sub(behind) };
         (sequence % 2 == parity).then_some((sequence, held, bits))
@@ -175,7 +175,7 @@ pub fn newest_page(a: &[u8], b: &[u8], array: Uuid, plane: Plane, page: u32) -> 
     }
 }
 
-/// One plane in memory: a bit per region. Bit `r` is bit `r mod 8` (counted from the least significant) of byte
+/// One bitmap in memory: a bit per region. Bit `r` is bit `r mod 8` (counted from the least significant) of byte
 /// `r / 8` of its page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bits {
@@ -184,22 +184,22 @@ pub struct Bits {
 }
 
 impl Bits {
-    /// A plane for `regions` regions, all clear.
+    /// A bitmap for `regions` regions, all clear.
     ///
     /// # Panics
     /// With more than [`REGIONS_MAX`] regions, which no geometry has.
     #[must_use]
     pub fn new(regions: u32) -> Self {
         assert!(regions <= REGIONS_MAX, "a plane has at most {REGIONS_MAX} regions");
-        Self { regions, pages: vec![0; PAGES_PER_PLANE as usize * PAGE_BIT_BYTES] }
+        Self { regions, pages: vec![0; PAGES_PER_BITMAP as usize * PAGE_BIT_BYTES] }
     }
 
-    /// A plane for `regions` regions from the bits of its pages in order; `None` stands for a lost page, whose
+    /// A bitmap for `regions` regions from the bits of its pages in order; `None` stands for a lost page, whose
     /// regions are all set. Pages not given are lost.
     #[must_use]
     pub fn from_pages(regions: u32, pages: &[Option<Vec<u8>>]) -> Self {
         let mut bits = Self::new(regions);
-        for page in 0..PAGES_PER_PLANE {
+        for page in 0..PAGES_PER_BITMAP {
             match pages.get(page as usize) {
                 Some(Some(bytes)) => bits.set_page(page, bytes),
                 Some(None) | None => bits.fill_page(page),
@@ -245,7 +245,7 @@ impl Bits {
     /// Sets every bit that is set in `other`.
     ///
     /// # Panics
-    /// When the planes are of different arrays.
+    /// When the bitmaps are of different arrays.
     pub fn join(&mut self, other: &Self) {
         assert_eq!(self.regions, other.regions, "planes of one array are equally long");
         self.pages.iter_mut().zip(&other.pages).for_each(|(own, other)| *own |= other);
@@ -254,7 +254,7 @@ impl Bits {
     /// Clears every bit that is set in `other`.
     ///
     /// # Panics
-    /// When the planes are of different arrays.
+    /// When the bitmaps are of different arrays.
     pub fn remove(&mut self, other: &Self) {
         assert_eq!(self.regions, other.regions, "planes of one array are equally long");
         self.pages.iter_mut().zip(&other.pages).for_each(|(own, other)| *own &= !other);
@@ -262,7 +262,7 @@ impl Bits {
 
     /// Sets every bit.
     pub fn fill(&mut self) {
-        (0..PAGES_PER_PLANE).for_each(|page| self.fill_page(page));
+        (0..PAGES_PER_BITMAP).for_each(|page| self.fill_page(page));
     }
 
     /// The regions whose bit is set, in order.
@@ -282,7 +282,7 @@ impl Bits {
     /// The bits of one page, for [`encode_page`].
     ///
     /// # Panics
-    /// When `page` is not below [`PAGES_PER_PLANE`].
+    /// When `page` is not below [`PAGES_PER_BITMAP`].
     #[must_use]
     pub fn page_bytes(&self, page: u32) -> &[u8] {
         &self.pages[page_range(page)]
@@ -292,7 +292,7 @@ impl Bits {
     /// missing bytes count as clear.
     ///
     /// # Panics
-    /// When `page` is not below [`PAGES_PER_PLANE`].
+    /// When `page` is not below [`PAGES_PER_BITMAP`].
     pub fn set_page(&mut self, page: u32, bits: &[u8]) {
         let own = &mut self.pages[page_range(page)];
         own.fill(0);
@@ -304,7 +304,7 @@ impl Bits {
     /// Sets every bit of one page: what is known about it was lost.
     ///
     /// # Panics
-    /// When `page` is not below [`PAGES_PER_PLANE`].
+    /// When `page` is not below [`PAGES_PER_BITMAP`].
     pub fn fill_page(&mut self, page: u32) {
         self.pages[page_range(page)].fill(0xff);
         self.drop_excess();

@@ -11,7 +11,7 @@ pub enum Consistency {
     /// The same, and a redo log of writes to stripes that miss a member.
     #[default]
     Safe,
-    /// Every write is on record first: in a redo log, or by its intent.
+    /// Every write is on record first: in a redo log, in full or as a partial write.
     Strict,
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use strake_units::Uuid;
 
 use crate::areas::AreaKind;
-use crate::bitmap::Plane;
+use crate::bitmap::Bitmap;
 use crate::features::{Features, INCOMPAT_KNOWN, known_bits};
 use crate::layout::Copy;
 use crate::superblock::VERSION;
@@ -188,15 +188,15 @@ pub enum PageErrorKind {
 pub struct PageError {
     /// What to decide on.
     pub kind: PageErrorKind,
-    /// The plane looked for.
-    pub plane: Plane,
+    /// The bitmap looked for.
+    pub bitmap: Bitmap,
     /// The page looked for.
     pub page: u32,
 }
 
 impl fmt::Display for PageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "page {} of the {} bitmap ", self.page, self.plane)?;
+        write!(f, "page {} of the {} bitmap ", self.page, self.bitmap)?;
         match self.kind {
             PageErrorKind::Truncated { bytes } => {
                 write!(f, "has {bytes} bytes instead of a whole page")

@@ -6,26 +6,26 @@ use std::fmt;
 
 /// `compat`: the label remembers activations, see `Superblock::history`.
 pub const COMPAT_HISTORY: u64 = 1;
-/// `compat`: since every absent member left, whoever wrote labels has kept its stale plane.
-pub const COMPAT_STALE_PLANES: u64 = 2;
+/// `compat`: since every absent member left, whoever wrote labels has kept its per-member dirty bitmap.
+pub const COMPAT_MEMBER_BITMAPS: u64 = 2;
 /// `compat`: in this activation a member is, or was, a drive of another machine, which may carry out writes for some
 /// seconds after a crash of the daemon. Without it in the label of an activation, all members were of one machine.
 pub const COMPAT_REMOTE: u64 = 4;
-/// `compat`: what the intent plane marks after an orderly stop goes back to a crash, so that parity there may be wrong
-/// for blocks that hold data. Without it such marks are of an array that has never been initialized.
+/// `compat`: what the write-intent bitmap marks after an orderly stop goes back to a crash, so that parity there may be
+/// wrong for blocks that hold data. Without it such marks are of an array that has never been initialized.
 pub const COMPAT_AFTER_CRASH: u64 = 8;
 /// `compat` bits known: features that a program may ignore when it reads and when it writes.
 pub const COMPAT_KNOWN: u64 =
-    COMPAT_HISTORY | COMPAT_STALE_PLANES | COMPAT_REMOTE | COMPAT_AFTER_CRASH;
+    COMPAT_HISTORY | COMPAT_MEMBER_BITMAPS | COMPAT_REMOTE | COMPAT_AFTER_CRASH;
 /// `ro_compat` bits known: features that a program may ignore as long as it does not write.
 pub const RO_COMPAT_KNOWN: u64 = 0;
 /// `incompat`: members have bad blocks, which must not be read; see [`crate::bad_blocks`].
 pub const INCOMPAT_BAD_BLOCKS: u64 = 1;
 /// `incompat`: writes that a crash has cut short may have to be done again from the redo log; see [`crate::redo`].
 pub const INCOMPAT_REDO: u64 = 2;
-/// `incompat`: among the records that have to be carried out are lists of intents; see [`crate::intent`].
-pub const INCOMPAT_INTENTS: u64 = 4;
-/// `incompat`: regions are [in doubt](crate::Plane::InDoubt), which has to be accepted before the array is started.
+/// `incompat`: among the records that have to be carried out are lists of partial writes; see [`crate::partial_write`].
+pub const INCOMPAT_PARTIAL_WRITES: u64 = 4;
+/// `incompat`: regions are [in doubt](crate::Bitmap::InDoubt), which has to be accepted before the array is started.
 pub const INCOMPAT_IN_DOUBT: u64 = 8;
 /// `incompat`, reserved: the area of the header log is in use; see [`crate::areas`].
 pub const INCOMPAT_HEADER_LOG: u64 = 1 << 4;
@@ -37,7 +37,7 @@ pub const INCOMPAT_FLOAT: u64 = 1 << 6;
 pub const INCOMPAT_SECOND_GEOMETRY: u64 = 1 << 7;
 /// `incompat` bits known: features that a program must know to read anything.
 pub const INCOMPAT_KNOWN: u64 =
-    INCOMPAT_BAD_BLOCKS | INCOMPAT_REDO | INCOMPAT_INTENTS | INCOMPAT_IN_DOUBT;
+    INCOMPAT_BAD_BLOCKS | INCOMPAT_REDO | INCOMPAT_PARTIAL_WRITES | INCOMPAT_IN_DOUBT;
 
 /// Which bits are known, in words; they are given out from bit 0 on.
 #[must_use]
@@ -54,7 +54,7 @@ const _: () = assert!((INCOMPAT_KNOWN + 1).is_power_of_two() && RO_COMPAT_KNOWN 
 const INCOMPAT_NAMES: [(u64, &str); 8] = [
     (INCOMPAT_BAD_BLOCKS, "bad blocks"),
     (INCOMPAT_REDO, "redo log"),
-    (INCOMPAT_INTENTS, "intents"),
+    (INCOMPAT_PARTIAL_WRITES, "partial-write records"),
     (INCOMPAT_IN_DOUBT, "regions in doubt"),
     (INCOMPAT_HEADER_LOG, "header log"),
     (INCOMPAT_CHECKSUMS, "checksum pages"),

@@ -14,7 +14,7 @@ use std::fmt;
 
 use crate::gpt::protective_mbr;
 use crate::layout::{
-    AreaLayout, BITMAP_OFFSET, Copy, HEAD_BYTES, PLANE_BYTES, PLANES_MAX, RING_SLOTS, SLOT_BYTES,
+    AreaLayout, BITMAP_BYTES, BITMAP_OFFSET, BITMAPS_MAX, Copy, HEAD_BYTES, RING_SLOTS, SLOT_BYTES,
     TAIL_BYTES,
 };
 use crate::superblock::{MAGIC, Superblock};
@@ -160,7 +160,7 @@ pub fn written_over(
         // It may have outlived the table it protects.
         head[..mbr.len()].fill(0);
     }
-    let bitmaps_end = (BITMAP_OFFSET + PLANES_MAX * PLANE_BYTES).min(head.len() as u64);
+    let bitmaps_end = (BITMAP_OFFSET + BITMAPS_MAX * BITMAP_BYTES).min(head.len() as u64);
     head.get_mut(BITMAP_OFFSET as usize..bitmaps_end as usize)?.fill(0);
     let tail_at = device_bytes.checked_sub(tail.len() as u64)?;
     blank_labels(&mut head, layout.ring_range(Copy::Head).0);

@@ -8,7 +8,7 @@
 //! last blocks.
 
 use crate::bad_blocks::BAD_SLOT_BYTES;
-use crate::bitmap::{PAGE_BYTES, PAGES_PER_PLANE, Plane};
+use crate::bitmap::{Bitmap, PAGE_BYTES, PAGES_PER_BITMAP};
 use crate::config_record::CONFIG_SLOT_BYTES;
 
 /// Bytes of one ring slot, and of one label.
@@ -33,12 +33,12 @@ pub const HEAD_RING_OFFSET: u64 = 64 << 10;
 pub const TAIL_RING_FROM_END: u64 = 512 << 10;
 /// Where the bitmap pages begin, in bytes from the device's start.
 pub const BITMAP_OFFSET: u64 = 1 << 20;
-/// Planes for which there is room before the rest of the head, which is reserved: intent, written, one for each member,
-/// and what is in doubt.
-pub const PLANES_MAX: u64 = 3 + MEMBERS_MAX as u64;
+/// Bitmaps for which there is room before the rest of the head, which is reserved: write-intent, written, one for each
+/// member, and what is in doubt.
+pub const BITMAPS_MAX: u64 = 3 + MEMBERS_MAX as u64;
 
-/// Bytes of one plane: its pages, each with two slots.
-pub const PLANE_BYTES: u64 = PAGES_PER_PLANE as u64 * 2 * PAGE_BYTES as u64;
+/// Bytes of one bitmap: its pages, each with two slots.
+pub const BITMAP_BYTES: u64 = PAGES_PER_BITMAP as u64 * 2 * PAGE_BYTES as u64;
 /// Where the record of the control plane begins, in bytes from the device's start.
 pub const CONFIG_OFFSET: u64 = 4 << 20;
 
@@ -53,7 +53,7 @@ pub const LOG_BYTES: u64 = HEAD_BYTES - LOG_OFFSET;
 const ALIGN: u64 = 4096;
 
 const _: () = assert!(HEAD_RING_OFFSET + RING_BYTES <= BITMAP_OFFSET);
-const _: () = assert!(BITMAP_OFFSET + PLANES_MAX * PLANE_BYTES <= CONFIG_OFFSET);
+const _: () = assert!(BITMAP_OFFSET + BITMAPS_MAX * BITMAP_BYTES <= CONFIG_OFFSET);
 const _: () = assert!(CONFIG_OFFSET + 2 * CONFIG_SLOT_BYTES as u64 <= BAD_BLOCKS_OFFSET);
 const _: () = assert!(BAD_BLOCKS_OFFSET + 2 * BAD_SLOT_BYTES <= LOG_OFFSET);
 const _: () = assert!(TAIL_RING_FROM_END <= TAIL_BYTES);
@@ -127,15 +127,15 @@ impl AreaLayout {
         (self.end - TAIL_BYTES, TAIL_BYTES)
     }
 
-    /// Byte offset of the slot for `page` of `plane` at `sequence`. Each page has two slots, and the parity of the
+    /// Byte offset of the slot for `page` of `bitmap` at `sequence`. Each page has two slots, and the parity of the
     /// sequence says which one, so writing a page never touches the one it replaces.
     ///
     /// # Panics
-    /// When `page` is not below [`PAGES_PER_PLANE`].
+    /// When `page` is not below [`PAGES_PER_BITMAP`].
     #[must_use]
-    pub const fn bitmap_page_offset(&self, plane: Plane, page: u32, sequence: u64) -> u64 {
-        assert!(page < PAGES_PER_PLANE, "a plane has fewer pages");
-        let pair = plane.code() as u64 * PAGES_PER_PLANE as u64 + page as u64;
+    pub const fn bitmap_page_offset(&self, bitmap: Bitmap, page: u32, sequence: u64) -> u64 {
+        assert!(page < PAGES_PER_BITMAP, "a plane has fewer pages");
+        let pair = bitmap.code() as u64 * PAGES_PER_BITMAP as u64 + page as u64;
         BITMAP_OFFSET + (pair * 2 + sequence % 2) * PAGE_BYTES as u64
     }
 
@@ -157,7 +157,7 @@ impl AreaLayout {
     #[must_use]
     pub const fn notes_ranges(&self) -> [(u64, u64); 3] {
         [
-            (BITMAP_OFFSET, PLANES_MAX * PLANE_BYTES),
+            (BITMAP_OFFSET, BITMAPS_MAX * BITMAP_BYTES),
             (CONFIG_OFFSET, 2 * CONFIG_SLOT_BYTES as u64),
             (BAD_BLOCKS_OFFSET, 2 * BAD_SLOT_BYTES),
         ]

@@ -8,7 +8,7 @@
 //! the bytes. No bytes, however hostile, make it panic. It never decides about redundancy: how many failures an array
 //! tolerates follows from the geometry, which `strake-raid` owns.
 //!
-//! **Where to start.** [`layout`] for where things are, [`superblock`] for the label, [`bitmap`] for the planes of
+//! **Where to start.** [`layout`] for where things are, [`superblock`] for the label, [`bitmap`] for the bitmaps of
 //! region bits, [`bad_blocks`] for what is lost, [`redo`] for writes under way, then [`mod@assemble`], which turns
 //! labels into arrays or says why not.
 
@@ -25,9 +25,9 @@ pub mod error;
 pub mod features;
 pub mod foreign;
 pub mod gpt;
-pub mod intent;
 pub mod layout;
 pub mod lineage;
+pub mod partial_write;
 pub mod recovery;
 pub mod redo;
 mod ring;
@@ -43,7 +43,7 @@ pub use bad_blocks::{
     newest_bad_list,
 };
 pub use bitmap::{
-    Bits, PAGE_BITS, PAGE_BYTES, PAGES_PER_PLANE, PageState, Plane, REGIONS_MAX, decode_page,
+    Bitmap, Bits, PAGE_BITS, PAGE_BYTES, PAGES_PER_BITMAP, PageState, REGIONS_MAX, decode_page,
     encode_page, newest_page, note_held,
 };
 pub use config_record::{
@@ -53,23 +53,24 @@ pub use config_record::{
 pub use consistency::Consistency;
 pub use error::{LabelError, LabelErrorKind, PageError, PageErrorKind};
 pub use features::{
-    COMPAT_AFTER_CRASH, COMPAT_HISTORY, COMPAT_REMOTE, COMPAT_STALE_PLANES, Features,
-    INCOMPAT_BAD_BLOCKS, INCOMPAT_IN_DOUBT, INCOMPAT_INTENTS, INCOMPAT_REDO,
+    COMPAT_AFTER_CRASH, COMPAT_HISTORY, COMPAT_MEMBER_BITMAPS, COMPAT_REMOTE, Features,
+    INCOMPAT_BAD_BLOCKS, INCOMPAT_IN_DOUBT, INCOMPAT_PARTIAL_WRITES, INCOMPAT_REDO,
 };
 pub use foreign::{
     FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, OnDrive, foreign_signature, is_claimed_behind,
     written_over,
 };
 pub use gpt::{protective_head, protective_tail};
-pub use intent::{
-    INTENT_BLOCKS_MAX, INTENT_PARITIES_MAX, Intent, IntentList, IntentPlace, WITNESS_BYTES, Witness,
-};
 pub use layout::{
-    AreaLayout, Copy, HEAD_BYTES, MEMBER_BYTES_MIN, MEMBERS_MAX, PLANE_BYTES, RING_SLOTS,
+    AreaLayout, BITMAP_BYTES, Copy, HEAD_BYTES, MEMBER_BYTES_MIN, MEMBERS_MAX, RING_SLOTS,
     SLOT_BYTES, TAIL_BYTES,
 };
 pub use lineage::{
     Activation, HISTORY_MAX, REPLACEMENTS_MAX, ReplacementRecord, Returning, returning,
+};
+pub use partial_write::{
+    PARTIAL_WRITE_BLOCKS_MAX, PARTIAL_WRITE_PARITIES_MAX, PartialWrite, PartialWriteList,
+    PartialWritePlace, WITNESS_BYTES, Witness,
 };
 pub use redo::{
     REDO_BLOCK_BYTES, REDO_HEADER_BYTES, REDO_LEAD_BYTES, REDO_PAYLOAD_MAX, RedoHeader, RedoPart,

@@ -193,7 +193,7 @@ impl Superblock {
 pub enum Returning {
     /// A member in use: there is nothing to bring back.
     Current,
-    /// The member as it was when it went out. It lacks what its stale plane says, no more.
+    /// The member as it was when it went out. It lacks what its per-member dirty bitmap says, no more.
     Stale,
     /// The member, but older than when it went out, or from before what the labels remember: nothing on it may
     /// be trusted.
@@ -214,8 +214,8 @@ pub enum Returning {
     Foreign,
 }
 
-/// Says what the drive with the label `found` is to the array whose newest label is `newest`. Whether the planes were
-/// kept is for the caller: see [`Superblock::keeps_stale_planes`].
+/// Says what the drive with the label `found` is to the array whose newest label is `newest`. Whether the bitmaps were
+/// kept is for the caller: see [`Superblock::keeps_member_bitmaps`].
 #[must_use]
 pub fn returning(newest: &Superblock, found: &Superblock) -> Returning {
     let row = newest.members.get(found.slot.at()).filter(|row| row.uuid == found.member);

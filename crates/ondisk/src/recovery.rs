@@ -7,16 +7,16 @@
 //! (`crates/engine/src/recorded.rs`), at compile time.
 
 use crate::bad_blocks::{BAD_PAGES, BAD_RUNS_MAX};
-use crate::bitmap::{PAGE_BITS, PAGE_BYTES, PAGES_PER_PLANE};
+use crate::bitmap::{PAGE_BITS, PAGE_BYTES, PAGES_PER_BITMAP};
 use crate::bytes::{put, u32_at};
 use crate::config_record::CONFIG_SLOT_BYTES;
 use crate::error::{LabelErrorKind, Wanted};
-use crate::intent::{INTENT_BLOCKS_MAX, INTENT_PARITIES_MAX, WITNESS_BYTES};
 use crate::layout::{
-    BAD_BLOCKS_OFFSET, BITMAP_OFFSET, CONFIG_OFFSET, HEAD_BYTES, HEAD_RING_OFFSET, LOG_OFFSET,
-    MEMBERS_MAX, PLANES_MAX, RING_SLOTS, SLOT_BYTES, TAIL_BYTES, TAIL_RING_FROM_END,
+    BAD_BLOCKS_OFFSET, BITMAP_OFFSET, BITMAPS_MAX, CONFIG_OFFSET, HEAD_BYTES, HEAD_RING_OFFSET,
+    LOG_OFFSET, MEMBERS_MAX, RING_SLOTS, SLOT_BYTES, TAIL_BYTES, TAIL_RING_FROM_END,
 };
 use crate::lineage::{HISTORY_MAX, REPLACEMENTS_MAX};
+use crate::partial_write::{PARTIAL_WRITE_BLOCKS_MAX, PARTIAL_WRITE_PARITIES_MAX, WITNESS_BYTES};
 use crate::redo::{REDO_BLOCK_BYTES, REDO_HEADER_BYTES, REDO_LEAD_BYTES, REDO_PAYLOAD_MAX};
 
 /// Bytes of a strip that one band holds at most: a write of a band has one record, and the newest record counts.
@@ -47,8 +47,8 @@ pub const CONSTANTS: [(&str, u32); 28] = [
     ("activations remembered", HISTORY_MAX as u32),
     ("replacements at once", REPLACEMENTS_MAX as u32),
     ("bitmap offset", BITMAP_OFFSET as u32),
-    ("bitmap planes", PLANES_MAX as u32),
-    ("bitmap pages per plane", PAGES_PER_PLANE),
+    ("number of bitmaps", BITMAPS_MAX as u32),
+    ("pages per bitmap", PAGES_PER_BITMAP),
     ("regions per bitmap page", PAGE_BITS),
     ("control record offset", CONFIG_OFFSET as u32),
     ("control record slot bytes", CONFIG_SLOT_BYTES as u32),
@@ -60,15 +60,17 @@ pub const CONSTANTS: [(&str, u32); 28] = [
     ("redo header bytes", REDO_HEADER_BYTES as u32),
     ("redo block bytes", REDO_BLOCK_BYTES as u32),
     ("redo payload bytes", REDO_PAYLOAD_MAX as u32),
-    ("intent record limits", intent_limits()),
+    ("partial-write record limits", partial_write_limits()),
 ];
 
 /// Bytes of the table in a label.
 pub(crate) const CONSTANTS_BYTES: usize = CONSTANTS.len() * 4;
 
-/// Blocks and parities of one intent and bytes of a witness: a byte each.
-const fn intent_limits() -> u32 {
-    INTENT_BLOCKS_MAX | (INTENT_PARITIES_MAX as u32) << 8 | (WITNESS_BYTES as u32) << 16
+/// Blocks and parities of one partial write and bytes of a witness: a byte each.
+const fn partial_write_limits() -> u32 {
+    PARTIAL_WRITE_BLOCKS_MAX
+        | (PARTIAL_WRITE_PARITIES_MAX as u32) << 8
+        | (WITNESS_BYTES as u32) << 16
 }
 
 /// Writes the table to the start of `out`.

@@ -6,7 +6,8 @@
 //! member that is still one lacks its part was never acted upon, and one that is whole is written again, however much
 //! of it was written before: the outcome is the same.
 //!
-//! A record may also be a list of intents: then there is nothing behind its header; see [`crate::intent`].
+//! A record may also be a list of partial writes: then there is nothing behind its header; see
+//! [`crate::partial_write`].
 //!
 //! What clients write may look like a header. Blocks of a record that begin as one are stored with their first byte
 //! changed, and the header says which ([`RedoPart::escaped`]), so whatever is found to be a header is one.
@@ -14,8 +15,8 @@
 use strake_units::{MemberIndex, StripeIndex, Uuid};
 
 use crate::bytes::{get, put, u16_at, u32_at, u64_at, uuid_at};
-use crate::intent::{Intent, decode_intents};
 use crate::layout::{LOG_BYTES, LOG_OFFSET, MEMBERS_MAX};
+use crate::partial_write::{PartialWrite, decode_partial_writes};
 
 /// Bytes of a record's header, and what records are aligned to.
 pub const REDO_HEADER_BYTES: usize = 4096;
@@ -32,7 +33,7 @@ const AT_VERSION: usize = 8;
 const AT_RING: usize = 10;
 const AT_COUNT: usize = 12;
 const AT_TWIN_SLOT: usize = 13;
-const AT_INTENTS: usize = 14;
+const AT_PARTIAL_WRITES: usize = 14;
 const AT_OFFSET: usize = 16;
 const AT_ARRAY: usize = 24;
 const AT_EPOCH: usize = 40;
@@ -84,7 +85,7 @@ pub struct RedoHeader {
     pub sequence: u64,
     /// Every record of the ring below this one had been carried out, stably, when this one was written.
     pub floor: u64,
-    /// The stripe that is written; 0 in a list of intents, each of which has its own.
+    /// The stripe that is written; 0 in a list of partial writes, each of which has its own.
     pub stripe: StripeIndex,
     /// Members that were not in sync, as a mask.
     pub out: u64,
@@ -100,7 +101,7 @@ pub struct RedoRecord {
     /// What each member gets, by slot, one row a slot at most.
     pub parts: Vec<RedoPart>,
     /// Or, in its stead, what was to be written in place at once.
-    pub intents: Vec<Intent>,
+    pub partial_writes: Vec<PartialWrite>,
 }
 
 /// Byte offset on a member and bytes of ring `ring` of `rings`, a multiple of the header's size.
@@ -138,7 +139,7 @@ pub fn encode_redo(header: &RedoHeader, parts: &[RedoPart], offset: u64, out: &m
 pub(crate) fn put_header(
     header: &RedoHeader,
     parts: u8,
-    intents: u16,
+    partial_writes: u16,
     offset: u64,
     out: &mut [u8],
 ) {
@@ -148,7 +149,7 @@ pub(crate) fn put_header(
     put(out, AT_RING, &header.ring.to_le_bytes());
     out[AT_COUNT] = parts;
     out[AT_TWIN_SLOT] = header.twin.map_or(NO_SLOT, |(slot, _)| slot.0);
-    put(out, AT_INTENTS, &intents.to_le_bytes());
+    put(out, AT_PARTIAL_WRITES, &partial_writes.to_le_bytes());
     put(out, AT_OFFSET, &offset.to_le_bytes());
     put(out, AT_ARRAY, &header.array.0);
     put(out, AT_EPOCH, &header.epoch.0);
@@ -197,10 +198,11 @@ pub fn decode_redo(bytes: &[u8], offset: u64) -> Option<RedoRecord> {
         let bit = 1_u64.checked_shl(part.slot.0.into()).filter(|bit| slots & bit == 0)?;
         slots |= bit;
     }
-    let intents = decode_intents(&bytes[AT_PARTS..AT_CRC], u16_at(bytes, AT_INTENTS))?;
-    let sound =
-        usize::from(bytes[AT_COUNT]) == parts.len() && (parts.is_empty() || intents.is_empty());
-    sound.then_some(RedoRecord { header, parts, intents })
+    let partial_writes =
+        decode_partial_writes(&bytes[AT_PARTS..AT_CRC], u16_at(bytes, AT_PARTIAL_WRITES))?;
+    let sound = usize::from(bytes[AT_COUNT]) == parts.len()
+        && (parts.is_empty() || partial_writes.is_empty());
+    sound.then_some(RedoRecord { header, parts, partial_writes })
 }
 
 fn decode_part(row: &[u8]) -> RedoPart {

@@ -10,7 +10,7 @@ use crate::areas::{AREAS, AREAS_BYTES, Format};
 use crate::bytes::put;
 use crate::consistency::Consistency;
 use crate::features::{
-    COMPAT_HISTORY, COMPAT_KNOWN, COMPAT_STALE_PLANES, INCOMPAT_INTENTS, INCOMPAT_REDO,
+    COMPAT_HISTORY, COMPAT_KNOWN, COMPAT_MEMBER_BITMAPS, INCOMPAT_PARTIAL_WRITES, INCOMPAT_REDO,
     RO_COMPAT_KNOWN,
 };
 use crate::layout::{Copy, MEMBERS_MAX, RING_SLOTS, SLOT_BYTES};
@@ -280,19 +280,20 @@ impl Superblock {
     /// [`logged_since`](Self::logged_since).
     pub fn note_logged(&mut self, logged: u64, since: u64) {
         (self.logged, self.logged_since) = (logged, since);
-        self.incompat &= !(INCOMPAT_REDO | INCOMPAT_INTENTS);
+        self.incompat &= !(INCOMPAT_REDO | INCOMPAT_PARTIAL_WRITES);
         if logged != 0 {
             self.incompat |= INCOMPAT_REDO;
             if self.consistency == Consistency::Strict {
-                self.incompat |= INCOMPAT_INTENTS;
+                self.incompat |= INCOMPAT_PARTIAL_WRITES;
             }
         }
     }
 
-    /// True when the stale planes say what every absent member lacks. Otherwise each of them lacks everything.
+    /// True when the per-member dirty bitmaps say what every absent member lacks. Otherwise each of them lacks
+    /// everything.
     #[must_use]
-    pub const fn keeps_stale_planes(&self) -> bool {
-        self.compat & COMPAT_STALE_PLANES != 0
+    pub const fn keeps_member_bitmaps(&self) -> bool {
+        self.compat & COMPAT_MEMBER_BITMAPS != 0
     }
 
     /// The row of the member that holds this label.

@@ -5,7 +5,7 @@ mod bad_blocks;
 mod codecs;
 mod config_record;
 mod foreign;
-mod intent;
+mod partial_write;
 
 use strake_units::{MemberIndex, Uuid};
 

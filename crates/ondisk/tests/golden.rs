@@ -4,7 +4,7 @@
 mod sample;
 
 use strake_ondisk::{
-    Address, Bits, Copy, Plane, Superblock, decode_config, decode_page, newest_bad_list,
+    Address, Bitmap, Bits, Copy, Superblock, decode_config, decode_page, newest_bad_list,
 };
 use strake_units::{MemberIndex, Uuid};
 
@@ -40,8 +40,8 @@ fn the_label_of_format_2_opens() {
 #[test]
 fn the_stale_page_opens() {
     let bytes = include_bytes!("golden/page-1-stale.bin");
-    let plane = Plane::Stale(MemberIndex(63));
-    let (sequence, page) = decode_page(bytes, Uuid([1; 16]), plane, 1).expect("a sound page");
+    let bitmap = Bitmap::Member(MemberIndex(63));
+    let (sequence, page) = decode_page(bytes, Uuid([1; 16]), bitmap, 1).expect("a sound page");
     let bits = Bits::from_pages(32_512, &[Some(page), Some(Vec::new())]);
     assert_eq!(sequence, sample::PAGE_SEQUENCE);
     assert_eq!(bits.iter_ones().collect::<Vec<_>>(), sample::PAGE_REGIONS);
@@ -51,7 +51,7 @@ fn the_stale_page_opens() {
 fn the_bitmap_page_of_format_1_opens() {
     let bytes = include_bytes!("golden/page-1.bin");
     let (sequence, page) =
-        decode_page(bytes, Uuid([1; 16]), Plane::Written, 0).expect("a sound page");
+        decode_page(bytes, Uuid([1; 16]), Bitmap::Written, 0).expect("a sound page");
     let bits = Bits::from_pages(32_512, &[Some(page), Some(Vec::new())]);
     assert_eq!(sequence, sample::PAGE_SEQUENCE);
     assert_eq!(bits.iter_ones().collect::<Vec<_>>(), sample::PAGE_REGIONS);

@@ -29,7 +29,7 @@ pub use error::GeometryError;
 pub use geometry::{Geometry, GeometrySpec, Place, Role, StripeMap};
 pub use level::{Level, LevelError, LevelRequest, Scheme};
 pub use plan::{
-    Intent, Lost, Plan, Query, Strategy, StripeHealth, Transfer, Window, hull, plan, plan_into,
+    Lost, Plan, Purpose, Query, Strategy, StripeHealth, Transfer, Window, hull, plan, plan_into,
 };
 pub use region::{REGION_BYTES_MIN, REGIONS_MAX, Regions};
 pub use state::{IllegalTransition, MemberEvent, MemberState, absent_members};

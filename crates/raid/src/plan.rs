@@ -51,7 +51,7 @@ pub struct StripeHealth {
 
 /// What a plan is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Intent {
+pub enum Purpose {
     /// Read the segments.
     Read,
     /// Write the segments, and whatever keeps the stripe redundant.
@@ -73,11 +73,11 @@ pub struct Query<'a> {
     /// Health of the band's stripe.
     pub health: StripeHealth,
     /// What to read or write: at most one segment per data strip, inside the band, in ascending strip order.
-    /// [`Intent::Resync`] and [`Intent::Rebuild`] concern the whole band when there is none, and otherwise the
+    /// [`Purpose::Resync`] and [`Purpose::Rebuild`] concern the whole band when there is none, and otherwise the
     /// columns that segments have blocks in; a resync of copies then concerns the strips with segments only.
     pub segments: &'a [Segment],
     /// What for.
-    pub intent: Intent,
+    pub purpose: Purpose,
     /// Which copy to read, modulo the copies that are present. Any number will do.
     pub copy_hint: u8,
 }
@@ -254,11 +254,11 @@ impl<'a> View<'a> {
         let all = low_bits(geometry.width());
         let absent = query.health.absent & all;
         let hidden = absent | query.health.unreadable & all;
-        let window = match query.intent {
-            Intent::Resync | Intent::Rebuild { targets: _ } if query.segments.is_empty() => {
+        let window = match query.purpose {
+            Purpose::Resync | Purpose::Rebuild { targets: _ } if query.segments.is_empty() => {
                 Window { offset: geometry.band_offset(query.band), blocks: geometry.band_blocks() }
             }
-            Intent::Read | Intent::Write | Intent::Resync | Intent::Rebuild { targets: _ } => {
+            Purpose::Read | Purpose::Write | Purpose::Resync | Purpose::Rebuild { targets: _ } => {
                 hull(query.segments)
             }
         };

@@ -53,7 +53,7 @@ pub enum Break {
     StaleForgotten,
     /// The log is carried out before a label says who is not here.
     AbsentUnrecorded,
-    /// Data are written before the intent bit.
+    /// Data are written before the write-intent bit.
     DataBeforeBit,
     /// A write is acknowledged before the label that calls out who missed it.
     AnsweredBeforeOut,
@@ -123,7 +123,7 @@ pub struct Spent {
 pub struct Page {
     /// Its sequence.
     pub seq: u16,
-    /// The intent bit.
+    /// The write-intent bit.
     pub intent: bool,
     /// Members that lack the region.
     pub stale: Set,
@@ -158,7 +158,7 @@ pub enum Mode {
 pub enum Stage {
     /// There is none.
     None,
-    /// The intent bit.
+    /// The write-intent bit.
     Bits,
     /// A label.
     Label,
@@ -205,7 +205,7 @@ pub struct Job {
 pub enum Step {
     /// There is none.
     None,
-    /// Its intent bit is being set.
+    /// Its write-intent bit is being set.
     Mark,
     /// It is being recorded in the log.
     Log,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use strake_ondisk::{
-    Activation, COMPAT_HISTORY, COMPAT_STALE_PLANES, Consistency, Format, Found, GeometryRecord,
+    Activation, COMPAT_HISTORY, COMPAT_MEMBER_BITMAPS, Consistency, Format, Found, GeometryRecord,
     MemberRecord, Policy, RecordedState, Refusal, Returning, Superblock, Verdict, assemble,
     returning,
 };
@@ -114,7 +114,7 @@ fn superblock(config: &Config, label: &Label, m: usize) -> Superblock {
         consistency: Consistency::Safe,
         logged: 0,
         logged_since: 0,
-        compat: COMPAT_HISTORY | COMPAT_STALE_PLANES,
+        compat: COMPAT_HISTORY | COMPAT_MEMBER_BITMAPS,
         ro_compat: 0,
         incompat: 0,
     }

@@ -35,7 +35,7 @@ impl Array {
     /// Says how resync and rebuild shall go from now on. Takes effect with the next turn of every core; what has been
     /// begun is finished.
     pub fn set_maintenance(&self, maintenance: Maintenance) {
-        self.board.set_maintenance(maintenance);
+        self.shared.set_maintenance(maintenance);
         for shard in &self.shards {
             shard.tell(Control::Pace);
         }
@@ -66,11 +66,11 @@ impl Array {
 
     fn begin_scrub_in(&self, mode: ScrubMode, state: ScrubState) -> Result<(), ArrayError> {
         let name = self.name();
-        if self.board.is_lost() {
+        if self.shared.is_lost() {
             let what = format!("array {name} is lost; there is nothing to scrub it with");
             return Err(ArrayError::state(what));
         }
-        if !self.board.begin_scrub(mode, state) {
+        if !self.shared.begin_scrub(mode, state) {
             return Err(ArrayError::state(format!(
                 "array {name} is being scrubbed; wait for that, or stop it"
             )));
@@ -82,7 +82,7 @@ impl Array {
     /// Takes up a scrub where it was interrupted when the array last ran, or shows one that is over. False when there
     /// was a scrub since the array was started, or `position` is not one in this array.
     pub fn take_up_scrub(&self, position: &ScrubPosition) -> bool {
-        let taken = !self.board.is_lost() && self.board.take_up_scrub(position);
+        let taken = !self.shared.is_lost() && self.shared.take_up_scrub(position);
         if taken {
             self.tell_scrub();
         }
@@ -93,7 +93,7 @@ impl Array {
     /// [`take_up_scrub`](Self::take_up_scrub).
     #[must_use]
     pub fn scrub_position(&self) -> Option<ScrubPosition> {
-        self.board.scrub_position()
+        self.shared.scrub_position()
     }
 
     /// Lets the scrub that is under way rest, or go on. False when there is none, or it does so already.
@@ -107,7 +107,7 @@ impl Array {
     }
 
     fn change_scrub(&self, state: ScrubState) -> bool {
-        let changed = self.board.change_scrub(state);
+        let changed = self.shared.change_scrub(state);
         if changed {
             self.tell_scrub();
         }
@@ -124,7 +124,7 @@ impl Array {
     /// the rest.
     #[must_use]
     pub fn scrub_findings(&self) -> Vec<ScrubFinding> {
-        self.board.scrub_findings()
+        self.shared.scrub_findings()
     }
 
     /// Gives the array another name, in the labels of every member in use.
@@ -144,6 +144,6 @@ impl Array {
     /// dropped, and counted.
     #[must_use]
     pub fn drain_events(&self) -> Vec<ArrayEvent> {
-        self.board.drain_events()
+        self.shared.drain_events()
     }
 }

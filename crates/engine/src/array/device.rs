@@ -9,11 +9,11 @@ use strake_reactor::mailbox;
 use strake_units::{CoreIndex, Name};
 
 use super::{Array, Waker};
-use crate::board::Board;
 use crate::limits::{IO_BYTES_MAX, PORT_DEPTH_MAX};
 use crate::message::Control;
 use crate::port;
 use crate::queue::ArrayQueue;
+use crate::shared_status::SharedStatus;
 
 impl Array {
     pub(super) fn info(&self) -> DeviceInfo {
@@ -36,7 +36,7 @@ impl Array {
 pub(super) struct ArrayDevice {
     pub(super) name: Name,
     pub(super) info: DeviceInfo,
-    pub(super) board: Arc<Board>,
+    pub(super) shared: Arc<SharedStatus>,
     pub(super) ports: Vec<(mpsc::Sender<Control>, Waker)>,
 }
 
@@ -50,7 +50,7 @@ impl BlockDevice for ArrayDevice {
         let (control, wake) =
             self.ports.get(core.at()).ok_or_else(|| gone("the array does not run on this core"))?;
         let depth = depth.clamp(1, PORT_DEPTH_MAX);
-        if let Some(shard) = port::shard_here(&self.board, core.at()) {
+        if let Some(shard) = port::shard_here(&self.shared, core.at()) {
             return Ok(Box::new(shard.open_port(depth, wake.clone())));
         }
         let (request_send, requests) = mailbox(depth as usize);

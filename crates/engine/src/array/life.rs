@@ -28,7 +28,7 @@ impl Array {
     ) -> Result<Replacing, ArrayError> {
         self.check_replacement(member, drive)?;
         let bytes = drive.device.info().bytes();
-        if self.board.members()[member.at()].state == MemberState::InSync {
+        if self.shared.members()[member.at()].state == MemberState::InSync {
             let path = drive.path.clone();
             let place = MemberIndex(self.geometry.members() as u8);
             return self.begin_open(member, place, drive, |reply| Control::Twin {
@@ -66,14 +66,14 @@ impl Array {
         drive: &Drive,
         then: impl FnOnce(mpsc::Sender<Result<(), ArrayError>>) -> Control,
     ) -> Result<Replacing, ArrayError> {
-        if !self.board.begin_replacing(member) {
+        if !self.shared.begin_replacing(member) {
             return Err(ArrayError::state(format!(
                 "member {member} of array {} is being replaced already",
                 self.name()
             )));
         }
-        let claim = Claim { board: Arc::clone(&self.board), member };
-        self.board.mark(settling::mark([&*drive.device]));
+        let claim = Claim { shared: Arc::clone(&self.shared), member };
+        self.shared.mark(settling::mark([&*drive.device]));
         let device = &drive.device;
         let opening = (0..self.shards.len())
             .map(|at| {
@@ -101,8 +101,8 @@ impl Array {
     /// As [`begin_replace`](Self::begin_replace).
     pub fn check_replacement(&self, member: MemberIndex, drive: &Drive) -> Result<(), ArrayError> {
         self.check_member(member)?;
-        let status = &self.board.members()[member.at()];
-        if self.board.members().iter().any(|m| !m.replacement.is_empty()) {
+        let status = &self.shared.members()[member.at()];
+        if self.shared.members().iter().any(|m| !m.replacement.is_empty()) {
             return Err(ArrayError::state(format!(
                 "a member of array {} is being replaced while it serves; wait for that, or cancel it",
                 self.name()
@@ -127,7 +127,7 @@ impl Array {
     fn check_fit(&self, member: MemberIndex, drive: &Drive) -> Result<(), ArrayError> {
         let info = drive.device.info();
         let used = self.geometry.member_blocks_used() << self.geometry.block_size().shift();
-        let needs = self.board.superblock().format.least_device_bytes(used);
+        let needs = self.shared.superblock().format.least_device_bytes(used);
         if info.bytes() < needs {
             return Err(ArrayError::too_small(&drive.path, member, info.bytes(), needs));
         }
@@ -155,14 +155,14 @@ impl Array {
         label: &Superblock,
     ) -> Result<u64, ArrayError> {
         self.check_member(member)?;
-        let status = &self.board.members()[member.at()];
+        let status = &self.shared.members()[member.at()];
         if matches!(status.state, MemberState::InSync | MemberState::Rebuilding { .. }) {
             return Err(ArrayError::state(format!(
                 "member {member} of array {} is in use; there is nothing to take back",
                 self.name()
             )));
         }
-        check_returning(&self.board.superblock(), member, label)?;
+        check_returning(&self.shared.superblock(), member, label)?;
         self.check_fit(member, drive)?;
         let recorded = label.own_record().map_or(0, |row| row.bytes);
         if drive.device.info().bytes() < recorded {
@@ -173,7 +173,7 @@ impl Array {
                 self.name()
             )));
         }
-        Ok(self.board.member_bytes_of(self.board.stale_regions(member)))
+        Ok(self.shared.member_bytes_of(self.shared.stale_regions(member)))
     }
 
     /// Takes `drive`, which holds `label`, back as `member`, and copies to it what was written while it was out.

@@ -5,9 +5,9 @@ use std::sync::{Arc, mpsc};
 use strake_units::{MemberIndex, Name};
 
 use super::Waker;
-use crate::board::Board;
 use crate::error::ArrayError;
 use crate::message::Control;
+use crate::shared_status::SharedStatus;
 
 /// An answer that has not come yet.
 pub struct Pending {
@@ -47,13 +47,13 @@ pub struct Replacing {
 
 /// A member that is being replaced.
 pub(super) struct Claim {
-    pub(super) board: Arc<Board>,
+    pub(super) shared: Arc<SharedStatus>,
     pub(super) member: MemberIndex,
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.board.end_replacing(self.member);
+        self.shared.end_replacing(self.member);
     }
 }
 

@@ -8,10 +8,10 @@ use strake_units::{MemberIndex, Name, RegionIndex, Uuid};
 
 use super::Array;
 use crate::bad_blocks::array_ranges;
-use crate::board::{CoreCounters, HALTED_REBUILD, HALTED_RESYNC, MemberStatus};
 use crate::histogram::{ArrayLatencies, put_together};
 use crate::pacing::Maintenance;
 use crate::scrub::ScrubStatus;
+use crate::shared_status::{CoreCounters, HALTED_REBUILD, HALTED_RESYNC, MemberStatus};
 
 /// How far a background job has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,15 +98,15 @@ impl Array {
     /// A picture of the array now.
     #[must_use]
     pub fn status(&self) -> ArrayStatus {
-        let mut members = self.board.members();
+        let mut members = self.shared.members();
         for (slot, member) in members.iter_mut().enumerate() {
-            let regions = self.board.stale_regions(MemberIndex(slot as u8));
-            member.stale_bytes = self.board.member_bytes_of(regions);
+            let regions = self.shared.stale_regions(MemberIndex(slot as u8));
+            member.stale_bytes = self.shared.member_bytes_of(regions);
         }
-        let label = self.board.superblock();
+        let label = self.shared.superblock();
         let states: Vec<MemberState> = members.iter().map(|m| m.state).collect();
         let sum = |counter: fn(&CoreCounters) -> &AtomicU64| {
-            self.board.cores.iter().map(|c| counter(c).load(Relaxed)).sum::<u64>()
+            self.shared.cores.iter().map(|c| counter(c).load(Relaxed)).sum::<u64>()
         };
         let left = sum(|c| &c.resync_regions_left);
         let total = self.bytes_of(u64::from(self.regions.count()));
@@ -117,11 +117,11 @@ impl Array {
             uuid: self.uuid,
             geometry: self.geometry,
             conditions: ConditionSet::of(&self.geometry, &states),
-            generation: self.board.generation(),
+            generation: self.shared.generation(),
             format: label.format,
             consistency: label.consistency,
             consistency_wanted: self
-                .board
+                .shared
                 .consistency_wanted()
                 .filter(|mode| *mode != label.consistency),
             logged: label.logged,
@@ -131,14 +131,14 @@ impl Array {
                 progress(total - left.min(total))
             }),
             replace: members.iter().any(|m| !m.replacement.is_empty()).then(|| {
-                let left = self.bytes_of(self.board.uncopied_regions());
+                let left = self.bytes_of(self.shared.uncopied_regions());
                 progress(total - left.min(total))
             }),
-            scrub: self.board.scrub_status(),
-            rebuild_halted: self.board.halted() & HALTED_REBUILD != 0,
-            resync_halted: self.board.halted() & HALTED_RESYNC != 0,
-            maintenance: self.board.maintenance(),
-            lost: self.board.is_lost(),
+            scrub: self.shared.scrub_status(),
+            rebuild_halted: self.shared.halted() & HALTED_REBUILD != 0,
+            resync_halted: self.shared.halted() & HALTED_RESYNC != 0,
+            maintenance: self.shared.maintenance(),
+            lost: self.shared.is_lost(),
             bad_ranges: self.bad_ranges(&states),
             in_doubt: self.in_doubt(),
             scratch_bytes: sum(|c| &c.scratch_bytes),
@@ -148,9 +148,9 @@ impl Array {
                 writes: sum(|c| &c.writes),
                 read_bytes: sum(|c| &c.read_bytes),
                 write_bytes: sum(|c| &c.write_bytes),
-                degraded_reads: self.board.degraded_reads(),
-                medium_errors: self.board.medium_errors(),
-                repairs: self.board.repairs(),
+                degraded_reads: self.shared.degraded_reads(),
+                medium_errors: self.shared.medium_errors(),
+                repairs: self.shared.repairs(),
             },
             members,
         }
@@ -160,20 +160,20 @@ impl Array {
     /// counted, which is a few hundred kilobytes: for somebody who asks, not for every look at the status.
     #[must_use]
     pub fn latencies(&self) -> ArrayLatencies {
-        let cores = self.board.cores.iter().map(|core| &*core.times);
+        let cores = self.shared.cores.iter().map(|core| &*core.times);
         put_together(cores, self.geometry.members())
     }
 
     fn bad_ranges(&self, states: &[MemberState]) -> Vec<(u64, u64)> {
         let size = self.geometry.block_size();
-        let ranges = array_ranges(&self.board.bad_blocks(), &self.geometry, states);
+        let ranges = array_ranges(&self.shared.bad_blocks(), &self.geometry, states);
         ranges.iter().map(|r| (r.start.bytes(size), r.blocks << size.shift())).collect()
     }
 
     fn in_doubt(&self) -> Vec<(u64, u64)> {
         let stripe_bytes = self.geometry.stripe_data_blocks() << self.geometry.block_size().shift();
         let mut ranges: Vec<(u64, u64)> = Vec::new();
-        for region in self.board.in_doubt() {
+        for region in self.shared.in_doubt() {
             let stripes = self.regions.stripes(RegionIndex(region));
             let (from, bytes) =
                 (stripes.start * stripe_bytes, (stripes.end - stripes.start) * stripe_bytes);

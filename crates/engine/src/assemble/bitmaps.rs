@@ -1,26 +1,26 @@
-//! Reading the planes of region bits, and what they mean for the members an array starts with.
+//! Reading the bitmaps of the regions, and what they mean for the members an array starts with.
 
 use strake_ondisk::{
-    AreaLayout, Bits, INCOMPAT_IN_DOUBT, Lacks, PAGE_BYTES, PAGES_PER_PLANE, PLANE_BYTES,
-    PageState, Plane, RecordedState, Superblock,
+    AreaLayout, BITMAP_BYTES, Bitmap, Bits, INCOMPAT_IN_DOUBT, Lacks, PAGE_BYTES, PAGES_PER_BITMAP,
+    PageState, RecordedState, Superblock,
 };
 use strake_raid::{Geometry, MemberState, Regions};
 use strake_units::{MemberIndex, RegionIndex, StripeIndex, Uuid};
 
 use super::layout_of;
+use crate::bitmaps::{Bitmaps, WriteIntentPages};
 use crate::create::Drive;
 use crate::fleet::{Failed, Fleet, Reading, Writing};
 use crate::member_io::READ_BYTES;
-use crate::planes::{IntentPages, Planes};
 
-/// The sequences of a plane's pages in `bytes`, the plane as it is on a drive; 0 for a page that is lost.
-pub(crate) fn intent_pages(bytes: &[u8], array: Uuid) -> IntentPages {
+/// The sequences of a bitmap's pages in `bytes`, the bitmap as it is on a drive; 0 for a page that is lost.
+pub(crate) fn write_intent_pages(bytes: &[u8], array: Uuid) -> WriteIntentPages {
     [0, 1].map(|page| {
         let slot = |parity: usize| {
             let at = (page as usize * 2 + parity) * PAGE_BYTES;
             bytes.get(at..at + PAGE_BYTES).unwrap_or_default()
         };
-        let newest = strake_ondisk::newest_page(slot(0), slot(1), array, Plane::Intent, page);
+        let newest = strake_ondisk::newest_page(slot(0), slot(1), array, Bitmap::WriteIntent, page);
         sequence(&newest).unwrap_or(0)
     })
 }
@@ -28,7 +28,7 @@ pub(crate) fn intent_pages(bytes: &[u8], array: Uuid) -> IntentPages {
 /// What the bitmap pages say.
 pub(super) struct Read {
     /// The newest copy of every page.
-    pub(super) planes: Planes,
+    pub(super) bitmaps: Bitmaps,
     /// A member that shows less than it surely held: an older picture of itself.
     pub(super) older: Option<MemberIndex>,
     /// The newest copies that members lack which show an older one: what they do not have yet of an update that was cut
@@ -51,30 +51,30 @@ pub(super) fn read(
     regions: u32,
     fleet: &mut Fleet<'_>,
 ) -> Result<Read, Failed> {
-    let count = Plane::all(states.len()).count();
+    let count = Bitmap::all(states.len()).count();
     let mut newest: Vec<PageState> =
-        (0..count * PAGES_PER_PLANE as usize).map(|_| PageState::Lost).collect();
+        (0..count * PAGES_PER_BITMAP as usize).map(|_| PageState::Lost).collect();
     let mut seen: Vec<(MemberIndex, AreaLayout, Vec<Option<u64>>)> = Vec::new();
     let mut readings = Vec::new();
     for (slot, (state, drive)) in states.iter().zip(drives).enumerate() {
         let (MemberState::InSync, Some(drive)) = (state, drive) else { continue };
         let member = MemberIndex(slot as u8);
         let layout = layout_of(member, drive)?;
-        readings.extend(Plane::all(states.len()).map(|plane| Reading {
+        readings.extend(Bitmap::all(states.len()).map(|bitmap| Reading {
             member,
-            offset: layout.bitmap_page_offset(plane, 0, 0),
-            bytes: PLANE_BYTES,
+            offset: layout.bitmap_page_offset(bitmap, 0, 0),
+            bytes: BITMAP_BYTES,
         }));
         seen.push((member, layout, Vec::new()));
     }
     let read = fleet.read(&readings, "reading its bitmap")?;
-    for ((.., own), planes) in seen.iter_mut().zip(read.chunks_exact(count)) {
+    for ((.., own), bitmaps) in seen.iter_mut().zip(read.chunks_exact(count)) {
         let mut places = newest.iter_mut();
-        for (plane, found) in Plane::all(states.len()).zip(planes) {
+        for (bitmap, found) in Bitmap::all(states.len()).zip(bitmaps) {
             let slots: Vec<&[u8]> = slots(found).collect();
-            for (page, place) in (0..PAGES_PER_PLANE).zip(&mut places) {
+            for (page, place) in (0..PAGES_PER_BITMAP).zip(&mut places) {
                 let [a, b] = [0, 1].map(|parity| slots[(page * 2 + parity) as usize]);
-                let here = strake_ondisk::newest_page(a, b, superblock.array, plane, page);
+                let here = strake_ondisk::newest_page(a, b, superblock.array, bitmap, page);
                 // One that cannot be read may have been the newer one.
                 let readable = !a.is_empty() && !b.is_empty();
                 own.push(sequence(&here).filter(|_| readable));
@@ -86,16 +86,16 @@ pub(super) fn read(
     }
     let held = [0, 1].map(|page| held(&newest[page]));
     let shows_less = |own: &[Option<u64>]| {
-        // A page that it cannot show at all is lost, not old. Those of the intent plane come first.
+        // A page that it cannot show at all is lost, not old. Those of the write-intent bitmap come first.
         own.iter().zip(held).any(|(own, held)| own.is_some_and(|own| own < held))
     };
     let older = seen.iter().find(|(.., own)| shows_less(own)).map(|(member, ..)| *member);
     let lacking = |shown: &(MemberIndex, AreaLayout, Vec<Option<u64>>)| {
         let (member, layout, own) = shown;
-        let pages = Plane::all(states.len()).flat_map(|plane| [(plane, 0), (plane, 1)]);
-        let older = |((plane, page), (own, newest)): (_, (&Option<u64>, &PageState))| {
-            let (sequence, record) = written(newest, superblock.array, plane, page)?;
-            let offset = layout.bitmap_page_offset(plane, page, sequence);
+        let pages = Bitmap::all(states.len()).flat_map(|bitmap| [(bitmap, 0), (bitmap, 1)]);
+        let older = |((bitmap, page), (own, newest)): (_, (&Option<u64>, &PageState))| {
+            let (sequence, record) = written(newest, superblock.array, bitmap, page)?;
+            let offset = layout.bitmap_page_offset(bitmap, page, sequence);
             own.is_some_and(|own| own < sequence).then_some(Writing {
                 member: *member,
                 offset,
@@ -106,15 +106,15 @@ pub(super) fn read(
     };
     let behind = seen.iter().flat_map(lacking).collect();
     let lost = super::sequence_above_all(superblock);
-    let mut planes = assemble(states.len(), regions, newest, lost);
-    planes.surely_held(held);
-    Ok(Read { planes, older, behind })
+    let mut bitmaps = assemble(states.len(), regions, newest, lost);
+    bitmaps.surely_held(held);
+    Ok(Read { bitmaps, older, behind })
 }
 
 /// A page as it was written, and its sequence.
-fn written(state: &PageState, array: Uuid, plane: Plane, page: u32) -> Option<(u64, Vec<u8>)> {
+fn written(state: &PageState, array: Uuid, bitmap: Bitmap, page: u32) -> Option<(u64, Vec<u8>)> {
     let PageState::Valid { sequence, held, bits } = state else { return None };
-    let mut record = strake_ondisk::encode_page(array, plane, page, *sequence, bits);
+    let mut record = strake_ondisk::encode_page(array, bitmap, page, *sequence, bits);
     strake_ondisk::note_held(&mut record, *sequence, *held);
     Some((*sequence, record.to_vec()))
 }
@@ -126,7 +126,7 @@ fn held(page: &PageState) -> u64 {
     }
 }
 
-/// The slots of a plane, page by page, even sequences first. A slot that cannot be read is empty.
+/// The slots of a bitmap, page by page, even sequences first. A slot that cannot be read is empty.
 fn slots(found: &crate::fleet::Read) -> impl Iterator<Item = &[u8]> {
     let slots = found.bytes.chunks(PAGE_BYTES).zip(&found.readable);
     slots.map(|(slot, readable)| if *readable { slot } else { &[] })
@@ -135,23 +135,23 @@ fn slots(found: &crate::fleet::Read) -> impl Iterator<Item = &[u8]> {
 const _: () = assert!(PAGE_BYTES == READ_BYTES, "what is readable is known by pages");
 
 /// `lost` is the sequence with which a page begins anew that nobody can show.
-fn assemble(members: usize, regions: u32, newest: Vec<PageState>, lost: u64) -> Planes {
-    let mut planes = Planes::new(members, regions);
+fn assemble(members: usize, regions: u32, newest: Vec<PageState>, lost: u64) -> Bitmaps {
+    let mut bitmaps = Bitmaps::new(members, regions);
     let mut pages = newest.into_iter();
-    for plane in Plane::all(members) {
+    for bitmap in Bitmap::all(members) {
         let mut bits = Vec::new();
-        for page in 0..PAGES_PER_PLANE {
+        for page in 0..PAGES_PER_BITMAP {
             let state = pages.next().expect("one state for every page");
             // The next sequence, so that rewriting a page leaves its newest slot alone.
-            planes.set_sequence(plane, page, sequence(&state).map_or(lost, |newest| newest + 1));
+            bitmaps.set_sequence(bitmap, page, sequence(&state).map_or(lost, |newest| newest + 1));
             bits.push(match state {
                 PageState::Valid { bits, .. } => Some(bits),
                 PageState::Lost => None,
             });
         }
-        planes.load(plane, Bits::from_pages(regions, &bits));
+        bitmaps.load(bitmap, Bits::from_pages(regions, &bits));
     }
-    planes
+    bitmaps
 }
 
 fn sequence(page: &PageState) -> Option<u64> {
@@ -161,9 +161,10 @@ fn sequence(page: &PageState) -> Option<u64> {
     }
 }
 
-/// Makes the stale planes say what each member lacks now: `found` is what the labels say, `states` what follows.
+/// Makes the per-member dirty bitmaps say what each member lacks now: `found` is what the labels say, `states` what
+/// follows.
 pub(super) fn settle(
-    planes: &mut Planes,
+    bitmaps: &mut Bitmaps,
     superblock: &mut Superblock,
     found: &strake_ondisk::Assembled,
     states: &mut [MemberState],
@@ -171,17 +172,17 @@ pub(super) fn settle(
 ) {
     // The two marks of a first write are on two pages, and a crash may have kept one of them. What may have been
     // written is never called unwritten: zeroing it would be left out.
-    let intent = planes.intent().clone();
-    planes.change(Plane::Written, |written| written.join(&intent));
+    let write_intent = bitmaps.write_intent().clone();
+    bitmaps.change(Bitmap::Written, |written| written.join(&write_intent));
     if superblock.incompat & INCOMPAT_IN_DOUBT == 0 {
-        // Whatever is in the plane has been accepted, or was never written.
-        planes.load(Plane::InDoubt, Bits::new(regions.count()));
+        // Whatever is in the bitmap has been accepted, or was never written.
+        bitmaps.load(Bitmap::InDoubt, Bits::new(regions.count()));
     }
     for (slot, member) in found.members.iter().enumerate() {
         let index = MemberIndex(slot as u8);
-        let plane = Plane::Stale(index);
-        let kept = found.superblock.keeps_stale_planes();
-        planes.change(plane, |stale| match member.lacks {
+        let bitmap = Bitmap::Member(index);
+        let kept = found.superblock.keeps_member_bitmaps();
+        bitmaps.change(bitmap, |stale| match member.lacks {
             Lacks::Nothing => *stale = Bits::new(regions.count()),
             Lacks::Recorded if kept => {}
             Lacks::Recorded => *stale = behind(regions, member.recovered_stripes, geometry),
@@ -191,22 +192,22 @@ pub(super) fn settle(
         match &mut states[slot] {
             MemberState::InSync => {}
             MemberState::Rebuilding { recovered_stripes } => {
-                *recovered_stripes = complete_below(planes.stale(index), geometry, regions);
+                *recovered_stripes = complete_below(bitmaps.stale(index), geometry, regions);
                 row.recovered_stripes = *recovered_stripes;
             }
             MemberState::Faulty | MemberState::Missing => {
-                planes.leave(index);
+                bitmaps.leave(index);
                 row.recovered_stripes = 0;
                 if found.superblock.members[slot].state.is_live() {
                     // It may have been left out of the last update, if that was cut short.
                     let late = u64::from(!found.confirmed);
                     row.held_generation = (found.superblock.generation - late).max(1);
-                    planes.left_before(index);
+                    bitmaps.left_before(index);
                 }
             }
         }
         let in_sync = row.state == RecordedState::InSync;
-        debug_assert!(!in_sync || planes.stale(index).count_ones() == 0, "in sync lacks nothing");
+        debug_assert!(!in_sync || bitmaps.stale(index).count_ones() == 0, "in sync lacks nothing");
     }
 }
 

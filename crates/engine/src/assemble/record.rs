@@ -1,6 +1,6 @@
 //! Writing labels, bitmap pages and lists of bad blocks to all members at once.
 
-use strake_ondisk::{Copy, INCOMPAT_IN_DOUBT, PAGES_PER_PLANE, Plane, Superblock};
+use strake_ondisk::{Bitmap, Copy, INCOMPAT_IN_DOUBT, PAGES_PER_BITMAP, Superblock};
 use strake_raid::MemberState;
 
 use super::{Assembled, bad, layout_of};
@@ -53,29 +53,29 @@ impl Assembled {
         self.superblock = superblock.clone();
         self.write_bitmaps(fleet)?;
         self.write_labels(fleet)?;
-        self.planes.write_anew();
+        self.bitmaps.write_anew();
         Ok(())
     }
 
     /// Writes every bitmap page, and the list of bad blocks, to every member that is here. On failure says whose.
     pub(crate) fn write_bitmaps(&self, fleet: &mut Fleet<'_>) -> Result<(), Failed> {
-        // A member in sync lacks nothing; its plane is written when it goes out.
-        let needed = |plane: &Plane| match plane {
-            Plane::Intent | Plane::Written => true,
-            Plane::Stale(member) => self.states[member.at()] != MemberState::InSync,
-            Plane::InDoubt => self.superblock.incompat & INCOMPAT_IN_DOUBT != 0,
+        // A member in sync lacks nothing; its bitmap is written when it goes out.
+        let needed = |bitmap: &Bitmap| match bitmap {
+            Bitmap::WriteIntent | Bitmap::Written => true,
+            Bitmap::Member(member) => self.states[member.at()] != MemberState::InSync,
+            Bitmap::InDoubt => self.superblock.incompat & INCOMPAT_IN_DOUBT != 0,
         };
         let array = self.superblock.array;
-        let pages: Vec<_> = Plane::all(self.states.len())
+        let pages: Vec<_> = Bitmap::all(self.states.len())
             .filter(needed)
-            .flat_map(|plane| (0..PAGES_PER_PLANE).map(move |page| (plane, page)))
-            .map(|(plane, page)| (plane, page, self.planes.record(array, plane, page)))
+            .flat_map(|bitmap| (0..PAGES_PER_BITMAP).map(move |page| (bitmap, page)))
+            .map(|(bitmap, page)| (bitmap, page, self.bitmaps.record(array, bitmap, page)))
             .collect();
         let mut writings = Vec::new();
         for (member, drive) in self.live() {
             let layout = layout_of(member, drive)?;
-            writings.extend(pages.iter().map(|(plane, page, (sequence, record))| {
-                let offset = layout.bitmap_page_offset(*plane, *page, *sequence);
+            writings.extend(pages.iter().map(|(bitmap, page, (sequence, record))| {
+                let offset = layout.bitmap_page_offset(*bitmap, *page, *sequence);
                 Writing { member, offset, bytes: record.to_vec() }
             }));
             writings.extend(bad::writing(&self.bad, array, member, &layout));

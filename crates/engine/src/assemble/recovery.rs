@@ -16,17 +16,17 @@ pub struct Recovery {
     pub redone: u64,
     /// Writes of which a member lacks its part of the record: nobody had acted upon them, and nobody did now.
     pub never_begun: u64,
-    /// What was found of small writes of which the log holds the intent only.
-    pub intents: Intents,
+    /// What was found of small writes of which the log holds partial-write records only.
+    pub partial_writes: PartialWrites,
     /// Regions to be resynchronized while the array serves.
     pub resync_regions: u32,
     /// The owner accepted that blocks next to those that were being written may be damaged.
     pub loss_accepted: bool,
 }
 
-/// What was found of writes that told their intent, by number of writes.
+/// What was found of writes with a partial-write record, by number of writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Intents {
+pub struct PartialWrites {
     /// The new data had arrived.
     pub new: u64,
     /// It had not.
@@ -41,15 +41,15 @@ pub struct Intents {
 
 impl fmt::Display for Recovery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Intents { new, old, lost, repaired, unsure } = self.intents;
-        let intents = new + old + lost;
-        let small = format!("checked {intents} partial-write records, repaired {repaired}");
+        let PartialWrites { new, old, lost, repaired, unsure } = self.partial_writes;
+        let partial_writes = new + old + lost;
+        let small = format!("checked {partial_writes} partial-write records, repaired {repaired}");
         let told = [
             (self.label_finished, "finished an update of the labels".to_owned()),
             (self.left_out > 0, format!("left out {} drives that are out of date", self.left_out)),
             (self.redone > 0, format!("did {} writes again from the redo log", self.redone)),
             (self.never_begun > 0, format!("dropped {} that had not started", self.never_begun)),
-            (intents > 0, small),
+            (partial_writes > 0, small),
             (unsure > 0, format!("could not tell what {unsure} of them left of a lost member")),
             (self.resync_regions > 0, format!("regions to resynchronize: {}", self.resync_regions)),
             (self.loss_accepted, "took the loss as accepted".to_owned()),
@@ -67,7 +67,7 @@ impl fmt::Display for Recovery {
 
 #[cfg(test)]
 mod tests {
-    use super::{Intents, Recovery};
+    use super::{PartialWrites, Recovery};
 
     fn check(recovery: Recovery, text: &str) {
         assert_eq!(recovery.to_string(), text);
@@ -81,9 +81,9 @@ mod tests {
             Recovery { crashed: true, redone: 3, resync_regions: 2, ..Recovery::default() },
             "it was not shut down cleanly; did 3 writes again from the redo log, regions to resynchronize: 2",
         );
-        let intents = Intents { new: 2, old: 1, lost: 1, repaired: 3, unsure: 0 };
+        let partial_writes = PartialWrites { new: 2, old: 1, lost: 1, repaired: 3, unsure: 0 };
         check(
-            Recovery { crashed: true, intents, ..Recovery::default() },
+            Recovery { crashed: true, partial_writes, ..Recovery::default() },
             "it was not shut down cleanly; checked 4 partial-write records, repaired 3",
         );
     }

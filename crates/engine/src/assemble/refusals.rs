@@ -129,9 +129,9 @@ pub(super) fn older_picture(
 pub(super) fn dirty_and_degraded(
     superblock: &Superblock,
     within: (&Geometry, &Regions),
-    intent: &Bits,
+    write_intent: &Bits,
 ) -> ArrayError {
-    let (name, listed) = (&superblock.name, listed(within, intent));
+    let (name, listed) = (&superblock.name, listed(within, write_intent));
     ArrayError::refused(format!(
         "array {name} stopped without warning while members were missing; neighbouring blocks in the same stripe may \
          be damaged in {listed}. Check them against a backup, then start it with: strake array import {name} \

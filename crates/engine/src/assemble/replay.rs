@@ -1,9 +1,9 @@
 //! Carrying out again what the redo log says, before anything else is done with the members.
 //!
 //! A record shows that all older ones of the same band are done, since a band has one write at a time: of each band
-//! only the newest can be about something that is not, and only that is looked at. What an older one would put back
-//! may have been written over since by a write that only told its intent: lists of intents have no contents, and what
-//! they tell of is made to agree ([`super::intents`]).
+//! only the newest can be about something that is not, and only that is looked at. What an older one would put back may
+//! have been overwritten since by a write of which only a partial-write record exists: lists of partial writes have no
+//! contents, and the strips that they name are made to agree ([`super::partial_writes`]).
 //!
 //! A record with contents counts when it may be the last word about its blocks: it is of the last activation, not
 //! below the floor that any record of its ring tells, and was written while everything that changes its stripe was
@@ -16,18 +16,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use strake_block::IoError;
 use strake_ondisk::redo::restore;
 use strake_ondisk::{
-    BadList, Bits, Consistency, HEAD_BYTES, Intent, Plane, REDO_HEADER_BYTES, RecordedState,
+    BadList, Bitmap, Bits, Consistency, HEAD_BYTES, PartialWrite, REDO_HEADER_BYTES, RecordedState,
     RedoHeader, RedoPart, RedoRecord, Superblock, decode_redo,
 };
 use strake_raid::{Geometry, Regions};
 use strake_units::{MemberIndex, RegionIndex, StripeIndex, Uuid};
 
-use super::intents::{Remedy, Site};
+use super::partial_writes::{Remedy, Site};
 use super::recovery::Recovery;
+use crate::bitmaps::Bitmaps;
 use crate::create::Drive;
 use crate::error::ArrayError;
 use crate::fleet::{Failed, Fleet, Reading, Writing};
-use crate::planes::Planes;
 
 /// True when the label says that every write is in the log.
 fn logs_all(label: &Superblock) -> bool {
@@ -98,7 +98,7 @@ pub(super) struct Log {
     redo: Vec<Found>,
     /// How many records would be, if every member had its part of them.
     never_begun: u64,
-    /// What intents come to, and the regions that they are about.
+    /// What partial writes come to, and the regions that they are about.
     remedies: Vec<(RegionIndex, Remedy)>,
     /// Some of it cannot be read, and may have been about writes of which nothing else tells.
     in_part: bool,
@@ -109,7 +109,7 @@ pub(super) struct Log {
 struct Records {
     /// What concerns the same blocks is in one ring.
     redo: BTreeMap<Name, Found>,
-    intents: BTreeMap<Name, (RedoHeader, Vec<Intent>)>,
+    partial_writes: BTreeMap<Name, (RedoHeader, Vec<PartialWrite>)>,
     /// By ring: older records are done.
     floors: BTreeMap<u16, u64>,
     /// Members whose log cannot be read everywhere.
@@ -134,16 +134,16 @@ impl Records {
                 record.parts.iter().map(|part| band(geometry, record.header.stripe, part.offset));
             bands.for_each(|band| note(band, name));
         }
-        for (name, (header, intents)) in &self.intents {
+        for (name, (header, partial_writes)) in &self.partial_writes {
             if self.is_current(name) && tells(label, header) {
-                intents.iter().for_each(|i| note(band(geometry, i.stripe, i.offset), name));
+                partial_writes.iter().for_each(|i| note(band(geometry, i.stripe, i.offset), name));
             }
         }
         newest
     }
 }
 
-/// Reads the log on all of `drives` that have it, and what intents are about. Changes nothing.
+/// Reads the log on all of `drives` that have it, and what partial writes are about. Changes nothing.
 ///
 /// Headers are read first, of all members at once. They tell which records are the last word about their bands, and
 /// only of these the contents are read.
@@ -168,18 +168,21 @@ pub(super) fn read(
     let mut log = Log { redo: Vec::new(), never_begun: 0, remedies: Vec::new(), in_part: false };
     // Only arrays with parity have a log.
     let site = Site::new(label, geometry, drives, bad)?;
-    let last = |(name, (_, intents)): (&Name, &(RedoHeader, Vec<Intent>))| {
+    let last = |(name, (_, partial_writes)): (&Name, &(RedoHeader, Vec<PartialWrite>))| {
         let name = *name;
-        let last = move |intent: &Intent| is_newest(intent.stripe, intent.offset, &name);
-        intents.iter().filter(|i| site.has(i) && last(i)).cloned().collect::<Vec<_>>()
+        let last = move |partial_write: &PartialWrite| {
+            is_newest(partial_write.stripe, partial_write.offset, &name)
+        };
+        partial_writes.iter().filter(|i| site.has(i) && last(i)).cloned().collect::<Vec<_>>()
     };
-    let intents: Vec<Intent> = records.intents.iter().flat_map(last).collect();
-    for some in intents.chunks(INTENTS_AT_ONCE) {
+    let partial_writes: Vec<PartialWrite> = records.partial_writes.iter().flat_map(last).collect();
+    for some in partial_writes.chunks(PARTIAL_WRITES_AT_ONCE) {
         let remedies = site.remedies(some, fleet)?;
-        let region = |intent: &Intent| regions.region_of(intent.stripe);
+        let region = |partial_write: &PartialWrite| regions.region_of(partial_write.stripe);
         log.remedies.extend(some.iter().map(region).zip(remedies));
     }
-    // Whatever is older is done, and may have been written over since by a write that only told its intent.
+    // Whatever is older is done, and may have been overwritten since by a write of which only a partial-write record
+    // exists.
     let is_last = |name: &Name, found: &Found| {
         let record = &found.record;
         record.parts.iter().all(|part| is_newest(record.header.stripe, part.offset, name))
@@ -225,9 +228,9 @@ fn records(
             let name = (header.ring, header.sequence);
             let floor = records.floors.entry(header.ring).or_default();
             *floor = header.floor.max(*floor);
-            if !record.intents.is_empty() {
+            if !record.partial_writes.is_empty() {
                 if header.sequence >= *floor {
-                    records.intents.entry(name).or_insert((header, record.intents));
+                    records.partial_writes.entry(name).or_insert((header, record.partial_writes));
                 }
                 continue;
             }
@@ -245,9 +248,9 @@ fn records(
                 entry.homes.push((member, offset));
             }
         }
-        let Records { intents, floors, .. } = &mut records;
+        let Records { partial_writes, floors, .. } = &mut records;
         let floor = |ring: &u16| floors.get(ring).copied().unwrap_or(0);
-        intents.retain(|(ring, sequence), _| *sequence >= floor(ring));
+        partial_writes.retain(|(ring, sequence), _| *sequence >= floor(ring));
     }
     Ok(records)
 }
@@ -306,7 +309,7 @@ impl Log {
     /// Says what is found here.
     pub(super) fn tell(&self, recovery: &mut Recovery) {
         (recovery.redone, recovery.never_begun) = (self.redo.len() as u64, self.never_begun);
-        self.remedies.iter().for_each(|(_, remedy)| remedy.tell(&mut recovery.intents));
+        self.remedies.iter().for_each(|(_, remedy)| remedy.tell(&mut recovery.partial_writes));
     }
 
     fn marked(&self, count: u32, which: impl Fn(&Remedy) -> bool) -> Bits {
@@ -325,7 +328,7 @@ impl Log {
         self,
         label: &Superblock,
         (geometry, regions): (&Geometry, &Regions),
-        (drives, planes): (&[Option<Drive>], &mut Planes),
+        (drives, bitmaps): (&[Option<Drive>], &mut Bitmaps),
         carried: &mut Carried,
         fleet: &mut Fleet<'_>,
     ) -> Result<u64, Failed> {
@@ -360,7 +363,7 @@ impl Log {
         fleet.write(&writes, "making parity fit after a crash")?;
         if !self.in_part && covered(label, geometry) == geometry.groups_with(u64::MAX) {
             // There is no other doubt about these regions than the writes that have been done again.
-            planes.change(Plane::Intent, |intent| *intent = left.clone());
+            bitmaps.change(Bitmap::WriteIntent, |write_intent| *write_intent = left.clone());
         }
         Ok(redone + repaired.count() as u64)
     }
@@ -369,8 +372,8 @@ impl Log {
 /// What is being done while the log is read, for messages.
 const READING: &str = "reading its redo log";
 
-/// Intents whose strips are in memory at a time.
-const INTENTS_AT_ONCE: usize = 256;
+/// Partial writes whose strips are in memory at a time.
+const PARTIAL_WRITES_AT_ONCE: usize = 256;
 
 /// Headers, by byte offset on the member.
 type Headers = BTreeMap<u64, RedoRecord>;
@@ -444,7 +447,7 @@ fn counts(label: &Superblock, geometry: &Geometry, record: &RedoRecord) -> bool 
     generation >= label.logged_since && (logs_all(label) || out & label.logged & concerned != 0)
 }
 
-/// True when what a list of intents tells is true: every write since is on record, in full or as an intent.
+/// True when a list of partial writes is complete: every write since is on record, in full or as a partial write.
 fn tells(label: &Superblock, header: &RedoHeader) -> bool {
     header.generation >= label.logged_since && logs_all(label)
 }

@@ -30,12 +30,12 @@ fn finding(member: u8, row: u64, blocks: u64) -> ScrubFinding {
 }
 
 fn reported(findings: &[ScrubFinding]) -> (Vec<ScrubFinding>, u64) {
-    let mut board = ScrubBoard::new(geometry());
-    assert!(board.begin(ScrubMode::Check, ScrubState::Running, 1));
+    let mut shared = SharedScrub::new(geometry());
+    assert!(shared.begin(ScrubMode::Check, ScrubState::Running, 1));
     for finding in findings {
-        board.report((0, 1), &ScrubReport { findings: vec![*finding] }, Nanos(0));
+        shared.report((0, 1), &ScrubReport { findings: vec![*finding] }, Nanos(0));
     }
-    (board.findings(), board.status().expect("it was begun").unlisted)
+    (shared.findings(), shared.status().expect("it was begun").unlisted)
 }
 
 #[test]
@@ -65,11 +65,11 @@ fn what_does_not_fit_is_counted() {
 
 #[test]
 fn findings_are_told_once_a_minute() {
-    let mut board = ScrubBoard::new(geometry());
-    assert!(board.begin(ScrubMode::Check, ScrubState::Running, 1));
+    let mut shared = SharedScrub::new(geometry());
+    assert!(shared.begin(ScrubMode::Check, ScrubState::Running, 1));
     let report = ScrubReport { findings: vec![finding(1, 0, 1)] };
     let mut check = |number, seconds: u64, want: Option<u64>| {
-        let told = board.report((0, number), &report, Nanos(seconds * Nanos::SECOND.0));
+        let told = shared.report((0, number), &report, Nanos(seconds * Nanos::SECOND.0));
         assert_eq!(told.map(|counts| counts.wrong / 4096), want, "after {seconds} s");
     };
     check(1, 100, Some(1));
@@ -81,37 +81,37 @@ fn findings_are_told_once_a_minute() {
 
 #[test]
 fn one_scrub_at_a_time() {
-    let mut board = ScrubBoard::new(geometry());
-    assert!(!board.change(ScrubState::Paused));
-    assert!(board.begin(ScrubMode::Check, ScrubState::Running, 2));
-    assert!(!board.begin(ScrubMode::Check, ScrubState::Running, 2));
-    assert!(board.change(ScrubState::Paused));
-    assert!(!board.change(ScrubState::Paused));
-    assert!(!board.begin(ScrubMode::Check, ScrubState::Running, 2));
-    assert!(board.change(ScrubState::Running));
-    assert!(!board.shard_done(1));
-    assert!(board.shard_done(1));
-    assert!(!board.change(ScrubState::Stopped), "it is over");
-    assert!(board.begin(ScrubMode::Repair, ScrubState::Running, 2));
-    assert_eq!(board.status().map(|s| (s.number, s.state)), Some((2, ScrubState::Running)));
+    let mut shared = SharedScrub::new(geometry());
+    assert!(!shared.change(ScrubState::Paused));
+    assert!(shared.begin(ScrubMode::Check, ScrubState::Running, 2));
+    assert!(!shared.begin(ScrubMode::Check, ScrubState::Running, 2));
+    assert!(shared.change(ScrubState::Paused));
+    assert!(!shared.change(ScrubState::Paused));
+    assert!(!shared.begin(ScrubMode::Check, ScrubState::Running, 2));
+    assert!(shared.change(ScrubState::Running));
+    assert!(!shared.shard_done(1));
+    assert!(shared.shard_done(1));
+    assert!(!shared.change(ScrubState::Stopped), "it is over");
+    assert!(shared.begin(ScrubMode::Repair, ScrubState::Running, 2));
+    assert_eq!(shared.status().map(|s| (s.number, s.state)), Some((2, ScrubState::Running)));
 }
 
 /// What is found in a region that was not finished is found again, except what was put right.
 #[test]
 fn a_position_holds_what_is_not_found_again() {
-    let mut board = ScrubBoard::new(geometry());
-    assert!(board.begin(ScrubMode::Repair, ScrubState::Running, 2));
+    let mut shared = SharedScrub::new(geometry());
+    assert!(shared.begin(ScrubMode::Repair, ScrubState::Running, 2));
     let region = |row: u64| Regions::new(&geometry()).region_of(StripeIndex(row / 16));
     let late = 1 << 17;
-    let report = |board: &mut ScrubBoard, core, finding| {
-        board.report((core, 1), &ScrubReport { findings: vec![finding] }, Nanos(0));
+    let report = |shared: &mut SharedScrub, core, finding| {
+        shared.report((core, 1), &ScrubReport { findings: vec![finding] }, Nanos(0));
     };
-    report(&mut board, 0, finding(1, 0, 1));
-    report(&mut board, 1, finding(2, late, 1));
-    report(&mut board, 1, ScrubFinding { repaired: true, ..finding(2, late + 1, 1) });
-    assert!(board.region_done((0, 1), region(0), (100, 10)));
-    assert_eq!(board.status().map(|status| status.counts.wrong), Some(3 * 4096));
-    let position = board.position().expect("it was begun");
+    report(&mut shared, 0, finding(1, 0, 1));
+    report(&mut shared, 1, finding(2, late, 1));
+    report(&mut shared, 1, ScrubFinding { repaired: true, ..finding(2, late + 1, 1) });
+    assert!(shared.region_done((0, 1), region(0), (100, 10)));
+    assert_eq!(shared.status().map(|status| status.counts.wrong), Some(3 * 4096));
+    let position = shared.position().expect("it was begun");
     let rows: Vec<u64> = position.findings.iter().map(|f| f.rows.start.0).collect();
     assert_eq!(rows, [0, late + 1]);
     assert!(matches!(position.done.as_slice(), [std::ops::Range { start: 0, end: 1 }]));
@@ -123,7 +123,7 @@ fn a_position_holds_what_is_not_found_again() {
         ..ScrubCounts::default()
     };
     assert_eq!(position.counts, want);
-    let mut next = ScrubBoard::new(geometry());
+    let mut next = SharedScrub::new(geometry());
     assert!(next.take_up(&position, 3));
     assert_eq!(next.position(), Some(position));
     assert_eq!(next.next(RegionIndex(0), (0, 3)), Some(RegionIndex(3)), "the first is done");

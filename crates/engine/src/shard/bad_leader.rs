@@ -60,17 +60,17 @@ impl Leader {
 impl Shard {
     /// Shows the list, and tells when more is lost.
     pub(super) fn show_bad(&self, leader: &Leader) {
-        let before = self.board.bad_blocks();
+        let before = self.shared.bad_blocks();
         let list = Arc::clone(&leader.state.bad.list);
         let lost = |list: &BadList| {
             let ranges = array_ranges(list, &self.geometry, &leader.state.states);
             ranges.iter().map(|range| range.blocks).sum::<u64>()
         };
         let more = lost(&list).saturating_sub(lost(&before));
-        self.board.set_bad_blocks(list);
+        self.shared.set_bad_blocks(list);
         if more > 0 {
             let bytes = more << self.geometry.block_size().shift();
-            self.board.tell(None, ArrayEventKind::BlocksLost { bytes });
+            self.shared.tell(None, ArrayEventKind::BlocksLost { bytes });
         }
     }
 }

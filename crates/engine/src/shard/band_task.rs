@@ -1,7 +1,7 @@
 //! What a band's task does: one batch after another until nothing waits for the band.
 
 use strake_block::{BufMut, IoError, IoErrorKind, Op, SgMut};
-use strake_raid::{Band, Intent, Query, Segment, Strategy, StripeHealth, Window, hull};
+use strake_raid::{Band, Purpose, Query, Segment, Strategy, StripeHealth, Window, hull};
 use strake_units::{LbaRange, StripeIndex};
 
 use super::bad::Columns;
@@ -22,7 +22,7 @@ pub(crate) async fn run(shard: &Shard, entry: u32) {
     loop {
         let batch = shard.bands.borrow_mut().next_batch(entry, &shard.geometry, shard.merge);
         if !matches!(batch, None | Some(Batch::Read { .. })) {
-            shard.forget_kept(band);
+            shard.forget_cached(band);
         }
         match batch {
             None => break,
@@ -37,7 +37,7 @@ pub(crate) async fn run(shard: &Shard, entry: u32) {
                 shard.finish(origin, Ok(()), None);
             }
             Some(Batch::Resync { origin }) => {
-                maintain(shard, group, band, Intent::Resync, origin).await
+                maintain(shard, group, band, Purpose::Resync, origin).await
             }
             Some(Batch::Rebuild { origin }) => {
                 if let Err(error) = twin::copy(shard, group, band).await {
@@ -45,7 +45,7 @@ pub(crate) async fn run(shard: &Shard, entry: u32) {
                     continue;
                 }
                 let targets = shard.rebuild_targets(band);
-                maintain(shard, group, band, Intent::Rebuild { targets }, origin).await;
+                maintain(shard, group, band, Purpose::Rebuild { targets }, origin).await;
             }
             Some(Batch::Scrub { order, origin }) => {
                 // Boxed, so that every task is not as large as the one that finds something wrong.
@@ -132,7 +132,7 @@ async fn read_range(
     let mut hearsay = unreadable & !hidden;
     let mut patience = Patience::Short;
     let result = loop {
-        if shard.board.is_lost() {
+        if shard.shared.is_lost() {
             // A write cut short by the loss leaves its stripe inconsistent: what follows from it is not to be told.
             break Err(LOST);
         }
@@ -149,7 +149,7 @@ async fn read_range(
             band,
             health,
             segments: &segments,
-            intent: Intent::Read,
+            purpose: Purpose::Read,
             copy_hint: shard.copy_hint(),
         };
         let Ok(plan) = strake_raid::plan(&shard.geometry, &query) else {
@@ -213,7 +213,7 @@ async fn read_range(
                 scratch::give_back(&shard.scratch, reads);
                 repair(shard, group, band, &plan, excluded, recovered).await;
                 scratch::end(&shard.scratch, loan);
-                shard.board.count_degraded_reads(1);
+                shard.shared.count_degraded_reads(1);
                 if hidden != 0 {
                     Box::pin(heal(shard, group, band, &segments)).await;
                 }

@@ -14,28 +14,28 @@ use strake_units::{CoreIndex, MemberIndex, Nanos, RegionIndex};
 use super::Shard;
 use super::bad::BadTable;
 use super::bands::Bands;
-use super::intents::Intents;
+use super::degraded_reads::{DegradedReads, Standing};
 use super::leader::{Leader, LeaderState};
 use super::members::{Capacity, Members};
+use super::partial_writes::PartialWrites;
 use super::peers::SitOuts;
 use super::rebuild::{RebuildTable, Window};
-use super::recovered::{Recovered, Standing};
 use super::redo::{Redo, Roll, logging};
 use super::regions::RegionTable;
 use super::requests::Requests;
 use super::scratch::Scratch;
 use super::scrub::ScrubTable;
-use super::small::{self, Kept, Smalls};
+use super::small::{self, ParityCache, Smalls};
 use super::wait::WaitQueue;
 use super::workers::Workers;
 use crate::array::{Options, Waker};
-use crate::board::Board;
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::limits::{
-    IO_BYTES_MAX, ITEMS_MAX, JOIN_MAX, MAILBOX_DEPTH, MERGE_MAX, RECOVERED_READS_MAX,
+    DEGRADED_READS_MAX, IO_BYTES_MAX, ITEMS_MAX, JOIN_MAX, MAILBOX_DEPTH, MERGE_MAX,
     RECOVERIES_MAX, REQUESTS_MAX, SMALL_WRITES_MAX, TASKS_MAX, TASKS_RESERVED,
 };
 use crate::message::{Control, Peer, View};
+use crate::shared_status::SharedStatus;
 
 /// The mailboxes to and from another shard.
 pub(crate) struct Link {
@@ -51,7 +51,7 @@ pub(crate) struct ShardSpec {
     pub(crate) geometry: Geometry,
     pub(crate) regions: Regions,
     pub(crate) options: Options,
-    pub(crate) board: Arc<Board>,
+    pub(crate) shared: Arc<SharedStatus>,
     pub(crate) control: mpsc::Receiver<Control>,
     /// By shard; `None` at our own place.
     pub(crate) links: Vec<Option<Link>>,
@@ -74,7 +74,7 @@ pub(super) struct Room {
     pub(super) tasks: usize,
     pub(super) requests: usize,
     small_writes: usize,
-    recovered_reads: usize,
+    degraded_reads: usize,
     items: usize,
 }
 
@@ -87,7 +87,7 @@ impl Room {
             tasks,
             requests: share(REQUESTS_MAX),
             small_writes: share(SMALL_WRITES_MAX),
-            recovered_reads: share(RECOVERED_READS_MAX),
+            degraded_reads: share(DEGRADED_READS_MAX),
             items: share(ITEMS_MAX),
         }
     }
@@ -97,7 +97,7 @@ impl Room {
         self.items + usize::from(cores) * MAILBOX_DEPTH + self.requests
     }
 
-    /// I/Os that tasks may have in flight, and those that parts of small writes and recovered reads may become. For
+    /// I/Os that tasks may have in flight, and those that parts of small writes and degraded reads may become. For
     /// each task a band's, every strip of a stripe and what merging adds, or those of reads that are done together; or
     /// a flush's, every member of the array. The task that writes labels does so while it flushes.
     fn ios(&self, geometry: &Geometry) -> usize {
@@ -106,12 +106,12 @@ impl Room {
             + geometry.members()
             + 1
             + self.small_writes * small::PARTS_MAX
-            + self.recovered_reads * usize::from(geometry.data_strips())
+            + self.degraded_reads * usize::from(geometry.data_strips())
     }
 
     /// Holders of bands without a task.
     fn held(&self) -> usize {
-        self.small_writes + self.recovered_reads + self.requests
+        self.small_writes + self.degraded_reads + self.requests
     }
 }
 
@@ -139,7 +139,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
     redo.begin(logging(&geometry, spec.roll.consistency, impaired));
     region_table.be_careless(spec.roll.consistency == Consistency::None);
     let leader = spec.leader.take().map(|state| RefCell::new(Leader::new(state, scheduler)));
-    let times = Arc::clone(&spec.board.cores[usize::from(spec.core)].times);
+    let times = Arc::clone(&spec.shared.cores[usize::from(spec.core)].times);
     let requests =
         Requests::new(room.requests, block_size, geometry.capacity_blocks(), IO_BYTES_MAX, times);
     let outbox = (0..spec.cores).map(|_| VecDeque::with_capacity(room.requests)).collect();
@@ -168,14 +168,14 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         standing: Cell::new(Standing::default()),
         sits: RefCell::new(SitOuts::new()),
         smalls: RefCell::new(Smalls::new(room.small_writes)),
-        intents: RefCell::new(Intents::new()),
+        partial_writes: RefCell::new(PartialWrites::new()),
         recorders: Cell::new(0),
-        recovered: RefCell::new(Recovered::new(
+        degraded_reads: RefCell::new(DegradedReads::new(
             geometry.data_strips(),
-            room.recovered_reads,
+            room.degraded_reads,
             room.requests,
         )),
-        kept: RefCell::new(Kept::new(keeps)),
+        parity_cache: RefCell::new(ParityCache::new(keeps)),
         small_writes: small::has_small_writes(&geometry),
         bands: RefCell::new(Bands::new(room.items(spec.cores), room.held(), room.tasks)),
         requests: RefCell::new(requests),
@@ -209,7 +209,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         retries: RefCell::new(VecDeque::new()),
         outbox: RefCell::new(outbox),
         leader,
-        board: Arc::clone(&spec.board),
+        shared: Arc::clone(&spec.shared),
     })
 }
 
@@ -228,7 +228,7 @@ fn open_members(spec: &ShardSpec, room: Room) -> Result<Members, ArrayError> {
     let geometry = &spec.geometry;
     let inflight = room.ios(geometry) + 2 * room.requests;
     let core = CoreIndex(spec.core);
-    let times = Arc::clone(&spec.board.cores[usize::from(spec.core)].times);
+    let times = Arc::clone(&spec.shared.cores[usize::from(spec.core)].times);
     let limits = spec.options.io_limits;
     let capacity = Capacity { inflight, tasks: room.tasks, requests: room.requests, limits };
     let mut members =

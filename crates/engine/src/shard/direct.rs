@@ -12,19 +12,19 @@ use strake_raid::Scheme;
 use strake_units::{Lba, MemberIndex, Nanos};
 
 use super::Shard;
+use super::degraded_reads::DegradedReads;
 use super::members::{DirectRead, Failed, HostRead, PartBack, PartIo, PartTaken, Takers, Whole};
-use super::recovered::Recovered;
 use super::requests::Requests;
 use super::small::Smalls;
 use crate::array::Waker;
-use crate::board::Board;
 use crate::port::{Near, Port};
 use crate::queue::ArrayQueue;
+use crate::shared_status::SharedStatus;
 
 impl Shard {
-    /// True for the shard of number `core` of the array with this board.
-    pub(crate) fn is_of(&self, board: &Arc<Board>, core: usize) -> bool {
-        Arc::ptr_eq(&self.board, board) && usize::from(self.core) == core
+    /// True for the shard of number `core` of the array with this shared status.
+    pub(crate) fn is_of(&self, shared: &Arc<SharedStatus>, core: usize) -> bool {
+        Arc::ptr_eq(&self.shared, shared) && usize::from(self.core) == core
     }
 
     /// Opens a queue for a user on this thread.
@@ -118,7 +118,7 @@ impl Shard {
             shard: (!self.no_bad_blocks()).then_some(self),
             requests: &mut self.requests.borrow_mut(),
             smalls: &mut self.smalls.borrow_mut(),
-            recovered: &mut self.recovered.borrow_mut(),
+            degraded_reads: &mut self.degraded_reads.borrow_mut(),
             host_reads,
         };
         let seen = self.members.borrow_mut().poll(now, &self.scheduler, &mut home);
@@ -139,7 +139,7 @@ struct Home<'a> {
     shard: Option<&'a Shard>,
     requests: &'a mut Requests,
     smalls: &'a mut Smalls,
-    recovered: &'a mut Recovered,
+    degraded_reads: &'a mut DegradedReads,
     host_reads: &'a mut VecDeque<HostRead>,
 }
 
@@ -173,14 +173,14 @@ impl Takers for Home<'_> {
     fn part(&mut self, part: PartBack<'_>) -> PartTaken {
         match part.io.whole {
             Whole::Write => self.smalls.part_back(part),
-            Whole::Read => self.recovered.part_back(part),
+            Whole::Read => self.degraded_reads.part_back(part),
         }
     }
 
     fn ordinary_part(&mut self, io: PartIo, op: Op, failed: Option<Failed>) {
         match io.whole {
             Whole::Write => self.smalls.back(io, Some(op), failed),
-            Whole::Read => self.recovered.back(io, op, failed),
+            Whole::Read => self.degraded_reads.back(io, op, failed),
         }
     }
 

@@ -5,7 +5,7 @@
 //! about, on every survivor and before the label that calls the member out: pages go before labels (`records.rs`). The
 //! next start is refused until somebody accepts it, however the array stopped.
 
-use strake_ondisk::{COMPAT_AFTER_CRASH, INCOMPAT_IN_DOUBT, Plane};
+use strake_ondisk::{Bitmap, COMPAT_AFTER_CRASH, INCOMPAT_IN_DOUBT};
 use strake_units::{MemberIndex, RegionIndex};
 
 use super::Shard;
@@ -19,8 +19,8 @@ impl Shard {
         if leader.state.superblock.compat & COMPAT_AFTER_CRASH == 0 {
             return Vec::new();
         }
-        let stale = leader.state.planes.stale(member);
-        let untrusted = self.board.untrusted_regions().into_iter();
+        let stale = leader.state.bitmaps.stale(member);
+        let untrusted = self.shared.untrusted_regions().into_iter();
         untrusted.filter(|region| !stale.get(*region)).map(RegionIndex).collect()
     }
 
@@ -28,17 +28,17 @@ impl Shard {
     pub(super) fn put_in_doubt(&self, leader: &mut Leader, regions: &[RegionIndex]) {
         if leader.state.superblock.incompat & INCOMPAT_IN_DOUBT == 0 {
             // What the members hold of the list may be of an earlier time, or nothing.
-            leader.state.planes.rewrite(Plane::InDoubt);
+            leader.state.bitmaps.rewrite(Bitmap::InDoubt);
         }
         let mut added = 0;
         for region in regions {
-            added += u64::from(leader.state.planes.set(Plane::InDoubt, *region));
+            added += u64::from(leader.state.bitmaps.set(Bitmap::InDoubt, *region));
         }
         if added == 0 {
             return;
         }
         leader.state.superblock.incompat |= INCOMPAT_IN_DOUBT;
-        self.board.set_in_doubt(leader.state.planes.in_doubt().iter_ones().collect());
-        self.board.tell(None, ArrayEventKind::InDoubt { regions: added });
+        self.shared.set_in_doubt(leader.state.bitmaps.in_doubt().iter_ones().collect());
+        self.shared.tell(None, ArrayEventKind::InDoubt { regions: added });
     }
 }

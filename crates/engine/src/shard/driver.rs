@@ -16,7 +16,7 @@ use super::leader::Change;
 use super::members::{HostRead, Members, Overdue, Pairing, Whole};
 use super::redo::{Roll, logging};
 use super::{
-    Job, Shard, band_task, intents, leader_tasks, rebuild, scratch, serve, small, workers,
+    Job, Shard, band_task, leader_tasks, partial_writes, rebuild, scratch, serve, small, workers,
 };
 use crate::error::ArrayError;
 use crate::events::ArrayEventKind;
@@ -59,7 +59,7 @@ pub(super) async fn run_job(shard: &Rc<Shard>, job: Job) {
     match job {
         Job::Band(entry) => band_task::run(shard, entry).await,
         Job::Conclude { write } => small::conclude(shard, write).await,
-        Job::Record => intents::record(shard).await,
+        Job::Record => partial_writes::record(shard).await,
         Job::Flush { request } => serve::flush(shard, request).await,
         Job::Maintain => rebuild::run(Rc::clone(shard)).await,
         Job::Labels => leader_tasks::labels(Rc::clone(shard)).await,
@@ -137,7 +137,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             shard.host_read_back(read);
         }
         work += shard.go_on_with_small();
-        work += shard.go_on_with_recovered();
+        work += shard.continue_degraded_reads();
         for op in shard.members.borrow_mut().take_orphans() {
             match op {
                 Op::Read { data, .. } => scratch::give_back(&shard.scratch, data.into_parts()),
@@ -153,7 +153,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
         let shard = Rc::clone(&self.shard);
         shard.promote_direct(now);
         shard.promote_parts(now);
-        shard.promote_recovered(now);
+        shard.promote_degraded_reads(now);
         let mut members = shard.members.borrow_mut();
         let out = members.viewed(View::Absent) | members.viewed(View::Rebuilding);
         // Members that stand still for other cores are part of the same trouble, and so are those that have failed and
@@ -161,15 +161,15 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
         let own = u64::MAX >> (64 - shard.geometry.members());
         let unseen = shard.failed_unseen(&members);
         let covered = |late: u64| {
-            let standing = shard.board.standing() | unseen;
-            shard.geometry.tolerates(out | (late | standing | shard.board.failing()) & own)
+            let standing = shard.shared.standing() | unseen;
+            shard.geometry.tolerates(out | (late | standing | shard.shared.failing()) & own)
         };
         let overdue =
             members.look_for_overdue(now, &shard.scheduler, &mut self.host_reads, covered);
         for (io, failed) in members.take_given_up() {
             match io.whole {
                 Whole::Write => shard.smalls.borrow_mut().back(io, None, Some(failed)),
-                Whole::Read => shard.recovered.borrow_mut().passed(io),
+                Whole::Read => shard.degraded_reads.borrow_mut().passed(io),
             }
         }
         drop(members);
@@ -205,7 +205,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             }
             Control::Fail { member, event, reply } => {
                 if event == MemberEvent::Vanished {
-                    shard.board.note_failing(member);
+                    shard.shared.note_failing(member);
                 }
                 shard.lead_change(Change::Fail { member, event, reply });
             }
@@ -297,7 +297,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
         flush.or_else(|| {
             loop {
                 let entry = shard.bands.borrow_mut().next_ready()?;
-                if !shard.begin_recovered(entry) && !shard.begin_small(entry) {
+                if !shard.begin_degraded_read(entry) && !shard.begin_small(entry) {
                     return Some(Job::Band(entry));
                 }
             }
@@ -339,7 +339,9 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             let idle = members.outstanding() == 0 && members.has_no_orphans();
             // Fewer when buffers that were replaced came back.
             debug_assert!(
-                !idle || self.shard.scratch.borrow().lent() <= self.shard.kept.borrow().bufs(),
+                !idle
+                    || self.shard.scratch.borrow().lent()
+                        <= self.shard.parity_cache.borrow().bufs(),
                 "a band task leaked scratch memory"
             );
             let drained = if idle { self.drained.len() } else { 0 };
@@ -356,8 +358,8 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Drop for Driver<F, S> {
         let mut members = self.shard.members.borrow_mut();
         let mut smalls = self.shard.smalls.borrow_mut();
         let mut requests = self.shard.requests.borrow_mut();
-        let mut recovered = self.shard.recovered.borrow_mut();
-        let reads = members.abandon_direct().chain(recovered.abandon());
+        let mut degraded_reads = self.shard.degraded_reads.borrow_mut();
+        let reads = members.abandon_direct().chain(degraded_reads.abandon());
         requests.abandon(reads, smalls.abandon());
     }
 }
@@ -365,18 +367,18 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Drop for Driver<F, S> {
 impl Shard {
     /// Members that have failed an I/O whose task waits for others of its I/Os, which are outstanding.
     fn failed_unseen(&self, members: &Members) -> u64 {
-        let (smalls, recovered) = (self.smalls.borrow(), self.recovered.borrow());
-        members.failed_unseen(smalls.failed().chain(recovered.failed()))
+        let (smalls, degraded_reads) = (self.smalls.borrow(), self.degraded_reads.borrow());
+        members.failed_unseen(smalls.failed().chain(degraded_reads.failed()))
     }
 
     /// Publishes the members that stand still beside those that are `out` or have failed `unseen`, and reports those
     /// that took too long.
     fn show_overdue(&self, overdue: Overdue, out: u64, unseen: u64) {
         let covered = |standing: u64| {
-            standing == 0 || self.geometry.tolerates(out | standing | self.board.failing())
+            standing == 0 || self.geometry.tolerates(out | standing | self.shared.failing())
         };
         let standing = overdue.standing | unseen;
-        self.board.show_standing(usize::from(self.core), standing, covered);
+        self.shared.show_standing(usize::from(self.core), standing, covered);
         if overdue.hopeless {
             // No single drive is to blame, and nothing is to be recorded.
             self.post(0, Peer::Hopeless);
@@ -419,10 +421,10 @@ impl Shard {
             }
             let member = Some(MemberIndex(at as u8));
             if changed.began & 1 << at != 0 {
-                self.board.tell(member, ArrayEventKind::SitOut);
+                self.shared.tell(member, ArrayEventKind::SitOut);
             }
             if changed.ended & 1 << at != 0 {
-                self.board.tell(member, ArrayEventKind::SitOutEnded);
+                self.shared.tell(member, ArrayEventKind::SitOutEnded);
             }
             let sits = self.sits.borrow().mask() & 1 << at != 0;
             counters.sitting_out.store(sits, relaxed);
@@ -471,8 +473,8 @@ impl Shard {
             Peer::BadNoted { ticket, result } => {
                 self.bad.borrow_mut().answered(ticket, result);
             }
-            Peer::Lacks { member, plane } => {
-                self.rebuild.borrow_mut().keep_only(member, &plane);
+            Peer::Lacks { member, bitmap } => {
+                self.rebuild.borrow_mut().keep_only(member, &bitmap);
                 self.show_rebuild();
                 self.start_maintenance();
             }
@@ -524,7 +526,7 @@ impl Shard {
             let logging = logging(&self.geometry, roll.consistency, impaired(views));
             let careless = roll.consistency == Consistency::None;
             self.region_table.borrow_mut().be_careless(careless);
-            self.redo.borrow_mut().adopt(roll, logging, version, members.clock());
+            self.redo.borrow_mut().adopt(roll, logging, version, members.membership_epoch());
         }
         self.show_rebuild();
         self.post(0, Peer::Applied { from: self.core, version });

@@ -86,7 +86,7 @@ impl Shard {
             plan.reads.iter().map(|t| t.blocks).max().unwrap_or(0).max(plan.window.blocks);
         let least = if more > 0 { REDO_HEADER_BYTES } else { 0 };
         let (count, bytes) = (self.scratch_count(plan) + more, self.bytes(longest).max(least));
-        scratch::borrow(&self.scratch, count, bytes, || self.board.is_lost()).await
+        scratch::borrow(&self.scratch, count, bytes, || self.shared.is_lost()).await
     }
 
     /// Reads everything the plan reads. On failure everything is given back and the positions are named.
@@ -161,7 +161,7 @@ impl Shard {
         match failure.kind {
             IoErrorKind::Medium => {
                 failed.medium |= 1 << position;
-                self.board.count_medium_error(self.geometry.member(stripe, position));
+                self.shared.count_medium_error(self.geometry.member(stripe, position));
             }
             IoErrorKind::Device
             | IoErrorKind::Gone

@@ -9,7 +9,7 @@
 use arrayvec::ArrayVec;
 use strake_block::{BufMut, Op, SgMut};
 use strake_raid::{
-    Band, Intent, Piece, Plan, Query, Segment, SegmentList, Strategy, Transfer, Window,
+    Band, Piece, Plan, Purpose, Query, Segment, SegmentList, Strategy, Transfer, Window,
 };
 use strake_units::LbaRange;
 
@@ -202,7 +202,7 @@ impl Shard {
             };
             let segment = self.geometry.segments(band, range)[0];
             if plan.recover.contains(&segment.strip) {
-                self.board.count_degraded_reads(1);
+                self.shared.count_degraded_reads(1);
             }
             if data.is_empty() {
                 owners.push((segment.strip, origin));
@@ -252,7 +252,7 @@ async fn read_together(
 ) {
     let band = shard.bands.borrow().band(entry);
     loop {
-        if shard.board.is_lost() {
+        if shard.shared.is_lost() {
             return;
         }
         let health = shard.health(band);
@@ -262,7 +262,7 @@ async fn read_together(
             false => (Excluded::default(), Patience::Long),
         };
         let health = excluded.apply(health);
-        let query = Query { band, health, segments, intent: Intent::Read, copy_hint: 0 };
+        let query = Query { band, health, segments, purpose: Purpose::Read, copy_hint: 0 };
         let Ok(plan) = strake_raid::plan(&shard.geometry, &query) else { return };
         if plan.strategy == Strategy::Direct {
             return read_each(shard, group, entry, patience).await;

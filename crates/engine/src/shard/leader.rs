@@ -10,7 +10,7 @@
 //! Who may wait for whom, always downwards, so that nothing waits in a circle:
 //!
 //! ```text
-//!  band task, host flush      wait for memory, members' I/O, an intent bit, a member to be out of use
+//!  band task, host flush      wait for memory, members' I/O, a write-intent bit, a member to be out of use
 //!       |                     (`expel`, `await_member_out`, `regions::enter`)
 //!       v
 //!  bitmap task                waits for members' I/O, a member to be out of use (`expel`)
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use strake_block::IoErrorKind;
-use strake_ondisk::{AreaLayout, Bits, Consistency, Plane, RecordedState, Superblock};
+use strake_ondisk::{AreaLayout, Bitmap, Bits, Consistency, RecordedState, Superblock};
 use strake_raid::{MemberEvent, MemberState};
 use strake_units::{MemberIndex, Name, Nanos, RegionIndex, Uuid};
 
@@ -36,12 +36,12 @@ use super::serve::FailedMembers;
 use super::twin::Twin;
 use super::wait::WaitQueue;
 use crate::bad_blocks::BadBlocks;
-use crate::board::{HALTED_RESYNC, MemberCause};
+use crate::bitmaps::Bitmaps;
 use crate::error::ArrayError;
 use crate::events::ArrayEventKind;
 use crate::limits::{SWEEP_EVERY, SWEEP_EVERY_DEGRADED};
 use crate::message::{BadNote, Peer, View};
-use crate::planes::Planes;
+use crate::shared_status::{HALTED_RESYNC, MemberCause};
 
 /// What the leader starts from: the array as assembled.
 pub(crate) struct LeaderState {
@@ -49,7 +49,7 @@ pub(crate) struct LeaderState {
     pub(crate) states: Vec<MemberState>,
     /// Where labels lie on each member; `None` while it has no device.
     pub(crate) layouts: Vec<Option<AreaLayout>>,
-    pub(crate) planes: Planes,
+    pub(crate) bitmaps: Bitmaps,
     pub(crate) bad: BadBlocks,
     /// Writes that were done again from the redo log.
     pub(crate) writes_redone: u64,
@@ -144,7 +144,7 @@ pub(crate) struct Leader {
     pub(super) changes: VecDeque<Change>,
     pub(super) labels_running: bool,
     pub(super) bitmap_running: bool,
-    /// Bits set in the intent plane.
+    /// Bits set in the write-intent bitmap.
     intended: u32,
     /// Somebody is writing bitmap pages.
     pub(super) writing_pages: bool,
@@ -192,10 +192,10 @@ pub(crate) struct Leader {
 
 impl Leader {
     pub(crate) fn new(state: LeaderState, scheduler: &strake_reactor::Scheduler) -> Self {
-        let nothing = Bits::new(state.planes.intent().regions());
+        let nothing = Bits::new(state.bitmaps.write_intent().regions());
         let (consistency, told) = (state.superblock.consistency, state.superblock.generation);
         Self {
-            intended: state.planes.intent().count_ones(),
+            intended: state.bitmaps.write_intent().count_ones(),
             writing_pages: false,
             pages_waiting: WaitQueue::new(scheduler),
             unpaged: FailedMembers::new(),
@@ -273,12 +273,12 @@ impl Leader {
         for sweep in [&mut self.sweep, &mut self.urgent_sweep].into_iter().flatten() {
             sweep.idle.retain(|idle| *idle != region);
         }
-        let intended = self.state.planes.set(Plane::Intent, region);
+        let intended = self.state.bitmaps.set(Bitmap::WriteIntent, region);
         self.intended += u32::from(intended);
-        let mut changed = intended | self.state.planes.set(Plane::Written, region);
+        let mut changed = intended | self.state.bitmaps.set(Bitmap::Written, region);
         // In the same stable write: those that are not written lack the region from now on.
         for member in members_of(self.not_written()) {
-            changed |= self.state.planes.set(Plane::Stale(member), region);
+            changed |= self.state.bitmaps.set(Bitmap::Member(member), region);
         }
         changed
     }
@@ -306,9 +306,9 @@ impl Leader {
         self.urgent_sweep.take().map(|sweep| sweep.idle).unwrap_or_default()
     }
 
-    /// Clears the region's intent bit.
+    /// Clears the region's write-intent bit.
     pub(super) fn forget(&mut self, region: RegionIndex) {
-        let cleared = self.state.planes.clear(Plane::Intent, region);
+        let cleared = self.state.bitmaps.clear(Bitmap::WriteIntent, region);
         self.intended -= u32::from(cleared);
     }
 
@@ -351,7 +351,7 @@ impl Shard {
         match message {
             Peer::Intend { from, region } => self.lead_intend(&mut leader, from, region),
             Peer::Hopeless => {
-                if !self.board.is_lost() {
+                if !self.shared.is_lost() {
                     self.lose(&mut leader);
                 }
             }
@@ -380,7 +380,7 @@ impl Shard {
                 }
                 leader.settling.wake_all();
             }
-            Peer::Halted { what } => self.board.tell(
+            Peer::Halted { what } => self.shared.tell(
                 None,
                 if what == HALTED_RESYNC {
                     ArrayEventKind::ResyncHalted
@@ -395,7 +395,7 @@ impl Shard {
             Peer::Resynced => {
                 leader.resyncing = leader.resyncing.saturating_sub(1);
                 if leader.resyncing == 0 {
-                    self.board.tell(None, ArrayEventKind::ResyncFinished);
+                    self.shared.tell(None, ArrayEventKind::ResyncFinished);
                     self.broadcast(|| Peer::CopiesAgree);
                 }
             }
@@ -415,7 +415,7 @@ impl Shard {
     }
 
     fn lead_intend(&self, leader: &mut Leader, from: u16, region: RegionIndex) {
-        if self.board.is_lost() {
+        if self.shared.is_lost() {
             self.post(from, Peer::Intended { region, result: Err(IoErrorKind::Lost) });
         } else if leader.intend(region) {
             leader.asked.push((from, region));
@@ -443,12 +443,12 @@ impl Shard {
         let Some(leader) = &self.leader else { return };
         let mut leader = leader.borrow_mut();
         if leader.state.writes_redone > 0 {
-            self.board
+            self.shared
                 .tell(None, ArrayEventKind::WritesRedone { count: leader.state.writes_redone });
         }
         leader.resyncing = resyncing;
         if resyncing > 0 {
-            self.board.tell(None, ArrayEventKind::ResyncStarted);
+            self.shared.tell(None, ArrayEventKind::ResyncStarted);
         }
         for at in 0..leader.state.states.len() {
             let member = MemberIndex(at as u8);
@@ -489,7 +489,7 @@ impl Shard {
         let Some(leader) = &self.leader else { return };
         let mut leader = leader.borrow_mut();
         let due = self.now.get() >= leader.next_sweep() && leader.sweep.is_none();
-        if due && leader.intended > 0 && !self.stopping() && !self.board.is_lost() {
+        if due && leader.intended > 0 && !self.stopping() && !self.shared.is_lost() {
             leader.last_sweep = self.now.get();
             leader.sweep = Some(Sweep { awaiting: self.cores, idle: Vec::new() });
             self.broadcast(|| Peer::Sweep { urgent: false });
@@ -500,13 +500,13 @@ impl Shard {
     pub(super) fn lead_deadline(&self) -> Option<Nanos> {
         let leader = self.leader.as_ref()?.borrow();
         let wants = leader.intended > 0 && leader.sweep.is_none() && !self.stopping();
-        (wants && !self.board.is_lost()).then(|| leader.next_sweep())
+        (wants && !self.shared.is_lost()).then(|| leader.next_sweep())
     }
 
     /// More members failed than redundancy covers: stop everything, record nothing, keep the last good labels.
     pub(super) fn lose(&self, leader: &mut Leader) {
-        self.board.set_lost();
-        self.board.tell(None, ArrayEventKind::Lost);
+        self.shared.set_lost();
+        self.shared.tell(None, ArrayEventKind::Lost);
         for (from, region) in leader.asked.drain(..) {
             self.post(from, Peer::Intended { region, result: Err(IoErrorKind::Lost) });
         }

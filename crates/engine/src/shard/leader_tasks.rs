@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::task::Poll;
 
 use strake_block::{BufMut, IoErrorKind, Op, SgMut};
-use strake_ondisk::{Bits, COMPAT_AFTER_CRASH, Plane, Superblock};
+use strake_ondisk::{Bitmap, Bits, COMPAT_AFTER_CRASH, Superblock};
 use strake_raid::{MemberEvent, MemberState};
 use strake_units::{Lba, MemberIndex, Name, RegionIndex};
 
@@ -17,12 +17,12 @@ use super::leader::{Arriving, Change, Leader, Sweep};
 use super::members::{Group, settled};
 use super::twin;
 use crate::array::check_returning;
-use crate::assemble::intent_pages;
-use crate::board::MemberCause;
+use crate::assemble::write_intent_pages;
+use crate::bitmaps::WriteIntentPages;
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::events::ArrayEventKind;
 use crate::message::{BadNote, Peer};
-use crate::planes::IntentPages;
+use crate::shared_status::MemberCause;
 
 mod bitmap;
 mod flush;
@@ -60,12 +60,12 @@ async fn apply(shard: &Shard, group: Group, change: Change) {
                 fail_member(shard, group, blamed, event_of(cause), Some(cause)).await;
             }
             if member.at() < shard.geometry.members() {
-                shard.board.settle_failing(1 << member.0);
+                shard.shared.settle_failing(1 << member.0);
             }
         }
         Change::Fail { member, event, reply } => {
             let answer = fail_on_request(shard, group, member, event).await;
-            shard.board.settle_failing(1 << member.0);
+            shard.shared.settle_failing(1 << member.0);
             answer_to(&reply, answer);
         }
         Change::Replace { member, uuid, bytes, path, reply } => {
@@ -150,7 +150,7 @@ pub(super) async fn fail_member(
     }
     {
         let mut leader = shard.leader_mut();
-        if shard.board.is_lost()
+        if shard.shared.is_lost()
             || matches!(
                 leader.state.states[member.at()],
                 MemberState::Faulty | MemberState::Missing
@@ -161,7 +161,7 @@ pub(super) async fn fail_member(
         if !survives_without(shard, &leader, member) {
             let cause = Some(cause_of(cause));
             leader.causes[member.at()] = cause;
-            shard.board.update_member(member, |m| m.cause = cause);
+            shard.shared.update_member(member, |m| m.cause = cause);
             shard.lose(&mut leader);
             return;
         }
@@ -194,7 +194,7 @@ fn put_out(
     if leader.orphan_twin(member) {
         shard.change(leader, Change::TakeOver);
     }
-    shard.board.note_failing(member);
+    shard.shared.note_failing(member);
     // Shown together with the state.
     leader.causes[member.at()] = Some(cause_of(cause));
     let kind = match (event, cause) {
@@ -202,7 +202,7 @@ fn put_out(
         (_, Some(cause)) => ArrayEventKind::MemberFailed { cause },
         (_, None) => ArrayEventKind::MemberFailedByHand,
     };
-    shard.board.tell(Some(member), kind);
+    shard.shared.tell(Some(member), kind);
     true
 }
 
@@ -233,7 +233,7 @@ fn cause_of_request(event: MemberEvent) -> Option<IoErrorKind> {
 }
 
 fn unless_lost(shard: &Shard) -> Result<(), ArrayError> {
-    if shard.board.is_lost() {
+    if shard.shared.is_lost() {
         Err(ArrayError::refused("the array has lost too many members"))
     } else {
         Ok(())
@@ -277,14 +277,14 @@ async fn unmark_idle(shard: &Shard, group: Group) {
     for region in leader.take_swept().into_iter().filter(|_| flushed) {
         leader.forget(region);
     }
-    if leader.state.planes.is_dirty() {
+    if leader.state.bitmaps.is_dirty() {
         shard.start_bitmap(&mut leader);
     }
 }
 
 async fn rename(shard: &Shard, group: Group, name: Name) -> Result<(), ArrayError> {
     let lost = || ArrayError::refused("the array has lost too many members to be renamed");
-    if shard.board.is_lost() {
+    if shard.shared.is_lost() {
         return Err(lost());
     }
     shard.leader_mut().state.superblock.name = name;
@@ -305,7 +305,7 @@ async fn replace(
     let member = arriving.member;
     {
         let mut leader = shard.leader_mut();
-        if shard.board.is_lost() {
+        if shard.shared.is_lost() {
             return Err(ArrayError::refused(
                 "the array has lost too many members; nothing can be rebuilt",
             ));
@@ -319,7 +319,7 @@ async fn replace(
         record.uuid = arriving.uuid;
         record.held_generation = 0;
         leader.take_in(member, bytes);
-        leader.state.planes.change(Plane::Stale(member), Bits::fill);
+        leader.state.bitmaps.change(Bitmap::Member(member), Bits::fill);
     }
     join(shard, group, arriving).await
 }
@@ -333,15 +333,15 @@ async fn readd(
     bytes: u64,
 ) -> Result<(), ArrayError> {
     let member = arriving.member;
-    let pages = read_intent(shard, group, member, bytes).await?;
+    let pages = read_write_intent(shard, group, member, bytes).await?;
     {
         let mut leader = shard.leader_mut();
-        if shard.board.is_lost() {
+        if shard.shared.is_lost() {
             return Err(ArrayError::refused(
                 "the array has lost too many members; nothing can be taken back",
             ));
         }
-        if leader.state.planes.is_older(member, pages) {
+        if leader.state.bitmaps.is_older(member, pages) {
             return Err(ArrayError::refused(format!(
                 "the drive is an older picture of member {member}: what was written between that and its going out is \
                  on no list of what it lacks; bring the drive itself back, or let it be copied as a whole: strake \
@@ -361,17 +361,17 @@ async fn readd(
     join(shard, group, arriving).await
 }
 
-/// The intent pages of the installed drive of a member.
-async fn read_intent(
+/// The write-intent pages of the installed drive of a member.
+async fn read_write_intent(
     shard: &Shard,
     group: Group,
     member: MemberIndex,
     bytes: u64,
-) -> Result<IntentPages, ArrayError> {
+) -> Result<WriteIntentPages, ArrayError> {
     let layout = strake_ondisk::AreaLayout::of(bytes)
         .ok_or_else(|| ArrayError::usage(format!("the drive for member {member} is too small")))?;
-    let at = Lba(layout.bitmap_page_offset(Plane::Intent, 0, 0));
-    let data = SgMut::from(BufMut::alone(strake_ondisk::PLANE_BYTES as usize));
+    let at = Lba(layout.bitmap_page_offset(Bitmap::WriteIntent, 0, 0));
+    let data = SgMut::from(BufMut::alone(strake_ondisk::BITMAP_BYTES as usize));
     let read = Op::Read { at, data };
     let now = shard.now.get();
     let slot = shard.members.borrow_mut().issue(now, group, member, Target::Raw, read);
@@ -381,7 +381,7 @@ async fn read_intent(
         (Some(Op::Read { data, .. }), Ok(())) => {
             let array = shard.leader_mut().state.superblock.array;
             let parts = data.parts().iter().flat_map(|part| part.as_slice().iter().copied());
-            Ok(intent_pages(&parts.collect::<Vec<u8>>(), array))
+            Ok(write_intent_pages(&parts.collect::<Vec<u8>>(), array))
         }
         (_, result) => Err(ArrayError::new(
             ArrayErrorKind::Device,
@@ -447,7 +447,7 @@ async fn rebuilt(shard: &Shard, group: Group, member: MemberIndex) {
     let (finished, changed) = {
         let mut leader = shard.leader_mut();
         let moved = shard.lead_stable(&mut leader, done);
-        let complete = leader.state.planes.stale(member).count_ones() == 0;
+        let complete = leader.state.bitmaps.stale(member).count_ones() == 0;
         let finished = complete
             && !leader.counts_older_records()
             && leader.transition(member, MemberEvent::Finished);
@@ -463,14 +463,14 @@ async fn rebuilt(shard: &Shard, group: Group, member: MemberIndex) {
     if recorded {
         publish(shard).await;
         if finished && shard.leader_mut().state.states[member.at()] == MemberState::InSync {
-            shard.board.tell(Some(member), ArrayEventKind::RebuildFinished);
+            shard.shared.tell(Some(member), ArrayEventKind::RebuildFinished);
         }
     }
     shard.lead_finished();
 }
 
 async fn stop(shard: &Shard, group: Group) -> Result<(), ArrayError> {
-    if shard.board.is_lost() {
+    if shard.shared.is_lost() {
         return Err(ArrayError::refused(
             "the array has lost too many members; its labels are left as they were",
         ));
@@ -479,10 +479,10 @@ async fn stop(shard: &Shard, group: Group) -> Result<(), ArrayError> {
     if !flush_all(shard, group).await {
         return Err(lost());
     }
-    let untrusted = shard.board.untrusted_regions();
+    let untrusted = shard.shared.untrusted_regions();
     {
         let mut leader = shard.leader_mut();
-        let regions: Vec<u32> = leader.state.planes.intent().iter_ones().collect();
+        let regions: Vec<u32> = leader.state.bitmaps.write_intent().iter_ones().collect();
         for region in regions.into_iter().filter(|r| !untrusted.contains(r)) {
             leader.forget(RegionIndex(region));
         }
@@ -499,7 +499,7 @@ async fn stop(shard: &Shard, group: Group) -> Result<(), ArrayError> {
 
 /// Changes the list of bad blocks on every live member and for every shard.
 async fn note_bad(shard: &Shard, group: Group, notes: &[BadNote]) -> Result<(), IoErrorKind> {
-    if shard.board.is_lost() {
+    if shard.shared.is_lost() {
         return Err(IoErrorKind::Lost);
     }
     if !shard.leader_mut().note_bad(notes)? {
@@ -542,7 +542,7 @@ pub(super) async fn publish(shard: &Shard) {
     .await;
     shard.lead_joined(&mut shard.leader_mut());
     shard.broadcast(|| Peer::Settled);
-    shard.board.settle_failing(shard.leader_mut().out());
+    shard.shared.settle_failing(shard.leader_mut().out());
     show(shard);
     twin::settled_views(shard, &mut shard.leader_mut());
 }
@@ -551,7 +551,7 @@ pub(super) async fn publish(shard: &Shard) {
 fn show(shard: &Shard) {
     let mut leader = shard.leader_mut();
     let arriving = leader.arriving.take();
-    shard.board.update_members(|members| {
+    shard.shared.update_members(|members| {
         for (at, member) in members.iter_mut().enumerate() {
             member.state = leader.state.states[at];
             member.cause = leader.causes[at];
@@ -561,7 +561,7 @@ fn show(shard: &Shard) {
             (status.uuid, status.path) = (uuid, path);
             status.replacement.clear();
             if new {
-                shard.board.forget_errors(member);
+                shard.shared.forget_errors(member);
             }
         }
     });

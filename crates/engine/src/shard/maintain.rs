@@ -2,12 +2,12 @@
 
 use strake_block::{Durability, IoError};
 use strake_ondisk::BadEvent;
-use strake_raid::{Band, Intent, Place, Query, Scheme, Segment, SegmentList, Window, hull};
+use strake_raid::{Band, Place, Purpose, Query, Scheme, Segment, SegmentList, Window, hull};
 
 use super::bad::{Columns, all_of};
+pub(super) use super::degraded_reads::bits;
 use super::members::Group;
 use super::mend::{Ended, Excluded, LOST, Stuck, mend};
-pub(super) use super::recovered::bits;
 use super::{Shard, scratch};
 use crate::message::{BadNote, Origin};
 
@@ -16,16 +16,16 @@ pub(super) async fn maintain(
     shard: &Shard,
     group: Group,
     band: Band,
-    intent: Intent,
+    purpose: Purpose,
     origin: Origin,
 ) {
     let whole = SegmentList::new();
-    let result = match maintain_window(shard, group, band, (&whole, 0), intent).await {
+    let result = match maintain_window(shard, group, band, (&whole, 0), purpose).await {
         Ended::Done(result) => result,
         Ended::Stuck(stuck) if !stuck.by_blocks() => Err(LOST),
         Ended::Stuck(_) => {
             let whole = shard.whole(band);
-            Box::pin(maintain_by_columns(shard, group, (band, whole), intent)).await
+            Box::pin(maintain_by_columns(shard, group, (band, whole), purpose)).await
         }
     };
     shard.finish(origin, result, None);
@@ -37,7 +37,7 @@ pub(super) async fn heal(shard: &Shard, group: Group, band: Band, segments: &[Se
     if targets != 0 {
         // What cannot be filled yet stays as it is, and listed.
         let _ =
-            maintain_window(shard, group, band, (segments, 0), Intent::Rebuild { targets }).await;
+            maintain_window(shard, group, band, (segments, 0), Purpose::Rebuild { targets }).await;
     }
 }
 
@@ -54,8 +54,8 @@ pub(super) async fn recover_column(
         .map(|strip| segment(shard, band, window, strip))
         .collect();
     let unreadable = 1 << position;
-    let intent = Intent::Rebuild { targets: unreadable };
-    match maintain_window(shard, group, band, (&segments, unreadable), intent).await {
+    let purpose = Purpose::Rebuild { targets: unreadable };
+    match maintain_window(shard, group, band, (&segments, unreadable), purpose).await {
         Ended::Done(result) => result,
         Ended::Stuck(_) => {
             let place = all_of(position, window);
@@ -71,28 +71,28 @@ pub(super) async fn maintain_window(
     group: Group,
     band: Band,
     (segments, unreadable): (&[Segment], u64),
-    intent: Intent,
+    purpose: Purpose,
 ) -> Ended {
     let window = if segments.is_empty() { shard.whole(band) } else { hull(segments) };
-    let apart = intent == Intent::Resync && window.blocks > 1;
+    let apart = purpose == Purpose::Resync && window.blocks > 1;
     let mut excluded = Excluded::over(shard, band, window);
     excluded.unreadable |= unreadable;
-    let mut since = shard.members.borrow().clock();
+    let mut since = shard.members.borrow().membership_epoch();
     loop {
         let health = excluded.apply(shard.health(band));
-        let intent = match intent {
-            Intent::Rebuild { targets } if targets & !health.absent == 0 => {
+        let purpose = match purpose {
+            Purpose::Rebuild { targets } if targets & !health.absent == 0 => {
                 return Ended::Done(Ok(()));
             }
-            Intent::Rebuild { targets } => Intent::Rebuild { targets: targets & !health.absent },
-            Intent::Resync => Intent::Resync,
-            Intent::Read | Intent::Write => unreachable!("maintenance does not serve hosts"),
+            Purpose::Rebuild { targets } => Purpose::Rebuild { targets: targets & !health.absent },
+            Purpose::Resync => Purpose::Resync,
+            Purpose::Read | Purpose::Write => unreachable!("maintenance does not serve hosts"),
         };
         if apart && shard.lacks_data(band, excluded) {
             // What can be read in other rows is not to be made up from parity that may be wrong.
             return Ended::Stuck(Stuck { blocks: excluded.unreadable, health });
         }
-        let query = Query { band, health, segments, intent, copy_hint: 0 };
+        let query = Query { band, health, segments, purpose, copy_hint: 0 };
         let Ok(plan) = strake_raid::plan(&shard.geometry, &query) else {
             return Ended::Stuck(Stuck { blocks: excluded.unreadable, health });
         };
@@ -133,7 +133,7 @@ pub(super) async fn maintain_window(
             // What was made up for the old device may not be what its twin holds, which has the place now.
             excluded = Excluded::over(shard, band, window);
             excluded.unreadable |= unreadable;
-            since = shard.members.borrow().clock();
+            since = shard.members.borrow().membership_epoch();
             continue;
         }
         if out.is_err() || !bad {
@@ -149,7 +149,7 @@ pub(super) async fn maintain_by_columns(
     shard: &Shard,
     group: Group,
     (band, window): (Band, Window),
-    intent: Intent,
+    purpose: Purpose,
 ) -> Result<(), IoError> {
     let geometry = &shard.geometry;
     let mut left = Columns::new(window);
@@ -157,12 +157,12 @@ pub(super) async fn maintain_by_columns(
     while let Some(window) = left.next() {
         let segments: Vec<Segment> =
             (0..geometry.data_strips()).map(|strip| segment(shard, band, window, strip)).collect();
-        match maintain_window(shard, group, band, (&segments, 0), intent).await {
+        match maintain_window(shard, group, band, (&segments, 0), purpose).await {
             Ended::Done(result) => result?,
             Ended::Stuck(stuck) if !stuck.by_blocks() => return Err(LOST),
             Ended::Stuck(_) if window.blocks > 1 => left.halve(window),
             Ended::Stuck(stuck) => {
-                notes.extend(lose_column(shard, group, band, &segments, intent, stuck).await?);
+                notes.extend(lose_column(shard, group, band, &segments, purpose, stuck).await?);
             }
         }
     }
@@ -183,7 +183,7 @@ async fn lose_column(
     group: Group,
     band: Band,
     segments: &[Segment],
-    intent: Intent,
+    purpose: Purpose,
     stuck: Stuck,
 ) -> Result<Vec<BadNote>, IoError> {
     let mut notes = Vec::new();
@@ -192,11 +192,11 @@ async fn lose_column(
         notes.extend(bits(positions).map(|at| shard.bad_note(band, &place(at), event)));
     };
     let data = shard.data_positions(band);
-    match (intent, shard.geometry.scheme()) {
-        (Intent::Rebuild { targets }, _) => {
+    match (purpose, shard.geometry.scheme()) {
+        (Purpose::Rebuild { targets }, _) => {
             let targets = targets & !stuck.health.absent;
             for target in bits(targets) {
-                let one = Intent::Rebuild { targets: 1 << target };
+                let one = Purpose::Rebuild { targets: 1 << target };
                 match maintain_window(shard, group, band, (segments, 0), one).await {
                     Ended::Done(result) => result?,
                     Ended::Stuck(_) => note(1 << target, BadEvent::Hollow),
@@ -204,13 +204,13 @@ async fn lose_column(
             }
             note(stuck.blocks & data & !targets, BadEvent::Unreadable);
         }
-        (Intent::Resync, Scheme::Parity(_)) => {
+        (Purpose::Resync, Scheme::Parity(_)) => {
             note(!data & shard.all_positions() & !stuck.health.absent, BadEvent::Hollow);
             note(stuck.blocks & data, BadEvent::Unreadable);
         }
-        (Intent::Resync, Scheme::Copies(_)) => {
+        (Purpose::Resync, Scheme::Copies(_)) => {
             for one in segments.chunks(1) {
-                match maintain_window(shard, group, band, (one, 0), intent).await {
+                match maintain_window(shard, group, band, (one, 0), purpose).await {
                     Ended::Done(result) => result?,
                     Ended::Stuck(stuck) => {
                         let copies = shard.copies_of(one[0].strip);
@@ -219,7 +219,7 @@ async fn lose_column(
                 }
             }
         }
-        (Intent::Read | Intent::Write, _) => unreachable!("maintenance does not serve hosts"),
+        (Purpose::Read | Purpose::Write, _) => unreachable!("maintenance does not serve hosts"),
     }
     Ok(notes)
 }

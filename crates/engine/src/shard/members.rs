@@ -36,7 +36,7 @@ pub(crate) use direct::{DirectRead, Unplaced};
 pub(crate) use latency::Percentiles;
 pub(crate) use overdue::Overdue;
 pub(crate) use part::{Part, Sent};
-pub(crate) use token::next as next_turn;
+pub(crate) use token::next as next_generation;
 pub(crate) use twin::Pairing;
 
 use direct::Direct;
@@ -59,7 +59,7 @@ enum Waiter {
         request: u32,
         range: LbaRange,
     },
-    /// A part of a small write or of a recovered read, see [`part`].
+    /// A part of a small write or of a degraded read, see [`part`].
     Part(PartIo),
     /// Timed out, and its task has not looked yet.
     Late,
@@ -79,11 +79,11 @@ impl Waiter {
 pub(crate) enum Whole {
     /// A small write.
     Write,
-    /// A recovered read.
+    /// A degraded read.
     Read,
 }
 
-/// Names an I/O of a small write or of a recovered read.
+/// Names an I/O of a small write or of a degraded read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PartIo {
     pub(crate) whole: Whole,
@@ -98,7 +98,7 @@ pub(crate) struct Failed {
     pub(crate) kind: IoErrorKind,
     /// Where the device was when it failed.
     pub(crate) place: MemberIndex,
-    /// [`Members::clock`] when it was issued.
+    /// [`Members::membership_epoch`] when it was issued.
     pub(crate) issued: u64,
     /// The device had lost its place by then.
     pub(crate) former: bool,
@@ -125,7 +125,7 @@ struct Inflight {
     /// The place it was issued to.
     asked: MemberIndex,
     /// Counts reuse of the place, so that a late completion is not taken for its successor's.
-    turn: u32,
+    generation: u32,
     /// When the device got it; waiting in the backlog is not the device's fault.
     started: Option<Nanos>,
     /// A read.
@@ -134,7 +134,7 @@ struct Inflight {
     hasty: bool,
     /// It was done without.
     passed: bool,
-    /// [`Members::clock`] when it was issued.
+    /// [`Members::membership_epoch`] when it was issued.
     issued: u64,
     /// The same write to the other device of a pair, see [`Pairing`].
     twin: Option<IoSlot>,
@@ -168,10 +168,10 @@ struct Member {
     /// I/Os that were done without because they took long, and that were given up.
     slow: u64,
     timeouts: u64,
-    /// [`Members::clock`] when the member was last put out of use.
+    /// [`Members::membership_epoch`] when the member was last put out of use.
     left: u64,
-    /// [`Members::clock`] when a replacement last took its place, which happens only after every shard had put it
-    /// out of use.
+    /// [`Members::membership_epoch`] when a replacement last took its place, which happens only after every shard had
+    /// put it out of use.
     joined: u64,
     deallocate: DeallocateReads,
     cache: VolatileCache,
@@ -218,7 +218,7 @@ pub(crate) struct Members {
     /// Members of the array; the place behind the last one is a twin's.
     count: usize,
     pairing: Pairing,
-    /// [`Members::clock`] when the devices of a pair last changed places, and whose.
+    /// [`Members::membership_epoch`] when the devices of a pair last changed places, and whose.
     swapped: (u64, Option<MemberIndex>),
     twin_failed: Option<(MemberIndex, Failure)>,
     /// How long the members' I/Os take, for whoever asks.
@@ -226,18 +226,18 @@ pub(crate) struct Members {
     members: Vec<Member>,
     inflight: Slab<Inflight>,
     direct: Direct,
-    /// Parts of small writes and recovered reads that devices have and that have no place among those in flight.
+    /// Parts of small writes and degraded reads that devices have and that have no place among those in flight.
     parts: usize,
     /// Members that were sent something since the last doorbell, as a mask.
     unrung: u64,
     groups: Slab<GroupState>,
     graveyard: Vec<Former>,
     batch: CompletionBatch,
-    turn: u32,
+    generation: u32,
     /// Counts changes of the views.
-    clock: u64,
+    membership_epoch: u64,
     degraded: bool,
-    /// Parts of small writes and recovered reads that are not waited for any more.
+    /// Parts of small writes and degraded reads that are not waited for any more.
     given_up: Vec<(PartIo, Failed)>,
     /// What came back after its task had given up on it: only the buffers still matter.
     orphans: Vec<Op>,
@@ -294,8 +294,8 @@ impl Members {
             groups: Slab::new(tasks + 1),
             graveyard: Vec::with_capacity(count),
             batch: CompletionBatch::new(MEMBER_DEPTH as usize),
-            turn: 0,
-            clock: 1,
+            generation: 0,
+            membership_epoch: 1,
             degraded: true,
             given_up: Vec::new(),
             orphans: Vec::new(),
@@ -343,14 +343,14 @@ impl Members {
     }
 
     pub(crate) fn set_views(&mut self, views: &[View]) {
-        self.clock += 1;
+        self.membership_epoch += 1;
         for (member, view) in self.members.iter_mut().zip(views) {
             if *view == View::Absent && member.view != View::Absent {
                 member.settled = false;
-                member.left = self.clock;
+                member.left = self.membership_epoch;
             }
             if *view != View::Absent && member.view == View::Absent {
-                member.joined = self.clock;
+                member.joined = self.membership_epoch;
             }
             member.view = *view;
         }
@@ -393,14 +393,14 @@ impl Members {
         Failure { kind, slow: false, former, place }
     }
 
-    /// Parts of small writes and recovered reads that were given up, or passed, since this was last called.
+    /// Parts of small writes and degraded reads that were given up, or passed, since this was last called.
     pub(crate) fn take_given_up(&mut self) -> Vec<(PartIo, Failed)> {
         std::mem::take(&mut self.given_up)
     }
 
     /// Counts changes of the views: a moment to ask [`was_out_of_use`](Self::was_out_of_use) about.
-    pub(crate) fn clock(&self) -> u64 {
-        self.clock
+    pub(crate) fn membership_epoch(&self) -> u64 {
+        self.membership_epoch
     }
 
     /// True when the member is out of use and every shard knows, or was so at some time after `since` and has

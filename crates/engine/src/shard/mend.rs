@@ -2,7 +2,7 @@
 
 use strake_block::{BufMut, Durability, IoError, IoErrorKind, Op, Sg, SgMut};
 use strake_raid::{
-    Band, Intent, Place, Query, Role, Segment, StripeHealth, Transfer, Window, hull,
+    Band, Place, Purpose, Query, Role, Segment, StripeHealth, Transfer, Window, hull,
 };
 use strake_units::LbaRange;
 
@@ -80,7 +80,7 @@ pub(super) async fn copy_back(
 ) {
     let others = excluded.unreadable & shard.copies_of(segment.strip);
     for position in (0..shard.geometry.width()).filter(|p| others & 1 << p != 0) {
-        let lost = || shard.board.is_lost();
+        let lost = || shard.shared.is_lost();
         let loan = scratch::borrow(&shard.scratch, 1, data.len(), lost).await;
         let Some(mut loan) = loan else { return };
         let mut buf = loan.take(data.len());
@@ -142,7 +142,7 @@ async fn write_back(
     let _ = Box::pin(shard.expel_twin(twin)).await;
     let member = shard.geometry.member(band.stripe, place.position);
     match result {
-        Ok(()) => shard.board.count_repair(member),
+        Ok(()) => shard.shared.count_repair(member),
         Err(error) => shard.blame(member, error),
     }
     if bad && result.is_ok() {
@@ -175,7 +175,7 @@ pub(super) async fn mend(
         loop {
             let health = excluded.apply(shard.health(band));
             let query =
-                Query { band, health, segments: &segments, intent: Intent::Read, copy_hint: 0 };
+                Query { band, health, segments: &segments, purpose: Purpose::Read, copy_hint: 0 };
             let Ok(plan) = strake_raid::plan(geometry, &query) else { break };
             if plan.recover.is_empty() {
                 break;

@@ -1,4 +1,4 @@
-//! What tables of small writes and of recovered reads know alike about parts.
+//! What tables of small writes and of degraded reads know alike about parts.
 //!
 //! A part is out in one of three ways. Its device has it under the part's own token: its bit in `out` alone. It was
 //! promoted, and its device still has it under that token: also in `ordinary`, and the token is in `promoted`. Or a
@@ -10,7 +10,7 @@ use strake_block::Token;
 
 use super::members::{Failed, PartIo, Sent};
 
-/// Which parts of one small write or recovered read are out.
+/// Which parts of one small write or degraded read are out.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Out {
     /// Parts that are not back, as a mask.

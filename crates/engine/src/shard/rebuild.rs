@@ -19,9 +19,9 @@ use super::wait::WaitQueue;
 use strake_units::{MemberIndex, Nanos, RegionIndex, StripeIndex};
 
 use super::{Shard, scrub};
-use crate::board::{HALTED_REBUILD, HALTED_RESYNC};
 use crate::message::{Origin, Peer, Span, View, Work};
 use crate::pacing::{self, Allowed, Came};
+use crate::shared_status::{HALTED_REBUILD, HALTED_RESYNC};
 
 pub(crate) struct RebuildTable {
     core: u32,
@@ -67,10 +67,10 @@ impl RebuildTable {
         self.last = None;
     }
 
-    /// `member` lacks no region that is not in `plane`.
-    pub(crate) fn keep_only(&mut self, member: MemberIndex, plane: &Bits) {
+    /// `member` lacks no region that is not in `bitmap`.
+    pub(crate) fn keep_only(&mut self, member: MemberIndex, bitmap: &Bits) {
         for ordinal in 0..self.lacking.len() as u32 {
-            if !plane.get(self.own_region(ordinal).0) {
+            if !bitmap.get(self.own_region(ordinal).0) {
                 self.lacking[ordinal as usize] &= !(1 << member.0);
             }
         }
@@ -266,7 +266,7 @@ async fn resync_region(shard: &Shard, region: RegionIndex) -> bool {
         shard.halt(HALTED_RESYNC);
         return false;
     }
-    shard.board.trust(region);
+    shard.shared.trust(region);
     let left = {
         let mut table = shard.region_table.borrow_mut();
         table.trust(region);
@@ -333,10 +333,10 @@ impl Shard {
             return Allowed::Bands(usize::MAX);
         }
         let window = self.window.borrow();
-        let in_force = self.board.window(self.now.get());
+        let in_force = self.shared.window(self.now.get());
         pacing::allowed(&pacing::Load {
             now: self.now.get(),
-            maintenance: self.board.maintenance(),
+            maintenance: self.shared.maintenance(),
             clients: in_force.is_some(),
             window: in_force.unwrap_or_default(),
             handed_out: window.handed_out,
@@ -352,9 +352,9 @@ impl Shard {
             window.look_again();
         }
         let mut requests = self.requests.borrow_mut();
-        if requests.pacer.adapt(now, || self.board.window(now)) {
+        if requests.pacer.adapt(now, || self.shared.window(now)) {
             self.counters().window.store(requests.pacer.window().to_bits(), Relaxed);
-            self.maintained.set(self.board.maintains() && !self.board.maintenance().paused);
+            self.maintained.set(self.shared.maintains() && !self.shared.maintenance().paused);
         }
         let active = self.maintained.get() || window.outstanding > 0;
         requests.begin_turn(now, Came::at(now, active, window.outstanding));
@@ -372,7 +372,7 @@ impl Shard {
     /// The control plane wants maintenance to go differently.
     pub(crate) fn pace_changed(&self) {
         let mut requests = self.requests.borrow_mut();
-        requests.pacer.set_priority(self.board.maintenance().priority);
+        requests.pacer.set_priority(self.shared.maintenance().priority);
         self.counters().window.store(requests.pacer.window().to_bits(), Relaxed);
         self.window.borrow_mut().look_again();
     }

@@ -80,7 +80,7 @@ pub(crate) struct Redo {
     serving: u64,
     /// Members to whose stripes writes are logged, as a mask: whole groups.
     logging: u64,
-    /// Small writes to stripes of which no member is out tell their intents instead.
+    /// Small writes to stripes of which no member is out are recorded as partial writes instead.
     intends: bool,
     /// The clock of the views when each write began that a task does.
     writers: Slab<u64>,
@@ -115,10 +115,16 @@ impl Redo {
 
     /// From now on the members are these, and writes are logged so. Older writes are waited for, and `version` is
     /// reported when they are done.
-    pub(super) fn adopt(&mut self, roll: Arc<Roll>, logging: Logging, version: u64, clock: u64) {
+    pub(super) fn adopt(
+        &mut self,
+        roll: Arc<Roll>,
+        logging: Logging,
+        version: u64,
+        membership_epoch: u64,
+    ) {
         self.roll = roll;
         self.begin(logging);
-        self.draining = Some((version, clock));
+        self.draining = Some((version, membership_epoch));
     }
 
     /// The same at the start, when there are no older writes but perhaps regions to be resynchronized.
@@ -127,7 +133,7 @@ impl Redo {
         self.draining = Some((0, 0));
     }
 
-    /// True when small writes tell their intents.
+    /// True when small writes are recorded as partial writes.
     pub(super) fn intends(&self) -> bool {
         self.intends
     }
@@ -138,8 +144,8 @@ impl Redo {
     }
 
     /// A task begins a write; pair with [`wrote`](Self::wrote).
-    pub(super) fn writes(&mut self, clock: u64) -> u32 {
-        self.writers.insert(clock)
+    pub(super) fn writes(&mut self, membership_epoch: u64) -> u32 {
+        self.writers.insert(membership_epoch)
     }
 
     pub(super) fn wrote(&mut self, writer: u32) {
@@ -148,9 +154,9 @@ impl Redo {
 
     /// The version that can be reported: no task does a write that began before it was in force.
     pub(super) fn drained(&mut self) -> Option<(u64, u64)> {
-        let (version, clock) = self.draining?;
-        let done = self.writers.iter_mut().all(|(_, began)| *began >= clock);
-        done.then_some((version, clock))
+        let (version, membership_epoch) = self.draining?;
+        let done = self.writers.iter_mut().all(|(_, began)| *began >= membership_epoch);
+        done.then_some((version, membership_epoch))
     }
 
     /// It was reported.
@@ -228,7 +234,7 @@ async fn offer(redo: &RefCell<Redo>, bytes: u64, lost: impl Fn() -> bool) -> Opt
 pub(crate) struct Logging {
     /// The members to whose stripes they are, as a mask.
     members: u64,
-    /// But small writes to stripes that miss nobody only tell their intents.
+    /// But small writes to stripes without an absent member are recorded as partial writes.
     intends: bool,
 }
 
@@ -337,7 +343,7 @@ impl Shard {
         bytes: u64,
         mut header: BufMut,
     ) -> Result<(Entry, BufMut), (Recorded, BufMut)> {
-        let lost = || self.board.is_lost();
+        let lost = || self.shared.is_lost();
         if !turn(&self.redo, lost).await {
             return Err((Recorded::Lost, header));
         }
@@ -460,9 +466,9 @@ impl Shard {
             }
             redo.drained()
         };
-        let Some((version, clock)) = drained else { return };
+        let Some((version, membership_epoch)) = drained else { return };
         let trusted = self.region_table.borrow().untrusted() == 0;
-        if trusted && self.smalls.borrow().all_since(clock) {
+        if trusted && self.smalls.borrow().all_since(membership_epoch) {
             self.redo.borrow_mut().reported();
             self.post(0, Peer::Drained { from: self.core, version });
         }

@@ -12,7 +12,7 @@ use strake_reactor::Scheduler;
 use super::execute::STRIPS_MAX;
 use super::wait::WaitQueue;
 
-use crate::limits::{KEPT_LARGE_MAX, KEPT_MAX, SMALL_BYTES, SMALL_TOTAL};
+use crate::limits::{PARITY_CACHE_LARGE_MAX, PARITY_CACHE_MAX, SMALL_BYTES, SMALL_TOTAL};
 
 /// Buffers one plan may use: every strip read, every strip computed, and a spare.
 pub(crate) const LOAN_MAX: usize = 132;
@@ -51,10 +51,10 @@ impl Scratch {
         };
         Self {
             small: BufPool::new(
-                (small / SMALL_BYTES).max(2 * plan_max) + kept * KEPT_MAX,
+                (small / SMALL_BYTES).max(2 * plan_max) + kept * PARITY_CACHE_MAX,
                 SMALL_BYTES,
             ),
-            large: BufPool::new(large + kept * KEPT_LARGE_MAX, band_bytes),
+            large: BufPool::new(large + kept * PARITY_CACHE_LARGE_MAX, band_bytes),
             waiting: WaitQueue::new(scheduler),
             next_ticket: 0,
             serving: 0,

@@ -92,11 +92,11 @@ async fn end_region(shard: &Shard) {
         return;
     };
     let done = table.region.take();
-    let next = done.and_then(|region| shard.board.scrubbed(shard.core, order.number, region));
+    let next = done.and_then(|region| shard.shared.scrubbed(shard.core, order.number, region));
     table.enter(next, &shard.regions);
     if next.is_none() {
         table.through = true;
-        shard.board.scrub_shard_done(order.number);
+        shard.shared.scrub_shard_done(order.number);
     }
 }
 
@@ -122,13 +122,13 @@ pub(super) async fn band(
         }
         let bytes = shard.bytes_of_rows(window) * u64::from(geometry.data_strips());
         let (checked, unchecked) = if seen.compared { (bytes, 0) } else { (0, bytes) };
-        shard.board.count_scrubbed(shard.core, order.number, checked, unchecked);
+        shard.shared.count_scrubbed(shard.core, order.number, checked, unchecked);
         if seen.unreadable != 0 || !seen.wrong.is_empty() {
             remedy::settle(shard, group, (band, window), seen, order, &mut report).await?;
         }
     }
     if !report.findings.is_empty() {
-        shard.board.report_scrub(shard.core, order.number, &report, shard.now.get());
+        shard.shared.report_scrub(shard.core, order.number, &report, shard.now.get());
     }
     Ok(())
 }
@@ -176,7 +176,7 @@ async fn look(
         let computed = if there == shard.all_positions() { 0 } else { surplus as usize };
         let bytes = shard.bytes_of_rows(window) as usize;
         let count = there.count_ones() as usize + computed;
-        let lost = || shard.board.is_lost();
+        let lost = || shard.shared.is_lost();
         let Some(mut loan) = scratch::borrow(&shard.scratch, count, bytes, lost).await else {
             return Err(LOST);
         };
@@ -205,7 +205,7 @@ async fn look(
         if let Some(seen) = seen {
             return Ok(seen);
         }
-        if shard.board.is_lost() {
+        if shard.shared.is_lost() {
             return Err(LOST);
         }
     }
@@ -249,12 +249,12 @@ impl Shard {
 
     /// What is asked of the scrub has changed.
     pub(crate) fn scrub_changed(&self) {
-        let order = self.board.scrub_order();
+        let order = self.shared.scrub_order();
         {
             let mut table = self.scrub.borrow_mut();
             let known = table.order.map(|order| order.number);
             if order.map(|order| order.number) != known {
-                table.enter(self.board.first_to_scrub(self.core), &self.regions);
+                table.enter(self.shared.first_to_scrub(self.core), &self.regions);
                 table.through = false;
             }
             table.order = order;

@@ -321,13 +321,13 @@ impl Shard {
     /// Reports members that failed and waits until they are out of use everywhere. Not for the task that writes
     /// labels: it is the one that puts members out of use.
     pub(crate) async fn expel(&self, failed: FailedMembers) -> Result<(), IoError> {
-        let since = self.members.borrow().clock();
+        let since = self.members.borrow().membership_epoch();
         for (member, failure) in &failed {
             self.blame(*member, *failure);
         }
         for (member, _) in failed.iter().filter(|(_, failure)| !failure.former) {
             self.await_member_out(*member, since).await?;
         }
-        if self.board.is_lost() { Err(IoError::new(IoErrorKind::Lost)) } else { Ok(()) }
+        if self.shared.is_lost() { Err(IoError::new(IoErrorKind::Lost)) } else { Ok(()) }
     }
 }

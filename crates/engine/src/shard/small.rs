@@ -10,32 +10,32 @@
 //!                                         to the head of its band, for a task
 //! ```
 //!
-//! What the last write of the same blocks has left behind is not read ([`Kept`]); when that is all, nothing is.
+//! What the last write of the same blocks has left behind is not read ([`ParityCache`]); when that is all, nothing is.
 //!
 //! Nothing is decided here that is not decided by the planner for every write: which strips are read and written
 //! follows from `Strategy::ReadModifyWrite` and `Strategy::Direct` where nothing is hidden, and a test compares them.
 
-mod kept;
+mod parity_cache;
 mod strips;
 mod table;
 
 use arrayvec::ArrayVec;
 use strake_block::{BufMut, Durability, IoError, Sg, SgMut, Token};
-use strake_ondisk::INTENT_BLOCKS_MAX;
+use strake_ondisk::PARTIAL_WRITE_BLOCKS_MAX;
 use strake_parity::ParityMut;
 use strake_raid::{Band, Place, Role, Scheme};
 use strake_units::{Lba, LbaRange, MemberIndex, Nanos, RegionIndex};
 
-use super::intents::RecordIndex;
 use super::members::{Failed, Members, PartIo, Unplaced, Whole};
 use super::mend::LOST;
+use super::partial_writes::RecordIndex;
 use super::{Shard, scratch};
 use crate::limits::TIMEOUT_CHECK;
 use crate::message::{Fill, Origin, Peer, Span, Work};
 use crate::pacing::Came;
 
-pub(crate) use kept::Kept;
-use kept::{Column, Worth};
+pub(crate) use parity_cache::ParityCache;
+use parity_cache::{Column, Worth};
 use strips::Strips;
 pub(crate) use table::{Small, Smalls};
 
@@ -238,7 +238,7 @@ impl Shard {
         let place = geometry.place(range.start);
         let band_blocks = geometry.band_blocks();
         let within = band_blocks - (place.offset & (band_blocks - 1));
-        if range.blocks > within.min(INTENT_BLOCKS_MAX).into()
+        if range.blocks > within.min(PARTIAL_WRITE_BLOCKS_MAX).into()
             || self.is_bad_band(place.stripe, place.offset)
         {
             return None;
@@ -277,7 +277,7 @@ impl Shard {
     fn start_small(&self, small: &mut Small, entry: u32, spot: Spot, strips: Strips) {
         let mut members = self.members.borrow_mut();
         (small.entry, small.place, small.region) = (entry, spot.place, spot.region);
-        small.clock = members.clock();
+        small.membership_epoch = members.membership_epoch();
         (small.members, small.parts) = (spot.members, spot.parts);
         (small.updates, small.worth) = (!strips.bufs.is_empty(), strips.worth);
         if !small.updates {
@@ -291,12 +291,12 @@ impl Shard {
         }
     }
 
-    /// Writes the data and what they make of the parities, as soon as the intent is on record where it has to be.
+    /// Writes the data and what they make of the parities, as soon as the write is on record where it has to be.
     #[inline]
     fn write_updated(&self, members: &mut Members, small: &mut Small) {
         let old = self.update_small(small);
         if self.redo.borrow().intends() {
-            // The intent is told from them.
+            // The partial-write record is made from them.
             small.bufs[0] = Some(old);
             self.intend(small.number());
         } else {
@@ -356,7 +356,8 @@ impl Shard {
                 (false, failed) => {
                     let may = self.small_members();
                     let mut members = self.members.borrow_mut();
-                    let unchanged = members.clock() == small.clock && small.needs() & !may == 0;
+                    let unchanged = members.membership_epoch() == small.membership_epoch
+                        && small.needs() & !may == 0;
                     if !failed && unchanged {
                         self.write_updated(&mut members, small);
                     } else {
@@ -375,7 +376,7 @@ impl Shard {
         let may = self.small_members();
         let small = smalls.get(write);
         let mut members = self.members.borrow_mut();
-        if members.clock() == small.clock && small.needs() & !may == 0 {
+        if members.membership_epoch() == small.membership_epoch && small.needs() & !may == 0 {
             self.write_parts(&mut members, small);
         } else {
             drop(members);
@@ -483,7 +484,7 @@ impl Shard {
             self.blame(member, failure);
         }
         scratch::give_back(&self.scratch, small.bufs.iter_mut().filter_map(Option::take));
-        if self.board.is_lost() {
+        if self.shared.is_lost() {
             self.end_small(smalls, write, Err(LOST));
         } else {
             self.concluding.borrow_mut().push_back(write);
@@ -507,7 +508,7 @@ pub(crate) async fn conclude(shard: &Shard, write: u32) {
     let (stripe, missed, since) = {
         let mut smalls = shard.smalls.borrow_mut();
         let small = smalls.get(write);
-        (small.place.stripe, small.missed, small.clock)
+        (small.place.stripe, small.missed, small.membership_epoch)
     };
     let out = shard.await_out_of_use(stripe, missed, since).await;
     let mut smalls = shard.smalls.borrow_mut();

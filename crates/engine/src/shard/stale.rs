@@ -2,14 +2,14 @@
 //! rebuilt lacks less and less, and who is taken back lacks what was written meanwhile.
 //!
 //! ```text
-//!  out of use:  plane |= intent, stable --> label --> views --> the first write it missed is acknowledged
+//!  out of use:  bitmap |= write-intent, stable --> label --> views --> the first write it missed is acknowledged
 //!  back in use: label --> views (counts as lacking everything, still marked by new writes) --> every shard
 //!               writes it --> `Lacks`: this is all it lacks --> rebuild
 //! ```
 
 use std::sync::Arc;
 
-use strake_ondisk::{Bits, Consistency, Plane};
+use strake_ondisk::{Bitmap, Bits, Consistency};
 use strake_raid::{MemberEvent, MemberState};
 use strake_units::{MemberIndex, RegionIndex};
 
@@ -22,18 +22,18 @@ use crate::limits::CHECKPOINT_EVERY;
 use crate::message::{Peer, View};
 
 impl Leader {
-    /// Puts a live member out of use: in memory, in the label to be written, and in its plane. False when it is out
+    /// Puts a live member out of use: in memory, in the label to be written, and in its bitmap. False when it is out
     /// already.
     pub(super) fn take_out(&mut self, member: MemberIndex, event: MemberEvent) -> bool {
         if !self.transition(member, event) {
             return false;
         }
-        self.state.planes.leave(member);
+        self.state.bitmaps.leave(member);
         if self.consistency.min(self.state.superblock.consistency) == Consistency::None {
             // What is being written is on no list.
-            self.state.planes.change(Plane::Stale(member), Bits::fill);
+            self.state.bitmaps.change(Bitmap::Member(member), Bits::fill);
         }
-        self.done[member.at()] = Bits::new(self.state.planes.intent().regions());
+        self.done[member.at()] = Bits::new(self.state.bitmaps.write_intent().regions());
         let record = &mut self.state.superblock.members[member.at()];
         // One that failed before it was written at all is still as it was when it went out before.
         if self.joining & 1 << member.0 == 0 || record.held_generation == 0 {
@@ -47,8 +47,8 @@ impl Leader {
     pub(super) fn lack_everything(&mut self) {
         for at in 0..self.state.states.len() {
             if view_of(self.state.states[at]) == View::Absent {
-                let plane = Plane::Stale(MemberIndex(at as u8));
-                self.state.planes.change(plane, Bits::fill);
+                let bitmap = Bitmap::Member(MemberIndex(at as u8));
+                self.state.bitmaps.change(bitmap, Bits::fill);
             }
         }
     }
@@ -60,27 +60,27 @@ impl Leader {
         self.bad_unwritten = self.state.bad.sequence > 0;
         self.state.layouts[member.at()] = strake_ondisk::AreaLayout::of(bytes);
         self.state.superblock.members[member.at()].bytes = bytes;
-        for plane in [Plane::Intent, Plane::Written] {
-            self.state.planes.rewrite(plane);
+        for bitmap in [Bitmap::WriteIntent, Bitmap::Written] {
+            self.state.bitmaps.rewrite(bitmap);
         }
-        if self.state.planes.in_doubt().count_ones() > 0 {
-            self.state.planes.rewrite(Plane::InDoubt);
+        if self.state.bitmaps.in_doubt().count_ones() > 0 {
+            self.state.bitmaps.rewrite(Bitmap::InDoubt);
         }
         for at in 0..self.state.states.len() {
             if self.state.states[at] != MemberState::InSync {
-                self.state.planes.rewrite(Plane::Stale(MemberIndex(at as u8)));
+                self.state.bitmaps.rewrite(Bitmap::Member(MemberIndex(at as u8)));
             }
         }
     }
 
     /// True when nothing is left to rebuild on `member`, stable or not.
     pub(super) fn is_rebuilt(&self, member: MemberIndex) -> bool {
-        self.done[member.at()].count_ones() == self.state.planes.stale(member).count_ones()
+        self.done[member.at()].count_ones() == self.state.bitmaps.stale(member).count_ones()
     }
 
     /// What was rebuilt since it was last asked, by member.
     pub(super) fn take_done(&mut self) -> Vec<(MemberIndex, Bits)> {
-        let nothing = Bits::new(self.state.planes.intent().regions());
+        let nothing = Bits::new(self.state.bitmaps.write_intent().regions());
         let done = self.done.iter_mut().enumerate().filter(|(_, bits)| **bits != nothing);
         done.map(|(at, bits)| (MemberIndex(at as u8), std::mem::replace(bits, nothing.clone())))
             .collect()
@@ -99,7 +99,7 @@ impl Shard {
             return;
         }
         let rebuilding = matches!(leader.state.states[member.at()], MemberState::Rebuilding { .. });
-        if !rebuilding || !leader.state.planes.stale(member).get(region.0) {
+        if !rebuilding || !leader.state.bitmaps.stale(member).get(region.0) {
             return;
         }
         leader.done[member.at()].set(region.0);
@@ -119,9 +119,9 @@ impl Shard {
                 continue;
             }
             for region in bits.iter_ones() {
-                moved |= leader.state.planes.clear(Plane::Stale(member), RegionIndex(region));
+                moved |= leader.state.bitmaps.clear(Bitmap::Member(member), RegionIndex(region));
             }
-            let stale = leader.state.planes.stale(member);
+            let stale = leader.state.bitmaps.stale(member);
             let stripes = complete_below(stale, &self.geometry, &self.regions);
             leader.transition(member, MemberEvent::Progress { stripes });
         }
@@ -146,20 +146,20 @@ impl Shard {
 
     /// Tells that `member` is being rebuilt, and what it lacks.
     pub(super) fn tell_rebuild(&self, leader: &Leader, member: MemberIndex) {
-        let regions = u64::from(leader.state.planes.stale(member).count_ones());
-        let stale_bytes = self.board.member_bytes_of(regions);
-        self.board.tell(Some(member), ArrayEventKind::RebuildStarted { stale_bytes });
+        let regions = u64::from(leader.state.bitmaps.stale(member).count_ones());
+        let stale_bytes = self.shared.member_bytes_of(regions);
+        self.shared.tell(Some(member), ArrayEventKind::RebuildStarted { stale_bytes });
     }
 
-    /// Every shard writes the members that joined: whatever they lack is in their planes now.
+    /// Every shard writes the members that joined: whatever they lack is in their bitmaps now.
     pub(super) fn lead_joined(&self, leader: &mut Leader) {
         for member in members_of(std::mem::take(&mut leader.joining)) {
             self.tell_rebuild(leader, member);
-            let plane = Arc::new(leader.state.planes.stale(member).clone());
-            if plane.count_ones() == 0 {
+            let bitmap = Arc::new(leader.state.bitmaps.stale(member).clone());
+            if bitmap.count_ones() == 0 {
                 self.change(leader, Change::Rebuilt { member });
             }
-            self.broadcast(|| Peer::Lacks { member, plane: Arc::clone(&plane) });
+            self.broadcast(|| Peer::Lacks { member, bitmap: Arc::clone(&bitmap) });
         }
     }
 }

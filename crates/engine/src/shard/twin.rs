@@ -11,7 +11,7 @@
 //! Until the label says otherwise the member is the old device, so a crash leaves the array as it was.
 
 use strake_block::{IoError, IoErrorKind, Op, Sg, SgMut};
-use strake_ondisk::{AreaLayout, Bits, Copy, MemberRecord, Plane};
+use strake_ondisk::{AreaLayout, Bitmap, Bits, Copy, MemberRecord};
 use strake_raid::{Band, MemberEvent, MemberState, Window};
 use strake_units::{MemberIndex, RegionIndex, Uuid};
 
@@ -83,7 +83,7 @@ impl Leader {
         let lacks = twin.lacks.clone();
         self.pairing = Pairing::Orphaned(member);
         self.swapped = None;
-        self.state.planes.change(Plane::Stale(member), |stale| stale.join(&lacks));
+        self.state.bitmaps.change(Bitmap::Member(member), |stale| stale.join(&lacks));
         true
     }
 
@@ -126,7 +126,7 @@ pub(super) async fn begin(
     {
         let mut leader = shard.leader_mut();
         let state = leader.state.states[member.at()];
-        if shard.board.is_lost() || state != MemberState::InSync || leader.twin.is_some() {
+        if shard.shared.is_lost() || state != MemberState::InSync || leader.twin.is_some() {
             return Err(ArrayError::state(format!(
                 "member {member} cannot be replaced now: it has just failed, or another member is being replaced"
             )));
@@ -134,7 +134,7 @@ pub(super) async fn begin(
         let Some(layout) = AreaLayout::of(bytes) else {
             return Err(ArrayError::usage(format!("{path} is too small")));
         };
-        let mut lacks = Bits::new(leader.state.planes.intent().regions());
+        let mut lacks = Bits::new(leader.state.bitmaps.write_intent().regions());
         lacks.fill();
         leader.twin = Some(Twin {
             slot: member,
@@ -149,15 +149,15 @@ pub(super) async fn begin(
         });
         leader.pairing = Pairing::Copying(member);
     }
-    shard.board.update_member(member, |m| m.replacement = path);
-    shard.board.set_uncopied_regions(u64::from(shard.regions.count()));
+    shard.shared.update_member(member, |m| m.replacement = path);
+    shard.shared.set_uncopied_regions(u64::from(shard.regions.count()));
     tasks::publish(shard).await;
-    shard.board.tell(Some(member), ArrayEventKind::ReplaceStarted);
+    shard.shared.tell(Some(member), ArrayEventKind::ReplaceStarted);
     let leader = shard.leader_mut();
     if let Some(twin) = &leader.twin {
-        let plane = std::sync::Arc::new(twin.lacks.clone());
+        let bitmap = std::sync::Arc::new(twin.lacks.clone());
         let place = leader.twin_place();
-        shard.broadcast(|| Peer::Lacks { member: place, plane: std::sync::Arc::clone(&plane) });
+        shard.broadcast(|| Peer::Lacks { member: place, bitmap: std::sync::Arc::clone(&bitmap) });
     }
     Ok(())
 }
@@ -178,15 +178,15 @@ pub(super) fn abandon(leader: &mut Leader, cause: Option<IoErrorKind>) {
 /// Every shard goes by the leader's views: a twin that was given up is out of use.
 pub(super) fn settled_views(shard: &Shard, leader: &mut Leader) {
     let Some((slot, cause)) = leader.abandoned.take() else { return };
-    shard.board.update_member(slot, |m| m.replacement.clear());
-    shard.board.tell(Some(slot), ArrayEventKind::ReplaceAbandoned { cause });
+    shard.shared.update_member(slot, |m| m.replacement.clear());
+    shard.shared.tell(Some(slot), ArrayEventKind::ReplaceAbandoned { cause });
 }
 
 /// The twin failed, or nobody wants it any more.
 pub(super) async fn fail(shard: &Shard, group: Group, cause: Option<IoErrorKind>) {
     {
         let mut leader = shard.leader_mut();
-        if shard.board.is_lost() || leader.twin.is_none() {
+        if shard.shared.is_lost() || leader.twin.is_none() {
             return;
         }
         abandon(&mut leader, cause);
@@ -245,7 +245,7 @@ pub(super) async fn filled(shard: &Shard, group: Group) {
     if let Some(cause) = failed {
         // The twin may hold its label all the same, so one more number follows that makes it worthless.
         abandon(&mut shard.leader_mut(), Some(cause));
-        if shard.board.is_lost() {
+        if shard.shared.is_lost() {
             return;
         }
         if tasks::record(shard, group).await && tasks::record(shard, group).await {
@@ -272,7 +272,7 @@ pub(super) async fn filled(shard: &Shard, group: Group) {
 
 /// True when an I/O of the twin has been outstanding for long on some core.
 fn stands_still(shard: &Shard) -> bool {
-    shard.board.standing() & 1 << shard.leader_mut().twin_place().0 != 0
+    shard.shared.standing() & 1 << shard.leader_mut().twin_place().0 != 0
 }
 
 /// Every shard reads the twin: the old device is let go.
@@ -287,13 +287,13 @@ async fn finish(shard: &Shard, slot: MemberIndex) {
         (twin.uuid, twin.path)
     };
     tasks::publish(shard).await;
-    shard.board.forget_errors(slot);
-    shard.board.update_member(slot, |m| {
+    shard.shared.forget_errors(slot);
+    shard.shared.update_member(slot, |m| {
         m.uuid = uuid;
         m.path = path;
         m.replacement.clear();
     });
-    shard.board.tell(Some(slot), ArrayEventKind::ReplaceFinished);
+    shard.shared.tell(Some(slot), ArrayEventKind::ReplaceFinished);
 }
 
 /// Writes the bitmap to the twin. False when there is no twin any more that could be swapped in.
@@ -306,7 +306,7 @@ async fn prepare(shard: &Shard, group: Group) -> bool {
         }
         twin.paged = true;
         let members = leader.state.states.len();
-        Plane::all(members).for_each(|plane| leader.state.planes.rewrite(plane));
+        Bitmap::all(members).for_each(|bitmap| leader.state.bitmaps.rewrite(bitmap));
         leader.bad_unwritten = leader.state.bad.sequence > 0;
     }
     let mut failed = tasks::write_pages(shard, group).await;
@@ -318,7 +318,7 @@ async fn prepare(shard: &Shard, group: Group) -> bool {
             .await;
     }
     let leader = shard.leader_mut();
-    !shard.board.is_lost() && leader.twin.as_ref().is_some_and(|twin| twin.paged && !twin.orphan)
+    !shard.shared.is_lost() && leader.twin.as_ref().is_some_and(|twin| twin.paged && !twin.orphan)
 }
 
 /// Writes the label of the next generation to the twin. Returns how that failed.
@@ -372,8 +372,8 @@ pub(super) async fn take_over(shard: &Shard, group: Group) {
         leader.pairing = Pairing::None;
         leader.swapped = Some(slot);
         let twin = leader.twin.take().expect("only the label task ends a replacement");
-        if shard.board.is_lost() || !leader.transition(slot, MemberEvent::Replaced) {
-            shard.board.update_member(slot, |m| m.replacement.clear());
+        if shard.shared.is_lost() || !leader.transition(slot, MemberEvent::Replaced) {
+            shard.shared.update_member(slot, |m| m.replacement.clear());
             return;
         }
         let record = &mut leader.state.superblock.members[slot.at()];
@@ -385,7 +385,7 @@ pub(super) async fn take_over(shard: &Shard, group: Group) {
     // If that fails the member stays out, and the events say so.
     let _ = tasks::join(shard, group, arriving).await;
     // If it was not recorded, it was not shown in its place either.
-    shard.board.update_member(slot, |m| m.replacement.clear());
+    shard.shared.update_member(slot, |m| m.replacement.clear());
 }
 
 /// Copies a band to the twin of the member that is being replaced, if it lacks it. Where the member cannot be read,
@@ -399,7 +399,7 @@ pub(super) async fn copy(shard: &Shard, group: Group, band: Band) -> Result<(), 
         if shard.members.borrow().copied() != Some(slot) {
             break;
         }
-        let since = shard.members.borrow().clock();
+        let since = shard.members.borrow().membership_epoch();
         match read_column(shard, group, band, window, position).await {
             Ok(data) => write_twin(shard, group, (band, window), data).await?,
             Err(failure) if failure.kind != IoErrorKind::Medium || failure.former => {
@@ -409,7 +409,7 @@ pub(super) async fn copy(shard: &Shard, group: Group, band: Band) -> Result<(), 
             }
             Err(_) if window.blocks > 1 => left.halve(window),
             Err(_) => {
-                shard.board.count_medium_error(slot);
+                shard.shared.count_medium_error(slot);
                 Box::pin(recover_column(shard, group, band, window, position)).await?;
             }
         }
@@ -426,7 +426,7 @@ async fn read_column(
 ) -> Result<Sg, Failure> {
     let bytes = (window.blocks << shard.geometry.block_size().shift()) as usize;
     let at = shard.geometry.member_lba(band.stripe, window.offset);
-    let lost = || shard.board.is_lost();
+    let lost = || shard.shared.is_lost();
     let Some(mut loan) = scratch::borrow(&shard.scratch, 1, bytes, lost).await else {
         let place = shard.geometry.member(band.stripe, position);
         return Err(Failure { kind: IoErrorKind::Lost, slow: false, former: true, place });
@@ -488,7 +488,7 @@ impl Shard {
     pub(super) fn lead_copied(&self, leader: &mut Leader, region: RegionIndex) {
         let Some(twin) = leader.twin.as_mut().filter(|twin| !twin.orphan) else { return };
         twin.lacks.clear(region.0);
-        self.board.set_uncopied_regions(u64::from(twin.lacks.count_ones()));
+        self.shared.set_uncopied_regions(u64::from(twin.lacks.count_ones()));
         if twin.lacks.count_ones() == 0 {
             self.change(leader, Change::Filled);
         }
@@ -502,7 +502,7 @@ impl Shard {
         let Some((member, failure)) = failed else { return Ok(()) };
         let (since, place) = {
             let members = self.members.borrow();
-            (members.clock(), members.twin_place())
+            (members.membership_epoch(), members.twin_place())
         };
         self.blame(member, failure);
         if member != place {

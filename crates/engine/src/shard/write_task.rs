@@ -2,7 +2,7 @@
 
 use strake_block::{BufMut, Durability, IoError, Sg};
 use strake_ondisk::{BadEvent, REDO_HEADER_BYTES};
-use strake_raid::{Band, Intent, Place, Plan, Query, Strategy, Window, hull};
+use strake_raid::{Band, Place, Plan, Purpose, Query, Strategy, Window, hull};
 
 use super::bad::{Columns, all_of};
 use super::bands::WriteBatch;
@@ -31,8 +31,8 @@ async fn write_batch(
         return Ok(());
     }
     let region = shard.regions.region_of(band.stripe);
-    regions::enter(&shard.region_table, region, || shard.ask_intent(region)).await?;
-    let writer = shard.redo.borrow_mut().writes(shard.members.borrow().clock());
+    regions::enter(&shard.region_table, region, || shard.ask_write_intent(region)).await?;
+    let writer = shard.redo.borrow_mut().writes(shard.members.borrow().membership_epoch());
     let result = write_in_region(shard, group, band, batch).await;
     shard.redo.borrow_mut().wrote(writer);
     shard.region_table.borrow_mut().leave(region);
@@ -59,7 +59,7 @@ async fn write_in_region(
 /// Writes what was asked for as one plan, if what is left of the stripe allows it.
 async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatch) -> Ended {
     let mut excluded = Excluded::over(shard, band, hull(&batch.segments));
-    let mut since = shard.members.borrow().clock();
+    let mut since = shard.members.borrow().membership_epoch();
     let mut agrees = false;
     loop {
         let health = excluded.apply(shard.health(band));
@@ -67,7 +67,7 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
         if !agrees && shard.lacks_data(band, excluded) {
             // What is made up below is what parity says, so parity has to be made true first.
             let columns = (band, hull(&batch.segments));
-            let resync = maintain_by_columns(shard, group, columns, Intent::Resync);
+            let resync = maintain_by_columns(shard, group, columns, Purpose::Resync);
             if let Err(error) = Box::pin(resync).await {
                 return Ended::Done(Err(error));
             }
@@ -76,8 +76,13 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
             agrees = true;
             continue;
         }
-        let query =
-            Query { band, health, segments: &batch.segments, intent: Intent::Write, copy_hint: 0 };
+        let query = Query {
+            band,
+            health,
+            segments: &batch.segments,
+            purpose: Purpose::Write,
+            copy_hint: 0,
+        };
         let Ok(plan) = strake_raid::plan(&shard.geometry, &query) else {
             return Ended::Stuck(Stuck { blocks: excluded.unreadable, health });
         };
@@ -126,7 +131,7 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
                 Step::On(recorded) => entry = Some(recorded),
                 Step::Again => {
                     excluded = Excluded::over(shard, band, hull(&batch.segments));
-                    since = shard.members.borrow().clock();
+                    since = shard.members.borrow().membership_epoch();
                     continue;
                 }
                 Step::Ended(error) => return Ended::Done(Err(error)),
@@ -154,7 +159,7 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
             excluded = Excluded::over(shard, band, plan.window);
             excluded.unreadable |= handed;
             agrees = true;
-            since = shard.members.borrow().clock();
+            since = shard.members.borrow().membership_epoch();
             continue;
         }
         if out.is_err() || shard.no_bad_blocks() {
@@ -206,7 +211,7 @@ async fn record(
         scratch::give_back_list(&shard.scratch, Sg::from(buf));
     }
     match shard.await_out_of_use(band.stripe, gone, since).await {
-        Ok(()) if !shard.board.is_lost() => Step::Again,
+        Ok(()) if !shard.shared.is_lost() => Step::Again,
         Ok(()) => Step::Ended(LOST),
         Err(error) => Step::Ended(error),
     }

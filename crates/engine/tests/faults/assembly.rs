@@ -168,7 +168,7 @@ fn who_leaves_any_request_of_a_start_without_answer_is_left_out_alone() {
     }
 }
 
-/// Small writes that told their intents: strips that hang when they are looked at.
+/// Small writes with partial-write records: strips that hang when they are read.
 #[test]
 fn who_hangs_over_what_intents_tell_of_is_left_out_alone() {
     let mut set = Set::new(Level::Raid6, 6);
@@ -185,8 +185,11 @@ fn who_hangs_over_what_intents_tell_of_is_left_out_alone() {
     stage.disks[1].plan.clear();
     stage.disks[1].plan.add(Rule::new(Ops::READ, Effect::Hang).within(area));
     let assembled = start(&mut stage).without(&[1]);
-    let intents = assembled.recovery().intents;
-    assert!(intents.new + intents.old + intents.lost > 0, "{intents:?}");
+    let partial_writes = assembled.recovery().partial_writes;
+    assert!(
+        partial_writes.new + partial_writes.old + partial_writes.lost > 0,
+        "{partial_writes:?}"
+    );
     stage.start(assembled);
     assert!(stage.status().members.iter().filter(|m| m.state == MemberState::InSync).count() == 5);
 }

@@ -507,7 +507,7 @@ fn at_once(stage: &mut Stage, op: strake_block::Op) -> usize {
     sent
 }
 
-/// One listed block turned direct reads, small writes and recovered reads off for the whole array; now it does so for
+/// One listed block turned direct reads, small writes and degraded reads off for the whole array; now it does so for
 /// its band.
 #[test]
 fn a_bad_block_slows_down_its_own_band_alone() {

@@ -6,7 +6,7 @@ use strake_block::{DeallocateReads, IoErrorKind};
 use strake_dev_mem::{Effect, Ops, Rule};
 use strake_engine::{AssemblePolicy, Consistency, Maintenance, Outcome};
 use strake_ondisk::{
-    AreaLayout, Copy, PAGE_BYTES, PageState, Plane, RecordedState, SLOT_BYTES, newest_page,
+    AreaLayout, Bitmap, Copy, PAGE_BYTES, PageState, RecordedState, SLOT_BYTES, newest_page,
 };
 use strake_raid::{Level, MemberState};
 use strake_units::{Lba, LbaRange, MemberIndex};
@@ -47,13 +47,13 @@ fn pages_that_a_member_lacks_are_brought_there_before_newer_ones() {
     let array = stage.status().uuid;
     stage.down();
     let layout = AreaLayout::of(stage.set.disk_bytes).expect("large enough");
-    let plane = Plane::Stale(MemberIndex(2));
+    let bitmap = Bitmap::Member(MemberIndex(2));
     let page = |disk: &Disk, parity: u64| {
         let mut page = vec![0; PAGE_BYTES];
-        disk.ram.read_at(layout.bitmap_page_offset(plane, 0, parity), &mut page).expect("inside");
+        disk.ram.read_at(layout.bitmap_page_offset(bitmap, 0, parity), &mut page).expect("inside");
         page
     };
-    let sequence = |disk: &Disk| match newest_page(&page(disk, 0), &page(disk, 1), array, plane, 0)
+    let sequence = |disk: &Disk| match newest_page(&page(disk, 0), &page(disk, 1), array, bitmap, 0)
     {
         PageState::Valid { sequence, .. } => sequence,
         PageState::Lost => 0,
@@ -67,7 +67,7 @@ fn pages_that_a_member_lacks_are_brought_there_before_newer_ones() {
     assert_eq!((sequence(&stage.disks[0]), sequence(&stage.disks[1])), (before + 1, before));
     stage.disks[1].plan.clear();
     // The second one in the middle of the page that member 1 showed until now.
-    let place = layout.bitmap_page_offset(plane, 0, before);
+    let place = layout.bitmap_page_offset(bitmap, 0, before);
     stage.disks[1].plan.add(failing.within(bytes(place..place + PAGE_BYTES as u64)));
     assert_ne!(what(stage.find(STRICTLY)), "ready");
     stage.disks[1].plan.clear();

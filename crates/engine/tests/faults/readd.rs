@@ -3,7 +3,7 @@
 use strake_dev_mem::{Effect, Ops, Rule, When};
 use strake_engine::{ArrayErrorKind, AssemblePolicy, Outcome};
 use strake_ondisk::{
-    AreaLayout, BadEvent, BadList, PAGE_BYTES, PageState, Plane, encode_page, newest_page,
+    AreaLayout, BadEvent, BadList, Bitmap, PAGE_BYTES, PageState, encode_page, newest_page,
 };
 use strake_raid::{Level, MemberState};
 use strake_units::{Lba, LbaRange, MemberIndex, Nanos};
@@ -212,7 +212,7 @@ fn bits_are_cleared_only_for_what_was_flushed() {
     stage.step = Nanos(50_000_000);
     stage.readd(1).expect("it is the member");
     stage.healthy();
-    let plane = (1 << 20) + 3 * (16 << 10)..(1 << 20) + 4 * (16 << 10);
+    let bitmap = (1 << 20) + 3 * (16 << 10)..(1 << 20) + 4 * (16 << 10);
     let tail = stage.set.disk_bytes - (4 << 20);
     let (mut unflushed, mut flushing, mut pages) = (0, 0, 0);
     for seen in stage.seen().into_iter().filter(|seen| seen.drive == 1) {
@@ -220,7 +220,7 @@ fn bits_are_cleared_only_for_what_was_flushed() {
             ('w', true) if (DATA..tail).contains(&seen.byte) => unflushed += 1,
             ('f', false) => flushing = unflushed,
             ('f', true) => unflushed -= flushing,
-            ('w', false) if plane.contains(&seen.byte) => {
+            ('w', false) if bitmap.contains(&seen.byte) => {
                 pages += 1;
                 // Those of the next regions may be there already.
                 assert!(flushing > 0 || unflushed == 0, "page {pages}: {unflushed} not flushed");
@@ -386,8 +386,8 @@ fn a_drive_put_in_anew_keeps_no_notes_of_its_former_life() {
     for sequence in [1000, 1001] {
         let at = written.bad_blocks_offset(sequence);
         ram.write_at(at, &list.encode(array, sequence).concat()).expect("inside");
-        let page = encode_page(array, Plane::Written, 0, sequence, &[]);
-        let at = written.bitmap_page_offset(Plane::Written, 0, sequence);
+        let page = encode_page(array, Bitmap::Written, 0, sequence, &[]);
+        let at = written.bitmap_page_offset(Bitmap::Written, 0, sequence);
         ram.write_at(at, &page).expect("inside");
     }
     let drive = stage.disks[1].clone();
@@ -396,11 +396,11 @@ fn a_drive_put_in_anew_keeps_no_notes_of_its_former_life() {
     stage.stop().expect("clean");
     let slots = [0, 1].map(|sequence| {
         let mut page = vec![0; PAGE_BYTES];
-        let at = written.bitmap_page_offset(Plane::Written, 0, sequence);
+        let at = written.bitmap_page_offset(Bitmap::Written, 0, sequence);
         ram.read_at(at, &mut page).expect("inside");
         page
     });
-    match newest_page(&slots[0], &slots[1], array, Plane::Written, 0) {
+    match newest_page(&slots[0], &slots[1], array, Bitmap::Written, 0) {
         PageState::Valid { sequence, .. } => assert!(sequence < 1000, "{sequence}"),
         PageState::Lost => panic!("the array wrote one"),
     }
@@ -483,9 +483,9 @@ fn a_page_lost_on_all_members_is_not_brought_back_by_one_that_was_away() {
     stage.fill(1000, 100, 3);
     stage.stop().expect("clean");
     let layout = AreaLayout::of(stage.set.disk_bytes).expect("large enough");
-    let at = |sequence| layout.bitmap_page_offset(Plane::Written, 0, sequence);
+    let at = |sequence| layout.bitmap_page_offset(Bitmap::Written, 0, sequence);
     for sequence in [1000, 1001] {
-        let page = encode_page(array, Plane::Written, 0, sequence, &[]);
+        let page = encode_page(array, Bitmap::Written, 0, sequence, &[]);
         stage.disks[1].ram.write_at(at(sequence), &page).expect("inside");
         for member in [0, 2, 3] {
             let ram = &stage.disks[member].ram;
@@ -502,7 +502,7 @@ fn a_page_lost_on_all_members_is_not_brought_back_by_one_that_was_away() {
             stage.disks[member].ram.read_at(at(sequence), &mut page).expect("inside");
             page
         });
-        newest_page(&slots[0], &slots[1], array, Plane::Written, 0)
+        newest_page(&slots[0], &slots[1], array, Bitmap::Written, 0)
     });
     assert!(newest[0] == newest[1], "the member that was away brought its own page back");
 }

@@ -4,8 +4,9 @@ use strake_units::{MemberIndex, Uuid};
 
 use super::{label, uuid};
 use crate::{
-    Activation, Assembled, COMPAT_HISTORY, COMPAT_STALE_PLANES, Found, IgnoreReason, Lacks, Policy,
-    RecordedState, Refusal, Returning, StaleReason, Superblock, Verdict, assemble, returning,
+    Activation, Assembled, COMPAT_HISTORY, COMPAT_MEMBER_BITMAPS, Found, IgnoreReason, Lacks,
+    Policy, RecordedState, Refusal, Returning, StaleReason, Superblock, Verdict, assemble,
+    returning,
 };
 use RecordedState::{Faulty, InSync, Missing, Rebuilding};
 
@@ -407,7 +408,7 @@ fn without(array: &Superblock, slots: &[usize]) -> Superblock {
 #[test]
 fn f15_a_returning_drive_is_told_from_its_doubles() {
     let mut old = label(3, 5);
-    old.compat = COMPAT_HISTORY | COMPAT_STALE_PLANES;
+    old.compat = COMPAT_HISTORY | COMPAT_MEMBER_BITMAPS;
     old.history = vec![Activation { epoch: old.epoch, first_generation: 4 }];
     let mut new = without(&old, &[2]);
     for epoch in [0xe2, 0xe3] {
@@ -470,7 +471,7 @@ fn the_history_forgets_the_oldest_activation() {
 #[test]
 fn f25_taking_a_member_back_may_be_cut_short() {
     let mut old = label(3, 5);
-    old.compat = COMPAT_HISTORY | COMPAT_STALE_PLANES;
+    old.compat = COMPAT_HISTORY | COMPAT_MEMBER_BITMAPS;
     old.history = vec![Activation { epoch: old.epoch, first_generation: 1 }];
     let out = without(&old, &[2]);
     let back = after(&out, &[(2, Rebuilding)]);

@@ -3,8 +3,8 @@ use proptest::prelude::{any, proptest};
 use super::{label, uuid};
 use crate::layout::HEAD_RING_OFFSET;
 use crate::{
-    Address, AreaLayout, Bits, Copy, HEAD_BYTES, LabelErrorKind, MEMBER_BYTES_MIN, PageState,
-    Plane, REGIONS_MAX, Superblock, TAIL_BYTES, decode_page, encode_page, foreign_signature,
+    Address, AreaLayout, Bitmap, Bits, Copy, HEAD_BYTES, LabelErrorKind, MEMBER_BYTES_MIN,
+    PageState, REGIONS_MAX, Superblock, TAIL_BYTES, decode_page, encode_page, foreign_signature,
     newest, newest_page, note_held, protective_head, protective_tail,
 };
 
@@ -124,26 +124,27 @@ fn an_older_label_never_stands_in_for_one_not_understood() {
 fn a_page_notices_any_changed_byte_exhaustive() {
     let mut bits = Bits::new(REGIONS_MAX);
     [0, 7, 8, 32_511].into_iter().for_each(|region| bits.set(region));
-    let bytes = encode_page(uuid(1), Plane::Intent, 0, 4, bits.page_bytes(0));
-    let decoded = decode_page(&bytes, uuid(1), Plane::Intent, 0).unwrap();
+    let bytes = encode_page(uuid(1), Bitmap::WriteIntent, 0, 4, bits.page_bytes(0));
+    let decoded = decode_page(&bytes, uuid(1), Bitmap::WriteIntent, 0).unwrap();
     assert_eq!(decoded, (4, bits.page_bytes(0).to_vec()));
     for at in 0..bytes.len() {
         let mut bad = bytes;
         bad[at] ^= 0x10;
-        assert!(decode_page(&bad, uuid(1), Plane::Intent, 0).is_err(), "byte {at}");
+        assert!(decode_page(&bad, uuid(1), Bitmap::WriteIntent, 0).is_err(), "byte {at}");
     }
-    assert!(decode_page(&bytes, uuid(1), Plane::Written, 0).is_err());
-    assert!(decode_page(&bytes, uuid(1), Plane::Intent, 1).is_err());
-    assert!(decode_page(&bytes, uuid(2), Plane::Intent, 0).is_err());
-    assert!(decode_page(&bytes[..4095], uuid(1), Plane::Intent, 0).is_err());
+    assert!(decode_page(&bytes, uuid(1), Bitmap::Written, 0).is_err());
+    assert!(decode_page(&bytes, uuid(1), Bitmap::WriteIntent, 1).is_err());
+    assert!(decode_page(&bytes, uuid(2), Bitmap::WriteIntent, 0).is_err());
+    assert!(decode_page(&bytes[..4095], uuid(1), Bitmap::WriteIntent, 0).is_err());
 }
 
 #[test]
 fn a_torn_page_leaves_the_one_before() {
-    let page = |sequence, byte| encode_page(uuid(1), Plane::Intent, 0, sequence, &[byte; 4064]);
+    let page =
+        |sequence, byte| encode_page(uuid(1), Bitmap::WriteIntent, 0, sequence, &[byte; 4064]);
     let (old_a, b, new_a) = (page(4, 1), page(5, 2), page(6, 3));
     let check = |a: &[u8], b: &[u8], want: Option<u64>| {
-        let got = match newest_page(a, b, uuid(1), Plane::Intent, 0) {
+        let got = match newest_page(a, b, uuid(1), Bitmap::WriteIntent, 0) {
             PageState::Valid { sequence, .. } => Some(sequence),
             PageState::Lost => None,
         };
@@ -163,11 +164,11 @@ fn a_torn_page_leaves_the_one_before() {
 fn a_page_tells_what_everybody_held() {
     let empty = [0; 4096];
     let check = |sequence, held, want| {
-        let mut page = encode_page(uuid(1), Plane::Intent, 0, sequence, &[7; 4064]);
+        let mut page = encode_page(uuid(1), Bitmap::WriteIntent, 0, sequence, &[7; 4064]);
         note_held(&mut page, sequence, held);
         let state = match sequence % 2 {
-            0 => newest_page(&page, &empty, uuid(1), Plane::Intent, 0),
-            _ => newest_page(&empty, &page, uuid(1), Plane::Intent, 0),
+            0 => newest_page(&page, &empty, uuid(1), Bitmap::WriteIntent, 0),
+            _ => newest_page(&empty, &page, uuid(1), Bitmap::WriteIntent, 0),
         };
         let bits = vec![7; 4064];
         assert_eq!(state, PageState::Valid { sequence, held: want, bits });
@@ -231,7 +232,7 @@ proptest! {
         for bytes in [&bytes[..], &page[..]] {
             let _ = Superblock::decode(bytes, head(7));
             let _ = newest(bytes, Copy::Tail);
-            let _ = decode_page(bytes, uuid(1), Plane::Intent, 0);
+            let _ = decode_page(bytes, uuid(1), Bitmap::WriteIntent, 0);
             let _ = foreign_signature(bytes, bytes);
         }
     }

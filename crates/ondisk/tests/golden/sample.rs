@@ -1,8 +1,8 @@
 //! The values the golden images hold. They never change: a new format gets a file of its own.
 
 use strake_ondisk::{
-    Activation, BadEvent, BadList, COMPAT_AFTER_CRASH, COMPAT_HISTORY, COMPAT_REMOTE,
-    COMPAT_STALE_PLANES, GeometryRecord, INCOMPAT_BAD_BLOCKS, INCOMPAT_IN_DOUBT, MemberRecord,
+    Activation, BadEvent, BadList, COMPAT_AFTER_CRASH, COMPAT_HISTORY, COMPAT_MEMBER_BITMAPS,
+    COMPAT_REMOTE, GeometryRecord, INCOMPAT_BAD_BLOCKS, INCOMPAT_IN_DOUBT, MemberRecord,
     RecordedState, ReplacementRecord, Superblock,
 };
 use strake_units::{Lba, LbaRange, MemberIndex, Uuid};
@@ -66,7 +66,7 @@ pub fn label() -> Superblock {
 /// The label of format 1 with a history, members that know when they went out, and replacements.
 pub fn label_with_history() -> Superblock {
     let mut label = label();
-    label.compat = COMPAT_HISTORY | COMPAT_STALE_PLANES;
+    label.compat = COMPAT_HISTORY | COMPAT_MEMBER_BITMAPS;
     let activation = |nth: u8| Activation {
         epoch: Uuid([0x40 + nth; 16]),
         first_generation: 3 + 4 * u64::from(nth),

@@ -1,14 +1,14 @@
 //! Plans for `Copies`: every strip is whole wherever it is, so nothing is ever computed.
 
-use super::{Intent, Lost, Plan, View, bits, copy_position, low_bits, of_segment};
+use super::{Lost, Plan, Purpose, View, bits, copy_position, low_bits, of_segment};
 
 /// Adds to the empty `plan` what a query on a scheme of copies takes. The strategy stays direct.
 pub(super) fn plan(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
-    match view.query.intent {
-        Intent::Read => read(view, plan),
-        Intent::Write => write(view, plan),
-        Intent::Resync => resync(view, plan),
-        Intent::Rebuild { targets } => rebuild(view, targets & view.hidden, plan),
+    match view.query.purpose {
+        Purpose::Read => read(view, plan),
+        Purpose::Write => write(view, plan),
+        Purpose::Resync => resync(view, plan),
+        Purpose::Rebuild { targets } => rebuild(view, targets & view.hidden, plan),
     }
 }
 

@@ -1,15 +1,15 @@
 //! Plans for `Parity`. Masks here are over strips: data from bit 0, parity from bit k.
 
-use super::{Intent, Lost, Plan, Strategy, View, Window, bits, low_bits, of_segment};
+use super::{Lost, Plan, Purpose, Strategy, View, Window, bits, low_bits, of_segment};
 
 /// Adds to the empty `plan` what a query on a parity scheme takes.
 pub(super) fn plan(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
     let strips = Strips::new(view);
-    match view.query.intent {
-        Intent::Read => strips.read(plan),
-        Intent::Write => strips.write(plan),
-        Intent::Resync => strips.resync(plan),
-        Intent::Rebuild { targets } => strips.rebuild(targets, plan),
+    match view.query.purpose {
+        Purpose::Read => strips.read(plan),
+        Purpose::Write => strips.write(plan),
+        Purpose::Resync => strips.resync(plan),
+        Purpose::Rebuild { targets } => strips.rebuild(targets, plan),
     }
 }
 

@@ -6,7 +6,7 @@ use super::interpret::run;
 use super::oracle::{World, encode, mix, strip_position};
 use super::{SMALL, geometry};
 use crate::{
-    Band, Geometry, Intent, Level, Lost, Place, Plan, Query, Role, Scheme, Segment, SegmentList,
+    Band, Geometry, Level, Lost, Place, Plan, Purpose, Query, Role, Scheme, Segment, SegmentList,
     StripeHealth, plan, plan_into,
 };
 
@@ -23,8 +23,8 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    fn query<'a>(&self, segments: &'a [Segment], intent: Intent, copy_hint: u8) -> Query<'a> {
-        Query { band: self.band, health: self.health, segments, intent, copy_hint }
+    fn query<'a>(&self, segments: &'a [Segment], purpose: Purpose, copy_hint: u8) -> Query<'a> {
+        Query { band: self.band, health: self.health, segments, purpose, copy_hint }
     }
 
     fn geometry(&self) -> &Geometry {
@@ -74,7 +74,7 @@ impl Case<'_> {
 
     /// Reads give the content, or `Lost` exactly when some of it is gone.
     fn check_read(&self, segments: &[Segment], copy_hint: u8) {
-        let query = self.query(segments, Intent::Read, copy_hint);
+        let query = self.query(segments, Purpose::Read, copy_hint);
         let lost = segments.iter().any(|segment| {
             self.all_copies_in(segment.strip, self.hidden())
                 && match self.geometry().scheme() {
@@ -93,7 +93,7 @@ impl Case<'_> {
 
     /// Writes leave the new data and, over the window, redundancy that agrees with it; nothing else changes.
     fn check_write(&self, segments: &[Segment]) {
-        let query = self.query(segments, Intent::Write, 0);
+        let query = self.query(segments, Purpose::Write, 0);
         let lost = self.write_is_lost(segments);
         let Some(plan) = self.plan(&query, lost) else { return };
         let mut after = self.world.clone();
@@ -113,7 +113,7 @@ impl Case<'_> {
     /// After a resync the whole band agrees with its data, as far as members are there, and data that could not be read
     /// is what parity was made from.
     fn check_resync(&self) {
-        let query = self.query(&[], Intent::Resync, 0);
+        let query = self.query(&[], Purpose::Resync, 0);
         let lost = match self.geometry().scheme() {
             Scheme::Copies(_) => (0..self.geometry().data_strips())
                 .any(|strip| self.all_copies_in(strip, self.hidden())),
@@ -133,11 +133,11 @@ impl Case<'_> {
             }
         }
         assert_eq!(after, want, "{query:?}\n{plan:?}");
-        self.check_pieces(Intent::Resync, self.world.clone(), &after);
+        self.check_pieces(Purpose::Resync, self.world.clone(), &after);
     }
 
     /// What is done to the whole band comes of doing it to one piece after the other as well.
-    fn check_pieces(&self, intent: Intent, mut world: World, want: &World) {
+    fn check_pieces(&self, purpose: Purpose, mut world: World, want: &World) {
         let (geometry, stripe) = (*self.geometry(), self.band.stripe);
         let top = geometry.band_offset(self.band);
         let strips = match geometry.scheme() {
@@ -148,19 +148,19 @@ impl Case<'_> {
             for strip in 0..strips {
                 let lba = geometry.lba(Place { stripe, strip, offset });
                 let segments = [Segment { strip, offset, blocks, lba }];
-                let query = self.query(&segments, intent, 0);
+                let query = self.query(&segments, purpose, 0);
                 let Some(plan) = self.plan(&query, false) else { return };
                 let columns = (plan.window.offset, plan.window.blocks);
                 assert_eq!(columns, (offset, blocks), "{query:?}");
                 run(&mut world, &query, &plan, new);
             }
         }
-        assert_eq!(world, *want, "{intent:?} of {:?} by pieces", self.health);
+        assert_eq!(world, *want, "{purpose:?} of {:?} by pieces", self.health);
     }
 
     /// A rebuild fills its targets with what they should hold and touches nothing else.
     fn check_rebuild(&self, targets: u64) {
-        let query = self.query(&[], Intent::Rebuild { targets }, 0);
+        let query = self.query(&[], Purpose::Rebuild { targets }, 0);
         let copies = u32::from(self.geometry().copies());
         let lost = match self.geometry().scheme() {
             Scheme::Copies(_) => (0..self.geometry().data_strips()).any(|strip| {
@@ -179,7 +179,7 @@ impl Case<'_> {
         let before = after.clone();
         run(&mut after, &query, &plan, new);
         assert_eq!(after, *self.world, "{query:?}\n{plan:?}");
-        self.check_pieces(Intent::Rebuild { targets }, before, self.world);
+        self.check_pieces(Purpose::Rebuild { targets }, before, self.world);
     }
 
     /// The plan of `query`, which must be `Lost` when `lost` says so and not otherwise.
@@ -416,7 +416,7 @@ fn check_range(before: &World, absent: u64, range: LbaRange) {
         assert_eq!(segments, geometry.segments(band, range));
         let health = StripeHealth { absent, unreadable: 0, parity_trusted: true };
         let query =
-            Query { band, health, segments: &segments, intent: Intent::Write, copy_hint: 0 };
+            Query { band, health, segments: &segments, purpose: Purpose::Write, copy_hint: 0 };
         let fresh = plan(&geometry, &query).unwrap_or_else(|lost| panic!("{lost}: {query:?}"));
         assert_eq!(plan_into(&geometry, &query, &mut reused), Ok(()));
         assert_eq!(reused, fresh);

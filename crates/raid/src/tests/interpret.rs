@@ -4,7 +4,7 @@ use strake_units::StripeIndex;
 
 use super::gf;
 use super::oracle::{World, decode, encode, strip_position};
-use crate::{Geometry, Intent, Plan, Query, Role, Scheme, Strategy, Transfer, Window};
+use crate::{Geometry, Plan, Purpose, Query, Role, Scheme, Strategy, Transfer, Window};
 
 /// What is known of each strip of a band while a plan runs. Reading what is not known is a hole in the plan.
 struct Sheet {
@@ -49,9 +49,9 @@ pub(super) fn run(
         }
     }
     recover(&geometry, plan, &mut sheet);
-    match query.intent {
-        Intent::Read => return answer(query, &mut sheet),
-        Intent::Write => match plan.strategy {
+    match query.purpose {
+        Purpose::Read => return answer(query, &mut sheet),
+        Purpose::Write => match plan.strategy {
             Strategy::ReadModifyWrite => update_parity(&geometry, query, plan, &mut sheet, &new),
             Strategy::Direct => overlay(query, &mut sheet, &new),
             Strategy::FullStripe | Strategy::ReconstructWrite | Strategy::Degraded => {
@@ -59,8 +59,8 @@ pub(super) fn run(
                 encode_window(&geometry, plan, &mut sheet);
             }
         },
-        Intent::Resync => encode_window(&geometry, plan, &mut sheet),
-        Intent::Rebuild { targets: _ } => {}
+        Purpose::Resync => encode_window(&geometry, plan, &mut sheet),
+        Purpose::Rebuild { targets: _ } => {}
     }
     for write in plan.writes.iter() {
         for offset in offsets(write) {
@@ -155,10 +155,10 @@ fn check_shape(geometry: &Geometry, query: &Query<'_>, plan: &Plan) {
     let absent = query.health.absent;
     let hidden = absent | query.health.unreadable;
     let stripe = query.band.stripe;
-    let writable = match query.intent {
-        Intent::Read => 0,
-        Intent::Write | Intent::Resync => !absent,
-        Intent::Rebuild { targets } => targets & hidden,
+    let writable = match query.purpose {
+        Purpose::Read => 0,
+        Purpose::Write | Purpose::Resync => !absent,
+        Purpose::Rebuild { targets } => targets & hidden,
     };
     check_transfers(geometry, stripe, plan, &plan.reads, !hidden);
     check_transfers(geometry, stripe, plan, &plan.writes, writable);
@@ -182,7 +182,7 @@ fn check_columns(query: &Query<'_>, plan: &Plan, transfers: &[Transfer]) {
     for transfer in transfers {
         let own = query.segments.iter().find(|segment| segment.strip == transfer.strip);
         let hull = match own {
-            Some(own) if query.intent == Intent::Read => plan.window.with(Window::of(own)),
+            Some(own) if query.purpose == Purpose::Read => plan.window.with(Window::of(own)),
             Some(_) | None => plan.window,
         };
         let (start, end) = (hull.offset, hull.offset + hull.blocks);

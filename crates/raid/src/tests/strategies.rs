@@ -4,7 +4,7 @@ use strake_units::{LbaRange, StripeIndex};
 
 use super::geometry;
 use crate::{
-    Band, Geometry, Intent, Level, Place, Plan, Query, Segment, StripeHealth, Transfer, plan,
+    Band, Geometry, Level, Place, Plan, Purpose, Query, Segment, StripeHealth, Transfer, plan,
 };
 
 /// `D0[2+4]` is four blocks from block 2 of data strip 0; copies carry their position as `D0@1`.
@@ -63,9 +63,9 @@ impl Check {
         self
     }
 
-    fn plan(&self, segments: &[Segment], intent: Intent, copy_hint: u8) -> String {
+    fn plan(&self, segments: &[Segment], purpose: Purpose, copy_hint: u8) -> String {
         let band = Band { stripe: StripeIndex(0), index: 0 };
-        let query = Query { band, health: self.health, segments, intent, copy_hint };
+        let query = Query { band, health: self.health, segments, purpose, copy_hint };
         match plan(&self.geometry, &query) {
             Ok(plan) => print(&self.geometry, &plan),
             Err(lost) => lost.to_string(),
@@ -73,20 +73,20 @@ impl Check {
     }
 
     /// The plan for blocks `start..start + blocks` of stripe 0.
-    fn range(&self, intent: Intent, start: u64, blocks: u64, want: &str) -> &Self {
+    fn range(&self, purpose: Purpose, start: u64, blocks: u64, want: &str) -> &Self {
         let base = self.geometry.lba(Place { stripe: StripeIndex(0), strip: 0, offset: 0 });
         let range = LbaRange::new(base.plus(start), blocks);
         let band = Band { stripe: StripeIndex(0), index: 0 };
-        assert_eq!(self.plan(&self.geometry.segments(band, range), intent, 0), want);
+        assert_eq!(self.plan(&self.geometry.segments(band, range), purpose, 0), want);
         self
     }
 
     fn write(&self, start: u64, blocks: u64, want: &str) -> &Self {
-        self.range(Intent::Write, start, blocks, want)
+        self.range(Purpose::Write, start, blocks, want)
     }
 
     fn read(&self, start: u64, blocks: u64, want: &str) -> &Self {
-        self.range(Intent::Read, start, blocks, want)
+        self.range(Purpose::Read, start, blocks, want)
     }
 }
 
@@ -181,7 +181,7 @@ fn degraded_writes() {
 #[test]
 fn reads() {
     Check::new(Level::Raid6, 6).read(6, 4, "Direct: read D0[6+2] D1[0+2]").range(
-        Intent::Read,
+        Purpose::Read,
         0,
         0,
         "Direct:",
@@ -216,7 +216,7 @@ fn copies_are_spread_by_hint_and_steady_after_a_crash() {
         );
         let band = Band { stripe: StripeIndex(0), index: 0 };
         let segments = check.geometry.segments(band, range);
-        assert_eq!(check.plan(&segments, Intent::Read, hint), want, "hint {hint}");
+        assert_eq!(check.plan(&segments, Purpose::Read, hint), want, "hint {hint}");
     };
     let trusted = Check::new(Level::Raid10, 4);
     check(&trusted, 0, "Direct: read D1@2[3+2]");
@@ -226,7 +226,7 @@ fn copies_are_spread_by_hint_and_steady_after_a_crash() {
     check(&untrusted, 0, "Direct: read D1@2[3+2]");
     check(&untrusted, 1, "Direct: read D1@2[3+2]");
     trusted.write(8, 1, "Direct: write D1@2[0+1] D1@3[0+1]").range(
-        Intent::Resync,
+        Purpose::Resync,
         0,
         0,
         "Direct: read D0@0[0+8] D1@2[0+8] write D0@1[0+8] D1@3[0+8]",
@@ -236,31 +236,31 @@ fn copies_are_spread_by_hint_and_steady_after_a_crash() {
 #[test]
 fn resync_and_rebuild_take_the_whole_band() {
     Check::new(Level::Raid6, 4).range(
-        Intent::Resync,
+        Purpose::Resync,
         0,
         0,
         "ReconstructWrite: read D0[0+8] D1[0+8] write P[0+8] Q[0+8]",
     );
     let degraded = Check::new(Level::Raid6, 4).without(&[0, 3]);
-    degraded.range(Intent::Resync, 0, 0, "Degraded: read D1[0+8] P[0+8] recover D0 write P[0+8]");
+    degraded.range(Purpose::Resync, 0, 0, "Degraded: read D1[0+8] P[0+8] recover D0 write P[0+8]");
     let want = "Degraded: read D1[0+8] P[0+8] recover D0 write D0[0+8] P[0+8] Q[0+8]";
-    Check::new(Level::Raid6, 4).cannot_read(&[0]).range(Intent::Resync, 0, 0, want);
+    Check::new(Level::Raid6, 4).cannot_read(&[0]).range(Purpose::Resync, 0, 0, want);
     let targets = degraded.health.absent;
     degraded
         .range(
-            Intent::Rebuild { targets },
+            Purpose::Rebuild { targets },
             0,
             0,
             "Degraded: read D1[0+8] P[0+8] recover D0 Q write D0[0+8] Q[0+8]",
         )
-        .range(Intent::Rebuild { targets: !targets }, 0, 0, "Direct:");
+        .range(Purpose::Rebuild { targets: !targets }, 0, 0, "Direct:");
     let mirror = Check {
         health: StripeHealth { absent: 0b101, unreadable: 0, parity_trusted: true },
         ..Check::new(Level::Raid1, 3)
     };
     let targets = 0b101;
     let want = "Direct: read D0@1[0+8] write D0@0[0+8] D0@2[0+8]";
-    mirror.range(Intent::Rebuild { targets }, 0, 0, want);
+    mirror.range(Purpose::Rebuild { targets }, 0, 0, want);
 }
 
 /// A member that is being rebuilt is written, never read, so that the rebuild need not come back.

@@ -4,7 +4,7 @@ use strake_units::{BlockSize, Lba, LbaRange};
 
 use super::interpret::run;
 use super::oracle::{World, mix};
-use crate::{Geometry, GeometrySpec, Intent, Level, Query, StripeHealth, plan};
+use crate::{Geometry, GeometrySpec, Level, Purpose, Query, StripeHealth, plan};
 
 /// A fixed sequence of numbers (xorshift64, Marsaglia 2003), the same on every run.
 struct Sequence(u64);
@@ -67,16 +67,16 @@ fn check_range(before: &World, absent: u64, range: LbaRange, parity_trusted: boo
         let absent = geometry.stripe_absent(band.stripe, absent);
         let health = StripeHealth { absent, unreadable: 0, parity_trusted };
         let segments = geometry.segments(band, range);
-        for (intent, health) in [
-            (Intent::Write, health),
-            (Intent::Read, health),
-            (Intent::Rebuild { targets: absent }, health),
-            (Intent::Read, StripeHealth { absent: 0, unreadable: 0, parity_trusted: true }),
+        for (purpose, health) in [
+            (Purpose::Write, health),
+            (Purpose::Read, health),
+            (Purpose::Rebuild { targets: absent }, health),
+            (Purpose::Read, StripeHealth { absent: 0, unreadable: 0, parity_trusted: true }),
         ] {
-            let query = Query { band, health, segments: &segments, intent, copy_hint: 3 };
+            let query = Query { band, health, segments: &segments, purpose, copy_hint: 3 };
             let plan = plan(&geometry, &query).unwrap_or_else(|lost| panic!("{lost}: {query:?}"));
             let answer = run(&mut world, &query, &plan, new);
-            if intent == Intent::Read {
+            if purpose == Purpose::Read {
                 let want: Vec<u8> = segments
                     .iter()
                     .flat_map(|s| (0..u64::from(s.blocks)).map(|block| new(s.lba.0 + block)))

@@ -13,9 +13,9 @@ pub(super) const ALL: [&str; 17] = [
     // From the redo log.
     "redone",
     "record_never_begun",
-    "intent_new",
-    "intent_old",
-    "intent_of_lost_strip",
+    "partial_write_new",
+    "partial_write_old",
+    "partial_write_of_lost_strip",
     "parity_made_to_fit",
     // From the labels.
     "label_update_finished",
@@ -35,7 +35,7 @@ const BESIDE_STRICT: [&str; 1] = ["stopped_in_order"];
 
 /// Those that so few drawn histories lead to that a run may lack them by chance; pairs always show them.
 const RARELY_DRAWN: [&str; 4] =
-    ["intent_new", "intent_old", "intent_of_lost_strip", "parity_made_to_fit"];
+    ["partial_write_new", "partial_write_old", "partial_write_of_lost_strip", "parity_made_to_fit"];
 
 /// What a run has to show, or it shows less than it says.
 pub(super) fn required(pairs: bool) -> impl Iterator<Item = &'static str> {
@@ -49,8 +49,12 @@ pub(super) fn taken(
     refused: bool,
     torn: Option<Area>,
 ) -> impl Iterator<Item = &'static str> {
-    let Recovery { crashed, intents, .. } = *recovery;
-    let done = recovery.redone + recovery.never_begun + intents.new + intents.old + intents.lost;
+    let Recovery { crashed, partial_writes, .. } = *recovery;
+    let done = recovery.redone
+        + recovery.never_begun
+        + partial_writes.new
+        + partial_writes.old
+        + partial_writes.lost;
     let plain = done == 0 && recovery.resync_regions == 0 && !recovery.label_finished;
     [
         ("stopped_in_order", !crashed),
@@ -58,10 +62,10 @@ pub(super) fn taken(
         ("resynced", recovery.resync_regions > 0),
         ("redone", recovery.redone > 0),
         ("record_never_begun", recovery.never_begun > 0),
-        ("intent_new", intents.new > 0),
-        ("intent_old", intents.old > 0),
-        ("intent_of_lost_strip", intents.lost > 0),
-        ("parity_made_to_fit", intents.repaired > 0),
+        ("partial_write_new", partial_writes.new > 0),
+        ("partial_write_old", partial_writes.old > 0),
+        ("partial_write_of_lost_strip", partial_writes.lost > 0),
+        ("parity_made_to_fit", partial_writes.repaired > 0),
         ("label_update_finished", recovery.label_finished),
         ("stale_left_out", recovery.left_out > 0),
         ("refused", refused),

@@ -95,7 +95,7 @@ const LEVELS: [(Level, usize, usize); 10] = [
     (Level::Raid10, 4, 1),
     (Level::Raid1, 3, 2),
     (Level::Raid73, 6, 2),
-    // Wide enough for small writes, and with the parities for intents.
+    // Wide enough for small writes, and with the parities for partial writes.
     (Level::Raid6, 6, 2),
     (Level::Raid73, 8, 2),
 ];

@@ -396,7 +396,7 @@ impl Look<'_> {
     }
 
     /// Only a parity array that lacks members may be refused, and not where the labels promised that a crash does no
-    /// harm. What intents promise is for one member that is lost with the crash, or in the midst of the history.
+    /// harm. What partial writes promise is for one member that is lost with the crash, or in the midst of the history.
     ///
     /// The labels are those at the last crash. No data or start that is promised is given away by that: a member that
     /// was taken back since the crash before is in sync, and its loss with the last one is the row "crash together with

@@ -37,7 +37,7 @@ const SHAPES: [Shape; 8] = [
     shape(Level::Raid1, 3, LOST_MAX),
     shape(Level::Raid10, 4, LOST_MAX),
     shape(Level::Raid6, 4, LOST_MAX),
-    // Wide enough for small writes, and with the parities for intents.
+    // Wide enough for small writes, and with the parities for partial writes.
     shape(Level::Raid6, 6, LOST_MAX),
     shape(Level::Raid73, 6, LOST_MAX),
     shape(Level::Raid73, 8, 1),

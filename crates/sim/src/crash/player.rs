@@ -171,7 +171,7 @@ impl Player {
         Ok(())
     }
 
-    /// Writes to the last two strips, which is more than only its intent is told of, until the ring of the redo log
+    /// Writes to the last two strips, which is more than a partial-write record holds, until the ring of the redo log
     /// is about to begin anew.
     fn go_around(&mut self, case: &Case) -> Result<(), String> {
         let tape = Tape::default();

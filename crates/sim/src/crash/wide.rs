@@ -33,7 +33,7 @@ const TALL: [Shape; 6] = [
     shape(Level::Raid5, 3),
     shape(Level::Raid6, 4),
     shape(Level::Raid10, 4),
-    // Wide enough for small writes, and with the parities for intents.
+    // Wide enough for small writes, and with the parities for partial writes.
     shape(Level::Raid6, 6),
     shape(Level::Raid73, 6),
     groups(Level::Raid50, 3, 2),

@@ -25,9 +25,9 @@ pub enum Action {
     Next,
     /// A member gets what the client writes.
     WritePut(usize),
-    /// The intent bit is set, or cleared.
+    /// The write-intent bit is set, or cleared.
     Mark,
-    /// The intent bit is cleared.
+    /// The write-intent bit is cleared.
     Unmark,
     /// A write begins.
     Write,
@@ -269,7 +269,7 @@ impl State {
         self.begin_pages(Stage::Activate);
     }
 
-    /// Intent bit, record, data, answer.
+    /// Write-intent bit, record, data, answer.
     fn client(&self, config: &Config, offer: &mut Offer<'_>) {
         let more = self.spent.writes < config.most.writes;
         if self.idle() && !self.bits.intent && more {

@@ -60,13 +60,13 @@ impl World {
         let mode = self.later.pick(&[Consistency::Resync, Consistency::Safe, Consistency::Strict]);
         // From `strict` to `safe` with two parities nothing counts as logged for a moment. Worlds do not meet that with
         // members out yet.
-        let from_intents = self.shape.consistency == Consistency::Strict
+        let from_partial_writes = self.shape.consistency == Consistency::Strict
             && mode == Consistency::Safe
             && self.geometry.parity_strips() > 1;
-        if from_intents && !self.is_sound() {
+        if from_partial_writes && !self.is_sound() {
             return Ok(());
         }
-        let armed = !from_intents && !self.recovering;
+        let armed = !from_partial_writes && !self.recovering;
         self.faults.arm(armed);
         self.happens(Kind::Mode, &[mode as u64]);
         let mut pending = self.array().begin_set_consistency(mode);

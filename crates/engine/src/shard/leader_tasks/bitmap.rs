@@ -1,11 +1,11 @@
-//! What the leader writes of the bitmap: intent, and what absent members lack.
+//! What the leader writes of the bitmaps: write-intent, and what absent members lack.
 
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 
 use strake_block::IoErrorKind;
-use strake_ondisk::Plane;
+use strake_ondisk::Bitmap;
 use strake_units::MemberIndex;
 
 use super::records::write_metadata;
@@ -21,16 +21,16 @@ pub(crate) async fn bitmap(shard: Rc<Shard>) {
     loop {
         clear_swept(&shard, group).await;
         let asked = std::mem::take(&mut shard.leader_mut().asked);
-        if asked.is_empty() && !shard.leader_mut().state.planes.is_dirty() {
+        if asked.is_empty() && !shard.leader_mut().state.bitmaps.is_dirty() {
             break;
         }
         for (_, region) in &asked {
-            shard.board.mark_written(*region);
+            shard.shared.mark_written(*region);
         }
         let failed = write_pages(&shard, group).await;
         // A bitmap that misses a bit must never be believed. When too few are left the answer below says so.
         let _ = shard.expel(failed).await;
-        let result = if shard.board.is_lost() { Err(IoErrorKind::Lost) } else { Ok(()) };
+        let result = if shard.shared.is_lost() { Err(IoErrorKind::Lost) } else { Ok(()) };
         for (from, region) in asked {
             shard.post(from, Peer::Intended { region, result });
         }
@@ -72,9 +72,9 @@ pub(in crate::shard) async fn write_pages(shard: &Shard, group: Group) -> Failed
     .await;
     let (given, records) = {
         let mut leader = shard.leader_mut();
-        let pages = leader.state.planes.take_dirty();
+        let pages = leader.state.bitmaps.take_dirty();
         let records =
-            pages.into_iter().flat_map(|(plane, page)| page_records(&leader, plane, page));
+            pages.into_iter().flat_map(|(bitmap, page)| page_records(&leader, bitmap, page));
         (live_mask(&leader), records.collect())
     };
     let failed = write_metadata(shard, group, records).await;
@@ -83,8 +83,8 @@ pub(in crate::shard) async fn write_pages(shard: &Shard, group: Group) -> Failed
     leader.pages_waiting.wake_all();
     let states = &leader.state.states;
     for slot in (0..states.len() as u8).map(MemberIndex) {
-        let regions = leader.state.planes.stale(slot).count_ones();
-        shard.board.set_stale_regions(slot, u64::from(regions));
+        let regions = leader.state.bitmaps.stale(slot).count_ones();
+        shard.shared.set_stale_regions(slot, u64::from(regions));
     }
     for (member, failure) in failed {
         if leader.unpaged.iter().all(|(known, _)| *known != member) {
@@ -94,7 +94,7 @@ pub(in crate::shard) async fn write_pages(shard: &Shard, group: Group) -> Failed
     let live = live_mask(&leader);
     leader.unpaged.retain(|(member, _)| live & 1 << member.0 != 0);
     let missed = leader.unpaged.iter().fold(0, |mask, (member, _)| mask | 1 << member.0);
-    leader.state.planes.hold(given & live & !missed);
+    leader.state.bitmaps.hold(given & live & !missed);
     leader.unpaged.clone()
 }
 
@@ -103,10 +103,11 @@ fn live_mask(leader: &Leader) -> u64 {
 }
 
 /// A page for every live member.
-fn page_records(leader: &Leader, plane: Plane, page: u32) -> Vec<(MemberIndex, u64, [u8; 4096])> {
-    let (sequence, record) = leader.state.planes.record(leader.state.superblock.array, plane, page);
+fn page_records(leader: &Leader, bitmap: Bitmap, page: u32) -> Vec<(MemberIndex, u64, [u8; 4096])> {
+    let (sequence, record) =
+        leader.state.bitmaps.record(leader.state.superblock.array, bitmap, page);
     let homes = leader.homes().into_iter();
     homes
-        .map(|(at, layout)| (at, layout.bitmap_page_offset(plane, page, sequence), record))
+        .map(|(at, layout)| (at, layout.bitmap_page_offset(bitmap, page, sequence), record))
         .collect()
 }

@@ -27,7 +27,7 @@ pub(in crate::shard) async fn flush_all(shard: &Shard, group: Group) -> bool {
     for (member, failure) in failed {
         fail_member(shard, group, member, event_of(failure.kind), Some(failure.kind)).await;
     }
-    !shard.board.is_lost()
+    !shard.shared.is_lost()
 }
 
 /// The next failure to record; `None` when the flushes are done.

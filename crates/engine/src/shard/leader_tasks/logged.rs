@@ -9,7 +9,7 @@
 //!  less is logged:  label --> views
 //! ```
 
-use strake_ondisk::{Bits, Consistency, Plane};
+use strake_ondisk::{Bitmap, Bits, Consistency};
 use strake_raid::Geometry;
 use strake_units::MemberIndex;
 
@@ -72,7 +72,7 @@ impl Leader {
 
 /// Every write that is under way began under the views of `version`.
 pub(super) async fn drained(shard: &Shard, group: Group, version: u64) {
-    let current = |leader: &Leader| leader.version == version && !shard.board.is_lost();
+    let current = |leader: &Leader| leader.version == version && !shard.shared.is_lost();
     let due = |leader: &Leader| {
         let label = &leader.state.superblock;
         (label.logged, label.logged_since) != leader.all_logged(&shard.geometry)
@@ -112,7 +112,7 @@ pub(super) async fn change_consistency(
     mode: Consistency,
 ) -> Result<(), ArrayError> {
     let lost = || ArrayError::refused("the array has lost too many members to be changed");
-    if shard.board.is_lost() {
+    if shard.shared.is_lost() {
         return Err(lost());
     }
     let weaker = {
@@ -121,7 +121,7 @@ pub(super) async fn change_consistency(
         let label = &leader.state.superblock;
         let weaker = mode < label.consistency;
         if weaker {
-            // Writes under way may have told their intent alone, which counts only while all is logged.
+            // Writes under way may have a partial-write record alone, which counts only while all is logged.
             let intends =
                 shard.geometry.parity_strips() > 1 && label.consistency == Consistency::Strict;
             let still = if intends { 0 } else { leader.impaired() & label.logged };
@@ -131,12 +131,12 @@ pub(super) async fn change_consistency(
             leader.state.superblock.note_logged(logged, since);
             if mode == Consistency::None {
                 // Nobody will note what is written.
-                leader.state.planes.change(Plane::Written, Bits::fill);
+                leader.state.bitmaps.change(Bitmap::Written, Bits::fill);
                 leader.lack_everything();
-                shard.board.mark_all_written();
+                shard.shared.mark_all_written();
             }
         }
-        shard.board.set_consistency_wanted(mode);
+        shard.shared.set_consistency_wanted(mode);
         weaker
     };
     if weaker && !record(shard, group).await {

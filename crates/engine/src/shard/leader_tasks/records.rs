@@ -56,8 +56,8 @@ async fn until_recorded(shard: &Shard, group: Group, mut tried: Tried) -> bool {
     }
     let mut leader = shard.leader_mut();
     leader.completed = leader.state.superblock.generation;
-    leader.state.planes.recorded(tried.live);
-    shard.board.set_superblock(&leader.state.superblock);
+    leader.state.bitmaps.recorded(tried.live);
+    shard.shared.set_superblock(&leader.state.superblock);
     true
 }
 
@@ -98,7 +98,7 @@ async fn write_labels(shard: &Shard, group: Group) -> FailedMembers {
     let promoted = {
         let superblock = &mut shard.leader_mut().state.superblock;
         superblock.generation += 1;
-        superblock.compat |= shard.board.marks();
+        superblock.compat |= shard.shared.marks();
         promoted(superblock)
     };
     let failed = write_heads(shard, group, promoted).await;

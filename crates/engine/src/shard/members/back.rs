@@ -16,7 +16,7 @@ pub(crate) trait Takers {
     /// A direct read.
     fn direct(&mut self, read: &DirectRead, data: SgMut, result: Result<(), IoError>);
 
-    /// A part of a small write or recovered read that was sent without a place of its own.
+    /// A part of a small write or degraded read that was sent without a place of its own.
     fn part(&mut self, part: PartBack<'_>) -> PartTaken;
 
     /// A part that had one.
@@ -26,10 +26,10 @@ pub(crate) trait Takers {
     fn host_read(&mut self, read: HostRead);
 }
 
-/// A part of a small write or recovered read that came back.
+/// A part of a small write or degraded read that came back.
 pub(crate) struct PartBack<'a> {
     pub(crate) io: PartIo,
-    pub(crate) turn: u32,
+    pub(crate) generation: u32,
     /// What can be taken out of it is the operation.
     pub(crate) done: &'a mut Completion,
     pub(crate) from: Source,
@@ -178,35 +178,38 @@ impl<T: Takers> Home<'_, T> {
     fn take_one(&mut self, done: &mut Completion, from: Source) -> Option<(Nanos, Timed)> {
         let promoted = match Named::of(done.token) {
             Named::Inflight { .. } => None,
-            Named::Direct { place, turn } => match self.direct.take(place, turn) {
+            Named::Direct { place, generation } => match self.direct.take(place, generation) {
                 Back::Read(read) => {
                     self.takers.direct(read, take_data(done), done.result);
                     return Some((read.since, Timed::Read));
                 }
                 Back::Promoted(slot) => Some(slot),
             },
-            Named::Part { io, turn } => match self.takers.part(PartBack { io, turn, done, from }) {
-                PartTaken::Here(since) => {
-                    *self.parts -= 1;
-                    return Some((since, timed(&done.op)));
+            Named::Part { io, generation } => {
+                match self.takers.part(PartBack { io, generation, done, from }) {
+                    PartTaken::Here(since) => {
+                        *self.parts -= 1;
+                        return Some((since, timed(&done.op)));
+                    }
+                    PartTaken::Promoted(slot) => Some(slot),
                 }
-                PartTaken::Promoted(slot) => Some(slot),
-            },
+            }
         };
         if let Some(place) = promoted {
-            let turn = self.inflight.get(place).expect("what was promoted has its I/O").turn;
-            done.token = Named::Inflight { place, turn }.token();
+            let generation =
+                self.inflight.get(place).expect("what was promoted has its I/O").generation;
+            done.token = Named::Inflight { place, generation }.token();
         }
         self.complete(done)
     }
 
     /// Takes an I/O that has a place; says when the device got it, and what it was.
     fn complete(&mut self, done: &mut Completion) -> Option<(Nanos, Timed)> {
-        let Named::Inflight { place: slot, turn } = Named::of(done.token) else {
+        let Named::Inflight { place: slot, generation } = Named::of(done.token) else {
             unreachable!("everything else is handled before")
         };
         let entry = self.inflight.get_mut(slot).expect("a device completed an I/O twice");
-        assert_eq!(entry.turn, turn, "a device made up a completion");
+        assert_eq!(entry.generation, generation, "a device made up a completion");
         let taken = entry.started.map(|started| (started, timed(&done.op)));
         match entry.waiter {
             Waiter::Group(group) => {

@@ -24,7 +24,7 @@ pub(crate) struct DirectRead {
     pub(crate) at: Lba,
     /// When it was taken in, which is when it was issued.
     pub(crate) since: Nanos,
-    /// [`Members::clock`] at that time.
+    /// [`Members::membership_epoch`] at that time.
     pub(crate) issued: u64,
     pub(crate) bytes: u32,
     pub(crate) port: u16,
@@ -36,7 +36,7 @@ pub(crate) struct DirectRead {
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     read: DirectRead,
-    turn: u32,
+    generation: u32,
     /// The I/O it was made.
     promoted: u32,
     live: bool,
@@ -48,7 +48,7 @@ pub(crate) struct Unplaced {
     pub(crate) member: MemberIndex,
     /// When it was issued.
     pub(crate) since: Nanos,
-    /// [`Members::clock`] at that time.
+    /// [`Members::membership_epoch`] at that time.
     pub(crate) issued: u64,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Unplaced {
 pub(super) struct Direct {
     places: Box<[Place]>,
     free: Vec<u32>,
-    turn: u32,
+    generation: u32,
 }
 
 /// A direct read that came back.
@@ -71,7 +71,7 @@ impl Direct {
     /// Room for `requests` of them.
     pub(super) fn new(requests: usize) -> Self {
         let free = (0..requests as u32).rev().collect();
-        Self { places: vec![Place::default(); requests].into(), free, turn: 0 }
+        Self { places: vec![Place::default(); requests].into(), free, generation: 0 }
     }
 
     /// How many devices have, promoted or not.
@@ -81,9 +81,9 @@ impl Direct {
 
     /// Takes one back from its device.
     #[inline]
-    pub(super) fn take(&mut self, at: u32, turn: u32) -> Back<'_> {
+    pub(super) fn take(&mut self, at: u32, generation: u32) -> Back<'_> {
         let place = &mut self.places[at as usize];
-        assert!(place.live && place.turn == turn, "a device completed a read twice");
+        assert!(place.live && place.generation == generation, "a device completed a read twice");
         place.live = false;
         self.free.push(at);
         match place.promoted {
@@ -116,9 +116,9 @@ impl Members {
         }
         let Some(queue) = &mut place.queue else { return Err(data) };
         let Some(at) = self.direct.free.pop() else { return Err(data) };
-        self.direct.turn = token::next(self.direct.turn);
-        let turn = self.direct.turn;
-        let token = Named::Direct { place: at, turn }.token();
+        self.direct.generation = token::next(self.direct.generation);
+        let generation = self.direct.generation;
+        let token = Named::Direct { place: at, generation }.token();
         let lba = place.area.lba(lba, self.block_size);
         if let Err(Io { op, .. }) = queue.submit_read(token, lba, data) {
             self.direct.free.push(at);
@@ -128,8 +128,8 @@ impl Members {
         place.outstanding += 1;
         self.unrung |= 1 << read.member.0;
         let place = &mut self.direct.places[at as usize];
-        place.read = DirectRead { issued: self.clock, ..read };
-        place.turn = turn;
+        place.read = DirectRead { issued: self.membership_epoch, ..read };
+        place.generation = generation;
         place.promoted = ORDINARY;
         place.live = true;
         Ok(())
@@ -163,7 +163,7 @@ impl Members {
         read: bool,
     ) -> u32 {
         let Unplaced { member, since, issued } = what;
-        self.turn = token::next(self.turn);
+        self.generation = token::next(self.generation);
         // Whatever the clock said when it was issued: it was not yet this old at the last look but one.
         let earliest = Nanos(now.0.saturating_sub(2 * TIMEOUT_CHECK.0));
         let gone = self.changed_hands(member, issued);
@@ -172,7 +172,7 @@ impl Members {
             waiter,
             member: if gone { self.twin_place() } else { member },
             asked: member,
-            turn: self.turn,
+            generation: self.generation,
             started: Some(since.max(earliest)),
             read,
             hasty,

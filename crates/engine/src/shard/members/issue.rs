@@ -76,19 +76,19 @@ impl Members {
         target: Target,
         op: Op,
     ) -> u32 {
-        self.turn = token::next(self.turn);
+        self.generation = token::next(self.generation);
         let place = &mut self.members[member.at()];
         let op = translate(op, target, place.area, self.block_size);
         if let Waiter::Group(group) = waiter {
             self.groups.get_mut(group).expect("a group outlives its I/Os").outstanding += 1;
         }
-        let issued = self.clock;
+        let issued = self.membership_epoch;
         let hasty = waiter.is_hasty();
         let slot = self.inflight.insert(Inflight {
             waiter,
             member,
             asked: member,
-            turn: self.turn,
+            generation: self.generation,
             started: None,
             read: matches!(op, Op::Read { .. }),
             hasty,
@@ -97,7 +97,7 @@ impl Members {
             twin: None,
             done: None,
         });
-        let token = Named::Inflight { place: slot, turn: self.turn }.token();
+        let token = Named::Inflight { place: slot, generation: self.generation }.token();
         if let Op::Deallocate { range } = op {
             place.deallocations.push_back((token, range));
             self.start_waiting(member, now);

@@ -93,7 +93,7 @@ impl Members {
     }
 
     /// Members that have failed an I/O in a way that costs a member, as a mask, where its task waits for others of
-    /// the same group. `parts` are those of small writes and recovered reads.
+    /// the same group. `parts` are those of small writes and degraded reads.
     pub(crate) fn failed_unseen(&self, parts: impl Iterator<Item = Failed>) -> u64 {
         let tasks = self.inflight.iter().filter_map(|(_, entry)| {
             let (kind, place) = (entry.done.as_ref()?.1.err()?.kind, entry.member);

@@ -1,4 +1,4 @@
-//! Parts of small writes and recovered reads on their way to members: what is known of them stands in the place of the
+//! Parts of small writes and degraded reads on their way to members: what is known of them stands in the place of the
 //! whole.
 //!
 //! Like a direct read, a part that takes long is *promoted* to an ordinary I/O. So is at once what a member cannot take
@@ -21,12 +21,12 @@ pub(crate) enum Sent {
     Ordinary,
 }
 
-/// A part of a small write or recovered read that is to be sent.
+/// A part of a small write or degraded read that is to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     pub(crate) io: PartIo,
     /// Of the whole's place.
-    pub(crate) turn: u32,
+    pub(crate) generation: u32,
     pub(crate) member: MemberIndex,
     /// The first block in the member's data area.
     pub(crate) at: Lba,
@@ -41,7 +41,7 @@ impl Member {
 }
 
 impl Members {
-    /// Reads a part of a small write or recovered read.
+    /// Reads a part of a small write or degraded read.
     #[inline]
     pub(crate) fn read_part(&mut self, now: Nanos, part: Part, data: SgMut) -> Sent {
         let submit = |queue: &mut dyn IoQueue, token, at, data| queue.submit_read(token, at, data);
@@ -75,13 +75,13 @@ impl Members {
         submit: impl FnOnce(&mut dyn IoQueue, Token, Lba, D) -> Result<(), Io>,
         op: impl FnOnce(D) -> Op,
     ) -> Sent {
-        let Part { io, turn, member, at } = part;
+        let Part { io, generation, member, at } = part;
         let place = &mut self.members[member.at()];
         if place.takes()
             && let Some(queue) = &mut place.queue
         {
             let lba = place.area.lba(at, self.block_size);
-            return match submit(&mut **queue, Named::Part { io, turn }.token(), lba, data) {
+            return match submit(&mut **queue, Named::Part { io, generation }.token(), lba, data) {
                 Ok(()) => self.part_sent(member),
                 Err(back) => self.send_ordinary(now, io, member, moved(back.op, at)),
             };
@@ -107,13 +107,13 @@ impl Members {
     pub(crate) fn promote_part(
         &mut self,
         now: Nanos,
-        (io, turn): (PartIo, u32),
+        (io, generation): (PartIo, u32),
         what: Unplaced,
         read: bool,
     ) -> (Token, u32) {
         self.parts -= 1;
         let slot = self.promote(now, Waiter::Part(io), what, read);
-        (Named::Part { io, turn }.token(), slot)
+        (Named::Part { io, generation }.token(), slot)
     }
 }
 

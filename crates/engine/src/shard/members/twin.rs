@@ -77,7 +77,7 @@ impl Members {
             (Pairing::TakenOver(_), Pairing::None) => self.bury(place),
             (Pairing::None, Pairing::Copying(_)) => {
                 self.members[place].view = View::Rebuilding;
-                self.members[place].joined = self.clock;
+                self.members[place].joined = self.membership_epoch;
             }
             (Pairing::Copying(_), Pairing::Orphaned(_)) => self.put_out(place),
             (Pairing::Copying(_) | Pairing::Swapped(_) | Pairing::Orphaned(_), Pairing::None) => {
@@ -91,7 +91,7 @@ impl Members {
 
     fn put_out(&mut self, at: usize) {
         let place = &mut self.members[at];
-        (place.view, place.settled, place.left) = (View::Absent, false, self.clock);
+        (place.view, place.settled, place.left) = (View::Absent, false, self.membership_epoch);
     }
 
     /// Lets go of a device that is not used any more, as soon as what it has in flight is back.
@@ -109,7 +109,7 @@ impl Members {
     /// The devices change places, and what is under way goes with them.
     fn swap(&mut self, member: MemberIndex, retired_view: View) {
         let place = self.twin_place();
-        self.swapped = (self.clock, Some(member));
+        self.swapped = (self.membership_epoch, Some(member));
         let (view, settled, left) = {
             let old = &self.members[member.at()];
             (old.view, old.settled, old.left)
@@ -117,7 +117,7 @@ impl Members {
         self.members.swap(member.at(), place.at());
         // Whoever waits for the member to go out because its old device failed need not wait any more: the write is
         // on the twin.
-        let (twin, old) = (&mut self.members[member.at()], self.clock);
+        let (twin, old) = (&mut self.members[member.at()], self.membership_epoch);
         (twin.view, twin.settled, twin.left, twin.joined) = (view, settled, left, old);
         let retired = &mut self.members[place.at()];
         (retired.view, retired.settled, retired.joined) = (retired_view, true, old);

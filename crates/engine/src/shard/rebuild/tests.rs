@@ -46,8 +46,8 @@ fn what_becomes_endangered_in_the_middle_overtakes_the_rest() {
         table.complete(MemberIndex(0), RegionIndex(region));
     }
     table.start(MemberIndex(1));
-    let mut plane = strake_ondisk::Bits::new(6);
-    [0, 4].into_iter().for_each(|region| plane.set(region));
-    table.keep_only(MemberIndex(1), &plane);
+    let mut bitmap = strake_ondisk::Bits::new(6);
+    [0, 4].into_iter().for_each(|region| bitmap.set(region));
+    table.keep_only(MemberIndex(1), &bitmap);
     assert_eq!(table.next(0b11, left), Some((RegionIndex(4), 0b11)), "both lack it");
 }

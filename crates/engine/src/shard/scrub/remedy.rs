@@ -4,7 +4,7 @@
 //! What was done is looked at again: it counts as repaired when it can be read and fits.
 
 use strake_block::{IoError, IoErrorKind};
-use strake_raid::{Band, Intent, Place, Role, Segment, Window};
+use strake_raid::{Band, Place, Purpose, Role, Segment, Window};
 use strake_units::LbaRange;
 
 use super::judge::Wrong;
@@ -47,8 +47,8 @@ pub(super) async fn settle(
             Seen { unreadable: 0, compared: false, wrong: seen.wrong.clone() }
         };
         if left.unreadable == 0 && left.wrong.is_empty() {
-            let intent = Intent::Rebuild { targets: rows.unreadable };
-            tried |= rewrite(shard, group, rows, None, intent).await?;
+            let purpose = Purpose::Rebuild { targets: rows.unreadable };
+            tried |= rewrite(shard, group, rows, None, purpose).await?;
         }
     }
     let after = if tried { Some(look(shard, group, (band, window), 0).await?) } else { None };
@@ -88,10 +88,10 @@ async fn put_right(
         (_, ScrubMode::Check) | (0, ScrubMode::Repair) => Ok(false),
         // Parity that is to follow from the data needs all of them, as they were read.
         (0, ScrubMode::TrustData) if !whole => Ok(false),
-        (0, ScrubMode::TrustData) => rewrite(shard, group, at, wrong.strip, Intent::Resync).await,
+        (0, ScrubMode::TrustData) => rewrite(shard, group, at, wrong.strip, Purpose::Resync).await,
         (targets, ScrubMode::Repair | ScrubMode::TrustData) => {
             let at = Rows { unreadable: at.unreadable | targets, ..at };
-            rewrite(shard, group, at, wrong.strip, Intent::Rebuild { targets }).await
+            rewrite(shard, group, at, wrong.strip, Purpose::Rebuild { targets }).await
         }
     }
 }
@@ -102,14 +102,14 @@ async fn rewrite(
     group: Group,
     Rows { band, window, unreadable }: Rows,
     strip: Option<u8>,
-    intent: Intent,
+    purpose: Purpose,
 ) -> Result<bool, IoError> {
     let concerned = |at: &u8| strip.is_none_or(|strip| strip == *at);
     let segments: Vec<Segment> = (0..shard.geometry.data_strips())
         .filter(concerned)
         .map(|strip| segment(shard, band, window, strip))
         .collect();
-    let rewritten = maintain_window(shard, group, band, (&segments, unreadable), intent);
+    let rewritten = maintain_window(shard, group, band, (&segments, unreadable), purpose);
     match Box::pin(rewritten).await {
         Ended::Done(Err(error)) if error.kind == IoErrorKind::Lost => Err(error),
         Ended::Done(result) => Ok(result.is_ok()),
@@ -132,7 +132,7 @@ fn tell(shard: &Shard, rows: Rows, seen: &Seen, after: Option<&Seen>, report: &m
     for position in bits(rows.unreadable) {
         let repaired = gone(None, rows.window, 0) && gone(copied(shard, position), rows.window, 0);
         if repaired {
-            shard.board.count_repair(shard.geometry.member(rows.band.stripe, position));
+            shard.shared.count_repair(shard.geometry.member(rows.band.stripe, position));
         }
         let verdict = ScrubVerdict::Unreadable;
         let finding = finding(shard, rows.band, rows.window, (verdict, Some(position)), repaired);

@@ -4,10 +4,10 @@ use arrayvec::ArrayVec;
 use strake_block::BufMut;
 use strake_raid::{Band, Scheme};
 
-use super::kept::{Column, Left, Worth};
+use super::parity_cache::{Column, Left, Worth};
 use super::table::Small;
 use super::{PARTS_MAX, Shard, Spot};
-use crate::limits::KEPT_BYTES_MAX;
+use crate::limits::PARITY_CACHE_BYTES_MAX;
 use crate::shard::scratch;
 
 /// Memory for the strips that are read, in the order of parts.
@@ -21,8 +21,8 @@ pub(super) struct Strips {
 }
 
 impl Shard {
-    /// Enters the region and takes buffers for the strips that are read, or what is kept of them; `None` when one or
-    /// the other cannot be now.
+    /// Enters the region and takes buffers for the strips that are read, or what the cache holds of them; `None` when
+    /// one or the other cannot be now.
     #[inline]
     pub(super) fn small_bufs(&self, blocks: u64, spot: &Spot) -> Option<Strips> {
         let Scheme::Parity(parities) = self.geometry.scheme() else {
@@ -31,7 +31,7 @@ impl Shard {
         };
         let bytes = (blocks as usize) << self.geometry.block_size().shift();
         let column = spot.column(blocks);
-        let mut strips = match self.take_kept(&column) {
+        let mut strips = match self.take_cached(&column) {
             Some(left) => self.strips_of(left, spot, bytes)?,
             None => Strips {
                 bufs: scratch::take_now(&self.scratch, 1 + usize::from(parities), bytes)?,
@@ -44,18 +44,18 @@ impl Shard {
             return None;
         }
         // Now it begins for certain, once.
-        if bytes <= KEPT_BYTES_MAX {
-            let worth = self.kept.borrow_mut().touch(&column, spot.place.strip);
+        if bytes <= PARITY_CACHE_BYTES_MAX {
+            let worth = self.parity_cache.borrow_mut().touch(&column, spot.place.strip);
             strips.worth = strips.worth.max(worth);
         }
         Some(strips)
     }
 
-    /// Takes what is kept of a column, and forgets what a write of it makes stale.
+    /// Takes what the cache holds of a column, and forgets what a write of it makes stale.
     #[inline]
-    fn take_kept(&self, column: &Column) -> Option<Left> {
-        let mut kept = self.kept.borrow_mut();
-        kept.take(column, |buf| scratch::give_back(&self.scratch, [buf]))
+    fn take_cached(&self, column: &Column) -> Option<Left> {
+        let mut parity_cache = self.parity_cache.borrow_mut();
+        parity_cache.take(column, |buf| scratch::give_back(&self.scratch, [buf]))
     }
 
     /// What is left of a column, and a buffer for the old data if those are not among it.
@@ -78,9 +78,9 @@ impl Shard {
         Some(Strips { bufs, known, worth: Worth::Parities })
     }
 
-    /// Forgets what is kept of a band, because a task is going to write there.
-    pub(crate) fn forget_kept(&self, band: Band) {
-        self.kept.borrow_mut().forget(band, |buf| scratch::give_back(&self.scratch, [buf]));
+    /// Forgets what the cache holds of a band, because a task is going to write there.
+    pub(crate) fn forget_cached(&self, band: Band) {
+        self.parity_cache.borrow_mut().forget(band, |buf| scratch::give_back(&self.scratch, [buf]));
     }
 
     /// Keeps what a small write leaves behind, unless parts of it failed: then its parities are given back already.
@@ -102,10 +102,10 @@ impl Shard {
             left.data = Some((small.place.strip, copy));
         }
         let column = Column::of(small.place, self.geometry.band_blocks(), small.range.blocks);
-        let mut kept = self.kept.borrow_mut();
+        let mut parity_cache = self.parity_cache.borrow_mut();
         let released = |buf| scratch::give_back(&self.scratch, [buf]);
         if left.parities.len() == count {
-            kept.keep(column, left, released);
+            parity_cache.keep(column, left, released);
         } else {
             left.parities.into_iter().for_each(released);
         }

@@ -12,14 +12,14 @@ use super::{
     Caller, Failed, Members, Origin, PARTS_MAX, PartIo, RecordIndex, TIMEOUT_CHECK, Unplaced,
     Whole, Worth,
 };
-use crate::shard::members::{Part, PartBack, PartTaken, next_turn};
+use crate::shard::members::{Part, PartBack, PartTaken, next_generation};
 use crate::shard::parts::{Out, Strays};
 
 /// A small write.
 pub(crate) struct Small {
     write: u32,
     /// Counts phases of this place: a part that comes back in another one than it left in is not this one's.
-    turn: u32,
+    generation: u32,
     live: bool,
     /// It writes; before that it read.
     pub(super) writing: bool,
@@ -33,7 +33,7 @@ pub(crate) struct Small {
     /// What of what it leaves behind is kept.
     pub(super) worth: Worth,
     pub(super) durability: Durability,
-    /// The record that its intent is in.
+    /// The partial-write record that it is in.
     pub(in crate::shard) record: Option<RecordIndex>,
     /// Where its parts are: its own strip, then the parities; or the copies.
     pub(super) members: [MemberIndex; PARTS_MAX],
@@ -41,8 +41,8 @@ pub(crate) struct Small {
     pub(super) entry: u32,
     pub(super) region: RegionIndex,
     pub(in crate::shard) place: Place,
-    /// [`Members::clock`] when it was begun.
-    pub(super) clock: u64,
+    /// [`Members::membership_epoch`] when it was begun.
+    pub(super) membership_epoch: u64,
     /// When the phase began.
     since: Nanos,
     pub(in crate::shard) range: LbaRange,
@@ -59,7 +59,7 @@ impl Small {
     fn empty(write: u32) -> Self {
         Self {
             write,
-            turn: 0,
+            generation: 0,
             live: false,
             writing: false,
             failed: false,
@@ -73,7 +73,7 @@ impl Small {
             entry: 0,
             region: RegionIndex(0),
             place: Place { stripe: StripeIndex(0), strip: 0, offset: 0 },
-            clock: 0,
+            membership_epoch: 0,
             since: Nanos(0),
             range: LbaRange::new(Lba(0), 0),
             data: Sg::default(),
@@ -92,7 +92,7 @@ impl Small {
     /// Its parts are read, or written, from now on.
     #[inline]
     pub(super) fn begin_phase(&mut self, writing: bool, now: Nanos) {
-        self.turn = next_turn(self.turn);
+        self.generation = next_generation(self.generation);
         (self.writing, self.since) = (writing, now);
     }
 
@@ -101,7 +101,7 @@ impl Small {
         &self.members[..usize::from(self.parts)]
     }
 
-    /// The data that it is about to overwrite, as long as its intent is not on record.
+    /// The data that it is about to overwrite, as long as it is not on record.
     pub(in crate::shard) fn old_data(&self) -> &[u8] {
         self.bufs[0].as_ref().expect("kept until then").as_slice()
     }
@@ -125,14 +125,14 @@ impl Small {
     /// What names a part of this phase.
     #[inline]
     fn io(&self, part: u8) -> (PartIo, u32) {
-        (PartIo { whole: Whole::Write, number: self.write, part }, self.turn)
+        (PartIo { whole: Whole::Write, number: self.write, part }, self.generation)
     }
 
     /// A part of this phase, at `at` in its member's data area.
     #[inline]
     pub(super) fn part(&self, part: u8, at: Lba) -> Part {
-        let (io, turn) = self.io(part);
-        Part { io, turn, member: self.members[usize::from(part)], at }
+        let (io, generation) = self.io(part);
+        Part { io, generation, member: self.members[usize::from(part)], at }
     }
 
     /// Takes what came back of a part.
@@ -187,9 +187,9 @@ impl Smalls {
         self.places.len() - self.free.len()
     }
 
-    /// True when every small write under way was begun at `clock` or later.
-    pub(crate) fn all_since(&self, clock: u64) -> bool {
-        self.places.iter().all(|small| !small.live || small.clock >= clock)
+    /// True when every small write under way was begun at `membership_epoch` or later.
+    pub(crate) fn all_since(&self, membership_epoch: u64) -> bool {
+        self.places.iter().all(|small| !small.live || small.membership_epoch >= membership_epoch)
     }
 
     /// A place for another one.
@@ -243,15 +243,19 @@ impl Smalls {
     /// A part came back by its own token.
     #[inline]
     pub(crate) fn part_back(&mut self, part: PartBack<'_>) -> PartTaken {
-        let (io, turn) = (part.io, part.turn);
+        let (io, generation) = (part.io, part.generation);
         if let Some(slot) = self.strays.take_promoted(part.done.token) {
             return PartTaken::Promoted(slot);
         }
         let small = &mut self.places[io.number as usize];
-        let mine = small.live && small.turn == turn && small.out.unpromoted() & 1 << io.part != 0;
+        let mine = small.live
+            && small.generation == generation
+            && small.out.unpromoted() & 1 << io.part != 0;
         assert!(mine, "a device completed an I/O twice");
         small.keep(io.part, &mut part.done.op);
-        if let Some(failed) = part.failed(small.members[usize::from(io.part)], small.clock) {
+        if let Some(failed) =
+            part.failed(small.members[usize::from(io.part)], small.membership_epoch)
+        {
             small.failed = true;
             self.strays.fail(io, failed);
         }
@@ -284,7 +288,7 @@ impl Smalls {
             }
             for part in (0..small.parts).filter(|part| unplaced & 1 << part != 0) {
                 let member = small.members[usize::from(part)];
-                let what = Unplaced { member, since: small.since, issued: small.clock };
+                let what = Unplaced { member, since: small.since, issued: small.membership_epoch };
                 let read = !small.writing;
                 self.strays.promote(members.promote_part(now, small.io(part), what, read));
             }

@@ -1,6 +1,6 @@
 use super::{PARTS_MAX, has_small_writes};
 use strake_raid::{
-    Band, Geometry, GeometrySpec, Intent, Level, Query, Strategy, StripeHealth, plan,
+    Band, Geometry, GeometrySpec, Level, Purpose, Query, Strategy, StripeHealth, plan,
 };
 use strake_units::{BlockSize, Lba, LbaRange};
 
@@ -21,7 +21,7 @@ fn check(geometry: &Geometry) {
         let segments = geometry.segments(band, LbaRange::new(Lba(at), 1));
         let health = StripeHealth { parity_trusted: true, ..StripeHealth::default() };
         let query =
-            Query { band, health, segments: &segments, intent: Intent::Write, copy_hint: 0 };
+            Query { band, health, segments: &segments, purpose: Purpose::Write, copy_hint: 0 };
         let plan = plan(geometry, &query).expect("nothing is hidden");
         let small = match plan.strategy {
             Strategy::Direct => plan.reads.is_empty(),

@@ -151,7 +151,8 @@ impl Look<'_> {
             })?;
             self.read(&mut host)?;
         }
-        // Where parity is made anew from what is read, by a resync or after an intent, a wound becomes what counts.
+        // Where parity is made anew from what is read, by a resync or after a partial write, a wound becomes what
+        // counts.
         let redone = |kind| matches!(kind, ArrayEventKind::WritesRedone { .. });
         let anew = resync || host.array.drain_events().iter().any(|event| redone(event.kind));
         if self.wound.area == Area::Data && whole && !anew && sound {

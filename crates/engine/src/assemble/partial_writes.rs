@@ -1,18 +1,18 @@
-//! Making the strips of a stripe agree where small writes were under way, from what their intents tell.
+//! Making the strips of a stripe agree where small writes were under way, from their partial-write records.
 //!
-//! Each block of such a write is old or new, and one of its words says which ([`strake_ondisk::intent`]). Parities
-//! that are as new as the data say what a lost strip held. If there are too few of them, those that are not say it
-//! together with the data's other content, which is one more unknown. Whatever was written only in part is taken back
-//! or completed: the data that is there stays, and parity is made to fit.
+//! Each block of such a write is old or new, and one of its words says which ([`strake_ondisk::partial_write`]).
+//! Parities that are as new as the data say what a lost strip held. If there are too few of them, those that are not
+//! say it together with the data's other content, which is one more unknown. Whatever was written only in part is taken
+//! back or completed: the data that is there stays, and parity is made to fit.
 
 use strake_ondisk::{
-    BadList, HEAD_BYTES, Intent, RecordedState, Superblock, WITNESS_BYTES, Witness,
+    BadList, HEAD_BYTES, PartialWrite, RecordedState, Superblock, WITNESS_BYTES, Witness,
 };
 use strake_parity::{Code, CodeError, Recovery, encode};
 use strake_raid::{Geometry, Role};
 use strake_units::{Lba, LbaRange, MemberIndex};
 
-use super::recovery::Intents;
+use super::recovery::PartialWrites;
 use crate::create::Drive;
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::fleet::{Failed, Fleet, Read, Reading, Writing};
@@ -90,7 +90,7 @@ fn recover(
     Ok(Some(data.collect()))
 }
 
-/// What is to be done about one intent.
+/// What is to be done about one partial write.
 #[derive(Debug, Default)]
 pub(super) struct Remedy {
     /// What members have to be given.
@@ -116,18 +116,18 @@ enum Written {
 
 impl Remedy {
     /// Counts what was found.
-    pub(super) fn tell(&self, intents: &mut Intents) {
+    pub(super) fn tell(&self, partial_writes: &mut PartialWrites) {
         match self.written {
-            Written::Lost => intents.lost += 1,
-            Written::Old => intents.old += 1,
-            Written::New => intents.new += 1,
+            Written::Lost => partial_writes.lost += 1,
+            Written::Old => partial_writes.old += 1,
+            Written::New => partial_writes.new += 1,
         }
-        intents.repaired += u64::from(!self.writes.is_empty());
-        intents.unsure += u64::from(!self.sure);
+        partial_writes.repaired += u64::from(!self.writes.is_empty());
+        partial_writes.unsure += u64::from(!self.sure);
     }
 }
 
-/// What a member has of an intent's blocks.
+/// What a member has of the blocks of a partial write.
 struct Strip {
     bytes: Vec<u8>,
     blocks: Vec<Block>,
@@ -144,7 +144,7 @@ enum Block {
     Unused,
 }
 
-/// Where intents are looked at.
+/// Where partial writes are looked at.
 pub(super) struct Site<'a> {
     label: &'a Superblock,
     geometry: &'a Geometry,
@@ -167,53 +167,55 @@ impl<'a> Site<'a> {
         Ok(Self { label, geometry, drives, bad, code })
     }
 
-    fn member(&self, intent: &Intent, strip: u8) -> MemberIndex {
+    fn member(&self, partial_write: &PartialWrite, strip: u8) -> MemberIndex {
         let k = self.geometry.data_strips();
         let role = if strip < k {
             Role::Data { strip, copy: 0 }
         } else {
             Role::Parity { index: strip - k }
         };
-        self.geometry.member(intent.stripe, self.geometry.position(intent.stripe, role))
+        self.geometry
+            .member(partial_write.stripe, self.geometry.position(partial_write.stripe, role))
     }
 
-    /// True when the array has what the intent is about.
-    pub(super) fn has(&self, intent: &Intent) -> bool {
-        let end = u64::from(intent.offset) + u64::from(intent.blocks);
+    /// True when the array has what the partial write is about.
+    pub(super) fn has(&self, partial_write: &PartialWrite) -> bool {
+        let end = u64::from(partial_write.offset) + u64::from(partial_write.blocks);
         let words = self.geometry.block_size().bytes() as usize / WITNESS_BYTES;
         let inside = |witness: &Witness| witness.word.is_none_or(|word| usize::from(word) < words);
-        intent.witnesses.iter().all(inside)
-            && intent.stripe.0 < self.geometry.stripes()
-            && intent.strip < self.geometry.data_strips()
-            && intent.parities == self.geometry.parity_strips()
+        partial_write.witnesses.iter().all(inside)
+            && partial_write.stripe.0 < self.geometry.stripes()
+            && partial_write.strip < self.geometry.data_strips()
+            && partial_write.parities == self.geometry.parity_strips()
             && end <= self.geometry.strip_blocks().into()
     }
 
-    /// Byte offset on every member of what the intent is about.
-    fn offset(&self, intent: &Intent) -> u64 {
-        let at = self.geometry.member_lba(intent.stripe, intent.offset);
+    /// Byte offset on every member of what the partial write is about.
+    fn offset(&self, partial_write: &PartialWrite) -> u64 {
+        let at = self.geometry.member_lba(partial_write.stripe, partial_write.offset);
         HEAD_BYTES + at.bytes(self.geometry.block_size())
     }
 
-    /// Where the intent's blocks of a strip are, in whole pages; `None` when the member that has them is not in sync.
-    fn reading(&self, intent: &Intent, strip: u8) -> Option<Reading> {
-        let member = self.member(intent, strip);
+    /// Where the partial write's blocks of a strip are, in whole pages; `None` when the member that has them is not in
+    /// sync.
+    fn reading(&self, partial_write: &PartialWrite, strip: u8) -> Option<Reading> {
+        let member = self.member(partial_write, strip);
         let in_sync = self.label.members[member.at()].state == RecordedState::InSync;
         if !in_sync || self.drives[member.at()].is_none() {
             return None;
         }
-        let start = self.offset(intent);
-        let bytes = u64::from(intent.blocks) * u64::from(self.geometry.block_size().bytes());
+        let start = self.offset(partial_write);
+        let bytes = u64::from(partial_write.blocks) * u64::from(self.geometry.block_size().bytes());
         let offset = start / ALIGN * ALIGN;
         let until = (start + bytes).next_multiple_of(ALIGN);
         Some(Reading { member, offset, bytes: until - offset })
     }
 
-    /// The intent's blocks of a strip, of which `read` is what `reading` found.
-    fn strip(&self, intent: &Intent, reading: &Reading, read: &Read) -> Strip {
+    /// The partial write's blocks of a strip, of which `read` is what `reading` found.
+    fn strip(&self, partial_write: &PartialWrite, reading: &Reading, read: &Read) -> Strip {
         let size = u64::from(self.geometry.block_size().bytes());
-        let skipped = self.offset(intent) - reading.offset;
-        let first = self.geometry.member_lba(intent.stripe, intent.offset);
+        let skipped = self.offset(partial_write) - reading.offset;
+        let first = self.geometry.member_lba(partial_write.stripe, partial_write.offset);
         let stands = |nth: u64| {
             let at = LbaRange::new(Lba(first.0 + nth), 1);
             if self.bad.within(reading.member, at).next().is_some() {
@@ -224,41 +226,45 @@ impl<'a> Site<'a> {
                 Block::Unreadable
             }
         };
-        let bytes = u64::from(intent.blocks) * size;
+        let bytes = u64::from(partial_write.blocks) * size;
         Strip {
             bytes: read.bytes[skipped as usize..(skipped + bytes) as usize].to_vec(),
-            blocks: (0..intent.blocks.into()).map(stands).collect(),
+            blocks: (0..partial_write.blocks.into()).map(stands).collect(),
         }
     }
 
-    /// What has to be done so that all strips agree where each of `intents` was to write. All strips are read at once.
+    /// What has to be done so that all strips agree where each of `partial_writes` was to write. All strips are
+    /// read at once.
     ///
     /// # Errors
     /// When members cannot be read at all: they are named.
     pub(super) fn remedies(
         &self,
-        intents: &[Intent],
+        partial_writes: &[PartialWrite],
         fleet: &mut Fleet<'_>,
     ) -> Result<Vec<Remedy>, Failed> {
         let k = self.geometry.data_strips();
-        let strips = |intent: &Intent| {
-            (0..k + intent.parities).map(|strip| self.reading(intent, strip)).collect::<Vec<_>>()
+        let strips = |partial_write: &PartialWrite| {
+            (0..k + partial_write.parities)
+                .map(|strip| self.reading(partial_write, strip))
+                .collect::<Vec<_>>()
         };
-        let wanted: Vec<Vec<Option<Reading>>> = intents.iter().map(strips).collect();
+        let wanted: Vec<Vec<Option<Reading>>> = partial_writes.iter().map(strips).collect();
         let readings: Vec<Reading> = wanted.iter().flatten().flatten().copied().collect();
         let found = fleet.read(&readings, "reading what was being written at the crash")?;
         let mut found = found.iter();
         let mut remedies = Vec::new();
-        for (intent, wanted) in intents.iter().zip(wanted) {
+        for (partial_write, wanted) in partial_writes.iter().zip(wanted) {
             let strip = |reading: Option<Reading>| {
                 let reading = reading?;
-                Some(self.strip(intent, &reading, found.next()?))
+                Some(self.strip(partial_write, &reading, found.next()?))
             };
             let strips: Vec<Option<Strip>> = wanted.into_iter().map(strip).collect();
             let mut remedy = Remedy { sure: true, ..Remedy::default() };
-            for block in 0..intent.blocks {
+            for block in 0..partial_write.blocks {
                 // Codes of arrays can be computed with, so this does not happen.
-                self.remedy_row(intent, block, &strips, &mut remedy).map_err(|e| unusable(&e))?;
+                self.remedy_row(partial_write, block, &strips, &mut remedy)
+                    .map_err(|e| unusable(&e))?;
             }
             remedies.push(remedy);
         }
@@ -267,7 +273,7 @@ impl<'a> Site<'a> {
 
     fn remedy_row(
         &self,
-        intent: &Intent,
+        partial_write: &PartialWrite,
         block: u32,
         strips: &[Option<Strip>],
         remedy: &mut Remedy,
@@ -284,34 +290,35 @@ impl<'a> Site<'a> {
                 Some(&bytes.bytes[at * size..(at + 1) * size])
             })
             .collect();
-        let witness = &intent.witnesses[at];
-        let strip_of = |part| if part == 0 { intent.strip } else { k + part - 1 };
-        let parts = (0..=intent.parities).map(|part| (part, strip_of(part)));
+        let witness = &partial_write.witnesses[at];
+        let strip_of = |part| if part == 0 { partial_write.strip } else { k + part - 1 };
+        let parts = (0..=partial_write.parities).map(|part| (part, strip_of(part)));
         let holds = |(part, strip): &(u8, u8)| {
             row[usize::from(*strip)].is_some_and(|bytes| witness.is_new(*part, bytes))
         };
         let new = parts.filter(holds).fold(0, |mask, (_, strip)| mask | 1 << strip);
-        if new & 1 << intent.strip != 0 {
+        if new & 1 << partial_write.strip != 0 {
             remedy.written = Written::New;
-        } else if row[usize::from(intent.strip)].is_some() && remedy.written == Written::Lost {
+        } else if row[usize::from(partial_write.strip)].is_some() && remedy.written == Written::Lost
+        {
             remedy.written = Written::Old;
         }
-        let Some(agreed) = agree(&self.code, &row, intent.strip, new)? else {
+        let Some(agreed) = agree(&self.code, &row, partial_write.strip, new)? else {
             (remedy.sure, remedy.left) = (false, true);
             return Ok(());
         };
         remedy.sure &= agreed.sure;
         let data: Vec<&[u8]> = agreed.data.iter().map(Vec::as_slice).collect();
-        let mut parity = vec![vec![0; size]; intent.parities.into()];
+        let mut parity = vec![vec![0; size]; partial_write.parities.into()];
         let mut targets: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
         encode(&self.code, &data, &mut targets)?;
-        let offset = self.offset(intent) + (at * size) as u64;
+        let offset = self.offset(partial_write) + (at * size) as u64;
         for (strip, right) in (0..).zip(agreed.data.iter().chain(&parity)) {
             let differs = row[usize::from(strip)].is_some_and(|found| found != right);
             // What cannot be read may be old, and be read one day.
             let unreadable = stands(&strips[usize::from(strip)]) == Some(Block::Unreadable);
             if differs || unreadable {
-                let member = self.member(intent, strip);
+                let member = self.member(partial_write, strip);
                 remedy.writes.push(Writing { member, offset, bytes: right.clone() });
             }
         }

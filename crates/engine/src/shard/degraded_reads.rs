@@ -1,4 +1,4 @@
-//! Recovered reads: of one strip in one band, whose member cannot be read, from strips that all can. They are what a
+//! Degraded reads: of one strip in one band, whose member cannot be read, from strips that all can. They are what a
 //! random read of a degraded array is where it is not a clean one, so they take no task, no request and no I/O of their
 //! own, as small writes do: a place in a table knows what is outstanding, and goes on when nothing is.
 //!
@@ -27,7 +27,7 @@ use super::{Shard, scratch};
 use crate::message::{Origin, View, Work};
 
 pub(super) use super::execute::STRIPS_MAX;
-pub(crate) use table::Recovered;
+pub(crate) use table::DegradedReads;
 use table::{Strip, Wanted};
 
 /// Who is answered.
@@ -54,7 +54,7 @@ pub(crate) struct Standing {
     lagging: u64,
 }
 
-/// What a recovered read reads.
+/// What a degraded read reads.
 #[derive(Clone, Copy)]
 struct Survivors {
     place: Place,
@@ -112,7 +112,7 @@ impl Shard {
         }
     }
 
-    /// What is read to recover `range`, when that is all of a recovered read of this core; `avoid` are positions that
+    /// What is read to recover `range`, when that is all of a degraded read of this core; `avoid` are positions that
     /// take long.
     fn survivors(&self, range: LbaRange, avoid: u64, standing: &Standing) -> Option<Survivors> {
         let geometry = &self.geometry;
@@ -167,7 +167,7 @@ impl Shard {
         if !self.has_room_for(survivors.band) {
             return Err(data);
         }
-        let mut table = self.recovered.borrow_mut();
+        let mut table = self.degraded_reads.borrow_mut();
         let mut scratch = self.scratch.borrow_mut();
         let Some(at_once) = may_begin(&table, &mut scratch, &survivors, data.len()) else {
             return Err(data);
@@ -190,12 +190,12 @@ impl Shard {
     }
 
     /// Takes the read at the head of the band of `entry`, if it is one to be recovered.
-    pub(crate) fn begin_recovered(&self, entry: u32) -> bool {
+    pub(crate) fn begin_degraded_read(&self, entry: u32) -> bool {
         let mut bands = self.bands.borrow_mut();
         let Some((range, avoid, band)) = bands.sole_read(entry) else { return false };
         let Some(survivors) = self.survivors(range, avoid, &self.standing()) else { return false };
         debug_assert_eq!(survivors.band, band, "a span lies in its band");
-        let mut table = self.recovered.borrow_mut();
+        let mut table = self.degraded_reads.borrow_mut();
         let mut scratch = self.scratch.borrow_mut();
         let bytes = (range.blocks as usize) << self.geometry.block_size().shift();
         let Some(at_once) = may_begin(&table, &mut scratch, &survivors, bytes) else {
@@ -216,7 +216,7 @@ impl Shard {
     #[inline]
     fn read_survivors<'a>(
         &self,
-        table: &'a mut Recovered,
+        table: &'a mut DegradedReads,
         scratch: &mut Scratch,
         survivors: Survivors,
         bytes: usize,
@@ -225,7 +225,7 @@ impl Shard {
         let Survivors { place, map, strips, .. } = survivors;
         let now = self.now.get();
         let at = map.member_lba(place.offset);
-        let (read, bufs) = table.begin((place, strips), (now, members.clock()));
+        let (read, bufs) = table.begin((place, strips), (now, members.membership_epoch()));
         for ((part, strip), place) in (0u8..).zip(bits(strips)).zip(bufs) {
             place.member = map.member(map.position_of_strip(strip));
             let data = SgMut::from(scratch.take(bytes));
@@ -235,24 +235,24 @@ impl Shard {
         &mut read.wanted
     }
 
-    /// Goes on with recovered reads of which nothing is outstanding. Returns how many.
-    pub(crate) fn go_on_with_recovered(&self) -> usize {
-        let mut table = self.recovered.borrow_mut();
+    /// Continues degraded reads of which nothing is outstanding. Returns how many.
+    pub(crate) fn continue_degraded_reads(&self) -> usize {
+        let mut table = self.degraded_reads.borrow_mut();
         let mut count = 0;
-        let mut recovered = 0;
+        let mut degraded_reads = 0;
         while let Some(number) = table.next_due() {
             count += 1;
             let (read, _) = table.get(number);
-            let unchanged = self.members.borrow().clock() == read.clock;
-            if read.failed || !unchanged || self.board.is_lost() {
+            let unchanged = self.members.borrow().membership_epoch() == read.membership_epoch;
+            if read.failed || !unchanged || self.shared.is_lost() {
                 self.leave_to_task(&mut table, number);
             } else {
-                self.answer_recovered(&mut table, number);
-                recovered += 1;
+                self.answer_degraded_read(&mut table, number);
+                degraded_reads += 1;
             }
         }
-        if recovered > 0 {
-            self.board.count_degraded_reads(recovered);
+        if degraded_reads > 0 {
+            self.shared.count_degraded_reads(degraded_reads);
         }
         if table.front().is_some() {
             self.begin_waiting(&mut table);
@@ -261,7 +261,7 @@ impl Shard {
     }
 
     /// Begins reads that wait, as far as there are places and memory.
-    fn begin_waiting(&self, table: &mut Recovered) {
+    fn begin_waiting(&self, table: &mut DegradedReads) {
         let standing = self.standing();
         while table.has_place()
             && let Some(front) = table.front()
@@ -283,7 +283,7 @@ impl Shard {
     }
 
     /// Recovers what is wanted into the user's buffer, and answers.
-    fn answer_recovered(&self, table: &mut Recovered, number: u32) {
+    fn answer_degraded_read(&self, table: &mut DegradedReads, number: u32) {
         let (read, strips) = table.get(number);
         let count = read.strips.count_ones() as usize;
         let known: ArrayVec<u8, STRIPS_MAX> = bits(read.strips).collect();
@@ -315,7 +315,7 @@ impl Shard {
     }
 
     /// Ends a read that needs more thought: a task does it again, with what failed in mind.
-    fn leave_to_task(&self, table: &mut Recovered, number: u32) {
+    fn leave_to_task(&self, table: &mut DegradedReads, number: u32) {
         let failures: ArrayVec<(u8, members::Failed), STRIPS_MAX> =
             table.take_failures(number).collect();
         let (read, strips) = table.get(number);
@@ -346,10 +346,10 @@ impl Shard {
         self.bands.borrow_mut().put_back(wanted.entry, work, origin);
     }
 
-    /// Makes parts of recovered reads that take long ordinary I/Os, which know what to do.
-    pub(crate) fn promote_recovered(&self, now: Nanos) {
+    /// Makes parts of degraded reads that take long ordinary I/Os, which know what to do.
+    pub(crate) fn promote_degraded_reads(&self, now: Nanos) {
         let mut members = self.members.borrow_mut();
-        self.recovered.borrow_mut().promote(now, &mut members);
+        self.degraded_reads.borrow_mut().promote(now, &mut members);
     }
 }
 
@@ -363,7 +363,7 @@ impl Survivors {
 /// Whether a read of `bytes` bytes can begin at once, or else wait for its turn; `None` when it is for a task: too many
 /// wait, or tasks have the memory.
 fn may_begin(
-    table: &Recovered,
+    table: &DegradedReads,
     scratch: &mut Scratch,
     survivors: &Survivors,
     bytes: usize,

@@ -1,4 +1,4 @@
-//! Intents: what a write is about to change in place, told by one word of each block.
+//! Partial writes: what a write is about to change in place, identified by one word of each block.
 //!
 //! A small write changes the same blocks of one data strip and of every parity. After a crash each of these blocks is
 //! old or new, whatever order they were written in, and what is needed is to tell which. A parity changes exactly in
@@ -11,18 +11,19 @@
 //! content. So nothing of what is written has to be written twice. It takes blocks that drives write whole or not at
 //! all, and two parities.
 //!
-//! Many intents share one record ([`crate::redo`]), as rows behind its header. Designed for this format; the counting
-//! of unknowns is that of the design's page on performance, section 6, which has checksums in the words' place.
+//! Many partial writes share one record ([`crate::redo`]), as rows behind its header. Designed for this format; the
+//! counting of unknowns is that of the design's page on performance, section 6, which has checksums in the words'
+//! place.
 
 use strake_units::StripeIndex;
 
 use crate::bytes::{put, u16_at, u32_at, u64_at};
 use crate::redo::{AT_CRC, AT_PARTS, REDO_HEADER_BYTES, RedoHeader, put_header, seal};
 
-/// Most blocks of a strip that one intent is about.
-pub const INTENT_BLOCKS_MAX: u32 = 128;
-/// Most parities that one intent tells of.
-pub const INTENT_PARITIES_MAX: u8 = 4;
+/// Most blocks of a strip in one partial write.
+pub const PARTIAL_WRITE_BLOCKS_MAX: u32 = 128;
+/// Most parities of one partial write.
+pub const PARTIAL_WRITE_PARITIES_MAX: u8 = 4;
 
 /// Bytes of the word that tells a block.
 pub const WITNESS_BYTES: usize = 4;
@@ -32,7 +33,8 @@ const ROW_BYTES: usize = 16;
 /// In place of a word: the block stays as it is.
 const UNCHANGED: u16 = u16::MAX;
 
-const _: () = assert!(row_bytes(INTENT_BLOCKS_MAX, INTENT_PARITIES_MAX) <= AT_CRC - AT_PARTS);
+const _: () =
+    assert!(row_bytes(PARTIAL_WRITE_BLOCKS_MAX, PARTIAL_WRITE_PARITIES_MAX) <= AT_CRC - AT_PARTS);
 
 /// What tells one new block of the data strip, and the same one of each parity, from the old ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +42,7 @@ pub struct Witness {
     /// The first word, of [`WITNESS_BYTES`], in which they differ; `None` when the write changes nothing in them.
     pub word: Option<u16>,
     /// Its new values: in the data, then in each parity. What is beyond the parities that there are is 0.
-    pub values: [u32; 1 + INTENT_PARITIES_MAX as usize],
+    pub values: [u32; 1 + PARTIAL_WRITE_PARITIES_MAX as usize],
 }
 
 impl Witness {
@@ -57,33 +59,33 @@ impl Witness {
 
 /// What one write is about to change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Intent {
+pub struct PartialWrite {
     /// The stripe.
     pub stripe: StripeIndex,
     /// Its data strip that is written.
     pub strip: u8,
     /// First block of the strip, in blocks of the array.
     pub offset: u32,
-    /// How many, at least 1 and at most [`INTENT_BLOCKS_MAX`].
+    /// How many, at least 1 and at most [`PARTIAL_WRITE_BLOCKS_MAX`].
     pub blocks: u32,
-    /// How many parities there are, all of which are written, at most [`INTENT_PARITIES_MAX`].
+    /// How many parities there are, all of which are written, at most [`PARTIAL_WRITE_PARITIES_MAX`].
     pub parities: u8,
     /// What tells the new blocks, in order.
     pub witnesses: Vec<Witness>,
 }
 
-/// A list of intents on its way into a record.
+/// A list of partial writes on its way into a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct IntentList {
-    /// Intents in it.
+pub struct PartialWriteList {
+    /// Partial writes in it.
     count: u16,
     /// Bytes of rows.
     bytes: usize,
 }
 
-/// Where an intent is, and how much it changes.
+/// Where a partial write is, and how much it changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IntentPlace {
+pub struct PartialWritePlace {
     /// The stripe.
     pub stripe: StripeIndex,
     /// Its data strip.
@@ -96,13 +98,13 @@ pub struct IntentPlace {
     pub parities: u8,
 }
 
-impl IntentList {
-    /// Adds an intent to the list in `page`, a record's header to be, with one witness for each of its blocks. False
-    /// when the list has no room for it.
+impl PartialWriteList {
+    /// Adds a partial write to the list in `page`, a record's header to be, with one witness for each of its blocks.
+    /// False when the list has no room for it.
     pub fn push(
         &mut self,
         page: &mut [u8],
-        place: IntentPlace,
+        place: PartialWritePlace,
         witnesses: impl Iterator<Item = Witness>,
     ) -> bool {
         let end = AT_PARTS + self.bytes + row_bytes(place.blocks, place.parities);
@@ -152,17 +154,18 @@ const fn row_bytes(blocks: u32, parities: u8) -> usize {
     ROW_BYTES + blocks as usize * block_bytes(parities)
 }
 
-/// The `count` intents in `rows`; `None` when there are not so many, or one of them is not sound.
-pub(crate) fn decode_intents(mut rows: &[u8], count: u16) -> Option<Vec<Intent>> {
-    let mut intents = Vec::new();
+/// The `count` partial writes in `rows`; `None` when there are not so many, or one of them is not sound.
+pub(crate) fn decode_partial_writes(mut rows: &[u8], count: u16) -> Option<Vec<PartialWrite>> {
+    let mut partial_writes = Vec::new();
     for _ in 0..count {
         let (row, _) = rows.split_at_checked(ROW_BYTES)?;
         let (blocks, parities) = (u32::from(row[14]), row[13]);
-        if blocks == 0 || blocks > INTENT_BLOCKS_MAX || parities > INTENT_PARITIES_MAX {
+        if blocks == 0 || blocks > PARTIAL_WRITE_BLOCKS_MAX || parities > PARTIAL_WRITE_PARITIES_MAX
+        {
             return None;
         }
         let (row, rest) = rows.split_at_checked(row_bytes(blocks, parities))?;
-        intents.push(Intent {
+        partial_writes.push(PartialWrite {
             stripe: StripeIndex(u64_at(row, 0)),
             strip: row[12],
             offset: u32_at(row, 8),
@@ -172,12 +175,12 @@ pub(crate) fn decode_intents(mut rows: &[u8], count: u16) -> Option<Vec<Intent>>
         });
         rows = rest;
     }
-    Some(intents)
+    Some(partial_writes)
 }
 
 fn witness(row: &[u8]) -> Witness {
     let word = u16_at(row, 0);
-    let mut values = [0; 1 + INTENT_PARITIES_MAX as usize];
+    let mut values = [0; 1 + PARTIAL_WRITE_PARITIES_MAX as usize];
     for (value, bytes) in values.iter_mut().zip(row[2..].chunks_exact(WITNESS_BYTES)) {
         *value = u32_at(bytes, 0);
     }

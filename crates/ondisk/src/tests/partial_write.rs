@@ -1,10 +1,11 @@
-//! Lists of intents, there and back, and damaged.
+//! Lists of partial writes, there and back, and damaged.
 
 use strake_units::StripeIndex;
 
 use super::uuid;
 use crate::{
-    INTENT_BLOCKS_MAX, IntentList, IntentPlace, REDO_HEADER_BYTES, RedoHeader, Witness, decode_redo,
+    PARTIAL_WRITE_BLOCKS_MAX, PartialWriteList, PartialWritePlace, REDO_HEADER_BYTES, RedoHeader,
+    Witness, decode_redo,
 };
 
 const OFFSET: u64 = 7 << 20;
@@ -24,10 +25,16 @@ fn header() -> RedoHeader {
 }
 
 /// Places of different sizes, for `parities`.
-fn place(nth: u64, parities: u8) -> IntentPlace {
-    let blocks = 1 + (nth * 7 % u64::from(INTENT_BLOCKS_MAX)) as u32;
+fn place(nth: u64, parities: u8) -> PartialWritePlace {
+    let blocks = 1 + (nth * 7 % u64::from(PARTIAL_WRITE_BLOCKS_MAX)) as u32;
     let blocks = if nth.is_multiple_of(3) { 1 } else { blocks };
-    IntentPlace { stripe: StripeIndex(nth * 1001), strip: nth as u8, offset: 4, blocks, parities }
+    PartialWritePlace {
+        stripe: StripeIndex(nth * 1001),
+        strip: nth as u8,
+        offset: 4,
+        blocks,
+        parities,
+    }
 }
 
 fn witness(nth: u64, block: u32, parities: u8) -> Witness {
@@ -38,10 +45,10 @@ fn witness(nth: u64, block: u32, parities: u8) -> Witness {
     Witness { word, values: std::array::from_fn(value) }
 }
 
-/// As many intents as a page holds, up to `count`, in dirty memory.
+/// As many partial writes as a page holds, up to `count`, in dirty memory.
 fn page(count: u64, parities: u8) -> (Vec<u8>, u64) {
     let mut page = vec![0xa5; REDO_HEADER_BYTES];
-    let mut list = IntentList::default();
+    let mut list = PartialWriteList::default();
     let mut taken = 0;
     while taken < count {
         let place = place(taken, parities);
@@ -65,18 +72,24 @@ fn what_was_listed_is_read_again() {
             let record = decode_redo(&page, OFFSET).expect("sound");
             assert_eq!(record.header, header());
             assert!(record.parts.is_empty());
-            assert_eq!(record.intents.len() as u64, taken);
+            assert_eq!(record.partial_writes.len() as u64, taken);
             assert!(taken == count || taken > 2, "a page has room for more than one");
-            for (nth, intent) in record.intents.iter().enumerate() {
-                let IntentPlace { stripe, strip, offset, blocks, parities } =
+            for (nth, partial_write) in record.partial_writes.iter().enumerate() {
+                let PartialWritePlace { stripe, strip, offset, blocks, parities } =
                     place(nth as u64, parities);
                 assert_eq!(
-                    (intent.stripe, intent.strip, intent.offset, intent.blocks, intent.parities),
+                    (
+                        partial_write.stripe,
+                        partial_write.strip,
+                        partial_write.offset,
+                        partial_write.blocks,
+                        partial_write.parities
+                    ),
                     (stripe, strip, offset, blocks, parities)
                 );
                 let expected: Vec<Witness> =
                     (0..blocks).map(|block| witness(nth as u64, block, parities)).collect();
-                assert_eq!(intent.witnesses, expected);
+                assert_eq!(partial_write.witnesses, expected);
             }
         }
     }

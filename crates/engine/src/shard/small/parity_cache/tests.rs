@@ -4,8 +4,8 @@ use strake_block::BufMut;
 use strake_raid::Band;
 use strake_units::StripeIndex;
 
-use super::{Column, Kept, Left, SMALL_BYTES, Worth};
-use crate::limits::{KEPT_LARGE_MAX, KEPT_MAX};
+use super::{Column, Left, ParityCache, SMALL_BYTES, Worth};
+use crate::limits::{PARITY_CACHE_LARGE_MAX, PARITY_CACHE_MAX};
 
 /// What a user of the table may do.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ fn buf(large: bool, says: u8) -> BufMut {
 /// Beside a model that knows of every block of every strip what was written last: whatever is found is that, and no
 /// buffer is lost.
 fn check(acts: Vec<Act>) {
-    let mut kept = Kept::new(true);
+    let mut parity_cache = ParityCache::new(true);
     // What was last left for (band, offset): the column, its stamp and strip.
     let mut truth: std::collections::BTreeMap<(u64, u16, u32), (Column, u8, u8)> =
         Default::default();
@@ -50,14 +50,14 @@ fn check(acts: Vec<Act>) {
     for act in acts {
         match act {
             Act::Task(band) => {
-                kept.forget(band, |_| back += 1);
+                parity_cache.forget(band, |_| back += 1);
                 truth.retain(|(stripe, index, _), _| {
                     (*stripe, *index) != (band.stripe.0, band.index)
                 });
             }
             Act::Write { column, strip, large, fails } => {
                 let at = |offset: u32| (column.band.stripe.0, column.band.index, offset);
-                if let Some(left) = kept.take(&column, |_| back += 1) {
+                if let Some(left) = parity_cache.take(&column, |_| back += 1) {
                     for offset in column.offset..column.offset + column.blocks {
                         let (whose, says, of) = truth[&at(offset)];
                         assert_eq!(whose, column, "what is found was written as a whole");
@@ -79,12 +79,14 @@ fn check(acts: Vec<Act>) {
                         (0..2).map(|_| buf(large, stamp)).collect();
                     given += 3;
                     let left = Left { parities, data: Some((strip, buf(large, stamp))) };
-                    kept.keep(column, left, |_| back += 1);
+                    parity_cache.keep(column, left, |_| back += 1);
                 }
             }
         }
-        assert_eq!(kept.bufs() + back, given, "every buffer is kept or given back");
-        assert!(kept.live <= KEPT_MAX && kept.large <= KEPT_LARGE_MAX);
+        assert_eq!(parity_cache.bufs() + back, given, "every buffer is kept or given back");
+        assert!(
+            parity_cache.live <= PARITY_CACHE_MAX && parity_cache.large <= PARITY_CACHE_LARGE_MAX
+        );
     }
 }
 
@@ -97,28 +99,32 @@ proptest! {
 
 #[test]
 fn a_column_is_worth_keeping_when_it_is_written_twice() {
-    let mut kept = Kept::new(true);
+    let mut parity_cache = ParityCache::new(true);
     let column = |stripe| Column {
         band: Band { stripe: StripeIndex(stripe), index: 0 },
         offset: 0,
         blocks: 1,
     };
-    assert_eq!(kept.touch(&column(7), 0), Worth::Nothing, "the first time");
-    assert_eq!(kept.touch(&column(7), 0), Worth::Everything, "the second time");
-    assert_eq!(kept.touch(&column(7), 5), Worth::Parities, "another strip");
-    assert_eq!(kept.touch(&column(7), 5), Worth::Everything, "the same strip again");
-    let twice = (100..100_100).filter(|stripe| kept.touch(&column(*stripe), 63) > Worth::Nothing);
+    assert_eq!(parity_cache.touch(&column(7), 0), Worth::Nothing, "the first time");
+    assert_eq!(parity_cache.touch(&column(7), 0), Worth::Everything, "the second time");
+    assert_eq!(parity_cache.touch(&column(7), 5), Worth::Parities, "another strip");
+    assert_eq!(parity_cache.touch(&column(7), 5), Worth::Everything, "the same strip again");
+    let twice =
+        (100..100_100).filter(|stripe| parity_cache.touch(&column(*stripe), 63) > Worth::Nothing);
     assert_eq!(twice.count(), 0, "writes that are spread evenly are not kept");
 }
 
 #[test]
 fn nothing_is_kept_when_that_is_turned_off() {
-    let mut kept = Kept::new(false);
+    let mut parity_cache = ParityCache::new(false);
     let column = Column { band: Band { stripe: StripeIndex(1), index: 0 }, offset: 0, blocks: 1 };
-    assert_eq!([kept.touch(&column, 3), kept.touch(&column, 3)], [Worth::Nothing; 2]);
+    assert_eq!(
+        [parity_cache.touch(&column, 3), parity_cache.touch(&column, 3)],
+        [Worth::Nothing; 2]
+    );
     let mut back = 0;
     let left = Left { parities: [buf(false, 1)].into_iter().collect(), data: None };
-    kept.keep(column, left, |_| back += 1);
-    assert_eq!((back, kept.bufs()), (1, 0));
-    assert!(kept.take(&column, |_| ()).is_none());
+    parity_cache.keep(column, left, |_| back += 1);
+    assert_eq!((back, parity_cache.bufs()), (1, 0));
+    assert!(parity_cache.take(&column, |_| ()).is_none());
 }

@@ -51,7 +51,7 @@ impl Found {
 }
 
 /// The scrub that was begun last.
-pub(crate) struct ScrubBoard {
+pub(crate) struct SharedScrub {
     geometry: Geometry,
     regions: Regions,
     /// Without what was counted and found.
@@ -68,7 +68,7 @@ pub(crate) struct ScrubBoard {
     told: Option<Nanos>,
 }
 
-impl ScrubBoard {
+impl SharedScrub {
     pub(crate) fn new(geometry: Geometry) -> Self {
         let regions = Regions::new(&geometry);
         Self {

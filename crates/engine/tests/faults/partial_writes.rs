@@ -1,8 +1,10 @@
-//! Intents: in mode `strict` a small write tells what it is about to change before it changes anything, so a crash that
-//! costs a member harms nobody, though nothing is written twice.
+//! Partial writes: in mode `strict` a small write records what it is about to change before it changes anything, so a
+//! crash that costs a member harms nobody, though nothing is written twice.
 
 use strake_dev_mem::{Effect, Ops, Rule, TearUnit, When};
-use strake_engine::{ArrayEventKind, AssemblePolicy, Consistency, Intents, Outcome, Recovery};
+use strake_engine::{
+    ArrayEventKind, AssemblePolicy, Consistency, Outcome, PartialWrites, Recovery,
+};
 use strake_raid::{Level, MemberState};
 use strake_units::{Lba, LbaRange, Nanos};
 
@@ -217,8 +219,8 @@ fn f03_a_crash_at_any_round_and_a_lost_member_are_survived() {
 const FAR: u64 = 1024;
 
 /// The records of a large write and of a later one of the same band were both carried out after a crash, since both
-/// were still there. Between them a small write had told its intent: its data were gone, and parity, which the later
-/// record had brought along, did not fit (seed 424287 of the simulator).
+/// were still there. Between them a small write had its partial-write record: its data were gone, and parity, which the
+/// later record had brought along, did not fit (seed 424287 of the simulator).
 #[test]
 fn a_record_of_a_large_write_is_not_carried_out_over_a_later_small_one() {
     for (lost, last) in [None, Some(0), Some(3), Some(5)].into_iter().flat_map(|lost| {
@@ -313,8 +315,8 @@ fn what_is_made_to_agree_is_told() {
     stage.submit(0, op);
     stage.rounds(400);
     stage.disks.iter().for_each(|disk| disk.plan.clear());
-    let intents = Intents { new: 1, repaired: 1, ..Intents::default() };
-    let expected = Recovery { crashed: true, intents, ..Recovery::default() };
+    let partial_writes = PartialWrites { new: 1, repaired: 1, ..PartialWrites::default() };
+    let expected = Recovery { crashed: true, partial_writes, ..Recovery::default() };
     assert_eq!(stage.recovered(STRICTLY), expected);
     let told = stage.array().drain_events();
     let redone = |kind| matches!(kind, ArrayEventKind::WritesRedone { count: 1 });

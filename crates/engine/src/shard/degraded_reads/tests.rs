@@ -1,6 +1,6 @@
 use super::survivors;
 use strake_raid::{
-    Band, Geometry, GeometrySpec, Intent, Level, Query, Strategy, StripeHealth, plan,
+    Band, Geometry, GeometrySpec, Level, Purpose, Query, Strategy, StripeHealth, plan,
 };
 use strake_units::{BlockSize, Lba, LbaRange};
 
@@ -11,7 +11,7 @@ fn geometry(level: Level, members: usize, group_size: Option<u8>) -> Geometry {
     Geometry::new(&spec).expect("a geometry")
 }
 
-/// What the planner reads for one block with the positions in the masks out of reach, and what recovered reads do.
+/// What the planner reads for one block with the positions in the masks out of reach, and what degraded reads do.
 fn check(geometry: &Geometry, absent: u64, unreadable: u64) {
     for at in (0..geometry.capacity_blocks()).step_by(77).take(200) {
         let place = geometry.place(Lba(at));
@@ -19,7 +19,8 @@ fn check(geometry: &Geometry, absent: u64, unreadable: u64) {
         let band = Band { stripe: place.stripe, index };
         let segments = geometry.segments(band, LbaRange::new(Lba(at), 1));
         let health = StripeHealth { absent, unreadable, parity_trusted: true };
-        let query = Query { band, health, segments: &segments, intent: Intent::Read, copy_hint: 0 };
+        let query =
+            Query { band, health, segments: &segments, purpose: Purpose::Read, copy_hint: 0 };
         let hidden = geometry.strips_of_positions(place.stripe, absent | unreadable);
         let found = survivors(geometry, place.strip, hidden);
         let what = format!("{geometry:?} {place:?} without {absent:b} and {unreadable:b}");
@@ -43,7 +44,7 @@ fn check(geometry: &Geometry, absent: u64, unreadable: u64) {
 }
 
 #[test]
-fn a_recovered_read_is_what_the_planner_would_do() {
+fn a_degraded_read_is_what_the_planner_would_do() {
     let shapes = [
         geometry(Level::Raid5, 3, None),
         geometry(Level::Raid5, 8, None),

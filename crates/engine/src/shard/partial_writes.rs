@@ -1,8 +1,8 @@
-//! Intents of small writes: in mode `strict` each is on record before anything is written in its place.
+//! Partial-write records: in mode `strict` a small write is on record before anything is written in its place.
 //!
-//! A record holds a word of each block that is about to be written ([`strake_ondisk::intent`]), of many writes at a
-//! time: those that become ready while other records are on their way share the next one. It lies in the ring of the
-//! redo log, so that it is in order with the records of other writes of the same bands, on as many members as any
+//! A record holds a word of each block that is about to be written ([`strake_ondisk::partial_write`]), of many writes
+//! at a time: those that become ready while other records are on their way share the next one. It lies in the ring of
+//! the redo log, so that it is in order with the records of other writes of the same bands, on as many members as any
 //! record has.
 //!
 //! ```text
@@ -16,7 +16,9 @@ use std::collections::VecDeque;
 
 use arrayvec::ArrayVec;
 use strake_block::{Buf, BufMut};
-use strake_ondisk::{IntentList, IntentPlace, REDO_HEADER_BYTES, WITNESS_BYTES, Witness};
+use strake_ondisk::{
+    PartialWriteList, PartialWritePlace, REDO_HEADER_BYTES, WITNESS_BYTES, Witness,
+};
 use strake_parity::first_difference;
 use strake_units::StripeIndex;
 
@@ -28,10 +30,10 @@ use super::{Job, Shard, scratch};
 use crate::limits::{RECORDERS_MAX, SMALL_WRITES_MAX};
 use crate::slab::Slab;
 
-/// Intents in one record: more of the smallest ones do not fit.
+/// Partial writes in one record: more of the smallest ones do not fit.
 const LISTED_MAX: usize = 160;
 
-/// Which record an intent is in.
+/// Which record a partial write is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordIndex(u32);
 
@@ -42,7 +44,7 @@ struct Open {
     left: usize,
 }
 
-pub(crate) struct Intents {
+pub(crate) struct PartialWrites {
     /// Small writes that are not in a record yet, the oldest first.
     waiting: VecDeque<u32>,
     open: Slab<Open>,
@@ -50,7 +52,7 @@ pub(crate) struct Intents {
     pages: ArrayVec<BufMut, RECORDERS_MAX>,
 }
 
-impl Intents {
+impl PartialWrites {
     pub(super) fn new() -> Self {
         Self {
             waiting: VecDeque::with_capacity(SMALL_WRITES_MAX),
@@ -64,10 +66,10 @@ impl Intents {
 type Listed = ArrayVec<u32, LISTED_MAX>;
 
 impl Shard {
-    /// Has the intent of a small write put on record, and then the write go on.
+    /// Has a small write put on record, and then go on.
     pub(super) fn intend(&self, write: u32) {
-        let mut intents = self.intents.borrow_mut();
-        intents.waiting.push_back(write);
+        let mut partial_writes = self.partial_writes.borrow_mut();
+        partial_writes.waiting.push_back(write);
         let recorders = self.recorders.get();
         if recorders < RECORDERS_MAX {
             self.recorders.set(recorders + 1);
@@ -75,14 +77,14 @@ impl Shard {
         }
     }
 
-    /// A small write is done, or is not going to be done, that had its intent in `record`.
+    /// A small write is done, or is not going to be done, that is in `record`.
     pub(super) fn leave_record(&self, record: Option<RecordIndex>) {
         let Some(RecordIndex(at)) = record else { return };
-        let mut intents = self.intents.borrow_mut();
-        let open = intents.open.get_mut(at).expect("a record outlives its writes");
+        let mut partial_writes = self.partial_writes.borrow_mut();
+        let open = partial_writes.open.get_mut(at).expect("a record outlives its writes");
         open.left -= 1;
         if open.left == 0 {
-            let entry = intents.open.remove(at).entry;
+            let entry = partial_writes.open.remove(at).entry;
             self.redo.borrow_mut().done(entry);
         }
     }
@@ -90,7 +92,7 @@ impl Shard {
     /// Where a record about the oldest write that waits is written: that write's own members, of which one is left as
     /// long as the array is. `None` when none waits.
     fn record_place(&self) -> Option<(StripeIndex, Positions)> {
-        let write = *self.intents.borrow().waiting.front()?;
+        let write = *self.partial_writes.borrow().waiting.front()?;
         let mut smalls = self.smalls.borrow_mut();
         let small = smalls.get(write);
         let stripe = small.place.stripe;
@@ -99,24 +101,24 @@ impl Shard {
         Some((stripe, positions.collect()))
     }
 
-    /// Lists as many intents in `page` as there are and as there is room for.
-    fn list_intents(&self, page: &mut [u8]) -> (IntentList, Listed) {
-        let mut intents = self.intents.borrow_mut();
+    /// Lists as many partial writes in `page` as there are and as there is room for.
+    fn list_partial_writes(&self, page: &mut [u8]) -> (PartialWriteList, Listed) {
+        let mut partial_writes = self.partial_writes.borrow_mut();
         let mut smalls = self.smalls.borrow_mut();
-        let (mut list, mut listed) = (IntentList::default(), Listed::new());
+        let (mut list, mut listed) = (PartialWriteList::default(), Listed::new());
         let parities = self.geometry.parity_strips();
-        while let Some(write) = intents.waiting.front().filter(|_| !listed.is_full()) {
+        while let Some(write) = partial_writes.waiting.front().filter(|_| !listed.is_full()) {
             let small = smalls.get(*write);
             let (place, blocks) = (small.place, small.range.blocks as u32);
             if !list.has_room_for(blocks, parities) {
                 break;
             }
             let (stripe, strip, offset) = (place.stripe, place.strip, place.offset);
-            let place = IntentPlace { stripe, strip, offset, blocks, parities };
+            let place = PartialWritePlace { stripe, strip, offset, blocks, parities };
             list.push(page, place, self.witnesses(small));
             scratch::give_back(&self.scratch, small.take_old());
             listed.push(*write);
-            intents.waiting.pop_front();
+            partial_writes.waiting.pop_front();
         }
         (list, listed)
     }
@@ -133,8 +135,8 @@ impl Shard {
     /// Goes on with the writes of a record that is stable: as they are, if nothing has changed meanwhile.
     fn write_listed(&self, entry: Entry, listed: Listed) {
         let record = {
-            let mut intents = self.intents.borrow_mut();
-            RecordIndex(intents.open.insert(Open { entry, left: listed.len() }))
+            let mut partial_writes = self.partial_writes.borrow_mut();
+            RecordIndex(partial_writes.open.insert(Open { entry, left: listed.len() }))
         };
         for write in listed {
             self.smalls.borrow_mut().get(write).record = Some(record);
@@ -146,7 +148,7 @@ impl Shard {
     async fn turn_back(&self, listed: Listed, failed: Option<Failed>) {
         // Whoever does them again waits for others that failed; nobody else has heard of a twin that did.
         let twin = failed.and_then(|failed| failed.twin);
-        let lost = self.expel_twin(twin).await.is_err() || self.board.is_lost();
+        let lost = self.expel_twin(twin).await.is_err() || self.shared.is_lost();
         let leave = if lost { Self::lose_small } else { Self::hand_back };
         listed.into_iter().for_each(|write| leave(self, write));
     }
@@ -199,19 +201,19 @@ fn word_at(parts: &[Buf], mut start: usize) -> u32 {
     u32::from_le_bytes(word)
 }
 
-/// Puts intents on record until none waits.
+/// Puts partial writes on record until none waits.
 pub(super) async fn record(shard: &Shard) {
     let group = shard.open_group();
-    let mut page = shard.intents.borrow_mut().pages.pop().expect("one for each recorder");
+    let mut page = shard.partial_writes.borrow_mut().pages.pop().expect("one for each recorder");
     while let Some((stripe, positions)) = shard.record_place() {
         page = record_list(shard, group, (stripe, positions), page).await;
     }
-    shard.intents.borrow_mut().pages.push(page);
+    shard.partial_writes.borrow_mut().pages.push(page);
     shard.recorders.set(shard.recorders.get() - 1);
     shard.members.borrow_mut().close_group(group);
 }
 
-/// Puts as many intents on record as one record holds, on the members at `positions` of `stripe`.
+/// Puts as many partial writes on record as one record holds, on the members at `positions` of `stripe`.
 async fn record_list(
     shard: &Shard,
     group: Group,
@@ -223,7 +225,7 @@ async fn record_list(
     let (entry, mut page) = match place {
         Ok(placed) => placed,
         Err((recorded, mut page)) => {
-            let (_, listed) = shard.list_intents(page.as_mut_slice());
+            let (_, listed) = shard.list_partial_writes(page.as_mut_slice());
             let failed = match recorded {
                 Recorded::Failed(failed) => Some(failed),
                 Recorded::Entry(_) | Recorded::Lost => None,
@@ -232,7 +234,7 @@ async fn record_list(
             return page;
         }
     };
-    let (list, listed) = shard.list_intents(page.as_mut_slice());
+    let (list, listed) = shard.list_partial_writes(page.as_mut_slice());
     // Another recorder may have had the last of them; then this one records nothing, in its place.
     list.seal(&shard.header(StripeIndex(0), entry), entry.at, page.as_mut_slice());
     let (page, failed) = shard.write_header(group, stripe, &positions, entry, page).await;

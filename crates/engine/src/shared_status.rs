@@ -15,7 +15,7 @@ use strake_units::{Lba, LbaRange, MemberIndex, Name, Nanos, RegionIndex, Uuid};
 use crate::events::{ArrayEvent, ArrayEventKind, EventRing};
 use crate::histogram::CoreTimes;
 use crate::pacing::Maintenance;
-use crate::scrub::{ScrubBoard, ScrubState};
+use crate::scrub::{ScrubState, SharedScrub};
 
 /// A member as a status shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,7 +136,7 @@ pub(crate) const HALTED_RESYNC: u64 = 1;
 pub(crate) const HALTED_REBUILD: u64 = 2;
 
 /// Shared between an array's shards and its [`Array`](crate::Array) handle.
-pub(crate) struct Board {
+pub(crate) struct SharedStatus {
     pub(crate) cores: Vec<CoreCounters>,
     members: Mutex<Vec<MemberStatus>>,
     /// Per member: regions that it lacks.
@@ -164,7 +164,7 @@ pub(crate) struct Board {
     failing: AtomicU64,
     /// Whether more members stand still than the array can do without, as was last told.
     members_stalled: AtomicBool,
-    scrub: Mutex<ScrubBoard>,
+    scrub: Mutex<SharedScrub>,
     /// Number of the scrub that was begun last.
     scrub_number: AtomicU64,
     /// It goes on.
@@ -175,7 +175,7 @@ pub(crate) struct Board {
     untrusted: Mutex<BTreeSet<u32>>,
 }
 
-impl Board {
+impl SharedStatus {
     pub(crate) fn new(
         cores: usize,
         geometry: Geometry,
@@ -212,7 +212,7 @@ impl Board {
             lost: AtomicBool::new(false),
             failing: AtomicU64::new(0),
             members_stalled: AtomicBool::new(false),
-            scrub: Mutex::new(ScrubBoard::new(geometry)),
+            scrub: Mutex::new(SharedScrub::new(geometry)),
             scrub_number: AtomicU64::new(0),
             scrub_runs: AtomicBool::new(false),
             replacing: AtomicU64::new(0),
@@ -507,7 +507,7 @@ impl Board {
 
 mod scrub;
 
-impl ExtentSource for Board {
+impl ExtentSource for SharedStatus {
     fn extent(&self, at: Lba, blocks_max: u64) -> Extent {
         let limit = at.0.saturating_add(blocks_max).min(self.geometry.capacity_blocks());
         let mut region = self.region_at(at);

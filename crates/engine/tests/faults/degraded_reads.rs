@@ -91,7 +91,7 @@ fn many_reads_of_lost_strips_are_recovered() {
 
 /// One read costs one read of as many survivors as there are data strips, on whichever core.
 #[test]
-fn a_recovered_read_reads_each_survivor_once() {
+fn a_degraded_read_reads_each_survivor_once() {
     for cores in [1, 2, 3] {
         let mut stage = degraded(set(Level::Raid6, 8, cores), &[2]);
         for n in 0..40 {

@@ -1,4 +1,4 @@
-//! The table of recovered reads. Its places are made once and used again, like those of small writes; in which ways a
+//! The table of degraded reads. Its places are made once and used again, like those of small writes; in which ways a
 //! part may be out, [`Out`] says.
 //!
 //! Reads that have no place yet wait in front of it, first come, first served.
@@ -13,7 +13,8 @@ use super::Reader;
 use crate::limits::TIMEOUT_CHECK;
 use crate::message::Origin;
 use crate::shard::members::{
-    DirectRead, Failed, Members, Part, PartBack, PartIo, PartTaken, Unplaced, Whole, next_turn,
+    DirectRead, Failed, Members, Part, PartBack, PartIo, PartTaken, Unplaced, Whole,
+    next_generation,
 };
 use crate::shard::parts::{Out, Strays};
 
@@ -29,18 +30,18 @@ pub(super) struct Wanted {
     pub(super) data: SgMut,
 }
 
-/// A recovered read that is under way.
+/// A degraded read that is under way.
 pub(super) struct Read {
     number: u32,
     /// Counts the reads of this place: a part that comes back in another one than it left in is not this one's.
-    turn: u32,
+    generation: u32,
     live: bool,
     /// Some of its parts have failed, or take long.
     pub(super) failed: bool,
     pub(super) out: Out,
-    /// When it was begun, as a time and by [`Members::clock`].
+    /// When it was begun, as a time and by [`Members::membership_epoch`].
     since: Nanos,
-    pub(super) clock: u64,
+    pub(super) membership_epoch: u64,
     pub(super) place: Place,
     /// The strips that are read, as a mask: its parts, in this order.
     pub(super) strips: u64,
@@ -51,12 +52,12 @@ impl Read {
     fn empty(number: u32) -> Self {
         Self {
             number,
-            turn: 0,
+            generation: 0,
             live: false,
             failed: false,
             out: Out::default(),
             since: Nanos(0),
-            clock: 0,
+            membership_epoch: 0,
             place: Place { stripe: StripeIndex(0), strip: 0, offset: 0 },
             strips: 0,
             wanted: Wanted {
@@ -73,7 +74,7 @@ impl Read {
     #[inline]
     pub(super) fn part(&self, part: u8, member: MemberIndex, at: Lba) -> Part {
         let io = PartIo { whole: Whole::Read, number: self.number, part };
-        Part { io, turn: self.turn, member, at }
+        Part { io, generation: self.generation, member, at }
     }
 }
 
@@ -86,7 +87,7 @@ pub(super) struct Strip {
 }
 
 /// All of them.
-pub(crate) struct Recovered {
+pub(crate) struct DegradedReads {
     places: Box<[Read]>,
     free: Vec<u32>,
     /// Of each place as many as a recovery takes.
@@ -99,7 +100,7 @@ pub(crate) struct Recovered {
     strays: Strays,
 }
 
-impl Recovered {
+impl DegradedReads {
     /// For stripes of `data_strips` strips of data, with places for `reads` and room for
     /// `waiting` more.
     pub(crate) fn new(data_strips: u8, reads: usize, waiting: usize) -> Self {
@@ -158,13 +159,14 @@ impl Recovered {
     pub(super) fn begin(
         &mut self,
         (place, strips): (Place, u64),
-        (now, clock): (Nanos, u64),
+        (now, membership_epoch): (Nanos, u64),
     ) -> (&mut Read, &mut [Strip]) {
         let number = self.free.pop().expect("there is a place");
         let read = &mut self.places[number as usize];
-        read.turn = next_turn(read.turn);
+        read.generation = next_generation(read.generation);
         (read.live, read.failed) = (true, false);
-        (read.place, read.strips, read.since, read.clock) = (place, strips, now, clock);
+        (read.place, read.strips, read.since, read.membership_epoch) =
+            (place, strips, now, membership_epoch);
         (read, of_place(&mut self.strips, self.strips_each, number))
     }
 
@@ -194,16 +196,17 @@ impl Recovered {
     /// A part came back by its own token.
     #[inline]
     pub(crate) fn part_back(&mut self, part: PartBack<'_>) -> PartTaken {
-        let (io, turn) = (part.io, part.turn);
+        let (io, generation) = (part.io, part.generation);
         if let Some(slot) = self.strays.take_promoted(part.done.token) {
             return PartTaken::Promoted(slot);
         }
         let read = &mut self.places[io.number as usize];
-        let mine = read.live && read.turn == turn && read.out.unpromoted() & 1 << io.part != 0;
+        let mine =
+            read.live && read.generation == generation && read.out.unpromoted() & 1 << io.part != 0;
         assert!(mine, "a device completed an I/O twice");
         let strips = of_place(&mut self.strips, self.strips_each, io.number);
         let strip = &mut strips[usize::from(io.part)];
-        if let Some(failed) = part.failed(strip.member, read.clock) {
+        if let Some(failed) = part.failed(strip.member, read.membership_epoch) {
             read.failed = true;
             self.strays.fail(io, failed);
         }
@@ -260,9 +263,9 @@ impl Recovered {
             let strips = of_place(&mut self.strips, self.strips_each, read.number);
             for (part, strip) in (0u8..).zip(strips).filter(|(part, _)| unplaced & 1 << part != 0) {
                 let io = PartIo { whole: Whole::Read, number: read.number, part };
-                let (since, issued) = (read.since, read.clock);
+                let (since, issued) = (read.since, read.membership_epoch);
                 let what = Unplaced { member: strip.member, since, issued };
-                self.strays.promote(members.promote_part(now, (io, read.turn), what, true));
+                self.strays.promote(members.promote_part(now, (io, read.generation), what, true));
             }
             read.out.promote();
         }

@@ -1,22 +1,22 @@
 //! What small writes leave behind for the next one of the same blocks: the parities, and the data if they are
 //! overwritten again. Who finds them need not read them.
 //!
-//! Only columns that were written twice lately are kept, and data of those that were written in the same strip:
+//! Only columns that were written twice lately are cached, and data of those that were written in the same strip:
 //! writes that are spread evenly would fill the table with what nobody asks for again, and memory that goes around in
 //! it is memory that is not in the core's own cache. A column's second write is told by a table of fingerprints (the
 //! first queue of Johnson and Shasha's 2Q, VLDB 1994, without its order).
 //!
-//! What is kept equals what the members hold. Taking it takes it out, so that whoever changes it puts it back only when
-//! every member has it; and everything else that writes a band, be it a rebuild, has the band forgotten first. Both
-//! have the band to themselves. A member that goes out of use or comes into use changes nothing by that: without it
-//! such writes take a task, and what it gets before it serves again is written by tasks.
+//! What it holds equals what the members hold. Taking it takes it out, so that whoever changes it puts it back only
+//! when every member has it; and everything else that writes a band, be it a rebuild, has the band forgotten first.
+//! Both have the band to themselves. A member that goes out of use or comes into use changes nothing by that: without
+//! it such writes take a task, and what it gets before it serves again is written by tasks.
 
 use arrayvec::ArrayVec;
 use strake_block::BufMut;
 use strake_raid::Band;
 
 use super::PARTS_MAX;
-use crate::limits::{KEPT_LARGE_MAX, KEPT_MAX, SMALL_BYTES};
+use crate::limits::{PARITY_CACHE_LARGE_MAX, PARITY_CACHE_MAX, SMALL_BYTES};
 
 /// Places that one column may be in.
 const WAYS: usize = 4;
@@ -24,7 +24,7 @@ const WAYS: usize = 4;
 /// Columns whose last write is remembered, with its strip.
 const TOUCHED: usize = 1024;
 
-/// Counters of columns by band: few columns share one, so that most writes see that nothing of their band is kept.
+/// Counters of columns by band: few columns share one, so that most writes see that nothing of their band is cached.
 const BANDS: usize = 1024;
 
 /// The same blocks of every strip of a stripe, within one band.
@@ -94,15 +94,15 @@ struct Place {
 }
 
 /// The table.
-pub(crate) struct Kept {
-    /// `KEPT_MAX / WAYS` sets of `WAYS` places.
+pub(crate) struct ParityCache {
+    /// `PARITY_CACHE_MAX / WAYS` sets of `WAYS` places.
     places: Box<[Option<Place>]>,
     touched: Box<[u32]>,
     in_band: Box<[u8]>,
-    /// Columns that are kept, and those of them that are in large buffers.
+    /// Columns in the cache, and those of them that are in large buffers.
     live: usize,
     large: usize,
-    /// Buffers that are kept.
+    /// Buffers in the cache.
     bufs: usize,
     /// The place of its set that is used next.
     hand: usize,
@@ -110,12 +110,12 @@ pub(crate) struct Kept {
     large_hand: usize,
 }
 
-impl Kept {
-    /// An empty one. Nothing is ever kept in one that is not `on`.
+impl ParityCache {
+    /// An empty one. Nothing is ever cached in one that is not `on`.
     pub(crate) fn new(on: bool) -> Self {
         let size = |count: usize| if on { count } else { 0 };
         Self {
-            places: (0..size(KEPT_MAX)).map(|_| None).collect(),
+            places: (0..size(PARITY_CACHE_MAX)).map(|_| None).collect(),
             touched: vec![0; size(TOUCHED)].into(),
             in_band: vec![0; size(BANDS)].into(),
             live: 0,
@@ -179,7 +179,7 @@ impl Kept {
             release(left, released);
             return;
         }
-        if large && self.large == KEPT_LARGE_MAX {
+        if large && self.large == PARITY_CACHE_LARGE_MAX {
             self.drop_a_large_one(&mut released);
         }
         let set = self.set(&column);
@@ -240,7 +240,7 @@ impl Kept {
     }
 
     fn set(&self, column: &Column) -> usize {
-        (column.hash() >> 57) as usize % (KEPT_MAX / WAYS) * WAYS
+        (column.hash() >> 57) as usize % (PARITY_CACHE_MAX / WAYS) * WAYS
     }
 }
 

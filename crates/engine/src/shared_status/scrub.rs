@@ -1,4 +1,4 @@
-//! The scrub on the board.
+//! The scrub in the shared status.
 
 use std::sync::MutexGuard;
 use std::sync::atomic::AtomicU64;
@@ -6,15 +6,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use strake_units::{Nanos, RegionIndex};
 
-use super::Board;
+use super::SharedStatus;
 use crate::events::ArrayEventKind;
 use crate::scrub::{
-    ScrubBoard, ScrubFinding, ScrubMode, ScrubOrder, ScrubPosition, ScrubReport, ScrubState,
-    ScrubStatus,
+    ScrubFinding, ScrubMode, ScrubOrder, ScrubPosition, ScrubReport, ScrubState, ScrubStatus,
+    SharedScrub,
 };
 
-impl Board {
-    fn scrub(&self) -> MutexGuard<'_, ScrubBoard> {
+impl SharedStatus {
+    fn scrub(&self) -> MutexGuard<'_, SharedScrub> {
         self.scrub.lock().expect("a status writer panicked")
     }
 
@@ -47,7 +47,7 @@ impl Board {
     }
 
     /// Has every core count for the scrub that was just begun.
-    fn show_scrub(&self, scrub: &ScrubBoard) {
+    fn show_scrub(&self, scrub: &SharedScrub) {
         let order = scrub.order();
         self.scrub_number.store(order.map_or(0, |order| order.number), Relaxed);
         self.scrub_runs.store(order.is_some_and(|order| order.runs), Relaxed);

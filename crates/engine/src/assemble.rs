@@ -21,6 +21,7 @@ use crate::shard::LeaderState;
 mod bad;
 mod bitmaps;
 mod labels;
+mod losses;
 mod partial_writes;
 mod record;
 mod recovery;
@@ -28,6 +29,7 @@ mod refusals;
 mod replay;
 
 pub(crate) use bitmaps::{complete_below, write_intent_pages};
+use losses::Losses;
 pub use recovery::{PartialWrites, Recovery};
 pub use refusals::{too_few, waiting, without_it};
 use replay::Carried;
@@ -245,11 +247,8 @@ fn open(
             }
         }
     }
-    let in_doubt = bitmaps.in_doubt().count_ones() > 0;
-    if in_doubt && !policy.accept_loss {
-        let regions = (&geometry, &regions);
-        return Err(refusals::in_doubt(&superblock, regions, bitmaps.in_doubt()).into());
-    }
+    let places = (&geometry, &regions);
+    let mut losses = Losses::new(bitmaps.in_doubt(), regions.count());
     bitmaps.load(Bitmap::InDoubt, Bits::new(regions.count()));
     superblock.incompat &= !INCOMPAT_IN_DOUBT;
     let write_intent = bitmaps.write_intent();
@@ -269,30 +268,23 @@ fn open(
         ..Recovery::default()
     };
     let uncovered = absent & !replayed != 0;
-    if uncovered && dirty && !(superblock.clean && as_before) && !policy.accept_loss {
-        return Err(
-            refusals::dirty_and_degraded(&superblock, (&geometry, &regions), write_intent).into()
-        );
+    if uncovered && dirty && !(superblock.clean && as_before) {
+        losses.damaged.join(write_intent);
     }
-    recovery.loss_accepted = in_doubt || uncovered && dirty && !(superblock.clean && as_before);
     let label = found.superblock.clone();
     let log = if replayed == 0 {
         None
     } else {
         let drives = (&members[..], &*bad.list);
-        let places = (&geometry, &regions);
         let log =
             replay::read(&label, places, drives, policy.accept_loss, &mut fleet).map_err(blame)?;
-        let unsure = log.unsure(regions.count());
-        if unsure.count_ones() > 0 && !policy.accept_loss {
-            return Err(
-                refusals::dirty_and_degraded(&superblock, (&geometry, &regions), &unsure).into()
-            );
-        }
-        recovery.loss_accepted |= unsure.count_ones() > 0 || log.is_in_part();
+        losses.damaged.join(&log.unsure(regions.count()));
+        recovery.loss_accepted = log.is_in_part();
         log.tell(&mut recovery);
         Some(log)
     };
+    recovery.loss_accepted |= losses.any();
+    losses.are_accepted(&superblock, places, policy, carried)?;
     let mut assembled = Assembled::new(found.superblock, geometry, states, members, bitmaps, bad);
     behind.extend(pages);
     assembled.finish_update(behind, &mut fleet).map_err(blame)?;
@@ -317,7 +309,6 @@ fn open(
             replayed = 0;
         }
         let Assembled { drives, bitmaps, .. } = &mut assembled;
-        let places = (&geometry, &regions);
         writes_replayed =
             log.carry_out(&label, places, (drives, bitmaps), carried, &mut fleet).map_err(blame)?;
     }

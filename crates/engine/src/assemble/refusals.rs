@@ -153,6 +153,20 @@ pub(super) fn in_doubt(
     ))
 }
 
+/// Both happened, one after the other.
+pub(super) fn in_doubt_and_dirty(
+    superblock: &Superblock,
+    within: (&Geometry, &Regions),
+    regions: &Bits,
+) -> ArrayError {
+    let (name, listed) = (&superblock.name, listed(within, regions));
+    ArrayError::refused(format!(
+        "array {name} lost a member while parity was being made to agree after a crash, and stopped without warning \
+         while members were missing; blocks of members that are missing may be damaged in {listed}. Check them \
+         against a backup, then start it with: strake array import {name} --degraded --accept-loss"
+    ))
+}
+
 /// How many regions there are, and where the first ones are.
 fn listed((geometry, regions): (&Geometry, &Regions), which: &Bits) -> String {
     let stripe_bytes = geometry.stripe_data_blocks() << geometry.block_size().shift();

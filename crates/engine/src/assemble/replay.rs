@@ -76,10 +76,15 @@ struct Found {
     parts: Vec<(MemberIndex, Vec<u8>)>,
 }
 
-/// What has been carried out, by the path of the drive, the activation, and the record: a start that has to begin again
-/// because a member failed writes it no second time. Nothing on the members says so, so that a crash ends it.
+/// What a start that has to begin again because a member failed takes along. Nothing on the members says so, so that a
+/// crash ends it.
 #[derive(Debug, Default)]
-pub(super) struct Carried(BTreeSet<(String, Uuid, Name)>);
+pub(super) struct Carried {
+    /// What has been carried out, by the path of the drive, the activation, and the record. It is not written twice.
+    records: BTreeSet<(String, Uuid, Name)>,
+    /// By array, the regions whose loss the operator has accepted.
+    pub(super) accepted: BTreeMap<Uuid, Bits>,
+}
 
 /// Which record: its ring, and its number there.
 type Name = (u16, u64);
@@ -343,7 +348,7 @@ impl Log {
                 let path = drives[member.at()].as_ref().map(|drive| drive.path.clone());
                 let name = (record.header.ring, record.header.sequence);
                 let key = (path.unwrap_or_default(), record.header.epoch, name);
-                if carried.0.contains(&key) {
+                if carried.records.contains(&key) {
                     continue;
                 }
                 let at = geometry.member_lba(record.header.stripe, part.offset);
@@ -353,7 +358,7 @@ impl Log {
             }
         }
         let mut stable = |nth: usize| {
-            carried.0.insert(keys[nth].clone());
+            carried.records.insert(keys[nth].clone());
         };
         fleet.write_noting(&writings, "carrying out its redo log", &mut stable)?;
         drop(writings);

@@ -4,7 +4,7 @@
 use strake_dev_mem::{Effect, Ops, Rule};
 use strake_engine::{ArrayEventKind, AssemblePolicy, Consistency, Maintenance, Outcome};
 use strake_ondisk::{COMPAT_AFTER_CRASH, INCOMPAT_IN_DOUBT};
-use strake_raid::Level;
+use strake_raid::{Level, MemberState};
 
 use crate::stage::{DATA, Set, Stage};
 
@@ -13,6 +13,9 @@ const WRITE: (u64, u64) = (5, 3);
 /// Blocks of a strip.
 const STRIP: u64 = 32;
 const WRITTEN: u64 = 2000;
+/// A block of the second region of an array of five with two parities, and where that region begins.
+const FAR: u64 = 420 * 3 * STRIP + 5;
+const SECOND: &str = " 16809984+";
 
 const STRICTLY: AssemblePolicy = AssemblePolicy { allow_degraded: false, accept_loss: false };
 const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
@@ -25,21 +28,26 @@ fn crashed(level: Level, mode: Consistency) -> (Stage, usize) {
     set.consistency = mode;
     let mut stage = set.build().expect("sound");
     stage.fill(WRITTEN, 170, 3);
-    let (stuck, _) = stage.home(WRITE.0);
+    cut_short(&mut stage, WRITE.0);
+    begin(&mut stage, STRICTLY);
+    let bystander = stage.home(WRITE.0 + STRIP).0;
+    (stage, bystander)
+}
+
+/// Everything stops in the middle of a write to block `at`.
+fn cut_short(stage: &mut Stage, at: u64) {
+    let (stuck, _) = stage.home(at);
     let shift = stage.set.disk_block.shift();
     let data = strake_units::LbaRange::new(
         strake_units::Lba(DATA >> shift),
         (stage.set.disk_bytes - DATA - (4 << 20)) >> shift,
     );
     stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(data));
-    let op = stage.write_op(WRITE.0, WRITE.1, 99);
+    let op = stage.write_op(at, WRITE.1, 99);
     stage.submit(0, op);
     stage.rounds(300);
     stage.down();
     stage.disks[stuck].plan.clear();
-    begin(&mut stage, STRICTLY);
-    let bystander = stage.home(WRITE.0 + STRIP).0;
-    (stage, bystander)
 }
 
 /// Starts, with the resync held back.
@@ -209,4 +217,68 @@ fn a_new_array_has_nothing_in_doubt() {
     stage.stop().expect("it stops in order");
     begin(&mut stage, STRICTLY);
     stage.verify(200);
+}
+
+/// An array of two regions that stops again, in the middle of a write to its second region, after a member went out
+/// in the resync of the first. A member that is left.
+fn crashed_again() -> (Stage, usize) {
+    let (mut stage, lost) = crashed(Level::Raid6, Consistency::Resync);
+    stage.fail(lost as u8).expect("allowed");
+    resume(&mut stage);
+    stage.until("the resync", |stage| stage.status().resync.is_none());
+    let stuck = |at: &u64| stage.home(*at).0 != lost;
+    let far = (FAR..FAR + 3 * STRIP).find(stuck).expect("a member that is here");
+    cut_short(&mut stage, far);
+    (stage, (lost + 1) % 5)
+}
+
+/// How many regions a refusal names.
+fn named(stage: &mut Stage, policy: AssemblePolicy) -> usize {
+    let what = match stage.find(policy) {
+        Outcome::Refused { what, .. } => what,
+        Outcome::Ready(_) => panic!("it starts"),
+        Outcome::Waiting { what, .. } => panic!("{what}"),
+    };
+    assert!(what.contains("--accept-loss"), "{what}");
+    let both = what.contains("2 region(s)") && what.contains(" 0+") && what.contains(SECOND);
+    if both { 2 } else { usize::from(what.contains("1 region(s)") && what.contains(" 0+")) }
+}
+
+/// The operator was shown the regions in doubt, accepted them, and lost others with them that were never named.
+#[test]
+fn a_refusal_names_what_a_crash_damaged_beside_what_is_in_doubt() {
+    let (mut stage, _) = crashed_again();
+    assert_eq!(named(&mut stage, DEGRADED), 2);
+    assert_eq!(named(&mut stage, DEGRADED), 2, "as long as it is not accepted");
+    begin(&mut stage, AT_ANY_PRICE);
+    assert_eq!(stage.status().in_doubt, []);
+}
+
+/// A loss is accepted as a start finds it. It finds none here: parity is resynchronized. Without the drive that is
+/// silent then, a member was lost with the crash.
+#[test]
+fn a_loss_that_grows_while_the_array_starts_is_named() {
+    for level in [Level::Raid5, Level::Raid6] {
+        let mut stage = Set::new(level, 5).build().expect("sound");
+        stage.fill(WRITTEN, 170, 3);
+        let silent = stage.home(WRITE.0 + STRIP).0;
+        cut_short(&mut stage, WRITE.0);
+        stage.disks[silent].plan.add(Rule::new(Ops::WRITE, Effect::Hang));
+        assert_eq!(named(&mut stage, AT_ANY_PRICE), 1, "{level}");
+        stage.disks[silent].plan.clear();
+        stage.disks[silent].plan.add(Rule::new(Ops::ANY, Effect::Vanish));
+        assert_eq!(named(&mut stage, DEGRADED), 1, "{level}");
+        begin(&mut stage, AT_ANY_PRICE);
+        assert_eq!(stage.state(silent), MemberState::Missing);
+    }
+}
+
+/// A drive that is silent and makes the loss no larger holds up nothing.
+#[test]
+fn a_loss_that_stays_the_same_is_accepted_once() {
+    let (mut stage, next) = crashed_again();
+    assert_eq!(named(&mut stage, DEGRADED), 2);
+    stage.disks[next].plan.add(Rule::new(Ops::WRITE, Effect::Hang));
+    begin(&mut stage, AT_ANY_PRICE);
+    assert_eq!(stage.state(next), MemberState::Missing);
 }

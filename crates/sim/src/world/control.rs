@@ -15,8 +15,8 @@ pub(in crate::world) const OWES_ANSWERS: &str = "has not answered";
 /// Drives that were members once and are kept beside those that are.
 const RETIRED_MAX: usize = 3;
 
-/// Attempts of a restart: plain, when a silent drive is back, degraded, with loss accepted.
-const ATTEMPTS: usize = 4;
+/// Attempts of a restart: plain, when a silent drive is back, degraded, with loss accepted, with a larger one accepted.
+const ATTEMPTS: usize = 5;
 
 impl World {
     /// One thing that is not a request.
@@ -484,8 +484,9 @@ impl World {
         for attempt in 0..ATTEMPTS {
             let began = self.now;
             let outcome = self.assemble(policy)?;
-            let gone = self.drives.iter().any(|d| d.is_gone() || d.was_silent_after(began));
-            let absent_here = joining || gone || self.estranged != 0;
+            let silent = self.drives.iter().any(|d| d.was_silent_after(began));
+            let gone = self.drives.iter().any(SimDrive::is_gone);
+            let absent_here = joining || gone || silent || self.estranged != 0;
             match outcome {
                 Outcome::Ready(assembled) => {
                     self.check_silence(plan, &assembled)?;
@@ -500,7 +501,7 @@ impl World {
                     self.trace.event(&[87], || format!("refused: {what}"));
                 }
                 Outcome::Refused { what, .. }
-                    if !policy.accept_loss
+                    if (silent || !policy.accept_loss)
                         && (self.may_refuse(clean) || attempt > 0 && self.looks_served()) =>
                 {
                     self.trace.event(&[87], || format!("refused: {what}"));

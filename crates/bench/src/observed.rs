@@ -21,7 +21,7 @@ use crate::scenario::{Case, Made, Options};
 mod tests;
 
 const MEMBER_BYTES: u64 = 4 << 30;
-/// The member that is lost, or has a twin.
+/// The member that is lost, or has a replacement.
 const LOST: u8 = 1;
 /// How much of the undisturbed rate has to be left.
 const LEFT: f64 = 0.9;

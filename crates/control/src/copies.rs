@@ -109,7 +109,7 @@ impl Manager {
                     continue;
                 };
                 // What was in memory went with the daemon before this one.
-                if !outlasts(&copy.path) && running.successor.is_none() {
+                if !outlasts(&copy.path) && running.replacement.is_none() {
                     over.push((uuid.clone(), copy.slot));
                     continue;
                 }
@@ -117,7 +117,7 @@ impl Manager {
                     MemberState::InSync | MemberState::Faulty | MemberState::Missing => true,
                     MemberState::Rebuilding { .. } => false,
                 };
-                let idle = running.successor.is_none() && member.replacement.is_empty();
+                let idle = running.replacement.is_none() && member.replacement.is_empty();
                 if may && idle && !status.lost {
                     waiting.push((uuid.clone(), copy.clone()));
                 }

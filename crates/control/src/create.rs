@@ -246,7 +246,7 @@ impl Manager {
             let here =
                 |d: &Option<Drive>| d.as_ref().is_some_and(|d| d.device.identity() == identity);
             let slot = running.drives.iter().position(here).or_else(|| {
-                let next = running.successor.as_ref()?;
+                let next = running.replacement.as_ref()?;
                 (next.drive.device.identity() == identity).then_some(next.slot.at())
             })?;
             Some((slot, running.array.name().to_string()))

@@ -321,18 +321,18 @@ impl Drives {
     }
 
     /// Refuses a drive that is open under another address or path.
-    pub(crate) fn refuse_twin(
+    pub(crate) fn refuse_duplicate(
         &self,
         path: &str,
         device: &FabricsDevice,
     ) -> Result<(), ControlError> {
         let identity = device.identity();
-        let twin = self.open.iter().find(|d| d.drive.device.identity() == identity);
-        match twin {
+        let duplicate = self.open.iter().find(|d| d.drive.device.identity() == identity);
+        match duplicate {
             None => Ok(()),
-            Some(twin) => Err(ControlError::refused(format!(
+            Some(duplicate) => Err(ControlError::refused(format!(
                 "{path} is the drive that is open as {}; paths to one drive are of one subsystem and namespace",
-                twin.drive.path
+                duplicate.drive.path
             ))),
         }
     }

@@ -223,10 +223,10 @@ impl Control {
             m.disconnect_clients_of(uuid);
             Ok(())
         })?;
-        let Running { array, drives, successor, .. } = running;
+        let Running { array, drives, replacement, .. } = running;
         let in_order = array.stop().map_err(ControlError::from);
         // Nobody may hold what is to be opened anew.
-        drop((drives, successor, std::mem::take(&mut intended.drives)));
+        drop((drives, replacement, std::mem::take(&mut intended.drives)));
         self.run(|m| {
             if calm && in_order.is_ok() {
                 m.keep_instances_of(uuid);
@@ -378,7 +378,7 @@ impl Manager {
     ) -> Planned<Intended> {
         self.check_open()?;
         // One that has just taken a member's place is its drive.
-        self.settle_successors()?;
+        self.settle_replacements()?;
         let at = self.find_running(&request.name)?;
         let uuid = self.running[at].uuid();
         self.check_rest(&uuid)?;
@@ -454,7 +454,7 @@ impl Manager {
         });
         let jobs = [
             (status.rebuild.is_some(), "rebuilt"),
-            (status.replace.is_some() || running.successor.is_some(), "copied to another drive"),
+            (status.replace.is_some() || running.replacement.is_some(), "copied to another drive"),
             (status.resync.is_some(), "resynchronized"),
             (scrubbing, "scrubbed"),
         ];

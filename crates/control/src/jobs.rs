@@ -26,7 +26,7 @@ impl Control {
             Begun::Wait(pending, id) => {
                 pending.wait()?;
                 let job = self.run(|m| {
-                    m.settle_successors()?;
+                    m.settle_replacements()?;
                     Ok(m.list_jobs().jobs.into_iter().find(|j| j.id == id))
                 })?;
                 Ok(JobChange { result: "changed".into(), job })

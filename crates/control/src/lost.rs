@@ -92,7 +92,7 @@ impl Control {
 
 /// Waits for what its drives owe a lost array, and lets go of them. A drive that hangs keeps nobody waiting for ever.
 fn stop(running: Running) {
-    let Running { array, drives, successor, .. } = running;
+    let Running { array, drives, replacement, .. } = running;
     let mut all = drives.iter().flatten();
     let remote = all.any(|drive| drive.device.settle_time() > Nanos(0));
     let until = Instant::now() + if remote { REMOTE_DRAIN } else { LOCAL_DRAIN };
@@ -105,7 +105,7 @@ fn stop(running: Running) {
     if let Err(error) = array.stop() {
         tracing::debug!(reason = %error, "stopped");
     }
-    drop((drives, successor));
+    drop((drives, replacement));
 }
 
 impl Manager {

@@ -27,6 +27,7 @@ use crate::prospects::{Prospect, Sight};
 use crate::readd::PathKey;
 use crate::remote::Remotes;
 use crate::remote::past::Past;
+use crate::replacement::Replacement;
 use crate::returns::Returns;
 use crate::scrub::KeptScrub;
 use crate::servers::ExportServer;
@@ -34,7 +35,6 @@ use crate::sick::Sick;
 use crate::spares::SpareState;
 use crate::starting::Starting;
 use crate::store::{Config, Settings, Store};
-use crate::successor::Successor;
 use crate::view::Meters;
 use crate::watch::Seen;
 
@@ -128,7 +128,7 @@ pub(crate) struct Running {
     /// The drive in each slot, the failed ones too until they are replaced.
     pub(crate) drives: Vec<Option<Drive>>,
     /// The drive that is to take the place of one of them, while it is being filled.
-    pub(crate) successor: Option<Successor>,
+    pub(crate) replacement: Option<Replacement>,
     /// Made in this run, so that a resync is its first initialization.
     pub(crate) fresh: bool,
     pub(crate) resync_bytes_at_start: u64,
@@ -151,7 +151,7 @@ impl Running {
         Self {
             array,
             drives,
-            successor: None,
+            replacement: None,
             fresh,
             resync_bytes_at_start,
             recovery,
@@ -167,7 +167,7 @@ impl Running {
 
     /// Its drives, and the one that is to take the place of one of them.
     pub(crate) fn all_drives(&self) -> impl Iterator<Item = &Drive> {
-        self.drives.iter().flatten().chain(self.successor.as_ref().map(|next| &next.drive))
+        self.drives.iter().flatten().chain(self.replacement.as_ref().map(|next| &next.drive))
     }
 
     /// Keys that reserve its drives.

@@ -292,7 +292,7 @@ impl Manager {
             MemberState::InSync | MemberState::Rebuilding { .. }
         );
         let here = self.running[at].drives[place.member.at()].as_ref();
-        let next = self.running[at].successor.as_ref().filter(|next| next.slot == place.member);
+        let next = self.running[at].replacement.as_ref().filter(|next| next.slot == place.member);
         let same = here
             .into_iter()
             .chain(next.map(|next| &next.drive))

@@ -130,7 +130,7 @@ impl Control {
         let seen = record.connect(ReservationMode::Off, settled_at)?;
         self.run(|m| match m.drives.remote(&record.address) {
             Some(_) => Ok(()),
-            None => m.drives.refuse_twin(&record.address, &seen),
+            None => m.drives.refuse_duplicate(&record.address, &seen),
         })?;
         drop(seen);
         let device = record.connect(reservation, settled_at)?;
@@ -312,7 +312,7 @@ impl Manager {
         }
         let device = Arc::new(device);
         self.note_association(&device);
-        self.drives.refuse_twin(&record.address, &device)?;
+        self.drives.refuse_duplicate(&record.address, &device)?;
         let known = self.is_recorded(&record.address);
         if !self.config.remotes.contains(record) {
             self.put_remote(record)?;

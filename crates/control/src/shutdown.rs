@@ -181,9 +181,9 @@ fn stop_array(running: Running) -> Job<Stopped> {
     let name = running.array.name().to_string();
     let stop = move || {
         let uuid = running.uuid();
-        let Running { array, drives, successor, .. } = running;
+        let Running { array, drives, replacement, .. } = running;
         let (stopped, members) = array.stop_with_members();
-        drop((drives, successor));
+        drop((drives, replacement));
         Stopped { uuid, error: stopped.err().map(ControlError::from), members }
     };
     (name, Box::new(stop))

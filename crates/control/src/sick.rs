@@ -70,7 +70,7 @@ impl Sick {
 }
 
 /// Slots of members that a spare should replace now: those that are out, or, when none is, the first that `is_sick`.
-/// None while a member is being copied to its successor: an array takes no other drive until that has ended.
+/// None while a member is being copied to its replacement: an array takes no other drive until that has ended.
 pub(crate) fn slots_for_spares(
     status: &ArrayStatus,
     is_sick: impl Fn(&MemberStatus) -> bool,

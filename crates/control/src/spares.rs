@@ -463,7 +463,7 @@ impl Manager {
 
     fn is_copied(&self, array: &str, slot: usize) -> bool {
         let running = self.running.iter().find(|r| r.array.name().to_string() == array);
-        running.is_some_and(|r| r.successor.as_ref().is_some_and(|next| next.slot.at() == slot))
+        running.is_some_and(|r| r.replacement.as_ref().is_some_and(|next| next.slot.at() == slot))
     }
 
     /// Members that are out or sick, of arrays that take spares by themselves.

@@ -79,7 +79,7 @@ impl Control {
         self.act(pace, "ask drives".to_owned(), Self::ask_drives)?;
         self.run(|m| {
             m.notice_sick();
-            if let Err(error) = m.settle_successors() {
+            if let Err(error) = m.settle_replacements() {
                 tracing::warn!(reason = %error, "the drive that took a member's place is not recorded");
             }
             Ok(())

@@ -28,7 +28,7 @@ struct MemberSeen {
     path: String,
     state: MemberState,
     cause: String,
-    /// It is being copied to its successor.
+    /// It is being copied to its replacement.
     copied: bool,
 }
 

@@ -102,10 +102,10 @@ impl Machine {
             drive.aliases = links.get(&PathBuf::from(&drive.path)).cloned().unwrap_or_default();
             // Two paths to one medium agree about its size as well; drives whose maker gave all of them one
             // number are told apart by it more often than not.
-            let twin = drives
+            let same = drives
                 .iter_mut()
                 .find(|d| d.identity == drive.identity && d.size_bytes == drive.size_bytes);
-            match twin {
+            match same {
                 Some(first) => first.merge(drive),
                 None => drives.push(drive),
             }

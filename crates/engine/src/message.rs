@@ -104,7 +104,7 @@ pub(crate) enum Peer {
     /// To the leader: members that the array cannot do without have stood still for too long.
     Hopeless,
     /// To the leader: a member failed an I/O that it may not fail.
-    /// `copied`: a twin was being filled where it failed, so the twin had its own place.
+    /// `copied`: a replacement was being filled where it failed, so the replacement had its own place.
     Failed { member: MemberIndex, cause: IoErrorKind, copied: bool },
     /// To the leader: the views of `version` are in force at `from`.
     Applied { from: u16, version: u64 },
@@ -165,7 +165,7 @@ pub(crate) enum Control {
         reply: mpsc::Sender<Result<(), ArrayError>>,
     },
     /// To the leader: the device installed behind the last member is to be filled and then to take the member's place.
-    Twin {
+    BeginReplacement {
         member: MemberIndex,
         uuid: Uuid,
         bytes: u64,
@@ -173,7 +173,7 @@ pub(crate) enum Control {
         reply: mpsc::Sender<Result<(), ArrayError>>,
     },
     /// To the leader: the member keeps its place.
-    CancelTwin { member: MemberIndex, reply: mpsc::Sender<Result<(), ArrayError>> },
+    CancelReplacement { member: MemberIndex, reply: mpsc::Sender<Result<(), ArrayError>> },
     /// To the leader: the installed device, which holds `label`, is taken back as the member it was.
     Readd {
         member: MemberIndex,

@@ -28,13 +28,13 @@ mod peers;
 mod rebuild;
 mod redo;
 mod regions;
+mod replacement;
 mod requests;
 mod scratch;
 mod scrub;
 mod serve;
 mod small;
 mod stale;
-mod twin;
 mod wait;
 mod workers;
 mod write_task;
@@ -292,7 +292,7 @@ impl Shard {
     }
 
     /// Of `positions`, those whose member has got another device since the moment `since` without going out of use:
-    /// its twin, which has everything but what was not written to the member.
+    /// its replacement, which has everything but what was not written to the member.
     fn handed_over(&self, stripe: StripeIndex, positions: u64, since: u64) -> u64 {
         let members = self.members.borrow();
         let handed = |position: &u8| {

@@ -32,7 +32,7 @@ const VERSION: u16 = 1;
 const AT_VERSION: usize = 8;
 const AT_RING: usize = 10;
 const AT_COUNT: usize = 12;
-const AT_TWIN_SLOT: usize = 13;
+const AT_REPLACEMENT_SLOT: usize = 13;
 const AT_PARTIAL_WRITES: usize = 14;
 const AT_OFFSET: usize = 16;
 const AT_ARRAY: usize = 24;
@@ -42,7 +42,7 @@ const AT_SEQUENCE: usize = 64;
 const AT_FLOOR: usize = 72;
 const AT_STRIPE: usize = 80;
 const AT_OUT: usize = 88;
-const AT_TWIN: usize = 96;
+const AT_REPLACEMENT: usize = 96;
 pub(crate) const AT_PARTS: usize = 128;
 const PART_BYTES: usize = 40;
 pub(crate) const AT_CRC: usize = 4092;
@@ -90,7 +90,7 @@ pub struct RedoHeader {
     /// Members that were not in sync, as a mask.
     pub out: u64,
     /// A drive that was written along with a member to take its place later, and the member's slot.
-    pub twin: Option<(MemberIndex, Uuid)>,
+    pub replacement: Option<(MemberIndex, Uuid)>,
 }
 
 /// A header as read.
@@ -148,7 +148,7 @@ pub(crate) fn put_header(
     put(out, AT_VERSION, &VERSION.to_le_bytes());
     put(out, AT_RING, &header.ring.to_le_bytes());
     out[AT_COUNT] = parts;
-    out[AT_TWIN_SLOT] = header.twin.map_or(NO_SLOT, |(slot, _)| slot.0);
+    out[AT_REPLACEMENT_SLOT] = header.replacement.map_or(NO_SLOT, |(slot, _)| slot.0);
     put(out, AT_PARTIAL_WRITES, &partial_writes.to_le_bytes());
     put(out, AT_OFFSET, &offset.to_le_bytes());
     put(out, AT_ARRAY, &header.array.0);
@@ -158,7 +158,7 @@ pub(crate) fn put_header(
     put(out, AT_FLOOR, &header.floor.to_le_bytes());
     put(out, AT_STRIPE, &header.stripe.0.to_le_bytes());
     put(out, AT_OUT, &header.out.to_le_bytes());
-    put(out, AT_TWIN, &header.twin.map_or(Uuid::NIL, |(_, uuid)| uuid).0);
+    put(out, AT_REPLACEMENT, &header.replacement.map_or(Uuid::NIL, |(_, uuid)| uuid).0);
 }
 
 /// Makes a header one that counts, when all else is in it.
@@ -179,7 +179,7 @@ pub fn decode_redo(bytes: &[u8], offset: u64) -> Option<RedoRecord> {
     {
         return None;
     }
-    let twin = bytes[AT_TWIN_SLOT];
+    let replacement = bytes[AT_REPLACEMENT_SLOT];
     let header = RedoHeader {
         array: uuid_at(bytes, AT_ARRAY),
         epoch: uuid_at(bytes, AT_EPOCH),
@@ -189,7 +189,8 @@ pub fn decode_redo(bytes: &[u8], offset: u64) -> Option<RedoRecord> {
         floor: u64_at(bytes, AT_FLOOR),
         stripe: StripeIndex(u64_at(bytes, AT_STRIPE)),
         out: u64_at(bytes, AT_OUT),
-        twin: (twin != NO_SLOT).then(|| (MemberIndex(twin), uuid_at(bytes, AT_TWIN))),
+        replacement: (replacement != NO_SLOT)
+            .then(|| (MemberIndex(replacement), uuid_at(bytes, AT_REPLACEMENT))),
     };
     let rows = bytes[AT_PARTS..AT_CRC].chunks_exact(PART_BYTES);
     let parts: Vec<RedoPart> = rows.take(usize::from(bytes[AT_COUNT])).map(decode_part).collect();

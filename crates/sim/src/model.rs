@@ -1,4 +1,4 @@
-//! The twin of `docs/model/Strake.tla`: the same state, actions and invariants, searched without Java.
+//! The counterpart of `docs/model/Strake.tla`: the same state, actions and invariants, searched without Java.
 //!
 //! Names are those of the specification. The two are kept together by their counts: distinct states and diameter of
 //! every configuration are recorded from TLC in `docs/model/states.json`, and a test compares.

@@ -1,4 +1,4 @@
-//! The twin of the TLA+ specification against what TLC saw, and against the code.
+//! The counterpart of the TLA+ specification against what TLC saw, and against the code.
 
 use std::collections::HashSet;
 use std::path::PathBuf;

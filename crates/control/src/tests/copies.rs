@@ -142,7 +142,7 @@ fn a_copy_is_cancelled_as_a_job() {
 }
 
 #[test]
-fn a_member_that_fails_while_it_is_copied_goes_on_with_its_successor() {
+fn a_member_that_fails_while_it_is_copied_continues_with_its_replacement() {
     let (_folder, control, drives) = stage();
     control.replace_member(&replace(&drives[4])).expect("it fits");
     control.fail_member(&fail("tank", 1)).expect("redundancy is left");

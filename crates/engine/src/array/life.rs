@@ -31,7 +31,7 @@ impl Array {
         if self.shared.members()[member.at()].state == MemberState::InSync {
             let path = drive.path.clone();
             let place = MemberIndex(self.geometry.members() as u8);
-            return self.begin_open(member, place, drive, |reply| Control::Twin {
+            return self.begin_open(member, place, drive, |reply| Control::BeginReplacement {
                 member,
                 uuid,
                 bytes,
@@ -55,7 +55,7 @@ impl Array {
     /// When there is no such member.
     pub fn begin_cancel_replace(&self, member: MemberIndex) -> Result<Pending, ArrayError> {
         self.check_member(member)?;
-        Ok(self.ask(0, |reply| Control::CancelTwin { member, reply }))
+        Ok(self.ask(0, |reply| Control::CancelReplacement { member, reply }))
     }
 
     /// Opens `drive` on every core at `place` on behalf of `member`, and then tells the leader what it is for.

@@ -88,8 +88,8 @@ fn members(slots: &[&MemberIndex]) -> String {
 pub(super) fn refused(name: &Name, reason: &Refusal, drives: &[Drive]) -> String {
     let path = |drive: usize| drives.get(drive).map_or("?", |d| d.path.as_str());
     let why = match reason {
-        Refusal::Duplicate { drives: twins, .. } => {
-            let paths: Vec<&str> = twins.iter().map(|drive| path(*drive)).collect();
+        Refusal::Duplicate { drives: same, .. } => {
+            let paths: Vec<&str> = same.iter().map(|drive| path(*drive)).collect();
             format!("one member is on {}; remove the copies and try again", paths.join(" and on "))
         }
         Refusal::Undecided(difference) => format!(

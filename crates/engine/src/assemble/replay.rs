@@ -461,13 +461,13 @@ fn tells(label: &Superblock, header: &RedoHeader) -> bool {
 /// that was out in between got those that it missed by being rebuilt.
 fn takes(label: &Superblock, record: &RedoRecord, part: &RedoPart) -> bool {
     let Some(row) = label.members.get(part.slot.at()) else { return false };
-    let twin = record.header.twin == Some((part.slot, row.uuid));
+    let replacement = record.header.replacement == Some((part.slot, row.uuid));
     let stayed = match row.state {
         RecordedState::Rebuilding => record.header.generation > row.held_generation,
         // Before it was called in sync, everything older than its coming back was done and no longer counts.
         RecordedState::InSync | RecordedState::Faulty | RecordedState::Missing => true,
     };
-    (row.uuid == part.uuid || twin) && stayed
+    (row.uuid == part.uuid || replacement) && stayed
 }
 
 /// True when every member that has to has its part: one that was in its place when the record was written, or was

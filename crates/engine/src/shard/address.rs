@@ -25,7 +25,7 @@ pub(crate) enum Target {
     Data,
     /// Bytes from the start of the device, a multiple of 4 KiB: labels and bitmaps.
     Raw,
-    /// The same, of the redo log: a twin gets it too, as it gets data.
+    /// The same, of the redo log: a replacement gets it too, as it gets data.
     Log,
 }
 

@@ -12,7 +12,7 @@ use super::maintain::{heal, maintain};
 use super::members::{Group, settled};
 use super::mend::{Ended, Excluded, LOST, Stuck, copy_back, repair};
 use super::write_task::write;
-use super::{Shard, scratch, scrub, twin};
+use super::{Shard, replacement, scratch, scrub};
 use crate::message::{Span, Work};
 
 /// Works on the band of `entry` until its queue is empty.
@@ -40,7 +40,7 @@ pub(crate) async fn run(shard: &Shard, entry: u32) {
                 maintain(shard, group, band, Purpose::Resync, origin).await
             }
             Some(Batch::Rebuild { origin }) => {
-                if let Err(error) = twin::copy(shard, group, band).await {
+                if let Err(error) = replacement::copy(shard, group, band).await {
                     shard.finish(origin, Err(error), None);
                     continue;
                 }

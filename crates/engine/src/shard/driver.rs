@@ -215,11 +215,11 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             Control::Readd { member, label, bytes, path, reply } => {
                 shard.lead_change(Change::Readd { member, label, bytes, path, reply });
             }
-            Control::Twin { member, uuid, bytes, path, reply } => {
-                shard.lead_change(Change::Twin { member, uuid, bytes, path, reply });
+            Control::BeginReplacement { member, uuid, bytes, path, reply } => {
+                shard.lead_change(Change::BeginReplacement { member, uuid, bytes, path, reply });
             }
-            Control::CancelTwin { member, reply } => {
-                shard.lead_change(Change::CancelTwin { member, reply });
+            Control::CancelReplacement { member, reply } => {
+                shard.lead_change(Change::CancelReplacement { member, reply });
             }
             Control::Consistency { mode, reply } => {
                 shard.lead_change(Change::Consistency { mode, reply });
@@ -519,7 +519,7 @@ impl Shard {
                 }
             }
             if matches!(pairing, Pairing::Copying(_)) && members.copied().is_none() {
-                self.rebuild.borrow_mut().start(members.twin_place());
+                self.rebuild.borrow_mut().start(members.replacement_place());
             }
             members.set_views(views);
             members.pair(pairing);

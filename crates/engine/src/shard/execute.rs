@@ -41,7 +41,7 @@ pub(crate) struct Failed {
     /// The read was not waited for.
     pub(crate) slow: u64,
     /// The other device of a pair that failed a write, and how.
-    pub(crate) twin: Option<(MemberIndex, Failure)>,
+    pub(crate) replacement: Option<(MemberIndex, Failure)>,
 }
 
 /// How long reads are waited for.
@@ -384,7 +384,8 @@ impl Shard {
         let mut failed = Failed::default();
         for (slot, position) in slots {
             let (op, result) = self.members.borrow_mut().take(slot);
-            failed.twin = failed.twin.or(self.members.borrow_mut().take_twin_failed());
+            failed.replacement =
+                failed.replacement.or(self.members.borrow_mut().take_replacement_failed());
             if let Err(error) = result {
                 // A write that fails costs the member whatever the reason: its block is stale from now on.
                 failed.member |= 1 << position;

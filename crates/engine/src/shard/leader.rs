@@ -32,8 +32,8 @@ use strake_units::{MemberIndex, Name, Nanos, RegionIndex, Uuid};
 use super::Shard;
 use super::members::Pairing;
 use super::rebuild::members_of;
+use super::replacement::Replacement;
 use super::serve::FailedMembers;
-use super::twin::Twin;
 use super::wait::WaitQueue;
 use crate::bad_blocks::BadBlocks;
 use crate::bitmaps::Bitmaps;
@@ -74,20 +74,20 @@ pub(super) enum Change {
         path: String,
         reply: mpsc::Sender<Result<(), ArrayError>>,
     },
-    Twin {
+    BeginReplacement {
         member: MemberIndex,
         uuid: Uuid,
         bytes: u64,
         path: String,
         reply: mpsc::Sender<Result<(), ArrayError>>,
     },
-    CancelTwin {
+    CancelReplacement {
         member: MemberIndex,
         reply: mpsc::Sender<Result<(), ArrayError>>,
     },
-    /// The twin holds everything.
+    /// The replacement holds everything.
     Filled,
-    /// The member that had a twin has failed: the twin takes its place as it is.
+    /// The member that had a replacement has failed: the replacement takes its place as it is.
     TakeOver,
     Readd {
         member: MemberIndex,
@@ -125,7 +125,7 @@ pub(super) enum Change {
 
 /// A drive that comes into a member's place, until the status shows it together with its state: never is the new drive
 /// to be seen with the state of the one before.
-pub(super) struct Arriving {
+pub(super) struct IncomingDrive {
     pub(super) member: MemberIndex,
     pub(super) uuid: Uuid,
     pub(super) path: String,
@@ -181,12 +181,12 @@ pub(crate) struct Leader {
     resyncing: u16,
     /// Why each member is out.
     pub(super) causes: Vec<Option<MemberCause>>,
-    pub(super) arriving: Option<Arriving>,
-    pub(super) twin: Option<Twin>,
-    /// Whose twin was given up, and how the twin failed, until no shard uses it any more.
+    pub(super) incoming: Option<IncomingDrive>,
+    pub(super) replacement: Option<Replacement>,
+    /// Whose replacement was given up, and how the replacement failed, until no shard uses it any more.
     pub(super) abandoned: Option<(MemberIndex, Option<IoErrorKind>)>,
     pub(super) pairing: Pairing,
-    /// The member whose twin was swapped in last, if the last twin was.
+    /// The member whose replacement was swapped in last, if the last replacement was.
     pub(super) swapped: Option<MemberIndex>,
 }
 
@@ -204,7 +204,7 @@ impl Leader {
             joining: 0,
             done: vec![nothing; state.states.len()],
             causes: vec![None; state.states.len()],
-            arriving: None,
+            incoming: None,
             state,
             changes: VecDeque::new(),
             labels_running: false,
@@ -222,7 +222,7 @@ impl Leader {
             joined: told,
             settling: WaitQueue::new(scheduler),
             resyncing: 0,
-            twin: None,
+            replacement: None,
             abandoned: None,
             pairing: Pairing::None,
             swapped: None,

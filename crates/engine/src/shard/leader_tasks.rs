@@ -13,9 +13,9 @@ use strake_units::{Lba, MemberIndex, Name, RegionIndex};
 
 use super::Shard;
 use super::address::Target;
-use super::leader::{Arriving, Change, Leader, Sweep};
+use super::leader::{Change, IncomingDrive, Leader, Sweep};
 use super::members::{Group, settled};
-use super::twin;
+use super::replacement;
 use crate::array::check_returning;
 use crate::assemble::write_intent_pages;
 use crate::bitmaps::WriteIntentPages;
@@ -69,13 +69,13 @@ async fn apply(shard: &Shard, group: Group, change: Change) {
             answer_to(&reply, answer);
         }
         Change::Replace { member, uuid, bytes, path, reply } => {
-            let arriving = Arriving { member, uuid, path, new: true };
-            let answer = replace(shard, group, arriving, bytes).await;
+            let incoming = IncomingDrive { member, uuid, path, new: true };
+            let answer = replace(shard, group, incoming, bytes).await;
             answer_to(&reply, answer);
         }
         Change::Readd { member, label, bytes, path, reply } => {
-            let arriving = Arriving { member, uuid: label.member, path, new: false };
-            let answer = readd(shard, group, arriving, &label, bytes).await;
+            let incoming = IncomingDrive { member, uuid: label.member, path, new: false };
+            let answer = readd(shard, group, incoming, &label, bytes).await;
             answer_to(&reply, answer);
         }
         Change::Rename { name, reply } => {
@@ -86,12 +86,12 @@ async fn apply(shard: &Shard, group: Group, change: Change) {
             let result = note_bad(shard, group, &notes).await;
             shard.post(from, Peer::BadNoted { ticket, result });
         }
-        Change::Twin { member, uuid, bytes, path, reply } => {
-            let answer = twin::begin(shard, group, member, uuid, bytes, path).await;
+        Change::BeginReplacement { member, uuid, bytes, path, reply } => {
+            let answer = replacement::begin(shard, group, member, uuid, bytes, path).await;
             answer_to(&reply, answer);
         }
-        Change::CancelTwin { member, reply } => {
-            let answer = twin::cancel(shard, group, member).await;
+        Change::CancelReplacement { member, reply } => {
+            let answer = replacement::cancel(shard, group, member).await;
             answer_to(&reply, answer);
         }
         Change::Consistency { mode, reply } => {
@@ -99,8 +99,8 @@ async fn apply(shard: &Shard, group: Group, change: Change) {
             answer_to(&reply, answer);
         }
         Change::Drained { version } => logged::drained(shard, group, version).await,
-        Change::Filled => twin::filled(shard, group).await,
-        Change::TakeOver => twin::take_over(shard, group).await,
+        Change::Filled => replacement::filled(shard, group).await,
+        Change::TakeOver => replacement::take_over(shard, group).await,
         Change::Checkpoint => checkpoint(shard, group).await,
         Change::Rebuilt { member } => rebuilt(shard, group, member).await,
         Change::Stop { reply } => {
@@ -145,7 +145,7 @@ pub(super) async fn fail_member(
     cause: Option<IoErrorKind>,
 ) {
     if member.at() >= shard.geometry.members() {
-        twin::fail(shard, group, cause).await;
+        replacement::fail(shard, group, cause).await;
         return;
     }
     {
@@ -183,7 +183,7 @@ fn put_out(
     cause: Option<IoErrorKind>,
 ) -> bool {
     if leader.is_swapping(member) {
-        // Its twin has its place already.
+        // Its replacement has its place already.
         return false;
     }
     let doubt = shard.doubt_without(leader, member);
@@ -191,7 +191,7 @@ fn put_out(
         return false;
     }
     shard.put_in_doubt(leader, &doubt);
-    if leader.orphan_twin(member) {
+    if leader.orphan_replacement(member) {
         shard.change(leader, Change::TakeOver);
     }
     shard.shared.note_failing(member);
@@ -299,10 +299,10 @@ async fn rename(shard: &Shard, group: Group, name: Name) -> Result<(), ArrayErro
 async fn replace(
     shard: &Shard,
     group: Group,
-    arriving: Arriving,
+    incoming: IncomingDrive,
     bytes: u64,
 ) -> Result<(), ArrayError> {
-    let member = arriving.member;
+    let member = incoming.member;
     {
         let mut leader = shard.leader_mut();
         if shard.shared.is_lost() {
@@ -316,23 +316,23 @@ async fn replace(
             )));
         }
         let record = &mut leader.state.superblock.members[member.at()];
-        record.uuid = arriving.uuid;
+        record.uuid = incoming.uuid;
         record.held_generation = 0;
         leader.take_in(member, bytes);
         leader.state.bitmaps.change(Bitmap::Member(member), Bits::fill);
     }
-    join(shard, group, arriving).await
+    join(shard, group, incoming).await
 }
 
 /// Takes a member back as it was when it went out.
 async fn readd(
     shard: &Shard,
     group: Group,
-    arriving: Arriving,
+    incoming: IncomingDrive,
     label: &Superblock,
     bytes: u64,
 ) -> Result<(), ArrayError> {
-    let member = arriving.member;
+    let member = incoming.member;
     let pages = read_write_intent(shard, group, member, bytes).await?;
     {
         let mut leader = shard.leader_mut();
@@ -358,7 +358,7 @@ async fn readd(
         }
         leader.take_in(member, bytes);
     }
-    join(shard, group, arriving).await
+    join(shard, group, incoming).await
 }
 
 /// The write-intent pages of the installed drive of a member.
@@ -397,16 +397,16 @@ async fn read_write_intent(
 pub(super) async fn join(
     shard: &Shard,
     group: Group,
-    arriving: Arriving,
+    incoming: IncomingDrive,
 ) -> Result<(), ArrayError> {
-    let member = arriving.member;
+    let member = incoming.member;
     {
         let mut leader = shard.leader_mut();
         leader.causes[member.at()] = None;
-        leader.arriving = Some(arriving);
+        leader.incoming = Some(incoming);
     }
     if !record(shard, group).await {
-        shard.leader_mut().arriving = None;
+        shard.leader_mut().incoming = None;
         return Err(ArrayError::refused(
             "the array lost too many members while the new one was recorded",
         ));
@@ -544,19 +544,19 @@ pub(super) async fn publish(shard: &Shard) {
     shard.broadcast(|| Peer::Settled);
     shard.shared.settle_failing(shard.leader_mut().out());
     show(shard);
-    twin::settled_views(shard, &mut shard.leader_mut());
+    replacement::settled_views(shard, &mut shard.leader_mut());
 }
 
 /// Shows the members to the control plane, each with the state and the drive that belong together.
 fn show(shard: &Shard) {
     let mut leader = shard.leader_mut();
-    let arriving = leader.arriving.take();
+    let incoming = leader.incoming.take();
     shard.shared.update_members(|members| {
         for (at, member) in members.iter_mut().enumerate() {
             member.state = leader.state.states[at];
             member.cause = leader.causes[at];
         }
-        if let Some(Arriving { member, uuid, path, new }) = arriving {
+        if let Some(IncomingDrive { member, uuid, path, new }) = incoming {
             let status = &mut members[member.at()];
             (status.uuid, status.path) = (uuid, path);
             status.replacement.clear();

@@ -123,14 +123,14 @@ pub(super) async fn maintain_window(
             }
             continue;
         };
-        if let Err(error) = shard.expel_twin(failed.twin).await {
+        if let Err(error) = shard.expel_replacement(failed.replacement).await {
             return Ended::Done(Err(error));
         }
         // Members whose reads failed may differ from what was made up for them, so they must be out of use too.
         let missed = failed.any() | excluded.absent;
         let out = shard.await_out_of_use(band.stripe, missed, since).await;
         if out.is_ok() && shard.handed_over(band.stripe, missed, since) != 0 {
-            // What was made up for the old device may not be what its twin holds, which has the place now.
+            // What was made up for the old device may not be what its replacement holds, which has the place now.
             excluded = Excluded::over(shard, band, window);
             excluded.unreadable |= unreadable;
             since = shard.members.borrow().membership_epoch();

@@ -28,16 +28,16 @@ mod issue;
 mod latency;
 mod overdue;
 mod part;
+mod replacement;
 mod token;
-mod twin;
 
 pub(crate) use back::{PartBack, PartTaken, Takers};
 pub(crate) use direct::{DirectRead, Unplaced};
 pub(crate) use latency::Percentiles;
 pub(crate) use overdue::Overdue;
 pub(crate) use part::{Part, Sent};
+pub(crate) use replacement::Pairing;
 pub(crate) use token::next as next_generation;
-pub(crate) use twin::Pairing;
 
 use direct::Direct;
 use latency::Latency;
@@ -114,7 +114,7 @@ pub(crate) struct Failure {
     /// The member was put out of use after the I/O was issued: this says nothing about the device that may have
     /// taken its place since.
     pub(crate) former: bool,
-    /// Where the device is now: it may have changed places with its twin since the I/O was issued.
+    /// Where the device is now: it may have changed places with its replacement since the I/O was issued.
     pub(crate) place: MemberIndex,
 }
 
@@ -137,7 +137,7 @@ struct Inflight {
     /// [`Members::membership_epoch`] when it was issued.
     issued: u64,
     /// The same write to the other device of a pair, see [`Pairing`].
-    twin: Option<IoSlot>,
+    replacement: Option<IoSlot>,
     done: Option<(Op, Result<(), IoError>)>,
 }
 
@@ -215,12 +215,12 @@ pub(crate) struct Members {
     limits: IoLimits,
     core: CoreIndex,
     block_size: BlockSize,
-    /// Members of the array; the place behind the last one is a twin's.
+    /// Members of the array; the place behind the last one is a replacement's.
     count: usize,
     pairing: Pairing,
     /// [`Members::membership_epoch`] when the devices of a pair last changed places, and whose.
     swapped: (u64, Option<MemberIndex>),
-    twin_failed: Option<(MemberIndex, Failure)>,
+    replacement_failed: Option<(MemberIndex, Failure)>,
     /// How long the members' I/Os take, for whoever asks.
     times: Arc<CoreTimes>,
     members: Vec<Member>,
@@ -283,7 +283,7 @@ impl Members {
             count,
             pairing: Pairing::None,
             swapped: (0, None),
-            twin_failed: None,
+            replacement_failed: None,
             times,
             members: (0..=count).take(64).map(member).collect(),
             inflight: Slab::new(inflight),
@@ -372,7 +372,7 @@ impl Members {
         self.degraded
     }
 
-    /// Members that are read and written as they are, as a mask: in sync, and without a twin.
+    /// Members that are read and written as they are, as a mask: in sync, and without a replacement.
     pub(crate) fn plain(&self) -> u64 {
         let members = (0..self.count).map(|at| MemberIndex(at as u8));
         let plain = members.filter(|m| self.view(*m) == View::InSync && !self.is_paired(*m));

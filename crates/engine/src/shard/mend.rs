@@ -134,12 +134,12 @@ async fn write_back(
     let slot = shard.issue(group, band.stripe, place.position, op);
     settled(&shard.members, group).await;
     let (op, result) = shard.members.borrow_mut().take(slot);
-    let twin = shard.members.borrow_mut().take_twin_failed();
+    let replacement = shard.members.borrow_mut().take_replacement_failed();
     if let Some(Op::Write { data, .. }) = op {
         scratch::give_back_list(&shard.scratch, data);
     }
     // When the array is lost meanwhile whoever goes on finds out.
-    let _ = Box::pin(shard.expel_twin(twin)).await;
+    let _ = Box::pin(shard.expel_replacement(replacement)).await;
     let member = shard.geometry.member(band.stripe, place.position);
     match result {
         Ok(()) => shard.shared.count_repair(member),

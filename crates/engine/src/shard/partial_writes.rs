@@ -146,9 +146,9 @@ impl Shard {
 
     /// Has the writes of a record that was not written done in another way, or answers them where none is left.
     async fn turn_back(&self, listed: Listed, failed: Option<Failed>) {
-        // Whoever does them again waits for others that failed; nobody else has heard of a twin that did.
-        let twin = failed.and_then(|failed| failed.twin);
-        let lost = self.expel_twin(twin).await.is_err() || self.shared.is_lost();
+        // Whoever does them again waits for others that failed; nobody else has heard of a replacement that did.
+        let replacement = failed.and_then(|failed| failed.replacement);
+        let lost = self.expel_replacement(replacement).await.is_err() || self.shared.is_lost();
         let leave = if lost { Self::lose_small } else { Self::hand_back };
         listed.into_iter().for_each(|write| leave(self, write));
     }

@@ -53,7 +53,7 @@ pub(crate) struct Roll {
     /// By slot.
     pub(crate) members: Vec<Uuid>,
     /// A drive that is written along with a member.
-    pub(crate) twin: Option<(MemberIndex, Uuid)>,
+    pub(crate) replacement: Option<(MemberIndex, Uuid)>,
 }
 
 impl Roll {
@@ -65,7 +65,7 @@ impl Roll {
             generation: label.generation,
             consistency: label.consistency,
             members: label.members.iter().map(|row| row.uuid).collect(),
-            twin: None,
+            replacement: None,
         }
     }
 }
@@ -322,7 +322,7 @@ impl Shard {
     /// A record was written, but for what `failed`.
     pub(super) fn end_record(&self, entry: Entry, failed: Failed) -> Recorded {
         let mut redo = self.redo.borrow_mut();
-        let recorded = if failed.any() == 0 && failed.twin.is_none() {
+        let recorded = if failed.any() == 0 && failed.replacement.is_none() {
             redo.places.stable(entry);
             Recorded::Entry(entry)
         } else {
@@ -357,7 +357,7 @@ impl Shard {
             encode_redo(&about, &[], mark.at, header.as_mut_slice());
             let (back, failed) = self.write_header(group, stripe, &positions, mark, header).await;
             header = back;
-            if failed.any() != 0 || failed.twin.is_some() {
+            if failed.any() != 0 || failed.replacement.is_some() {
                 break Err(Recorded::Failed(failed));
             }
             self.redo.borrow_mut().places.stable(mark);
@@ -453,7 +453,7 @@ impl Shard {
             floor: entry.floor,
             stripe,
             out: all & !members.viewed(View::InSync),
-            twin: redo.roll.twin,
+            replacement: redo.roll.replacement,
         }
     }
 

@@ -141,7 +141,7 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
         let cached = shard.members.borrow().to_flush() != 0;
         let durability = if entry.is_some() && cached { Durability::Fua } else { batch.durability };
         let failed = shard.write_all(group, band, &plan, (batch, durability), parity).await;
-        if let Err(error) = shard.expel_twin(failed.twin).await {
+        if let Err(error) = shard.expel_replacement(failed.replacement).await {
             return Ended::Done(Err(error));
         }
         // Members excluded because a read failed were not written either: both kinds are stale in this band
@@ -154,8 +154,8 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
         }
         let handed = shard.handed_over(band.stripe, health.absent, since);
         if out.is_ok() && handed != 0 {
-            // The old device was gone around, and now its twin has the place, which missed the write as well. Parity
-            // knows the new data already, so it is no difference that is to be written, but the strip.
+            // The old device was gone around, and now its replacement has the place, which missed the write as well.
+            // Parity knows the new data already, so it is no difference that is to be written, but the strip.
             excluded = Excluded::over(shard, band, plan.window);
             excluded.unreadable |= handed;
             agrees = true;
@@ -197,7 +197,7 @@ async fn record(
         match shard.record_write(group, band, plan, (batch, written), header).await {
             Recorded::Entry(entry) => return Step::On(entry),
             Recorded::Failed(failed) => {
-                if let Err(error) = shard.expel_twin(failed.twin).await {
+                if let Err(error) = shard.expel_replacement(failed.replacement).await {
                     return Step::Ended(error);
                 }
                 gone = failed.any();

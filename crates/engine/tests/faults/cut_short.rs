@@ -86,7 +86,7 @@ fn pages_that_a_member_lacks_are_brought_there_before_newer_ones() {
 /// A member went out between the label of a drive that takes another's place and that of the others: there were two
 /// labels of one number, and the array was refused as one of two histories.
 #[test]
-fn a_member_goes_out_while_a_twin_is_named() {
+fn a_member_goes_out_while_a_replacement_is_named() {
     let mut stage = large(Level::Raid1, 3, 1);
     stage.pass(6);
     let (mut replacing, disk) = begin(&mut stage, 1);
@@ -121,7 +121,7 @@ fn a_member_goes_out_while_a_twin_is_named() {
 /// Everything stopped when the drive that takes another's place had its label, and one member not yet. Had the others
 /// been given one of the next number, that member would have been two behind.
 #[test]
-fn a_label_that_names_a_twin_has_one_number_for_all() {
+fn a_label_that_names_a_replacement_has_one_number_for_all() {
     let mut stage = large(Level::Raid1, 3, 1);
     stage.pass(6);
     let (mut replacing, disk) = begin(&mut stage, 1);
@@ -143,7 +143,7 @@ fn a_label_that_names_a_twin_has_one_number_for_all() {
 /// A drive that was to take another's place failed its label, and the machine stopped while the next one was written:
 /// who had it was two ahead of everybody else, and nobody was believed.
 #[test]
-fn a_twin_that_fails_its_label_leaves_nobody_two_behind() {
+fn a_replacement_that_fails_its_label_leaves_no_member_two_behind() {
     for (level, members) in [(Level::Raid5, 3), (Level::Raid6, 5)] {
         let mut stage = large(level, members, 1);
         stage.pass(6);

@@ -117,7 +117,7 @@ fn md_01_the_member_fails_while_it_is_copied() {
         let id = stage.submit(0, op);
         stage.fail(1).expect("redundancy is left");
         assert_eq!(stage.result(id), Ok(()));
-        stage.until("the twin in its place", |stage| replaced(stage, 1, &disk));
+        stage.until("the replacement in its place", |stage| replaced(stage, 1, &disk));
         stage.fill(3000, 100, rounds + 5);
         stage.healthy();
         stage.disks[1] = disk;
@@ -168,7 +168,7 @@ fn a_new_drive_is_never_shown_with_the_state_of_the_one_before() {
 
 /// The new drive fails at any point: the array is as it was.
 #[test]
-fn the_twin_fails_and_the_member_keeps_its_place() {
+fn the_replacement_fails_and_the_member_keeps_its_slot() {
     for nth in [1, 2, 40, 300, 650, 700, 720, 740] {
         let mut stage = large(Level::Raid5, 3, 2);
         let (mut replacing, disk) = begin(&mut stage, 1);
@@ -393,13 +393,13 @@ fn md_02_another_member_fails_while_one_is_copied() {
 
 /// Both drives of the pair fail: what is left is the array without the member.
 #[test]
-fn md_03_the_member_and_its_twin_fail() {
-    for (nth, twin_first) in [(1, true), (40, true), (1, false), (40, false)] {
+fn md_03_the_member_and_its_replacement_fail() {
+    for (nth, replacement_first) in [(1, true), (40, true), (1, false), (40, false)] {
         let mut stage = large(Level::Raid5, 3, 2);
         let (mut replacing, disk) = begin(&mut stage, 1);
         stage.until("the answer", |_| replacing.poll().is_some());
         let vanish = || Rule::new(Ops::WRITE, Effect::Vanish);
-        let (first, second) = if twin_first {
+        let (first, second) = if replacement_first {
             (&disk.plan, &stage.disks[1].plan)
         } else {
             (&stage.disks[1].plan, &disk.plan)

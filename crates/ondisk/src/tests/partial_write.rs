@@ -20,7 +20,7 @@ fn header() -> RedoHeader {
         floor: 70,
         stripe: StripeIndex(0),
         out: 0,
-        twin: None,
+        replacement: None,
     }
 }
 

@@ -58,8 +58,8 @@ fn take_failure(leader: &mut Leader) -> Option<Change> {
             }
             Change::Replace { .. }
             | Change::Readd { .. }
-            | Change::Twin { .. }
-            | Change::CancelTwin { .. }
+            | Change::BeginReplacement { .. }
+            | Change::CancelReplacement { .. }
             | Change::Filled
             | Change::TakeOver
             | Change::Stop { .. } => break,
@@ -95,8 +95,8 @@ async fn get_through(shard: &Shard, group: Group, change: Change) {
         }
         Change::Replace { .. }
         | Change::Readd { .. }
-        | Change::Twin { .. }
-        | Change::CancelTwin { .. }
+        | Change::BeginReplacement { .. }
+        | Change::CancelReplacement { .. }
         | Change::Filled
         | Change::TakeOver
         | Change::Stop { .. }

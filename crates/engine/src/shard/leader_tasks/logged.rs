@@ -26,7 +26,7 @@ impl Leader {
         let label = &self.state.superblock;
         // Whichever is the stronger is in force while one takes the other's place.
         let consistency = self.consistency.max(label.consistency);
-        Roll { consistency, twin: self.twin_on_the_way(), ..Roll::of(label) }
+        Roll { consistency, replacement: self.pending_replacement(), ..Roll::of(label) }
     }
 
     /// What the label may say once no write is under way that is older than the last views: who is logged, and since

@@ -9,7 +9,7 @@ use super::{event_of, put_out, survives_without};
 use crate::shard::address::Target;
 use crate::shard::members::{Group, settled};
 use crate::shard::serve::FailedMembers;
-use crate::shard::{Shard, twin};
+use crate::shard::{Shard, replacement};
 
 /// Records the state of the array on every live member: first the bitmap pages that changed, so that nobody is called
 /// out before what it lacks is known, then the labels of a new generation. Members that fail on the way are recorded
@@ -43,7 +43,7 @@ async fn until_recorded(shard: &Shard, group: Group, mut tried: Tried) -> bool {
         for (member, failure) in tried.failed {
             let mut leader = shard.leader_mut();
             if member.at() >= shard.geometry.members() {
-                twin::abandon(&mut leader, Some(failure.kind));
+                replacement::abandon(&mut leader, Some(failure.kind));
                 continue;
             }
             if !leader.is_swapping(member) && !survives_without(shard, &leader, member) {

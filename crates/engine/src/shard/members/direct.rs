@@ -170,7 +170,7 @@ impl Members {
         let hasty = read && waiter.is_hasty();
         self.inflight.insert(Inflight {
             waiter,
-            member: if gone { self.twin_place() } else { member },
+            member: if gone { self.replacement_place() } else { member },
             asked: member,
             generation: self.generation,
             started: Some(since.max(earliest)),
@@ -178,7 +178,7 @@ impl Members {
             hasty,
             passed: false,
             issued,
-            twin: None,
+            replacement: None,
             done: None,
         })
     }

@@ -94,7 +94,7 @@ impl Members {
             hasty,
             passed: false,
             issued,
-            twin: None,
+            replacement: None,
             done: None,
         });
         let token = Named::Inflight { place: slot, generation: self.generation }.token();
@@ -161,16 +161,16 @@ impl Members {
     /// Takes the outcome of a finished I/O.
     pub(crate) fn take(&mut self, slot: IoSlot) -> (Option<Op>, Result<(), Failure>) {
         let entry = self.inflight.get_mut(slot.0).expect("an I/O is taken once");
-        match entry.twin.take() {
+        match entry.replacement.take() {
             None => self.take_one(slot),
-            Some(twin) => self.take_pair(slot, twin),
+            Some(replacement) => self.take_pair(slot, replacement),
         }
     }
 
     pub(super) fn take_one(&mut self, slot: IoSlot) -> (Option<Op>, Result<(), Failure>) {
         let entry = self.inflight.get_mut(slot.0).expect("an I/O is taken once");
         let place = entry.member;
-        // A read from a device that its twin has replaced meanwhile says nothing about the twin.
+        // A read from a device that its replacement has replaced meanwhile says nothing about the replacement.
         let retired = entry.read && place != entry.asked;
         let former = retired || self.members[place.at()].left > entry.issued;
         let slow = entry.passed;

@@ -1,8 +1,8 @@
 //! The table of small writes. Its places are made once and used again: what a write needs is written into one field by
 //! field, and never moved.
 //!
-//! In which ways a part may be out, [`Out`] says. A small write never outlives the copy of a member to its twin, since
-//! the copy takes its band.
+//! In which ways a part may be out, [`Out`] says. A small write never outlives the copy of a member to its replacement,
+//! since the copy takes its band.
 
 use strake_block::{BufMut, Durability, Op, Sg};
 use strake_raid::Place;

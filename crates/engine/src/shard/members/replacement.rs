@@ -1,4 +1,4 @@
-//! A member's twin: the drive that is to take its place, which gets every write that the member gets.
+//! A member's replacement: the drive that is to take its place, which gets every write that the member gets.
 //!
 //! It has the place behind the last member's. Nothing is read from it until it is swapped in; then the two devices
 //! change places, and the old one goes on getting every write until every shard has swapped, since another shard may
@@ -18,24 +18,24 @@ use crate::message::View;
 pub(crate) enum Pairing {
     /// Only its own.
     None,
-    /// The twin of this member is written as well.
+    /// The replacement of this member is written as well.
     Copying(MemberIndex),
-    /// The member has failed, and its twin is about to take its place.
+    /// The member has failed, and its replacement is about to take its place.
     Orphaned(MemberIndex),
-    /// The twin has this member's place, and the old device is written as well.
+    /// The replacement has this member's place, and the old device is written as well.
     Swapped(MemberIndex),
-    /// The twin has the place of this member, which has failed; the old device is not used.
+    /// The replacement has the place of this member, which has failed; the old device is not used.
     TakenOver(MemberIndex),
 }
 
 impl Members {
-    /// The place of the twin.
-    pub(crate) fn twin_place(&self) -> MemberIndex {
+    /// The place of the replacement.
+    pub(crate) fn replacement_place(&self) -> MemberIndex {
         MemberIndex(self.count as u8)
     }
 
-    /// The twin's bit, while a twin is being filled.
-    pub(crate) fn twin_bit(&self) -> u64 {
+    /// The replacement's bit, while a replacement is being filled.
+    pub(crate) fn replacement_bit(&self) -> u64 {
         match self.pairing {
             Pairing::Copying(_) => 1 << self.count,
             Pairing::None | Pairing::Orphaned(_) | Pairing::Swapped(_) | Pairing::TakenOver(_) => 0,
@@ -47,17 +47,17 @@ impl Members {
         self.swapped.0
     }
 
-    /// True when the device in the place of `member` came there as its twin after `since`.
+    /// True when the device in the place of `member` came there as its replacement after `since`.
     pub(crate) fn changed_hands(&self, member: MemberIndex, since: u64) -> bool {
         self.swapped.0 > since && self.swapped.1 == Some(member)
     }
 
     /// True when every device of a pair has been written since the devices last changed places.
     pub(crate) fn retired(&self, member: MemberIndex) -> bool {
-        matches!(self.pairing, Pairing::Swapped(_)) && member == self.twin_place()
+        matches!(self.pairing, Pairing::Swapped(_)) && member == self.replacement_place()
     }
 
-    /// The member whose twin is being filled.
+    /// The member whose replacement is being filled.
     pub(crate) fn copied(&self) -> Option<MemberIndex> {
         match self.pairing {
             Pairing::Copying(member) => Some(member),
@@ -108,7 +108,7 @@ impl Members {
 
     /// The devices change places, and what is under way goes with them.
     fn swap(&mut self, member: MemberIndex, retired_view: View) {
-        let place = self.twin_place();
+        let place = self.replacement_place();
         self.swapped = (self.membership_epoch, Some(member));
         let (view, settled, left) = {
             let old = &self.members[member.at()];
@@ -116,9 +116,10 @@ impl Members {
         };
         self.members.swap(member.at(), place.at());
         // Whoever waits for the member to go out because its old device failed need not wait any more: the write is
-        // on the twin.
-        let (twin, old) = (&mut self.members[member.at()], self.membership_epoch);
-        (twin.view, twin.settled, twin.left, twin.joined) = (view, settled, left, old);
+        // on the replacement.
+        let (replacement, old) = (&mut self.members[member.at()], self.membership_epoch);
+        (replacement.view, replacement.settled, replacement.left, replacement.joined) =
+            (view, settled, left, old);
         let retired = &mut self.members[place.at()];
         (retired.view, retired.settled, retired.joined) = (retired_view, true, old);
         [member, place].iter().for_each(|device| self.times.forget_member(device.at()));
@@ -140,9 +141,10 @@ impl Members {
         target: Target,
         op: Op,
     ) {
-        let twin = self.send(now, Waiter::Group(group.0), self.twin_place(), target, op);
+        let replacement =
+            self.send(now, Waiter::Group(group.0), self.replacement_place(), target, op);
         debug_assert!(self.is_paired(member), "only a pair is written twice");
-        self.inflight.get_mut(slot.0).expect("just issued").twin = Some(IoSlot(twin));
+        self.inflight.get_mut(slot.0).expect("just issued").replacement = Some(IoSlot(replacement));
     }
 
     /// True when `member` has two devices that are written.
@@ -154,25 +156,26 @@ impl Members {
     }
 
     /// Takes the outcome of a write to both devices of a pair: that of the device with the member's place now. A
-    /// failure of the other one is kept until somebody asks for it, and so is one of a twin that has just got the
-    /// member's place: that it failed is for whoever knows when it got it.
+    /// failure of the other one is kept until somebody asks for it, and so is one of a replacement that has just got
+    /// the member's place: that it failed is for whoever knows when it got it.
     pub(super) fn take_pair(
         &mut self,
         slot: IoSlot,
-        twin: IoSlot,
+        replacement: IoSlot,
     ) -> (Option<Op>, Result<(), Failure>) {
         let (op, result) = self.take_one(slot);
-        let (other, mirrored) = self.take_one(twin);
+        let (other, mirrored) = self.take_one(replacement);
         // Its buffers are shared with the write to the member: whoever is last gives them back.
         self.orphans.extend(other);
-        let place = self.twin_place();
+        let place = self.replacement_place();
         let retired = result.err().filter(|failure| failure.place == place);
         let beside = mirrored.err().filter(|failure| !failure.former);
         let failed = beside.or(retired.filter(|failure| !failure.former));
-        self.twin_failed = failed.map(|failure| (failure.place, failure)).or(self.twin_failed);
+        self.replacement_failed =
+            failed.map(|failure| (failure.place, failure)).or(self.replacement_failed);
         match retired {
             None => (op, result),
-            // The twin is the member now, unless that has gone out as well.
+            // The replacement is the member now, unless that has gone out as well.
             Some(_) => {
                 (op, mirrored.or_else(|failure| if failure.former { Err(failure) } else { Ok(()) }))
             }
@@ -181,7 +184,7 @@ impl Members {
 
     /// Who failed a write that another device of the same member got as well, if anybody has since this was last
     /// asked.
-    pub(crate) fn take_twin_failed(&mut self) -> Option<(MemberIndex, Failure)> {
-        self.twin_failed.take()
+    pub(crate) fn take_replacement_failed(&mut self) -> Option<(MemberIndex, Failure)> {
+        self.replacement_failed.take()
     }
 }

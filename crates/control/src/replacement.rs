@@ -12,7 +12,7 @@ use crate::manager::Manager;
 use crate::members::Place;
 
 /// The drive that is being filled to take a member's place.
-pub(crate) struct Successor {
+pub(crate) struct Replacement {
     /// Whose place.
     pub(crate) slot: MemberIndex,
     /// Identity of the member that it will be.
@@ -40,25 +40,26 @@ impl Manager {
             return self.install(place, drive);
         }
         // One whose copy had ended before this one began may not be noted in its place yet.
-        let settled = self.settle_successors();
-        self.running[at].successor = Some(Successor { slot: place.member, uuid, drive });
-        settled.and(self.settle_successors())
+        let settled = self.settle_replacements();
+        self.running[at].replacement = Some(Replacement { slot: place.member, uuid, drive });
+        settled.and(self.settle_replacements())
     }
 
-    /// Lets go of the drives of members whose successors have taken their places, and of successors that never will.
+    /// Lets go of the drives of members whose replacements have taken their places, and of replacements that never
+    /// will.
     ///
     /// # Errors
     /// When the new drive could not be recorded; it serves all the same.
-    pub(crate) fn settle_successors(&mut self) -> Result<(), ControlError> {
+    pub(crate) fn settle_replacements(&mut self) -> Result<(), ControlError> {
         let mut result = Ok(());
         for at in 0..self.running.len() {
             let running = &mut self.running[at];
             let status = running.array.status();
-            let over = |next: &mut Successor| {
+            let over = |next: &mut Replacement| {
                 let member = &status.members[next.slot.at()];
                 member.uuid == next.uuid || member.replacement.is_empty() || status.lost
             };
-            let Some(next) = running.successor.take_if(over) else { continue };
+            let Some(next) = running.replacement.take_if(over) else { continue };
             let (uuid, slot) = (running.uuid(), next.slot);
             if status.members[slot.at()].uuid != next.uuid && !status.lost {
                 // Called off, or its drive failed: nothing is to be begun again.

@@ -1,10 +1,10 @@
-//! Replacing a member that is in use: its twin is filled while the member serves, and then takes its place.
+//! Replacing a member that is in use: its replacement is filled while the member serves, and then takes its place.
 //!
 //! ```text
-//!  begin:    views (the twin is written) --> every shard --> `Lacks`: copy begins
-//!  copied:   flush --> pages on the twin --> label of the next generation on the twin, then on everybody
+//!  begin:    views (the replacement is written) --> every shard --> `Lacks`: copy begins
+//!  copied:   flush --> pages on the replacement --> label of the next generation on the replacement, then on everybody
 //!            --> views (devices swapped, both written) --> every shard --> views (the old device is out)
-//!  member fails first:  it goes out, lacking what the twin lacks --> views (the twin has its place)
+//!  member fails first:  it goes out, lacking what the replacement lacks --> views (the replacement has its place)
 //!                       --> label (rebuilding) --> rebuild of what was not copied
 //! ```
 //!
@@ -17,7 +17,7 @@ use strake_units::{MemberIndex, RegionIndex, Uuid};
 
 use super::Shard;
 use super::bad::Columns;
-use super::leader::{Arriving, Change, Leader};
+use super::leader::{Change, IncomingDrive, Leader};
 use super::leader_tasks as tasks;
 use super::maintain::recover_column;
 use super::members::{Failure, Group, Pairing, settled};
@@ -26,8 +26,8 @@ use crate::error::ArrayError;
 use crate::events::ArrayEventKind;
 use crate::message::{Peer, View};
 
-/// The leader's knowledge of a twin.
-pub(crate) struct Twin {
+/// The leader's knowledge of a replacement.
+pub(crate) struct Replacement {
     /// Whose it is.
     slot: MemberIndex,
     uuid: Uuid,
@@ -38,75 +38,85 @@ pub(crate) struct Twin {
     lacks: Bits,
     /// Bitmap pages are written to it.
     paged: bool,
-    /// What the label said of the member before it named the twin, once it does.
+    /// What the label said of the member before it named the replacement, once it does.
     before: Option<(MemberRecord, Option<AreaLayout>)>,
     /// The member has failed.
     orphan: bool,
 }
 
 impl Leader {
-    fn twin_place(&self) -> MemberIndex {
+    fn replacement_place(&self) -> MemberIndex {
         MemberIndex(self.state.states.len() as u8)
     }
 
     /// The drive that is written along with a member, and the member's slot.
-    pub(super) fn twin_on_the_way(&self) -> Option<(MemberIndex, Uuid)> {
-        self.twin.as_ref().filter(|twin| !twin.orphan).map(|twin| (twin.slot, twin.uuid))
+    pub(super) fn pending_replacement(&self) -> Option<(MemberIndex, Uuid)> {
+        self.replacement
+            .as_ref()
+            .filter(|replacement| !replacement.orphan)
+            .map(|replacement| (replacement.slot, replacement.uuid))
     }
 
     /// Who failed, now that the leader looks at it: the devices of a pair may have changed places since.
     pub(super) fn blamed(&self, member: MemberIndex, copied: bool) -> Option<MemberIndex> {
-        let twin = member == self.twin_place();
-        if !copied || self.twin.is_some() {
+        let replacement = member == self.replacement_place();
+        if !copied || self.replacement.is_some() {
             return Some(member);
         }
         match self.swapped {
-            Some(slot) if twin => Some(slot),
+            Some(slot) if replacement => Some(slot),
             Some(slot) if slot == member => None,
-            None if twin => None,
+            None if replacement => None,
             Some(_) | None => Some(member),
         }
     }
 
-    /// True when the label names the twin of `member` already.
+    /// True when the label names the replacement of `member` already.
     pub(super) fn is_swapping(&self, member: MemberIndex) -> bool {
-        self.twin.as_ref().is_some_and(|twin| twin.slot == member && twin.before.is_some())
+        self.replacement
+            .as_ref()
+            .is_some_and(|replacement| replacement.slot == member && replacement.before.is_some())
     }
 
-    /// `member` has just gone out. If it has a twin, what it lacks is what the twin lacks, and true comes back.
-    pub(super) fn orphan_twin(&mut self, member: MemberIndex) -> bool {
-        let Some(twin) = self.twin.as_mut().filter(|twin| twin.slot == member) else {
+    /// `member` has just gone out. If it has a replacement, what it lacks is what the replacement lacks, and true comes
+    /// back.
+    pub(super) fn orphan_replacement(&mut self, member: MemberIndex) -> bool {
+        let Some(replacement) =
+            self.replacement.as_mut().filter(|replacement| replacement.slot == member)
+        else {
             return false;
         };
-        twin.orphan = true;
-        twin.paged = false;
-        let lacks = twin.lacks.clone();
+        replacement.orphan = true;
+        replacement.paged = false;
+        let lacks = replacement.lacks.clone();
         self.pairing = Pairing::Orphaned(member);
         self.swapped = None;
         self.state.bitmaps.change(Bitmap::Member(member), |stale| stale.join(&lacks));
         true
     }
 
-    /// The twin's place and layout, when it gets bitmap pages.
-    fn paged_twin(&self) -> Option<(MemberIndex, AreaLayout)> {
-        let twin = self.twin.as_ref().filter(|twin| twin.paged)?;
-        Some((self.twin_place(), twin.layout))
+    /// The replacement's place and layout, when it gets bitmap pages.
+    fn paged_replacement(&self) -> Option<(MemberIndex, AreaLayout)> {
+        let replacement = self.replacement.as_ref().filter(|replacement| replacement.paged)?;
+        Some((self.replacement_place(), replacement.layout))
     }
 
-    /// The devices that hold records of the array, and where: the members', and a twin's once it gets them.
+    /// The devices that hold records of the array, and where: the members', and a replacement's once it gets them.
     pub(super) fn homes(&self) -> Vec<(MemberIndex, AreaLayout)> {
-        let twin = self.paged_twin().filter(|_| !self.twin_is_named());
-        self.live().map(|member| self.label_home(member)).chain(twin).collect()
+        let replacement = self.paged_replacement().filter(|_| !self.replacement_is_named());
+        self.live().map(|member| self.label_home(member)).chain(replacement).collect()
     }
 
-    fn twin_is_named(&self) -> bool {
-        self.twin.as_ref().is_some_and(|twin| twin.before.is_some())
+    fn replacement_is_named(&self) -> bool {
+        self.replacement.as_ref().is_some_and(|replacement| replacement.before.is_some())
     }
 
     /// Where the label of `member` goes.
     pub(super) fn label_home(&self, member: MemberIndex) -> (MemberIndex, AreaLayout) {
-        match &self.twin {
-            Some(twin) if self.is_swapping(member) => (self.twin_place(), twin.layout),
+        match &self.replacement {
+            Some(replacement) if self.is_swapping(member) => {
+                (self.replacement_place(), replacement.layout)
+            }
             Some(_) | None => {
                 (member, self.state.layouts[member.at()].expect("a live member has a device"))
             }
@@ -126,7 +136,7 @@ pub(super) async fn begin(
     {
         let mut leader = shard.leader_mut();
         let state = leader.state.states[member.at()];
-        if shard.shared.is_lost() || state != MemberState::InSync || leader.twin.is_some() {
+        if shard.shared.is_lost() || state != MemberState::InSync || leader.replacement.is_some() {
             return Err(ArrayError::state(format!(
                 "member {member} cannot be replaced now: it has just failed, or another member is being replaced"
             )));
@@ -136,7 +146,7 @@ pub(super) async fn begin(
         };
         let mut lacks = Bits::new(leader.state.bitmaps.write_intent().regions());
         lacks.fill();
-        leader.twin = Some(Twin {
+        leader.replacement = Some(Replacement {
             slot: member,
             uuid,
             bytes,
@@ -154,44 +164,44 @@ pub(super) async fn begin(
     tasks::publish(shard).await;
     shard.shared.tell(Some(member), ArrayEventKind::ReplaceStarted);
     let leader = shard.leader_mut();
-    if let Some(twin) = &leader.twin {
-        let bitmap = std::sync::Arc::new(twin.lacks.clone());
-        let place = leader.twin_place();
+    if let Some(replacement) = &leader.replacement {
+        let bitmap = std::sync::Arc::new(replacement.lacks.clone());
+        let place = leader.replacement_place();
         shard.broadcast(|| Peer::Lacks { member: place, bitmap: std::sync::Arc::clone(&bitmap) });
     }
     Ok(())
 }
 
-/// Gives up the twin, in memory; the member keeps its place, in the label to be written too. It is told when no shard
-/// uses the twin any more.
+/// Gives up the replacement, in memory; the member keeps its place, in the label to be written too. It is told when no
+/// shard uses the replacement any more.
 pub(super) fn abandon(leader: &mut Leader, cause: Option<IoErrorKind>) {
-    let Some(twin) = leader.twin.take() else { return };
-    if let Some((record, layout)) = twin.before {
-        leader.state.superblock.members[twin.slot.at()] = record;
-        leader.state.layouts[twin.slot.at()] = layout;
+    let Some(replacement) = leader.replacement.take() else { return };
+    if let Some((record, layout)) = replacement.before {
+        leader.state.superblock.members[replacement.slot.at()] = record;
+        leader.state.layouts[replacement.slot.at()] = layout;
     }
     leader.pairing = Pairing::None;
     leader.swapped = None;
-    leader.abandoned = Some((twin.slot, cause));
+    leader.abandoned = Some((replacement.slot, cause));
 }
 
-/// Every shard goes by the leader's views: a twin that was given up is out of use.
+/// Every shard goes by the leader's views: a replacement that was given up is out of use.
 pub(super) fn settled_views(shard: &Shard, leader: &mut Leader) {
     let Some((slot, cause)) = leader.abandoned.take() else { return };
     shard.shared.update_member(slot, |m| m.replacement.clear());
     shard.shared.tell(Some(slot), ArrayEventKind::ReplaceAbandoned { cause });
 }
 
-/// The twin failed, or nobody wants it any more.
+/// The replacement failed, or nobody wants it any more.
 pub(super) async fn fail(shard: &Shard, group: Group, cause: Option<IoErrorKind>) {
     {
         let mut leader = shard.leader_mut();
-        if shard.shared.is_lost() || leader.twin.is_none() {
+        if shard.shared.is_lost() || leader.replacement.is_none() {
             return;
         }
         abandon(&mut leader, cause);
     }
-    // The twin may hold a label by now: a newer one makes it worthless.
+    // The replacement may hold a label by now: a newer one makes it worthless.
     if tasks::record(shard, group).await {
         tasks::publish(shard).await;
     }
@@ -202,14 +212,19 @@ pub(super) async fn cancel(
     group: Group,
     member: MemberIndex,
 ) -> Result<(), ArrayError> {
-    if shard.leader_mut().twin.as_ref().is_none_or(|twin| twin.slot != member || twin.orphan) {
+    if shard
+        .leader_mut()
+        .replacement
+        .as_ref()
+        .is_none_or(|replacement| replacement.slot != member || replacement.orphan)
+    {
         return Err(ArrayError::state(format!("member {member} is not being replaced")));
     }
     fail(shard, group, None).await;
     Ok(())
 }
 
-/// Everything was copied: the twin takes the member's place.
+/// Everything was copied: the replacement takes the member's place.
 pub(super) async fn filled(shard: &Shard, group: Group) {
     if !tasks::flush_all(shard, group).await || !prepare(shard, group).await {
         return;
@@ -222,20 +237,20 @@ pub(super) async fn filled(shard: &Shard, group: Group) {
     let slot = {
         let mut leader = shard.leader_mut();
         let generation = leader.state.superblock.generation;
-        let Some(mut twin) = leader.twin.take() else { return };
-        let slot = twin.slot;
-        let layout = leader.state.layouts[slot.at()].replace(twin.layout);
+        let Some(mut replacement) = leader.replacement.take() else { return };
+        let slot = replacement.slot;
+        let layout = leader.state.layouts[slot.at()].replace(replacement.layout);
         let record = &mut leader.state.superblock.members[slot.at()];
-        // If the twin fails yet, the label that names it is one that does not call the member live.
+        // If the replacement fails yet, the label that names it is one that does not call the member live.
         let kept = MemberRecord { in_sync_generation: generation + 2, ..*record };
-        twin.before = Some((kept, layout));
-        record.uuid = twin.uuid;
-        record.bytes = twin.bytes;
+        replacement.before = Some((kept, layout));
+        record.uuid = replacement.uuid;
+        record.bytes = replacement.bytes;
         record.in_sync_generation = generation + 1;
-        leader.twin = Some(twin);
+        leader.replacement = Some(replacement);
         slot
     };
-    // The twin first: whoever finds a label that names it finds the twin as well.
+    // The replacement first: whoever finds a label that names it finds the replacement as well.
     let failed = own_label(shard, group, slot).await;
     if failed.is_none() {
         retire_old(shard, group, slot).await;
@@ -243,7 +258,7 @@ pub(super) async fn filled(shard: &Shard, group: Group) {
     // The same number for everybody else: nobody may be two behind when the machine stops now.
     shard.leader_mut().state.superblock.generation -= 1;
     if let Some(cause) = failed {
-        // The twin may hold its label all the same, so one more number follows that makes it worthless.
+        // The replacement may hold its label all the same, so one more number follows that makes it worthless.
         abandon(&mut shard.leader_mut(), Some(cause));
         if shard.shared.is_lost() {
             return;
@@ -270,21 +285,21 @@ pub(super) async fn filled(shard: &Shard, group: Group) {
     }
 }
 
-/// True when an I/O of the twin has been outstanding for long on some core.
+/// True when an I/O of the replacement has been outstanding for long on some core.
 fn stands_still(shard: &Shard) -> bool {
-    shard.shared.standing() & 1 << shard.leader_mut().twin_place().0 != 0
+    shard.shared.standing() & 1 << shard.leader_mut().replacement_place().0 != 0
 }
 
-/// Every shard reads the twin: the old device is let go.
+/// Every shard reads the replacement: the old device is let go.
 async fn finish(shard: &Shard, slot: MemberIndex) {
     let (uuid, path) = {
         let mut leader = shard.leader_mut();
-        let twin = leader.twin.take().expect("only the label task ends a swap");
+        let replacement = leader.replacement.take().expect("only the label task ends a swap");
         leader.pairing = Pairing::None;
         leader.swapped = Some(slot);
         // The old drive took its log along, and with it perhaps the only headers that tell which records are done.
         leader.joined = leader.state.superblock.generation;
-        (twin.uuid, twin.path)
+        (replacement.uuid, replacement.path)
     };
     tasks::publish(shard).await;
     shard.shared.forget_errors(slot);
@@ -296,15 +311,19 @@ async fn finish(shard: &Shard, slot: MemberIndex) {
     shard.shared.tell(Some(slot), ArrayEventKind::ReplaceFinished);
 }
 
-/// Writes the bitmap to the twin. False when there is no twin any more that could be swapped in.
+/// Writes the bitmap to the replacement. False when there is no replacement any more that could be swapped in.
 async fn prepare(shard: &Shard, group: Group) -> bool {
     {
         let mut leader = shard.leader_mut();
-        let Some(twin) = leader.twin.as_mut().filter(|twin| !twin.orphan) else { return false };
-        if twin.lacks.count_ones() != 0 {
+        let Some(replacement) =
+            leader.replacement.as_mut().filter(|replacement| !replacement.orphan)
+        else {
+            return false;
+        };
+        if replacement.lacks.count_ones() != 0 {
             return false;
         }
-        twin.paged = true;
+        replacement.paged = true;
         let members = leader.state.states.len();
         Bitmap::all(members).for_each(|bitmap| leader.state.bitmaps.rewrite(bitmap));
         leader.bad_unwritten = leader.state.bad.sequence > 0;
@@ -318,10 +337,14 @@ async fn prepare(shard: &Shard, group: Group) -> bool {
             .await;
     }
     let leader = shard.leader_mut();
-    !shard.shared.is_lost() && leader.twin.as_ref().is_some_and(|twin| twin.paged && !twin.orphan)
+    !shard.shared.is_lost()
+        && leader
+            .replacement
+            .as_ref()
+            .is_some_and(|replacement| replacement.paged && !replacement.orphan)
 }
 
-/// Writes the label of the next generation to the twin. Returns how that failed.
+/// Writes the label of the next generation to the replacement. Returns how that failed.
 async fn own_label(shard: &Shard, group: Group, slot: MemberIndex) -> Option<IoErrorKind> {
     let (home, own) = {
         let mut leader = shard.leader_mut();
@@ -332,9 +355,9 @@ async fn own_label(shard: &Shard, group: Group, slot: MemberIndex) -> Option<IoE
 }
 
 /// Tells the old device, from whose label it could otherwise be used alone as if nothing had happened since, that the
-/// twin has its place. It need not hear of it: it may be failing, which is why it is replaced.
+/// replacement has its place. It need not hear of it: it may be failing, which is why it is replaced.
 async fn retire_old(shard: &Shard, group: Group, slot: MemberIndex) {
-    let before = shard.leader_mut().twin.as_ref().and_then(|twin| twin.before);
+    let before = shard.leader_mut().replacement.as_ref().and_then(|replacement| replacement.before);
     if let Some((record, Some(layout))) = before {
         let _ = write_label(shard, group, slot, (slot, layout), record.uuid).await;
     }
@@ -357,39 +380,45 @@ async fn write_label(
     failed.first().map(|(_, failure)| failure.kind)
 }
 
-/// The member failed while its twin was being filled: the twin takes its place and is filled from the others.
+/// The member failed while its replacement was being filled: the replacement takes its place and is filled from the
+/// others.
 pub(super) async fn take_over(shard: &Shard, group: Group) {
     let slot = {
         let mut leader = shard.leader_mut();
-        let Some(twin) = leader.twin.as_ref().filter(|twin| twin.orphan) else { return };
-        let slot = twin.slot;
+        let Some(replacement) =
+            leader.replacement.as_ref().filter(|replacement| replacement.orphan)
+        else {
+            return;
+        };
+        let slot = replacement.slot;
         leader.pairing = Pairing::TakenOver(slot);
         slot
     };
     tasks::publish(shard).await;
-    let arriving = {
+    let incoming = {
         let mut leader = shard.leader_mut();
         leader.pairing = Pairing::None;
         leader.swapped = Some(slot);
-        let twin = leader.twin.take().expect("only the label task ends a replacement");
+        let replacement =
+            leader.replacement.take().expect("only the label task ends a replacement");
         if shard.shared.is_lost() || !leader.transition(slot, MemberEvent::Replaced) {
             shard.shared.update_member(slot, |m| m.replacement.clear());
             return;
         }
         let record = &mut leader.state.superblock.members[slot.at()];
-        record.uuid = twin.uuid;
+        record.uuid = replacement.uuid;
         record.held_generation = 0;
-        leader.take_in(slot, twin.bytes);
-        Arriving { member: slot, uuid: twin.uuid, path: twin.path, new: true }
+        leader.take_in(slot, replacement.bytes);
+        IncomingDrive { member: slot, uuid: replacement.uuid, path: replacement.path, new: true }
     };
     // If that fails the member stays out, and the events say so.
-    let _ = tasks::join(shard, group, arriving).await;
+    let _ = tasks::join(shard, group, incoming).await;
     // If it was not recorded, it was not shown in its place either.
     shard.shared.update_member(slot, |m| m.replacement.clear());
 }
 
-/// Copies a band to the twin of the member that is being replaced, if it lacks it. Where the member cannot be read,
-/// ever smaller columns are tried, and only what is left of those is made up from the rest of the stripe.
+/// Copies a band to the replacement of the member that is being replaced, if it lacks it. Where the member cannot be
+/// read, ever smaller columns are tried, and only what is left of those is made up from the rest of the stripe.
 pub(super) async fn copy(shard: &Shard, group: Group, band: Band) -> Result<(), IoError> {
     let Some((slot, position)) = wanted(shard, band) else { return Ok(()) };
     let geometry = &shard.geometry;
@@ -401,9 +430,9 @@ pub(super) async fn copy(shard: &Shard, group: Group, band: Band) -> Result<(), 
         }
         let since = shard.members.borrow().membership_epoch();
         match read_column(shard, group, band, window, position).await {
-            Ok(data) => write_twin(shard, group, (band, window), data).await?,
+            Ok(data) => write_replacement(shard, group, (band, window), data).await?,
             Err(failure) if failure.kind != IoErrorKind::Medium || failure.former => {
-                // It is out, and its twin no twin any more, when this comes back.
+                // It is out, and its replacement no replacement any more, when this comes back.
                 shard.blame(slot, failure);
                 shard.await_member_out(slot, since).await?;
             }
@@ -453,12 +482,12 @@ fn wanted(shard: &Shard, band: Band) -> Option<(MemberIndex, u8)> {
     let members = shard.members.borrow();
     let slot = members.copied()?;
     let region = shard.regions.region_of(band.stripe);
-    let lacks = shard.rebuild.borrow().lacks(members.twin_place(), region);
+    let lacks = shard.rebuild.borrow().lacks(members.replacement_place(), region);
     let position = shard.geometry.position_of_member(band.stripe, slot)?;
     lacks.then_some((slot, position))
 }
 
-async fn write_twin(
+async fn write_replacement(
     shard: &Shard,
     group: Group,
     (band, window): (Band, Window),
@@ -467,7 +496,7 @@ async fn write_twin(
     let at = shard.geometry.member_lba(band.stripe, window.offset);
     let place = {
         let members = shard.members.borrow();
-        members.copied().map(|_| members.twin_place())
+        members.copied().map(|_| members.replacement_place())
     };
     let Some(place) = place else {
         scratch::give_back_list(&shard.scratch, data);
@@ -481,34 +510,38 @@ async fn write_twin(
     if let Some(Op::Write { data, .. }) = op {
         scratch::give_back_list(&shard.scratch, data);
     }
-    shard.expel_twin(result.err().filter(|f| !f.former).map(|f| (place, f))).await
+    shard.expel_replacement(result.err().filter(|f| !f.former).map(|f| (place, f))).await
 }
 
 impl Shard {
     pub(super) fn lead_copied(&self, leader: &mut Leader, region: RegionIndex) {
-        let Some(twin) = leader.twin.as_mut().filter(|twin| !twin.orphan) else { return };
-        twin.lacks.clear(region.0);
-        self.shared.set_uncopied_regions(u64::from(twin.lacks.count_ones()));
-        if twin.lacks.count_ones() == 0 {
+        let Some(replacement) =
+            leader.replacement.as_mut().filter(|replacement| !replacement.orphan)
+        else {
+            return;
+        };
+        replacement.lacks.clear(region.0);
+        self.shared.set_uncopied_regions(u64::from(replacement.lacks.count_ones()));
+        if replacement.lacks.count_ones() == 0 {
             self.change(leader, Change::Filled);
         }
     }
 
     /// Waits until the device that failed a write beside its pair's other one is out of use.
-    pub(super) async fn expel_twin(
+    pub(super) async fn expel_replacement(
         &self,
         failed: Option<(MemberIndex, Failure)>,
     ) -> Result<(), IoError> {
         let Some((member, failure)) = failed else { return Ok(()) };
         let (since, place) = {
             let members = self.members.borrow();
-            (members.membership_epoch(), members.twin_place())
+            (members.membership_epoch(), members.replacement_place())
         };
         self.blame(member, failure);
         if member != place {
             let swapped = self.members.borrow().swapped_at();
             self.await_member_out(member, swapped).await?;
-            // The old device may have failed as well, and be read by shards that do not know of the twin yet.
+            // The old device may have failed as well, and be read by shards that do not know of the replacement yet.
             return self.await_member_out(place, since).await;
         }
         let slot = self.members.borrow().copied();

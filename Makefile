@@ -13,9 +13,9 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 help:
 	@echo 'make demo      build Strake, then make, use, break and repair a RAID 6 array on plain files'
 	@echo 'make test      run every check and every test, as continuous integration does'
-	@echo 'make bench     build ISA-L and measure every goal; writes docs/benchmarks'
+	@echo 'make bench     build ISA-L and strake-bench, and measure every goal; writes docs/benchmarks'
 	@echo 'make build     build the programs: $(TARGET)/release/strake and straked'
-	@echo 'make install   install them below PREFIX=$(PREFIX)'
+	@echo 'make install   install them, and strake-bench if it was built, below PREFIX=$(PREFIX)'
 	@echo 'make clean     remove what was built'
 
 demo:
@@ -30,7 +30,7 @@ test:
 bench:
 	@scripts/setup.sh build
 	@scripts/isal.sh
-	$(CARGO) build --release -p strake-cli -p strake-daemon
+	$(CARGO) build --release -p strake-cli -p strake-daemon -p strake-bench
 	STRAKE_ISAL=build/isal/lib/libisal.so.2 $(TARGET)/release/strake bench run all --save docs/benchmarks
 
 build:
@@ -39,8 +39,11 @@ build:
 
 install:
 	@test -x $(TARGET)/release/straked || { echo 'nothing to install yet: run make build first, as yourself'; exit 1; }
-	install -D -m 0755 $(TARGET)/release/strake $(DESTDIR)$(PREFIX)/bin/strake
-	install -D -m 0755 $(TARGET)/release/straked $(DESTDIR)$(PREFIX)/bin/straked
+	@for program in strake straked strake-bench; do \
+		test -x $(TARGET)/release/$$program || continue; \
+		echo "install $$program below $(DESTDIR)$(PREFIX)/bin, without debug information"; \
+		install -s -D -m 0755 $(TARGET)/release/$$program $(DESTDIR)$(PREFIX)/bin/$$program || exit 1; \
+	done
 
 clean:
 	$(CARGO) clean

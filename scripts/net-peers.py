@@ -161,7 +161,7 @@ def under_their_host(folder, ours, theirs, options):
 
 def under_our_host(folder, theirs, options):
     """The same by `strake bench run net`, which serves its own target."""
-    command = [f"{folder}/strake", "bench", "run", "net", "--output", "json", "--repeats", str(options.rounds),
+    command = [f"{folder}/strake-bench", "run", "net", "--output", "json", "--repeats", str(options.rounds),
                "--milliseconds", str(1000 * options.seconds), "--filter", options.filter or "cores=1",
                "--peer", f"nvme-tcp://127.0.0.1:{theirs.port}/{NQN}", "--peer-process", str(theirs.process.pid)]
     ran = subprocess.run(command, capture_output=True, text=True)
@@ -180,7 +180,7 @@ def under_our_host(folder, theirs, options):
 
 def built():
     """The folder of our programs, which are built if they are not."""
-    for wanted in (["strake-cli"], ["strake-bench", "--example", "net_target"]):
+    for wanted in (["strake-bench"], ["strake-bench", "--example", "net_target"]):
         subprocess.run(["cargo", "build", "--quiet", "--release", "-p", *wanted], cwd=ROOT, check=True)
     return f"{os.environ.get('CARGO_TARGET_DIR', f'{ROOT}/target')}/release"
 

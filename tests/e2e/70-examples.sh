@@ -6,6 +6,8 @@
 # shellcheck source=tests/e2e/_lib.sh
 . "$(dirname "$0")/_lib.sh"
 
+[[ -x $STRAKE_BIN_DIR/strake-bench ]] || fail "$STRAKE_BIN_DIR holds no strake-bench, which strake bench starts; build it"
+
 # Drives are files named like devices, in the working directory; programs and folders of examples are below $root.
 root=$work/root
 mkdir -p "$root/usr/local/bin" "$work/bin"

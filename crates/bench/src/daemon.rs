@@ -28,10 +28,10 @@ impl Daemon {
     /// # Errors
     /// When its program is missing, or it does not answer.
     pub fn start(name: &str, drives: usize, arguments: &[&str]) -> Result<Self, String> {
-        let strake = std::env::current_exe().map_err(|e| e.to_string())?;
-        let straked = strake.with_file_name("straked");
-        if !straked.exists() {
-            return Err(format!("there is no {}: build it, too", straked.display()));
+        let program = std::env::current_exe().map_err(|e| e.to_string())?;
+        let [strake, straked] = ["strake", "straked"].map(|name| program.with_file_name(name));
+        if let Some(missing) = [&strake, &straked].into_iter().find(|path| !path.exists()) {
+            return Err(format!("there is no {}: build it, too", missing.display()));
         }
         let folder = Folder::new(name)?;
         for at in 0..drives {
@@ -60,7 +60,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Runs a command of the program that this is, against the daemon.
+    /// Runs a command of `strake` against the daemon.
     ///
     /// # Errors
     /// What it says.

@@ -5,12 +5,12 @@
 //! the same cores ([`load`]). Cases that are compared take turns, sample by sample ([`scenario`]).
 //!
 //! **What it must never do.** Be required by the product: the library that [`g9`] compares with is opened at run time
-//! ([`isal`]); without it a report contains our numbers only and says so. Print, or know a command line. Invent a
-//! number: a row that could not be measured has none and gives the reason. Contain `unsafe` outside [`isal`] and
-//! [`bandwidth`].
+//! ([`isal`]); without it a report contains our numbers only and says so. Print, or know a command line, outside
+//! [`program`]. Invent a number: a row that could not be measured has none and gives the reason. Contain `unsafe`
+//! outside [`isal`] and [`bandwidth`].
 //!
 //! **Where to start.** [`goals`] for what is measured, [`ask`] for how samples become rows, [`load`] for what a data
-//! core does meanwhile.
+//! core does meanwhile, [`program`] for the commands of `strake-bench`, which `strake bench` starts.
 
 #![deny(unsafe_code)]
 
@@ -40,6 +40,7 @@ pub mod page;
 pub mod plot;
 pub mod pool;
 pub mod profile;
+pub mod program;
 pub mod rebuild;
 pub mod report;
 pub mod rig;

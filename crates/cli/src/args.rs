@@ -2,7 +2,6 @@
 //! these definitions.
 
 pub mod array;
-pub mod bench;
 pub mod config;
 pub mod drive;
 pub mod event;
@@ -16,6 +15,7 @@ pub mod spare;
 use crate::error::CliError;
 use crate::output::Format;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -192,14 +192,16 @@ pub enum Command {
   strake demo --dir /var/tmp --keep")]
     Demo(DemoArgs),
     /// Measure how fast this machine does what Strake needs, beside what others offer.
+    ///
+    /// Starts the program strake-bench, which is looked for next to strake, then in PATH, with these arguments, and
+    /// ends with its exit code. `strake bench --help` prints its help. In the source tree, `make bench` builds it.
     #[command(
-        subcommand,
-        arg_required_else_help = true,
+        disable_help_flag = true,
+        disable_version_flag = true,
         after_help = "Examples:
-  strake bench list
-  strake bench run G9 --output json"
+  strake bench list"
     )]
-    Bench(bench::BenchVerb),
+    Bench(BenchArgs),
     /// Print a completion script for a shell.
     #[command(after_help = "Examples:
   strake completions bash > /etc/bash_completion.d/strake
@@ -292,6 +294,14 @@ pub enum Goal {
     Healthy,
     /// It is started and serves, with whatever redundancy.
     Online,
+}
+
+/// `strake bench`.
+#[derive(Clone, Debug, Args)]
+pub struct BenchArgs {
+    /// What strake-bench gets as its arguments.
+    #[arg(value_name = "ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<OsString>,
 }
 
 /// `strake demo`.

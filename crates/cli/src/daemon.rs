@@ -8,7 +8,7 @@ use crate::limits::{
     CALL_TIMEOUT, KILL_TIMEOUT, LOG_TAIL_BYTES, PROBE_TIMEOUT, SETTLE_TIMEOUT, START_ATTEMPTS,
     START_RETRY, STOP_ATTEMPTS,
 };
-use crate::paths;
+use crate::{beside, paths};
 use rustix::process::{Pid, test_kill_process};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -42,7 +42,7 @@ impl Launch {
         let absolute = |p: &Path| paths::absolute(&p.display().to_string());
         let socket = absolute(socket)?;
         Ok(Self {
-            program: program(),
+            program: beside::program("straked"),
             log: socket.with_extension("log"),
             state_dir: arguments.state_dir.as_deref().map(absolute).transpose()?,
             cores: arguments.cores.clone(),
@@ -70,12 +70,6 @@ impl Launch {
         );
         CliError::io(what, error)
     }
-}
-
-/// `straked` next to this program, or whichever the search path has.
-fn program() -> PathBuf {
-    let beside = std::env::current_exe().ok().and_then(|me| Some(me.parent()?.join("straked")));
-    beside.filter(|p| p.is_file()).unwrap_or_else(|| PathBuf::from("straked"))
 }
 
 /// Becomes the daemon; returns only when it cannot.

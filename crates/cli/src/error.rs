@@ -88,6 +88,12 @@ impl CliError {
     }
 }
 
+impl From<strake_terminal::Error> for CliError {
+    fn from(error: strake_terminal::Error) -> Self {
+        Self::io(&error.what, &error.source)
+    }
+}
+
 impl From<tonic::Status> for CliError {
     fn from(status: tonic::Status) -> Self {
         let text = if status.message().is_empty() {

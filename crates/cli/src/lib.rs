@@ -2,11 +2,12 @@
 //!
 //! **What it is.** It turns `strake <object> <verb> [NAME] --long-flags` into one call of the daemon's interface,
 //! prints the answer as a table or, in JSON, as the message itself, and exits with a code that a script can act on.
-//! Two commands do more: [`demo`] runs the whole product on sparse files, and `bench` measures arrays in this process.
+//! Two commands do more: [`demo`] runs the whole product on sparse files, and `bench` starts the program
+//! `strake-bench`.
 //!
 //! **What it must never do.** Decide anything about arrays: the daemon says what is allowed and why not, so that every
-//! client gets the same answer. Open a drive, except for `bench load`, which refuses drives that hold data. Print
-//! anything but the answer to standard output, so that JSON can be piped.
+//! client gets the same answer. Open a drive, or contain code that measures. Print anything but the answer to
+//! standard output, so that JSON can be piped.
 //!
 //! **Where to start.** [`args`] for the grammar, [`run`](mod@run) for what each command does, [`tables`] for the
 //! output, [`exit`] for the exit codes, [`demo`] for the demonstration.
@@ -14,17 +15,16 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod beside;
 pub mod commands;
 pub mod connect;
 pub mod daemon;
 pub mod demo;
 pub mod error;
-pub mod examples;
 pub mod exit;
 pub mod keep;
 pub mod limits;
 pub mod manual;
-pub mod output;
 pub mod paths;
 pub mod run;
 pub mod secret;
@@ -33,3 +33,4 @@ pub mod wait;
 pub mod watch;
 
 pub use run::main;
+pub use strake_terminal::{examples, output};

@@ -31,9 +31,6 @@ pub const STOP_ATTEMPTS: u32 = 900;
 /// Bytes of the daemon's log shown when it does not start.
 pub const LOG_TAIL_BYTES: usize = 2000;
 
-/// Width of tables in columns where no terminal says otherwise.
-pub const WIDTH: usize = 80;
-
 /// Shortest time between two answers of a watched array.
 pub const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -45,12 +42,3 @@ pub const CONFIG_BYTES_MAX: u64 = (strake_api::limits::MESSAGE_BYTES_MAX - (64 <
 
 /// Largest file with the address of a hook, in bytes.
 pub const ADDRESS_BYTES_MAX: u64 = 4096;
-
-/// Rows of a screen where no terminal says otherwise.
-pub const HEIGHT: usize = 24;
-
-/// Narrowest screen that tables are made for, in columns; lines go on in the next row on one that is narrower.
-pub const WIDTH_MIN: usize = 40;
-
-/// Widest screen that tables make use of: longer lines are not read, but followed with a finger.
-pub const WIDTH_MAX: usize = 160;

@@ -54,7 +54,7 @@ async fn run(cli: Cli) -> Result<Exit, CliError> {
         Command::Daemon(verb) => daemon::run(verb, &socket()?, &out).await,
         Command::Wait(arguments) => wait::run(&arguments, &socket()?, &out).await,
         Command::Demo(arguments) => demo::run(&arguments, out.format()).await,
-        Command::Bench(verb) => bench::run(verb, &out),
+        Command::Bench(arguments) => Err(bench::become_bench(&arguments, out.format())),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { dir } => manual::pages(&dir, &out),
     }

@@ -4,13 +4,15 @@ use crate::args::{Goal, WaitArgs};
 use crate::connect::Connection;
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::limits::{WATCH_INTERVAL, WIDTH};
+use crate::limits::WATCH_INTERVAL;
 use crate::output::{Output, printable, tell};
 use crate::tables;
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write as _};
 use std::path::Path;
 use strake_api::v1::{Array, Progress, WatchArrayRequest};
+use strake_terminal::limits::WIDTH;
+use strake_terminal::text::head;
 use tonic::Streaming;
 
 /// Where an array stands with respect to a goal.
@@ -217,7 +219,7 @@ pub fn moment(array: &Array, width: usize) -> String {
         true => format!("{}: {}", array.name, array.states.join(" ")),
         false => format!("{}: {}", array.name, jobs.join("; ")),
     };
-    tables::head(&printable(&text), width.saturating_sub(1))
+    head(&printable(&text), width.saturating_sub(1))
 }
 
 /// The line that changes with states and with every tenth of a job: what a log wants.

@@ -124,8 +124,10 @@ impl<'a> Screen<'a> {
         self.last = text;
         match (self.in_place, first, self.out.format()) {
             (true, _, _) => self.redraw(first),
-            (false, false, Format::Table) => self.out.text(&format!("\n{}", self.last)),
-            (false, true, Format::Table) | (false, _, Format::Json) => self.out.text(&self.last),
+            (false, false, Format::Table) => Ok(self.out.text(&format!("\n{}", self.last))?),
+            (false, true, Format::Table) | (false, _, Format::Json) => {
+                Ok(self.out.text(&self.last)?)
+            }
         }
     }
 

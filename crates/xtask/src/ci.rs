@@ -358,8 +358,7 @@ const NIGHTLY_PREEMPTIONS: &str = "3";
 
 /// Numbers are for people to look at: only a failure to measure fails.
 fn bench_g9(root: &Path) -> Outcome {
-    let words = ["cargo", "run", "--release", "--quiet", "-p", "strake-cli", "--"];
-    let words = [&words[..], &["bench", "run", "G9"]].concat();
+    let words = ["cargo", "run", "--release", "--quiet", "-p", "strake-bench", "--", "run", "G9"];
     run::check(&mut run::command(root, &words))
 }
 

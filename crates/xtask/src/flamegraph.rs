@@ -40,7 +40,7 @@ pub fn make(root: &Path) -> Outcome {
         let how = "apt-get install linux-perf (Debian) or linux-tools-generic (Ubuntu)";
         return Outcome::skipped(format!("no perf ({why}): {how}"));
     }
-    let words = ["cargo", "build", "--release", "--quiet", "-p", "strake-cli"];
+    let words = ["cargo", "build", "--release", "--quiet", "-p", "strake-bench"];
     let built = run::check(&mut run::command(root, &words));
     if built.tally.failed > 0 {
         return built;
@@ -64,13 +64,13 @@ pub fn make(root: &Path) -> Outcome {
 /// The picture of one load, and the crates that most of its time is spent in.
 fn one(root: &Path, title: &str, load: &str) -> Result<(String, String), String> {
     let target = crate::ci::target_folder(root);
-    let strake = target.join("release/strake");
+    let program = target.join("release/strake-bench");
     let data = target.join("flamegraph.perf");
     let timeout = ["timeout", "--kill-after=5", SECONDS_MAX, "perf"];
     let mut record = run::command(root, &timeout);
     record.args(["record", "-q", "-e", "cpu-clock", "-F", RATE, "--call-graph", STACK, "-o"]);
-    record.arg(&data).arg("--").arg(&strake);
-    record.args(["bench", "load", "--drives", "null:8", "--level", "6", "--rw", load]);
+    record.arg(&data).arg("--").arg(&program);
+    record.args(["load", "--drives", "null:8", "--level", "6", "--rw", load]);
     record.args(["--depth", "128", "--seconds", SECONDS]);
     run::probe(&mut record)
         .map_err(|why| format!("perf cannot record ({why}): see kernel.perf_event_paranoid"))?;

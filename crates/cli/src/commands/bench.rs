@@ -1,172 +1,36 @@
-//! `strake bench ...`.
+//! `strake bench ...`: the program `strake-bench`.
 
-mod load;
-pub mod save;
-
-use crate::args::bench::{BenchRun, BenchVerb, Beside, BuiltIn};
+use crate::args::BenchArgs;
+use crate::beside;
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::output::Output;
-use crate::tables;
-use serde::Serialize;
-use std::io::{IsTerminal as _, Write as _};
-use std::path::Path;
-use std::time::Duration;
-use strake_bench::net::Peer;
-use strake_bench::profile::Profile;
-use strake_bench::run::{Choice, Compare, RUNS, cold_bytes, run as run_goal};
-use strake_bench::scenario::Options;
-use strake_bench::{goals, machine, profile};
-use strake_parity::Kernel;
+use crate::output::Format;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 
-/// Carries out `verb`.
-///
-/// # Errors
-/// When the kernel that is asked for is not on this machine, or the answer cannot be written.
-pub fn run(verb: BenchVerb, out: &Output) -> Result<Exit, CliError> {
-    match verb {
-        BenchVerb::List => out.print(&list(), tables::bench::list)?,
-        BenchVerb::Run(arguments) => measure(&arguments, out)?,
-        BenchVerb::Report { folder } => save::again(&folder, out)?,
-        BenchVerb::Load(arguments) => load::run(&arguments, out)?,
-        BenchVerb::Profile { drive } => out.text(match drive {
-            BuiltIn::Sn861 => profile::SN861,
-            BuiltIn::M9650 => profile::M9650,
-        })?,
-    }
-    Ok(Exit::Fine)
-}
+/// The program that measures.
+const PROGRAM: &str = "strake-bench";
 
-/// A goal, and whether `bench run` knows how to measure it.
-#[derive(Clone, Debug, Serialize)]
-pub struct Listed {
-    /// Its name.
-    pub id: String,
-    /// What is measured.
-    pub work: String,
-    /// What it is compared with.
-    pub anchor: String,
-    /// What to reach.
-    pub goal: String,
-    /// What we would like to reach.
-    pub moonshot: String,
-    /// Whether it can be run.
-    pub runs: bool,
-}
-
-fn list() -> Vec<Listed> {
-    let listed = |goal: goals::Goal| Listed {
-        id: goal.id.to_owned(),
-        work: goal.work.to_owned(),
-        anchor: goal.anchor.to_owned(),
-        goal: goal.goal.to_owned(),
-        moonshot: goal.moonshot.to_owned(),
-        runs: RUNS.contains(&goal.id),
-    };
-    goals::all().into_iter().map(listed).collect()
-}
-
-fn measure(arguments: &BenchRun, out: &Output) -> Result<(), CliError> {
-    let choice = choice(arguments)?;
-    let mut reports = Vec::new();
-    for id in ids(&arguments.goals) {
-        let report = run_goal(id, &choice, |what| progress(&format!("{id}: {what}")));
-        let report = report.map_err(|unknown| CliError::usage(unknown.to_string()))?;
-        if let Some(folder) = &arguments.save {
-            save::one(&report, folder)?;
+/// Becomes `strake-bench` with `arguments`, which prints its answers in `format`; returns only when it cannot.
+#[must_use]
+pub fn become_bench(arguments: &BenchArgs, format: Format) -> CliError {
+    let mut command = Command::new(beside::program(PROGRAM));
+    match format {
+        Format::Table => {}
+        Format::Json => {
+            command.args(["--output", "json"]);
         }
-        reports.push(report);
     }
-    progress("");
-    if let Some(folder) = &arguments.save {
-        save::book(folder)?;
-    }
-    if reports.iter().all(|report| report.rows.is_empty()) {
-        let text = arguments.filter.as_deref().unwrap_or_default();
-        return Err(CliError::usage(format!(
-            "no case has {text:?} in its name: see the names with --output json"
-        )));
-    }
-    match reports.as_slice() {
-        [report] => out.print(report, tables::bench::report),
-        _ => out.print(&reports, |reports, width| tables::bench::reports(reports, width)),
-    }
+    cannot_start(&command.args(&arguments.arguments).exec())
 }
 
-/// What was asked for, each once, in the order of the request.
-fn ids(goals: &[String]) -> Vec<&str> {
-    let mut ids: Vec<&str> = Vec::new();
-    for goal in goals {
-        let one = [goal.as_str()];
-        let meant: &[&str] = if goal == "all" { &RUNS } else { &one };
-        let new: Vec<&str> = meant.iter().filter(|id| !ids.contains(id)).copied().collect();
-        ids.extend(
-            new.into_iter().map(|id| RUNS.into_iter().find(|known| *known == id).unwrap_or(id)),
-        );
+fn cannot_start(error: &io::Error) -> CliError {
+    if error.kind() != io::ErrorKind::NotFound {
+        return CliError::io(format_args!("cannot start {PROGRAM}"), error);
     }
-    ids
-}
-
-fn choice(arguments: &BenchRun) -> Result<Choice, CliError> {
-    let options = Options {
-        profile: drive_profile(arguments.profile.as_deref())?,
-        filter: arguments.filter.clone(),
-        repeats: arguments.repeats.map(usize::from),
-        span: Duration::from_millis(arguments.milliseconds),
-        cold_bytes: cold_bytes(machine::Machine::here().last_cache),
-    };
-    let kernel = kernel(arguments.kernel.as_deref())?;
-    let compare = compare(arguments)?;
-    let peer = peer(arguments)?;
-    Ok(Choice { options, isal: arguments.isal.clone(), kernel, compare, peer })
-}
-
-/// What stands beside ours in net; refused where net is not asked for.
-fn peer(arguments: &BenchRun) -> Result<Option<Peer>, CliError> {
-    let Some(address) = arguments.peer.clone() else { return Ok(None) };
-    if !ids(&arguments.goals).contains(&"net") {
-        return Err(CliError::usage(
-            "--peer is about net, which is not among the goals: add it, or leave --peer out"
-                .to_owned(),
-        ));
-    }
-    Ok(Some(Peer { address, process: arguments.peer_process }))
-}
-
-/// What stands beside ours in G14; refused where G14 is not asked for, since it would change nothing.
-fn compare(arguments: &BenchRun) -> Result<Compare, CliError> {
-    let has_files = ids(&arguments.goals).contains(&"G14");
-    match arguments.compare {
-        Some(_) if !has_files => Err(CliError::usage(
-            "--compare is about G14, which is not among the goals: add it, or leave --compare out"
-                .to_owned(),
-        )),
-        None | Some(Beside::Fio) => Ok(Compare::Fio),
-        Some(Beside::Nothing) => Ok(Compare::Nothing),
-    }
-}
-
-/// What modelled drives are like.
-fn drive_profile(path: Option<&Path>) -> Result<Profile, CliError> {
-    let load = |path| profile::load(path).map_err(|e| CliError::usage(e.to_string()));
-    path.map_or_else(|| Ok(Options::default().profile), load)
-}
-
-fn kernel(name: Option<&str>) -> Result<Kernel, CliError> {
-    let Some(name) = name else {
-        return Ok(Kernel::fit());
-    };
-    Kernel::named(name).ok_or_else(|| {
-        let names: Vec<&str> = Kernel::available().map(Kernel::name).collect();
-        CliError::usage(format!("no kernel {name:?} runs here: use one of {}", names.join(", ")))
-    })
-}
-
-/// Says on a terminal what is being measured, in place.
-fn progress(what: &str) {
-    let mut stderr = std::io::stderr();
-    if stderr.is_terminal() {
-        // A terminal that is gone must not end the measurement.
-        let _ = write!(stderr, "\r\x1b[K{what}").and_then(|()| stderr.flush());
-    }
+    CliError::usage(format!(
+        "{PROGRAM} is not installed: it is neither next to strake nor in PATH\n  in the source tree, `make bench` \
+         builds it and measures everything, `cargo build --release -p strake-bench` only builds it; then \
+         `make install` installs it"
+    ))
 }

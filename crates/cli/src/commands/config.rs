@@ -40,7 +40,7 @@ async fn get(socket: &Path) -> Result<ConfigDocument, CliError> {
 async fn backup(file: &str, socket: &Path, out: &Output) -> Result<(), CliError> {
     let document = get(socket).await?;
     if file == "-" {
-        return out.text(document.json.trim_end());
+        return Ok(out.text(document.json.trim_end())?);
     }
     keep::write(Path::new(file), format!("{}\n", document.json.trim_end()).as_bytes())?;
     crate::output::tell(format_args!(

@@ -2,8 +2,8 @@
 
 use crate::error::CliError;
 use crate::output::printable;
-use crate::tables::wrapped;
 use std::io::{BufRead, IsTerminal, Write};
+use strake_terminal::text::wrapped;
 
 /// A question before something is done.
 #[derive(Clone, Copy, Debug)]

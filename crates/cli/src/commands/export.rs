@@ -62,7 +62,7 @@ async fn referral(verb: ReferralVerb, socket: &Path, out: &Output) -> Result<(),
     let change = match verb {
         ReferralVerb::List => {
             let answer = exports.list_referrals(ListReferralsRequest {}).await?.into_inner();
-            return out.print(&answer, tables::export::referrals);
+            return Ok(out.print(&answer, tables::export::referrals)?);
         }
         ReferralVerb::Add(ReferralAddress { address }) => {
             exports.add_referral(AddReferralRequest { address }).await?
@@ -71,7 +71,7 @@ async fn referral(verb: ReferralVerb, socket: &Path, out: &Output) -> Result<(),
             exports.remove_referral(RemoveReferralRequest { address }).await?
         }
     };
-    out.print(&change.into_inner(), tables::export::referral_change)
+    Ok(out.print(&change.into_inner(), tables::export::referral_change)?)
 }
 
 async fn one(name: &str, socket: &Path) -> Result<Export, CliError> {

@@ -1,65 +1,84 @@
-//! `strake bench` needs no daemon: numbers are saved, pages are written from them again, and nonsense is refused.
+//! `strake bench` starts `strake-bench`: the one next to it, or else the one in the search path.
 
-use crate::common::Folder;
-use crate::fake::{Ran, strake};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-/// Runs `line` in `folder` and holds the exit code.
-fn check(folder: &Folder, line: &str, code: i32) -> Ran {
-    let arguments: Vec<&str> = line.split_whitespace().collect();
-    let ran = strake(folder, &arguments);
-    assert_eq!(ran.code, code, "{line}\nstdout: {}\nstderr: {}", ran.stdout, ran.stderr);
-    ran
+/// A folder that contains `strake` and what a test adds, and a folder that is the whole search path.
+struct Installed {
+    folder: PathBuf,
+    searched: PathBuf,
 }
 
-const RUN: &str = "bench run G2 --repeats 1 --milliseconds 10 --save .";
-
-#[test]
-fn pages_are_written_from_saved_numbers_again() {
-    let folder = Folder::new("bench-report");
-    let read = |name: &str| std::fs::read_to_string(folder.0.join(name)).expect(name);
-    check(&folder, RUN, 0);
-    let (numbers, page) = (read("g2.json"), read("report.md"));
-    assert!(page.contains("Not found out yet: `docs/benchmarks/floors/G2.md`"), "{page}");
-    std::fs::remove_file(folder.0.join("g2.svg")).expect("there was a plot");
-    std::fs::create_dir(folder.0.join("floors")).expect("a folder");
-    std::fs::write(folder.0.join("floors/G2.md"), "It takes time.").expect("a text");
-    let ran = check(&folder, "bench report .", 0);
-    assert!(ran.stdout.contains("G2"), "{}", ran.stdout);
-    assert_eq!(read("g2.json"), numbers, "numbers stay as they were measured");
-    assert!(read("report.md").contains("It takes time."));
-    assert!(read("g2.svg").starts_with("<svg") && read("report.svg").starts_with("<svg"));
-}
-
-#[test]
-fn what_is_no_saved_number_is_refused_with_a_remedy() {
-    for (name, text, said) in [
-        ("nothing.json", "", "has no numbers"),
-        ("g9.json", r#"{"benchmark": "G9"}"#, "bench run G9 --save"),
-    ] {
-        let folder = Folder::new("bench-refused");
-        std::fs::write(folder.0.join(name), text).expect("a file");
-        let ran = check(&folder, "bench report .", 3);
-        assert!(ran.stderr.contains(said), "{name}: {}", ran.stderr);
-        assert!(!folder.0.join("report.md").exists());
+impl Installed {
+    /// In a new folder for the test `name`, on the file system of the program: links of it cost nothing there.
+    fn new(name: &str) -> Self {
+        let name = format!("bench-{name}-{}", std::process::id());
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let searched = folder.join("searched");
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&searched).expect("the folder of the target is writable");
+        std::fs::hard_link(env!("CARGO_BIN_EXE_strake"), folder.join("strake")).expect("a link");
+        Self { folder, searched }
     }
-    let folder = Folder::new("bench-renamed");
-    check(&folder, RUN, 0);
-    std::fs::rename(folder.0.join("g2.json"), folder.0.join("g1.json")).expect("renamed");
-    let ran = check(&folder, "bench report .", 3);
-    assert!(ran.stderr.contains("has the numbers of G2"), "{}", ran.stderr);
+
+    /// Makes a `strake-bench` in `folder` that prints `word` and its arguments, and ends with `code`.
+    fn add(folder: &Path, word: &str, code: u8) {
+        let path = folder.join("strake-bench");
+        let text = format!("#!/bin/sh\necho {word} \"$#\" \"$@\"\necho failed >&2\nexit {code}\n");
+        std::fs::write(&path, text).expect("the folder is writable");
+        let executable = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&path, executable).expect("the file is ours");
+    }
+
+    /// Runs `strake` and compares exit code, standard output and the start of standard error.
+    fn check(&self, arguments: &[&str], code: i32, stdout: &str, stderr: &str) {
+        let output = Command::new(self.folder.join("strake"))
+            .args(arguments)
+            .env("PATH", &self.searched)
+            .stdin(Stdio::null())
+            .output()
+            .expect("strake runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (printed, said) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert_eq!(printed, stdout, "{arguments:?}");
+        assert!(said.starts_with(stderr), "{arguments:?}: {said}");
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
 }
 
 #[test]
-fn what_changes_nothing_is_refused() {
-    let folder = Folder::new("bench-nonsense");
-    for (line, said) in [
-        ("bench run G1 --compare fio", "--compare is about G14"),
-        ("bench run latency --compare nothing", "--compare is about G14"),
-        ("bench run G14 --compare md", "possible values: fio, nothing"),
-        ("bench run contentions", "contention"),
-        ("bench run observed --filter nobody-is-called-this", "no case has"),
+fn without_the_program_the_message_says_how_to_get_it() {
+    let installed = Installed::new("missing");
+    let missing = "strake: strake-bench is not installed: it is neither next to strake nor in PATH\n  \
+                   in the source tree, `make bench` builds it";
+    for arguments in [["bench", "list"], ["bench", "--help"], ["bench", "-h"]] {
+        installed.check(&arguments, 3, "", missing);
+    }
+    installed.check(&["bench"], 3, "", missing);
+}
+
+#[test]
+fn arguments_answers_and_the_exit_code_pass_through() {
+    let installed = Installed::new("found");
+    Installed::add(&installed.searched, "searched", 7);
+    installed.check(&["bench", "list"], 7, "searched 1 list\n", "failed\n");
+    Installed::add(&installed.folder, "beside", 2);
+    for (arguments, printed) in [
+        (&["bench"][..], "beside 0\n"),
+        (&["bench", "--help"], "beside 1 --help\n"),
+        (&["bench", "--version"], "beside 1 --version\n"),
+        (&["bench", "run", "a b", "--save", "-"], "beside 4 run a b --save -\n"),
+        (&["bench", "run", "G1", "--output", "json"], "beside 4 run G1 --output json\n"),
+        (&["--output", "json", "bench", "list"], "beside 3 --output json list\n"),
+        (&["bench", "--output", "json", "list"], "beside 3 --output json list\n"),
     ] {
-        let ran = check(&folder, line, 3);
-        assert!(ran.stderr.contains(said), "{line}: {}", ran.stderr);
+        installed.check(arguments, 2, printed, "failed\n");
     }
 }

@@ -10,14 +10,13 @@ use strake_cli::args::Cli;
 use strake_cli::examples;
 
 /// Those that need more than an answering daemon, and where they are run instead.
-const ELSEWHERE: [&str; 7] = [
+const ELSEWHERE: [&str; 6] = [
     "strake demo",
     "strake daemon start",
     "strake event follow",
     "strake export release",
     "strake export show",
-    "strake bench load --drives nvme",
-    "strake bench report",
+    "strake bench",
 ];
 
 /// Calls `each` with every command below `command`, itself included, and the words that lead to it.

@@ -67,7 +67,8 @@ const QUOTED_TABLE: &str = "docs/events.md";
 const TOOLS: [&str; 3] = ["fuzz", "sim", "xtask"];
 
 /// Sources whose documentation comments are the help texts of commands.
-const HELP: [&str; 2] = ["crates/cli/src/args", "crates/daemon/src/args"];
+const HELP: [&str; 3] =
+    ["crates/bench/src/program/args", "crates/cli/src/args", "crates/daemon/src/args"];
 
 /// Checks every Markdown page, every source and every interface definition.
 pub fn check(repo: &Repo) -> Vec<Finding> {

@@ -1,7 +1,8 @@
 //! Rows and columns that fit the screen. A column that may give way is cut or folded, and where even that is not
 //! enough, every row becomes a record of its own.
 
-use super::{PATH_MIN, head, middle, wrapped};
+use crate::limits::PATH_MIN;
+use crate::text::{head, middle, wrapped};
 
 /// What is in a column, which decides how it gives way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use serde::Serialize;
-use strake_bench::book::{self, Texts};
-use strake_bench::report::{Report, Tally};
-use strake_bench::run::RUNS;
-use strake_bench::{page, plot};
+use strake_terminal::output::{Layout, Output, json};
 
-use crate::error::CliError;
-use crate::output::{Layout, Output, json};
-use crate::tables;
+use super::failure::Failure;
+use super::tables;
+use crate::book::{self, Texts};
+use crate::report::{Report, Tally};
+use crate::run::RUNS;
+use crate::{page, plot};
 
 /// Texts by hand, each named like its goal.
 const FLOORS: &str = "floors";
@@ -41,7 +41,7 @@ impl Written {
 ///
 /// # Errors
 /// When they cannot be written.
-pub fn one(report: &Report, folder: &Path) -> Result<(), CliError> {
+pub fn one(report: &Report, folder: &Path) -> Result<(), Failure> {
     let text = json(report, Layout::Pretty) + "\n";
     write(folder, &[(format!("{}.json", report.id.to_lowercase()), text)])
 }
@@ -50,12 +50,12 @@ pub fn one(report: &Report, folder: &Path) -> Result<(), CliError> {
 ///
 /// # Errors
 /// When there are no numbers, they are of another program, or nothing can be written.
-pub fn book(folder: &Path) -> Result<Vec<Report>, CliError> {
+pub fn book(folder: &Path) -> Result<Vec<Report>, Failure> {
     let reports: Vec<Report> =
         RUNS.iter().filter_map(|id| read(folder, id).transpose()).collect::<Result<_, _>>()?;
     if reports.is_empty() {
         let folder = folder.display();
-        return Err(CliError::usage(format!(
+        return Err(Failure::usage(format!(
             "{folder} has no numbers, such as g1.json: write some with strake bench run all --save {folder}"
         )));
     }
@@ -72,20 +72,20 @@ pub fn book(folder: &Path) -> Result<Vec<Report>, CliError> {
 }
 
 /// `strake bench report`.
-pub(super) fn again(folder: &Path, out: &Output) -> Result<(), CliError> {
+pub(super) fn again(folder: &Path, out: &Output) -> Result<(), Failure> {
     let reports = book(folder)?;
     let written: Vec<Written> = reports.iter().map(Written::new).collect();
-    out.print(&written, tables::bench::written)
+    Ok(out.print(&written, tables::written)?)
 }
 
 /// The numbers of one goal; `None` when there are none.
-fn read(folder: &Path, id: &str) -> Result<Option<Report>, CliError> {
+fn read(folder: &Path, id: &str) -> Result<Option<Report>, Failure> {
     let path = folder.join(format!("{}.json", id.to_lowercase()));
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
-            return Err(CliError::io(format_args!("cannot read {}", path.display()), &error));
+            return Err(Failure::io(format_args!("cannot read {}", path.display()), &error));
         }
     };
     let report: Result<Report, _> = serde_json::from_str(&text);
@@ -93,13 +93,13 @@ fn read(folder: &Path, id: &str) -> Result<Option<Report>, CliError> {
         Ok(report) if report.id == id => Ok(Some(report)),
         Ok(report) => {
             let (path, other) = (path.display(), report.id);
-            Err(CliError::usage(format!(
+            Err(Failure::usage(format!(
                 "{path} has the numbers of {other}, and its name says {id}: rename it"
             )))
         }
         Err(error) => {
             let (path, folder) = (path.display(), folder.display());
-            Err(CliError::usage(format!(
+            Err(Failure::usage(format!(
                 "{path} was not written by this program ({error}): measure again with strake bench run {id} --save \
                  {folder}"
             )))
@@ -107,7 +107,7 @@ fn read(folder: &Path, id: &str) -> Result<Option<Report>, CliError> {
     }
 }
 
-/// What somebody has written about goals that are missed, and about what nothing here shows.
+/// What is written by hand about goals that are missed, and about what nothing here shows.
 fn texts(folder: &Path) -> Texts {
     let names = RUNS.into_iter().chain([book::NOT_SHOWN]);
     let text = |name: &str| {
@@ -118,10 +118,10 @@ fn texts(folder: &Path) -> Texts {
     names.filter_map(text).collect()
 }
 
-fn write(folder: &Path, files: &[(String, String)]) -> Result<(), CliError> {
+fn write(folder: &Path, files: &[(String, String)]) -> Result<(), Failure> {
     std::fs::create_dir_all(folder)
         .and_then(|()| files.iter().try_for_each(|(n, text)| std::fs::write(folder.join(n), text)))
         .map_err(|e| {
-            CliError::io(format_args!("cannot write the report to {}", folder.display()), &e)
+            Failure::io(format_args!("cannot write the report to {}", folder.display()), &e)
         })
 }

@@ -2,7 +2,7 @@
 
 pub mod paint;
 
-use crate::error::CliError;
+use crate::error::Error;
 use crate::limits::{HEIGHT, WIDTH, WIDTH_MAX, WIDTH_MIN};
 use clap::ValueEnum;
 use serde::Serialize;
@@ -56,7 +56,7 @@ impl Output {
         &self,
         message: &M,
         table: impl FnOnce(&M, usize) -> String,
-    ) -> Result<(), CliError> {
+    ) -> Result<(), Error> {
         match self.format {
             Format::Json => self.text(&json(message, Layout::Pretty)),
             Format::Table => self.text(&self.rendered(message, table)),
@@ -71,7 +71,7 @@ impl Output {
         &self,
         message: &M,
         table: impl FnOnce(&M, usize) -> String,
-    ) -> Result<(), CliError> {
+    ) -> Result<(), Error> {
         self.text(&self.rendered(message, table))
     }
 
@@ -96,11 +96,9 @@ impl Output {
     ///
     /// # Errors
     /// When standard output is gone or full.
-    pub fn text(&self, text: &str) -> Result<(), CliError> {
+    pub fn text(&self, text: &str) -> Result<(), Error> {
         let mut stdout = std::io::stdout().lock();
-        writeln!(stdout, "{text}")
-            .and_then(|()| stdout.flush())
-            .map_err(|e| CliError::io("cannot write the answer to standard output", &e))
+        writeln!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(Error::answer)
     }
 }
 
@@ -157,6 +155,6 @@ pub fn tell_person(text: &str) {
     for line in text.lines() {
         // What is a line of its own in the text, such as a remedy, keeps its indent.
         let begin: String = line.chars().take_while(|c| *c == ' ').collect();
-        tell(format_args!("{begin}{}", crate::tables::wrapped(line, width, begin.len().max(2))));
+        tell(format_args!("{begin}{}", crate::text::wrapped(line, width, begin.len().max(2))));
     }
 }

@@ -1,30 +1,28 @@
 //! `strake bench load`.
 
-use super::{drive_profile, progress};
-use crate::args::array::Consistency;
-use crate::args::bench::{BenchLoad, Part, Rw};
-use crate::error::CliError;
-use crate::output::Output;
-use crate::tables;
+use super::args::{BenchLoad, Consistency, Part, Rw};
+use super::failure::Failure;
+use super::{drive_profile, progress, tables};
+use crate::adhoc::{self, Bay, Wish};
+use crate::load::Order;
+use crate::report::number;
+use crate::rig::Sample;
+use crate::scenario::{self, Case, Made, Off};
 use std::path::PathBuf;
 use std::time::Duration;
-use strake_bench::adhoc::{self, Bay, Wish};
-use strake_bench::load::Order;
-use strake_bench::report::number;
-use strake_bench::rig::Sample;
-use strake_bench::scenario::{Case, Made, Off};
+use strake_terminal::output::Output;
 use strake_units::ByteSize;
 
 /// Drives made of memory, at most: members of an array.
 const DRIVES_MAX: usize = 64;
 
-pub fn run(arguments: &BenchLoad, out: &Output) -> Result<(), CliError> {
+pub(super) fn run(arguments: &BenchLoad, out: &Output) -> Result<(), Failure> {
     let wish = wish(arguments)?;
     let bytes = f64::from(arguments.bs);
     let outcome = adhoc::run(&wish, |sample| progress(&line(sample, bytes)));
     progress("");
-    let outcome = outcome.map_err(CliError::usage)?;
-    out.print(&outcome, tables::bench::load)
+    let outcome = outcome.map_err(Failure::usage)?;
+    Ok(out.print(&outcome, tables::load)?)
 }
 
 /// What was done in the last half second.
@@ -38,7 +36,7 @@ fn line(sample: &Sample, bytes: f64) -> String {
     format!("{rate}, {bandwidth}, p50 {}, p99 {}, p99.9 {}", at(500.0), at(990.0), at(999.0))
 }
 
-fn wish(arguments: &BenchLoad) -> Result<Wish, CliError> {
+fn wish(arguments: &BenchLoad) -> Result<Wish, Failure> {
     let (made, bay) = bay(arguments)?;
     let count = match &bay {
         Bay::Made(_, count, _) => *count,
@@ -47,15 +45,15 @@ fn wish(arguments: &BenchLoad) -> Result<Wish, CliError> {
     let level = arguments
         .level
         .as_ref()
-        .map(|level| level.parse().map_err(|e| CliError::usage(format!("--level {level}: {e}"))));
+        .map(|level| level.parse().map_err(|e| Failure::usage(format!("--level {level}: {e}"))));
     let level = level.transpose()?;
     if level.is_none() && count != 1 {
-        return Err(CliError::usage(
+        return Err(Failure::usage(
             "several drives need a --level; without one, name a single drive",
         ));
     }
     if arguments.verify && matches!(made, Made::Null | Made::Model(_)) {
-        return Err(CliError::usage(
+        return Err(Failure::usage(
             "null and modelled drives keep no data to verify: use ram:COUNT, or paths",
         ));
     }
@@ -78,8 +76,8 @@ fn wish(arguments: &BenchLoad) -> Result<Wish, CliError> {
     Ok(Wish { case, bay, span, verify: arguments.verify })
 }
 
-const fn consistency(mode: Consistency) -> strake_bench::scenario::Consistency {
-    use strake_bench::scenario::Consistency as Mode;
+const fn consistency(mode: Consistency) -> scenario::Consistency {
+    use scenario::Consistency as Mode;
     match mode {
         Consistency::Resync => Mode::Resync,
         Consistency::Safe => Mode::Safe,
@@ -101,11 +99,11 @@ const fn write_percent(arguments: &BenchLoad) -> u8 {
     }
 }
 
-fn order(arguments: &BenchLoad) -> Result<Order, CliError> {
+fn order(arguments: &BenchLoad) -> Result<Order, Failure> {
     match (arguments.rw, arguments.zipf) {
         (Rw::Read | Rw::Write | Rw::Rw, None) => Ok(Order::Sequential),
         (Rw::Read | Rw::Write | Rw::Rw, Some(_)) => {
-            Err(CliError::usage("--zipf is for --rw randread, randwrite and randrw"))
+            Err(Failure::usage("--zipf is for --rw randread, randwrite and randrw"))
         }
         (Rw::Randread | Rw::Randwrite | Rw::Randrw, None) => Ok(Order::Random),
         (Rw::Randread | Rw::Randwrite | Rw::Randrw, Some(theta)) => Ok(Order::Zipf(theta)),
@@ -113,7 +111,7 @@ fn order(arguments: &BenchLoad) -> Result<Order, CliError> {
 }
 
 /// "null:8", "ram:4:1GiB", or paths; a device's name alone is one in /dev.
-fn bay(arguments: &BenchLoad) -> Result<(Made, Bay), CliError> {
+fn bay(arguments: &BenchLoad) -> Result<(Made, Bay), Failure> {
     let text = &arguments.drives;
     let Some((kind, rest)) =
         text.split_once(':').filter(|(kind, _)| ["null", "ram", "model"].contains(kind))
@@ -128,10 +126,10 @@ fn bay(arguments: &BenchLoad) -> Result<(Made, Bay), CliError> {
         rest.split_once(':').map_or((rest, None), |(count, size)| (count, Some(size)));
     let count = count.parse().ok().filter(|count| (1..=DRIVES_MAX).contains(count));
     let count = count.ok_or_else(|| {
-        CliError::usage(format!("--drives {text}: a count of 1 to {DRIVES_MAX} follows {kind}:"))
+        Failure::usage(format!("--drives {text}: a count of 1 to {DRIVES_MAX} follows {kind}:"))
     })?;
     let size = size.map(|size| {
-        size.parse::<ByteSize>().map_err(|e| CliError::usage(format!("--drives {text}: {e}")))
+        size.parse::<ByteSize>().map_err(|e| Failure::usage(format!("--drives {text}: {e}")))
     });
     let made = match kind {
         "null" => Made::Null,

@@ -1,10 +1,35 @@
-//! `strake bench ...`.
+//! The grammar of `strake-bench`, which `strake bench` starts with its own arguments: help names that command.
 
-use super::array::Consistency;
-use super::parse;
-use clap::{Args, Subcommand, ValueEnum};
+use crate::net::Address;
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
-use strake_bench::net::Address;
+use strake_terminal::output::Format;
+use strake_units::ByteSize;
+
+/// Measure how fast this machine does what Strake needs, beside what others offer.
+///
+/// Exit codes: 0 measured, 3 the command cannot be carried out as given, 4 a file or standard output cannot be used.
+#[derive(Debug, Parser)]
+#[command(name = "strake-bench", bin_name = "strake bench", version, arg_required_else_help = true)]
+#[command(disable_help_subcommand = true, propagate_version = true, max_term_width = 100)]
+#[command(after_help = "Examples:
+  strake bench list
+  strake bench run G9 --output json")]
+pub struct Cli {
+    /// Print tables for people, or one JSON document.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t = Format::Table,
+        value_name = "FORMAT",
+        help_heading = "Options of every command"
+    )]
+    pub output: Format,
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: BenchVerb,
+}
 
 /// What can be measured.
 #[derive(Debug, Subcommand)]
@@ -56,6 +81,14 @@ pub enum BenchVerb {
         /// Which drive.
         #[arg(value_enum, value_name = "DRIVE", default_value_t = BuiltIn::Sn861)]
         drive: BuiltIn,
+    },
+    /// Write the manual pages of these commands into a folder.
+    #[command(after_help = "Examples:
+  strake bench man /usr/local/share/man/man1")]
+    Man {
+        /// The folder; made if it does not exist.
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
     },
 }
 
@@ -121,7 +154,7 @@ pub struct BenchLoad {
     #[arg(long)]
     pub level: Option<String>,
     /// Bytes of a strip.
-    #[arg(long, value_name = "SIZE", default_value = "128KiB", value_parser = parse::size_u32)]
+    #[arg(long, value_name = "SIZE", default_value = "128KiB", value_parser = size_u32)]
     pub strip: u32,
     /// Members that are taken out of use before.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
@@ -142,7 +175,7 @@ pub struct BenchLoad {
     #[arg(long, value_name = "EXPONENT", value_parser = exponent)]
     pub zipf: Option<f64>,
     /// Bytes of a request.
-    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = parse::size_u32)]
+    #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = size_u32)]
     pub bs: u32,
     /// Requests that each core has out.
     #[arg(long, value_name = "COUNT", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -159,6 +192,19 @@ pub struct BenchLoad {
     /// What modelled drives are like: a file like the output of strake bench profile [default: a published SN861].
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
+}
+
+/// How writes are protected against crashes, as in strake array set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Consistency {
+    /// Regions that are written are marked.
+    Resync,
+    /// The same, and writes to degraded stripes go through a redo log.
+    Safe,
+    /// Every write is logged first.
+    Strict,
+    /// Nothing is marked.
+    None,
 }
 
 /// What of the engine can be turned off, to see what it is worth.
@@ -198,12 +244,18 @@ pub enum Rw {
     Randrw,
 }
 
+/// A size that fits in 32 bits, such as `128KiB`.
+fn size_u32(text: &str) -> Result<u32, String> {
+    let ByteSize(bytes) = text.parse::<ByteSize>().map_err(|e| e.to_string())?;
+    u32::try_from(bytes).map_err(|_| format!("{} is too large here", ByteSize(bytes)))
+}
+
 fn exponent(text: &str) -> Result<f64, String> {
     let value: Option<f64> = text.parse().ok().filter(|value| (0.01..=4.0).contains(value));
     value.ok_or_else(|| "an exponent is a number from 0.01 to 4, such as 0.99".to_owned())
 }
 
 fn goal() -> clap::builder::PossibleValuesParser {
-    let names = strake_bench::run::RUNS.into_iter().chain(["all"]);
+    let names = crate::run::RUNS.into_iter().chain(["all"]);
     clap::builder::PossibleValuesParser::new(names)
 }

@@ -1,13 +1,13 @@
 //! What benchmarks found.
 
-use super::grid::{Column, Grid};
-use super::sentence;
-use crate::commands::bench::Listed;
-use crate::commands::bench::save::Written;
+use super::Listed;
+use super::save::Written;
+use crate::adhoc::{Kind, Latency, Outcome};
+use crate::report::{Meets, number};
+use crate::{Report, Row, page};
 use std::fmt::Write as _;
-use strake_bench::adhoc::{Kind, Outcome};
-use strake_bench::report::{Meets, number};
-use strake_bench::{Report, Row, page};
+use strake_terminal::grid::{Column, Grid};
+use strake_terminal::text::sentence;
 
 /// Every goal with what it is compared with.
 #[must_use]
@@ -156,7 +156,7 @@ pub fn load(outcome: &Outcome, width: usize) -> String {
 }
 
 fn kind_cells(what: &str, kind: &Kind) -> [String; 10] {
-    let us = |pick: fn(&strake_bench::adhoc::Latency) -> f64| {
+    let us = |pick: fn(&Latency) -> f64| {
         kind.latency.as_ref().map(|l| number(pick(l), "us")).unwrap_or_default()
     };
     [

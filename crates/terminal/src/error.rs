@@ -1,0 +1,44 @@
+//! What can fail when an answer is printed.
+
+use std::fmt;
+use std::io;
+
+/// What could not be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The answer, to standard output.
+    Answer,
+    /// A manual page.
+    Manual,
+}
+
+/// An error with the sentence that is printed.
+#[derive(Debug)]
+pub struct Error {
+    /// What to match on.
+    pub kind: ErrorKind,
+    /// What could not be done, and where.
+    pub what: String,
+    /// The reason that the system gave.
+    pub source: io::Error,
+}
+
+impl Error {
+    /// The answer could not be written.
+    pub(crate) fn answer(source: io::Error) -> Self {
+        let what = "cannot write the answer to standard output".to_owned();
+        Self { kind: ErrorKind::Answer, what, source }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.source)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}

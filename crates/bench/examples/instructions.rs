@@ -68,8 +68,8 @@ fn run(
     let pattern = Pattern { write_percent, depth: 32, places, ..Pattern::default() };
     let queue = device.open_queue(CoreIndex(0), pattern.depth).map_err(|e| e.to_string())?;
     let progress = Arc::new(Progress::default());
-    let (told, _stopped) = mpsc::sync_channel(1);
-    let mut load = Load::new(queue, &pattern, Arc::clone(&progress), told);
+    let (reported, _stopped) = mpsc::sync_channel(1);
+    let mut load = Load::new(queue, &pattern, Arc::clone(&progress), reported);
     while progress.reads.load(Relaxed) + progress.writes.load(Relaxed) < requests {
         now = now.plus(Nanos::MICRO);
         let _ = load.turn(now);

@@ -169,7 +169,7 @@ mod tests {
     use super::{Others, Steal};
 
     #[test]
-    fn what_others_do_is_told_from_what_we_do() {
+    fn what_others_do_is_distinguished_from_what_we_do() {
         let at = |user: u64, idle: u64, own: u64, children: u64| {
             let stat = format!("cpu  {user} 0 10 {idle} 0 0 0 0 0 0\ncpu0 1");
             let own = format!("7 (a ) b) R 1 2 3 4 5 6 7 8 9 10 {own} 1 {children} 0 20 0");
@@ -184,13 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn stolen_time_is_told_when_it_matters() {
+    fn stolen_time_is_reported_when_it_matters() {
         let stat = |steal: u64| {
             Steal::parse(&format!("cpu  100 0 100 700 0 0 0 {steal} 0 0\ncpu0 1")).expect("a line")
         };
         assert_eq!(stat(0).until(stat(0)), None);
-        let told = stat(0).until(Steal { stolen: 20, all: 1900 }).expect("it matters");
-        assert_eq!(told, "The hypervisor took 2.0 % of the CPUs' time during the run.");
+        let reported = stat(0).until(Steal { stolen: 20, all: 1900 }).expect("it matters");
+        assert_eq!(reported, "The hypervisor took 2.0 % of the CPUs' time during the run.");
         assert_eq!(Steal::parse("cpu  1 2"), None);
     }
 }

@@ -131,10 +131,10 @@ impl Rig {
         for (core, pattern) in self.cores.iter().zip(patterns) {
             let progress = Arc::new(Progress::default());
             let (device, pattern, shared) = (Arc::clone(device), *pattern, Arc::clone(&progress));
-            let (told, stopped) = mpsc::sync_channel(1);
+            let (reported, stopped) = mpsc::sync_channel(1);
             let started = core.handle().call(move |core| {
                 let queue = device.open_queue(core.index(), pattern.depth)?;
-                Ok(core.add(Box::new(Load::new(queue, &pattern, shared, told))))
+                Ok(core.add(Box::new(Load::new(queue, &pattern, shared, reported))))
             });
             let poller =
                 started.map_err(|e| e.to_string())?.map_err(|e: DeviceError| e.to_string())?;

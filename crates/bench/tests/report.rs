@@ -22,9 +22,9 @@ fn measured(id: &str, filter: &str) -> Report {
     let isal = Some(PathBuf::from("/dev/null"));
     let choice =
         Choice { options, isal, kernel: Kernel::portable(), compare: Compare::Fio, peer: None };
-    let mut told = 0;
-    let report = run(id, &choice, |_| told += 1).expect("a goal");
-    assert!(told > 0 || report.rows.is_empty(), "nobody was told what is going on");
+    let mut reported = 0;
+    let report = run(id, &choice, |_| reported += 1).expect("a goal");
+    assert!(reported > 0 || report.rows.is_empty(), "nobody was told what is going on");
     report
 }
 

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_nobody_looked_is_not_counted() {
+    fn time_without_a_look_is_not_counted() {
         let mut attention = Attention::default();
         assert_eq!(attention.at(SECOND.times(50)), Nanos(0));
         assert_eq!(attention.at(SECOND.times(50).plus(Nanos(7))), Nanos(7));

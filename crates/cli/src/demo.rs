@@ -38,8 +38,8 @@ pub async fn run(arguments: &DemoArgs, format: Format) -> Result<Exit, CliError>
         Ok(sandbox) => sandbox,
         Err(error) => return Ok(finish(report, Err(error))),
     };
-    let told = tokio::select! {
-        told = Scenario::new(&mut sandbox, &mut report).play() => told,
+    let reported = tokio::select! {
+        reported = Scenario::new(&mut sandbox, &mut report).play() => reported,
         () = signals.ended() => Err(CliError {
             kind: ErrorKind::Interrupted,
             text: "interrupted".to_owned(),
@@ -51,7 +51,7 @@ pub async fn run(arguments: &DemoArgs, format: Format) -> Result<Exit, CliError>
     } else {
         sandbox.clean_up().await
     };
-    Ok(finish(report, told.and(cleaned)))
+    Ok(finish(report, reported.and(cleaned)))
 }
 
 fn kept(report: &Report, sandbox: &Sandbox) {
@@ -61,16 +61,16 @@ fn kept(report: &Report, sandbox: &Sandbox) {
     report.say(&format!("End it with: strake --socket {socket} daemon stop && rm -r {dir}"));
 }
 
-fn finish(mut report: Report, told: Result<(), CliError>) -> Exit {
+fn finish(mut report: Report, reported: Result<(), CliError>) -> Exit {
     let summary = report.summary();
-    let exit = match &told {
+    let exit = match &reported {
         Err(error) => error.exit(),
         Ok(()) if summary.errors > 0 => Exit::Failed,
         Ok(()) => Exit::Fine,
     };
     summary.ok = exit == Exit::Fine;
-    summary.error = told.as_ref().err().map(ToString::to_string);
-    if let Err(error) = &told {
+    summary.error = reported.as_ref().err().map(ToString::to_string);
+    if let Err(error) = &reported {
         crate::output::tell(format_args!("strake: demo: {error}"));
     }
     report.end();

@@ -256,11 +256,11 @@ mod tests {
         let check = |seen: &[&[&str]], last: &[&str], failure: Option<&str>| {
             let mut rebuilds = Rebuilds::default();
             seen.iter().for_each(|states| rebuilds.note(&array(states)));
-            let told = rebuilds.failure(&array(last));
+            let reported = rebuilds.failure(&array(last));
             match failure {
-                None => assert_eq!(told, None, "{seen:?} {last:?}"),
+                None => assert_eq!(reported, None, "{seen:?} {last:?}"),
                 Some(words) => {
-                    assert!(told.as_ref().is_some_and(|t| t.contains(words)), "{told:?}");
+                    assert!(reported.as_ref().is_some_and(|t| t.contains(words)), "{reported:?}");
                 }
             }
         };

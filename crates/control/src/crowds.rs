@@ -8,7 +8,7 @@ use crate::manager::Manager;
 use crate::servers::ExportServer;
 
 /// How often an address is told of at most: whoever is turned away comes again at once.
-const TOLD_EVERY: Duration = Duration::from_secs(60);
+const REPORTED_EVERY: Duration = Duration::from_secs(60);
 
 /// What was told of an address.
 pub(crate) struct Crowd {
@@ -18,9 +18,9 @@ pub(crate) struct Crowd {
 }
 
 /// Whether it is to be told that so many were turned away.
-fn is_news(told: Option<&Crowd>, turned_away: u64, now: Instant) -> bool {
-    turned_away > told.map_or(0, |told| told.turned_away)
-        && told.is_none_or(|told| now.duration_since(told.when) >= TOLD_EVERY)
+fn is_news(reported: Option<&Crowd>, turned_away: u64, now: Instant) -> bool {
+    turned_away > reported.map_or(0, |reported| reported.turned_away)
+        && reported.is_none_or(|reported| now.duration_since(reported.when) >= REPORTED_EVERY)
 }
 
 impl Manager {
@@ -40,8 +40,8 @@ impl Manager {
             if !is_news(self.crowds.get(&listen), turned_away, now) {
                 continue;
             }
-            let told = Crowd { turned_away, when: now };
-            let before = self.crowds.insert(listen.clone(), told);
+            let reported = Crowd { turned_away, when: now };
+            let before = self.crowds.insert(listen.clone(), reported);
             let more = turned_away - before.map_or(0, |before| before.turned_away);
             let what =
                 format!("connection limit of {listen} reached: {more} more were closed at once");
@@ -53,17 +53,17 @@ impl Manager {
 
 #[cfg(test)]
 mod tests {
-    use super::{Crowd, TOLD_EVERY, is_news};
+    use super::{Crowd, REPORTED_EVERY, is_news};
     use std::time::Instant;
 
     #[test]
-    fn a_crowd_is_told_of_once_a_minute() {
+    fn a_crowd_is_reported_once_a_minute() {
         let start = Instant::now();
         assert!(!is_news(None, 0, start));
         assert!(is_news(None, 1, start));
-        let told = Crowd { turned_away: 1, when: start };
-        assert!(!is_news(Some(&told), 1, start + TOLD_EVERY), "nobody came");
-        assert!(!is_news(Some(&told), 9, start), "not yet");
-        assert!(is_news(Some(&told), 9, start + TOLD_EVERY));
+        let reported = Crowd { turned_away: 1, when: start };
+        assert!(!is_news(Some(&reported), 1, start + REPORTED_EVERY), "nobody came");
+        assert!(!is_news(Some(&reported), 9, start), "not yet");
+        assert!(is_news(Some(&reported), 9, start + REPORTED_EVERY));
     }
 }

@@ -528,11 +528,11 @@ impl Manager {
 
     /// Closes files and devices of this machine among these, so that whoever opens them sees them as they are now.
     fn reopen(&mut self, identities: &BTreeSet<String>) {
-        let opened_anew = |kind: DriveKind| match kind {
+        let opened_again = |kind: DriveKind| match kind {
             DriveKind::Block | DriveKind::File => true,
             DriveKind::Ram | DriveKind::Null | DriveKind::Remote => false,
         };
-        let open = self.drives.all().iter().filter(|open| opened_anew(open.kind));
+        let open = self.drives.all().iter().filter(|open| opened_again(open.kind));
         let mut close: BTreeSet<String> = open.map(|open| open.drive.device.identity()).collect();
         close.retain(|identity| identities.contains(identity));
         self.drives.close_unless(|identity| !close.contains(identity));

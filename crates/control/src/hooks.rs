@@ -42,7 +42,7 @@ struct Seen {
     delivered: u64,
     failed: u64,
     /// That it fails was told, and it has delivered nothing since.
-    told: bool,
+    reported: bool,
 }
 
 impl Hooks {
@@ -75,7 +75,7 @@ impl Hooks {
     /// Whether a hook fails: it has delivered nothing since it last failed, as far as anybody knows.
     pub(crate) fn is_failing(&self, hook: &Hook) -> bool {
         let seen = self.seen.get(&hook.name).copied().unwrap_or_default();
-        hook.failed > seen.failed || (seen.told && hook.delivered == seen.delivered)
+        hook.failed > seen.failed || (seen.reported && hook.delivered == seen.delivered)
     }
 
     /// Hooks that began to fail since this was last asked.
@@ -83,10 +83,14 @@ impl Hooks {
         let mut failing = Vec::new();
         for hook in self.alerts.list() {
             let seen = self.seen.entry(hook.name.clone()).or_default();
-            let told = seen.told && hook.delivered == seen.delivered;
+            let reported = seen.reported && hook.delivered == seen.delivered;
             let fails = hook.failed > seen.failed;
-            *seen = Seen { delivered: hook.delivered, failed: hook.failed, told: told || fails };
-            if fails && !told {
+            *seen = Seen {
+                delivered: hook.delivered,
+                failed: hook.failed,
+                reported: reported || fails,
+            };
+            if fails && !reported {
                 failing.push(hook);
             }
         }
@@ -168,8 +172,8 @@ impl Manager {
                         return Err(error);
                     }
                 }
-                let told = format!("hook {} was added: {what}", hook.name);
-                self.record(Note::new(EventKind::HookChanged, "daemon", told));
+                let reported = format!("hook {} was added: {what}", hook.name);
+                self.record(Note::new(EventKind::HookChanged, "daemon", reported));
                 "created"
             }
         };

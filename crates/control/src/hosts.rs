@@ -191,8 +191,9 @@ fn differences(was: &HostRecord, is: &HostRecord) -> String {
         ),
         ("key for TLS", word((&was.tls_key, old.tls_key), (&is.tls_key, new.tls_key))),
     ];
-    let told = all.into_iter().filter_map(|(what, word)| Some(format!("its {what} is {}", word?)));
-    told.collect::<Vec<_>>().join(", ")
+    let reported =
+        all.into_iter().filter_map(|(what, word)| Some(format!("its {what} is {}", word?)));
+    reported.collect::<Vec<_>>().join(", ")
 }
 
 impl Manager {

@@ -236,11 +236,11 @@ pub struct Manager {
     pub(crate) newest_written: Option<Newest>,
     events: Arc<Events>,
     /// The trouble of the state directory that was last told.
-    told_trouble: Option<String>,
+    reported_trouble: Option<String>,
     /// Why each recorded export that is not offered is not, by its name.
     pub(crate) export_trouble: BTreeMap<String, String>,
     /// Exports of which it was told that their reservations are not recorded.
-    pub(crate) told_unrecorded: BTreeSet<String>,
+    pub(crate) reported_unrecorded: BTreeSet<String>,
     pub(crate) started: Instant,
     /// When each recorded array was last tried that is later than the assemble timeout, by its identity.
     pub(crate) last_tries: BTreeMap<String, Instant>,
@@ -308,9 +308,9 @@ impl Manager {
             newest: crate::newest::read(state.path()),
             newest_written: None,
             events,
-            told_trouble: None,
+            reported_trouble: None,
             export_trouble: BTreeMap::new(),
-            told_unrecorded: BTreeSet::new(),
+            reported_unrecorded: BTreeSet::new(),
             started: Instant::now(),
             last_tries: BTreeMap::new(),
             sick: Sick::default(),
@@ -426,7 +426,7 @@ impl Manager {
             self.store.test(&self.config);
         }
         let trouble = self.state_trouble();
-        if trouble == self.told_trouble {
+        if trouble == self.reported_trouble {
             return;
         }
         let dir = self.store.dir().display().to_string();
@@ -451,7 +451,7 @@ impl Manager {
             let cause = "too many happened while the state directory could not be written";
             self.record(Note::new(EventKind::EventsDropped, "daemon", what).cause(cause));
         }
-        self.told_trouble = trouble;
+        self.reported_trouble = trouble;
     }
 
     /// Where in `running` the array named (or identified by) `name` is.

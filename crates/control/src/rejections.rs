@@ -53,7 +53,7 @@ fn note_of(listen: &str, rejection: &Rejection) -> Note {
 impl Manager {
     /// Tells of hosts that were not let in, as far as that is to be told at `now`.
     pub(crate) fn tell_rejections(&mut self, now: Nanos) {
-        let told: Vec<Note> = self
+        let reported: Vec<Note> = self
             .servers
             .iter()
             .flat_map(|(listen, server)| {
@@ -61,6 +61,6 @@ impl Manager {
                 due.into_iter().map(|rejection| note_of(listen, &rejection))
             })
             .collect();
-        told.into_iter().for_each(|note| self.record(note));
+        reported.into_iter().for_each(|note| self.record(note));
     }
 }

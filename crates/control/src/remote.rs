@@ -24,7 +24,7 @@ use crate::error::ControlError;
 use crate::limits::{REMOTE_RETRY_MAX, REMOTE_RETRY_MIN};
 use crate::manager::{Manager, Running, drive_key};
 use crate::store::{Prepared, RemoteRecord};
-use losses::Told;
+use losses::Reported;
 use record::Aim;
 pub(crate) use record::check_secrets;
 
@@ -44,7 +44,7 @@ pub(crate) struct Remotes {
     failed: BTreeMap<String, Failed>,
     /// Reserved for drives that were forgotten while they were being connected: it is to be given up.
     orphans: Vec<RemoteRecord>,
-    told: Told,
+    reported: Reported,
 }
 
 /// A recorded drive that could not be connected.
@@ -358,9 +358,9 @@ impl Manager {
         config.remotes.retain(|record| record.address != path);
         self.config = self.store.prepare(&config).and_then(Prepared::commit)?;
         self.remotes.failed.remove(path);
-        self.remotes.told.forget_drive(path);
+        self.remotes.reported.forget_drive(path);
         for address in record.addresses() {
-            self.remotes.told.forget_path(address);
+            self.remotes.reported.forget_path(address);
         }
         self.close_unused_drives();
         Ok(record)

@@ -298,13 +298,14 @@ impl Manager {
         let now: BTreeMap<String, String> = known
             .filter_map(|record| Some((record.name.clone(), self.unrecorded(record)?)))
             .collect();
-        for (name, why) in now.iter().filter(|(name, _)| !self.told_unrecorded.contains(*name)) {
+        for (name, why) in now.iter().filter(|(name, _)| !self.reported_unrecorded.contains(*name))
+        {
             let what = format!("hosts cannot change the reservations of export {name}");
             let note = Note::new(EventKind::ReservationsUnrecorded, format!("export/{name}"), what);
             let next = "have the state directory take files again; hosts can try again at any time";
             self.record(note.cause(why.clone()).next(next));
         }
-        self.told_unrecorded = now.into_keys().collect();
+        self.reported_unrecorded = now.into_keys().collect();
     }
 
     /// `config` without the export of `record`, and with its reservations marked as ended: whenever a crash comes, both

@@ -189,7 +189,7 @@ impl Control {
         let used = opened.and_then(|drive| self.replace_now(&place, drive));
         self.run(|m| {
             match &used {
-                Ok(()) => m.told_spare_use(&place.name, slot, &record),
+                Ok(()) => m.reported_spare_use(&place.name, slot, &record),
                 Err(error) if fits && !is_of_the_drive(error.kind) => {}
                 Err(error) => m.note_spare(&record, SpareState::Failed(error.what.clone())),
             }
@@ -519,8 +519,8 @@ impl Manager {
             return Some((place, best.clone()));
         }
         let name = place.name;
-        let told = self.seen.get_mut(array).is_some_and(|seen| !seen.tell_no_spare(slot));
-        if !told {
+        let reported = self.seen.get_mut(array).is_some_and(|seen| !seen.tell_no_spare(slot));
+        if !reported {
             let what = format!("no spare fits in the place of member {slot} of array {name}");
             let note = Note::new(EventKind::SpareNone, format!("array/{name}"), what).member(slot);
             self.record(
@@ -530,7 +530,7 @@ impl Manager {
         None
     }
 
-    fn told_spare_use(&mut self, array: &str, slot: usize, record: &SpareRecord) {
+    fn reported_spare_use(&mut self, array: &str, slot: usize, record: &SpareRecord) {
         let path = &record.path;
         let what = if self.is_copied(array, slot) {
             format!("member {slot} of array {array} is being copied to spare {path}")

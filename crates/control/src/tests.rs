@@ -22,10 +22,10 @@ mod nvme;
 mod power;
 mod queues;
 mod remote;
+mod reported;
 mod reservation;
 mod scrub;
 mod spares;
-mod told;
 mod torn;
 mod upgrade;
 mod upkeep;
@@ -100,10 +100,13 @@ fn tick_until(control: &Control, what: &str, done: impl Fn() -> bool) {
         control.tick().expect("it answers");
         std::thread::yield_now();
     }
-    let told = control.events().list(&ListEventsRequest::default()).expect("the request is fine");
-    let told: Vec<String> =
-        told.iter().map(|e| format!("{} {}: {} ({})", e.number, e.kind, e.what, e.cause)).collect();
-    panic!("{what} does not happen; told was:\n{}", told.join("\n"));
+    let reported =
+        control.events().list(&ListEventsRequest::default()).expect("the request is fine");
+    let reported: Vec<String> = reported
+        .iter()
+        .map(|e| format!("{} {}: {} ({})", e.number, e.kind, e.what, e.cause))
+        .collect();
+    panic!("{what} does not happen; told was:\n{}", reported.join("\n"));
 }
 
 /// Holds copies, rebuilds and scrubs of the array up in the engine, or lets them go on. Nothing is recorded: for the

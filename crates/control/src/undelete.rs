@@ -58,7 +58,7 @@ impl Control {
             warnings.retain(|warning| !offered(warning));
             warnings.extend(self.offer_again(record));
         }
-        let (result, array) = ("changed".into(), Some(self.run(|m| m.told_undeleted(&uuid))?));
+        let (result, array) = ("changed".into(), Some(self.run(|m| m.reported_undeleted(&uuid))?));
         Ok(ArrayChange { result, array, plan, warnings, ..ArrayChange::default() })
     }
 
@@ -233,7 +233,7 @@ impl Manager {
         Err(ControlError::new(ControlErrorKind::Exists, what))
     }
 
-    fn told_undeleted(&mut self, uuid: &str) -> Result<strake_api::v1::Array, ControlError> {
+    fn reported_undeleted(&mut self, uuid: &str) -> Result<strake_api::v1::Array, ControlError> {
         let view = self.array(uuid)?;
         let mut config = self.config.clone();
         config.destroyed.retain(|d| d.uuid != uuid);

@@ -426,9 +426,10 @@ fn a_plan_over_a_destroyed_array_says_that_it_cannot_be_undone_then() {
     };
     let check = |request: &CreateArrayRequest, words: &[&str]| {
         let change = world.control.create_array(request).expect("its drives are free");
-        let told: Vec<&String> = change.plan.iter().filter(|s| s.contains("destroyed")).collect();
+        let reported: Vec<&String> =
+            change.plan.iter().filter(|s| s.contains("destroyed")).collect();
         let fits = |step: &&String| words.iter().all(|word| step.contains(word));
-        assert!(told.len() == 1 && told.iter().all(fits), "{:?}: {words:?}", change.plan);
+        assert!(reported.len() == 1 && reported.iter().all(fits), "{:?}: {words:?}", change.plan);
     };
     let some = ["members 0, 1 ", "array tank", &uuid, "only without"];
     check(&request("other", &drives[..2], true), &some);
@@ -459,17 +460,17 @@ fn an_array_that_misses_too_many_members_says_how_many_it_needs() {
         world.control.import_arrays(&request).err().map(|e| e.what)
     };
     for dry_run in [true, false] {
-        let told = |here: &[String], degraded| {
+        let reported = |here: &[String], degraded| {
             import(here, degraded, dry_run).expect("members are missing")
         };
-        let two = told(&drives[..1], false);
+        let two = reported(&drives[..1], false);
         assert!(two.contains("waits for members 1, 2, 3, 4"), "{two}");
         assert!(two.contains("cannot start without 2 more"), "{two}");
-        let one = told(&drives[..2], false);
+        let one = reported(&drives[..2], false);
         assert!(one.contains("cannot start without one more"), "{one}");
-        let forced = told(&drives[..2], true);
+        let forced = reported(&drives[..2], true);
         assert!(forced.contains("too many members") && forced.contains("one more"), "{forced}");
-        let enough = told(&drives[..3], false);
+        let enough = reported(&drives[..3], false);
         assert!(enough.contains("start without it") && !enough.contains("more"), "{enough}");
     }
 }

@@ -404,7 +404,7 @@ fn tick_until(control: &Control, what: &str, done: impl Fn() -> bool) {
 /// A drive was thought to be free, and given a file system, while its array did not run. Its labels lie in two rings
 /// and outlived that; believed, they would have made the array serve inode tables as data.
 #[test]
-fn a_member_that_somebody_made_something_over_is_not_used() {
+fn a_member_that_was_overwritten_is_not_used() {
     let _alone = alone();
     let name = format!("strake-made-over-{}", std::process::id());
     let folder = Folder(std::env::temp_dir().join(name));
@@ -437,12 +437,12 @@ fn a_member_pulled_and_made_into_something_else_is_not_taken_back() {
     let made = shell("mkfs.ext4 -q -F -E nodiscard $F", &away, &folder.0);
     assert!(made.status.success(), "run scripts/setup.sh test");
     fs::rename(&away, &drives[2]).expect("it can be moved");
-    let told = || {
+    let reported = || {
         let events = control.events().list(&ListEventsRequest::default()).expect("it is listed");
         events.into_iter().find(|e| e.kind == "member_returned")
     };
-    tick_until(&control, "the news", || told().is_some());
-    let event = told().expect("it was told");
+    tick_until(&control, "the news", || reported().is_some());
+    let event = reported().expect("it was told");
     assert!(event.cause.contains("an ext4 file system"), "{}", event.cause);
     let member = &tank(&control).members[2];
     assert_eq!((member.state.as_str(), member.returned), ("missing", false));

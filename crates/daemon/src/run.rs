@@ -151,7 +151,7 @@ async fn serve(
     let callers = socket::callers(listener, gid);
     let ticking = tokio::spawn(tick(shared.clone()));
     let metering = metrics.map(|metrics| tokio::spawn(metrics.serve(shared.clone())));
-    let (told, end) = tokio::sync::watch::channel(false);
+    let (reported, end) = tokio::sync::watch::channel(false);
     let mut graceful = end.clone();
     let server = Server::builder()
         .max_concurrent_streams(STREAMS_MAX)
@@ -193,7 +193,7 @@ async fn serve(
         () = asked_to_stop(shared) => {
             reporter.set_not_serving::<ArrayServiceServer<Shared>>().await;
             // The receiver is held above.
-            let _ = told.send(true);
+            let _ = reported.send(true);
             // Watches have no end of their own.
             tokio::time::timeout(CALLS_END, &mut server).await.unwrap_or(Ok(()))
         }

@@ -112,7 +112,7 @@ async fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
 /// Sixteen commands that waited for each other's reservations took every thread there was: neither `status` nor the
 /// stop was answered before they ended.
 #[test]
-fn commands_that_wait_leave_threads_to_whoever_looks() {
+fn commands_that_wait_leave_threads_to_queries() {
     let state = std::env::temp_dir().join(format!("strake-daemon-{}", std::process::id()));
     let control = Control::start(&state, Options::default()).expect("it starts");
     let shared = Shared::new(control.clone(), "/nowhere");

@@ -5,7 +5,7 @@ use crate::dialog::{Dialog, Load};
 use crate::error::{Reason, Unfit};
 use crate::limits::{
     ACCESS_GROUPS_MAX, BYTES_MAX, IO_BYTES_MAX, KEEP_ALIVE_MS, KEEP_ALIVES_MISSED,
-    KEEP_ALIVES_MISSED_IN_TRAFFIC, QUIESCE_UNTOLD, SETTLE_TIME_MAX, SETUP_TIME_MAX,
+    KEEP_ALIVES_MISSED_IN_TRAFFIC, QUIESCE_UNSENT, SETTLE_TIME_MAX, SETUP_TIME_MAX,
 };
 use crate::reservation::Ability;
 use crate::session::{accepted, read_log};
@@ -213,8 +213,8 @@ fn settle_time(controller: &ControllerFacts) -> Nanos {
         false => KEEP_ALIVES_MISSED,
     };
     let quiesce = match controller.quiesce_ms {
-        0 => QUIESCE_UNTOLD,
-        told => Nanos::MILLI.times(told.into()),
+        0 => QUIESCE_UNSENT,
+        reported => Nanos::MILLI.times(reported.into()),
     };
     Nanos::MILLI.times(missed * u64::from(KEEP_ALIVE_MS)).plus(quiesce)
 }

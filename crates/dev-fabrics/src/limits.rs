@@ -29,7 +29,7 @@ pub const KEEP_ALIVES_MISSED: u64 = 2;
 pub const KEEP_ALIVES_MISSED_IN_TRAFFIC: u64 = 3;
 
 /// How long a target may then take to stop what it was doing, when it does not say (CQT).
-pub const QUIESCE_UNTOLD: Nanos = Nanos(2 * Nanos::SECOND.0);
+pub const QUIESCE_UNSENT: Nanos = Nanos(2 * Nanos::SECOND.0);
 
 /// The longest that a change may have to wait after the end of an association: what can be waited for within
 /// [`MEMBER_TIME_MAX`], after a target that did not answer for [`ANSWER_TIME_MAX`].
@@ -164,7 +164,7 @@ const _: () = assert!(
 );
 const _: () = assert!(
     KEEP_ALIVES_MISSED_IN_TRAFFIC * KEEP_ALIVE_MS as u64 * Nanos::MILLI.0
-        + QUIESCE_UNTOLD.0
+        + QUIESCE_UNSENT.0
         + SETTLE_MARGIN.0
         <= LOSS_TIME_MIN.0
 );

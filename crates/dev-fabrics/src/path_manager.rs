@@ -283,11 +283,11 @@ impl PathManager {
     fn renew_facts(&mut self) {
         let Some(active) = &mut self.active else { return };
         let paths = self.shared.paths();
-        let told = paths.iter().find_map(|entry| match &entry.standing {
+        let reported = paths.iter().find_map(|entry| match &entry.standing {
             Standing::Up(live) if live.session == active.session => Some(&live.facts),
             Standing::Up(_) | Standing::Down { .. } => None,
         });
-        if let Some(facts) = told.filter(|facts| **facts != *active.facts) {
+        if let Some(facts) = reported.filter(|facts| **facts != *active.facts) {
             active.facts = Arc::new(facts.clone());
             self.shared.promise().tell(facts);
             self.shared.facts().clone_from(facts);

@@ -257,11 +257,11 @@ fn watch(dialog: &mut Dialog, controller: &ControllerFacts) -> Result<bool, Reas
     }
     let ask =
         command(admin::SET_FEATURES, 0).with(10, feature::ASYNC_EVENTS.into()).with(11, wanted);
-    let told = dialog.run(ask, Load::Nothing, SETUP_TIME_MAX)?.status.is_success();
-    if told {
+    let reported = dialog.run(ask, Load::Nothing, SETUP_TIME_MAX)?.status.is_success();
+    if reported {
         dialog.ask_event(command(admin::ASYNC_EVENT, 0), SETUP_TIME_MAX)?;
     }
-    Ok(told)
+    Ok(reported)
 }
 
 /// The command that reads so many bytes of a log page.

@@ -35,7 +35,7 @@ impl Until {
 const fn is_refusal(reason: Reason) -> bool {
     matches!(
         reason,
-        Reason::Tls(TlsError::Told(_))
+        Reason::Tls(TlsError::PeerAlert(_))
             | Reason::Closed
             | Reason::Socket(Errno::CONNRESET | Errno::PIPE)
     )

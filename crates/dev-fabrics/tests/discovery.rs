@@ -50,12 +50,12 @@ fn field<const N: usize>(at: usize, value: [u8; N]) -> impl Fn(&mut Vec<u8>) + S
 }
 
 #[test]
-fn what_is_offered_is_told_as_it_is() {
+fn what_is_offered_is_reported_as_it_is() {
     for digests in [NONE, BOTH] {
         let hostile = Hostile::new();
-        let (told, kinds) = mpsc::channel();
+        let (reported, kinds) = mpsc::channel();
         let rule = move |at, pdu: Vec<u8>| {
-            told.send((at, pdu[0])).expect("the test waits");
+            reported.send((at, pdu[0])).expect("the test waits");
             Passed::On(pdu)
         };
         let offers = hostile.discover(digests, Box::new(rule)).expect("an honest service");
@@ -131,7 +131,7 @@ fn a_log_that_changes_is_read_again() {
 
 /// What an entry says reaches the terminal of a person.
 #[test]
-fn entries_that_cannot_be_shown_are_told_apart() {
+fn entries_that_cannot_be_shown_are_distinguished() {
     for (at, byte, why) in [
         (512, 0x1b, EntryError::Place),
         (32, 0x07, EntryError::Place),
@@ -170,7 +170,7 @@ fn a_service_may_go_at_any_time() {
 
 /// Anything may be wrong with anything that a service says: it is told, or why not, and can be shown.
 #[test]
-fn random_logs_are_told_or_refused() {
+fn random_logs_are_reported_or_refused() {
     let hostile = Hostile::new();
     runs(100, |seed| {
         let mut chance = Chance::new(seed);

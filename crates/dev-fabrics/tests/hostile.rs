@@ -56,9 +56,9 @@ fn field<const N: usize>(at: usize, value: [u8; N]) -> impl Fn(&mut Vec<u8>) + S
 #[test]
 fn the_order_is_what_these_tests_take_it_for() {
     let hostile = Hostile::new();
-    let (told, kinds) = channel();
+    let (reported, kinds) = channel();
     let rule = move |at, pdu: Vec<u8>| {
-        told.send((at, pdu[0], pdu.len())).expect("the test waits");
+        reported.send((at, pdu[0], pdu.len())).expect("the test waits");
         Passed::On(pdu)
     };
     hostile.connect(NONE, Box::new(rule)).expect("an honest target");
@@ -229,13 +229,13 @@ fn a_message_may_be_shorter_than_its_room() {
     const PROVEN: usize = 6;
     // No message of these is longer.
     const ENOUGH: usize = 2048;
-    let (told, cut) = channel();
+    let (reported, cut) = channel();
     let rule = move |at, mut pdu: Vec<u8>| {
         if at < PROVEN && pdu.len() == DATA_BYTES + 4096 {
             pdu.truncate(DATA_BYTES + ENOUGH);
             pdu[4..8].copy_from_slice(&((DATA_BYTES + ENOUGH) as u32).to_le_bytes());
             pdu[16..20].copy_from_slice(&(ENOUGH as u32).to_le_bytes());
-            told.send(()).expect("the test waits");
+            reported.send(()).expect("the test waits");
         }
         Passed::On(pdu)
     };
@@ -309,7 +309,7 @@ fn cve_2024_53169_the_end_comes_during_a_sign_of_life() {
         let hostile = Hostile::new();
         let (asked, is_asked) = channel();
         let (gone, is_gone) = channel();
-        let (told, later) = channel();
+        let (reported, later) = channel();
         let rule = move |at, pdu: Vec<u8>| {
             if at == ALL {
                 asked.send(()).expect("the test waits");
@@ -320,7 +320,7 @@ fn cve_2024_53169_the_end_comes_during_a_sign_of_life() {
                 };
             }
             if at > ALL {
-                told.send(()).expect("the test waits");
+                reported.send(()).expect("the test waits");
             }
             Passed::On(pdu)
         };

@@ -163,8 +163,8 @@ fn write(queue: &mut dyn IoQueue) {
 
 /// What `device` says of its paths: whether each is up, and whether I/O goes over it.
 fn paths(device: &FabricsDevice) -> Vec<(bool, bool)> {
-    let told = device.paths();
-    told.iter().map(|path| (matches!(path.state, PathState::Up(_)), path.used)).collect()
+    let reported = device.paths();
+    reported.iter().map(|path| (matches!(path.state, PathState::Up(_)), path.used)).collect()
 }
 
 fn until(what: &str, is: impl Fn() -> bool) {

@@ -140,9 +140,9 @@ fn f19_a_drive_of_one_host_is_refused_to_another() {
     let first = machine.connect(1, ReservationMode::Claim).expect("nobody has it");
     assert_eq!((first.is_reserved(), first.was_reserved_now()), (Some(true), true));
     let refused = machine.connect(2, ReservationMode::Claim).expect_err("it is the first one's");
-    let told = refused.to_string();
-    assert!(told.contains("01010101-0101-0101-0101-010101010101"), "{told}");
-    assert!(told.contains("--take-over"), "{told}");
+    let reported = refused.to_string();
+    assert!(reported.contains("01010101-0101-0101-0101-010101010101"), "{reported}");
+    assert!(reported.contains("--take-over"), "{reported}");
     let again = machine.connect(1, ReservationMode::Claim).expect("it is its own");
     assert_eq!((again.is_reserved(), again.was_reserved_now()), (Some(true), false));
     assert_eq!(write(&mut *open(&first)), Ok(()));
@@ -168,7 +168,7 @@ fn a_drive_that_is_given_up_is_anybodys() {
 }
 
 #[test]
-fn f19_whoever_a_drive_was_taken_from_uses_it_no_more() {
+fn f19_a_host_that_a_drive_was_taken_from_stops_using_it() {
     let machine = Machine::start(None);
     let first = machine.connect(1, ReservationMode::Claim).expect("nobody has it");
     let mut queue = open(&first);

@@ -205,7 +205,7 @@ fn what_is_written_is_on_the_medium_and_read_back() {
 }
 
 #[test]
-fn a_host_that_is_not_allowed_is_told_so() {
+fn a_host_that_is_not_allowed_is_notified_so() {
     let machine = Machine::start(&ram(), 0, 7);
     let stranger = host("nqn.2014-08.org.nvmexpress:uuid:stranger");
     let error = FabricsDevice::connect(&machine.address(), &stranger, Options::default())
@@ -270,7 +270,7 @@ fn a_queue_proves_itself_with_the_secret_of_now() {
 }
 
 #[test]
-fn nobody_at_the_address_is_told() {
+fn no_listener_at_the_address_is_reported() {
     let machine = Machine::start(&ram(), 0, 7);
     let address = machine.address();
     drop(machine);
@@ -301,7 +301,7 @@ fn f32_a_target_that_restarts_costs_no_request() {
     let mut medium = vec![0; 64 * BLOCK];
     ram.read_at(50 * BLOCK as u64, &mut medium).expect("on the drive");
     assert_eq!(medium, pattern(2, 64));
-    assert_made_anew_once(&device);
+    assert_made_again_once(&device);
     drop(again.join());
 }
 
@@ -336,7 +336,7 @@ fn until(what: &str, is: impl Fn() -> bool) {
 }
 
 /// A queue works as soon as it is connected; how the device is, is told when it is known of all.
-fn assert_made_anew_once(device: &FabricsDevice) {
+fn assert_made_again_once(device: &FabricsDevice) {
     until("it is told", || device.state() == LinkState::Up);
     assert_eq!(device.reconnects(), 1);
 }

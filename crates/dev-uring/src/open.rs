@@ -273,11 +273,11 @@ impl Opening<'_> {
 
     /// What direct I/O needs: as the kernel says (`STATX_DIOALIGN`, Linux 6.1) or as a trial read shows.
     fn alignment(&mut self, file: &OwnedFd, bytes: u64) -> Result<Option<Alignment>, DeviceError> {
-        let told =
+        let reported =
             statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok().filter(|found| {
                 StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::DIOALIGN)
             });
-        let align = match told {
+        let align = match reported {
             Some(found) => {
                 Alignment { memory: found.stx_dio_mem_align, offset: found.stx_dio_offset_align }
             }

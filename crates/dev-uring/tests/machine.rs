@@ -110,7 +110,7 @@ fn a_drive_answers_to_every_name_it_has() {
 }
 
 #[test]
-fn what_sysfs_knows_of_a_drive_is_told() {
+fn what_sysfs_knows_of_a_drive_is_reported() {
     let root = Root::new();
     let controller = root.nvme(0, "0000:3b:00.0", "S5AAA");
     root.put(&format!("{controller}/hwmon3/temp1_input"), "38850");
@@ -183,7 +183,7 @@ fn a_name_that_several_drives_share_chooses_none() {
 }
 
 #[test]
-fn a_drive_that_cannot_be_used_is_told_with_the_reason() {
+fn a_drive_that_cannot_be_used_is_reported_with_the_reason() {
     let root = Root::new();
     root.nvme(0, "0000:3b:00.0", "S5AAA");
     root.put("sys/block/nvme0n1/size", "0");

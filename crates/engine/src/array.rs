@@ -90,9 +90,9 @@ struct ShardHandle {
 
 impl ShardHandle {
     fn tell(&self, control: Control) -> bool {
-        let told = self.control.send(control).is_ok();
+        let reported = self.control.send(control).is_ok();
         self.wake.wake();
-        told
+        reported
     }
 }
 

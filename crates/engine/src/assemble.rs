@@ -301,7 +301,7 @@ fn open(
     if let Some(log) = log {
         // What is carried out at a drive of another machine may land late: who starts the array next has to know.
         let newly_remote = superblock.compat & !assembled.superblock.compat & COMPAT_REMOTE != 0;
-        if newly_remote || !assembled.has_everybody() {
+        if newly_remote || !assembled.has_every_member() {
             assembled.record_absent(&mut superblock, &mut fleet).map_err(blame)?;
         }
         if log.leaves_doubt() {
@@ -325,7 +325,7 @@ fn open(
     assembled.recovery = Recovery { resync_regions: assembled.resync_regions().0, ..recovery };
     assembled.write_bitmaps(&mut fleet).map_err(blame)?;
     assembled.write_labels(&mut fleet).map_err(blame)?;
-    assembled.everybody_has_all();
+    assembled.every_member_has_all();
     Ok(assembled)
 }
 
@@ -479,13 +479,13 @@ impl Assembled {
     }
 
     /// True when every member is here that the label calls live.
-    fn has_everybody(&self) -> bool {
+    fn has_every_member(&self) -> bool {
         let mut rows = self.superblock.members.iter().zip(&self.drives);
         rows.all(|(row, drive)| drive.is_some() || !row.state.is_live())
     }
 
     /// Every page and label was written to every member that is here.
-    pub(crate) fn everybody_has_all(&mut self) {
+    pub(crate) fn every_member_has_all(&mut self) {
         let live = self.live().fold(0, |mask, (member, _)| mask | 1 << member.0);
         self.bitmaps.hold(live);
         self.bitmaps.recorded(live);

@@ -188,7 +188,7 @@ impl Bitmaps {
     }
 
     /// Every page gets the next sequence, so that writing it leaves what was written last alone.
-    pub(crate) fn write_anew(&mut self) {
+    pub(crate) fn write_again(&mut self) {
         self.sequences.iter_mut().for_each(|sequence| *sequence += 1);
     }
 

@@ -206,7 +206,7 @@ pub fn create(
     assembled.write_bitmaps(&mut fleet).map_err(Failed::into_error)?;
     assembled.write_labels(&mut fleet).map_err(Failed::into_error)?;
     drop(fleet);
-    assembled.everybody_has_all();
+    assembled.every_member_has_all();
     Ok(assembled)
 }
 

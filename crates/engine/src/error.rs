@@ -98,7 +98,7 @@ mod tests {
     use strake_block::{DeviceError, IoError, IoErrorKind};
 
     #[test]
-    fn a_device_that_does_not_answer_is_told_from_one_that_fails() {
+    fn a_device_that_does_not_answer_is_distinguished_from_one_that_fails() {
         let check = |io, kind| {
             assert_eq!(ArrayError::io("d", "reading it", IoError::new(io)).kind, kind, "{io:?}");
             let refused = DeviceError::new(io, "d", "is not opened");

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_that_nobody_fetches_are_counted() {
+    fn events_that_are_not_fetched_are_counted() {
         let mut ring = EventRing::default();
         let event = |slot| ArrayEvent {
             member: Some(MemberIndex(slot)),

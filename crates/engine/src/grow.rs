@@ -348,7 +348,7 @@ pub fn grow(
     }
     let consistency = assembled.superblock.consistency;
     let written = plan.written(assembled.bitmaps.of(Bitmap::Written), consistency);
-    assembled.bitmaps.write_anew();
+    assembled.bitmaps.write_again();
     assembled.bitmaps.load(Bitmap::Written, written);
     let mut fleet = Fleet::new(&drives, wait);
     assembled.write_bitmaps(&mut fleet).map_err(Failed::into_error)?;

@@ -148,11 +148,11 @@ impl Destroyed {
 
 fn read(drive: &Drive, wait: Wait<'_>) -> Result<Vec<Superblock>, ArrayError> {
     let mut io = MemberIo::open(drive, wait)?;
-    let somebody_elses = |found: &Foreign| match found {
+    let foreign = |found: &Foreign| match found {
         Foreign::Other(_) | Foreign::StrakeUnknown | Foreign::StrakeDamaged => true,
         Foreign::Strake(_) | Foreign::Destroyed(_) => false,
     };
-    if let Some(foreign) = io.inspect()?.foreign.filter(somebody_elses) {
+    if let Some(foreign) = io.inspect()?.foreign.filter(foreign) {
         return Err(ArrayError::refused(format!(
             "{} has been used for something else since: it holds {foreign}; what was on it is lost. Bring the array \
              back without it",

@@ -213,7 +213,7 @@ fn device_errors_become_error_numbers() {
 }
 
 #[test]
-fn an_error_inside_a_long_read_is_told_as_far_as_the_protocol_can() {
+fn an_error_inside_a_long_read_is_reported_as_far_as_the_protocol_can() {
     let (host, _ram, plan) = faulty(BlockSize::B4096);
     let bad = LbaRange::new(Lba((2 << 20) >> 12), 1);
     plan.add(Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium)).within(bad));

@@ -4,7 +4,7 @@
 //! first is told at once, and those after it as a number, once in a while; and when there are too many addresses, those
 //! that come late are told of together. Noted when a connection is refused, on the thread that accepts them.
 
-use crate::limits::{REJECTION_PLACES_MAX, REJECTIONS_TOLD_EVERY};
+use crate::limits::{REJECTION_PLACES_MAX, REJECTIONS_REPORTED_EVERY};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -46,13 +46,13 @@ struct Entry {
     /// How many those are.
     count: u64,
     /// When it was last told.
-    told: Option<Nanos>,
+    reported: Option<Nanos>,
 }
 
 impl Entry {
     /// Whether there was a telling so recently that it counts.
     fn rests(&self, now: Nanos) -> bool {
-        self.told.is_some_and(|told| now < told.plus(REJECTIONS_TOLD_EVERY))
+        self.reported.is_some_and(|reported| now < reported.plus(REJECTIONS_REPORTED_EVERY))
     }
 }
 
@@ -91,7 +91,7 @@ impl Audit {
                 let (host, count) =
                     (std::mem::take(&mut entry.host), std::mem::take(&mut entry.count));
                 due.push(Rejection { from, reason, host, count });
-                entry.told = Some(now);
+                entry.reported = Some(now);
             }
         }
         entries.retain(|_, entry| entry.count > 0 || entry.rests(now));
@@ -102,7 +102,7 @@ impl Audit {
 #[cfg(test)]
 mod tests {
     use super::{Audit, Reason, Rejection};
-    use crate::limits::{REJECTION_PLACES_MAX, REJECTIONS_TOLD_EVERY};
+    use crate::limits::{REJECTION_PLACES_MAX, REJECTIONS_REPORTED_EVERY};
     use std::net::IpAddr;
     use strake_units::Nanos;
 
@@ -111,17 +111,17 @@ mod tests {
     }
 
     /// Reads like a sentence: who, why, how often.
-    fn told(rejection: &Rejection) -> (Option<IpAddr>, Reason, &str, u64) {
+    fn reported(rejection: &Rejection) -> (Option<IpAddr>, Reason, &str, u64) {
         (rejection.from, rejection.reason, &rejection.host, rejection.count)
     }
 
     #[test]
-    fn the_first_is_told_at_once_and_the_rest_as_a_number() {
+    fn the_first_is_reported_at_once_and_the_rest_as_a_number() {
         let (audit, a) = (Audit::default(), Some(address(1)));
         let at = |seconds| Nanos(seconds * Nanos::SECOND.0);
         audit.note(a, Reason::NotListed, "first");
         let [first] = &audit.take(at(1))[..] else { panic!("one") };
-        assert_eq!(told(first), (a, Reason::NotListed, "first", 1));
+        assert_eq!(reported(first), (a, Reason::NotListed, "first", 1));
         for name in ["second", "third"] {
             audit.note(a, Reason::NotListed, name);
         }
@@ -131,11 +131,11 @@ mod tests {
         audit.note(Some(address(2)), Reason::NotListed, "other");
         let both = audit.take(at(600));
         assert_eq!(
-            both.iter().map(told).collect::<Vec<_>>(),
+            both.iter().map(reported).collect::<Vec<_>>(),
             [(a, Reason::Tls, "", 1), (Some(address(2)), Reason::NotListed, "other", 1)]
         );
         let [more] = &audit.take(at(601))[..] else { panic!("the rest") };
-        assert_eq!(told(more), (a, Reason::NotListed, "second", 2));
+        assert_eq!(reported(more), (a, Reason::NotListed, "second", 2));
         assert_eq!(audit.take(at(1201)), [], "none came since");
         audit.note(a, Reason::NotListed, "much later");
         assert_eq!(audit.take(at(1201)).len(), 1, "after so long one is a first one again");
@@ -155,7 +155,7 @@ mod tests {
         audit.note(Some(address(201)), Reason::Bare, "nqn.x");
         assert_eq!(audit.take(Nanos(2)), [], "it is one of the others, who were told of just now");
         // Whoever has been quiet makes room.
-        let later = Nanos(2).plus(REJECTIONS_TOLD_EVERY);
+        let later = Nanos(2).plus(REJECTIONS_REPORTED_EVERY);
         assert_eq!(audit.take(later).len(), 1, "the one above");
         audit.note(Some(address(202)), Reason::Bare, "nqn.x");
         assert_eq!(audit.take(later)[0].from, Some(address(202)));

@@ -60,7 +60,7 @@ pub const VISIT_SILENCE_MAX: Nanos = Nanos(120 * Nanos::SECOND.0);
 pub const REJECTION_PLACES_MAX: usize = 32;
 
 /// Time between two tellings of the same address and reason.
-pub const REJECTIONS_TOLD_EVERY: Nanos = Nanos(600 * Nanos::SECOND.0);
+pub const REJECTIONS_REPORTED_EVERY: Nanos = Nanos(600 * Nanos::SECOND.0);
 
 /// Other discovery services that hosts are told of.
 pub const REFERRALS_MAX: usize = 64;

@@ -25,7 +25,7 @@ impl Referral {
     /// As an entry of the discovery page.
     pub(crate) fn entry(&self) -> [u8; DISCOVERY_BYTES] {
         let compose = |portal: &Portal<'_>| log::discovery_referral(&self.nqn, portal);
-        with_portal(self.address, Security::Untold, compose)
+        with_portal(self.address, Security::NotSpecified, compose)
     }
 }
 

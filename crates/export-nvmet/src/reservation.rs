@@ -70,14 +70,14 @@ pub struct Change {
     /// What they are then.
     pub next: Reservations,
     /// Who is to be told of what.
-    pub told: Vec<(HostId, NoticeKind)>,
+    pub reported: Vec<(HostId, NoticeKind)>,
     /// Hosts whose commands are to be given up.
     pub expelled: Vec<HostId>,
 }
 
 impl Change {
     const fn quiet(next: Reservations) -> Self {
-        Self { next, told: Vec::new(), expelled: Vec::new() }
+        Self { next, reported: Vec::new(), expelled: Vec::new() }
     }
 }
 
@@ -183,7 +183,11 @@ impl Reservations {
     #[must_use]
     pub fn cleared(&self, by: Option<&HostId>) -> Change {
         let next = Self { held: None, registrants: Vec::new(), ..self.clone() }.counted();
-        Change { next, told: self.told(by, NoticeKind::ReservationPreempted), expelled: Vec::new() }
+        Change {
+            next,
+            reported: self.reported(by, NoticeKind::ReservationPreempted),
+            expelled: Vec::new(),
+        }
     }
 
     fn persisting(mut self, persistence: Persistence) -> Self {
@@ -201,7 +205,7 @@ impl Reservations {
     }
 
     /// Every registrant but one is told.
-    fn told(&self, but: Option<&HostId>, kind: NoticeKind) -> Vec<(HostId, NoticeKind)> {
+    fn reported(&self, but: Option<&HostId>, kind: NoticeKind) -> Vec<(HostId, NoticeKind)> {
         let others = self.registrants.iter().filter(|known| Some(&known.host) != but);
         others.map(|known| (known.host, kind)).collect()
     }
@@ -266,13 +270,13 @@ impl Reservations {
     fn unregister(&self, host: &HostId) -> Change {
         let next = self.without(|known| known.host == *host).counted();
         let was = self.held.filter(|_| next.held.is_none());
-        let told = match was {
+        let reported = match was {
             Some(held) if held.kind.favours_registrants() => {
-                self.told(Some(host), NoticeKind::ReservationReleased)
+                self.reported(Some(host), NoticeKind::ReservationReleased)
             }
             Some(_) | None => Vec::new(),
         };
-        Change { next, told, expelled: Vec::new() }
+        Change { next, reported, expelled: Vec::new() }
     }
 
     /// Base, section 8.19.5. A holder changes the type by preempting itself.
@@ -324,13 +328,13 @@ impl Reservations {
     fn preemption(&self, host: &HostId, next: Self) -> Change {
         let out = |known: &&Registrant| next.key_of(&known.host).is_none() && known.host != *host;
         let expelled: Vec<HostId> = self.registrants.iter().filter(out).map(|k| k.host).collect();
-        let mut told: Vec<_> =
+        let mut reported: Vec<_> =
             expelled.iter().map(|&out| (out, NoticeKind::RegistrationPreempted)).collect();
         let kind = |held: Option<Held>| held.map(|held| held.kind);
         if self.held.is_some() && kind(self.held) != kind(next.held) {
-            told.extend(next.told(Some(host), NoticeKind::ReservationReleased));
+            reported.extend(next.reported(Some(host), NoticeKind::ReservationReleased));
         }
-        Change { next, told, expelled }
+        Change { next, reported, expelled }
     }
 
     /// Base, section 8.19.6. Whoever does not hold it has nothing to release, which is no error.
@@ -344,7 +348,7 @@ impl Reservations {
         let next = Self { held: None, ..self.clone() };
         let mut change = Change::quiet(next);
         if kind.favours_registrants() {
-            change.told = self.told(Some(host), NoticeKind::ReservationReleased);
+            change.reported = self.reported(Some(host), NoticeKind::ReservationReleased);
         }
         Ok(change)
     }

@@ -218,7 +218,7 @@ impl Work {
             Wish::Act(host, action, keys) => before.after((&host.id, &host.nqn), *action, *keys)?,
             Wish::Persist(persists) => {
                 let next = Reservations { persists: *persists, ..before.clone() };
-                Change { next, told: Vec::new(), expelled: Vec::new() }
+                Change { next, reported: Vec::new(), expelled: Vec::new() }
             }
             Wish::Clear => {
                 let mut change = before.cleared(None);
@@ -235,8 +235,8 @@ impl Work {
         // Whoever keeps the ledger tells people.
         place.kept.record(&before, &change.next).map_err(|_| Status::INTERNAL)?;
         self.enforce(place, &change)?;
-        place.subsystem.notify(place.namespace, &place.kept, &change.told);
-        if !change.told.is_empty() {
+        place.subsystem.notify(place.namespace, &place.kept, &change.reported);
+        if !change.reported.is_empty() {
             // The answer may be a long time coming.
             self.wake();
         }

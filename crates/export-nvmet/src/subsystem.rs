@@ -406,12 +406,12 @@ impl Subsystem {
     }
 
     /// Notes for the controllers of hosts what they are to be told of the reservations of a namespace.
-    pub(crate) fn notify(&self, namespace: u32, kept: &Kept, told: &[(HostId, NoticeKind)]) {
-        if told.is_empty() {
+    pub(crate) fn notify(&self, namespace: u32, kept: &Kept, reported: &[(HostId, NoticeKind)]) {
+        if reported.is_empty() {
             return;
         }
         for controller in self.controllers().iter() {
-            let of_it = told.iter().filter(|(host, _)| *host == controller.host.id);
+            let of_it = reported.iter().filter(|(host, _)| *host == controller.host.id);
             for &(_, kind) in of_it.filter(|(_, kind)| kept.tells(*kind)) {
                 controller.notify(kind, namespace);
             }

@@ -35,7 +35,7 @@ fn supply(io: &mut Host, header: &[u8], data: &[u8]) {
 }
 
 #[test]
-fn what_is_there_is_told_from_what_is_not() {
+fn what_is_there_is_distinguished_from_what_is_not() {
     let machine = Machine::start();
     let (_admin, mut io) = machine.controller();
     let mut data: Vec<u8> = (0..2 * BLOCK).map(|at| (at / 7) as u8).collect();

@@ -186,7 +186,7 @@ fn a_copy_that_fails_tells_how_far_it_came() {
 /// As many as the queue takes, of which the first hangs: others find all their memory, and each is carried out in the
 /// end.
 #[test]
-fn a_flood_of_copies_holds_up_nobody() {
+fn a_flood_of_copies_delays_no_other_host() {
     let ram = marked();
     let (machine, plan) = Machine::planned(ram.clone());
     let (_admin, mut io) = machine.controller();

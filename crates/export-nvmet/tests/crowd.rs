@@ -157,7 +157,7 @@ fn give(host: &mut Host, cid: u16, byte: u8) {
 /// A host asks for all the memory it can get and never gives it back. Whether its core has some left for others or
 /// lends nothing at all, every command of another host is carried out, the largest ones too.
 #[test]
-fn a_host_that_holds_all_it_may_holds_up_nobody_else() {
+fn a_host_that_holds_all_it_may_delays_no_other() {
     const GREEDY: u16 = 15;
     let length = TRANSFER_BYTES_MAX;
     let largest = [(1, 1), (10, 0), (12, length / BLOCK as u32 - 1)];

@@ -91,7 +91,7 @@ fn discovery_names_to_a_host_only_what_it_may_connect_to() {
 }
 
 #[test]
-fn a_host_is_told_once_of_what_is_new_until_it_looks() {
+fn a_host_is_notified_once_of_what_is_new_until_it_looks() {
     let machine = Machine::start();
     let mut host = discovery(&machine, event::DISCOVERY_CHANGED);
     let first = ask(&mut host);
@@ -114,7 +114,7 @@ fn a_host_is_told_once_of_what_is_new_until_it_looks() {
 
 /// Other discovery services are named behind what is here (Base, section 3.1.2.3), and their coming and going is told.
 #[test]
-fn a_host_is_told_of_other_discovery_services() {
+fn a_host_is_notified_of_other_discovery_services() {
     let machine = Machine::start();
     let refer = |last: u8, nqn: &str| Referral {
         address: SocketAddr::from(([192, 0, 2, last], 8009)),
@@ -142,7 +142,7 @@ fn a_host_is_told_of_other_discovery_services() {
     let entries = page(&mut host, 3);
     assert_eq!(
         [&entries[1], &entries[2]].map(|e| (e.kind, e.channel)),
-        [(Kind::Referral, Channel::Untold), (Kind::Referral, Channel::Untold)]
+        [(Kind::Referral, Channel::NotSpecified), (Kind::Referral, Channel::NotSpecified)]
     );
     assert_eq!((entries[1].address.as_str(), entries[1].service.as_str()), ("192.0.2.1", "8009"));
     assert_eq!(entries[2].nqn, "nqn.2014-08.org.example:own");
@@ -171,7 +171,7 @@ fn page(host: &mut Host, count: u32) -> Vec<Entry> {
 }
 
 #[test]
-fn a_host_that_did_not_want_to_know_is_not_told() {
+fn a_host_that_did_not_ask_is_not_notified() {
     let machine = Machine::start();
     let mut host = discovery(&machine, 0);
     let asked = ask(&mut host);

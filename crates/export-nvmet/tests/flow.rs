@@ -78,7 +78,7 @@ fn a_host_that_goes_by_the_head_of_its_queue_never_sends_too_much() {
 }
 
 #[test]
-fn a_host_that_does_not_watch_the_head_is_told_nothing_of_it() {
+fn a_host_that_does_not_watch_the_head_is_notified_nothing_of_it() {
     let machine = Machine::start();
     let (_admin, id) = admin(&machine);
     let (mut io, connected) = queue(&machine, id, FLOW_CONTROL_OFF);

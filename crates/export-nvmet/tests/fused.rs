@@ -226,7 +226,7 @@ fn no_plain_write_is_undone_by_those_who_compare() {
 
 /// Whatever changes the block waits until what is compared is also written.
 #[test]
-fn whoever_comes_while_it_is_compared_waits() {
+fn a_write_that_arrives_during_the_compare_waits() {
     for (opcode, after) in CHANGES {
         let (machine, plan, ram) = planned();
         let ((_a, mut io), (_b, mut other)) = (machine.controller(), machine.controller());
@@ -267,7 +267,7 @@ fn what_was_begun_before_is_waited_for() {
 }
 
 #[test]
-fn of_two_pairs_that_expect_the_same_one_is_told_that_it_is_late() {
+fn of_two_pairs_that_expect_the_same_one_is_notified_that_it_is_late() {
     let (machine, plan, _ram) = planned();
     let ((_a, mut io), (_b, mut other)) = (machine.controller(), machine.controller());
     let rule = hang(&plan, Ops::READ);
@@ -283,7 +283,7 @@ fn of_two_pairs_that_expect_the_same_one_is_told_that_it_is_late() {
 
 /// Other blocks are free for everybody meanwhile, also for pairs, and this one can be read.
 #[test]
-fn nobody_waits_who_writes_elsewhere() {
+fn no_host_waits_that_writes_elsewhere() {
     let (machine, plan, _ram) = planned();
     let ((_a, mut io), (_b, mut other)) = (machine.controller(), machine.controller());
     let rule = hang(&plan, Ops::READ);
@@ -302,7 +302,7 @@ fn nobody_waits_who_writes_elsewhere() {
 
 /// A host that holds back the data of one half, or goes without the other, has nobody wait.
 #[test]
-fn a_host_that_does_not_go_on_holds_up_nobody() {
+fn a_host_that_does_not_continue_delays_no_other() {
     let machine = Machine::start();
     let (_a, mut other) = machine.controller();
     let (_b, mut silent) = machine.controller();

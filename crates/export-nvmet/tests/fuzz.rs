@@ -297,7 +297,7 @@ fn what_is_usual_is_answered() {
 }
 
 #[test]
-fn random_conversations_disturb_nobody_and_leave_nothing() {
+fn random_conversations_disturb_no_other_and_leave_nothing() {
     let kept = corpus("to-target");
     let mut field = Field::new();
     let (mut before, mut done) = (0, 0);

@@ -66,7 +66,7 @@ fn controller(machine: &Machine) -> (Host, Host) {
 }
 
 /// Asks to be told, and what it is told: the result and the status.
-fn told(admin: &mut Host) -> (u64, u64) {
+fn reported(admin: &mut Host) -> (u64, u64) {
     admin.send(0x0c, Sgl::Transport { length: 0 }, &[], &[]);
     let (_, result, status) = admin.finish();
     (result, status.into())
@@ -109,7 +109,7 @@ fn hosts_see_namespaces_come_and_go() {
     assert_eq!(look(&mut admin), (vec![], vec![(1, 1)]), "nothing is new");
 
     machine.target.add_export(&other(2, ram(64))).expect("a second namespace");
-    assert_eq!((told(&mut admin), told(&mut admin)), (ACCESS, NAMESPACES));
+    assert_eq!((reported(&mut admin), reported(&mut admin)), (ACCESS, NAMESPACES));
     assert_eq!(look(&mut admin), (vec![2], vec![(1, 1), (2, 1)]));
     assert_eq!(look(&mut admin).0, [0_u8; 0], "it was seen");
     assert_eq!(write(&mut io, 2, 0x22), 0, "a queue that was there before");
@@ -117,14 +117,14 @@ fn hosts_see_namespaces_come_and_go() {
     let in_use = machine.target.remove_export(SUBSYSTEM, 2, Removal::IfUnused);
     assert_eq!(in_use.map_err(|e| e.kind), Err(TargetErrorKind::InUse));
     machine.target.remove_export(SUBSYSTEM, 2, Removal::Force).expect("it goes");
-    assert_eq!((told(&mut admin), told(&mut admin)), (ACCESS, NAMESPACES));
+    assert_eq!((reported(&mut admin), reported(&mut admin)), (ACCESS, NAMESPACES));
     assert_eq!(look(&mut admin), (vec![2], vec![(1, 1)]));
     assert_eq!(read(&mut io, 2).1, code(Status::INVALID_NAMESPACE));
     assert_eq!(write(&mut io, 1, 0x11), 0, "the other one stays");
 
     // Its number is free, also for another size.
     machine.target.add_export(&other(2, ram(128))).expect("the number is free");
-    assert_eq!((told(&mut admin), told(&mut admin)), (ACCESS, NAMESPACES));
+    assert_eq!((reported(&mut admin), reported(&mut admin)), (ACCESS, NAMESPACES));
     assert_eq!(identify(&mut admin, 0, 2).0[0], 128);
     assert!(io.pdu().is_none(), "what was meant for the one before reaches no other device");
     let (_admin, mut io) = machine.controller();
@@ -144,7 +144,7 @@ fn a_namespace_without_its_device_cannot_be_reached_until_it_is_there() {
     assert_eq!((read(&mut io, 2).1, write(&mut io, 2, 1)), (inaccessible, inaccessible));
 
     machine.target.add_export(&other(2, ram(64))).expect("its device is there now");
-    assert_eq!((told(&mut admin), told(&mut admin)), (ACCESS, NAMESPACES));
+    assert_eq!((reported(&mut admin), reported(&mut admin)), (ACCESS, NAMESPACES));
     assert_eq!(look(&mut admin), (vec![2], vec![(1, 1), (2, 1)]));
     assert_eq!((write(&mut io, 2, 0x22), read(&mut io, 2)), (0, (vec![0x22; BLOCK], 0)));
 }
@@ -161,7 +161,7 @@ fn a_namespace_whose_device_goes_stays_and_gets_another() {
         machine.target.detach_device(SUBSYSTEM, number);
     }
     assert!(machine.target.offers(SUBSYSTEM, 2));
-    assert_eq!(told(&mut admin), ACCESS);
+    assert_eq!(reported(&mut admin), ACCESS);
     assert_eq!(look(&mut admin), (vec![], vec![(1, 1), (2, 3)]), "it is listed as before");
     assert_eq!(read(&mut io, 2).1, code(Status::INACCESSIBLE));
     assert_eq!(read(&mut io, 1), (vec![0x11; BLOCK], 0), "the other is served on");
@@ -195,7 +195,7 @@ fn a_namespace_grows_while_hosts_are_connected() {
     small.read_at(0, &mut held).expect("inside");
     large.write_at(0, &held).expect("inside");
     machine.target.add_export(&other(2, Some(Arc::new(large)))).expect("it is back");
-    assert_eq!(told(&mut admin), NAMESPACES, "how it is reached was told and not read yet");
+    assert_eq!(reported(&mut admin), NAMESPACES, "how it is reached was told and not read yet");
     assert_eq!(look(&mut admin), (vec![2], vec![(1, 1), (2, 1)]));
     assert_eq!(identify(&mut admin, 0, 2).0[..8], 128_u64.to_le_bytes(), "its new size");
     assert_eq!(read(&mut io, 2), (vec![0x22; BLOCK], 0), "over the same queue");

@@ -142,7 +142,7 @@ fn a_host_that_proves_who_it_is_is_served() {
 }
 
 #[test]
-fn nothing_is_answered_without_proof_and_nobody_is_kept_out() {
+fn nothing_is_answered_without_proof_and_no_host_is_kept_out() {
     let machine = range_locked();
     let (mut admin, id) = connect(&machine, 0, 0xffff);
     admin.send(0x06, Sgl::Transport { length: 4096 }, &[(10, 1)], &[]);
@@ -158,7 +158,7 @@ fn nothing_is_answered_without_proof_and_nobody_is_kept_out() {
 }
 
 #[test]
-fn whoever_knows_no_secret_is_refused() {
+fn a_host_without_a_secret_is_refused() {
     let machine = range_locked();
     for group in [Group::Null, Group::Ffdhe2048] {
         let (mut host, _) = connect(&machine, 0, 0xffff);
@@ -280,7 +280,7 @@ fn a_host_that_does_not_prove_itself_in_time_is_let_go() {
 
 /// It is told of when it is known: a host that has failed need not stay to hear of it.
 #[test]
-fn a_host_that_does_not_prove_who_it_is_is_told_of_once() {
+fn a_host_that_does_not_prove_who_it_is_is_reported_once() {
     let machine = range_locked();
     for hears in [true, false] {
         let (mut host, _) = connect(&machine, 0, 0xffff);

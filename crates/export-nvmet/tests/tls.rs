@@ -72,8 +72,11 @@ fn last_words(host: &mut Host) -> Vec<u8> {
 fn everything_goes_through_tls() {
     let machine = range_locked();
     let (mut admin, mut io) = controller(&machine);
-    let told = machine.target.controllers(SUBSYSTEM);
-    assert!(told[0].queues.iter().all(|queue| queue.facts.is_secure), "and whoever asks sees it");
+    let reported = machine.target.controllers(SUBSYSTEM);
+    assert!(
+        reported[0].queues.iter().all(|queue| queue.facts.is_secure),
+        "and whoever asks sees it"
+    );
     assert_eq!(io.write(1, &pattern(2)), 0, "with the data in the capsule");
     let data = pattern(64);
     let (cid, tag) = io.announce(100, 64);
@@ -118,7 +121,7 @@ fn a_host_with_a_key_is_refused_without_tls() {
 #[test]
 fn tls_is_refused_to_hosts_without_a_key_and_with_another() {
     let machine = Machine::start();
-    let refused = Err(TlsError::Told(51));
+    let refused = Err(TlsError::PeerAlert(51));
     assert_eq!(machine.dial().secure(&key(KEY), NAMES), refused, "it has none");
     Host::asked(&machine).connect(0, 0xffff, 0).expect("and needs none");
     machine.target.set_tls_key(HOST, Some(key(OTHER)));
@@ -186,7 +189,7 @@ fn discovered(host: &mut Host) -> Vec<(String, u8, u8)> {
 }
 
 #[test]
-fn nobody_comes_to_a_secure_subsystem_without_tls() {
+fn no_host_connects_to_a_secure_subsystem_without_tls() {
     let machine = Machine::start();
     let ram = || Arc::new(RamDevice::new(common::BLOCKS, BlockSize::B4096));
     let strict = Export { nqn: STRICT.to_owned(), secure: true, ..common::export(ram()) };
@@ -211,11 +214,11 @@ fn nobody_comes_to_a_secure_subsystem_without_tls() {
 }
 
 #[test]
-fn whoever_is_not_let_in_is_told_of() {
+fn a_host_that_is_rejected_is_reported() {
     let machine = range_locked();
     let mut bare = Host::asked(&machine);
     assert_eq!(bare.connect(0, 0xffff, 0), Err(INVALID_HOST));
-    let refused = Err(TlsError::Told(51));
+    let refused = Err(TlsError::PeerAlert(51));
     assert_eq!(machine.dial().secure(&key(OTHER), NAMES), refused, "it has another key");
     let mut elsewhere = secured(&machine, KEY, (HOST, nqn::DISCOVERY));
     assert_eq!(elsewhere.connect(0, 0xffff, 0), Err(INVALID_HOST), "it is for another subsystem");
@@ -230,12 +233,12 @@ fn whoever_is_not_let_in_is_told_of() {
     let mut welcome = secured(&machine, KEY, (HOST, STRICT));
     assert_eq!(welcome.connect_as((HOST, STRICT), 0, 0xffff, 0), Err(0x182));
 
-    let told = machine.target.take_rejections(Nanos(1));
+    let reported = machine.target.take_rejections(Nanos(1));
     let here = Some(std::net::IpAddr::from([127, 0, 0, 1]));
     let one =
         |reason, host: &str, count| Rejection { from: here, reason, host: host.into(), count };
     assert_eq!(
-        told,
+        reported,
         [
             one(Reason::NotListed, stranger, 3),
             one(Reason::Bare, HOST, 1),

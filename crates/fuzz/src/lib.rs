@@ -18,14 +18,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 mod chance;
 mod corpus;
 mod damage;
-mod told;
+mod reported;
 
-use told::Told;
+use reported::Reported;
 
 pub use chance::Chance;
 pub use corpus::{Case, corpus, hex};
 pub use damage::{damage, disorder};
-pub use told::Shown;
+pub use reported::Shown;
 
 /// Runs this many seeds instead of the few that every change can wait for.
 const RUNS: &str = "STRAKE_FUZZ_RUNS";
@@ -52,9 +52,9 @@ pub fn runs(few: u64, mut one: impl FnMut(u64)) {
     println!("fresh seeds from {fresh}");
     for run in 0..count {
         let seed = if run % 2 == 0 { run / 2 } else { fresh + run / 2 };
-        let told = Told::of(format!("run again with {SEED}={seed}"));
+        let reported = Reported::of(format!("run again with {SEED}={seed}"));
         one(seed);
-        drop(told);
+        drop(reported);
     }
 }
 

@@ -237,7 +237,7 @@ fn check(vector: &Vector, keys: Keys, message: &[u8]) -> Option<Failure> {
 }
 
 #[test]
-fn whoever_does_not_know_the_secret_is_refused() {
+fn a_host_that_does_not_know_the_secret_is_refused() {
     for vector in &VECTORS[..4] {
         let (hash, _, public, [host, _]) = host_of(vector);
         let good = reply(hash, &host, None, &public);
@@ -484,7 +484,7 @@ fn a_controller_that_does_not_prove_itself_is_not_believed() {
 }
 
 #[test]
-fn a_challenge_that_nobody_can_respond_to_ends_the_conversation() {
+fn a_challenge_without_a_possible_response_ends_the_exchange() {
     let challenge = || {
         let mut exchange = Exchange::new(names(), keys(&VECTORS[3]), fresh());
         exchange.take(&negotiate(&[3], &[1]));

@@ -54,7 +54,7 @@ pub enum Transport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Channel {
     /// The target does not say.
-    Untold,
+    NotSpecified,
     /// It has to be.
     Required,
     /// It need not be.
@@ -131,7 +131,7 @@ impl Entry {
                 other => Transport::Other(other),
             },
             channel: match bytes[3] & 0b11 {
-                0b00 => Channel::Untold,
+                0b00 => Channel::NotSpecified,
                 0b01 => Channel::Required,
                 0b10 => Channel::NotRequired,
                 _ => return Err(EntryError::Channel),

@@ -356,7 +356,7 @@ pub enum Security {
     /// TLS 1.3, and nothing without it.
     Tls,
     /// It has to ask there.
-    Untold,
+    NotSpecified,
 }
 
 /// An entry of the discovery page (Base, Figure 264; TCP, section 3.1.1): a subsystem that can be reached over TCP.
@@ -388,7 +388,7 @@ fn reached_over_tcp(nqn: &str, portal: &Portal<'_>) -> [u8; DISCOVERY_BYTES] {
     (out[3], out[768]) = match portal.security {
         Security::None => (0b10, 0),
         Security::Tls => (0b01, 2),
-        Security::Untold => (0b00, 0),
+        Security::NotSpecified => (0b00, 0),
     };
     // Controllers are made for whoever connects; the admin queue has 32 entries.
     put(&mut out, 6, &u16::MAX.to_le_bytes());

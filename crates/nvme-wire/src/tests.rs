@@ -333,7 +333,7 @@ fn pages_of_changes_commands_and_access_are_as_hosts_read_them() {
 
 /// Base, Figures 203 to 205, 263 and 264.
 #[test]
-fn log_pages_are_asked_for_and_told() {
+fn log_pages_are_asked_for_and_reported() {
     let command =
         sqe(&[(0, &[admin::GET_LOG_PAGE]), (40, &[0x70, 0, 0xff, 1, 2, 0]), (48, &[0, 4])]);
     let request = log::Request {
@@ -356,7 +356,7 @@ fn log_pages_are_asked_for_and_told() {
     let security = log::Security::Tls;
     let secured = log::discovery_entry("nqn.x", &log::Portal { security, ..portal });
     assert_eq!((entry[3], entry[768], secured[3], secured[768]), (2, 0, 1, 2));
-    let portal = log::Portal { security: log::Security::Untold, ..portal };
+    let portal = log::Portal { security: log::Security::NotSpecified, ..portal };
     let entry = log::discovery_referral("nqn.y", &portal);
     assert_eq!(entry[..10], [3, 1, 1, 0, 0, 0, 0xff, 0xff, 32, 0]);
     assert_eq!((&entry[256..262], &entry[512..522]), (&b"nqn.y\0"[..], &b"192.0.2.7 "[..]));
@@ -521,7 +521,7 @@ fn what_a_controller_grants_is_read_or_refused() {
 
 /// Base, Figures 275 and 277; NVM, Figure 97.
 #[test]
-fn identified_things_are_read_as_they_were_told() {
+fn identified_things_are_read_as_they_were_sent() {
     use crate::identified::{ControllerFacts, NamespaceFacts, uuid_of, zeroes_bytes_max};
     let mut page = [0; 4096];
     page[4..24].copy_from_slice(b"  serial\xff           ");
@@ -534,7 +534,7 @@ fn identified_things_are_read_as_they_were_told() {
     assert_eq!((facts.in_capsule_bytes, facts.in_capsule_offset), (32, 32));
     assert!(facts.write_cache);
 
-    let told = identify::Namespace {
+    let reported = identify::Namespace {
         blocks: 77,
         block_log2: 12,
         deallocated: Deallocated::Zeroes,
@@ -545,7 +545,7 @@ fn identified_things_are_read_as_they_were_told() {
         reservations: 0,
         instance: [6; 16],
     };
-    let facts = NamespaceFacts::parse(&told.page());
+    let facts = NamespaceFacts::parse(&reported.page());
     assert_eq!(facts.instance, Some([6; 16]));
     assert_eq!(NamespaceFacts::parse(&[6; 4096]).instance, None, "a target of somebody else");
     assert_eq!((facts.blocks, facts.block_log2, facts.metadata_bytes), (77, 12, 0));

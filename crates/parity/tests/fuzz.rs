@@ -167,21 +167,21 @@ fn random_programs_keep_the_stripe_true() {
     let runs = if seed.is_some() { 1 } else { setting("STRAKE_FUZZ_RUNS").unwrap_or(15_000) };
     for run in 0..runs {
         let seed = seed.unwrap_or(run);
-        let told = Told(seed);
+        let reported = Reported(seed);
         let mut bytes = Bytes(seed);
         let mut stripe = Stripe::new(&mut bytes);
         for _ in 0..bytes.below(8) {
             stripe.step(&mut bytes);
             stripe.verify(&mut bytes);
         }
-        drop(told);
+        drop(reported);
     }
 }
 
 /// Says which seed was running when a test fails.
-struct Told(u64);
+struct Reported(u64);
 
-impl Drop for Told {
+impl Drop for Reported {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("run again with STRAKE_FUZZ_SEED={}", self.0);

@@ -37,7 +37,7 @@ fn a_run_is_repeated_by_its_seed() {
 }
 
 #[test]
-fn a_rebuild_nobody_disturbs_runs_at_the_rate_of_the_new_drive() {
+fn an_undisturbed_rebuild_runs_at_the_rate_of_the_new_drive() {
     let sample = watch(&mut replaced(&spec(1)), 50);
     let limit = Profile::SN861.write_bytes_per_s as f64;
     let rate = sample.rebuilt_per_s();

@@ -89,7 +89,7 @@ pub(crate) fn failure(ssl: &SslRef, error: &openssl::ssl::Error) -> TlsError {
         return TlsError::Breach(Alert::DecryptError);
     }
     match ffi::notes(ssl) {
-        Some(ffi::Notes { told: Some(number), .. }) => TlsError::Told(*number),
+        Some(ffi::Notes { reported: Some(number), .. }) => TlsError::PeerAlert(*number),
         Some(ffi::Notes { said: Some(number), .. }) => TlsError::Breach(Alert::of(*number)),
         _ => TlsError::Breach(Alert::UnexpectedMessage),
     }

@@ -65,7 +65,7 @@ pub enum TlsError {
     /// The other side did what it must not.
     Breach(Alert),
     /// The other side gave up and said why, by a number of RFC 8446, section 6.
-    Told(u8),
+    PeerAlert(u8),
     /// The connection ended, and the other side had not said that it would.
     Truncated,
 }
@@ -76,7 +76,7 @@ impl TlsError {
     pub const fn alert(self) -> Option<Alert> {
         match self {
             Self::Breach(alert) => Some(alert),
-            Self::Told(_) | Self::Truncated => None,
+            Self::PeerAlert(_) | Self::Truncated => None,
         }
     }
 }
@@ -104,7 +104,7 @@ const fn meaning(number: u8) -> &'static str {
 impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Told(number) => {
+            Self::PeerAlert(number) => {
                 write!(f, "TLS was refused: {} (alert {number})", meaning(*number))
             }
             Self::Truncated => f.write_str("TLS was cut off without an end"),

@@ -62,7 +62,7 @@ pub(crate) struct Notes {
     /// The alert that we sent.
     pub(crate) said: Option<u8>,
     /// The alert that we were sent.
-    pub(crate) told: Option<u8>,
+    pub(crate) reported: Option<u8>,
 }
 
 fn index() -> Result<Index<Ssl, Notes>, ErrorStack> {
@@ -200,6 +200,6 @@ unsafe extern "C" fn hear(ssl: *const SSL, what: c_int, value: c_int) {
     }
     // SAFETY: OpenSSL called, and the notes are gone when this returns. Nothing here panics.
     if let Some(notes) = unsafe { notes_of(ssl.cast_mut()) } {
-        *if what & READ == 0 { &mut notes.said } else { &mut notes.told } = Some(number);
+        *if what & READ == 0 { &mut notes.said } else { &mut notes.reported } = Some(number);
     }
 }

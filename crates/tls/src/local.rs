@@ -42,7 +42,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn machines_are_told_apart_by_their_addresses() {
+    fn machines_are_distinguished_by_their_addresses() {
         let at = |text: &str| text.parse::<SocketAddr>().expect("an address");
         assert!(are_one_machine(at("192.0.2.1:4420"), at("192.0.2.1:50000")));
         assert!(are_one_machine(at("127.0.0.1:4420"), at("127.0.0.9:50000")));

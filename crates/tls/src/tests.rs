@@ -130,23 +130,23 @@ fn two_that_know_a_key_agree_however_their_bytes_are_cut() {
 }
 
 #[test]
-fn whoever_has_another_key_is_told_that_and_nothing_else() {
+fn a_peer_with_another_key_learns_that_and_nothing_else() {
     let other = key(&key(LONG).reveal().replace(":02:", ":00:"));
     for (theirs, ours) in [(SHORT, LONG), (LONG, SHORT), (LONG, &*other.reveal())] {
         let (client, server) = meet(theirs, ours, usize::MAX);
-        assert_eq!(client.err(), Some(TlsError::Told(51)));
+        assert_eq!(client.err(), Some(TlsError::PeerAlert(51)));
         assert_eq!(server.err(), Some(TlsError::Breach(crate::Alert::DecryptError)));
     }
 }
 
 /// As GnuTLS does before 3.8.11 with a key that goes with SHA-384.
 #[test]
-fn whoever_proves_a_key_with_another_hash_learns_nothing_of_whose_it_is() {
+fn a_peer_that_proves_a_key_with_another_hash_does_not_learn_its_owner() {
     for (text, hash) in [(LONG, PskHash::Sha256), (SHORT, PskHash::Sha384)] {
         let mut hello = Vec::new();
         let client = Client::begin(&Psk { hash, ..offer(text) }, &mut hello).expect("it offers it");
         let (client, server) = shake(client, hello, &Knows(key(text)), usize::MAX);
-        assert_eq!(client.err(), Some(TlsError::Told(51)), "as if nobody knew the name");
+        assert_eq!(client.err(), Some(TlsError::PeerAlert(51)), "as if nobody knew the name");
         assert_eq!(server.err(), Some(TlsError::Breach(crate::Alert::DecryptError)));
     }
 }

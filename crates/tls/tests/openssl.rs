@@ -280,5 +280,5 @@ fn openssl_that_has_another_key_refuses_us() {
         return;
     }
     let refused = call(psk(), &["-psk", &KEY.replace("1f", "2f")]);
-    assert!(matches!(refused, Err(TlsError::Told(_))), "{refused:?}");
+    assert!(matches!(refused, Err(TlsError::PeerAlert(_))), "{refused:?}");
 }

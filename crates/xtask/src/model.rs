@@ -47,7 +47,7 @@ pub fn larger(root: &Path) -> Outcome {
     let paths: Vec<String> = names.iter().map(|name| format!("{FOLDER}/{name}")).collect();
     let words: Vec<&str> =
         ["--model"].into_iter().chain(paths.iter().map(String::as_str)).collect();
-    let (outcome, printed) = run::told(&mut sim::command(root, &words));
+    let (outcome, printed) = run::reported(&mut sim::command(root, &words));
     if outcome.tally.failed > 0 {
         return outcome;
     }

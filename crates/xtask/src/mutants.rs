@@ -302,11 +302,11 @@ fn ended(tree: &Path, words: &[String]) -> Result<Ended, String> {
 }
 
 /// What a tier found, from its exit code and what it printed.
-fn verdict(code: Option<i32>, told: &str) -> Ended {
-    let last = told.lines().rev().find(|line| line.starts_with('{')).unwrap_or_default();
+fn verdict(code: Option<i32>, reported: &str) -> Ended {
+    let last = reported.lines().rev().find(|line| line.starts_with('{')).unwrap_or_default();
     let violations =
         last.split("\"violations\":").nth(1).is_some_and(|rest| !rest.starts_with('0'));
-    let ran = told.lines().filter_map(|line| line.strip_prefix("running "));
+    let ran = reported.lines().filter_map(|line| line.strip_prefix("running "));
     let tests = ran.filter_map(|rest| rest.split(' ').next()?.parse::<u64>().ok()).sum::<u64>();
     match code {
         Some(0) if tests > 0 || !last.is_empty() => Ended::Passed,

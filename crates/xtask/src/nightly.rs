@@ -128,13 +128,14 @@ fn rounds(root: &Path, tier: &Tier, until: Instant) -> (Value, bool) {
         let seed = (first + round * tier.seeds).to_string();
         let words = [tier.round, &["--seed", &seed]].concat();
         println!("-- {}", words.join(" "));
-        let (Outcome { tally, note, .. }, told) = run::told(&mut sim::command(root, &words));
-        let told = told.lines().last().and_then(|line| serde_json::from_str(line).ok());
-        let Some(Value::Object(told)) = told else {
+        let (Outcome { tally, note, .. }, reported) =
+            run::reported(&mut sim::command(root, &words));
+        let reported = reported.lines().last().and_then(|line| serde_json::from_str(line).ok());
+        let Some(Value::Object(reported)) = reported else {
             println!("{} told nothing: {note}", tier.name);
             return (counts, false);
         };
-        add(&mut counts, &Value::Object(told));
+        add(&mut counts, &Value::Object(reported));
         add(&mut counts, &json!({ "rounds": 1 }));
         if tally.failed > 0 {
             return (counts, false);

@@ -228,22 +228,22 @@ pub fn test_run(command: &mut Command) -> Outcome {
 }
 
 /// Runs a command whose exit code is the answer, echoes what it prints and returns that as well.
-pub fn told(command: &mut Command) -> (Outcome, String) {
+pub fn reported(command: &mut Command) -> (Outcome, String) {
     let child = command.stdout(Stdio::piped()).spawn();
     let ended = child.and_then(|mut child| {
-        let mut told = String::new();
+        let mut reported = String::new();
         for line in child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()) {
             let line = line?;
             println!("{line}");
-            told += &line;
-            told.push('\n');
+            reported += &line;
+            reported.push('\n');
         }
-        Ok((told, child.wait()?))
+        Ok((reported, child.wait()?))
     });
     match ended {
-        Ok((told, status)) if status.success() => (Outcome::passed(""), told),
-        Ok((told, status)) => {
-            (Outcome::failed(format!("{} ended with {status}", name(command))), told)
+        Ok((reported, status)) if status.success() => (Outcome::passed(""), reported),
+        Ok((reported, status)) => {
+            (Outcome::failed(format!("{} ended with {status}", name(command))), reported)
         }
         Err(error) => {
             (Outcome::failed(format!("cannot run {}: {error}", name(command))), String::new())

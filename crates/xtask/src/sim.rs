@@ -103,18 +103,18 @@ pub fn command(root: &Path, words: &[&str]) -> Command {
 }
 
 fn check(root: &Path, words: &[&str]) -> Outcome {
-    let (outcome, told) = run::told(&mut command(root, words));
+    let (outcome, reported) = run::reported(&mut command(root, words));
     // The tool has printed how to replay what failed; the summary names the run and says what it covered.
     if outcome.tally.failed == 0 {
-        Outcome::passed(format!("{}{}", words.join(" "), counts(&told)))
+        Outcome::passed(format!("{}{}", words.join(" "), counts(&reported)))
     } else {
         outcome
     }
 }
 
 /// The counts of the closing line of a run, in words; nothing where there is no such line.
-fn counts(told: &str) -> String {
-    let closing = told.lines().last().and_then(|line| serde_json::from_str::<Value>(line).ok());
+fn counts(reported: &str) -> String {
+    let closing = reported.lines().last().and_then(|line| serde_json::from_str::<Value>(line).ok());
     let Some(closing) = closing else { return String::new() };
     let parts = ["runs", "violations", "covered", "shapes", "starts"];
     let parts =

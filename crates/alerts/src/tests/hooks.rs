@@ -36,7 +36,7 @@ fn what_comes_too_fast_arrives_as_one_sum() {
 }
 
 #[test]
-fn a_server_that_hangs_makes_nobody_wait() {
+fn a_server_that_hangs_makes_no_caller_wait() {
     let server = Server::new(vec![Say::ThenNothing(Vec::new()), Say::status("200 OK")]);
     let bench = Bench::new();
     bench.webhook(&server.url("/"));
@@ -71,7 +71,7 @@ fn one_hook_that_hangs_holds_up_no_other() {
 }
 
 #[test]
-fn a_removed_hook_is_told_nothing_more() {
+fn a_removed_hook_is_notified_nothing_more() {
     let server = Server::new(vec![Say::ThenNothing(Vec::new()), Say::status("200 OK")]);
     let bench = Bench::new();
     bench.webhook(&server.url("/"));
@@ -91,9 +91,9 @@ fn a_removed_hook_is_told_nothing_more() {
 /// As bad as asked for or worse, and a word that is not known counts as the worst: the first news of an array without
 /// redundancy must not be taken for chatter.
 #[test]
-fn a_hook_is_told_what_is_bad_enough_and_nothing_milder() {
-    for (severity, told) in [("warning", &[2, 3, 4][..]), ("critical", &[3, 4])] {
-        let server = Server::new(vec![Say::status("200 OK"); told.len()]);
+fn a_hook_is_notified_what_is_bad_enough_and_nothing_milder() {
+    for (severity, reported) in [("warning", &[2, 3, 4][..]), ("critical", &[3, 4])] {
+        let server = Server::new(vec![Say::status("200 OK"); reported.len()]);
         let bench = Bench::new();
         let mut spec = webhook(&server.url("/"));
         spec.severity = severity.into();
@@ -101,7 +101,7 @@ fn a_hook_is_told_what_is_bad_enough_and_nothing_milder() {
         for (number, bad) in [(1, "info"), (2, "warning"), (3, "critical"), (4, "dreadful")] {
             bench.alerts.offer(&event(number, bad));
         }
-        for number in told {
+        for number in reported {
             assert_eq!(server.asked().json()["number"], *number, "{severity}");
         }
         assert!(!server.was_asked(), "{severity}: nothing milder");
@@ -109,7 +109,7 @@ fn a_hook_is_told_what_is_bad_enough_and_nothing_milder() {
 }
 
 #[test]
-fn an_event_about_a_failing_hook_is_not_told() {
+fn an_event_about_a_failing_hook_is_not_reported() {
     let server = Server::new(vec![Say::status("200 OK")]);
     let bench = Bench::new();
     bench.webhook(&server.url("/"));
@@ -160,7 +160,7 @@ fn a_test_is_not_held_up_by_the_pace() {
 }
 
 #[test]
-fn at_the_end_what_waits_is_still_told() {
+fn at_the_end_what_waits_is_still_reported() {
     let server = Server::new(vec![Say::status("200 OK")]);
     let bench = Bench::new();
     bench.webhook(&server.url("/"));

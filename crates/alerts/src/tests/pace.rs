@@ -13,15 +13,15 @@ fn pace() -> Pace {
 }
 
 /// Everything that goes out at `now`: numbers of events, or the words of a sum.
-fn told(pace: &mut Pace, now: Duration) -> Vec<String> {
-    let mut told = Vec::new();
+fn reported(pace: &mut Pace, now: Duration) -> Vec<String> {
+    let mut reported = Vec::new();
     while let Next::Deliver(event) = pace.take(now) {
-        told.push(match event.kind.as_str() {
+        reported.push(match event.kind.as_str() {
             "events_held_back" => format!("{}: {}", event.severity, event.what),
             _ => event.number.to_string(),
         });
     }
-    told
+    reported
 }
 
 #[test]
@@ -30,12 +30,12 @@ fn a_burst_goes_out_one_by_one_and_the_rest_in_one() {
     for number in 1..=5 {
         pace.offer(event(number, "info"));
     }
-    assert_eq!(told(&mut pace, START), ["1", "2", "3"]);
+    assert_eq!(reported(&mut pace, START), ["1", "2", "3"]);
     assert_eq!(pace.take(START), Next::Wait(limits().interval));
     let later = START + limits().interval;
     let sum = "info: 2 more events; worst: array/tank: member 2 failed (5); last: array/tank: member 2 failed (5)";
     assert_eq!(
-        told(&mut pace, later),
+        reported(&mut pace, later),
         [sum.replace("worst: array/tank: member 2 failed (5); ", "")]
     );
     assert_eq!((pace.take(later), pace.held_back()), (Next::Idle, 2));
@@ -47,16 +47,16 @@ fn a_sum_names_the_worst_and_counts() {
     for number in 1..=3 {
         pace.offer(event(number, "info"));
     }
-    assert_eq!(told(&mut pace, START).len(), 3);
+    assert_eq!(reported(&mut pace, START).len(), 3);
     for (number, severity) in
         [(4, "info"), (5, "critical"), (6, "critical"), (7, "warning"), (8, "info")]
     {
         pace.offer(event(number, severity));
     }
-    assert_eq!(told(&mut pace, START), [""; 0]);
+    assert_eq!(reported(&mut pace, START), [""; 0]);
     let sum = "critical: 5 more events, 2 critical, 1 warning; worst: array/tank: member 2 failed (6); \
                last: array/tank: member 2 failed (8)";
-    assert_eq!(told(&mut pace, START + limits().interval), [sum]);
+    assert_eq!(reported(&mut pace, START + limits().interval), [sum]);
 }
 
 #[test]
@@ -65,8 +65,8 @@ fn one_that_was_held_back_goes_out_as_it_is() {
     for number in 1..=4 {
         pace.offer(event(number, "info"));
     }
-    assert_eq!(told(&mut pace, START), ["1", "2", "3"]);
-    assert_eq!(told(&mut pace, START + limits().interval), ["4"]);
+    assert_eq!(reported(&mut pace, START), ["1", "2", "3"]);
+    assert_eq!(reported(&mut pace, START + limits().interval), ["4"]);
     assert_eq!(pace.held_back(), 0);
 }
 
@@ -78,8 +78,8 @@ fn a_quiet_time_fills_the_bucket_and_no_more() {
         for number in 1..=4 {
             pace.offer(event(number, "info"));
         }
-        assert_eq!(told(&mut pace, now), ["1", "2", "3"]);
-        assert_eq!(told(&mut pace, now + limits().interval), ["4"]);
+        assert_eq!(reported(&mut pace, now), ["1", "2", "3"]);
+        assert_eq!(reported(&mut pace, now + limits().interval), ["4"]);
     }
 }
 
@@ -89,7 +89,7 @@ fn waiting_is_never_longer_than_until_the_next_token() {
     for number in 1..=4 {
         pace.offer(event(number, "info"));
     }
-    told(&mut pace, START);
+    reported(&mut pace, START);
     let third = limits().interval / 4;
     assert_eq!(pace.take(START + third), Next::Wait(limits().interval - third));
     assert_eq!(pace.take(START + third), Next::Wait(limits().interval - third));
@@ -102,10 +102,10 @@ fn what_does_not_fit_the_queue_is_counted() {
     for number in 1..=events {
         pace.offer(event(number, if number == 90_000 { "critical" } else { "info" }));
     }
-    assert_eq!(told(&mut pace, START), ["1", "2", "3"]);
+    assert_eq!(reported(&mut pace, START), ["1", "2", "3"]);
     let sum = "critical: 99997 more events, 1 critical; worst: array/tank: member 2 failed (90000); \
                last: array/tank: member 2 failed (100000)";
-    assert_eq!(told(&mut pace, START + limits().interval), [sum]);
+    assert_eq!(reported(&mut pace, START + limits().interval), [sum]);
     assert_eq!(pace.held_back(), events - 3);
 }
 
@@ -132,13 +132,13 @@ fn after_an_overflow_order_is_kept() {
 /// The story: the queue overflowed, the receiver took a few, and the next event found room again. Told from the
 /// queue, it would have come before the sum of events that were older.
 #[test]
-fn what_comes_after_an_overflow_is_not_told_before_it() {
+fn what_comes_after_an_overflow_is_not_reported_before_it() {
     let mut pace = pace();
     let events = u64::try_from(QUEUE_EVENTS).unwrap() + 1;
     for number in 1..=events {
         pace.offer(event(number, "info"));
     }
-    assert_eq!(told(&mut pace, START), ["1", "2", "3"]);
+    assert_eq!(reported(&mut pace, START), ["1", "2", "3"]);
     pace.offer(event(events + 1, "info"));
     let mut last = 3;
     for n in 1.. {
@@ -169,7 +169,7 @@ fn a_clock_that_stands_or_steps_back_only_delays() {
     for number in 1..=5 {
         pace.offer(event(number, "info"));
     }
-    assert_eq!(told(&mut pace, Duration::ZERO), ["1", "2", "3"]);
+    assert_eq!(reported(&mut pace, Duration::ZERO), ["1", "2", "3"]);
     assert!(matches!(pace.take(Duration::ZERO), Next::Wait(_)));
-    assert_eq!(told(&mut pace, START + limits().interval).len(), 1);
+    assert_eq!(reported(&mut pace, START + limits().interval).len(), 1);
 }

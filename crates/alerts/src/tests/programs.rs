@@ -207,7 +207,7 @@ fn check_failing(text: &str, why: &str) {
 }
 
 #[test]
-fn how_a_program_failed_is_told() {
+fn how_a_program_failed_is_reported() {
     check_failing("exit 3", "the program ended with status 3");
     check_failing("echo no route >&2; exit 1", "the program ended with status 1: no route");
     check_failing("kill -9 $$", "the program was ended by signal 9");

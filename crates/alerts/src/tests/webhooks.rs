@@ -28,7 +28,7 @@ fn an_event_arrives_as_the_message_of_the_interface() {
 }
 
 #[test]
-fn what_is_less_bad_than_asked_for_is_not_told() {
+fn what_is_less_bad_than_asked_for_is_not_reported() {
     let server = Server::new(vec![Say::status("200 OK")]);
     let bench = Bench::new();
     let mut spec = webhook(&server.url("/"));
@@ -170,7 +170,7 @@ fn a_slow_server_is_given_a_limited_time() {
 }
 
 #[test]
-fn nobody_at_the_address_is_a_reason_to_try_again() {
+fn no_listener_at_the_address_is_a_reason_to_try_again() {
     // Bound but not listening: nobody answers there, and nobody else can get the port meanwhile.
     let bound = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&bound, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();

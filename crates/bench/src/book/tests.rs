@@ -57,13 +57,18 @@ fn the_page_says_what_it_does_not_show_and_where_it_was_measured() {
 }
 
 #[test]
-fn a_busy_machine_is_told() {
-    for (others, told) in [(Some(0.03), false), (Some(0.1), true), (Some(1.2), true), (None, false)]
+fn a_busy_machine_is_reported() {
+    for (others, reported) in
+        [(Some(0.03), false), (Some(0.1), true), (Some(1.2), true), (None, false)]
     {
         let mut busy = report("G1", 1.0);
         busy.machine.others = others;
         let text = check(&[busy], &[]);
-        assert_eq!(text.contains("**Others used the machine** while G1 ran"), told, "{others:?}");
+        assert_eq!(
+            text.contains("**Others used the machine** while G1 ran"),
+            reported,
+            "{others:?}"
+        );
     }
 }
 

@@ -53,7 +53,7 @@ fn a_rebuild_may_cost_three_times_the_slowest_thousandth() {
 }
 
 #[test]
-fn a_tail_that_is_somebody_elses_shows_nothing() {
+fn a_tail_of_another_program_shows_nothing() {
     let mut points = points(100.0, 150.0);
     for point in &mut points {
         point.found = Ok(vec![[10.0, 20.0, 100.0]]);

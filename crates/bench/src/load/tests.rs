@@ -19,8 +19,8 @@ fn ram() -> Arc<dyn BlockDevice> {
 fn check(device: &dyn BlockDevice, pattern: &Pattern, turns: u64) -> Arc<Progress> {
     let progress = Arc::new(Progress::default());
     let queue = device.open_queue(CoreIndex(0), pattern.depth).expect("opens");
-    let (told, stopped) = mpsc::sync_channel(1);
-    let mut load = Load::new(queue, pattern, Arc::clone(&progress), told);
+    let (reported, stopped) = mpsc::sync_channel(1);
+    let mut load = Load::new(queue, pattern, Arc::clone(&progress), reported);
     for turn in 0..turns {
         let _ = load.turn(Nanos(turn * 1000));
     }

@@ -132,7 +132,7 @@ fn writes_through_one_half_do_not_show_in_the_other() {
 }
 
 #[test]
-fn memory_is_given_back_only_when_nobody_has_any_of_it() {
+fn memory_is_given_back_only_when_none_of_it_is_in_use() {
     let mut pool = BufPool::untouched(2, 8192);
     let mut lent = pool.get(8192).expect("two are free");
     lent.as_mut_slice().fill(7);

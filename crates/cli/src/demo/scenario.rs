@@ -67,17 +67,17 @@ impl<'a> Scenario<'a> {
     /// # Errors
     /// When a step does not work, or data is not what was written.
     pub async fn play(mut self) -> Result<(), CliError> {
-        let told = self.steps().await;
+        let reported = self.steps().await;
         if let Some(bench) = &self.bench {
             let summary = self.report.summary();
             summary.verified_bytes += bench.tally.verified.load(Ordering::Relaxed);
             summary.errors += bench.tally.errors.load(Ordering::Relaxed);
         }
-        if told.is_err() {
+        if reported.is_err() {
             let summary = self.report.summary();
             summary.errors = summary.errors.max(1);
         }
-        told
+        reported
     }
 
     async fn steps(&mut self) -> Result<(), CliError> {
@@ -413,10 +413,10 @@ fn compare(area: &mut Area, socket: &std::path::Path) -> Result<u64, CliError> {
 async fn on_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, CliError> {
-    let (tell, told) = oneshot::channel();
+    let (tell, reported) = oneshot::channel();
     std::thread::Builder::new()
         .name("demo-tool".to_owned())
         .spawn(move || tell.send(work()))
         .map_err(|e| CliError::io("cannot start a thread", &e))?;
-    told.await.map_err(|_| CliError::mismatch("a thread of the demo has panicked"))
+    reported.await.map_err(|_| CliError::mismatch("a thread of the demo has panicked"))
 }

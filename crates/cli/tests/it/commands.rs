@@ -201,7 +201,7 @@ fn what_loses_data_needs_yes_in_a_script() {
 /// An argument is there to be read by every user of the machine, so that no password may be one.
 /// Keys of hosts come from files that are their owner's alone.
 #[test]
-fn a_key_of_a_host_comes_from_a_file_that_nobody_else_may_read() {
+fn a_key_of_a_host_comes_from_a_file_that_only_its_owner_may_read() {
     let folder = Folder::new("keys");
     let write = |name: &str, mode: u32| {
         let path = folder.0.join(name);

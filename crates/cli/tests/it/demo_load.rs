@@ -167,7 +167,7 @@ fn a_write_that_was_cut_off_may_be_done_or_not() {
 }
 
 #[test]
-fn random_load_ends_when_told_to() {
+fn random_load_ends_on_request() {
     let folder = Folder::new("random");
     let socket = folder.0.join("n.sock");
     server(&socket, vec![Flaw::None; 2]);

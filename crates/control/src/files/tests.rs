@@ -345,7 +345,7 @@ fn what_could_not_be_appended_is_there_once_after_the_next_try() {
 /// A daemon made its directory and ended before its name was durable. The next one found it there, and all that it
 /// recorded was lost with the directory at a power cut.
 #[test]
-fn a_directory_that_was_there_is_made_durable_by_whoever_opens_it() {
+fn a_directory_that_was_there_is_made_durable_when_it_is_opened() {
     let bench = Bench::new("made-before");
     bench.disk.carry_out(Step::MakeFolder(bench.state.path())).expect("it can be made");
     let (store, config) = Store::open_in(bench.state.clone()).expect("it opens");

@@ -63,7 +63,7 @@ impl Manager {
                 "it asks for TLS; connect with the same key, if it is for that subsystem, too: --tls-key-file"
             }
             (Some(_), Channel::Required) => "it asks for TLS; connect with its key: --tls-key-file",
-            (Some(_), Channel::Untold | Channel::NotRequired) => "",
+            (Some(_), Channel::NotSpecified | Channel::NotRequired) => "",
         };
         let drives = self.remotes_of(&entry.nqn);
         let is_up = |address: &&String| {
@@ -137,7 +137,7 @@ const fn channel_word(channel: Channel) -> &'static str {
     match channel {
         Channel::Required => "required",
         Channel::NotRequired => "not_required",
-        Channel::Untold => "untold",
+        Channel::NotSpecified => "not_specified",
     }
 }
 

@@ -12,14 +12,14 @@ use crate::manager::Manager;
 
 /// What was told of connections.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct Reported {
     /// Drives of which it was told that they are lost.
     drives: BTreeSet<String>,
     /// What was seen of paths, by their addresses.
     paths: BTreeMap<String, Seen>,
 }
 
-impl Told {
+impl Reported {
     pub(super) fn forget_drive(&mut self, name: &str) {
         self.drives.remove(name);
     }
@@ -68,12 +68,12 @@ impl Manager {
         let all = self.drives.remote_paths();
         let addresses: BTreeSet<_> =
             all.iter().flat_map(|(_, paths)| paths).map(|path| path.address.to_string()).collect();
-        self.remotes.told.paths.retain(|address, _| addresses.contains(address));
+        self.remotes.reported.paths.retain(|address, _| addresses.contains(address));
         for (name, paths) in all {
             let mut all_lost = !paths.is_empty();
             for path in &paths {
                 let address = path.address.to_string();
-                let seen = self.remotes.told.paths.entry(address.clone()).or_default();
+                let seen = self.remotes.reported.paths.entry(address.clone()).or_default();
                 let news = seen.look(path);
                 all_lost &= seen.lost || news.lost;
                 if paths.len() > 1 {
@@ -101,7 +101,7 @@ impl Manager {
 
     /// Tells of a drive, of which each path is lost, or was since the last look.
     fn tell_drive(&mut self, name: &str, all_lost: bool, paths: &[PathStatus]) {
-        let was_lost = self.remotes.told.drives.contains(name);
+        let was_lost = self.remotes.reported.drives.contains(name);
         let is_up = paths.iter().any(|path| matches!(path.state, PathState::Up(_)));
         let news = News::of(was_lost, all_lost, is_up);
         let object = format!("drive/{name}");
@@ -109,10 +109,10 @@ impl Manager {
             let what = format!("the connection to drive {name} is lost");
             let last = paths.iter().min_by_key(|path| path.age);
             self.record(because(Note::new(EventKind::DriveLost, object.clone(), what), last));
-            self.remotes.told.drives.insert(name.to_owned());
+            self.remotes.reported.drives.insert(name.to_owned());
         }
         if news.back {
-            self.remotes.told.drives.remove(name);
+            self.remotes.reported.drives.remove(name);
             let what = format!("drive {name} is connected again");
             self.record(Note::new(EventKind::DriveBack, object, what));
         }

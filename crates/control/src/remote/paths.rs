@@ -149,7 +149,7 @@ impl Manager {
             )));
         }
         self.config = prepared.commit()?;
-        self.remotes.told.forget_path(path);
+        self.remotes.reported.forget_path(path);
         Ok(())
     }
 }

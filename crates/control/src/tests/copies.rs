@@ -1,6 +1,6 @@
 //! Replacing members that serve.
 
-use super::told::has;
+use super::reported::has;
 use super::{Folder, array, check_refused, fail, hold, raid6, stop, tick_until};
 use crate::control::Control;
 use crate::error::ControlErrorKind;
@@ -193,7 +193,7 @@ fn an_array_destroyed_right_after_two_copies_is_brought_back_whole() {
 }
 
 #[test]
-fn a_sick_member_is_copied_to_a_spare_unless_somebody_called_that_off() {
+fn a_sick_member_is_copied_to_a_spare_unless_the_operator_cancelled_that() {
     let (_folder, control, drives) = stage();
     let spare = AddSpareRequest { drive: drives[4].clone(), ..Default::default() };
     control.add_spare(&spare).expect("it is a spare");

@@ -91,8 +91,8 @@ fn a_stop_waits_for_commands_and_is_not_in_order_without_them() {
     let control = folder.control();
     let held = work(&control);
     let errors = control.stop_within(Duration::ZERO);
-    let told: Vec<&str> = errors.iter().map(|error| error.what.as_str()).collect();
-    assert!(told.iter().any(|what| what.contains("works on array tank")), "{told:?}");
+    let reported: Vec<&str> = errors.iter().map(|error| error.what.as_str()).collect();
+    assert!(reported.iter().any(|what| what.contains("works on array tank")), "{reported:?}");
     drop((held, control));
 
     let control = folder.control();

@@ -1,6 +1,6 @@
 //! A state directory that cannot be written, from the start.
 
-use super::told::has;
+use super::reported::has;
 use super::{Folder, array, check_refused, exports, fail, raid6, stop, tick_until};
 use crate::error::ControlErrorKind;
 use crate::events::EventKind;
@@ -11,7 +11,7 @@ use strake_api::v1::{CreateArrayRequest, CreateExportRequest, Daemon, ReaddMembe
 /// The state directory had filled up over night; after the reboot straked did not start, and nothing was served, though
 /// every drive was there.
 #[test]
-fn f37_a_directory_that_is_full_at_the_start_stops_nobody() {
+fn f37_a_directory_that_is_full_at_the_start_stops_no_array() {
     let folder = Folder::new();
     let drives = folder.drives(8);
     let control = folder.control();

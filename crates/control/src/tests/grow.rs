@@ -93,8 +93,9 @@ fn an_array_grows_after_its_files_were_made_larger() {
     assert!(is_healthy(&control, "tank"));
     (0..5).for_each(|_| control.tick().expect("it answers"));
     assert!(is_healthy(&control, "tank"), "{:?}", array(&control, "tank"));
-    let told = control.events().list(&ListEventsRequest::default()).expect("the request is fine");
-    assert!(told.iter().any(|event| event.kind == "array_grown"));
+    let reported =
+        control.events().list(&ListEventsRequest::default()).expect("the request is fine");
+    assert!(reported.iter().any(|event| event.kind == "array_grown"));
     assert_eq!(grow(&control, "tank").expect("it may").result, "unchanged");
     stop(&control);
     drop(control);
@@ -185,8 +186,9 @@ fn a_member_that_was_made_larger_stays() {
     enlarge(&drives, 96 << 20);
     (0..3).for_each(|_| control.tick().expect("it answers"));
     assert!(is_healthy(&control, "tank"), "{:?}", array(&control, "tank"));
-    let told = control.events().list(&ListEventsRequest::default()).expect("the request is fine");
-    assert!(told.iter().all(|event| event.kind != "member_missing"), "{told:?}");
+    let reported =
+        control.events().list(&ListEventsRequest::default()).expect("the request is fine");
+    assert!(reported.iter().all(|event| event.kind != "member_missing"), "{reported:?}");
     // One that is really cut short is noticed yet, also after it has grown with the array.
     grow(&control, "tank").expect("it grows");
     (0..3).for_each(|_| control.tick().expect("it answers"));
@@ -253,7 +255,7 @@ fn members_that_would_not_be_used_again_are_found_before_the_array_is_stopped() 
 
 /// A spare that fitted and does not any more protects nobody, and nobody would see it before a member fails.
 #[test]
-fn spares_that_become_too_small_are_told_of() {
+fn spares_that_become_too_small_are_reported() {
     let folder = Folder::new();
     let drives = folder.drives(4);
     let control = folder.control();
@@ -268,8 +270,8 @@ fn spares_that_become_too_small_are_told_of() {
     let dry = GrowArrayRequest { dry_run: true, ..request("tank") };
     let planned = control.grow_array(&dry).expect("it may");
     let changed = grow(&control, "tank").expect("it grows");
-    for told in [planned.warnings, changed.warnings] {
-        assert!(matches!(&told[..], [one] if one.contains(&drives[2])), "{told:?}");
+    for reported in [planned.warnings, changed.warnings] {
+        assert!(matches!(&reported[..], [one] if one.contains(&drives[2])), "{reported:?}");
     }
     stop(&control);
 }
@@ -335,7 +337,7 @@ fn connect_nbd(path: &std::path::Path) -> (UnixStream, u64) {
 
 /// Clients of NBD cannot be told to wait: nobody disconnects them by mistake.
 #[test]
-fn clients_of_nbd_are_disconnected_only_when_somebody_says_so() {
+fn clients_of_nbd_are_disconnected_only_on_request() {
     let folder = Folder::new();
     let drives = folder.drives(4);
     let control = folder.control();
@@ -433,7 +435,7 @@ fn a_connected_host_sees_a_namespace_grow_while_it_writes() {
 /// An array that could not be started again stays stopped until somebody has decided what is to be done, which may be
 /// to go on without the last of what it had. Hosts look for that, however it comes back.
 #[test]
-fn a_host_begins_anew_with_an_array_that_growing_left_stopped() {
+fn a_host_starts_again_with_an_array_that_growing_left_stopped() {
     let folder = Folder::new();
     let drives = folder.drives(4);
     let control = folder.control();

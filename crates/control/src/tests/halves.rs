@@ -67,7 +67,7 @@ fn a_half_older_than_this_machine_has_seen_never_starts_by_itself() {
 /// The story goes on: somebody accepted the loss, and then the newer half turned up. What was acknowledged is on it
 /// alone; yet it was told of in passing, and the advice was to replace the member with a drive.
 #[test]
-fn the_half_left_behind_on_purpose_is_told_of_loudly_and_not_overwritten() {
+fn the_half_left_behind_on_purpose_is_reported_loudly_and_not_overwritten() {
     let (folder, [_, second], newer) = stale_half_alone();
     let control = impatient(&folder);
     let accepted = ImportArraysRequest {
@@ -89,8 +89,8 @@ fn the_half_left_behind_on_purpose_is_told_of_loudly_and_not_overwritten() {
         severity: "critical".into(),
         ..Default::default()
     };
-    let told = control.events().list(&critical).expect("the request is fine");
-    assert!(told.iter().any(|e| e.next_action.starts_with("keep ")), "{told:#?}");
+    let reported = control.events().list(&critical).expect("the request is fine");
+    assert!(reported.iter().any(|e| e.next_action.starts_with("keep ")), "{reported:#?}");
     let status = control.run(|m| {
         let daemon = m.daemon("", 0, 0);
         Ok(m.status(daemon))
@@ -137,8 +137,8 @@ fn another_drive_at_the_path_of_a_member_is_noticed_and_not_taken_for_it() {
     assert_eq!(member.state, "missing");
     assert!(member.cause.contains("another drive is at its path"), "{member:?}");
     let missing = ListEventsRequest { kind: "member_missing".into(), ..Default::default() };
-    let told = control.events().list(&missing).expect("the request is fine");
-    assert!(told.iter().any(|e| e.cause.contains("another drive")), "{told:#?}");
+    let reported = control.events().list(&missing).expect("the request is fine");
+    assert!(reported.iter().any(|e| e.cause.contains("another drive")), "{reported:#?}");
     let listed = control.list_drives().expect("it answers");
     assert!(listed.iter().any(|d| d.note.contains("another drive is at its path")), "{listed:#?}");
     // The member's own drive is as good as ever.
@@ -151,7 +151,7 @@ fn another_drive_at_the_path_of_a_member_is_noticed_and_not_taken_for_it() {
 /// which is right: the data depends on them. But nobody was told that it exists behind open files only, and the
 /// restart that followed was the end of the array.
 #[test]
-fn data_behind_open_files_alone_is_told_of_loudly() {
+fn data_behind_open_files_alone_is_reported_loudly() {
     let folder = Folder::new();
     let drives = folder.drives(3);
     let control = folder.control();
@@ -167,13 +167,13 @@ fn data_behind_open_files_alone_is_told_of_loudly() {
     assert_eq!(view().members[1].state, "in_sync");
     assert!(view().reason.contains("depends on member 1"), "{}", view().reason);
     assert!(view().next_action.contains("restart neither"), "{}", view().next_action);
-    let told = ListEventsRequest {
+    let reported = ListEventsRequest {
         kind: "member_unreachable".into(),
         severity: "critical".into(),
         ..Default::default()
     };
-    let told = control.events().list(&told).expect("the request is fine");
-    assert_eq!(told.len(), 1, "{told:#?}");
+    let reported = control.events().list(&reported).expect("the request is fine");
+    assert_eq!(reported.len(), 1, "{reported:#?}");
     let doctor = control.doctor().expect("it answers");
     assert!(doctor.checks.iter().any(|c| c.what.contains("depends on member 1")), "{doctor:#?}");
     fs::rename(&away, &drives[1]).expect("it can be moved");

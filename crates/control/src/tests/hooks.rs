@@ -87,7 +87,7 @@ fn failures(control: &Control) -> Vec<Event> {
 }
 
 #[test]
-fn a_hook_is_told_what_happens_and_outlasts_a_restart() {
+fn a_hook_is_notified_what_happens_and_outlasts_a_restart() {
     let folder = Folder::new();
     let server = Receiving::new("200 OK");
     let control = folder.control();
@@ -165,7 +165,7 @@ fn a_test_reaches_the_receiver_or_says_why_not() {
 
 /// The story: a hook that fails is told as an event, which is told through hooks, one of which fails.
 #[test]
-fn a_hook_that_fails_is_told_once_and_through_no_hook() {
+fn a_hook_that_fails_is_reported_once_and_through_no_hook() {
     let folder = Folder::new();
     let control = folder.control();
     let (good, bad) = (Receiving::new("200 OK"), Receiving::new("403 Forbidden"));
@@ -176,10 +176,10 @@ fn a_hook_that_fails_is_told_once_and_through_no_hook() {
         hooks(&control).iter().any(|hook| hook.name == "bad" && hook.failed == 2)
     });
     (0..3).for_each(|_| control.tick().expect("it answers"));
-    let told = failures(&control);
-    assert_eq!(told.len(), 1, "{told:#?}");
-    assert_eq!(told[0].next_action, "strake hook test bad");
-    assert!(!format!("{told:?}").contains("s3cret"), "{told:?}");
+    let reported = failures(&control);
+    assert_eq!(reported.len(), 1, "{reported:#?}");
+    assert_eq!(reported[0].next_action, "strake hook test bad");
+    assert!(!format!("{reported:?}").contains("s3cret"), "{reported:?}");
     stop(&control);
     let kinds: Vec<String> = [&good, &bad]
         .into_iter()

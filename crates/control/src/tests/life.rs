@@ -1,6 +1,6 @@
 //! The life of an array: members that return, names, settings, jobs, destruction undone, configuration restored.
 
-use super::told::has;
+use super::reported::has;
 use super::{Folder, array, check_refused, fail, hold, raid6, stop, tick_until};
 use crate::control::Control;
 use crate::error::ControlErrorKind;
@@ -119,7 +119,7 @@ fn a_member_failed_by_hand_comes_back_when_asked_and_not_by_itself() {
 }
 
 #[test]
-fn a_drive_that_comes_back_after_a_spare_took_its_place_is_told_of_and_left_alone() {
+fn a_drive_that_comes_back_after_a_spare_took_its_place_is_reported_and_left_alone() {
     let folder = Folder::new();
     let drives = folder.drives(5);
     let control = folder.control();

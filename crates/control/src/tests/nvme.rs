@@ -35,7 +35,7 @@ fn only_export(control: &Control) -> Export {
 }
 
 #[test]
-fn what_nobody_may_reach_or_what_would_clash_is_refused() {
+fn what_no_host_may_reach_or_what_would_clash_is_refused() {
     let folder = Folder::new();
     let control = folder.control();
     control.create_array(&raid6(folder.drives(4))).expect("it is created");
@@ -214,10 +214,10 @@ fn hosts_are_referred_to_other_services_after_a_restart_too() {
     control.run(|m| m.remove_referral(&remove)).expect("it is known");
     assert_eq!(seen(&control), both[1..]);
     let all = control.events().list(&ListEventsRequest::default()).expect("the request is fine");
-    let told = all.into_iter().filter(|event| event.kind == "referral_changed");
-    let told: Vec<_> = told.map(|event| event.what).collect();
+    let reported = all.into_iter().filter(|event| event.kind == "referral_changed");
+    let reported: Vec<_> = reported.map(|event| event.what).collect();
     assert_eq!(
-        told,
+        reported,
         [
             "discovery refers hosts to nvme-tcp://192.0.2.7:8009",
             "discovery refers hosts to nvme-tcp://[2001:db8::1]:4420",
@@ -263,9 +263,9 @@ fn a_key_for_tls_is_made_and_shown_once() {
     assert_eq!(is(&listed()), ("ready".to_owned(), true, true));
 
     let document = control.run(|m| m.config_document()).expect("it can be encoded").json;
-    let told = control.events().list(&Default::default()).expect("the request is fine");
+    let reported = control.events().list(&Default::default()).expect("the request is fine");
     let shown =
-        format!("{document}{told:?}{:?}{:?}", listed(), control.run(|m| Ok(m.config.clone())));
+        format!("{document}{reported:?}{:?}{:?}", listed(), control.run(|m| Ok(m.config.clone())));
     assert!(shown.contains("use TLS and prove") && !shown.contains(&key[16..40]), "{shown}");
     // With everything covered it cannot connect, and needs what it needed before.
     restore_hosts(&control, document);
@@ -295,13 +295,13 @@ fn a_host_keeps_what_it_is_not_given_again() {
     let folder = Folder::new();
     let control = folder.control();
     let add = |r: AddHostRequest| control.run(|m| m.add_host(&r));
-    let is = |expected: (&str, bool, bool), told: &str| {
+    let is = |expected: (&str, bool, bool), reported: &str| {
         let host = control.run(|m| Ok(m.list_hosts())).expect("hosts").hosts.remove(0);
         assert_eq!((host.state.as_str(), host.proof, host.tls), expected);
         let events = control.events().list(&Default::default()).expect("the request is fine");
         let last = events.into_iter().rfind(|event| event.kind == "host_changed");
         let last = last.expect("it was told");
-        assert!(last.cause == told, "{last:?}");
+        assert!(last.cause == reported, "{last:?}");
     };
     add(AddHostRequest { new_tls_key: true, ..host("", "") }).expect("a key");
     is(("ready", false, true), "its key for TLS is new");
@@ -420,14 +420,14 @@ fn a_secure_export_has_hosts_with_keys_only() {
 
 /// What hosts call themselves is quoted, and no flood of theirs is one of events.
 #[test]
-fn hosts_that_are_not_let_in_are_told_of_once() {
+fn hosts_that_are_rejected_are_reported_once() {
     let folder = Folder::new();
     let control = folder.control();
     control.create_array(&raid6(folder.drives(4))).expect("it is created");
     let export = control.run(|m| m.create_export(&request())).expect("it is offered");
     let export = export.export.expect("it says which");
     let stranger = "nqn.\u{202e}\"x\u{1f980}";
-    let told = |second: u64| {
+    let reported = |second: u64| {
         let now = Nanos(second * Nanos::SECOND.0);
         let tell = |m: &mut Manager| {
             m.tell_rejections(now);
@@ -438,7 +438,7 @@ fn hosts_that_are_not_let_in_are_told_of_once() {
         control.events().list(&wanted).expect("the request is fine")
     };
     connect_as(&export.listen, stranger, &export.nqn);
-    let [first] = &told(1)[..] else { panic!("one event") };
+    let [first] = &reported(1)[..] else { panic!("one event") };
     let Export { listen, .. } = &export;
     let expected = format!(
         "connection of host \"nqn.\\u{{202e}}\\\"x\u{1f980}\" at 127.0.0.1 rejected on {listen}"
@@ -447,8 +447,8 @@ fn hosts_that_are_not_let_in_are_told_of_once() {
     for _ in 0..3 {
         connect_as(&export.listen, stranger, &export.nqn);
     }
-    assert_eq!(told(2).len(), 1);
-    let [_, more] = &told(601)[..] else { panic!("one event more") };
+    assert_eq!(reported(2).len(), 1);
+    let [_, more] = &reported(601)[..] else { panic!("one event more") };
     assert_eq!(more.what, format!("{expected}, and 2 connections more for the same reason"));
     stop(&control);
 }
@@ -580,7 +580,7 @@ fn offer_again(control: &Control, record: &ExportRecord) {
 
 /// A change that cannot be recorded is refused; the operator learns why: in the list, by one event, by his own command.
 #[test]
-fn why_reservations_are_not_recorded_is_told() {
+fn why_reservations_are_not_recorded_is_reported() {
     let folder = Folder::new();
     let control = folder.control();
     control.create_array(&raid6(folder.drives(4))).expect("it is created");
@@ -603,8 +603,8 @@ fn why_reservations_are_not_recorded_is_told() {
             Ok(())
         };
         control.run(tell).expect("it tells");
-        let told = control.events().list(&Default::default()).expect("the request is fine");
-        let of_it = told.iter().filter(|event| event.kind == "reservations_unrecorded");
+        let reported = control.events().list(&Default::default()).expect("the request is fine");
+        let of_it = reported.iter().filter(|event| event.kind == "reservations_unrecorded");
         of_it.map(|event| event.cause.clone()).collect::<Vec<_>>()
     };
     assert_eq!(events(), [""; 0]);
@@ -623,7 +623,7 @@ fn why_reservations_are_not_recorded_is_told() {
 
 /// What an export leaves behind is in force again with the next one of its array: nobody was told.
 #[test]
-fn reservations_that_do_not_go_with_their_export_are_told_of() {
+fn reservations_that_do_not_go_with_their_export_are_reported() {
     let folder = Folder::new();
     let control = folder.control();
     control.create_array(&raid6(folder.drives(4))).expect("it is created");
@@ -633,9 +633,9 @@ fn reservations_that_do_not_go_with_their_export_are_told_of() {
     std::fs::create_dir_all(&path).expect("a folder can be in the way");
     let remove = RemoveExportRequest { name: "tank".into(), force: true };
     assert_eq!(control.run(|m| m.remove_export(&remove)).expect("it goes").result, "removed");
-    let told = control.events().list(&Default::default()).expect("the request is fine");
-    let of_it = told.iter().filter(|event| event.kind == "reservations_unrecorded");
-    let [left] = of_it.collect::<Vec<_>>()[..] else { panic!("one event: {told:?}") };
+    let reported = control.events().list(&Default::default()).expect("the request is fine");
+    let of_it = reported.iter().filter(|event| event.kind == "reservations_unrecorded");
+    let [left] = of_it.collect::<Vec<_>>()[..] else { panic!("one event: {reported:?}") };
     assert_eq!(left.object, "export/tank");
     assert!(left.cause.contains(&array) && left.next_action.contains("writable"), "{left:?}");
     stop(&control);
@@ -701,8 +701,8 @@ fn reservations_outlast_the_daemon_and_are_never_lost_silently() {
     assert!(!path.exists(), "with its export");
     control.run(|m| m.create_export(&request())).expect("it is offered again");
     assert_eq!(only_export(&control).reservation, None);
-    let told = control.events().list(&Default::default()).expect("the request is fine");
-    assert_eq!(told.iter().filter(|e| e.kind == "reservations_released").count(), 2);
+    let reported = control.events().list(&Default::default()).expect("the request is fine");
+    assert_eq!(reported.iter().filter(|e| e.kind == "reservations_released").count(), 2);
     let nothing = ReleaseExportRequest { name: "other".into() };
     let unknown = control.run(|m| m.release_export(&nothing));
     check_refused(unknown, ControlErrorKind::NotFound, "there is: tank");

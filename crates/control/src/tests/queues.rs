@@ -10,14 +10,14 @@ use strake_api::v1::{Controller, CreateArrayRequest, Queue};
 #[test]
 fn an_export_tells_its_hosts_and_what_their_queues_have_done() {
     let machine = Machine::new(1);
-    let told = || {
+    let reported = || {
         let export = machine.control.run(|m| m.export("lun0")).expect("it is offered");
         assert_eq!(export.connections as usize, all(&export.controllers).count());
         export.controllers
     };
     let unknown = machine.control.run(|m| m.export("lun7"));
     check_refused(unknown, ControlErrorKind::NotFound, "there is: lun0");
-    assert_eq!(told(), [], "nobody is connected");
+    assert_eq!(reported(), [], "nobody is connected");
 
     let folder = Folder::new();
     let control = folder.control();
@@ -27,7 +27,7 @@ fn an_export_tells_its_hosts_and_what_their_queues_have_done() {
     control.create_array(&create).expect("it is created");
     write(&control, "tank", 3);
 
-    let controllers = told();
+    let controllers = reported();
     let [host] = &controllers[..] else { panic!("one host: {controllers:?}") };
     assert_eq!((host.nqn.as_str(), host.keep_alive_ms), (HOST, 3000));
     let admin = &host.queues[0];

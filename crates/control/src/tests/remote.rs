@@ -154,8 +154,8 @@ fn a_drive_of_another_machine_has_several_paths() {
     let folder = Folder::new();
     let control = folder.control();
     connect(&control, address).expect("it is connected");
-    let nobody = address.replace("127.0.0.1", "127.83.13.1");
-    check_refused(connect(&control, &nobody), ControlErrorKind::Device, "refused");
+    let unreachable = address.replace("127.0.0.1", "127.83.13.1");
+    check_refused(connect(&control, &unreachable), ControlErrorKind::Device, "refused");
     for expected in ["changed", "unchanged"] {
         let change = connect(&control, &second).expect("it leads there");
         let drive = change.drive.expect("it is told");
@@ -307,7 +307,7 @@ fn drives_of_another_machine_are_connected_again_after_a_restart() {
 
 /// Who looks for events was told nothing of a machine that was back before anybody had looked.
 #[test]
-fn a_machine_that_restarts_quickly_is_told_of() {
+fn a_machine_that_restarts_quickly_is_reported() {
     let mut machine = Machine::new(1);
     let folder = Folder::new();
     let control = folder.control();
@@ -322,10 +322,12 @@ fn a_machine_that_restarts_quickly_is_told_of() {
         std::thread::yield_now();
     }
     control.tick().expect("it answers");
-    let told = control.events().list(&ListEventsRequest::default()).expect("the request is fine");
-    let told = told.iter().filter(|event| event.kind.starts_with("drive_"));
-    let told: Vec<_> = told.map(|event| (event.kind.as_str(), event.cause.is_empty())).collect();
-    assert_eq!(told, [("drive_lost", false), ("drive_back", true)]);
+    let reported =
+        control.events().list(&ListEventsRequest::default()).expect("the request is fine");
+    let reported = reported.iter().filter(|event| event.kind.starts_with("drive_"));
+    let reported: Vec<_> =
+        reported.map(|event| (event.kind.as_str(), event.cause.is_empty())).collect();
+    assert_eq!(reported, [("drive_lost", false), ("drive_back", true)]);
     stop(&control);
     machine.stop();
 }
@@ -375,9 +377,10 @@ fn an_array_that_is_lost_starts_again_when_its_drives_are_back() {
         Ok(m.begin_start(&record).is_some())
     };
     assert!(!control.run(again).expect("it answers"), "whoever was to start it comes too late");
-    let told = control.events().list(&ListEventsRequest::default()).expect("the request is fine");
-    let told = |kind: &str| told.iter().filter(|event| event.kind == kind).count();
-    assert_eq!((told("array_lost"), told("array_started")), (1, 1));
+    let reported =
+        control.events().list(&ListEventsRequest::default()).expect("the request is fine");
+    let reported = |kind: &str| reported.iter().filter(|event| event.kind == kind).count();
+    assert_eq!((reported("array_lost"), reported("array_started")), (1, 1));
     stop(&control);
     machine.stop();
 }
@@ -685,9 +688,10 @@ fn a_drive_that_asks_for_proof_is_connected_with_its_secret() {
     disconnect(&control, address).expect("nothing uses it");
     assert_eq!(connect_again(SECRET, ""), "created");
     assert_eq!(connect_again(SECRET, OTHER), "changed");
-    let told = control.events().list(&ListEventsRequest::default()).expect("the request is fine");
+    let reported =
+        control.events().list(&ListEventsRequest::default()).expect("the request is fine");
     let shown = format!(
-        "{made:?}{told:?}{}{:?}",
+        "{made:?}{reported:?}{}{:?}",
         control.run(|m| m.config_document()).expect("it can be encoded").json,
         control.run(|m| Ok(m.config.clone())).expect("it answers"),
     );

@@ -75,7 +75,7 @@ fn f19_a_drive_is_used_by_one_host_until_another_takes_it_over() {
 }
 
 #[test]
-fn a_target_that_cannot_be_told_is_told_of() {
+fn a_target_that_cannot_be_notified_is_reported() {
     let machine = Machine::new(1);
     let address = machine.addresses[0].as_str();
     let folder = Folder::new();

@@ -1,7 +1,7 @@
 //! Scrubs: begun, told, repaired, on schedule, and over a restart.
 
 use super::life::write;
-use super::told::has;
+use super::reported::has;
 use super::{Folder, check_refused, hold, raid6, stop, tick_until};
 use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
@@ -55,7 +55,7 @@ fn tank(folder: &Folder, options: Options) -> (Control, Vec<String>) {
 }
 
 #[test]
-fn what_somebody_spoiled_is_found_named_and_repaired() {
+fn what_was_corrupted_is_found_named_and_repaired() {
     let folder = Folder::new();
     let (control, drives) = tank(&folder, Options::default());
     assert_eq!(scrub(&control).state, "");

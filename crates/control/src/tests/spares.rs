@@ -1,6 +1,6 @@
 //! Spares, and drives that go and come back.
 
-use super::told::has;
+use super::reported::has;
 use super::{Folder, array, check_refused, fail, raid6, stop, tick_until};
 use crate::control::Control;
 use crate::error::ControlErrorKind;
@@ -58,7 +58,7 @@ fn the_smallest_spare_that_fits_is_used_and_the_arrays_own_first() {
 }
 
 #[test]
-fn a_spare_that_is_too_small_is_not_used_and_that_is_told_once() {
+fn a_spare_that_is_too_small_is_not_used_and_that_is_reported_once() {
     let folder = Folder::new();
     let control = folder.control();
     control.create_array(&raid6(folder.drives(4))).expect("it is created");
@@ -67,8 +67,8 @@ fn a_spare_that_is_too_small_is_not_used_and_that_is_told_once() {
     (0..5).for_each(|_| control.tick().expect("it answers"));
     let none =
         strake_api::v1::ListEventsRequest { kind: "spare_none".into(), ..Default::default() };
-    let told = control.events().list(&none).expect("the request is fine");
-    assert_eq!(told.len(), 1, "{told:#?}");
+    let reported = control.events().list(&none).expect("the request is fine");
+    assert_eq!(reported.len(), 1, "{reported:#?}");
     assert_eq!(array(&control, "tank").expect("it is there").members[3].state, "faulty");
     stop(&control);
 }

@@ -95,7 +95,7 @@ fn f22_a_member_that_shrank_is_named_when_the_array_waits_for_it() {
 
 /// Where all drives lost their last labels, to a tool that clears the ends of drives say, the data may be whole.
 #[test]
-fn drives_without_labels_at_their_ends_are_used_when_the_data_needs_them_and_somebody_says_so() {
+fn drives_without_labels_at_their_ends_are_used_when_the_data_needs_them_and_the_operator_agrees() {
     let folder = Folder::new();
     let drives = folder.drives(3);
     let control = folder.control();

@@ -89,8 +89,9 @@ fn an_array_of_format_1_is_converted_when_it_is_asked_for() {
     assert_eq!((view.format, view.size_bytes), (2, size));
     assert_eq!(view.states, ["online"]);
     read(&control, "tank", 8);
-    let told = control.events().list(&ListEventsRequest::default()).expect("the request is fine");
-    let events = told.iter().filter(|event| event.kind == "array_format_upgraded").count();
+    let reported =
+        control.events().list(&ListEventsRequest::default()).expect("the request is fine");
+    let events = reported.iter().filter(|event| event.kind == "array_format_upgraded").count();
     assert_eq!(events, 1, "a plan is no event");
     let again = upgrade(&control).expect("it may");
     assert_eq!(again.result, "unchanged");

@@ -105,9 +105,9 @@ fn labels_cannot_break_out_of_their_quotes() {
     let mut text = Text::default();
     text.begin(&family);
     text.say(&[("path", "a\"} 1\nb{c=\"\\"), ("state", "")], 1);
-    let told = text.end();
-    let sample = told.lines().nth(2);
-    assert_eq!(sample, Some("a{path=\"a\\\"} 1\\nb{c=\\\"\\\\\",state=\"\"} 1"), "{told}");
+    let reported = text.end();
+    let sample = reported.lines().nth(2);
+    assert_eq!(sample, Some("a{path=\"a\\\"} 1\\nb{c=\\\"\\\\\",state=\"\"} 1"), "{reported}");
 }
 
 #[test]

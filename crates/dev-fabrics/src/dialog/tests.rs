@@ -98,7 +98,7 @@ fn a_change_of_keys_is_nothing_to_wait_for() {
 
 /// What came in one record with something else is not in the socket any more, which therefore does not tell of it.
 #[test]
-fn what_came_together_is_told_of_and_the_end_behind_it_too() {
+fn what_came_together_is_reported_and_the_end_behind_it_too() {
     let (mut dialog, mut target, socket) = dialog();
     let (first, second) = (event(1), event(2));
     let wire = sealed(&mut target, &[first.1, second.1].concat());

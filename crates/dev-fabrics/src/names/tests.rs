@@ -34,15 +34,15 @@ fn a_name_means_what_is_answered() {
     assert_eq!(places_by(&address("store"), late(), known), Ok(vec![place(8009)]));
     let unknown = |_: &str, _| Err(io::ErrorKind::NotFound.into());
     assert_eq!(places_by(&address("store"), late(), unknown), Err(Reason::NoSuchMachine));
-    let nobody = |_: &str, _| -> io::Result<Vec<SocketAddr>> { panic!("nobody is asked") };
+    let no_answer = |_: &str, _| -> io::Result<Vec<SocketAddr>> { panic!("nobody is asked") };
     let place = SocketAddr::new("::1".parse().expect("an address"), 7);
-    assert_eq!(places_by(&address("[::1]:7"), late(), nobody), Ok(vec![place]));
+    assert_eq!(places_by(&address("[::1]:7"), late(), no_answer), Ok(vec![place]));
 }
 
 /// Whoever resolves names may not answer: a path waited for that without a bound. Then each of its tries left a thread
 /// behind that waited on, with all of what threads take.
 #[test]
-fn a_name_that_nobody_knows_in_time_is_waited_for_once() {
+fn a_name_that_is_not_resolved_in_time_is_waited_for_once() {
     let (end, is_over) = mpsc::channel::<()>();
     let (begun, has_begun) = mpsc::channel();
     let silent = move |_: &str, _| {

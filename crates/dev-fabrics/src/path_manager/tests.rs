@@ -244,7 +244,7 @@ fn an_association_that_breaks_costs_nothing_that_the_target_has() {
 }
 
 #[test]
-fn a_target_that_starts_anew_may_have_lost_its_cache() {
+fn a_target_that_restarts_may_have_lost_its_cache() {
     // Nobody else takes the port meanwhile.
     let alone = "127.83.11.7:0".parse().expect("an address");
     let (before, _core) = target_at(alone, TargetConfig::default());
@@ -261,7 +261,7 @@ fn a_target_that_starts_anew_may_have_lost_its_cache() {
 
 /// The association outlives the device: an array is unloaded and loaded again.
 #[test]
-fn a_device_that_is_served_anew_ends_the_association() {
+fn a_device_that_is_served_again_ends_the_association() {
     let (target, _core) = target(TargetConfig::default());
     // As long as there is another, hosts stay.
     target.add_export(&export(2)).expect("a fresh number can be exported");
@@ -423,7 +423,7 @@ fn a_copy_is_no_path_when_there_is_no_other_either() {
 
 /// A move that costs a cache is no loss of an association, but arrays have to take their members back after it.
 #[test]
-fn users_begin_anew_after_a_move_that_cost_a_cache() {
+fn users_start_again_after_a_move_that_cost_a_cache() {
     let (target, _core) = target(TargetConfig::default());
     let mut rig = Rig::to(&[&target, &target]);
     rig.until("both are up", |rig| rig.ups() == 2);
@@ -510,7 +510,7 @@ fn a_path_that_connects_not_all_queues_is_left_for_one_that_does() {
 }
 
 #[test]
-fn a_path_that_nobody_wants_is_left_when_no_queue_waits_for_it() {
+fn a_path_that_is_removed_is_left_when_no_queue_waits_for_it() {
     let (target, _core) = target(TargetConfig::default());
     let mut rig = Rig::to(&[&target, &target]);
     let (port, links) = port(1);
@@ -529,7 +529,7 @@ fn a_path_that_nobody_wants_is_left_when_no_queue_waits_for_it() {
 /// A target that makes a namespace larger and goes on with it: who looked saw the old size until the association had
 /// been lost for another reason.
 #[test]
-fn a_namespace_that_grows_is_larger_for_whoever_looks_next() {
+fn a_namespace_that_grows_is_larger_at_the_next_identify() {
     let (target, _core) = target(TargetConfig::default());
     let mut rig = Rig::to(&[&target]);
     let before = rig.shared.facts().blocks;
@@ -547,7 +547,7 @@ fn a_namespace_that_grows_is_larger_for_whoever_looks_next() {
 
 /// Its thread is about to leave: whoever began to use it lost it at once, and what was not flushed perhaps with it.
 #[test]
-fn a_path_that_nobody_wants_is_not_taken_up_again() {
+fn a_path_that_is_removed_is_not_taken_up_again() {
     let (target, _core) = target(TargetConfig::default());
     let mut rig = Rig::to(&[&target, &target]);
     rig.until("both are up", |rig| rig.ups() == 2);

@@ -82,7 +82,7 @@ fn a_path_that_connects_no_queue_is_used_only_where_nothing_serves_better() {
 }
 
 #[test]
-fn a_path_that_nobody_wants_is_left_for_any_other_that_serves() {
+fn a_path_that_is_removed_is_left_for_any_other_that_serves() {
     let leaving = PathCandidate { leaving: true, ..candidate(1, BEST) };
     assert_eq!(choose(&[leaving, candidate(2, ROUNDABOUT)], long(1)), Some(PathId(2)));
     assert_eq!(choose(&[leaving, candidate(2, USELESS[0])], long(1)), Some(PathId(1)));

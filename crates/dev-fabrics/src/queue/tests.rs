@@ -445,8 +445,8 @@ fn flushes_zeroes_and_deallocations_are_commands_of_their_own() {
     rig.submit(3, Op::Deallocate { range });
     let pdu = rig.pdu();
     assert!(nvm::Dataset::parse(&pdu.command()).deallocate);
-    let told = nvm::Range::parse(pdu.data.first_chunk().expect("a range"));
-    assert_eq!(told, nvm::Range { start: 9, count: 300 });
+    let reported = nvm::Range::parse(pdu.data.first_chunk().expect("a range"));
+    assert_eq!(reported, nvm::Range { start: 9, count: 300 });
     rig.answer(pdu.command().cid(), Status::SUCCESS);
     rig.ended_well(3);
 

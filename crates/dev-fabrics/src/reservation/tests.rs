@@ -27,13 +27,13 @@ fn acquired(register: Option<Action>, how: Acquire, key: u64) -> Result<Step, Re
 #[test]
 fn a_drive_is_reserved_unless_another_host_has_it() {
     let register = Some(Action::Register(Persistence::On));
-    let (nobody, ours) = (reserved(&[]), reserved(&[registrant(WE, true)]));
+    let (free, ours) = (reserved(&[]), reserved(&[registrant(WE, true)]));
     let theirs = reserved(&[registrant(WE, false), registrant(THEY, true)]);
     let unheld = reserved(&[registrant(WE, false), registrant(THEY, false)]);
     for reservation in [ReservationMode::Claim, ReservationMode::TakeOver] {
         let of = |reserved| step(reserved, WE, true, (reservation, None));
         assert_eq!(of(&ours), Ok(Step::Keep), "{reservation:?}");
-        assert_eq!(of(&nobody), acquired(register, Acquire::Free, 0), "{reservation:?}");
+        assert_eq!(of(&free), acquired(register, Acquire::Free, 0), "{reservation:?}");
         assert_eq!(of(&unheld), acquired(None, Acquire::Free, 0), "{reservation:?}");
         let held = match reservation {
             ReservationMode::TakeOver => acquired(None, Acquire::PreemptAndAbort, key_of(THEY)),
@@ -44,7 +44,7 @@ fn a_drive_is_reserved_unless_another_host_has_it() {
 }
 
 #[test]
-fn what_was_ours_is_ours_or_lost_unless_nobody_can_have_been_there() {
+fn what_was_ours_is_ours_or_lost_unless_no_host_can_have_been_there() {
     let of = |reserved: &Reserved| step(reserved, WE, true, (ReservationMode::Claim, Some(OURS)));
     assert_eq!(of(&reserved(&[registrant(WE, true)])), Ok(Step::Keep));
     for registrants in [
@@ -65,7 +65,7 @@ fn what_was_ours_is_ours_or_lost_unless_nobody_can_have_been_there() {
 
 /// The connection was lost after we had registered with a target that had forgotten us, or another path is at it.
 #[test]
-fn what_is_half_reserved_by_us_was_nobody_elses() {
+fn what_is_half_reserved_by_us_was_of_no_other_host() {
     let of = |reserved: &Reserved| step(reserved, WE, true, (ReservationMode::Claim, Some(OURS)));
     let half = Reserved { generation: 1, ..reserved(&[registrant(WE, false)]) };
     assert_eq!(of(&half), acquired(None, Acquire::Free, 0));
@@ -117,7 +117,7 @@ fn what_several_hold_is_taken_from_all_of_them() {
 }
 
 #[test]
-fn a_key_that_somebody_else_gave_us_is_replaced() {
+fn a_reservation_key_of_another_program_is_replaced() {
     let strange = ReportedRegistrant { key: 5, ..registrant(WE, true) };
     let replace = Some(Action::Replace(KeyCheck::Off, Persistence::Unchanged));
     let step = step(&reserved(&[strange]), WE, false, (ReservationMode::Claim, None));
@@ -144,8 +144,8 @@ fn random_reports_are_refused_or_understood() {
         for _ in 0..room {
             let host = if chance.one_in(2) { WE } else { THEY };
             let key = if chance.one_in(4) { chance.bits() } else { key_of(host) };
-            let told = ReportedRegistrant { host, key, holds: chance.one_in(2) };
-            bytes.extend_from_slice(&told.bytes());
+            let reported = ReportedRegistrant { host, key, holds: chance.one_in(2) };
+            bytes.extend_from_slice(&reported.bytes());
         }
         if chance.one_in(4) {
             bytes.truncate(chance.below(bytes.len() + 1));

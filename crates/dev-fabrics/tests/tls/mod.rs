@@ -1,7 +1,7 @@
 //! The drive over TLS.
 
 use crate::{
-    HOST, Machine, Queue, SUBSYSTEM, assert_made_anew_once, bytes_of, connect, host, pattern, ram,
+    HOST, Machine, Queue, SUBSYSTEM, assert_made_again_once, bytes_of, connect, host, pattern, ram,
     read, write,
 };
 use std::io::{Read, Write};
@@ -56,7 +56,7 @@ fn a_drive_is_used_over_tls() {
 }
 
 #[test]
-fn a_drive_that_needs_tls_is_told_from_one_with_another_key() {
+fn a_drive_that_needs_tls_is_distinguished_from_one_with_another_key() {
     let machine = guarded();
     let bare = FabricsDevice::connect(&machine.address(), &host(HOST), Options::default());
     let bare = bare.expect_err("TLS is needed").to_string();
@@ -108,7 +108,7 @@ fn a_target_that_restarts_costs_no_request_over_tls() {
     for (op, result) in queue.run(vec![read(0, 4), write(50, &pattern(2, 64)), read(0, 1)]) {
         assert_eq!(result, Ok(()), "{op:?}");
     }
-    assert_made_anew_once(&device);
+    assert_made_again_once(&device);
 }
 
 /// One key is offered at a time, so a target that knows the older of a host's two names for it is asked again.

@@ -124,7 +124,7 @@ fn an_idle_plan_changes_nothing() {
 }
 
 #[test]
-fn errors_strike_where_and_as_often_as_told() {
+fn errors_strike_where_and_as_often_as_ruled() {
     let mut rig = Rig::new(quiet());
     let range = LbaRange::new(Lba(10), 2);
     let rule = Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium)).within(range).limit(2);

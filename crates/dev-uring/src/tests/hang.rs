@@ -188,7 +188,7 @@ fn a_core_that_drops_a_queue_goes_on_while_the_drive_hangs() {
 }
 
 #[test]
-fn a_file_whose_closing_hangs_holds_up_who_opens_it_and_nobody_else() {
+fn a_file_whose_closing_hangs_delays_only_who_opens_it() {
     let Some(files) = Hanging::serve(2) else { return };
     let device = open(&files.path("f0"));
     files.tell("hang flush f0");

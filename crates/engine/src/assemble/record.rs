@@ -35,7 +35,7 @@ impl Assembled {
         self.write_copy(Copy::Head, fleet)?;
         fleet.write(&behind, "finishing what was being recorded")?;
         // The tail rings say that everybody has it, and who is not here may not.
-        if self.has_everybody() {
+        if self.has_every_member() {
             self.write_copy(Copy::Tail, fleet)?;
         }
         Ok(())
@@ -53,7 +53,7 @@ impl Assembled {
         self.superblock = superblock.clone();
         self.write_bitmaps(fleet)?;
         self.write_labels(fleet)?;
-        self.bitmaps.write_anew();
+        self.bitmaps.write_again();
         Ok(())
     }
 

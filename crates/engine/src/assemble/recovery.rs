@@ -44,7 +44,7 @@ impl fmt::Display for Recovery {
         let PartialWrites { new, old, lost, repaired, unsure } = self.partial_writes;
         let partial_writes = new + old + lost;
         let small = format!("checked {partial_writes} partial-write records, repaired {repaired}");
-        let told = [
+        let reported = [
             (self.label_finished, "finished an update of the labels".to_owned()),
             (self.left_out > 0, format!("left out {} drives that are out of date", self.left_out)),
             (self.redone > 0, format!("did {} writes again from the redo log", self.redone)),
@@ -54,14 +54,16 @@ impl fmt::Display for Recovery {
             (self.resync_regions > 0, format!("regions to resynchronize: {}", self.resync_regions)),
             (self.loss_accepted, "took the loss as accepted".to_owned()),
         ];
-        let told: Vec<String> =
-            told.into_iter().filter_map(|(told, words)| told.then_some(words)).collect();
+        let reported: Vec<String> = reported
+            .into_iter()
+            .filter_map(|(reported, words)| reported.then_some(words))
+            .collect();
         f.write_str(if self.crashed {
             "it was not shut down cleanly"
         } else {
             "it had been stopped in order"
         })?;
-        if told.is_empty() { Ok(()) } else { write!(f, "; {}", told.join(", ")) }
+        if reported.is_empty() { Ok(()) } else { write!(f, "; {}", reported.join(", ")) }
     }
 }
 
@@ -74,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_done_is_told() {
+    fn only_what_was_done_is_reported() {
         check(Recovery::default(), "it had been stopped in order");
         check(Recovery { crashed: true, ..Recovery::default() }, "it was not shut down cleanly");
         check(

@@ -31,8 +31,8 @@ use crate::fleet::{Failed, Fleet, Reading, Writing};
 
 /// True when the label says that every write is in the log.
 fn logs_all(label: &Superblock) -> bool {
-    let everybody = u64::MAX >> (64 - label.members.len());
-    label.consistency == Consistency::Strict && label.logged == everybody
+    let every_member = u64::MAX >> (64 - label.members.len());
+    label.consistency == Consistency::Strict && label.logged == every_member
 }
 
 /// The members to whose stripes every write is in the log, as a mask.
@@ -56,10 +56,10 @@ pub(crate) fn note_start(
     doubt: bool,
     replayed: u64,
 ) {
-    let everybody = geometry.groups_with(u64::MAX);
+    let every_member = geometry.groups_with(u64::MAX);
     let sure = if doubt { absent & replayed } else { absent };
     let logged = match label.consistency {
-        Consistency::Strict if geometry.parity_strips() > 0 && !doubt => everybody,
+        Consistency::Strict if geometry.parity_strips() > 0 && !doubt => every_member,
         Consistency::Strict | Consistency::Safe if geometry.parity_strips() > 0 => sure,
         Consistency::None | Consistency::Resync | Consistency::Safe | Consistency::Strict => 0,
     };

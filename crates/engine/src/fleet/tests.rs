@@ -175,7 +175,7 @@ fn a_drive_that_is_silent_too_often_is_given_up() {
 
 /// The process was stopped for an hour in the middle.
 #[test]
-fn time_in_which_the_process_did_not_run_is_nobodys_silence() {
+fn time_in_which_the_process_did_not_run_is_no_silence() {
     let (drives, plans) = drives(2);
     plans[0].add(read_rule(Effect::Delay(SECOND.times(5))));
     let mut now = Nanos(0);
@@ -191,7 +191,7 @@ fn time_in_which_the_process_did_not_run_is_nobodys_silence() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_block_by_block() {
+fn what_cannot_be_read_is_reported_block_by_block() {
     let (drives, plans) = drives(1);
     let bad = |at: u64, blocks| LbaRange::new(Lba(at), blocks);
     let medium = Effect::Fail(IoErrorKind::Medium);
@@ -320,7 +320,7 @@ fn a_drive_that_cannot_be_opened_is_blamed_alone() {
 }
 
 #[test]
-fn the_first_reason_is_told_where_nobody_can_be_spared() {
+fn the_first_reason_is_reported_where_no_member_can_be_spared() {
     let error = |what: &str| ArrayError::usage(what);
     let members = vec![(MemberIndex(3), error("first")), (MemberIndex(1), error("second"))];
     assert_eq!(Failed::Members(members).into_error().what, "first");

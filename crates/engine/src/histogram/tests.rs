@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn every_time_has_one_place_and_is_told_to_within_three_percent() {
+fn every_time_has_one_place_and_is_reported_to_within_three_percent() {
     assert_eq!((place(0), bound(0)), (0, 0));
     for at in 1..PLACES {
         assert_eq!(place(bound(at)), at, "the last of place {at}");

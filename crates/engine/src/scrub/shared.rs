@@ -65,7 +65,7 @@ pub(crate) struct SharedScrub {
     /// Shards that are not through.
     shards_left: u16,
     /// When it was last told that something was found.
-    told: Option<Nanos>,
+    reported: Option<Nanos>,
 }
 
 impl SharedScrub {
@@ -79,7 +79,7 @@ impl SharedScrub {
             settled: Found::default(),
             open: Vec::new(),
             shards_left: 0,
-            told: None,
+            reported: None,
         }
     }
 
@@ -94,7 +94,7 @@ impl SharedScrub {
         self.done = RegionSet::new(self.regions.count());
         self.settled = Found::default();
         self.open = vec![Found::default(); usize::from(shards)];
-        (self.shards_left, self.told) = (shards, None);
+        (self.shards_left, self.reported) = (shards, None);
         true
     }
 
@@ -183,11 +183,11 @@ impl SharedScrub {
             let room = all < SCRUB_FINDINGS_MAX;
             self.open[usize::from(core)].add(finding, &self.geometry, room);
         }
-        let due = self.told.is_none_or(|told| now.since(told) >= SCRUB_TELL_EVERY);
+        let due = self.reported.is_none_or(|reported| now.since(reported) >= SCRUB_TELL_EVERY);
         if !due {
             return None;
         }
-        self.told = Some(now);
+        self.reported = Some(now);
         self.status().map(|status| status.counts)
     }
 

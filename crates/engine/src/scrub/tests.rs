@@ -64,13 +64,13 @@ fn what_does_not_fit_is_counted() {
 }
 
 #[test]
-fn findings_are_told_once_a_minute() {
+fn findings_are_reported_once_a_minute() {
     let mut shared = SharedScrub::new(geometry());
     assert!(shared.begin(ScrubMode::Check, ScrubState::Running, 1));
     let report = ScrubReport { findings: vec![finding(1, 0, 1)] };
     let mut check = |number, seconds: u64, want: Option<u64>| {
-        let told = shared.report((0, number), &report, Nanos(seconds * Nanos::SECOND.0));
-        assert_eq!(told.map(|counts| counts.wrong / 4096), want, "after {seconds} s");
+        let reported = shared.report((0, number), &report, Nanos(seconds * Nanos::SECOND.0));
+        assert_eq!(reported.map(|counts| counts.wrong / 4096), want, "after {seconds} s");
     };
     check(1, 100, Some(1));
     check(1, 159, None);

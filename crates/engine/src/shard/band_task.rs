@@ -158,12 +158,12 @@ async fn read_range(
                 patience = Patience::Long;
                 continue;
             }
-            let told = std::mem::take(&mut hearsay);
-            if told == 0 {
+            let reported = std::mem::take(&mut hearsay);
+            if reported == 0 {
                 return (data, Ended::Stuck(Stuck { blocks: excluded.unreadable, health }));
             }
             // What could not be read when the request came in may have been written since.
-            excluded.unreadable &= !told;
+            excluded.unreadable &= !reported;
             continue;
         };
         if !health.parity_trusted && range.blocks > 1 && shard.lacks_data(band, excluded) {

@@ -172,7 +172,7 @@ pub(crate) struct Leader {
     /// What the mode of consistency is to be, once it can be recorded.
     pub(super) consistency: Consistency,
     /// The generation that the last views told of.
-    pub(super) told: u64,
+    pub(super) reported: u64,
     /// The generation with which a member last came into use.
     pub(super) joined: u64,
     pub(super) settling: WaitQueue,
@@ -193,7 +193,7 @@ pub(crate) struct Leader {
 impl Leader {
     pub(crate) fn new(state: LeaderState, scheduler: &strake_reactor::Scheduler) -> Self {
         let nothing = Bits::new(state.bitmaps.write_intent().regions());
-        let (consistency, told) = (state.superblock.consistency, state.superblock.generation);
+        let (consistency, reported) = (state.superblock.consistency, state.superblock.generation);
         Self {
             intended: state.bitmaps.write_intent().count_ones(),
             writing_pages: false,
@@ -218,8 +218,8 @@ impl Leader {
             applied: 0,
             drained: 0,
             consistency,
-            told,
-            joined: told,
+            reported,
+            joined: reported,
             settling: WaitQueue::new(scheduler),
             resyncing: 0,
             replacement: None,

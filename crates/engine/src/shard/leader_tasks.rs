@@ -521,7 +521,7 @@ pub(super) async fn publish(shard: &Shard) {
         let views = leader.views();
         let (pairing, bad) = (leader.pairing, Arc::clone(&leader.state.bad.list));
         let roll = Arc::new(leader.roll());
-        leader.told = roll.generation;
+        leader.reported = roll.generation;
         shard.broadcast(|| Peer::Views {
             version,
             views: views.clone(),

@@ -64,7 +64,7 @@ enum Waiter {
     /// Timed out, and its task has not looked yet.
     Late,
     /// Timed out: nobody waits, but the device still owns the buffers.
-    Nobody,
+    Abandoned,
 }
 
 impl Waiter {

@@ -114,8 +114,8 @@ impl SharedStatus {
 
     /// Takes note of what `core` found in a band for scrub `number`.
     pub(crate) fn report_scrub(&self, core: u16, number: u64, report: &ScrubReport, now: Nanos) {
-        let told = self.scrub().report((core, number), report, now);
-        if let Some(counts) = told {
+        let reported = self.scrub().report((core, number), report, now);
+        if let Some(counts) = reported {
             self.tell(None, ArrayEventKind::ScrubFound { counts });
         }
     }

@@ -170,7 +170,7 @@ fn who_leaves_any_request_of_a_start_without_answer_is_left_out_alone() {
 
 /// Small writes with partial-write records: strips that hang when they are read.
 #[test]
-fn who_hangs_over_what_intents_tell_of_is_left_out_alone() {
+fn a_member_that_hangs_on_strips_of_partial_writes_is_left_out_alone() {
     let mut set = Set::new(Level::Raid6, 6);
     set.consistency = Consistency::Strict;
     let mut stage = set.build().expect("sound");
@@ -213,7 +213,7 @@ fn two_that_hang_are_left_out_and_no_third() {
 
 /// A member that hangs on its first stable write kept an array of two parities offline, at every try.
 #[test]
-fn d1_a_drive_that_reads_and_never_writes_keeps_nobody_down() {
+fn d1_a_drive_that_reads_and_never_writes_keeps_no_array_down() {
     let mut stage = Set::new(Level::Raid6, 6).build().expect("sound");
     stage.fill(2000, 170, 3);
     stage.stop().expect("clean");
@@ -319,7 +319,7 @@ fn a_drive_that_hangs_while_an_array_is_made_is_named() {
 
 /// A drive that comes to itself is taken back by a later start, or left behind; what it still owed harms nobody.
 #[test]
-fn what_a_hung_drive_does_late_harms_nobody() {
+fn what_a_hung_drive_does_late_harms_no_other() {
     let mut stage = logged();
     let area = data(&stage);
     stage.disks[1].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(area));

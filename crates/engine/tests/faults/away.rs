@@ -61,7 +61,7 @@ fn who_missed_a_label_that_was_cut_short_is_taken_back() {
 
 /// In mode `none` nobody notes what is written, so who was out when that began lacks everything.
 #[test]
-fn who_is_away_when_nobody_cares_any_more_lacks_everything() {
+fn a_member_that_is_absent_without_a_record_lacks_everything() {
     let mut set = Set::new(Level::Raid5, 4);
     set.disk_bytes = 60 << 20;
     let mut stage = set.build().expect("sound");

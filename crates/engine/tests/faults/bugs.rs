@@ -150,7 +150,7 @@ fn b16_a_trim_is_never_done_after_a_newer_write() {
 /// (`f84f0cc811`): parity was wrong, silently. Here there is scratch for one plan at a time, so everybody waits for
 /// it, and reads fail all the time, so everybody tries again.
 #[test]
-fn b20_memory_of_a_plan_that_is_tried_again_is_nobody_elses() {
+fn b20_memory_of_a_plan_that_is_tried_again_is_its_own() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid6, 6), (Level::Raid73, 7)] {
         for cores in [1, 2] {
             let mut set = Set::new(level, members);

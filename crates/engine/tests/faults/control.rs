@@ -83,16 +83,19 @@ fn a_paused_array_stops_in_order() {
 }
 
 #[test]
-fn a_life_is_told_in_order() {
+fn a_life_is_reported_in_order() {
     let mut stage = large(2);
     assert_eq!(kinds(&stage), []);
     stage.fail(1).expect("allowed");
     stage.readd(1).expect("it is the member");
     stage.healthy();
-    let told = kinds(&stage);
-    assert_eq!(told[0], (Some(1), ArrayEventKind::MemberFailedByHand));
-    assert!(matches!(told[1], (Some(1), ArrayEventKind::RebuildStarted { .. })), "{told:?}");
-    assert_eq!(told[2..], [(Some(1), ArrayEventKind::RebuildFinished)]);
+    let reported = kinds(&stage);
+    assert_eq!(reported[0], (Some(1), ArrayEventKind::MemberFailedByHand));
+    assert!(
+        matches!(reported[1], (Some(1), ArrayEventKind::RebuildStarted { .. })),
+        "{reported:?}"
+    );
+    assert_eq!(reported[2..], [(Some(1), ArrayEventKind::RebuildFinished)]);
     let cause = strake_block::IoErrorKind::Device;
     stage.disks[2].plan.add(Rule::new(Ops::WRITE, Effect::Fail(cause)));
     stage.fill(3000, 100, 5);
@@ -109,7 +112,7 @@ fn a_life_is_told_in_order() {
 
 /// A resync that met a block which nothing can recover stopped, and nobody was told.
 #[test]
-fn a_halted_resync_is_told_and_tried_again() {
+fn a_halted_resync_is_reported_and_tried_again() {
     let mut set = Set::new(Level::Raid5, 3);
     set.disk_bytes = 60 << 20;
     let mut stage = set.build().expect("sound");
@@ -130,8 +133,11 @@ fn a_halted_resync_is_told_and_tried_again() {
     stage.until("the halt", |stage| stage.status().resync_halted);
     assert!(stage.status().resync.is_some());
     stage.rounds(10);
-    let told = kinds(&stage);
-    assert_eq!(told, [(None, ArrayEventKind::ResyncStarted), (None, ArrayEventKind::ResyncHalted)]);
+    let reported = kinds(&stage);
+    assert_eq!(
+        reported,
+        [(None, ArrayEventKind::ResyncStarted), (None, ArrayEventKind::ResyncHalted)]
+    );
     // Trying again does not help while the blocks are as they are, and is told again.
     let pending = stage.array().begin_resume();
     stage.asked(pending).expect("allowed");

@@ -169,7 +169,7 @@ fn a_survivor_that_cannot_be_done_without_is_waited_for() {
 
 /// The array loses one member too many while reads are under way: each is answered, with the right data or none.
 #[test]
-fn nobody_is_told_wrong_data_by_an_array_that_is_lost() {
+fn a_lost_array_returns_no_wrong_data() {
     for cores in [1, 2] {
         for nth in [1, 7, 90] {
             let mut stage = degraded(set(Level::Raid5, 5, cores), &[2]);

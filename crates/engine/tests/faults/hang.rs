@@ -56,7 +56,7 @@ fn reads_and_writes_in_flight_survive_a_drive_that_hangs() {
 
 /// A member that hung while its array stopped was not known to have done so, and was not taken back by the next daemon.
 #[test]
-fn whoever_stops_an_array_is_told_of_a_member_that_hangs_meanwhile() {
+fn a_stop_reports_a_member_that_hangs_meanwhile() {
     let (mut stage, victim) = hung(Set::new(Level::Raid6, 6));
     let quiet = stage.array().begin_quiesce();
     stage.pass(1);

@@ -76,7 +76,7 @@ fn refused(stage: &mut Stage, policy: AssemblePolicy) {
 }
 
 /// How many regions were told to be in doubt since it was last asked.
-fn told(stage: &Stage) -> u64 {
+fn reported(stage: &Stage) -> u64 {
     let events = stage.array().drain_events().into_iter();
     let regions = |kind| match kind {
         ArrayEventKind::InDoubt { regions } => Some(regions),
@@ -91,15 +91,15 @@ fn is_marked(stage: &Stage) -> Vec<bool> {
 }
 
 #[test]
-fn a_member_that_goes_out_of_an_untrusted_array_is_told_listed_and_refused_until_accepted() {
+fn a_member_that_goes_out_of_an_untrusted_array_is_reported_listed_and_refused_until_accepted() {
     for level in [Level::Raid5, Level::Raid6] {
         for mode in [Consistency::Resync, Consistency::Safe] {
             let (mut stage, lost) = crashed(level, mode);
             assert!(stage.status().resync.is_some(), "{level} {mode:?}");
             assert_eq!(stage.status().in_doubt, []);
-            told(&stage);
+            reported(&stage);
             stage.fail(lost as u8).expect("allowed");
-            assert_eq!(told(&stage), 1, "{level} {mode:?}");
+            assert_eq!(reported(&stage), 1, "{level} {mode:?}");
             let listed = stage.status().in_doubt;
             assert_eq!(listed.len(), 1);
             assert_eq!(listed[0].0, 0);
@@ -166,7 +166,7 @@ fn what_an_orderly_stop_left_of_the_resync_is_as_untrusted_afterwards() {
     assert!(stage.label(&stage.disks[0]).compat & COMPAT_AFTER_CRASH != 0);
     begin(&mut stage, STRICTLY);
     stage.fail(lost as u8).expect("allowed");
-    assert_eq!(told(&stage), 1);
+    assert_eq!(reported(&stage), 1);
     stage.stop().expect("it stops in order");
     refused(&mut stage, STRICTLY);
 }
@@ -177,7 +177,7 @@ fn once_parity_is_right_nothing_is_in_doubt() {
     resume(&mut stage);
     stage.until("the resync", |stage| stage.status().resync.is_none());
     stage.fail(lost as u8).expect("allowed");
-    assert_eq!((told(&stage), stage.status().in_doubt.len()), (0, 0));
+    assert_eq!((reported(&stage), stage.status().in_doubt.len()), (0, 0));
     stage.stop().expect("it stops in order");
     assert!(stage.label(&stage.disks[(lost + 1) % 5]).compat & COMPAT_AFTER_CRASH == 0);
     begin(&mut stage, STRICTLY);
@@ -195,7 +195,7 @@ fn a_strict_array_has_nothing_in_doubt() {
         // Old or new, and that from now on.
         stage.model[at..at + found.len()].copy_from_slice(&found);
         stage.fail(lost as u8).expect("allowed");
-        assert_eq!((told(&stage), stage.status().in_doubt.len()), (0, 0));
+        assert_eq!((reported(&stage), stage.status().in_doubt.len()), (0, 0));
         stage.verify(WRITTEN);
         stage.stop().expect("it stops in order");
         begin(&mut stage, STRICTLY);
@@ -213,7 +213,7 @@ fn a_new_array_has_nothing_in_doubt() {
     stage.fill(200, 100, 3);
     assert!(stage.status().resync.is_some());
     stage.fail(1).expect("allowed");
-    assert_eq!((told(&stage), stage.status().in_doubt.len()), (0, 0));
+    assert_eq!((reported(&stage), stage.status().in_doubt.len()), (0, 0));
     stage.stop().expect("it stops in order");
     begin(&mut stage, STRICTLY);
     stage.verify(200);

@@ -366,7 +366,7 @@ fn a_member_that_waits_for_the_log_is_in_sync_when_there_is_none_any_more() {
 /// told of every write: blocks beside the one that was being written were made up from parity that did not fit. Found
 /// by a world of the simulator.
 #[test]
-fn a_write_that_told_its_intent_is_not_called_logged_when_the_mode_becomes_safe() {
+fn a_write_with_a_partial_write_record_is_not_called_logged_when_the_mode_becomes_safe() {
     for stuck in 0..6 {
         for out in (0..6).filter(|out| *out != stuck) {
             let mut set = Set::new(Level::Raid6, 6);

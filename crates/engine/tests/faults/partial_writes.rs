@@ -131,7 +131,7 @@ fn check_torn(set: &Set, at: u64, stuck: usize, lost: Option<usize>) {
 }
 
 #[test]
-fn f03_a_small_write_cut_short_and_any_member_lost_harms_nobody() {
+fn f03_a_small_write_cut_short_and_any_member_lost_harms_no_other() {
     for (level, members, step) in
         [(Level::Raid6, 6, 1), (Level::Raid73, 8, 3), (Level::Raid60, 12, 5)]
     {
@@ -302,7 +302,7 @@ fn f03_two_members_lost_with_two_parities_are_refused_only_where_it_matters() {
 
 /// What was mended is told as what was done again.
 #[test]
-fn what_is_made_to_agree_is_told() {
+fn what_is_made_to_agree_is_reported() {
     let mut stage = filled(strict(Level::Raid6, 6));
     let area = data(&stage);
     for stuck in 0..6 {
@@ -318,9 +318,9 @@ fn what_is_made_to_agree_is_told() {
     let partial_writes = PartialWrites { new: 1, repaired: 1, ..PartialWrites::default() };
     let expected = Recovery { crashed: true, partial_writes, ..Recovery::default() };
     assert_eq!(stage.recovered(STRICTLY), expected);
-    let told = stage.array().drain_events();
+    let reported = stage.array().drain_events();
     let redone = |kind| matches!(kind, ArrayEventKind::WritesRedone { count: 1 });
-    assert!(told.iter().any(|event| redone(event.kind)), "{told:?}");
+    assert!(reported.iter().any(|event| redone(event.kind)), "{reported:?}");
     stage.expect(5, 2, 99);
     stage.verify(2000);
     check_rebuilt(&mut stage);
@@ -349,7 +349,7 @@ fn a_member_that_fails_its_record_costs_no_write() {
 /// A record of a large write in one half of an array was carried out after a crash because a member of the other half
 /// was out when it was written, and still was. What was written there since, without a record, was gone.
 #[test]
-fn a_record_of_a_group_that_misses_nobody_does_not_count() {
+fn a_record_of_a_group_without_an_absent_member_does_not_count() {
     let mut set = strict(Level::Raid60, 12);
     set.group = Some(6);
     let mut stage = filled(set);

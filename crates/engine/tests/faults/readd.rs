@@ -370,7 +370,7 @@ fn a_member_that_fails_while_it_is_taken_back_comes_back_later() {
 /// had higher sequences than what the array wrote, and was believed after the next start: blocks were called lost that
 /// were good, and regions unwritten that had been written.
 #[test]
-fn a_drive_put_in_anew_keeps_no_notes_of_its_former_life() {
+fn a_drive_that_is_added_again_keeps_no_notes_of_its_former_life() {
     let mut stage = Set::new(Level::Raid1, 2).build().expect("sound");
     stage.fill(1000, 100, 3);
     let array = stage.status().uuid;

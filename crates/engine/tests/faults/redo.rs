@@ -101,7 +101,7 @@ fn check_torn(set: Set, out: &[u8], (at, blocks): (u64, u64), stuck: usize) {
 }
 
 #[test]
-fn f02_a_write_cut_short_while_degraded_harms_nobody() {
+fn f02_a_write_cut_short_while_degraded_harms_no_other() {
     for (level, members, out) in [
         (Level::Raid5, 4, &[1][..]),
         (Level::Raid6, 6, &[1]),
@@ -513,9 +513,9 @@ fn f03_a_strict_array_loses_nothing_to_a_crash_that_costs_a_member() {
             }
             assert_eq!(stage.again(DEGRADED), 0, "{level:?} without {lost:?}, {stuck} stuck");
             verify_old_or_new(&mut stage, 35, 50, 99);
-            let told = stage.array().drain_events();
+            let reported = stage.array().drain_events();
             let redone = |kind| matches!(kind, ArrayEventKind::WritesRedone { count } if count > 0);
-            assert!(told.iter().any(|event| redone(event.kind)), "it is told");
+            assert!(reported.iter().any(|event| redone(event.kind)), "it is told");
         }
     }
 }

@@ -380,7 +380,7 @@ fn a_scrub_of_an_array_that_is_written_finds_nothing() {
 }
 
 #[test]
-fn a_scrub_rests_goes_on_and_ends_as_somebody_wants() {
+fn a_scrub_is_paused_resumed_and_stopped_on_request() {
     let mut stage = staged((Level::Raid6, 6, None), 2);
     let state = |stage: &Stage| stage.status().scrub.map(|scrub| scrub.state);
     assert!(!stage.array().pause_scrub(true), "there is none");

@@ -88,14 +88,14 @@ fn a_scrub_that_rested_rests_and_one_that_is_over_is_shown() {
     stage.rounds(1000);
     assert_eq!((state(&stage), stage.status().scrub), (Some(ScrubState::Paused), before));
     assert!(stage.array().pause_scrub(false));
-    let told = (finished(&mut stage).counts, stage.array().scrub_findings());
+    let reported = (finished(&mut stage).counts, stage.array().scrub_findings());
     let position = crash(&mut stage, 1);
     assert!(stage.array().take_up_scrub(&position));
     let shown = stage.status().scrub.expect("it was taken up");
-    assert_eq!((shown.state, shown.counts), (ScrubState::Finished, told.0));
-    assert_eq!(stage.array().scrub_findings(), told.1);
+    assert_eq!((shown.state, shown.counts), (ScrubState::Finished, reported.0));
+    assert_eq!(stage.array().scrub_findings(), reported.1);
     let (again, _) = scrub(&mut stage, ScrubMode::Repair);
-    assert_eq!((again.counts.found(), again.counts.left()), (told.0.found(), 0));
+    assert_eq!((again.counts.found(), again.counts.left()), (reported.0.found(), 0));
     // Another one was begun since.
     assert!(!stage.array().take_up_scrub(&position));
 }

@@ -58,7 +58,7 @@ fn damage(
 
 /// A strip that was right stays right; where at most `told` strips of a column are wrong, they are right afterwards;
 /// all others are as they were, and are found again.
-fn check(shape: Shape, seed: u64, (most, told): (u64, usize), out: Option<u8>) {
+fn check(shape: Shape, seed: u64, (most, reported): (u64, usize), out: Option<u8>) {
     let mut chance = Chance(seed);
     let mut stage = staged(shape, 2);
     if let Some(member) = out {
@@ -73,7 +73,7 @@ fn check(shape: Shape, seed: u64, (most, told): (u64, usize), out: Option<u8>) {
     let mut left = 0;
     for Damage { row, wrong } in damages {
         let column = row as usize..(row + 4 * KIB) as usize;
-        if wrong.len() <= told {
+        if wrong.len() <= reported {
             wrong
                 .iter()
                 .for_each(|m| want[*m][column.clone()].copy_from_slice(&sound[*m][column.clone()]));

@@ -109,7 +109,7 @@ fn f07_a_small_write_beside_a_wrong_strip_does_not_hide_it() {
 /// a repair would bring the damage back. Only checksums of data could tell, so scrubs repair by themselves only where
 /// that was asked for.
 #[test]
-fn f07_what_was_computed_from_a_wrong_strip_is_not_told_from_what_was_meant() {
+fn f07_what_was_computed_from_a_wrong_strip_is_not_distinguished_from_what_was_meant() {
     let mut stage = built(Level::Raid6, 8);
     let (member, byte) = stage.home(AT);
     stage.disks[member].ram.write_at(byte, &[0x5a; 4096]).expect("inside");

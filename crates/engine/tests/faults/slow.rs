@@ -230,7 +230,7 @@ fn go_on(stage: &Stage) {
 /// F44: a controller resets, a network path flaps: everything stands still for a minute. Throwing out as many drives as
 /// redundancy allows would turn a pause into a degraded array, and the next one into a lost one.
 #[test]
-fn f44_a_common_standstill_throws_nobody_out() {
+fn f44_a_common_stall_puts_no_member_out() {
     let mut stage = staged(Level::Raid6, 6);
     stand_still(&stage);
     let mut ids = Vec::new();
@@ -412,7 +412,7 @@ fn errors_are_counted_by_member_and_reason() {
 
 /// Turned off, nobody sits out: everybody waits for the slow drive, and gets what it holds.
 #[test]
-fn without_steering_everybody_waits_for_a_slow_drive() {
+fn without_steering_every_read_waits_for_a_slow_drive() {
     for (level, members) in [(Level::Raid6, 6), (Level::Raid1, 2)] {
         let mut set = Set::new(level, members);
         set.options.steer = false;

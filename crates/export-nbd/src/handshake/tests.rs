@@ -196,7 +196,7 @@ fn list_names_every_export() {
 }
 
 #[test]
-fn export_name_pads_unless_told_not_to() {
+fn export_name_pads_unless_the_client_declines() {
     let ask = [option(option::EXPORT_NAME, b"disk")];
     let (out, end) = play(&hello(1, &ask));
     assert_eq!((out.len(), end), (10 + 124, disk(SIMPLE)));

@@ -31,7 +31,7 @@ impl Protocol for Brackets {
     type Handshake = Inside;
     type Admission = ();
     type Export = Nothing;
-    type Connection = Nobody;
+    type Connection = NoConnection;
 
     fn greet(self: &Arc<Self>, _: Option<IpAddr>) -> (Inside, Vec<u8>) {
         (Inside(false), Vec::new())
@@ -53,7 +53,7 @@ impl Protocol for Brackets {
         _: AcceptedConnection<()>,
         _: &CoreContext,
         _: Nanos,
-    ) -> Result<Nobody, DeviceError> {
+    ) -> Result<NoConnection, DeviceError> {
         unreachable!("nobody is served here")
     }
 }
@@ -68,9 +68,9 @@ impl Export for Nothing {
 }
 
 /// A connection that is never made.
-struct Nobody(Infallible);
+struct NoConnection(Infallible);
 
-impl Connection for Nobody {
+impl Connection for NoConnection {
     type Export = Nothing;
 
     fn peer(&mut self) -> &mut Peer {

@@ -17,7 +17,7 @@ fn sit(at: &Arc<Place>) -> Result<ConnectionSlot<Place>, NoConnectionSlot> {
 /// What is removed takes nobody any more, and counts as empty only when the last of its I/O came home: its array is
 /// stopped then.
 #[test]
-fn a_closed_export_takes_nobody_and_is_empty_when_the_last_has_left() {
+fn a_closed_export_accepts_no_connection_and_is_empty_when_the_last_has_left() {
     let export = Arc::new(Place(ConnectionSlots::new(3)));
     let (one, two) = (sit(&export).expect("there is room"), sit(&export).expect("there is room"));
     export.0.close();

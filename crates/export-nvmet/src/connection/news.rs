@@ -53,12 +53,12 @@ struct Known {
     topic: Topic,
     /// What it saw when it last looked.
     seen: u64,
-    told: Told,
+    reported: Reported,
 }
 
 /// Whether a host was told since it last looked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum Reported {
     No,
     Yes,
 }
@@ -78,7 +78,7 @@ impl News {
             Topic::Reservations => 0,
             Topic::Discovery | Topic::Access | Topic::Namespaces => topic.now(controller, registry),
         };
-        let known = |&topic: &Topic| Known { topic, seen: seen(topic), told: Told::No };
+        let known = |&topic: &Topic| Known { topic, seen: seen(topic), reported: Reported::No };
         Self(topics.iter().map(known).collect())
     }
 
@@ -91,12 +91,12 @@ impl News {
     ) -> Option<u64> {
         let is_new = |known: &&mut Known| {
             let bit = known.topic.names().1;
-            known.told == Told::No
+            known.reported == Reported::No
                 && (bit == 0 || wanted & bit != 0)
                 && known.seen != known.topic.now(controller, registry)
         };
         let known = self.0.iter_mut().find(is_new)?;
-        known.told = Told::Yes;
+        known.reported = Reported::Yes;
         Some(known.topic.names().2)
     }
 
@@ -111,7 +111,7 @@ impl News {
         let Some(known) = self.0.iter_mut().find(is_meant) else { return 0 };
         let before = known.seen;
         if !request.retains_event {
-            (known.seen, known.told) = (known.topic.now(controller, registry), Told::No);
+            (known.seen, known.reported) = (known.topic.now(controller, registry), Reported::No);
         }
         before
     }
@@ -131,7 +131,7 @@ impl News {
         {
             notices.drop_first();
             known.seen = notice.map_or(count, |notice| notice.number);
-            known.told = Told::No;
+            known.reported = Reported::No;
         }
         notice
     }

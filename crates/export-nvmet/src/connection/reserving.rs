@@ -94,12 +94,12 @@ impl Connection {
             return 0;
         }
         let awaited = self.given_up_at();
-        let is_told = is_new || awaited != self.reserving.awaited;
+        let is_reported = is_new || awaited != self.reserving.awaited;
         self.reserving.awaited = awaited;
-        if let Some(watch) = self.reserving.watch.as_ref().filter(|_| is_told) {
+        if let Some(watch) = self.reserving.watch.as_ref().filter(|_| is_reported) {
             watch.set_applied(now, awaited);
         }
-        is_told.into()
+        is_reported.into()
     }
 
     /// Namespaces at whose devices commands are that were given up.

@@ -91,7 +91,7 @@ fn a_host_is_let_in_with_what_it_asked_for() {
 }
 
 #[test]
-fn a_host_that_is_refused_is_told_why() {
+fn a_host_that_is_refused_is_notified_why() {
     let input = [asked(BOTH).bytes().to_vec(), connect(BOTH)].concat();
     let door = Door(Err(Refusal::of(Part::Data, ConnectData::HOST_AT)));
     let (out, agreement) = check(&input, &door);

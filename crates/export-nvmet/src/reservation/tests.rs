@@ -187,8 +187,11 @@ fn random_commands_do_what_the_model_does() {
             match after(&before, by, action, keys) {
                 Ok(change) => {
                     assert!(obeyed, "the model refuses {what}");
-                    let told = change.told.iter().all(|(who, _)| *who != host(by));
-                    assert!(told && !change.expelled.contains(&host(by)), "tells its own: {what}");
+                    let reported = change.reported.iter().all(|(who, _)| *who != host(by));
+                    assert!(
+                        reported && !change.expelled.contains(&host(by)),
+                        "tells its own: {what}"
+                    );
                     state = change.next;
                 }
                 Err(_) => assert!(!obeyed, "only the model obeys {what}"),
@@ -237,7 +240,7 @@ fn each_refusal_has_its_status() {
 }
 
 #[test]
-fn who_is_told_of_what() {
+fn which_host_is_notified_of_what() {
     use NoticeKind::{RegistrationPreempted, ReservationPreempted, ReservationReleased};
     let abort = Acquire::PreemptAndAbort;
     let (we, ea) = (T::WriteExclusive, T::ExclusiveAccess);
@@ -246,7 +249,7 @@ fn who_is_told_of_what() {
     let released = |number| (host(number), ReservationReleased);
     let cleared = |number| (host(number), ReservationPreempted);
     let leave = Action::Unregister(KeyCheck::On, KEPT);
-    for (what, state, action, other, told) in [
+    for (what, state, action, other, reported) in [
         (
             "the holder's release",
             Some((ro, 1)),
@@ -275,13 +278,17 @@ fn who_is_told_of_what() {
         ("where nothing is held", None, Action::Acquire(abort, we), 3, vec![gone(3)]),
     ] {
         let change = after(&with(&[1, 2, 3], state), 1, action, keys(1, other)).expect(what);
-        assert_eq!(change.told, told, "{what}");
-        let out = told.iter().filter(|(_, kind)| *kind == RegistrationPreempted);
+        assert_eq!(change.reported, reported, "{what}");
+        let out = reported.iter().filter(|(_, kind)| *kind == RegistrationPreempted);
         assert_eq!(change.expelled, out.map(|(who, _)| *who).collect::<Vec<_>>(), "{what}");
         if let Action::Acquire(_, kind) = action {
             let action = Action::Acquire(Acquire::Preempt, kind);
             let change = after(&with(&[1, 2, 3], state), 1, action, keys(1, other)).expect(what);
-            assert_eq!((change.told, change.expelled), (told, vec![]), "without abort: {what}");
+            assert_eq!(
+                (change.reported, change.expelled),
+                (reported, vec![]),
+                "without abort: {what}"
+            );
         }
     }
 }
@@ -344,8 +351,8 @@ fn what_cannot_have_come_about_is_found() {
     assert_eq!(with(&[1, 2], Some((T::WriteExclusive, 1))).check(), Ok(()));
     let mut twice = with(&[1, 2], None);
     twice.registrants[1].host = host(1);
-    let mut nobody = with(&[1], None);
-    nobody.registrants[0].host = host(0);
+    let mut anonymous = with(&[1], None);
+    anonymous.registrants[0].host = host(0);
     let mut all = with(&[1], Some((T::WriteExclusiveAll, 1)));
     all.held = all.held.map(|held| Held { holder: Some(host(1)), ..held });
     let mut many = with(&[1], None);
@@ -360,7 +367,7 @@ fn what_cannot_have_come_about_is_found() {
         ("held by all of nobody", with(&[], Some((T::WriteExclusiveAll, 1)))),
         ("one holder of what all hold", all),
         ("somebody twice", twice),
-        ("nobody", nobody),
+        ("nobody", anonymous),
         ("too many", many),
     ] {
         assert!(state.check().is_err(), "{what}");

@@ -1,7 +1,7 @@
 //! What is written down, and what happens while it is, or when it cannot be.
 
 use crate::common::{BLOCK, HOST, Host, Machine, SUBSYSTEM, code, export, until};
-use crate::{CONFLICT, KEPT, ask_of, controller, notice, ram, registrants, report, told};
+use crate::{CONFLICT, KEPT, ask_of, controller, notice, ram, registrants, report, reported};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -153,7 +153,7 @@ fn what_cannot_be_recorded_is_refused() {
 
 /// The operator's way out of a cluster that is gone.
 #[test]
-fn an_operator_ends_what_nobody_else_does() {
+fn an_operator_ends_what_no_host_does() {
     let machine = Machine::start();
     let book = Arc::new(Book::default());
     machine.target.add_export(&with_book(ram(), &book)).expect("a second namespace");
@@ -173,7 +173,7 @@ fn an_operator_ends_what_nobody_else_does() {
     assert_eq!(read(&mut shut_out), CONFLICT);
     machine.target.clear_reservations(SUBSYSTEM, 2).expect("it is ended");
     assert_eq!((read(&mut shut_out), book.page()), (0, None));
-    assert_eq!(told(&mut admin), event::RESERVATION_RESULT);
+    assert_eq!(reported(&mut admin), event::RESERVATION_RESULT);
     assert_eq!(notice(&mut admin, 0), (1, 3, 0, 2));
     let unknown = machine.target.clear_reservations(SUBSYSTEM, 9);
     assert_eq!(unknown.map_err(|e| e.kind), Err(TargetErrorKind::Unknown));
@@ -200,7 +200,7 @@ fn reservation_commands_that_wait_are_few_and_hold_up_nothing() {
 
 /// A host that leaves while its command is being carried out is not waited for.
 #[test]
-fn a_host_that_goes_in_the_middle_of_it_holds_up_nobody() {
+fn a_host_that_leaves_in_the_middle_of_it_delays_no_other() {
     let machine = Machine::start();
     let book = Arc::new(Book::default());
     machine.target.add_export(&with_book(ram(), &book)).expect("a second namespace");

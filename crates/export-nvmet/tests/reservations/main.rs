@@ -106,7 +106,7 @@ fn registrants(io: &mut Host, namespace: u32) -> (u8, Vec<(u8, u8, u8)>) {
 }
 
 /// Asks to be told, and what it is told.
-fn told(admin: &mut Host) -> u64 {
+fn reported(admin: &mut Host) -> u64 {
     admin.send(0x0c, Sgl::Transport { length: 0 }, &[], &[]);
     let (_, result, status) = admin.finish();
     assert_eq!(status, 0, "an event");

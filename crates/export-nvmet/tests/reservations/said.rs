@@ -119,8 +119,8 @@ fn reservation_commands_that_make_no_sense_are_refused() {
         io.send(opcode, sgl, &words, &vec![0; length]);
         assert_eq!(io.finish().2, status, "{what}");
     }
-    let nobody = &mut controller(&machine, 0).1;
-    assert_eq!(act(nobody, Action::Register(KEPT), 0, 1), field, "a host without an identity");
+    let anonymous = &mut controller(&machine, 0).1;
+    assert_eq!(act(anonymous, Action::Register(KEPT), 0, 1), field, "a host without an identity");
     assert_eq!(registrants(&mut io, 1), (0, vec![]), "none of it did anything");
     assert_eq!(report(&mut io, 1, 4).len(), 4, "the beginning of a report");
 }

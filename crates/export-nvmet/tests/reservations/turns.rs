@@ -244,18 +244,18 @@ fn a_preemption_that_waits_for_a_device_lets_cores_sleep() {
 /// Who is preempted hears of it when it is so, not when somebody is answered: that may be a long time after, and the
 /// core of the admin queue sleeps since before.
 #[test]
-fn a_host_is_told_before_the_preemption_is_answered() {
-    let (machine, plan, [_taker, (mut told, mut victim)]) = contested();
+fn a_host_is_notified_before_the_preemption_is_answered() {
+    let (machine, plan, [_taker, (mut reported, mut victim)]) = contested();
     let gated = Gated::new();
     let (gate, knocks) = (Arc::clone(&gated.gate), Arc::clone(&gated.knocks));
     let second = Export { namespace: 2, uuid: [2; 16], ..export(Arc::new(gated)) };
     machine.target.add_export(&second).expect("a second namespace");
-    let asleep = core_of(&machine, &told);
+    let asleep = core_of(&machine, &reported);
     let (_others, mut slow) = queues_until(&machine, 3, |core| core != asleep);
     let (_more, mut taker) = queues_until(&machine, 1, |core| core == asleep);
-    told.send(0x0c, Sgl::Transport { length: 0 }, &[], &[]);
-    told.send(0x18, Sgl::Transport { length: 0 }, &[], &[]);
-    assert_eq!(told.finish().2, 0, "the event is asked for");
+    reported.send(0x0c, Sgl::Transport { length: 0 }, &[], &[]);
+    reported.send(0x18, Sgl::Transport { length: 0 }, &[], &[]);
+    assert_eq!(reported.finish().2, 0, "the event is asked for");
 
     let held = gate.lock().expect("no panic");
     let sgl = Sgl::InCapsule { offset: 0, length: BLOCK as u32 };
@@ -265,7 +265,7 @@ fn a_host_is_told_before_the_preemption_is_answered() {
     until("it is preempted", || is_preempted(&machine));
     until("the other core sleeps", || machine.is_asleep(asleep));
     drop(held);
-    assert_eq!(told.finish().1, event::RESERVATION_RESULT);
+    assert_eq!(reported.finish().1, event::RESERVATION_RESULT);
     plan.release();
     assert_eq!((taker.finish().2, victim.finish().2, slow.finish().2), (0, 0, 0));
 }

@@ -2,7 +2,7 @@
 
 use crate::common::{BLOCK, Host, Machine};
 use crate::{
-    CONFLICT, act, controller, get_feature, notice, register, registrants, set_feature, told,
+    CONFLICT, act, controller, get_feature, notice, register, registrants, reported, set_feature,
 };
 use strake_nvme_wire::Sgl;
 use strake_nvme_wire::feature::event;
@@ -89,7 +89,7 @@ fn all_controllers_of_a_host_are_one_registrant() {
 
 /// Base, section 8.19.1.
 #[test]
-fn hosts_are_told_of_what_others_did_to_them() {
+fn hosts_are_notified_of_what_others_did_to_them() {
     const RETAIN: u32 = 1 << 15;
     let machine = Machine::start();
     let (mut first, mut io) = controller(&machine, 1);
@@ -102,10 +102,10 @@ fn hosts_are_told_of_what_others_did_to_them() {
     assert_eq!(act(&mut io, Action::Acquire(Acquire::Free, only), 1, 0), 0);
     assert_eq!(act(&mut io, Action::Release(only), 1, 0), 0);
     assert_eq!(act(&mut io, Action::Acquire(Acquire::Preempt, only), 1, 2), 0);
-    assert_eq!(told(&mut second), event::RESERVATION_RESULT);
+    assert_eq!(reported(&mut second), event::RESERVATION_RESULT);
     assert_eq!(notice(&mut second, RETAIN), (1, 2, 1, 1), "it looks and leaves it there");
     assert_eq!(notice(&mut second, 0), (1, 2, 1, 1), "released");
-    assert_eq!(told(&mut second), event::RESERVATION_RESULT, "there is more");
+    assert_eq!(reported(&mut second), event::RESERVATION_RESULT, "there is more");
     assert_eq!(notice(&mut second, 0), (2, 1, 0, 1), "its registration was taken");
     assert_eq!(notice(&mut second, 0), (0, 0, 0, 0), "that was all");
     assert_eq!(notice(&mut first, 0), (0, 0, 0, 0), "whoever did it knows");
@@ -120,6 +120,6 @@ fn hosts_are_told_of_what_others_did_to_them() {
     register(&mut io, 1);
     register(&mut other, 2);
     assert_eq!(act(&mut io, Action::Clear, 1, 0), 0);
-    assert_eq!(told(&mut second), event::RESERVATION_RESULT);
+    assert_eq!(reported(&mut second), event::RESERVATION_RESULT);
     assert_eq!(notice(&mut second, 0), (3, 3, 0, 1));
 }

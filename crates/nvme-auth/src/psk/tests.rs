@@ -107,7 +107,7 @@ fn an_identity_of_another_key_is_not_meant() {
 }
 
 #[test]
-fn a_key_is_read_as_it_is_written_and_shown_to_nobody() {
+fn a_key_is_read_as_it_is_written_and_never_shown() {
     for text in [EXAMPLE, LONG, AS_IT_IS] {
         assert_eq!(*key(text).reveal(), text);
         assert_eq!(format!("{:?}", key(text)), "TlsKey { .. }");

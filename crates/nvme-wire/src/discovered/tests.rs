@@ -45,12 +45,12 @@ fn a_secure_channel_that_is_required_is_seen() {
 }
 
 #[test]
-fn entries_of_every_kind_are_told_apart() {
+fn entries_of_every_kind_are_distinguished() {
     check(|b| b[2] = 1, Ok(Entry { kind: Kind::Referral, ..usual() }));
     check(|b| b[2] = 3, Ok(Entry { kind: Kind::Itself, ..usual() }));
     check(|b| b[0] = 1, Ok(Entry { transport: Transport::Rdma, ..usual() }));
     check(|b| b[0] = 254, Ok(Entry { transport: Transport::Other(254), ..usual() }));
-    check(|b| b[3] = 0b100, Ok(Entry { channel: Channel::Untold, ..usual() }));
+    check(|b| b[3] = 0b100, Ok(Entry { channel: Channel::NotSpecified, ..usual() }));
     check(|b| b[3] = 0b001, Ok(Entry { channel: Channel::Required, ..usual() }));
     // Linux's target pads with zeros.
     check(|b| b[36..64].fill(0), Ok(usual()));

@@ -115,7 +115,7 @@ fn f25_an_update_cut_short_costs_no_member() {
 /// A label that is in a tail ring was in every head ring before: who has only the one before is a copy of a member from
 /// before, and was taken for the member, as if the update had been cut short.
 #[test]
-fn f16_a_member_without_a_label_that_everybody_had_is_stale() {
+fn f16_a_member_without_a_label_that_every_member_had_is_stale() {
     let old = label(3, 5);
     let confirmed = |array: &Superblock, slot| Found { confirmed: true, ..on(array, slot) };
     for new in [after(&old, &[]), activated(&old, uuid(0xe2), &[])] {
@@ -216,7 +216,7 @@ fn f18_halves_that_ran_alone_are_refused() {
 }
 
 #[test]
-fn an_activation_nobody_acted_on_is_no_fork() {
+fn an_activation_without_a_write_is_no_fork() {
     let old = label(3, 5);
     let cut_short = activated(&old, uuid(0xea), &[]);
     let went_on = after(&activated(&old, uuid(0xeb), &[(0, Missing)]), &[]);
@@ -232,9 +232,9 @@ fn an_update_that_only_a_lost_drive_got_is_no_fork() {
     for lost in 0..4 {
         let cut_short = after(&old, &[]);
         // Its first label, or the one before that calls the drive missing, when the log is carried out without it.
-        let anew = activated(&old, uuid(0xeb), &[(lost, Missing)]);
+        let reactivated = activated(&old, uuid(0xeb), &[(lost, Missing)]);
         let same = after(&old, &[(lost, Missing)]);
-        let starts = [anew, same];
+        let starts = [reactivated, same];
         let cuts = (0..4).flat_map(|slot| starts.iter().map(move |went_on| (slot, went_on)));
         for (reached, went_on) in cuts.filter(|(slot, _)| *slot != lost) {
             let newest = |slot: usize| match slot {
@@ -406,7 +406,7 @@ fn without(array: &Superblock, slots: &[usize]) -> Superblock {
 }
 
 #[test]
-fn f15_a_returning_drive_is_told_from_its_doubles() {
+fn f15_a_returning_drive_is_distinguished_from_its_doubles() {
     let mut old = label(3, 5);
     old.compat = COMPAT_HISTORY | COMPAT_MEMBER_BITMAPS;
     old.history = vec![Activation { epoch: old.epoch, first_generation: 4 }];

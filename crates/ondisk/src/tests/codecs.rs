@@ -161,7 +161,7 @@ fn a_torn_page_leaves_the_one_before() {
 }
 
 #[test]
-fn a_page_tells_what_everybody_held() {
+fn a_page_says_what_every_member_held() {
     let empty = [0; 4096];
     let check = |sequence, held, want| {
         let mut page = encode_page(uuid(1), Bitmap::WriteIntent, 0, sequence, &[7; 4064]);

@@ -172,7 +172,7 @@ fn partition_tables_of_others_are_named() {
 }
 
 #[test]
-fn our_own_table_is_no_obstacle_until_somebody_adds_to_it() {
+fn our_own_table_is_no_obstacle_until_a_partition_is_added() {
     for block in [512, 4096] {
         let table = protective_head(DRIVE, block, uuid(9));
         let backup = protective_tail(DRIVE, block, uuid(9));
@@ -331,7 +331,7 @@ fn what_was_made_over_a_member_is_named_beside_its_labels() {
 }
 
 #[test]
-fn what_the_array_itself_writes_is_never_taken_for_somebody_elses() {
+fn what_the_array_itself_writes_is_never_taken_for_foreign_content() {
     assert_eq!(over_member(&[]), None, "our own labels and partition table");
     // Whoever wipes a GPT may leave the MBR in front of it.
     assert_eq!(over_member(&[(Start(512), &[0; 16_896]), (End(16_896), &[0; 16_896])]), None);

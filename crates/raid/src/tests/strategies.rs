@@ -129,7 +129,7 @@ fn a_tie_in_transfers_is_broken_by_blocks() {
 }
 
 #[test]
-fn untrusted_parity_is_encoded_anew() {
+fn untrusted_parity_is_encoded_again() {
     Check::new(Level::Raid6, 8).untrusted().write(
         2,
         4,

@@ -23,7 +23,7 @@ fn messages_keep_their_order_and_a_full_ring_pushes_back() {
 }
 
 #[test]
-fn a_sender_sees_that_nobody_will_receive() {
+fn a_sender_sees_that_the_receiver_is_gone() {
     let (mut sender, receiver) = mailbox(2);
     let message = Arc::new(());
     sender.send(Arc::clone(&message)).unwrap();

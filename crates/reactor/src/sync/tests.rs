@@ -88,7 +88,7 @@ fn a_waiter_that_leaves_passes_its_wake_up_on() {
 }
 
 #[test]
-fn a_waiter_that_leaves_after_all_were_woken_wakes_nobody_else() {
+fn a_waiter_that_leaves_after_all_were_woken_wakes_no_other() {
     let (scheduler, mut tasks, log) = world();
     let queue = Rc::new(WaitQueue::new(&scheduler));
     let (cancel, never) = (Rc::new(Cell::new(false)), Rc::default());

@@ -21,8 +21,8 @@ impl Promise {
         let rows = label.members.iter().enumerate();
         let out = rows.filter(|(_, row)| row.state != RecordedState::InSync);
         let out = out.fold(0, |mask, (at, _)| mask | 1 << at);
-        let everybody = u64::MAX >> (64 - label.members.len());
-        let all = label.consistency == Consistency::Strict && label.logged == everybody;
+        let every_member = u64::MAX >> (64 - label.members.len());
+        let all = label.consistency == Consistency::Strict && label.logged == every_member;
         let logged = if all { u64::MAX } else { label.logged & out };
         Self { logged: placement.groups_with(logged), out }
     }

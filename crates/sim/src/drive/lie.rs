@@ -21,7 +21,7 @@ pub enum Lie {
 }
 
 /// A lie that is being told, and what the drive would hold without it.
-pub(super) struct Told {
+pub(super) struct Reported {
     lie: Lie,
     truth: Medium,
 }
@@ -31,7 +31,7 @@ impl SimDrive {
     pub fn begin_lie(&self, lie: Lie) {
         let mut state = self.state();
         let truth = state.visible.clone();
-        state.told = Some(Told { lie, truth });
+        state.reported = Some(Reported { lie, truth });
     }
 
     /// Ends that. Returns what the drive would hold now if it had not lied.
@@ -40,7 +40,7 @@ impl SimDrive {
     /// When it did not.
     #[must_use]
     pub fn end_lie(&self) -> Medium {
-        self.state().told.take().expect("it lied until now").truth
+        self.state().reported.take().expect("it lied until now").truth
     }
 
     /// What a reader would see.
@@ -70,14 +70,15 @@ impl SimDrive {
 impl State {
     /// Does a write, or what a lie makes of it.
     pub(super) fn write(&mut self, offset: u64, change: Change, durability: Durability) {
-        let Some(told) = self.told.as_mut().filter(|_| offset >= strake_ondisk::HEAD_BYTES) else {
+        let Some(reported) = self.reported.as_mut().filter(|_| offset >= strake_ondisk::HEAD_BYTES)
+        else {
             return self.change(offset, change, durability);
         };
         if offset >= self.spec.bytes - strake_ondisk::TAIL_BYTES {
             return self.change(offset, change, durability);
         }
-        apply(&mut told.truth, offset, &change);
-        match told.lie {
+        apply(&mut reported.truth, offset, &change);
+        match reported.lie {
             Lie::Lost => {}
             Lie::Misdirected { by, used } => {
                 let at = (offset - strake_ondisk::HEAD_BYTES + by) % used;

@@ -9,7 +9,7 @@ use strake_block::{
 use strake_units::{LbaRange, Nanos};
 
 use super::away::Away;
-use super::lie::Told;
+use super::lie::Reported;
 use super::{Crash, DriveSpec, describe, kind, labels};
 use crate::faults::{Faults, Kind, Mutant, Rates};
 use crate::medium::{Medium, PAGE, PageBytes, share};
@@ -113,7 +113,7 @@ pub(super) struct State {
     /// What is said to be stable is in the cache.
     pub(super) lying: bool,
     /// A lie about writes.
-    pub(super) told: Option<Told>,
+    pub(super) reported: Option<Reported>,
     /// Silence, and what outlives a daemon.
     pub(super) away: Away,
     pub(super) lanes: BTreeMap<u64, Lane>,

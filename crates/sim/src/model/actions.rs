@@ -215,7 +215,7 @@ impl State {
     }
 
     fn next_phase(&mut self, config: &Config) {
-        let everybody = self.old.live() & !self.inuse == 0;
+        let every_member = self.old.live() & !self.inuse == 0;
         let Job { stage, phase, .. } = self.job;
         match (stage, phase) {
             (Stage::Bits, _) => self.job = NO_JOB,
@@ -224,14 +224,14 @@ impl State {
                 self.begin(stage, Phase::Head);
             }
             (Stage::Activate, Phase::Page) => self.begin(stage, Phase::Head),
-            (Stage::Finish, Phase::Head) if !everybody => self.finished(config, everybody),
+            (Stage::Finish, Phase::Head) if !every_member => self.finished(config, every_member),
             (_, Phase::Head) => self.begin(stage, Phase::Tail),
             (Stage::Label, Phase::Tail) => {
                 (self.completed, self.joining, self.job) = (self.lab.generation, 0, NO_JOB);
                 self.wr.todo &= self.inuse;
             }
             (Stage::Stop, Phase::Tail) => self.off(config),
-            (Stage::Finish, _) => self.finished(config, everybody),
+            (Stage::Finish, _) => self.finished(config, every_member),
             (Stage::Absent, _) => self.carry_out(),
             (Stage::Replay, _) => self.activate(config, true),
             (Stage::Activate, _) => {
@@ -243,10 +243,10 @@ impl State {
         }
     }
 
-    fn finished(&mut self, config: &Config, everybody: bool) {
+    fn finished(&mut self, config: &Config, every_member: bool) {
         if !self.old.covered(config) {
             self.activate(config, false);
-        } else if !everybody && config.broken != Break::AbsentUnrecorded {
+        } else if !every_member && config.broken != Break::AbsentUnrecorded {
             self.begin_pages(Stage::Absent);
         } else {
             self.carry_out();

@@ -303,8 +303,8 @@ impl World {
         let out = label.members.iter().enumerate();
         let out = out.filter(|(_, row)| row.state != RecordedState::InSync);
         let out = out.fold(0, |mask, (at, _)| mask | 1 << at);
-        let everybody = u64::MAX >> (64 - label.members.len());
-        let all = label.consistency == Consistency::Strict && label.logged == everybody;
+        let every_member = u64::MAX >> (64 - label.members.len());
+        let all = label.consistency == Consistency::Strict && label.logged == every_member;
         let logged = if all { u64::MAX } else { label.logged & out };
         // Whoever is about to go out may be called so by a newer label that not everybody has.
         self.out_before = out | self.faults.impaired();

@@ -37,7 +37,7 @@ struct Liar {
 
 impl World {
     /// Somebody lies, and a scrub finds out.
-    pub(super) fn somebody_lies(&mut self) -> Result<(), String> {
+    pub(super) fn a_drive_lies(&mut self) -> Result<(), String> {
         let kinds = [Kind::BitFlip, Kind::LostWrite, Kind::Misdirected, Kind::StaleRead];
         let kind = self.later.pick(&kinds);
         if !self.is_sound() || !self.is_small() || !self.faults.has(kind) {

@@ -33,7 +33,7 @@ impl World {
             1 if has(Kind::Stall) => self.stall(),
             2 if has(Kind::AllAtOnce) => self.all_at_once(),
             3 if has(Kind::FlushLie) => self.lie_about_flush()?,
-            4..=6 => self.somebody_lies()?,
+            4..=6 => self.a_drive_lies()?,
             7 if has(Kind::Scrub) => self.scrub_beside_clients()?,
             8 if has(Kind::Mode) => self.change_mode()?,
             9..=10 if has(Kind::Silence) => self.silence_one()?,

@@ -174,7 +174,7 @@ fn f14_a_drive_pulled_in_the_middle_of_io_costs_no_request() {
 }
 
 #[test]
-fn f29_a_member_that_never_answers_is_given_up_and_nobody_sees_an_error() {
+fn f29_a_member_that_never_answers_is_given_up_and_no_client_sees_an_error() {
     check_levels(|stage| {
         stage.work(40)?;
         let slot = stage.below(stage.geometry().members() as u64) as usize;

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use strake_nvme_auth::Psk;
 
 /// What a fresh server says of some bytes; whoever is refused is told why, or nothing.
-fn told(bytes: &[u8]) -> Result<bool, TlsError> {
+fn reported(bytes: &[u8]) -> Result<bool, TlsError> {
     let mut out = Vec::new();
     let step = Server::default().step(bytes, &Knows(key(SHORT)), &mut out);
     if step.is_err() {
@@ -38,13 +38,13 @@ fn with(from: &[u8], to: &[u8]) -> Vec<u8> {
 
 #[track_caller]
 fn assert_breach(bytes: &[u8]) {
-    let result = told(bytes);
+    let result = reported(bytes);
     assert!(matches!(result, Err(TlsError::Breach(_))), "{result:?}");
 }
 
 #[test]
 fn what_is_no_hello_is_refused() {
-    assert_eq!(told(&hello()), Ok(false), "the hello itself is answered");
+    assert_eq!(reported(&hello()), Ok(false), "the hello itself is answered");
     // An ICReq, HTTP, SSH, and records that do not come first.
     for bytes in [&[0; 128][..], b"GET / HTTP/1.1\r\n\r\n", b"SSH-2.0-OpenSSH_9.2\r\n"] {
         assert_breach(bytes);
@@ -90,18 +90,18 @@ impl KnownKeys for Stranger {
 /// What is wrong with a hello besides its proof was once told of names that have a key only: those of the other suite
 /// got another alert.
 #[test]
-fn nobody_learns_without_a_key_which_names_have_one_exhaustive() {
+fn no_peer_learns_without_a_key_which_names_have_one_exhaustive() {
     let hello = hello();
     for at in 5..hello.len() {
         for change in [1, 3, 0x80] {
             let mut changed = hello.clone();
             changed[at] ^= change;
-            let told = |known: &dyn KnownKeys| {
+            let reported = |known: &dyn KnownKeys| {
                 let mut out = Vec::new();
                 let step = Server::default().step(&changed, known, &mut out);
                 (step.map(|_| ()), out)
             };
-            assert_eq!(told(&Knows(key(SHORT))), told(&Stranger), "byte {at}, {change}");
+            assert_eq!(reported(&Knows(key(SHORT))), reported(&Stranger), "byte {at}, {change}");
         }
     }
 }
@@ -130,7 +130,7 @@ fn a_hello_cut_anywhere_is_refused_or_waited_for_exhaustive() {
         let mut cut = hello[5..end].to_vec();
         cut[2..4].copy_from_slice(&((end - 9) as u16).to_be_bytes());
         assert_breach(&record(&cut));
-        assert_eq!(told(&hello[..end]), Ok(false), "more is waited for");
+        assert_eq!(reported(&hello[..end]), Ok(false), "more is waited for");
     }
 }
 
@@ -177,8 +177,8 @@ fn a_server_that_does_not_know_the_key_is_refused() {
 proptest! {
     #[test]
     fn random_bytes_are_no_handshake(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-        prop_assert!(!matches!(told(&bytes), Ok(true)));
-        prop_assert!(!matches!(told(&record(&bytes)), Ok(true)));
+        prop_assert!(!matches!(reported(&bytes), Ok(true)));
+        prop_assert!(!matches!(reported(&record(&bytes)), Ok(true)));
         let (mut client, _) = answered();
         let step = client.step(&bytes, &mut Vec::new());
         prop_assert!(!matches!(step, Ok(Some(_))));

@@ -159,7 +159,7 @@ fn more_is_there_while_data_or_an_end_is_not_received_yet() {
 }
 
 #[test]
-fn an_end_is_told_from_a_cut() {
+fn an_end_is_distinguished_from_a_cut() {
     let (mut client, mut server) = connect(SHORT);
     let mut wire = sent(&mut client, b"last");
     client.say_farewell(|bytes| {
@@ -186,7 +186,7 @@ fn an_end_is_told_from_a_cut() {
 }
 
 #[test]
-fn a_breach_is_told_to_whoever_did_it() {
+fn a_breach_is_reported_to_its_peer() {
     let (mut client, mut server) = connect(SHORT);
     let mut wire = sent(&mut client, b"one");
     wire[9] ^= 1;
@@ -197,8 +197,8 @@ fn a_breach_is_told_to_whoever_did_it() {
         back.extend(bytes);
         Ok::<_, Nothing>(bytes.len())
     });
-    let told = received(&mut client, &mut &back[..], 10);
-    assert_eq!(told, Err(TlsError::Told(Alert::BadRecordMac as u8)));
+    let reported = received(&mut client, &mut &back[..], 10);
+    assert_eq!(reported, Err(TlsError::PeerAlert(Alert::BadRecordMac as u8)));
     client.say_farewell(|_| -> Result<usize, Nothing> { panic!("an alert is not answered") });
 }
 

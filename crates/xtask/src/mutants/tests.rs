@@ -58,7 +58,7 @@ fn every_mutant_fits_the_code() {
 }
 
 #[test]
-fn those_that_nobody_found_are_named() {
+fn those_that_no_test_found_are_named() {
     let killers = BTreeMap::from([("crash".to_owned(), 2)]);
     let tried = Tried { mutants: 4, tried: 3, killers, left: vec!["flag".to_owned()] };
     let line = r#"{"killed":2,"left":["flag"],"mutants":4,"tiers":{"crash":2},"tried":3}"#;
@@ -83,10 +83,10 @@ fn the_beginning_of_the_order_is_spread_over_all() {
 
 /// Once every mutant was called killed that a tier was tried on whose command was wrong.
 #[test]
-fn a_tier_that_did_nothing_kills_nobody() {
+fn a_tier_that_did_nothing_kills_no_mutant() {
     let tests = "\nrunning 3 tests\n.F.\ntest result: FAILED.";
     let states = "seed 1\n{\"runs\":10,\"violations\":2,\"seed\":1}\n";
-    for (code, told, found) in [
+    for (code, reported, found) in [
         (Some(101), tests, true),
         (Some(1), states, true),
         (Some(134), "", true),
@@ -94,16 +94,16 @@ fn a_tier_that_did_nothing_kills_nobody() {
         (Some(0), "{\"runs\":10,\"violations\":0,\"seed\":1}\n", false),
     ] {
         let wanted = if found { Ended::Found } else { Ended::Passed };
-        assert_eq!(verdict(code, told), wanted, "{code:?} {told}");
+        assert_eq!(verdict(code, reported), wanted, "{code:?} {reported}");
     }
     assert_eq!(verdict(Some(124), ""), Ended::Hung);
-    for (code, told) in [
+    for (code, reported) in [
         (Some(0), "running 0 tests\n"),
         (Some(101), "running 0 tests\n"),
         (Some(3), "no such option"),
         (Some(1), "{\"runs\":10,\"violations\":0}\n"),
         (None, ""),
     ] {
-        assert!(matches!(verdict(code, told), Ended::Broken(_)), "{code:?} {told}");
+        assert!(matches!(verdict(code, reported), Ended::Broken(_)), "{code:?} {reported}");
     }
 }

@@ -66,7 +66,7 @@ fn a_step_is_its_exit_code() {
 }
 
 #[test]
-fn a_probe_gives_the_last_line_it_was_told() {
+fn a_probe_gives_the_last_line_it_read() {
     assert_eq!(probe(&mut sh("exit 0")), Ok(()));
     let why = probe(&mut sh("echo first >&2; echo 'no route' >&2; echo >&2; exit 1")).unwrap_err();
     assert!(why.ends_with("no route"), "{why}");

@@ -33,8 +33,8 @@ fn counts_and_seeds_are_numbers_under_their_names() {
 
 #[test]
 fn a_summary_says_what_a_run_covered() {
-    let told = "seed 1\n{\"runs\":3000011,\"violations\":0,\"faults\":{},\"shapes\":{\"raid_60\":7},\"seed\":1}";
-    assert_eq!(counts(told), ": runs 3000011, violations 0, shapes {\"raid_60\":7}");
+    let reported = "seed 1\n{\"runs\":3000011,\"violations\":0,\"faults\":{},\"shapes\":{\"raid_60\":7},\"seed\":1}";
+    assert_eq!(counts(reported), ": runs 3000011, violations 0, shapes {\"raid_60\":7}");
     assert_eq!(counts("nothing of the kind"), "");
     assert_eq!(counts("{\"seed\":1}"), "");
 }

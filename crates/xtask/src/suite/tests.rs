@@ -44,7 +44,7 @@ fn each_program_counts_its_tests_and_none_hides_a_failure() {
 
 /// A program that hung kept the whole run waiting without a word, and one that a signal ended was not told from others.
 #[test]
-fn a_program_that_hangs_or_that_a_signal_ends_is_told() {
+fn a_program_that_hangs_or_that_a_signal_ends_is_reported() {
     let folder = folder_of("ends");
     let cases = [
         ("hung", "cat $0.fifo", 1, "still running after 1 s, killed"),
@@ -52,14 +52,14 @@ fn a_program_that_hangs_or_that_a_signal_ends_is_told() {
         ("signal", "kill -SEGV $$", SECONDS_MAX, "ended by signal 11"),
         ("killed", "kill -KILL $$", SECONDS_MAX, "ended by signal 9"),
     ];
-    for (name, text, seconds_max, told) in cases {
+    for (name, text, seconds_max, reported) in cases {
         let text = format!("mkfifo $0.fifo; {text}");
         let program = script(&folder, name, &text);
         let (outcome, said) =
             quiet_test_run(&std::process::Command::new(&program.path), seconds_max);
         assert_eq!(
             (outcome.tally, outcome.note.as_str()),
-            (Tally::of(false), told),
+            (Tally::of(false), reported),
             "{name}: {said}"
         );
     }

@@ -7,7 +7,7 @@ fn address(kind: Kind, machine: &str, nqn: &str) -> Option<String> {
     address_of(&Entry {
         kind,
         transport: Transport::Tcp,
-        channel: Channel::Untold,
+        channel: Channel::NotSpecified,
         nqn: nqn.to_owned(),
         address: machine.to_owned(),
         service: "4420".to_owned(),
@@ -16,7 +16,7 @@ fn address(kind: Kind, machine: &str, nqn: &str) -> Option<String> {
 
 /// Addresses are copied to a shell, and a service may be anybody's.
 #[test]
-fn an_address_is_told_that_means_the_same_to_a_shell() {
+fn an_address_is_reported_that_means_the_same_to_a_shell() {
     const NQN: &str = "nqn.2014-08.org.example:a";
     for (machine, nqn, expected) in [
         ("192.0.2.7", NQN, Some("nvme-tcp://192.0.2.7:4420/nqn.2014-08.org.example:a")),
@@ -28,8 +28,8 @@ fn an_address_is_told_that_means_the_same_to_a_shell() {
         ("192.0.2.7", "nqn.2014-08.org.example:a?nsid=2", None),
         ("192.0.2.7/a", NQN, None),
     ] {
-        let told = address(Kind::Subsystem, machine, nqn);
-        assert_eq!(told.as_deref(), expected, "{machine} {nqn}");
+        let reported = address(Kind::Subsystem, machine, nqn);
+        assert_eq!(reported.as_deref(), expected, "{machine} {nqn}");
         let referred = address(Kind::Referral, machine, nqn);
         assert_eq!(referred.is_some(), expected.is_some(), "{machine} {nqn}");
     }

@@ -13,7 +13,7 @@ const UP: PathState = PathState::Up(None);
 const DOWN: PathState = PathState::Down(Some(Reason::Closed), 1);
 
 /// What is told when a path is seen like this, with so many reconnects, one after another.
-fn told<const N: usize>(looks: [(PathState, u64); N]) -> [News; N] {
+fn reported<const N: usize>(looks: [(PathState, u64); N]) -> [News; N] {
     let mut seen = Seen::default();
     looks.map(|(state, reconnects)| {
         seen.look(&PathStatus {
@@ -29,20 +29,20 @@ fn told<const N: usize>(looks: [(PathState, u64); N]) -> [News; N] {
 }
 
 #[test]
-fn a_path_is_told_of_when_it_is_lost_and_when_it_is_back() {
+fn a_path_is_reported_when_it_is_lost_and_when_it_is_back() {
     assert_eq!(
-        told([(UP, 0), (DOWN, 0), (DOWN, 0), (UP, 1), (UP, 1)]),
+        reported([(UP, 0), (DOWN, 0), (DOWN, 0), (UP, 1), (UP, 1)]),
         [NOTHING, LOST, NOTHING, BACK, NOTHING]
     );
 }
 
 /// A target that was restarted was back before anybody looked, and nobody was told.
 #[test]
-fn what_was_over_before_the_next_look_is_told_too() {
-    assert_eq!(told([(UP, 0), (UP, 1), (UP, 1)]), [NOTHING, BOTH, NOTHING]);
-    assert_eq!(told([(UP, 1), (DOWN, 1), (DOWN, 2), (UP, 3)]), [BOTH, LOST, NOTHING, BACK]);
+fn what_was_over_before_the_next_look_is_reported_too() {
+    assert_eq!(reported([(UP, 0), (UP, 1), (UP, 1)]), [NOTHING, BOTH, NOTHING]);
+    assert_eq!(reported([(UP, 1), (DOWN, 1), (DOWN, 2), (UP, 3)]), [BOTH, LOST, NOTHING, BACK]);
     let first = PathState::Down(None, 0);
-    assert_eq!(told([(first, 0), (UP, 0)]), [NOTHING, NOTHING], "it comes for the first time");
+    assert_eq!(reported([(first, 0), (UP, 0)]), [NOTHING, NOTHING], "it comes for the first time");
     // Another connection to the same, which begins to count anew.
-    assert_eq!(told([(UP, 2), (UP, 0), (UP, 1)]), [BOTH, NOTHING, BOTH]);
+    assert_eq!(reported([(UP, 2), (UP, 0), (UP, 1)]), [BOTH, NOTHING, BOTH]);
 }

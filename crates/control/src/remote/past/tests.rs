@@ -288,7 +288,7 @@ fn nothing_is_over_while_the_earlier_process_runs() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_is_told_and_tried_again() {
+fn a_directory_that_cannot_be_written_is_reported_and_tried_again() {
     let folder = Folder::new();
     let mut past = Past::open(StateFolder::of(&folder.0.join("gone")), at(0));
     let device = member("a", SETTLE, 0).drive.device;

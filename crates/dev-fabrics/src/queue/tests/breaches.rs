@@ -56,7 +56,7 @@ fn data_that_does_not_belong_there_ends_the_association() {
 }
 
 #[test]
-fn requests_for_data_that_nobody_has_end_the_association() {
+fn requests_for_data_that_no_command_has_end_the_association() {
     breach(|rig, read, _| rig.ask(read, 0, 4096), Breach::WrongDirection);
     breach(|rig, _, write| rig.ask(write, 4096, 4096), Breach::Offset);
     breach(|rig, _, write| rig.ask(write, 0, 0), Breach::Length);
@@ -110,7 +110,7 @@ fn broken_pdus_end_the_association() {
 }
 
 #[test]
-fn the_words_of_a_target_that_leaves_are_told() {
+fn the_reason_of_a_target_that_leaves_is_reported() {
     let mut rig = Rig::new();
     rig.read(1, 0, 1);
     let error = strake_nvme_wire::PduError::field(24);

@@ -308,9 +308,9 @@ impl Host {
 
     /// Ends the association, and makes another with a target that does what it should: all that was asked for ends.
     fn recover(mut self, belief: Belief<'_>, digests: Digests, chance: &mut Chance) {
-        let told = std::iter::from_fn(|| self.rig.requests.next().ok())
-            .filter(|told| matches!(told, Request::Lost(..)));
-        assert!(told.count() <= 1, "a loss is told once");
+        let reported = std::iter::from_fn(|| self.rig.requests.next().ok())
+            .filter(|reported| matches!(reported, Request::Lost(..)));
+        assert!(reported.count() <= 1, "a loss is told once");
         self.rig.lose();
         self.rig.poll();
         self.look(belief);

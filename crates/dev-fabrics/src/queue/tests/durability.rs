@@ -13,7 +13,7 @@ fn write(at: u64, blocks: usize, durability: Durability) -> Op {
 }
 
 /// The command, answered; its data, if there is any that goes along, is read and dropped.
-fn told(rig: &mut Rig) -> (u8, u64, u32, bool) {
+fn reported(rig: &mut Rig) -> (u8, u64, u32, bool) {
     let command = rig.command();
     let blocks = nvm::Blocks::parse(&command);
     rig.answer(command.cid(), Status::SUCCESS);
@@ -25,7 +25,7 @@ fn a_write_with_its_data_along_says_how_durable_it_is() {
     let mut rig = Rig::new();
     for (durability, force) in [(Normal, false), (Fua, true), (Normal, false)] {
         rig.submit(1, write(3, 2, durability));
-        assert_eq!(told(&mut rig), (nvm::opcode::WRITE, 3, 2, force));
+        assert_eq!(reported(&mut rig), (nvm::opcode::WRITE, 3, 2, force));
         rig.ended_well(1);
     }
 }
@@ -52,7 +52,7 @@ fn every_command_of_a_write_that_is_cut_says_how_durable_it_is() {
     let mut rig = Rig::with(Facts { transfer_bytes: 8192, ..facts() }, NONE, 8192);
     for (durability, force) in [(Fua, true), (Normal, false)] {
         rig.submit(1, write(10, 5, durability));
-        let pieces: Vec<_> = (0..3).map(|_| told(&mut rig)).collect();
+        let pieces: Vec<_> = (0..3).map(|_| reported(&mut rig)).collect();
         let wanted = [(10, 2), (12, 2), (14, 1)];
         assert_eq!(pieces, wanted.map(|(at, count)| (nvm::opcode::WRITE, at, count, force)));
         rig.ended_well(1);
@@ -68,7 +68,7 @@ fn zeroes_say_how_durable_they_are() {
         for (durability, force) in [(Normal, false), (Fua, true), (Normal, false)] {
             let range = LbaRange::new(Lba(7), 2);
             rig.submit(1, Op::WriteZeroes { range, durability });
-            assert_eq!(told(&mut rig), (opcode, 7, 2, force));
+            assert_eq!(reported(&mut rig), (opcode, 7, 2, force));
             rig.ended_well(1);
         }
     }

@@ -50,7 +50,7 @@ fn check(code: &Code, written: usize, arrived: u64, lost: u64) -> bool {
 
 /// Every state of every write, with every loss that the code survives.
 #[test]
-fn whoever_is_sure_is_right_and_with_one_lost_everybody_is_sure_exhaustive() {
+fn a_sure_answer_is_right_and_with_one_strip_lost_all_are_sure_exhaustive() {
     for (k, m) in [(3, 2), (4, 2), (5, 3), (6, 4)] {
         let code = Code::new(k, m).expect("small");
         for written in 0..k {

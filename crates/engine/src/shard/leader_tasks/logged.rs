@@ -47,7 +47,7 @@ impl Leader {
             0 => (0, 0),
             _ if lasts => (logged, label.logged_since),
             // Records from before are done, and of members that came back since they may be out of date.
-            _ => (logged, self.told),
+            _ => (logged, self.reported),
         }
     }
 

@@ -240,7 +240,7 @@ impl<T: Takers> Home<'_, T> {
                 let failed = done.result.err().map(failed);
                 self.takers.ordinary_part(io, take_op(done), failed);
             }
-            Waiter::Nobody => {
+            Waiter::Abandoned => {
                 self.inflight.release(slot);
                 self.orphans.push(take_op(done));
             }

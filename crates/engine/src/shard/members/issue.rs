@@ -180,7 +180,7 @@ impl Members {
             return (Some(op), result.map_err(|error| failure(error.kind)));
         }
         // Timed out: the place stays occupied until the device lets go of the buffers.
-        entry.waiter = Waiter::Nobody;
+        entry.waiter = Waiter::Abandoned;
         (None, Err(failure(IoErrorKind::Timeout)))
     }
 }

@@ -40,7 +40,8 @@ impl Members {
             let Some(started) = entry.started.filter(|_| entry.done.is_none()) else { continue };
             let age = now.since(started);
             let former = self.members[entry.member.at()].left > entry.issued;
-            let given_up = matches!(entry.waiter, Waiter::Nobody | Waiter::Late) && !entry.passed;
+            let given_up =
+                matches!(entry.waiter, Waiter::Abandoned | Waiter::Late) && !entry.passed;
             if former || given_up {
                 continue;
             }
@@ -68,7 +69,7 @@ impl Members {
             // own time to that of whoever waits for one thing after the other.
             let give_up = overdue.failed & 1 << entry.member.0 != 0
                 || former && age >= self.members[entry.member.at()].limit;
-            let waited_for = !matches!(entry.waiter, Waiter::Late | Waiter::Nobody);
+            let waited_for = !matches!(entry.waiter, Waiter::Late | Waiter::Abandoned);
             let pass = age >= READ_PATIENCE && entry.hasty && waited_for;
             if give_up || pass {
                 let place = &mut self.members[entry.member.at()];
@@ -80,7 +81,8 @@ impl Members {
                     *(if give_up { &mut place.timeouts } else { &mut place.slow }) += 1;
                 }
             }
-            let given_up = matches!(entry.waiter, Waiter::Late | Waiter::Nobody) && !entry.passed;
+            let given_up =
+                matches!(entry.waiter, Waiter::Late | Waiter::Abandoned) && !entry.passed;
             overdue.kept += usize::from(given_up);
         }
         for at in (0..self.members.len()).filter(|at| overdue.failed & 1 << at != 0) {
@@ -134,8 +136,8 @@ fn release(
     given_up: &mut Vec<(PartIo, Failed)>,
 ) -> bool {
     entry.passed = slow;
-    match std::mem::replace(&mut entry.waiter, Waiter::Nobody) {
-        Waiter::Nobody => return false,
+    match std::mem::replace(&mut entry.waiter, Waiter::Abandoned) {
+        Waiter::Abandoned => return false,
         Waiter::Late => {
             entry.waiter = Waiter::Late;
             return false;

@@ -62,7 +62,7 @@ fn an_outlier_sits_out_until_its_probes_are_good_again() {
 }
 
 #[test]
-fn nobody_sits_out_when_the_stripes_cannot_do_without() {
+fn no_member_is_left_out_when_the_stripes_need_it() {
     let mut sits = SitOuts::new();
     let two = millis(&[1, 300, 1, 300, 1, 1]);
     let one_at_most = |mask: u64| mask.count_ones() <= 1;

@@ -59,7 +59,7 @@ pub(super) struct Ring {
     /// The last number given to a record.
     sequence: u64,
     /// The greatest floor that a stable header tells.
-    told: u64,
+    reported: u64,
     /// Records that are being written and not stable yet.
     recording: u32,
     marks: u64,
@@ -76,7 +76,7 @@ impl Ring {
             head: REDO_LEAD_BYTES,
             live: VecDeque::with_capacity(records),
             sequence: 0,
-            told: 0,
+            reported: 0,
             recording: 0,
             marks: 0,
         }
@@ -110,7 +110,7 @@ impl Ring {
     /// Records under way may tell enough themselves when they are stable.
     fn mark(&mut self) -> Offer {
         let floor = self.floor();
-        if self.recording > 0 || floor <= self.told {
+        if self.recording > 0 || floor <= self.reported {
             return Offer::Nothing;
         }
         let at = self.start + self.marks % 2 * REDO_HEADER_BYTES as u64;
@@ -121,7 +121,7 @@ impl Ring {
     /// A record or a mark is stable.
     pub(super) fn stable(&mut self, entry: Entry) {
         self.recording -= u32::from(entry.sequence != 0);
-        self.told = self.told.max(entry.floor);
+        self.reported = self.reported.max(entry.floor);
         self.give_up();
     }
 
@@ -141,8 +141,8 @@ impl Ring {
     }
 
     fn give_up(&mut self) {
-        let free = |live: &Live, told: u64| live.done && live.sequence < told;
-        while self.live.front().is_some_and(|front| free(front, self.told)) {
+        let free = |live: &Live, reported: u64| live.done && live.sequence < reported;
+        while self.live.front().is_some_and(|front| free(front, self.reported)) {
             self.live.pop_front();
         }
     }

@@ -72,7 +72,7 @@ fn inside(acceptor: &Acceptor<Brackets>, address: Ipv4Addr) -> usize {
 /// The flood of one address once filled the backlog: four of it were turned away ten times a second, and whoever stood
 /// behind a hundred waited for seconds.
 #[test]
-fn whoever_stands_behind_a_flood_is_let_in_by_the_next_round() {
+fn a_host_behind_a_flood_is_accepted_in_the_next_round() {
     let (mut acceptor, address) = open();
     for _ in 0..BACKLOG - 1 {
         drop(dial(FAR, address));

@@ -49,7 +49,7 @@ fn a_notice_from_before_the_admin_queue_was_opened_is_news() {
 /// A host that finds nothing to read and is told of nothing has read everything, also when notices come while it looks:
 /// one that came between the look and the note of it was never told of.
 #[test]
-fn no_notice_is_left_that_nobody_is_told_of() {
+fn no_notice_is_left_that_no_host_is_sent() {
     let (controller, registry) = controller();
     let mut news = News::of(&controller, &registry);
     for round in 0..100 {

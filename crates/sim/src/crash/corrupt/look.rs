@@ -154,8 +154,8 @@ impl Look<'_> {
         // Where parity is made anew from what is read, by a resync or after a partial write, a wound becomes what
         // counts.
         let redone = |kind| matches!(kind, ArrayEventKind::WritesRedone { .. });
-        let anew = resync || host.array.drain_events().iter().any(|event| redone(event.kind));
-        if self.wound.area == Area::Data && whole && !anew && sound {
+        let recomputed = resync || host.array.drain_events().iter().any(|event| redone(event.kind));
+        if self.wound.area == Area::Data && whole && !recomputed && sound {
             self.scrub(&mut host, everything, found)?;
         }
         Ok(())

@@ -127,7 +127,7 @@ impl Operator {
     }
 
     /// Nobody but `named` may have gone out since `before` whose drive is good.
-    fn nobody_else(&self, before: Slots, named: Option<usize>, what: &str) -> Result<(), String> {
+    fn no_other(&self, before: Slots, named: Option<usize>, what: &str) -> Result<(), String> {
         let gone = self.out() & !before;
         for (slot, drive) in self.stage.world.drives.iter().enumerate() {
             let excused = named == Some(slot)
@@ -172,7 +172,7 @@ impl Operator {
             }
             Ok(()) | Err(_) => {}
         }
-        self.nobody_else(before, Some(slot), "failing a member")
+        self.no_other(before, Some(slot), "failing a member")
     }
 
     fn replace(&mut self) -> Result<(), String> {
@@ -195,7 +195,7 @@ impl Operator {
             Err(what) => return Err(format!("replacing member {slot}: {what}")),
         }
         self.perhaps_wait()?;
-        self.nobody_else(before, None, "replacing a member")
+        self.no_other(before, None, "replacing a member")
     }
 
     /// A new drive for a member that serves. Either may fail meanwhile.
@@ -211,7 +211,7 @@ impl Operator {
         {
             return Err(format!("copying member {slot}: {what}"));
         }
-        self.nobody_else(before, Some(slot), "copying a member")
+        self.no_other(before, Some(slot), "copying a member")
     }
 
     fn ordered(&self, slot: usize) -> bool {
@@ -277,7 +277,7 @@ impl Operator {
             Err(what) => self.stage.world.trace.event(&[67], || format!("not taken back: {what}")),
         }
         self.perhaps_wait()?;
-        self.nobody_else(before, None, "taking a member back")
+        self.no_other(before, None, "taking a member back")
     }
 
     /// Another drive than the member's: one that was a member before it, another member's clone, a new one.
@@ -312,7 +312,7 @@ impl Operator {
         refused(order.map(drop), "").map_err(|what| {
             format!("{} is not member {slot}, and was taken back: {what}", stranger.name())
         })?;
-        self.nobody_else(before, None, "refusing a drive")
+        self.no_other(before, None, "refusing a drive")
     }
 
     fn pull(&mut self) -> Result<(), String> {
@@ -533,7 +533,7 @@ impl Operator {
         let order = self.stage.shuffled(drives);
         self.stage.undelete(&order)?;
         self.start_with_all(None)?;
-        self.nobody_else(before, None, "destroying and bringing back")
+        self.no_other(before, None, "destroying and bringing back")
     }
 
     /// Another name, and maintenance faster, slower or not at all.
@@ -544,7 +544,7 @@ impl Operator {
         self.stage.world.array().set_maintenance(maintenance);
         let name = format!("sim{}", self.stage.below(1_000));
         self.stage.rename(&name)?;
-        self.nobody_else(before, None, "renaming and pausing")
+        self.no_other(before, None, "renaming and pausing")
     }
 
     /// Faults stop, everybody gets well, and everything is looked at twice.

@@ -17,9 +17,9 @@ fn now() -> MutexGuard<'static, Vec<(ThreadId, String)>> {
 }
 
 /// A text that is printed after the message of any panic while this is there.
-pub(crate) struct Told;
+pub(crate) struct Reported;
 
-impl Told {
+impl Reported {
     pub(crate) fn of(text: String) -> Self {
         HOOK.call_once(|| {
             let usual = panic::take_hook();
@@ -36,7 +36,7 @@ impl Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for Reported {
     fn drop(&mut self) {
         let (mut now, own) = (now(), current().id());
         if let Some(last) = now.iter().rposition(|(thread, _)| *thread == own) {
@@ -47,7 +47,7 @@ impl Drop for Told {
 
 /// Has the conversation printed when a test fails while this is there, as the corpus would have it.
 pub struct Shown {
-    _told: Told,
+    _reported: Reported,
 }
 
 impl Shown {
@@ -55,7 +55,7 @@ impl Shown {
     #[must_use]
     pub fn new(case: &Case) -> Self {
         Self {
-            _told: Told::of(format!(
+            _reported: Reported::of(format!(
                 "the conversation, {} of the corpus:\n{}",
                 name(case),
                 case.text()

@@ -26,7 +26,7 @@ pub(super) fn has(control: &Control, kind: EventKind) -> bool {
 }
 
 #[test]
-fn every_change_of_an_array_is_told_with_cause_and_next_action() {
+fn every_change_of_an_array_is_reported_with_cause_and_next_action() {
     let folder = Folder::new();
     let drives = folder.drives(5);
     let control = folder.control();
@@ -76,20 +76,20 @@ fn the_first_news_of_an_array_without_redundancy_is_critical() {
     let control = folder.control();
     control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
     control.tick().expect("it answers");
-    let told = || {
+    let reported = || {
         control.tick().expect("it answers");
         let all = events(&control, &ListEventsRequest::default());
         let of_it = all.into_iter().filter(|e| e.kind.starts_with("array_"));
         of_it.map(|e| (e.kind, e.severity)).collect::<Vec<_>>()
     };
-    let has_told = |kind: &str, severity: &str| {
-        told().last().is_some_and(|last| (last.0.as_str(), last.1.as_str()) == (kind, severity))
+    let has_reported = |kind: &str, severity: &str| {
+        reported().last().is_some_and(|last| (last.0.as_str(), last.1.as_str()) == (kind, severity))
     };
     for (member, kind, severity) in
         [(0, "array_degraded", "warning"), (1, "array_no_redundancy", "critical")]
     {
         control.fail_member(&fail("tank", member)).expect("it fails");
-        assert!(has_told(kind, severity), "{member}: {:?}", told());
+        assert!(has_reported(kind, severity), "{member}: {:?}", reported());
     }
     stop(&control);
 }
@@ -256,22 +256,26 @@ fn the_doctor_says_what_is_wrong_and_what_to_do() {
 }
 
 #[test]
-fn an_address_without_room_is_told_of() {
+fn an_address_without_room_is_reported() {
     let folder = Folder::new();
     let control = folder.control();
     let tell = |turned_away| {
         let counts = vec![("192.0.2.1:4420".to_owned(), turned_away)];
-        let told = control.run(|m| {
+        let reported = control.run(|m| {
             m.tell_crowds(counts);
             Ok(())
         });
-        told.expect("it answers");
+        reported.expect("it answers");
         let all = events(&control, &ListEventsRequest::default());
         all.into_iter().filter(|event| event.kind == "connections_refused").collect::<Vec<_>>()
     };
     assert!(tell(0).is_empty(), "nobody was turned away");
-    let [told] = tell(3).try_into().expect("one event");
-    assert!(told.what.contains("192.0.2.1:4420") && told.what.contains("3 more"), "{}", told.what);
+    let [reported] = tell(3).try_into().expect("one event");
+    assert!(
+        reported.what.contains("192.0.2.1:4420") && reported.what.contains("3 more"),
+        "{}",
+        reported.what
+    );
     assert_eq!(tell(9).len(), 1, "once a minute");
     stop(&control);
 }

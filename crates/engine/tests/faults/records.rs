@@ -164,7 +164,7 @@ fn who_came_back_is_in_sync_when_records_from_before_count_no_more() {
         stage.array().set_maintenance(Maintenance { priority: 100, paused: false });
         stage.rounds(2000);
         stuck(&mut stage, after);
-        let (_replacing, _twin) = begin(&mut stage, 6);
+        let (_replacing, _replacement) = begin(&mut stage, 6);
         stage.rounds(300);
         stage.disks[5].plan.clear();
         stage.disks[5].plan.release();

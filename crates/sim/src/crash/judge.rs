@@ -362,7 +362,7 @@ impl Look<'_> {
                 Outcome::Refused { .. } if !policy.accept_loss && self.may_refuse() => {
                     policy.accept_loss = true;
                 }
-                Outcome::Waiting { .. } if self.has_newcomer() && !policy.allow_degraded => {
+                Outcome::Waiting { .. } if self.has_replacement() && !policy.allow_degraded => {
                     policy.allow_degraded = true;
                 }
                 Outcome::Waiting { what, .. } => return Err(format!("waits without need: {what}")),
@@ -376,7 +376,7 @@ impl Look<'_> {
 
     /// The labels of the others may call a fresh drive a member before it has a label itself. It is waited for then, as
     /// if it had been taken away, and the owner has to say that the array is to start without it.
-    fn has_newcomer(&self) -> bool {
+    fn has_replacement(&self) -> bool {
         self.record.case.spare_slot().is_some()
     }
 

@@ -2,8 +2,9 @@
 //! back most often.
 //!
 //! Checked are Markdown pages, the string literals of the programs (messages, events, metrics), and the comments that
-//! users read: the help texts of commands and the comments of the API. Code in backticks, code blocks, generated pages
-//! and the glossary itself are not checked: they quote.
+//! users read: the help texts of commands and the comments of the API. Identifiers, those of tests too, must not hold
+//! the words of [`DENIED_IN_NAMES`]. Code in backticks, code blocks, generated pages and the glossary itself are not
+//! checked: they quote.
 
 use super::Finding;
 use super::lex::{self, Class};
@@ -54,6 +55,24 @@ pub const DENIED: &[(&str, &str)] = &[
     ("whomever", "the host or operator"),
 ];
 
+/// Words of [`DENIED`] that no identifier holds either.
+const DENIED_IN_NAMES: [&str; 14] = [
+    "anew",
+    "anybody",
+    "anyone",
+    "clerk",
+    "everybody",
+    "everyone",
+    "lobby",
+    "newcomer",
+    "nobody",
+    "somebody",
+    "someone",
+    "told",
+    "twin",
+    "whoever",
+];
+
 /// Pages that name these words on purpose: the glossary, and the history of releases.
 const EXEMPT: [&str; 2] = ["CHANGELOG.md", "STYLE.md"];
 
@@ -76,6 +95,7 @@ pub fn check(repo: &Repo) -> Vec<Finding> {
     let mut findings: Vec<Finding> =
         pages.flat_map(|(path, text)| denied(path, &prose(text, path == QUOTED_TABLE))).collect();
     findings.extend(repo.sources.iter().flat_map(check_source));
+    findings.extend(repo.sources.iter().flat_map(check_names));
     let interfaces = repo.files.iter().filter(|(path, _)| path.ends_with(".proto"));
     findings.extend(interfaces.flat_map(|(path, text)| denied(path, &comments(text))));
     let documents = repo.files.iter().filter(|(path, _)| path.ends_with(".md"));
@@ -125,6 +145,44 @@ fn check_source(source: &Source) -> Vec<Finding> {
         }
     }
     denied(&source.path, &words)
+}
+
+/// The identifiers of a source.
+fn check_names(source: &Source) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (n, line) in source.code.lines().enumerate() {
+        let names = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+        for name in names.filter(|name| !name.is_empty()) {
+            let parts = parts_of(name);
+            let held = DENIED_IN_NAMES.iter().find(|word| parts.iter().any(|part| part == *word));
+            let Some(word) = held else { continue };
+            let message =
+                format!("the identifier `{name}` holds `{word}`, which STYLE.md replaces");
+            findings.push(Finding {
+                path: source.path.clone(),
+                line: n + 1,
+                rule: "words",
+                message,
+            });
+        }
+    }
+    findings
+}
+
+/// The words of an identifier, in lower case.
+fn parts_of(name: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut after_lower = false;
+    for c in name.chars() {
+        if c == '_' || (c.is_uppercase() && after_lower) {
+            parts.push(String::new());
+        }
+        if c != '_' {
+            parts.last_mut().expect("there is one").extend(c.to_lowercase());
+        }
+        after_lower = c.is_lowercase();
+    }
+    parts
 }
 
 /// The comments of an interface definition.

@@ -14,6 +14,7 @@
 mod again;
 mod args;
 mod files;
+mod log;
 mod metrics;
 mod process;
 mod run;

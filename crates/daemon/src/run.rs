@@ -1,6 +1,6 @@
 //! The life of the process: start, serve, stop.
 
-use std::io::{self, IsTerminal, stderr};
+use std::io;
 use std::time::Duration;
 
 use strake_api::FILE_DESCRIPTOR_SET;
@@ -18,11 +18,11 @@ use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tonic::transport::Server;
-use tracing_subscriber::EnvFilter;
 
 use crate::again;
-use crate::args::{Args, LogFormat};
+use crate::args::Args;
 use crate::files;
+use crate::log;
 use crate::metrics::{self, Metrics};
 use crate::shared::{COMMANDS_MAX, LOOKS_MAX, Shared};
 use crate::socket;
@@ -62,7 +62,7 @@ impl From<String> for Ended {
 
 /// Runs the daemon until it is told to stop.
 pub fn run(args: &Args) -> Result<(), Ended> {
-    start_log(args.log);
+    log::start(args.log);
     let kernel = args.parity_kernel.unwrap_or(Kernel::fit());
     if !kernel.choose() {
         return Err("another parity kernel is in use already".to_owned().into());
@@ -123,16 +123,6 @@ pub fn control_threads() -> io::Result<Runtime> {
         .thread_name("strake-control")
         .enable_all()
         .build()
-}
-
-fn start_log(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let log =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_target(false);
-    match format {
-        LogFormat::Text => log.with_ansi(stderr().is_terminal()).init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
-    }
 }
 
 async fn serve(

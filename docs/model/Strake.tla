@@ -38,11 +38,12 @@ VARIABLES
   acked,       \* writes that were acknowledged
   last,        \* the last label that every member it calls live has had: it may have been acted on
   forked,      \* a later label was as complete, and did not continue it
+  unrecorded,  \* members that failed, and no label that calls them out has reached every member it calls live
   spent        \* how much of Writes, Crashes, Stops and Changes is used up
 
 disk     == <<head, tail, page, data, rec>>
 memory   == <<lab, old, bits, use, failed, joining, completed, untrusted>>
-ghost    == <<acked, last, forked>>
+ghost    == <<acked, last, forked, unrecorded>>
 vars     == <<disk, memory, mode, job, wr, epochs, ghost, spent>>
 
 -----------------------------------------------------------------------------
@@ -191,21 +192,27 @@ Verdict(S) ==
       next |-> [new EXCEPT !.st = st, !.held = [m \in Members |-> held(m)], !.clean = FALSE,
                   !.doubt = @ /\ Break # "doubt is started"]]
 
+\* The last label of member `m`, which is out, that the history of `new` passed through: its newest one, or the one
+\* before if that was never acted on. 0: it is of another history, or from before what is remembered. lineage.rs,
+\* `shared`.
+Shared(new, m) ==
+  LET own     == head[m]
+      others  == Lasting(new, own.gen) \ {m}
+      vouches == others \cap Vouched(own) # {}
+      begins  == own.hist[Len(own.hist)] = [epoch |-> own.epoch, first |-> own.gen] /\ Break # "first label is a fork"
+      before  == [own EXCEPT !.gen = @ - 1, !.epoch = IF begins THEN own.parent ELSE own.epoch]
+  IN CASE Lineage(new, own) = "ours" /\ (others = {} \/ vouches \/ Break = "number vouches") -> own.gen
+       [] Lineage(new, own) = "other" /\ vouches /\ Lineage(new, before) = "ours" -> before.gen
+       [] OTHER -> 0
+
 \* A drive that comes back to an array that runs without it may be taken as it left: lineage.rs, `returning`.
-Returns(new, m) ==
-  LET own == head[m]
-      others == Lasting(new, own.gen) \ {m}
-      unfinished == /\ \E i \in 1 .. Len(new.hist) - 1 :
-                         new.hist[i].epoch = own.epoch /\ new.hist[i + 1].first = own.gen
-                    /\ others \cap Vouched(own) # {}
-      ours == \/ Lineage(new, own) = "ours"
-              \/ Lineage(new, own) = "other" /\ unfinished
-  IN new.st[m] = "out" /\ ours /\ new.held[m] > 0 /\ own.gen >= new.held[m]
+Returns(new, m) == new.st[m] = "out" /\ new.held[m] > 0 /\ Shared(new, m) >= new.held[m]
 
 -----------------------------------------------------------------------------
 (* Everything is off; what is not on a drive is gone. *)
 
-Off ==
+Off(missed) ==
+  /\ unrecorded' = unrecorded \cup missed
   /\ mode' = "off" /\ lab' = NoLabel /\ old' = NoLabel /\ bits' = NoPage /\ use' = {} /\ failed' = {}
   /\ joining' = {} /\ completed' = 0 /\ untrusted' = FALSE /\ job' = NoJob /\ wr' = NoWrite
 
@@ -214,7 +221,7 @@ Init ==
   /\ page = [m \in Members |-> Page0] /\ data = [m \in Members |-> {}] /\ rec = [m \in Members |-> NoRec]
   /\ mode = "on" /\ lab = Label0 /\ old = NoLabel /\ bits = Page0 /\ use = Members /\ failed = {}
   /\ joining = {} /\ completed = 1 /\ untrusted = FALSE /\ job = NoJob /\ wr = NoWrite
-  /\ epochs = 1 /\ acked = {} /\ last = Label0 /\ forked = FALSE
+  /\ epochs = 1 /\ acked = {} /\ last = Label0 /\ forked = FALSE /\ unrecorded = {}
   /\ spent = [writes |-> 0, crashes |-> 0, stops |-> 0, changes |-> 0]
 
 (***************************************************************************)
@@ -232,9 +239,18 @@ Pages(stage, b, targets) ==
   IN /\ bits' = IF same THEN b ELSE [b EXCEPT !.seq = @ + 1]
      /\ job' = Begin(stage, "page", IF same THEN {} ELSE targets)
 
+\* Who may get now what the job writes: a label that promotes members goes to these before it goes to others, so that
+\* no drive shows a promotion that the promoted member lacks. When that member fails, the others get the label all the
+\* same: no member may be two labels behind.
+Due ==
+  LET promoted == {m \in (In(lab.st) \cap job.todo) \ failed : lab.since[m] = lab.gen}
+  IN IF /\ job.phase = "head" /\ job.stage # "finish" /\ Break # "promotion in any order"
+        /\ promoted # {}
+     THEN promoted ELSE job.todo
+
 \* One member gets what the job writes now.
 Put(m) ==
-  /\ m \in job.todo \ failed
+  /\ m \in Due \ failed
   /\ job' = [job EXCEPT !.todo = @ \ {m}]
   /\ LET label == IF job.stage = "finish" THEN old ELSE lab
      IN /\ page' = IF job.phase = "page" THEN [page EXCEPT ![m] = bits] ELSE page
@@ -244,8 +260,8 @@ Put(m) ==
                      [] OTHER -> tail
         /\ data' = IF job.phase = "redo" THEN [data EXCEPT ![m] = @ \cup {Replay(old, use).w}] ELSE data
         /\ IF job.phase = "head" /\ job.todo = {m} /\ Live(label) \subseteq use
-           THEN last' = label /\ forked' = (forked \/ ~Continues(label, last))
-           ELSE UNCHANGED <<last, forked>>
+           THEN last' = label /\ forked' = (forked \/ ~Continues(label, last)) /\ unrecorded' = {}
+           ELSE UNCHANGED <<last, forked, unrecorded>>
   /\ UNCHANGED <<rec, memory, mode, wr, epochs, acked, spent>>
 
 \* The next phase of a job that needs nothing but its own label.
@@ -279,7 +295,7 @@ Recorded ==
 \* The label of an orderly stop is everywhere.
 Stopped ==
   /\ job.stage = "stop" /\ job.phase = "tail"
-  /\ Off /\ UNCHANGED <<disk, epochs, ghost, spent>>
+  /\ Off(failed) /\ UNCHANGED <<disk, epochs, acked, last, forked, spent>>
 
 \* A start begins its own activation: the next generation, under an epoch of its own.
 Activate(replayed) ==
@@ -361,7 +377,7 @@ Ack ==
   /\ wr.phase = "data"
   /\ wr.todo = {} \/ (Break = "answered before out" /\ wr.todo \subseteq failed)
   /\ acked' = acked \cup {wr.w} /\ wr' = NoWrite
-  /\ UNCHANGED <<disk, memory, mode, job, epochs, last, forked, spent>>
+  /\ UNCHANGED <<disk, memory, mode, job, epochs, last, forked, unrecorded, spent>>
 
 -----------------------------------------------------------------------------
 (* Members: crates/engine/src/shard/leader_tasks.rs, stale.rs, doubt.rs, logged.rs *)
@@ -371,13 +387,14 @@ Fail(m) ==
   /\ mode = "on" /\ m \in use \ failed /\ spent.changes < Changes
   /\ spent' = [spent EXCEPT !.changes = @ + 1]
   /\ IF Tolerates((Members \ In(lab.st)) \cup failed \cup {m})
-     THEN failed' = failed \cup {m} /\ UNCHANGED <<lab, old, bits, use, joining, completed, untrusted, mode, job, wr>>
-     ELSE Off
-  /\ UNCHANGED <<disk, epochs, ghost>>
+     THEN /\ failed' = failed \cup {m}
+          /\ UNCHANGED <<lab, old, bits, use, joining, completed, untrusted, mode, job, wr, unrecorded>>
+     ELSE Off(failed \cup {m})
+  /\ UNCHANGED <<disk, epochs, acked, last, forked>>
 
 \* The next label calls those out that failed; the page before it says what they lack.
 TakeOut ==
-  /\ mode = "on" /\ failed # {} /\ job.todo \subseteq failed
+  /\ mode = "on" /\ failed # {} /\ Due \subseteq failed
   /\ LET doubt == Parity /\ untrusted /\ ~(failed \subseteq bits.stale) /\ Break # "doubt forgotten"
          held(m) == IF m \in joining /\ lab.held[m] > 0 THEN lab.held[m] ELSE completed
      IN lab' = [lab EXCEPT
@@ -387,8 +404,8 @@ TakeOut ==
   /\ LET lacking == IF bits.intent /\ Break # "stale forgotten" THEN failed ELSE {}
      IN Pages(IF job.stage = "stop" THEN "stop" ELSE "label",
               [bits EXCEPT !.stale = @ \cup lacking], use \ failed)
-  /\ use' = use \ failed /\ joining' = joining \ failed /\ failed' = {}
-  /\ UNCHANGED <<disk, mode, old, completed, untrusted, wr, epochs, ghost, spent>>
+  /\ use' = use \ failed /\ joining' = joining \ failed /\ failed' = {} /\ unrecorded' = unrecorded \cup failed
+  /\ UNCHANGED <<disk, mode, old, completed, untrusted, wr, epochs, acked, last, forked, spent>>
 
 \* A drive is taken back as it left.
 Readd(m) ==
@@ -433,7 +450,7 @@ Stop ==
 Crash ==
   /\ mode # "off" /\ spent.crashes < Crashes
   /\ spent' = [spent EXCEPT !.crashes = @ + 1]
-  /\ Off /\ UNCHANGED <<disk, epochs, ghost>>
+  /\ Off(failed) /\ UNCHANGED <<disk, epochs, acked, last, forked>>
 
 \* A start with any drives: others are lost, or come back, between any two starts.
 Start(S) ==
@@ -443,6 +460,7 @@ Start(S) ==
         /\ job' = Begin("finish", "head", v.here)
         \* With more than one redundancy, drives that are here may know too little of a label on one that is not.
         /\ forked' = (forked \/ (Redundancy > 1 /\ \E m \in Members \ S : ~Continues(v.new, head[m])))
+        /\ unrecorded' = unrecorded \ S
   /\ UNCHANGED <<disk, failed, joining, completed, untrusted, wr, epochs, acked, last, spent>>
 
 Next ==
@@ -472,13 +490,11 @@ CutShortIsNoFork ==
   mode # "off" \/ forked \/ \A S \in SUBSET Members \ {{}} : Verdict(S).why # "fork"
 
 \* "No crash costs a member or the array": with every drive here the array starts with all that the newest label
-\* calls live, or names what is in doubt. Known: a label that promotes one member and calls another one out, and has
-\* not reached the first, leaves too few.
+\* calls live, or names what is in doubt.
 CutShortCostsNoMember ==
   mode # "off" \/ forked \/
     LET v == Verdict(Members)
-        promoted == In(v.new.st) \cap Live(v.next) # In(v.new.st) \cap In(v.next.st)
-    IN /\ v.why \in {"starts", "in doubt", "dirty"} \/ (v.why = "too few" /\ promoted)
+    IN /\ v.why \in {"starts", "in doubt", "dirty"}
        /\ Live(v.new) \subseteq Live(v.next)
 
 \* "A member that missed something is never taken for one that did not."
@@ -493,4 +509,20 @@ BitBeforeData ==
 NoSilentDoubt ==
   mode = "on" /\ Parity /\ In(lab.st) # Members /\ ~lab.doubt =>
     \A a, b \in In(lab.st) \ failed : data[a] \ {wr.w} = data[b] \ {wr.w}
+
+\* "A recovery that always starts": where the newest label that is here calls enough drives in sync that are here, and
+\* none of them has failed, there are not too few.
+StartsWhenItCould ==
+  mode # "off" \/ forked \/ \A S \in SUBSET (Members \ unrecorded) \ {{}} :
+    LET v == Verdict(S) IN v.why # "too few" \/ ~Tolerates(Members \ (In(v.new.st) \cap S))
+
+\* A drive that is out of an array with one history is not refused as one of another history.
+OneHistoryTakesBack ==
+  mode # "on" \/ forked \/
+    \A m \in Out(lab.st) : Lineage(lab, head[m]) = "older" \/ Shared(lab, m) > 0
+
+\* A drive that may be taken back holds no acknowledged write that the members in sync lack.
+ReturningHoldsNothingMore ==
+  mode = "on" => \A m \in Members : Returns(lab, m) =>
+    \A k \in In(lab.st) \ failed : data[m] \cap acked \subseteq data[k]
 =============================================================================

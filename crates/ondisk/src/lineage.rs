@@ -163,14 +163,36 @@ impl Superblock {
             && self.members.iter().map(in_sync).eq(before.members.iter().map(in_sync))
     }
 
-    /// True when `own` is a label with which an activation ended before everybody had it: the next one began without
-    /// it, under its number, with a member that it vouches for and that has been in sync since. So nobody acted on it.
-    fn left_behind_unfinished(&self, own: &Self) -> bool {
-        let follows = |pair: &[Activation]| {
-            pair[0].epoch == own.epoch && pair[1].first_generation == own.generation
+    /// The generation of the last label on the drive of `own`, a member that is out, that this label's history passed
+    /// through: its newest one, or the one before if its newest was never acted on. None if the drive is of another
+    /// history, or from before what is remembered.
+    ///
+    /// A member that has been in sync since `own` or before, and that `own` [vouches](Self::vouches_for) for, held the
+    /// label before `own`; so this history passed through that one, and through `own` or `own` was never acted on. A
+    /// number and an epoch alone show nothing: a start that records absent members writes labels of the last epoch.
+    fn shared(&self, own: &Self) -> Option<u64> {
+        let mut others =
+            self.lasting_since(own.generation).filter(|row| row.uuid != own.member).peekable();
+        let alone = others.peek().is_none();
+        let vouches = others.any(|row| own.vouches_for(row.uuid));
+        match self.lineage(own) {
+            Lineage::Ours => (alone || vouches).then_some(own.generation),
+            Lineage::Other => {
+                let before = own.before();
+                (vouches && self.lineage(&before) == Lineage::Ours).then_some(before.generation)
+            }
+            Lineage::Older => None,
+        }
+    }
+
+    /// The number and the epoch of the label before this one.
+    fn before(&self) -> Self {
+        let begins = |first: &Activation| {
+            first.epoch == self.epoch && first.first_generation == self.generation
         };
-        let mut others = self.lasting_since(own.generation).filter(|r| r.uuid != own.member);
-        self.history.windows(2).any(follows) && others.any(|record| own.vouches_for(record.uuid))
+        let first = self.history.last().is_some_and(begins);
+        let epoch = if first { self.parent_epoch } else { self.epoch };
+        Self { generation: self.generation.saturating_sub(1), epoch, ..self.clone() }
     }
 
     pub(crate) fn lineage(&self, own: &Self) -> Lineage {
@@ -198,7 +220,7 @@ pub enum Returning {
     /// The member, but older than when it went out, or from before what the labels remember: nothing on it may
     /// be trusted.
     TooOld {
-        /// The generation of its label.
+        /// The generation of its last label in the history, or of its newest one if that is older.
         own: u64,
         /// The generation it held when it went out; 0 when nobody knows.
         held: u64,
@@ -222,22 +244,21 @@ pub fn returning(newest: &Superblock, found: &Superblock) -> Returning {
     let Some(row) = row.filter(|_| newest.array == found.array && !found.destroyed) else {
         return Returning::Foreign;
     };
-    let newest_chain = (newest.generation, newest.epoch);
-    let lineage = match newest.lineage(found) {
-        Lineage::Other if newest.left_behind_unfinished(found) => Lineage::Ours,
-        lineage => lineage,
-    };
-    if lineage == Lineage::Other {
-        return Returning::Fork { own: (found.generation, found.epoch), newest: newest_chain };
+    let shared = newest.shared(found);
+    let older = newest.lineage(found) == Lineage::Older;
+    if shared.is_none() && !older {
+        return Returning::Fork {
+            own: (found.generation, found.epoch),
+            newest: (newest.generation, newest.epoch),
+        };
     }
     match row.state {
         RecordedState::InSync | RecordedState::Rebuilding => Returning::Current,
         RecordedState::Faulty | RecordedState::Missing => {
             let held = row.held_generation;
-            if lineage == Lineage::Ours && is_as_it_left(held, found.generation) {
-                Returning::Stale
-            } else {
-                Returning::TooOld { own: found.generation, held }
+            match shared {
+                Some(last) if is_as_it_left(held, last) => Returning::Stale,
+                last => Returning::TooOld { own: last.unwrap_or(found.generation), held },
             }
         }
     }

@@ -57,11 +57,17 @@ pub enum Break {
     DataBeforeBit,
     /// A write is acknowledged before the label that calls out who missed it.
     AnsweredBeforeOut,
+    /// A label that promotes a member may reach others first.
+    PromotionInAnyOrder,
+    /// The first label of an activation, which the array did not act on, counts as another history.
+    FirstLabelIsAFork,
+    /// A drive may be taken back if its label has a number and an epoch that the history passed through.
+    NumberVouches,
 }
 
 impl Break {
     /// All of them, by their names in the specification.
-    pub const ALL: [(&'static str, Self); 11] = [
+    pub const ALL: [(&'static str, Self); 14] = [
         ("nothing", Self::Nothing),
         ("live vouches", Self::LiveVouches),
         ("slot decides", Self::SlotDecides),
@@ -73,6 +79,9 @@ impl Break {
         ("absent unrecorded", Self::AbsentUnrecorded),
         ("data before bit", Self::DataBeforeBit),
         ("answered before out", Self::AnsweredBeforeOut),
+        ("promotion in any order", Self::PromotionInAnyOrder),
+        ("first label is a fork", Self::FirstLabelIsAFork),
+        ("number vouches", Self::NumberVouches),
     ];
 }
 
@@ -269,6 +278,8 @@ pub struct State {
     pub last: Label,
     /// A later label was as complete, and did not continue it.
     pub forked: bool,
+    /// Members that failed, and no label that calls them out has reached every member it calls live.
+    pub unrecorded: Set,
     /// What has happened.
     pub spent: Spent,
 }

@@ -21,7 +21,7 @@ const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_l
 const HEADS: std::ops::Range<u64> = 64 << 10..320 << 10;
 const PAGES: std::ops::Range<u64> = 1 << 20..(1 << 20) + (1056 << 10);
 
-fn bytes(range: std::ops::Range<u64>) -> LbaRange {
+pub fn bytes(range: std::ops::Range<u64>) -> LbaRange {
     LbaRange::new(Lba(range.start >> 9), (range.end - range.start) >> 9)
 }
 
@@ -192,6 +192,30 @@ fn a_label_that_only_one_has_who_is_away_for_a_start_is_no_history() {
     stage.verify(2000);
 }
 
+/// Member 0 alone had got the first label of an activation when the machine stopped, and was not here at the next
+/// start: it was refused as one that had gone on without the array.
+#[test]
+fn f25_a_member_that_alone_got_the_label_of_a_start_is_taken_back() {
+    let mut stage = Set::new(Level::Raid1, 2).build().expect("sound");
+    stage.fill(1000, 100, 3);
+    stage.stop().expect("a clean stop");
+    let failing = Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device));
+    let place = bytes(next_label(&stage, Copy::Head));
+    stage.disks[1].plan.add(failing.within(place));
+    assert_ne!(what(stage.find(STRICTLY)), "ready");
+    stage.disks[1].plan.clear();
+    let [own, other] = [0, 1].map(|at| stage.label(&stage.disks[at]));
+    assert_eq!((own.generation, own.parent_epoch), (other.generation + 1, other.epoch));
+    let away = stage.disks.remove(0);
+    stage.again(DEGRADED);
+    stage.disks.insert(0, away);
+    stage.write(5, 3, 8).expect("works");
+    stage.readd(0).expect("it is the member");
+    stage.healthy();
+    stage.fail(1).expect("the other one is in sync");
+    stage.verify(1000);
+}
+
 /// A mirror's member was out while the other one was written, and the machine stopped when only that other one had the
 /// label that takes it back. Then the member was started by itself, twice, with another state directory, and written.
 /// With both drives here again the array started from the member, as if nothing had been written without it.
@@ -263,8 +287,13 @@ fn a_start_leaves_the_newest_copy_of_a_page_whole() {
 
 /// The place of the label of the next start, in the ring `copy` of every drive.
 fn next_label(stage: &Stage, copy: Copy) -> std::ops::Range<u64> {
+    label_ahead(stage, copy, 1)
+}
+
+/// The place of the label that is `ahead` of that of drive 0, in the ring `copy` of every drive.
+pub fn label_ahead(stage: &Stage, copy: Copy, ahead: u64) -> std::ops::Range<u64> {
     let layout = AreaLayout::of(stage.set.disk_bytes).expect("large enough");
-    let place = layout.slot_offset(copy, stage.label(&stage.disks[0]).generation + 1);
+    let place = layout.slot_offset(copy, stage.label(&stage.disks[0]).generation + ahead);
     place..place + SLOT_BYTES as u64
 }
 

@@ -3,11 +3,12 @@
 use strake_dev_mem::{Effect, Ops, Rule, When};
 use strake_engine::{ArrayErrorKind, AssemblePolicy, Outcome};
 use strake_ondisk::{
-    AreaLayout, BadEvent, BadList, Bitmap, PAGE_BYTES, PageState, encode_page, newest_page,
+    AreaLayout, BadEvent, BadList, Bitmap, Copy, PAGE_BYTES, PageState, encode_page, newest_page,
 };
 use strake_raid::{Level, MemberState};
 use strake_units::{Lba, LbaRange, MemberIndex, Nanos};
 
+use crate::cut_short::{bytes, label_ahead};
 use crate::stage::{DATA, Disk, Seen, Set, Stage};
 
 const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
@@ -307,6 +308,37 @@ fn f18_a_member_that_went_on_alone_is_refused() {
     assert_eq!(error.kind, ArrayErrorKind::Refused);
     assert!(error.what.contains("went on without the array"), "{error}");
     assert!(error.what.contains("generation"), "{error}");
+}
+
+/// Members 2 and 3 failed at once, a write was acknowledged without them, and the machine stopped. Then the array was
+/// started from these two. That start recorded members 0 and 1 as missing in a label of the last epoch, before it
+/// replayed the log. It had the number and the epoch of theirs, so they were taken back without their write.
+#[test]
+fn f18_members_with_a_label_of_the_same_number_and_epoch_are_refused() {
+    let mut stage = Set::new(Level::Raid73, 5).build().expect("sound");
+    stage.fill(1000, 100, 3);
+    stage.pass(6);
+    stage.fail(4).expect("allowed");
+    stage.write(7, 4, 98).expect("works");
+    stage.pass(60);
+    // The label after that is the one that says what is in the log.
+    let place = bytes(label_ahead(&stage, Copy::Head, 2));
+    for disk in &stage.disks[..2] {
+        disk.plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(place));
+    }
+    stage.disks[2..4].iter().for_each(|disk| disk.plan.vanish());
+    assert_eq!(stage.write(7, 4, 99), Ok(()), "acknowledged without members 2 and 3");
+    stage.down();
+    stage.disks.iter().for_each(|disk| disk.plan.clear());
+    stage.disks[2..4].iter().for_each(|disk| disk.plan.return_device());
+    let disks = stage.disks.clone();
+    stage.disks = disks[2..4].to_vec();
+    stage.again(DEGRADED);
+    let (array, own) = (stage.label(&disks[2]), stage.label(&disks[0]));
+    assert!(array.continues(own.generation, own.epoch), "by its number and epoch");
+    stage.disks = disks;
+    let error = stage.readd(0).expect_err("it has a history of its own");
+    assert!(error.what.contains("went on without the array"), "{error}");
 }
 
 /// A copy of a member made earlier is put back in its place: it lacks more than the array knows.

@@ -456,6 +456,71 @@ fn f18_a_fork_is_noticed_when_all_members_were_replaced_since() {
     assert_eq!(states(vec![on(&new, 0), on(&old, 1)], WAIT), [InSync, Missing]);
 }
 
+/// `old` at the next start, without the members in `away`.
+fn started(old: &Superblock, epoch: u8, away: &[usize]) -> Superblock {
+    let mut label = without(old, away);
+    label.generation = old.generation;
+    label.activate(uuid(epoch));
+    label
+}
+
+/// The array that returning drives find: three members, at generation 5 of its first activation.
+fn with_history() -> Superblock {
+    let mut old = label(3, 5);
+    old.compat = COMPAT_HISTORY | COMPAT_MEMBER_BITMAPS;
+    old.history = vec![Activation { epoch: old.epoch, first_generation: 1 }];
+    old
+}
+
+/// The first label of an activation reached drive 0 alone, and the array started without it: it counted as a drive that
+/// had gone on without the array. No start that another drive took part in was acted on.
+#[test]
+fn f25_a_drive_that_alone_got_the_label_of_a_start_is_taken_back() {
+    let old = with_history();
+    let check = |what: &str, new: &Superblock, cut_short: &Superblock| {
+        assert_eq!(returning(new, &on(cut_short, 0).label), Returning::Stale, "{what}");
+    };
+    let new = started(&old, 0xeb, &[0]);
+    check("all were here", &new, &started(&old, 0xea, &[]));
+    check("member 1 was not here", &new, &started(&old, 0xea, &[1]));
+    let found_out = started(&without(&old, &[0]), 0xeb, &[]);
+    check("drive 1 alone had a label that the other start did not find", &found_out, &{
+        started(&old, 0xea, &[1])
+    });
+}
+
+/// A label that a drive alone has counts as never acted on only if the history passed through the one before, and then
+/// the drive is as it was with that one.
+#[test]
+fn f18_a_drive_is_taken_back_only_from_a_label_of_the_history() {
+    let old = with_history();
+    let new = started(&after(&after(&old, &[]), &[]), 0xeb, &[0]);
+    let fork = |found: &Superblock| {
+        let found = on(found, 0).label;
+        assert!(matches!(returning(&new, &found), Returning::Fork { .. }), "{found:?}");
+    };
+    fork(&after(&started(&old, 0xea, &[]), &[]));
+    fork(&started(&started(&old, 0xe9, &[]), 0xea, &[]));
+    let later = started(&after(&old, &[]), 0xeb, &[0]);
+    let cut_short = on(&started(&old, 0xea, &[]), 0).label;
+    assert_eq!(returning(&later, &cut_short), Returning::TooOld { own: 5, held: 6 });
+}
+
+/// Two members failed, and a write was acknowledged by drive 0 alone. Then drive 1 was started alone. That start
+/// recorded drive 0 as missing in a label of the last epoch, before it replayed the log: the labels of both drives had
+/// the same number and epoch, so drive 0 was taken back without its write. Found by the model (docs/model).
+#[test]
+fn f18_a_label_of_the_same_number_and_epoch_is_no_proof() {
+    let served = started(&with_history(), 0xe2, &[2]);
+    let own = without(&served, &[1]);
+    let recorded = without(&served, &[0]);
+    assert_eq!((own.generation, own.epoch), (recorded.generation, recorded.epoch));
+    let new = started(&recorded, 0xe3, &[]);
+    let found = on(&own, 0).label;
+    assert!(matches!(returning(&new, &found), Returning::Fork { .. }));
+    assert!(matches!(refusal(vec![on(&new, 1), on(&own, 0)]), Refusal::Fork(_)));
+}
+
 #[test]
 fn the_history_forgets_the_oldest_activation() {
     let mut array = label(2, 5);

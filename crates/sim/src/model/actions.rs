@@ -86,6 +86,7 @@ impl State {
             acked: 0,
             last: label,
             forked: false,
+            unrecorded: 0,
             spent: Spent::default(),
         };
         state.head[..config.members].fill(label);
@@ -94,6 +95,7 @@ impl State {
     }
 
     fn off(&mut self, config: &Config) {
+        self.unrecorded |= self.failed;
         let none = Label::none(config.members);
         (self.mode, self.lab, self.old, self.bits) = (Mode::Off, none, none, Page::default());
         (self.inuse, self.failed, self.joining, self.completed) = (0, 0, 0, 0);
@@ -125,6 +127,22 @@ impl State {
         self.job = Job { stage, phase: Phase::Page, todo };
     }
 
+    /// Who may get now what the job writes: a label that promotes members goes to these before it goes to others.
+    fn due(&self, config: &Config) -> Set {
+        let Job { stage, phase, todo } = self.job;
+        let promotes = phase == Phase::Head && stage != Stage::Finish;
+        if !promotes || config.broken == Break::PromotionInAnyOrder {
+            return todo;
+        }
+        let promoted = |m: &usize| self.lab.since[*m] == self.lab.generation;
+        let sound = self.lab.in_sync() & todo & !self.failed;
+        let promoted = members_of(sound).filter(promoted);
+        match promoted.fold(0, |set, m| set | bit(m)) {
+            0 => todo,
+            promoted => promoted,
+        }
+    }
+
     fn quiet(&self) -> bool {
         self.mode == Mode::On && self.job == NO_JOB && self.failed == 0
     }
@@ -141,7 +159,7 @@ impl State {
             found(action, state);
         };
         for m in members_of(config.all()) {
-            if self.job.todo & !self.failed & bit(m) != 0 {
+            if self.due(config) & !self.failed & bit(m) != 0 {
                 offer(Action::Put(m), &|s| s.put(m));
             }
             if self.wr.todo & !self.failed & bit(m) != 0 {
@@ -161,6 +179,7 @@ impl State {
                         let over = config.redundancy > 1 && absent.any(over);
                         offer(Action::Start(drives), &|s| {
                             s.forked |= over;
+                            s.unrecorded &= !drives;
                             (s.mode, s.old, s.lab) = (Mode::Starting, verdict.new, verdict.next);
                             (s.bits, s.inuse) = (verdict.bits, verdict.here);
                             s.begin(Stage::Finish, Phase::Head);
@@ -206,6 +225,7 @@ impl State {
                 if last && label.live() & !self.inuse == 0 {
                     self.forked |= !label.continues(&self.last);
                     self.last = label;
+                    self.unrecorded = 0;
                 }
             }
             Phase::Tail => self.tail |= bit(m),
@@ -355,7 +375,7 @@ impl State {
                 });
             }
         }
-        if self.failed != 0 && self.job.todo & !self.failed == 0 {
+        if self.failed != 0 && self.due(config) & !self.failed == 0 {
             offer(Action::TakeOut, &|s| s.take_out(config));
         }
         let whole = self.lab.in_sync() == config.all();
@@ -381,10 +401,8 @@ impl State {
 
     fn fail(&mut self, config: &Config, m: usize) {
         self.spent.changes += 1;
-        let lost = config.all() & !self.lab.in_sync() | self.failed | bit(m);
-        if config.tolerates(lost) {
-            self.failed |= bit(m);
-        } else {
+        self.failed |= bit(m);
+        if !config.tolerates(config.all() & !self.lab.in_sync() | self.failed) {
             self.off(config);
         }
     }
@@ -401,6 +419,7 @@ impl State {
         if self.bits.intent && config.broken != Break::StaleForgotten {
             self.bits.stale |= self.failed;
         }
+        self.unrecorded |= self.failed;
         self.inuse &= !self.failed;
         self.joining &= !self.failed;
         self.failed = 0;

@@ -101,6 +101,7 @@ fn seen_only(mut state: State) -> State {
     }
     state.last = Label::none(0);
     state.forked = false;
+    state.unrecorded = 0;
     state.spent = Spent::default();
     state
 }

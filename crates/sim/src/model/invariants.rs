@@ -2,19 +2,23 @@
 //!
 //! Whatever is on the drives may be what a crash leaves, so those about starts hold in every state.
 
-use super::{Config, Mode, Set, Standing, State, Step, Why, bit, members_of};
+use super::label::shared;
+use super::{Config, Lineage, Mode, Set, State, Step, Why, bit, members_of, returns};
 
 /// An invariant.
 type Invariant = fn(&State, &Config) -> bool;
 
 /// Names, and what has to be true.
-pub const INVARIANTS: [(&str, Invariant); 6] = [
+pub const INVARIANTS: [(&str, Invariant); 9] = [
     ("AcknowledgedIsNotPassedOver", acknowledged_is_not_passed_over),
     ("CutShortIsNoFork", cut_short_is_no_fork),
     ("CutShortCostsNoMember", cut_short_costs_no_member),
     ("InSyncMissedNothing", in_sync_missed_nothing),
     ("BitBeforeData", bit_before_data),
     ("NoSilentDoubt", no_silent_doubt),
+    ("StartsWhenItCould", starts_when_it_could),
+    ("OneHistoryTakesBack", one_history_takes_back),
+    ("ReturningHoldsNothingMore", returning_holds_nothing_more),
 ];
 
 /// The first invariant that does not hold.
@@ -51,10 +55,7 @@ fn cut_short_costs_no_member(state: &State, config: &Config) -> bool {
         return true;
     }
     let verdict = state.verdict(config, config.all());
-    let explained = matches!(verdict.why, Why::Starts | Why::InDoubt | Why::Dirty);
-    // Known: a label that promotes one member and calls another one out, and has not reached the first.
-    let promoted = verdict.new.in_sync() & verdict.next.those(&[Standing::Re]) != 0;
-    (explained || verdict.why == Why::TooFew && promoted)
+    matches!(verdict.why, Why::Starts | Why::InDoubt | Why::Dirty)
         && verdict.new.live() & !verdict.next.live() == 0
 }
 
@@ -85,4 +86,36 @@ fn no_silent_doubt(state: &State, config: &Config) -> bool {
         && !state.lab.doubt;
     let writing = if state.wr.w > 0 { bit(usize::from(state.wr.w)) } else { 0 };
     !recovered || agree(state, !writing)
+}
+
+fn starts_when_it_could(state: &State, config: &Config) -> bool {
+    if state.mode != Mode::Off || state.forked {
+        return true;
+    }
+    let sound = |drives: &Set| drives & state.unrecorded == 0;
+    (1..=config.all()).filter(sound).all(|drives| {
+        let verdict = state.verdict(config, drives);
+        let enough = config.tolerates(config.all() & !(verdict.new.in_sync() & drives));
+        verdict.why != Why::TooFew || !enough
+    })
+}
+
+fn one_history_takes_back(state: &State, config: &Config) -> bool {
+    if state.mode != Mode::On || state.forked {
+        return true;
+    }
+    let out = config.all() & !state.lab.live();
+    members_of(out).all(|m| {
+        let (new, own) = (&state.lab, &state.head[m]);
+        new.lineage(own) == Lineage::Older || shared(config, new, own, m).is_some()
+    })
+}
+
+fn returning_holds_nothing_more(state: &State, config: &Config) -> bool {
+    if state.mode != Mode::On {
+        return true;
+    }
+    members_of(config.all()).filter(|m| returns(config, &state.lab, &state.head[*m], *m)).all(|m| {
+        members_of(sound(state)).all(|k| state.data[m] & state.acked & !state.data[k] == 0)
+    })
 }

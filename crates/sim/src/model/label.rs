@@ -368,11 +368,26 @@ impl State {
 
 /// A drive that comes back to an array that runs without it may be taken as it left.
 pub fn returns(config: &Config, new: &Label, own: &Label, m: usize) -> bool {
-    let lineage = new.lineage(own);
-    let follows =
-        |pair: &[Activation]| pair[0].epoch == own.epoch && pair[1].first == own.generation;
+    let shared = shared(config, new, own, m);
+    new.st[m] == Standing::Out && new.held[m] > 0 && shared.is_some_and(|last| last >= new.held[m])
+}
+
+/// The last label of member `m`, which is out, that the history of `new` passed through: its newest one, or the one
+/// before if that was never acted on. None: it is of another history, or from before what is remembered.
+pub fn shared(config: &Config, new: &Label, own: &Label, m: usize) -> Option<u16> {
     let others = new.lasting(own.generation) & !bit(m);
-    let unfinished = || new.history().windows(2).any(follows) && others & vouched(config, own) != 0;
-    let ours = lineage == Lineage::Ours || lineage == Lineage::Other && unfinished();
-    new.st[m] == Standing::Out && ours && new.held[m] > 0 && own.generation >= new.held[m]
+    let vouches = others & vouched(config, own) != 0;
+    let first = Activation { epoch: own.epoch, first: own.generation };
+    let begins = own.history().last() == Some(&first) && config.broken != Break::FirstLabelIsAFork;
+    let epoch = if begins { own.parent } else { own.epoch };
+    let before = Label { generation: own.generation - 1, epoch, ..*own };
+    match new.lineage(own) {
+        Lineage::Ours if others == 0 || vouches || config.broken == Break::NumberVouches => {
+            Some(own.generation)
+        }
+        Lineage::Other if vouches && new.lineage(&before) == Lineage::Ours => {
+            Some(before.generation)
+        }
+        Lineage::Ours | Lineage::Other | Lineage::Older => None,
+    }
 }

@@ -58,8 +58,8 @@ impl World {
     /// the promise of either mode, so none comes before it is through.
     pub(super) fn change_mode(&mut self) -> Result<(), String> {
         let mode = self.later.pick(&[Consistency::Resync, Consistency::Safe, Consistency::Strict]);
-        // From `strict` to `safe` with two parities nothing counts as logged for a moment. Worlds do not meet that with
-        // members out yet.
+        // From `strict` to `safe` nothing counts as logged for a moment. Worlds do not meet that with members out and
+        // two parities yet.
         let from_partial_writes = self.shape.consistency == Consistency::Strict
             && mode == Consistency::Safe
             && self.geometry.parity_strips() > 1;

@@ -121,14 +121,10 @@ pub(super) async fn change_consistency(
         let label = &leader.state.superblock;
         let weaker = mode < label.consistency;
         if weaker {
-            // Writes under way may have a partial-write record alone, which counts only while all is logged.
-            let intends =
-                shard.geometry.parity_strips() > 1 && label.consistency == Consistency::Strict;
-            let still = if intends { 0 } else { leader.impaired() & label.logged };
-            let logged = if mode == Consistency::Safe { still } else { 0 };
             leader.state.superblock.consistency = mode;
-            let since = if logged == 0 { 0 } else { leader.state.superblock.logged_since };
-            leader.state.superblock.note_logged(logged, since);
+            // Records of writes under way count only while all is logged: they may be partial-write records, or name no
+            // member that has gone out since.
+            leader.state.superblock.note_logged(0, 0);
             if mode == Consistency::None {
                 // Nobody will note what is written.
                 leader.state.bitmaps.change(Bitmap::Written, Bits::fill);

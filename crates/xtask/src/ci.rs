@@ -192,6 +192,7 @@ fn tidy(root: &Path) -> Outcome {
         Err(error) => return Outcome::failed(format!("cannot read the repository: {error}")),
     };
     print!("{}", tidy::sizes::report(&repo));
+    print!("{}", tidy::structure::report(&repo));
     for arrow in tidy::layers::development_arrows(&repo) {
         println!("development dependencies: {arrow}");
     }

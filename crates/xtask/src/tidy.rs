@@ -14,6 +14,7 @@ pub mod repo;
 pub mod rules;
 pub mod sizes;
 pub mod source;
+pub mod structure;
 pub mod words;
 
 #[cfg(test)]
@@ -71,6 +72,10 @@ pub const RULES: &[(&str, &str)] = &[
     ),
     ("scenarios", "docs/scenarios.md has every scenario once and names tests that exist"),
     ("words", "documents use the terms of the glossary in STYLE.md"),
+    (
+        "structure",
+        "few modules import each other, and no type has many methods; what is above is no worse",
+    ),
     ("conflicts", "no document has a mark of a merge conflict"),
 ];
 
@@ -85,6 +90,7 @@ pub fn check(repo: &Repo) -> Vec<Finding> {
     findings.extend(doc_paths::check(repo));
     findings.extend(catalogue::check(repo));
     findings.extend(words::check(repo));
+    findings.extend(structure::check(repo));
     findings.sort();
     findings
 }

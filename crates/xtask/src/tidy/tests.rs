@@ -211,6 +211,7 @@ fn bad_documents() -> Vec<(&'static str, usize, Repo)> {
         ("words", 2, high("const A: &str = \"it \\\n    goes \\\n    on\";\n")),
         ("words", 1, with(sound(), "crates/cli/src/args.rs", "/// Somebody.\nconst A: u8 = 0;\n")),
         ("words", 2, with(sound(), "crates/api/a.proto", "message A {\n  // Somebody.\n}\n")),
+        ("structure", 0, high(&format!("impl A {{{}}}\n", "\n    fn f() {}".repeat(61)))),
         ("words", 1, high("fn is_told() {}\n")),
         ("words", 2, high("#[cfg(test)]\nfn NobodyElse() {}\n")),
     ]

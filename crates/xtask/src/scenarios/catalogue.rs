@@ -9,9 +9,10 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::ids;
+use crate::tidy::finding::Finding;
+use crate::tidy::lex;
 use crate::tidy::repo::Repo;
 use crate::tidy::source::Source;
-use crate::tidy::{Finding, lex};
 
 /// Where the catalogue is.
 pub const PATH: &str = "docs/scenarios.md";

@@ -1,6 +1,6 @@
 //! What every crate must state about itself: its documentation, its stance on unsafe code, its lints.
 
-use super::Finding;
+use super::finding::Finding;
 use super::layers::{self, Table};
 use super::repo::{Package, Repo};
 use super::source::Source;

@@ -4,9 +4,10 @@
 //! it; further parts, as in `path.rs::Type::method`, have to occur in it. A path is whole or a whole ending of
 //! one, such as `shard/driver.rs`, as long as only one source ends so.
 
+use super::finding::Finding;
+use super::lex;
 use super::repo::Repo;
 use super::source::Source;
-use super::{Finding, lex};
 
 const DOCUMENTS: [&str; 6] = [
     "docs/guarantees.md",

@@ -3,8 +3,9 @@
 //! In its text, `path/to/file.rs::name` in backticks is a test function, and `tidy name` in backticks a rule
 //! of this tool.
 
+use super::finding::Finding;
 use super::repo::Repo;
-use super::{Finding, RULES, lex};
+use super::{RULES, lex};
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 

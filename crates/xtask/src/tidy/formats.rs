@@ -4,7 +4,7 @@
 //! source without comments and white space. It detects a change that somebody forgot to document; it is no
 //! protection against anybody, which is why a 64-bit FNV-1a is enough.
 
-use super::Finding;
+use super::finding::Finding;
 use super::repo::Repo;
 use super::source::Source;
 

@@ -6,8 +6,9 @@
 
 use std::collections::BTreeMap;
 
+use super::finding::Finding;
+use super::lex;
 use super::repo::{Package, Repo};
-use super::{Finding, lex};
 
 /// First line of the authoritative table, white space aside.
 pub const HEADER: [&str; 4] = ["crate", "layer", "may depend on", "third parties"];

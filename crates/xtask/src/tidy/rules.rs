@@ -1,6 +1,6 @@
 //! Rules about single sources: things that must not be written.
 
-use super::Finding;
+use super::finding::Finding;
 use super::layers;
 use super::lex::{self, Class};
 use super::repo::Repo;

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Finding;
+use super::finding::Finding;
 use super::lex;
 use super::repo::Repo;
 use super::source::Source;
@@ -14,8 +14,8 @@ use super::source::Source;
 /// Most modules in one import cycle.
 const CYCLE_MAX: usize = 8;
 /// Crates that are above it, and how far. Lower the number with every change for the better.
-const CYCLES: [(&str, usize); 5] =
-    [("control", 43), ("engine", 54), ("export-nvmet", 17), ("ondisk", 16), ("xtask", 10)];
+const CYCLES: [(&str, usize); 4] =
+    [("control", 43), ("engine", 54), ("export-nvmet", 17), ("ondisk", 16)];
 
 /// Most methods of one type, in all its `impl` blocks.
 const METHODS_MAX: usize = 60;

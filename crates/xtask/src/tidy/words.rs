@@ -6,7 +6,7 @@
 //! the words of [`DENIED_IN_NAMES`]. Code in backticks, code blocks, generated pages and the glossary itself are not
 //! checked: they quote.
 
-use super::Finding;
+use super::finding::Finding;
 use super::lex::{self, Class};
 use super::repo::Repo;
 use super::source::Source;

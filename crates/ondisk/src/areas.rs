@@ -14,8 +14,8 @@
 
 use crate::bytes::{get, put, u32_at, u64_at};
 use crate::error::{LabelErrorKind, Wanted};
-use crate::foreign::FOREIGN_TAIL_BYTES;
 use crate::layout::{AreaLayout, HEAD_BYTES, TAIL_BYTES};
+use crate::limits::FOREIGN_TAIL_BYTES;
 
 /// What an area is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

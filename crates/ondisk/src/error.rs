@@ -5,10 +5,9 @@ use std::fmt;
 use strake_units::Uuid;
 
 use crate::areas::AreaKind;
-use crate::bitmap::Bitmap;
 use crate::features::{Features, INCOMPAT_KNOWN, known_bits};
 use crate::layout::Copy;
-use crate::superblock::VERSION;
+use crate::limits::VERSION;
 
 /// What to do about a label that is not understood.
 const USE_ANOTHER: &str = "; use the version that wrote it";
@@ -164,49 +163,3 @@ impl fmt::Display for LabelError {
 }
 
 impl std::error::Error for LabelError {}
-
-/// What kind of trouble a bitmap page has, to decide on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PageErrorKind {
-    /// Not the length of a page.
-    Truncated {
-        /// The length.
-        bytes: usize,
-    },
-    /// The magic is missing.
-    NotAPage,
-    /// The CRC does not match: torn or damaged.
-    Checksum,
-    /// A page of another array.
-    OtherArray,
-    /// A page of another place.
-    Misdirected,
-}
-
-/// A record that is not the bitmap page it should be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageError {
-    /// What to decide on.
-    pub kind: PageErrorKind,
-    /// The bitmap looked for.
-    pub bitmap: Bitmap,
-    /// The page looked for.
-    pub page: u32,
-}
-
-impl fmt::Display for PageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "page {} of the {} bitmap ", self.page, self.bitmap)?;
-        match self.kind {
-            PageErrorKind::Truncated { bytes } => {
-                write!(f, "has {bytes} bytes instead of a whole page")
-            }
-            PageErrorKind::NotAPage => f.write_str("was never written"),
-            PageErrorKind::Checksum => f.write_str("is torn or damaged (its CRC does not match)"),
-            PageErrorKind::OtherArray => f.write_str("belongs to another array"),
-            PageErrorKind::Misdirected => f.write_str("belongs to another place"),
-        }
-    }
-}
-
-impl std::error::Error for PageError {}

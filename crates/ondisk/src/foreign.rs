@@ -17,12 +17,11 @@ use crate::layout::{
     AreaLayout, BITMAP_BYTES, BITMAP_OFFSET, BITMAPS_MAX, Copy, HEAD_BYTES, RING_SLOTS, SLOT_BYTES,
     TAIL_BYTES,
 };
+use crate::limits::FOREIGN_TAIL_BYTES;
 use crate::superblock::{MAGIC, Superblock};
 
 /// Bytes from a drive's start that show everything known here: VMFS is at 2 MiB, everything else before it.
 pub const FOREIGN_HEAD_BYTES: u64 = (2 << 20) + 4096;
-/// Bytes before a drive's end that show everything known here; Promise's records begin 1.5 MiB before it.
-pub const FOREIGN_TAIL_BYTES: u64 = 2 << 20;
 
 // Whoever erases what is there touches no data of an array.
 const _: () = assert!(FOREIGN_HEAD_BYTES <= HEAD_BYTES && FOREIGN_TAIL_BYTES <= TAIL_BYTES);

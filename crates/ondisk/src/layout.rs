@@ -10,6 +10,7 @@
 use crate::bad_blocks::BAD_SLOT_BYTES;
 use crate::bitmap::{Bitmap, PAGE_BYTES, PAGES_PER_BITMAP};
 use crate::config_record::CONFIG_SLOT_BYTES;
+use crate::limits::MEMBERS_MAX;
 
 /// Bytes of one ring slot, and of one label.
 pub const SLOT_BYTES: usize = 4096;
@@ -19,8 +20,6 @@ pub const RING_SLOTS: u64 = 64;
 pub const HEAD_BYTES: u64 = 16 << 20;
 /// Bytes behind the data area, counted from the device's end rounded down to 4 KiB.
 pub const TAIL_BYTES: u64 = 4 << 20;
-/// Most members of an array; the label's member table has this many rows.
-pub const MEMBERS_MAX: usize = 64;
 /// Bytes of the smallest device that can be a member: both areas and 1 MiB of data.
 pub const MEMBER_BYTES_MIN: u64 = HEAD_BYTES + TAIL_BYTES + (1 << 20);
 

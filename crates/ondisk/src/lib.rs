@@ -26,6 +26,7 @@ pub mod features;
 pub mod foreign;
 pub mod gpt;
 pub mod layout;
+pub mod limits;
 pub mod lineage;
 pub mod partial_write;
 pub mod recovery;
@@ -43,28 +44,28 @@ pub use bad_blocks::{
     newest_bad_list,
 };
 pub use bitmap::{
-    Bitmap, Bits, PAGE_BITS, PAGE_BYTES, PAGES_PER_BITMAP, PageState, REGIONS_MAX, decode_page,
-    encode_page, newest_page, note_held,
+    Bitmap, Bits, PAGE_BITS, PAGE_BYTES, PAGES_PER_BITMAP, PageError, PageErrorKind, PageState,
+    REGIONS_MAX, decode_page, encode_page, newest_page, note_held,
 };
 pub use config_record::{
     CONFIG_BYTES_MAX, CONFIG_HEADER_BYTES, CONFIG_SLOT_BYTES, config_bytes, decode_config,
     encode_config,
 };
 pub use consistency::Consistency;
-pub use error::{LabelError, LabelErrorKind, PageError, PageErrorKind};
+pub use error::{LabelError, LabelErrorKind};
 pub use features::{
     COMPAT_AFTER_CRASH, COMPAT_HISTORY, COMPAT_MEMBER_BITMAPS, COMPAT_REMOTE, Features,
     INCOMPAT_BAD_BLOCKS, INCOMPAT_IN_DOUBT, INCOMPAT_PARTIAL_WRITES, INCOMPAT_REDO,
 };
 pub use foreign::{
-    FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, OnDrive, foreign_signature, is_claimed_behind,
-    written_over,
+    FOREIGN_HEAD_BYTES, Foreign, OnDrive, foreign_signature, is_claimed_behind, written_over,
 };
 pub use gpt::{protective_head, protective_tail};
 pub use layout::{
-    AreaLayout, BITMAP_BYTES, Copy, HEAD_BYTES, MEMBER_BYTES_MIN, MEMBERS_MAX, RING_SLOTS,
-    SLOT_BYTES, TAIL_BYTES,
+    AreaLayout, BITMAP_BYTES, Copy, HEAD_BYTES, MEMBER_BYTES_MIN, RING_SLOTS, SLOT_BYTES,
+    TAIL_BYTES,
 };
+pub use limits::{FOREIGN_TAIL_BYTES, MEMBERS_MAX, VERSION};
 pub use lineage::{
     Activation, HISTORY_MAX, REPLACEMENTS_MAX, ReplacementRecord, Returning, returning,
 };

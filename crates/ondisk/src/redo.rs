@@ -15,7 +15,8 @@
 use strake_units::{MemberIndex, StripeIndex, Uuid};
 
 use crate::bytes::{get, put, u16_at, u32_at, u64_at, uuid_at};
-use crate::layout::{LOG_BYTES, LOG_OFFSET, MEMBERS_MAX};
+use crate::layout::{LOG_BYTES, LOG_OFFSET};
+use crate::limits::MEMBERS_MAX;
 use crate::partial_write::{PartialWrite, decode_partial_writes};
 
 /// Bytes of a record's header, and what records are aligned to.

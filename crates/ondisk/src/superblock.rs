@@ -13,7 +13,8 @@ use crate::features::{
     COMPAT_HISTORY, COMPAT_KNOWN, COMPAT_MEMBER_BITMAPS, INCOMPAT_PARTIAL_WRITES, INCOMPAT_REDO,
     RO_COMPAT_KNOWN,
 };
-use crate::layout::{Copy, MEMBERS_MAX, RING_SLOTS, SLOT_BYTES};
+use crate::layout::{Copy, RING_SLOTS, SLOT_BYTES};
+use crate::limits::MEMBERS_MAX;
 use crate::lineage::{
     Activation, HISTORY_BYTES, HISTORY_MAX, REPLACEMENTS_BYTES, REPLACEMENTS_MAX,
     ReplacementRecord, encode_history, encode_replacements,
@@ -22,8 +23,6 @@ use crate::recovery::{CONSTANTS, CONSTANTS_BYTES, encode_constants};
 
 /// The first eight bytes of every label.
 pub const MAGIC: [u8; 8] = *b"STRAKESB";
-/// The newest format version this program writes and reads.
-pub const VERSION: u16 = 2;
 const AT_VERSION: usize = 8;
 const AT_COPY: usize = 10;
 const AT_RING_SLOT: usize = 11;

@@ -9,14 +9,15 @@ use super::{
     AT_NAME_LEN, AT_OFFSET, AT_PARENT, AT_REPLACEMENTS, AT_RING_SLOT, AT_RO_COMPAT,
     AT_SECOND_GEOMETRY, AT_SLOT, AT_VERSION, Address, FLAG_CLEAN, FLAG_DESTROYED, GeometryRecord,
     HELD_GENERATION_MASK, MAGIC, MEMBER_RECORD_BYTES, MemberRecord, RecordedState, Superblock,
-    VERSION, ring_slot,
+    ring_slot,
 };
 use crate::areas::{AREAS, Areas, Format};
 use crate::bytes::{get, u16_at, u32_at, u64_at, uuid_at};
 use crate::consistency::Consistency;
 use crate::error::{LabelError, LabelErrorKind, Unusable, Wanted};
 use crate::features::{COMPAT_HISTORY, INCOMPAT_KNOWN};
-use crate::layout::{MEMBERS_MAX, SLOT_BYTES};
+use crate::layout::SLOT_BYTES;
+use crate::limits::{MEMBERS_MAX, VERSION};
 use crate::lineage::{decode_history, decode_replacements};
 use crate::recovery::check_constants;
 

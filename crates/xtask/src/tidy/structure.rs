@@ -14,8 +14,7 @@ use super::source::Source;
 /// Most modules in one import cycle.
 const CYCLE_MAX: usize = 8;
 /// Crates that are above it, and how far. Lower the number with every change for the better.
-const CYCLES: [(&str, usize); 4] =
-    [("control", 43), ("engine", 54), ("export-nvmet", 17), ("ondisk", 16)];
+const CYCLES: [(&str, usize); 3] = [("control", 43), ("engine", 54), ("export-nvmet", 17)];
 
 /// Most methods of one type, in all its `impl` blocks.
 const METHODS_MAX: usize = 60;

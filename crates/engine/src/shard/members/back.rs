@@ -36,7 +36,7 @@ pub(crate) struct PartBack<'a> {
 }
 
 impl PartBack<'_> {
-    /// How it failed, if it did: as what was sent to `member` at the moment `issued` by [`Members::clock`].
+    /// How it failed, if it did: as what was sent to `member` at the moment `issued` by [`Members::membership_epoch`].
     #[inline]
     pub(crate) fn failed(&self, member: MemberIndex, issued: u64) -> Option<Failed> {
         let error = self.done.result.err()?;

@@ -203,7 +203,7 @@ impl From<ArrayError> for NotOpened {
 /// calls those missing who are not here, when the log is carried out without them; the log is carried out; pages; the
 /// label of the new epoch. Cut short anywhere, the next start finds one of these and begins again.
 fn open(
-    found: strake_ondisk::Assembled,
+    mut found: strake_ondisk::Assembled,
     drives: &[Drive],
     policy: AssemblePolicy,
     epoch: Uuid,
@@ -229,6 +229,11 @@ fn open(
     let regions = Regions::new(&geometry);
     let mut fleet = Fleet::new(&members, wait);
     let blame = |failed: Failed| NotOpened::of(failed, &indices);
+    let logged = found.unserved && replay::covered(&found.superblock, &geometry) != 0;
+    if logged && replay::has_records(&found.superblock, &members, &mut fleet).map_err(blame)? {
+        // It served all the same: a drive has lost the label in its tail ring.
+        (found.superblock.clean, superblock.clean) = (false, false);
+    }
     let (bad, mut behind) =
         bad::read(&superblock, &states, &members, policy, &mut fleet).map_err(blame)?;
     let bitmaps::Read { mut bitmaps, older, behind: pages } =

@@ -96,6 +96,10 @@ pub struct Assembled {
     pub members: Vec<AssembledMember>,
     /// Everybody that the newest label calls live surely had it.
     pub confirmed: bool,
+    /// The newest label begins an activation and is missing in the tail ring of a member, so the array did not serve
+    /// under it (point 4), and `superblock` is as clean as the label before. A drive that lost a block of that ring
+    /// looks the same: what else the members hold of this activation shows that the array served.
+    pub unserved: bool,
 }
 
 /// One slot of an assembled array.
@@ -278,6 +282,8 @@ struct Matched {
     newest: Superblock,
     /// Everybody that the newest label calls live had it.
     confirmed: bool,
+    /// It was never written everywhere, so the array did not serve under it.
+    unserved: bool,
     /// Slots whose drive is here and has become too small: what was cut off is lost, even if the drive grows again.
     cut: Vec<MemberIndex>,
     drives: Vec<Found>,
@@ -337,7 +343,7 @@ impl Scanned {
             return Err(None);
         }
         newest.clean |= unserved;
-        Ok(Matched { newest, confirmed, cut, drives: std::mem::take(&mut self.drives) })
+        Ok(Matched { newest, confirmed, unserved, cut, drives: std::mem::take(&mut self.drives) })
     }
 
     fn newest(&self) -> Option<&Found> {
@@ -457,8 +463,8 @@ impl Matched {
             let rebuilding = rebuilding.filter(|s| state(s) == RecordedState::Rebuilding).collect();
             return Verdict::Waiting { superblock: self.newest, missing, rebuilding, present };
         }
-        let confirmed = self.confirmed;
-        Verdict::Assembled(Assembled { superblock: self.newest, members, confirmed })
+        let Self { newest: superblock, confirmed, unserved, .. } = self;
+        Verdict::Assembled(Assembled { superblock, members, confirmed, unserved })
     }
 
     fn member(&self, slot: MemberIndex) -> AssembledMember {

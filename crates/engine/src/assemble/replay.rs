@@ -219,6 +219,19 @@ pub(super) fn read(
     Ok(log)
 }
 
+/// True when the log holds a record of the label's activation, so that the array served under it.
+///
+/// # Errors
+/// When members cannot be read: they are named.
+pub(super) fn has_records(
+    label: &Superblock,
+    drives: &[Option<Drive>],
+    fleet: &mut Fleet<'_>,
+) -> Result<bool, Failed> {
+    let found = headers(label, drives, &mut BTreeMap::new(), fleet)?;
+    Ok(found.values().any(|headers| !headers.is_empty()))
+}
+
 /// What the headers on the members say.
 fn records(
     label: &Superblock,

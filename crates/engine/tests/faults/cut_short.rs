@@ -329,6 +329,26 @@ fn f25_a_start_that_is_cut_short_costs_nothing() {
     }
 }
 
+/// A drive lost the label of the last start in its tail ring, and blocks there are as if never written. The next start
+/// took that for a start that was cut short, and carried out nothing of the log: a block of a missing member was a
+/// mixture of old and new. (Wound 149074274895263:10:15 of the simulator.)
+#[test]
+fn f25_a_log_of_the_last_start_shows_that_the_array_served() {
+    let mut set = Set::new(Level::Raid6, 6);
+    set.consistency = Consistency::Strict;
+    let mut stage = crate::redo::degraded(set, &[0, 1]);
+    stage.stop().expect("a clean stop");
+    stage.again(DEGRADED);
+    stage.fill(2000, 3, 8);
+    let layout = AreaLayout::of(stage.set.disk_bytes).expect("large enough");
+    let newest = layout.slot_offset(Copy::Tail, stage.label(&stage.disks[4]).generation);
+    stage.down();
+    stage.disks[4].ram.write_at(newest, &[0; SLOT_BYTES]).expect("inside");
+    let recovery = stage.recovered(DEGRADED);
+    assert!(recovery.crashed, "{recovery:?}");
+    stage.verify(2000);
+}
+
 /// A tail ring in which something is damaged does not show that a label was never written there.
 #[test]
 fn f25_a_crash_is_a_crash_though_a_label_is_damaged() {

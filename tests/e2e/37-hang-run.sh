@@ -20,14 +20,6 @@ make_fuse_drives $((${#rows[@]} + 1)) 96MiB
 served=("${drives[@]}")
 start_daemon
 
-# make_array NAME LEVEL DRIVE...: an array with an export of its own name.
-make_array() {
-    local name=$1 level=$2
-    shift 2
-    expect 0 strake array create "$name" --level "$level" --drives "$(IFS=,; echo "$*")"
-    expect 0 strake export create "$name" --via nbd --listen "unix:$work/$name.sock"
-}
-
 # load NAME SECONDS: random reads, writes and flushes, with what fio says in $work/NAME.json.
 load() {
     fio --name="$1" --ioengine=nbd --uri="nbd+unix:///$1?socket=$work/$1.sock" --rw=randrw --bs=4k --size=48M \
@@ -48,18 +40,6 @@ PYTHON
 state_of() { array_value "$1" "[m['state'] for m in it['members']][$2]"; }
 is_out() { [[ $(state_of "$1" 0) =~ ^(faulty|missing|rebuilding)$ ]]; }
 is_back() { [[ $(state_of "$1" 0) == in_sync ]]; }
-now_ms() { date +%s%3N; }
-
-# hang_all: has the drive of each array hang on what `$1` says of it.
-hang_all() {
-    local -n of=$1
-    local at
-    for at in "${!rows[@]}"; do
-        # shellcheck disable=SC2086
-        set -- ${of[${rows[at]}]}
-        expect 0 fuse_ctl hang "$1" "f$at" ${2:+"$2"}
-    done
-}
 
 # Its clients wait for as long as its drive hangs: there is no other copy.
 make_drives 1 96MiB lone
@@ -86,7 +66,7 @@ read -r well before _ < <(latency calm)
 [[ $well == True ]] || fail "fio had errors before anything hung"
 
 expect 0 strake array replace rebuild --member 3 --with "$work/spare"
-hang_all hangs
+hang_rows hangs
 # Removing an export waits for requests in flight, and nothing else waits for that.
 head -c 4M /dev/urandom >"$work/image"
 expect 0 fuse_ctl hang write "f${#rows[@]}" 16M-
@@ -127,7 +107,7 @@ say "all drives are taken back by themselves"
 # Stopped while all of them hang; what was just written leaves something to record at the stop.
 expect 0 strake wait rebuild --for rebuild --timeout 120s
 for name in calm "${rows[@]}"; do load "$name" 1 || fail "fio on array $name after its drive came back"; done
-hang_all stops
+hang_rows stops
 begun=$(now_ms)
 has_stopped() { grep -q 'INFO stopped$' "$work/straked.log"; }
 timeout 120 strake daemon stop >"$work/stop.out" 2>"$work/stop.err" &

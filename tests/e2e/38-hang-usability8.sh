@@ -6,7 +6,6 @@
 . "$(dirname "$0")/_lib.sh"
 need nbdcopy
 
-now_ms() { date +%s%3N; }
 answers() { strake status >/dev/null 2>&1 || [[ $? -ne 4 ]]; }
 in_sync() { [[ $(array_value "$1" "[m['state'] for m in it['members']].count('in_sync')") -eq $2 ]]; }
 

@@ -15,19 +15,7 @@ declare -A creates=([open]="open" [getattr]="getattr" [label_read]="read 0-1M" [
 declare -A starts=([open]="open" [getattr]="getattr" [label_read]="read 0-1M" [label_write]="write 0-1M" [flush]="fsync"
     [bitmap]="read 1M-4M" [log]="read 6M-16M")
 
-now_ms() { date +%s%3N; }
 in_sync() { [[ $(array_value "$1" "[m['state'] for m in it['members']].count('in_sync')") -eq $2 ]]; }
-
-# hang_each FIRST RULES: has file number FIRST and those behind it hang, one for each row.
-hang_each() {
-    local first=$1 at
-    local -n of=$2
-    for at in "${!rows[@]}"; do
-        # shellcheck disable=SC2086
-        set -- ${of[${rows[at]}]}
-        expect 0 fuse_ctl hang "$1" "f$((first + at))" ${2:+"$2"}
-    done
-}
 
 # answers_soon: prints how long a look at everything takes.
 answers_soon() {
@@ -81,7 +69,7 @@ expect 0 strake wait other --for resync --timeout 60s
 before=$(neighbour 3)
 
 # Created: each command ends with its drive's name, and nothing else waits for it.
-hang_each 0 creates
+hang_rows creates 0
 creating=()
 begun=$(now_ms)
 for at in "${!rows[@]}"; do
@@ -126,7 +114,7 @@ for row in "${rows[@]}"; do
 done
 calm
 kill9_daemon
-hang_each "${#rows[@]}" starts
+hang_rows starts "${#rows[@]}"
 begun=$(now_ms)
 launch straked --state-dir "$state" --socket "$STRAKE_SOCKET" --cores auto
 within 15 "straked answers while drives hang" daemon_answers

@@ -217,6 +217,14 @@ make_drives() {
     drive_list=$(IFS=,; echo "${drives[*]}")
 }
 
+# make_array NAME LEVEL DRIVE...: an array with an NBD export of its own name.
+make_array() {
+    local name=$1 level=$2
+    shift 2
+    expect 0 strake array create "$name" --level "$level" --drives "$(IFS=,; echo "$*")"
+    expect 0 strake export create "$name" --via nbd --listen "unix:$work/$name.sock"
+}
+
 # wait_rebuilt NAME: until the array is whole again.
 wait_rebuilt() {
     expect 0 strake wait "$1" --for rebuild --timeout 120s
@@ -240,6 +248,21 @@ start_fuse() {
 
 # fuse_ctl COMMAND...: hang, release, held and count, as the head of _fuse.py says.
 fuse_ctl() { python3 "$e2e/_fuse.py" ctl "$work/fuse.control" "$@"; }
+
+# hang_rows RULES [FIRST]: the FUSE drive number FIRST (0) and those behind it hang, one for each of the array `rows`, on
+# what the associative array named RULES holds for it.
+hang_rows() {
+    local -n of=$1
+    local first=${2:-0} at
+    for at in "${!rows[@]}"; do
+        # shellcheck disable=SC2086
+        set -- ${of[${rows[at]}]}
+        expect 0 fuse_ctl hang "$1" "f$((first + at))" ${2:+"$2"}
+    done
+}
+
+# now_ms: the time in milliseconds.
+now_ms() { date +%s%3N; }
 
 # is_held: whether a request is held now.
 is_held() { [[ $(fuse_ctl held) -gt 0 ]]; }

@@ -106,7 +106,7 @@ fn tick_until(control: &Control, what: &str, done: impl Fn() -> bool) {
         .iter()
         .map(|e| format!("{} {}: {} ({})", e.number, e.kind, e.what, e.cause))
         .collect();
-    panic!("{what} does not happen; told was:\n{}", reported.join("\n"));
+    panic!("{what} does not happen; events:\n{}", reported.join("\n"));
 }
 
 /// Holds copies, rebuilds and scrubs of the array up in the engine, or lets them go on. Nothing is recorded: for the

@@ -3,27 +3,41 @@
 use crate::args::LogFormat;
 use std::io::{IsTerminal, stderr};
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Starts to log, in `format`, the lines that `RUST_LOG` chooses.
+/// Starts to log, in `format`, the lines that `RUST_LOG` chooses, and warns if it cannot be parsed.
 pub fn start(format: LogFormat) {
-    let filter = filter(std::env::var("RUST_LOG").ok().as_deref());
+    let text = std::env::var("RUST_LOG").unwrap_or_default();
+    let (filter, wrong) = match filter(&text) {
+        Ok(filter) => (filter, None),
+        Err(error) => (of_level_info(), Some(error)),
+    };
     let lines = tracing_subscriber::registry().with(filter);
     let log = tracing_subscriber::fmt::layer().with_writer(stderr).with_target(false);
     match format {
         LogFormat::Text => lines.with(log.with_ansi(stderr().is_terminal())).init(),
         LogFormat::Json => lines.with(log.json().flatten_event(true)).init(),
     }
+    if let Some(reason) = wrong {
+        tracing::warn!(%reason, "RUST_LOG={text:?} cannot be parsed, so level info is used; it takes levels and \
+                                 TARGET=LEVEL, such as warn,strake_control=debug");
+    }
 }
 
-/// The lines that `text` chooses: levels, and levels of targets, such as `warn,strake_control=debug`. Level `info`
-/// without a text, or with one that cannot be parsed. The daemon has no spans to filter by, and a filter that knows
-/// them links an engine of regular expressions.
-fn filter(text: Option<&str>) -> Targets {
-    let chosen = text.filter(|text| !text.is_empty()).and_then(|text| text.parse().ok());
-    chosen.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO))
+/// The lines that `text` chooses: levels, and levels of targets, such as `warn,strake_control=debug`; level `info` if
+/// it is empty. The daemon has no spans to filter by, and a filter that knows them links an engine of regular
+/// expressions.
+///
+/// # Errors
+/// When `text` cannot be parsed.
+fn filter(text: &str) -> Result<Targets, ParseError> {
+    if text.is_empty() { Ok(of_level_info()) } else { text.parse() }
+}
+
+fn of_level_info() -> Targets {
+    Targets::new().with_default(LevelFilter::INFO)
 }
 
 #[cfg(test)]
@@ -33,8 +47,8 @@ mod tests {
 
     #[test]
     fn the_text_chooses_levels_of_targets() {
-        let check = |text: Option<&str>, other: Level, ours: Level| {
-            let filter = filter(text);
+        let check = |text: &str, other: Level, ours: Level| {
+            let filter = filter(text).expect("it can be parsed");
             for (target, most) in [("other", other), ("strake_control::watch", ours)] {
                 for level in [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE] {
                     let logged = filter.would_enable(target, &level);
@@ -42,10 +56,12 @@ mod tests {
                 }
             }
         };
-        for text in [None, Some(""), Some("info"), Some("a=b=c"), Some("strake_control=loud")] {
-            check(text, Level::INFO, Level::INFO);
+        check("", Level::INFO, Level::INFO);
+        check("info", Level::INFO, Level::INFO);
+        check("debug", Level::DEBUG, Level::DEBUG);
+        check("warn,strake_control=debug", Level::WARN, Level::DEBUG);
+        for wrong in ["a=b=c", "strake_control=loud"] {
+            assert!(filter(wrong).is_err(), "{wrong}");
         }
-        check(Some("debug"), Level::DEBUG, Level::DEBUG);
-        check(Some("warn,strake_control=debug"), Level::WARN, Level::DEBUG);
     }
 }

@@ -16,10 +16,10 @@ pub(crate) struct Bitmaps {
     bits: Vec<Bits>,
     /// Sequence number of the newest copy of each page: all pages of one bitmap, then of the next.
     sequences: Vec<u64>,
-    /// By member: the sequences of the write-intent pages that it surely holds, or held when it went out; 0 when nobody
-    /// knows.
+    /// By member: the sequences of the write-intent pages that it surely holds, or held when it went out; 0 if that is
+    /// unknown.
     held: Vec<WriteIntentPages>,
-    /// Members that the last label which everybody has calls live, as a mask; 0 when that is not known.
+    /// Members that the last label which every live member has calls live, as a mask; 0 when that is not known.
     recorded: u64,
     /// What a member that was live at the last stop surely held.
     before: WriteIntentPages,
@@ -100,12 +100,12 @@ impl Bitmaps {
         }
     }
 
-    /// Everybody has a label that calls the members in `live` (a mask) live, and nobody else.
+    /// Every live member has a label that calls the members in `live` (a mask) live, and no other.
     pub(crate) fn recorded(&mut self, live: u64) {
         self.recorded = live;
     }
 
-    /// The write-intent pages that everybody held who was live at the last stop.
+    /// The write-intent pages that every member held which was live at the last stop.
     pub(crate) fn surely_held(&mut self, pages: WriteIntentPages) {
         self.before = pages;
     }
@@ -116,7 +116,7 @@ impl Bitmaps {
     }
 
     /// What every member holds of a page of the write-intent bitmap that a start may take for one in sync: a label that
-    /// calls somebody out counts only when everybody has it.
+    /// calls a member out counts only when every live member has it.
     fn held_by_all(&self, page: u32) -> u64 {
         let held = self.held.iter().enumerate();
         let held = held.filter(|(slot, _)| self.recorded & 1 << slot != 0);

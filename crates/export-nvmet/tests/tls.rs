@@ -75,7 +75,7 @@ fn everything_goes_through_tls() {
     let reported = machine.target.controllers(SUBSYSTEM);
     assert!(
         reported[0].queues.iter().all(|queue| queue.facts.is_secure),
-        "and whoever asks sees it"
+        "and it is visible to a peer that asks"
     );
     assert_eq!(io.write(1, &pattern(2)), 0, "with the data in the capsule");
     let data = pattern(64);

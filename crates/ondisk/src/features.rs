@@ -6,7 +6,7 @@ use std::fmt;
 
 /// `compat`: the label remembers activations, see `Superblock::history`.
 pub const COMPAT_HISTORY: u64 = 1;
-/// `compat`: since every absent member left, whoever wrote labels has kept its per-member dirty bitmap.
+/// `compat`: since every absent member left, all writers of labels have kept its dirty bitmap.
 pub const COMPAT_MEMBER_BITMAPS: u64 = 2;
 /// `compat`: in this activation a member is, or was, a drive of another machine, which may carry out writes for some
 /// seconds after a crash of the daemon. Without it in the label of an activation, all members were of one machine.

@@ -6,7 +6,7 @@ pub const WIDTH: usize = 80;
 /// Rows of a screen where no terminal says otherwise.
 pub const HEIGHT: usize = 24;
 
-/// Narrowest screen that tables are made for, in columns; lines go on in the next row on one that is narrower.
+/// Narrowest screen that tables are made for, in columns; on a narrower one, lines wrap.
 pub const WIDTH_MIN: usize = 40;
 
 /// Widest screen that tables make use of: longer lines are not read, but followed with a finger.

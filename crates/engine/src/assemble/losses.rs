@@ -9,6 +9,14 @@ use super::replay::Carried;
 use super::{AssemblePolicy, refusals};
 use crate::error::ArrayError;
 
+/// What happened to an array that has lost blocks, and which ones: the middle of a sentence about it.
+const DAMAGED: &str =
+    "stopped without warning while members were missing; neighbouring blocks in the same stripe";
+const IN_DOUBT: &str =
+    "lost a member while parity was being made to agree after a crash; blocks of that member";
+const BOTH: &str = "lost a member while parity was being made to agree after a crash, and stopped without warning \
+                    while members were missing; blocks of members that are missing";
+
 /// Regions in which blocks of absent members may be damaged.
 pub(super) struct Losses {
     /// A member went out before parity was known to be right.
@@ -28,9 +36,9 @@ impl Losses {
         self.in_doubt.count_ones() + self.damaged.count_ones() > 0
     }
 
-    /// Goes on if nothing is lost, or the operator accepts it.
+    /// Succeeds if nothing is lost, or the operator accepts it.
     ///
-    /// What is accepted is what a start finds when it comes here first. One that has to begin again, without drives
+    /// What is accepted is what a start finds when it comes here first. One that has to start again, without drives
     /// that were silent since, may not lose more than that. Whatever a drive does before, it also did to the start that
     /// was refused, so it holds up no array that is to start without it.
     ///
@@ -51,11 +59,12 @@ impl Losses {
                 return Ok(());
             }
         }
-        match (self.in_doubt.count_ones(), self.damaged.count_ones()) {
-            (0, 0) => Ok(()),
-            (0, _) => Err(refusals::dirty_and_degraded(superblock, within, &all)),
-            (_, 0) => Err(refusals::in_doubt(superblock, within, &all)),
-            _ => Err(refusals::in_doubt_and_dirty(superblock, within, &all)),
-        }
+        let why = match (self.in_doubt.count_ones(), self.damaged.count_ones()) {
+            (0, 0) => return Ok(()),
+            (0, _) => DAMAGED,
+            (_, 0) => IN_DOUBT,
+            _ => BOTH,
+        };
+        Err(refusals::losses(superblock, within, &all, why))
     }
 }

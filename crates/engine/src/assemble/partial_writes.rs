@@ -1,4 +1,4 @@
-//! Making the strips of a stripe agree where small writes were under way, from their partial-write records.
+//! Making the strips of a stripe agree where small writes were in progress, from their partial-write records.
 //!
 //! Each block of such a write is old or new, and one of its words says which ([`strake_ondisk::partial_write`]).
 //! Parities that are as new as the data say what a lost strip held. If there are too few of them, those that are not

@@ -125,45 +125,17 @@ pub(super) fn older_picture(
     ))
 }
 
-/// A crash while members were missing: what was being written may have taken bystanders with it.
-pub(super) fn dirty_and_degraded(
-    superblock: &Superblock,
-    within: (&Geometry, &Regions),
-    write_intent: &Bits,
-) -> ArrayError {
-    let (name, listed) = (&superblock.name, listed(within, write_intent));
-    ArrayError::refused(format!(
-        "array {name} stopped without warning while members were missing; neighbouring blocks in the same stripe may \
-         be damaged in {listed}. Check them against a backup, then start it with: strake array import {name} \
-         --degraded --accept-loss"
-    ))
-}
-
-/// A member went out in the middle of the resync after a crash: its blocks may be recovered from parity that is wrong.
-pub(super) fn in_doubt(
+/// Blocks of absent members may be damaged in `regions`; `why` says what happened, and ends with which blocks.
+pub(super) fn losses(
     superblock: &Superblock,
     within: (&Geometry, &Regions),
     regions: &Bits,
+    why: &str,
 ) -> ArrayError {
     let (name, listed) = (&superblock.name, listed(within, regions));
     ArrayError::refused(format!(
-        "array {name} lost a member while parity was being made to agree after a crash; blocks of that member may be \
-         damaged in {listed}. Check them against a backup, then start it with: strake array import {name} \
-         --degraded --accept-loss"
-    ))
-}
-
-/// Both happened, one after the other.
-pub(super) fn in_doubt_and_dirty(
-    superblock: &Superblock,
-    within: (&Geometry, &Regions),
-    regions: &Bits,
-) -> ArrayError {
-    let (name, listed) = (&superblock.name, listed(within, regions));
-    ArrayError::refused(format!(
-        "array {name} lost a member while parity was being made to agree after a crash, and stopped without warning \
-         while members were missing; blocks of members that are missing may be damaged in {listed}. Check them \
-         against a backup, then start it with: strake array import {name} --degraded --accept-loss"
+        "array {name} {why} may be damaged in {listed}. Check them against a backup, then start it with: strake array \
+         import {name} --degraded --accept-loss"
     ))
 }
 

@@ -83,7 +83,7 @@ impl SharedScrub {
         }
     }
 
-    /// Begins a scrub in `state`, unless one is under way. False then.
+    /// Starts a scrub in `state`, unless one is in progress. False then.
     pub(crate) fn begin(&mut self, mode: ScrubMode, state: ScrubState, shards: u16) -> bool {
         if self.status.is_some_and(|status| !status.state.is_over()) {
             return false;

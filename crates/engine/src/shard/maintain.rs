@@ -130,7 +130,7 @@ pub(super) async fn maintain_window(
         let missed = failed.any() | excluded.absent;
         let out = shard.await_out_of_use(band.stripe, missed, since).await;
         if out.is_ok() && shard.handed_over(band.stripe, missed, since) != 0 {
-            // What was made up for the old device may not be what its replacement holds, which has the place now.
+            // What was reconstructed for the old device may not be what its replacement holds, which has the place now.
             excluded = Excluded::over(shard, band, window);
             excluded.unreadable |= unreadable;
             since = shard.members.borrow().membership_epoch();

@@ -66,7 +66,7 @@ impl PartialWrites {
 type Listed = ArrayVec<u32, LISTED_MAX>;
 
 impl Shard {
-    /// Has a small write put on record, and then go on.
+    /// Puts a small write on record, and then continues it.
     pub(super) fn intend(&self, write: u32) {
         let mut partial_writes = self.partial_writes.borrow_mut();
         partial_writes.waiting.push_back(write);
@@ -146,7 +146,7 @@ impl Shard {
 
     /// Has the writes of a record that was not written done in another way, or answers them where none is left.
     async fn turn_back(&self, listed: Listed, failed: Option<Failed>) {
-        // Whoever does them again waits for others that failed; nobody else has heard of a replacement that did.
+        // Tasks that repeat them wait for other members that failed; a failed replacement is known only here.
         let replacement = failed.and_then(|failed| failed.replacement);
         let lost = self.expel_replacement(replacement).await.is_err() || self.shared.is_lost();
         let leave = if lost { Self::lose_small } else { Self::hand_back };

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  begin:    views (the replacement is written) --> every shard --> `Lacks`: copy begins
-//!  copied:   flush --> pages on the replacement --> label of the next generation on the replacement, then on everybody
+//!  copied:   flush --> pages on the replacement --> label of the next generation on the replacement, then on all
 //!            --> views (devices swapped, both written) --> every shard --> views (the old device is out)
 //!  member fails first:  it goes out, lacking what the replacement lacks --> views (the replacement has its place)
 //!                       --> label (rebuilding) --> rebuild of what was not copied
@@ -172,8 +172,8 @@ pub(super) async fn begin(
     Ok(())
 }
 
-/// Gives up the replacement, in memory; the member keeps its place, in the label to be written too. It is told when no
-/// shard uses the replacement any more.
+/// Gives up the replacement, in memory; the member keeps its place, in the label to be written too. The event follows
+/// when no shard uses the replacement any more.
 pub(super) fn abandon(leader: &mut Leader, cause: Option<IoErrorKind>) {
     let Some(replacement) = leader.replacement.take() else { return };
     if let Some((record, layout)) = replacement.before {
@@ -192,7 +192,7 @@ pub(super) fn settled_views(shard: &Shard, leader: &mut Leader) {
     shard.shared.tell(Some(slot), ArrayEventKind::ReplaceAbandoned { cause });
 }
 
-/// The replacement failed, or nobody wants it any more.
+/// The replacement failed, or was cancelled.
 pub(super) async fn fail(shard: &Shard, group: Group, cause: Option<IoErrorKind>) {
     {
         let mut leader = shard.leader_mut();
@@ -250,7 +250,7 @@ pub(super) async fn filled(shard: &Shard, group: Group) {
         leader.replacement = Some(replacement);
         slot
     };
-    // The replacement first: whoever finds a label that names it finds the replacement as well.
+    // The replacement first: a start that finds a label that names it finds the replacement as well.
     let failed = own_label(shard, group, slot).await;
     if failed.is_none() {
         retire_old(shard, group, slot).await;
@@ -418,7 +418,7 @@ pub(super) async fn take_over(shard: &Shard, group: Group) {
 }
 
 /// Copies a band to the replacement of the member that is being replaced, if it lacks it. Where the member cannot be
-/// read, ever smaller columns are tried, and only what is left of those is made up from the rest of the stripe.
+/// read, ever smaller columns are tried, and only what is left of those is reconstructed from the rest of the stripe.
 pub(super) async fn copy(shard: &Shard, group: Group, band: Band) -> Result<(), IoError> {
     let Some((slot, position)) = wanted(shard, band) else { return Ok(()) };
     let geometry = &shard.geometry;

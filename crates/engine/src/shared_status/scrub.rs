@@ -18,7 +18,7 @@ impl SharedStatus {
         self.scrub.lock().expect("a status writer panicked")
     }
 
-    /// Begins a scrub in `state`. False when one is under way.
+    /// Starts a scrub in `state`. False if one is in progress.
     pub(crate) fn begin_scrub(&self, mode: ScrubMode, state: ScrubState) -> bool {
         let mut scrub = self.scrub();
         if !scrub.begin(mode, state, self.cores.len() as u16) {

@@ -361,10 +361,10 @@ fn a_member_that_waits_for_the_log_is_in_sync_when_there_is_none_any_more() {
     }
 }
 
-/// A small write had its partial-write record and was under way when a member went out and the mode was changed from
+/// A small write had its partial-write record and was in progress when a member went out and the mode was changed from
 /// strict to safe. The label went on to call that member logged, so after a crash the array started as if the log had
-/// told of every write: blocks beside the one that was being written were made up from parity that did not fit. Found
-/// by a world of the simulator.
+/// every write: blocks beside the one that was being written were reconstructed from parity that did not fit. Found by
+/// a world of the simulator.
 #[test]
 fn a_write_with_a_partial_write_record_is_not_called_logged_when_the_mode_becomes_safe() {
     check_strict_becomes_safe(Level::Raid6, 6);

@@ -1,5 +1,5 @@
 //! Partial writes: in mode `strict` a small write records what it is about to change before it changes anything, so a
-//! crash that costs a member harms nobody, though nothing is written twice.
+//! crash that costs a member harms no other write, though nothing is written twice.
 
 use strake_dev_mem::{Effect, Ops, Rule, TearUnit, When};
 use strake_engine::{

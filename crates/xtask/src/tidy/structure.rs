@@ -175,7 +175,7 @@ fn is_facade(before: &str) -> bool {
     words().next().is_some() && statement.trim_start().starts_with("pub")
 }
 
-/// Calls `found` with each path that `rest`, what stands behind the word that led to `from`, goes on to.
+/// Calls `found` with each path that `rest`, what stands behind the word that led to `from`, leads to.
 fn follow<'a>(rest: &'a str, mut from: Vec<&'a str>, found: &mut dyn FnMut(&[&'a str])) {
     let Some(rest) = rest.strip_prefix("::") else {
         found(&from);

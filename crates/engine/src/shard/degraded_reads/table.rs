@@ -30,7 +30,7 @@ pub(super) struct Wanted {
     pub(super) data: SgMut,
 }
 
-/// A degraded read that is under way.
+/// A degraded read that is in progress.
 pub(super) struct Read {
     number: u32,
     /// Counts the reads of this place: a part that comes back in another one than it left in is not this one's.

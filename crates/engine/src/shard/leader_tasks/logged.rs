@@ -122,8 +122,8 @@ pub(super) async fn change_consistency(
         let weaker = mode < label.consistency;
         if weaker {
             leader.state.superblock.consistency = mode;
-            // Records of writes under way count only while all is logged: they may be partial-write records, or name no
-            // member that has gone out since.
+            // Records of writes in progress count only while all is logged: they may be partial-write records, or may
+            // not name a member that has gone out since.
             leader.state.superblock.note_logged(0, 0);
             if mode == Consistency::None {
                 // Nobody will note what is written.

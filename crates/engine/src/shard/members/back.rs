@@ -209,7 +209,7 @@ impl<T: Takers> Home<'_, T> {
             unreachable!("everything else is handled before")
         };
         let entry = self.inflight.get_mut(slot).expect("a device completed an I/O twice");
-        assert_eq!(entry.generation, generation, "a device made up a completion");
+        assert_eq!(entry.generation, generation, "a device completed what was not issued");
         let taken = entry.started.map(|started| (started, timed(&done.op)));
         match entry.waiter {
             Waiter::Group(group) => {

@@ -156,8 +156,8 @@ impl Members {
     }
 
     /// Takes the outcome of a write to both devices of a pair: that of the device with the member's place now. A
-    /// failure of the other one is kept until somebody asks for it, and so is one of a replacement that has just got
-    /// the member's place: that it failed is for whoever knows when it got it.
+    /// failure of the other one is kept until it is asked for, and so is one of a replacement that has just got the
+    /// member's place: only the caller that knows when it got the place can judge the failure.
     pub(super) fn take_pair(
         &mut self,
         slot: IoSlot,

@@ -6,7 +6,7 @@
 //! it is memory that is not in the core's own cache. A column's second write is told by a table of fingerprints (the
 //! first queue of Johnson and Shasha's 2Q, VLDB 1994, without its order).
 //!
-//! What it holds equals what the members hold. Taking it takes it out, so that whoever changes it puts it back only
+//! What it holds equals what the members hold. Taking it takes it out, so that a writer puts it back only
 //! when every member has it; and everything else that writes a band, be it a rebuild, has the band forgotten first.
 //! Both have the band to themselves. A member that goes out of use or comes into use changes nothing by that: without
 //! it such writes take a task, and what it gets before it serves again is written by tasks.

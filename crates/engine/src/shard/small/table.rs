@@ -187,7 +187,7 @@ impl Smalls {
         self.places.len() - self.free.len()
     }
 
-    /// True when every small write under way was begun at `membership_epoch` or later.
+    /// True when every small write in progress was begun at `membership_epoch` or later.
     pub(crate) fn all_since(&self, membership_epoch: u64) -> bool {
         self.places.iter().all(|small| !small.live || small.membership_epoch >= membership_epoch)
     }

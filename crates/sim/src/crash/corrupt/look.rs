@@ -151,7 +151,7 @@ impl Look<'_> {
             })?;
             self.read(&mut host)?;
         }
-        // Where parity is made anew from what is read, by a resync or after a partial write, a wound becomes what
+        // Where parity is recomputed from what is read, by a resync or after a partial write, a wound becomes what
         // counts.
         let redone = |kind| matches!(kind, ArrayEventKind::WritesRedone { .. });
         let recomputed = resync || host.array.drain_events().iter().any(|event| redone(event.kind));

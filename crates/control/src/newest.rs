@@ -66,7 +66,10 @@ impl Mark {
 
     fn is_continued_by(&self, label: &Superblock) -> bool {
         // What cannot be read says nothing.
-        self.epoch.parse::<Uuid>().map_or(true, |epoch| label.continues(self.generation, epoch))
+        let Ok(epoch) = self.epoch.parse::<Uuid>() else { return true };
+        let holders: Result<Vec<Uuid>, _> =
+            self.holders.iter().map(|holder| holder.uuid.parse()).collect();
+        holders.map_or(true, |holders| label.continues(self.generation, epoch, &holders))
     }
 
     /// Why an array must not be started from the labels `here`, when all of them are older than this.

@@ -123,12 +123,21 @@ impl Superblock {
         self.history.push(Activation { epoch, first_generation: self.generation });
     }
 
-    /// Whether the array that this label describes has been at `generation` of `epoch`, or is there now. True as well
-    /// when that lies before what the label remembers.
+    /// Whether the array that this label describes has been at `generation` of `epoch` with the members `in_sync`, or is
+    /// there now. True as well when that lies before what the label remembers.
+    ///
+    /// A number and an epoch alone show nothing: a start that records absent members writes labels of the last epoch.
+    /// Every member that is in sync since then was one of `in_sync`; otherwise this label is of another history.
     #[must_use]
-    pub fn continues(&self, generation: u64, epoch: Uuid) -> bool {
+    pub fn continues(&self, generation: u64, epoch: Uuid, in_sync: &[Uuid]) -> bool {
         let past = Self { generation, epoch, ..self.clone() };
-        generation <= self.generation && self.lineage(&past) != Lineage::Other
+        match self.lineage(&past) {
+            Lineage::Ours => {
+                self.lasting_since(generation).all(|member| in_sync.contains(&member.uuid))
+            }
+            Lineage::Older => generation <= self.generation,
+            Lineage::Other => false,
+        }
     }
 
     /// Who has been in sync since `generation` or before. A label of that generation which

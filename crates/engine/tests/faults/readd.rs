@@ -3,10 +3,11 @@
 use strake_dev_mem::{Effect, Ops, Rule, When};
 use strake_engine::{ArrayErrorKind, AssemblePolicy, Outcome};
 use strake_ondisk::{
-    AreaLayout, BadEvent, BadList, Bitmap, Copy, PAGE_BYTES, PageState, encode_page, newest_page,
+    AreaLayout, BadEvent, BadList, Bitmap, Copy, PAGE_BYTES, PageState, RecordedState, encode_page,
+    newest_page,
 };
 use strake_raid::{Level, MemberState};
-use strake_units::{Lba, LbaRange, MemberIndex, Nanos};
+use strake_units::{Lba, LbaRange, MemberIndex, Nanos, Uuid};
 
 use crate::cut_short::{bytes, label_ahead};
 use crate::stage::{DATA, Disk, Seen, Set, Stage};
@@ -335,7 +336,12 @@ fn f18_members_with_a_label_of_the_same_number_and_epoch_are_refused() {
     stage.disks = disks[2..4].to_vec();
     stage.again(DEGRADED);
     let (array, own) = (stage.label(&disks[2]), stage.label(&disks[0]));
-    assert!(array.continues(own.generation, own.epoch), "by its number and epoch");
+    let by = |all: bool| -> Vec<Uuid> {
+        let rows = own.members.iter();
+        rows.filter(|row| all || row.state == RecordedState::InSync).map(|row| row.uuid).collect()
+    };
+    assert!(array.continues(own.generation, own.epoch, &by(true)), "by its number and epoch");
+    assert!(!array.continues(own.generation, own.epoch, &by(false)), "by who was in sync");
     stage.disks = disks;
     let error = stage.readd(0).expect_err("it has a history of its own");
     assert!(error.what.contains("went on without the array"), "{error}");

@@ -521,6 +521,23 @@ fn f18_a_label_of_the_same_number_and_epoch_is_no_proof() {
     assert!(matches!(refusal(vec![on(&new, 1), on(&own, 0)]), Refusal::Fork(_)));
 }
 
+/// The same two labels, seen by a host that remembers who was in sync when it last ran the array: a start from drive 1
+/// alone goes back behind what drive 0 acknowledged, however far that start got.
+#[test]
+fn f18_a_label_of_the_same_number_and_epoch_continues_only_its_own_members() {
+    let served = started(&with_history(), 0xe2, &[2]);
+    let own = without(&served, &[1]);
+    let recorded = without(&served, &[0]);
+    let holders = [own.members[0].uuid];
+    let continues = |label: &Superblock| label.continues(own.generation, own.epoch, &holders);
+    assert!(continues(&own) && continues(&started(&own, 0xe3, &[])));
+    assert!(!continues(&recorded) && !continues(&started(&recorded, 0xe3, &[])));
+    // A member that came into sync later says nothing about that time.
+    let back = after(&after(&own, &[(1, Rebuilding)]), &[(1, InSync)]);
+    assert!(continues(&back));
+    assert!(!served.continues(own.generation, own.epoch, &holders), "older");
+}
+
 #[test]
 fn the_history_forgets_the_oldest_activation() {
     let mut array = label(2, 5);

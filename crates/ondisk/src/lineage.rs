@@ -123,8 +123,8 @@ impl Superblock {
         self.history.push(Activation { epoch, first_generation: self.generation });
     }
 
-    /// Whether the array that this label describes has been at `generation` of `epoch` with the members `in_sync`, or is
-    /// there now. True as well when that lies before what the label remembers.
+    /// Whether the array that this label describes has been at `generation` of `epoch` with the members `in_sync`, or
+    /// is there now. True as well when that lies before what the label remembers.
     ///
     /// A number and an epoch alone show nothing: a start that records absent members writes labels of the last epoch.
     /// Every member that is in sync since then was one of `in_sync`; otherwise this label is of another history.

@@ -101,6 +101,7 @@ impl SimDrive {
             writes: 0,
             bad: BTreeSet::new(),
             doomed: false,
+            hung: false,
             gone: false,
             slowness: 1,
             hanging: false,
@@ -129,6 +130,12 @@ impl SimDrive {
     pub fn is_doomed(&self) -> bool {
         let state = self.state();
         state.doomed || state.gone
+    }
+
+    /// True when one of its I/Os hangs by a fault of its own, and not because it is silent.
+    #[must_use]
+    pub fn is_hung(&self) -> bool {
+        self.state().hung
     }
 
     /// True when it was pulled.
@@ -167,6 +174,7 @@ impl SimDrive {
             writes: 0,
             bad: state.bad.clone(),
             doomed: false,
+            hung: false,
             gone: false,
             slowness: 1,
             hanging: false,
@@ -259,6 +267,7 @@ impl SimDrive {
         let mut state = self.state();
         state.gone = false;
         state.doomed = false;
+        state.hung = false;
     }
 
     /// Plugs it in again after the array has gone on without it: a drive that was pulled lost power, and its cache.

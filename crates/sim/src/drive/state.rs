@@ -105,6 +105,8 @@ pub(super) struct State {
     pub(super) writes: u64,
     pub(super) bad: BTreeSet<u64>,
     pub(super) doomed: bool,
+    /// One of its I/Os hangs.
+    pub(super) hung: bool,
     pub(super) gone: bool,
     /// Every I/O takes this many times as long.
     pub(super) slowness: u64,
@@ -182,6 +184,7 @@ impl State {
             } else if self.strikes(Kind::Hang, rates.hang) {
                 self.trace.fault(Kind::Hang.word());
                 self.doomed = true;
+                self.hung = true;
                 due = if self.rng.one_in(2) {
                     Nanos(u64::MAX)
                 } else {
@@ -468,6 +471,7 @@ impl State {
 
     pub(super) fn crash(&mut self, crash: Crash) {
         self.doomed = self.gone;
+        self.hung = false;
         let lanes = std::mem::take(&mut self.lanes);
         if crash == Crash::Power && self.spec.cache == VolatileCache::Present {
             self.lose_cache();
@@ -491,6 +495,7 @@ impl State {
         }
         self.gone = false;
         self.doomed = false;
+        self.hung = false;
     }
 
     /// Keeps some of the cached writes, in order; none of what was never meant to get any further.

@@ -102,15 +102,16 @@ impl World {
     }
 
     /// Sees that what began at `began` has not taken longer than it may beside the silent drive of `slot`. A drive that
-    /// hung since takes its own time on top: its first unanswered I/O may be sent only after the other drive was given
-    /// up.
+    /// hung since takes its own time on top, the silent one too: its first unanswered I/O may be sent only after the
+    /// other one was given up or answered.
     pub(super) fn in_time(&self, what: &str, began: Nanos, slot: usize) -> Result<(), String> {
-        let hangs =
-            |(at, drive): &(usize, &SimDrive)| *at == slot || drive.is_doomed() && !drive.is_gone();
-        let limit =
-            self.drives.iter().enumerate().filter(hangs).fold(Nanos(0), |sum, (_, drive)| {
-                sum.plus(if drive.is_remote() { SERVED_REMOTE } else { SERVED })
-            });
+        let limit = |drive: &SimDrive| if drive.is_remote() { SERVED_REMOTE } else { SERVED };
+        let hangs = |(at, drive): &(usize, &SimDrive)| {
+            let hung = if *at == slot { drive.is_hung() } else { drive.is_doomed() };
+            hung && !drive.is_gone()
+        };
+        let hung = self.drives.iter().enumerate().filter(hangs);
+        let limit = hung.fold(limit(&self.drives[slot]), |sum, (_, drive)| sum.plus(limit(drive)));
         let took = self.now.since(began);
         if took <= limit {
             return Ok(());

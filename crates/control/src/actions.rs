@@ -6,10 +6,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-
-use crate::control::Control;
-use crate::error::ControlError;
 
 /// Names of the actions under way.
 #[derive(Clone, Default)]
@@ -18,14 +14,14 @@ pub(crate) struct Actions {
 }
 
 /// An action under way, until it is dropped.
-struct UnderWay {
+pub(crate) struct UnderWay {
     actions: Actions,
-    name: String,
+    pub(crate) name: String,
 }
 
 impl Actions {
     /// Begins the action `name`, unless it is in progress.
-    fn begin(&self, name: String) -> Option<UnderWay> {
+    pub(crate) fn begin(&self, name: String) -> Option<UnderWay> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         names.insert(name.clone()).then(|| UnderWay { actions: self.clone(), name })
     }
@@ -46,36 +42,6 @@ pub(crate) enum Pace {
     Beside,
     /// One piece after the other, for whoever wants to see the outcome of a round.
     InTurn,
-}
-
-impl Control {
-    /// Does `job`, the action `name`.
-    ///
-    /// # Errors
-    /// When it was done in turn and an earlier command panicked.
-    pub(crate) fn act(
-        &self,
-        pace: Pace,
-        name: String,
-        job: impl FnOnce(&Self) -> Result<(), ControlError> + Send + 'static,
-    ) -> Result<(), ControlError> {
-        if pace == Pace::InTurn {
-            return job(self);
-        }
-        let Some(under_way) = self.actions().begin(name) else { return Ok(()) };
-        let control = self.clone();
-        let run = move || {
-            if let Err(error) = job(&control) {
-                tracing::warn!(action = %under_way.name, reason = %error, "not done");
-            }
-            drop(under_way);
-        };
-        // Without a thread the next round tries again.
-        if let Err(error) = thread::Builder::new().name("upkeep".to_owned()).spawn(run) {
-            tracing::warn!(reason = %error, "no thread for upkeep");
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

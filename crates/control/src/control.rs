@@ -6,17 +6,19 @@
 //! that is slow holds up the command that uses it, and no other.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use strake_engine::Drive;
 
-use crate::actions::Actions;
+use crate::actions::{Actions, Pace};
 use crate::bounded::{self, within};
 use crate::drives::{Lookup, OpenDrive, Sighting, open_at};
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::Events;
 use crate::limits::{CLOSE_LIMIT, LOOK_LIMIT, RESERVE_WAIT};
-use crate::manager::{Manager, drive_key};
+use crate::manager::Manager;
+use crate::names::drive_key;
 
 /// What a command found out under the lock, and the keys it reserves for what follows.
 pub(crate) type Planned<T> = Result<(T, Vec<String>), ControlError>;
@@ -346,5 +348,35 @@ impl Control {
             let woken = self.inner.freed.wait_timeout(manager, left);
             manager = woken.map_err(|_| ControlError::state("the control plane is unusable"))?.0;
         }
+    }
+}
+
+impl Control {
+    /// Does `job`, the action `name`.
+    ///
+    /// # Errors
+    /// When it was done in turn and an earlier command panicked.
+    pub(crate) fn act(
+        &self,
+        pace: Pace,
+        name: String,
+        job: impl FnOnce(&Self) -> Result<(), ControlError> + Send + 'static,
+    ) -> Result<(), ControlError> {
+        if pace == Pace::InTurn {
+            return job(self);
+        }
+        let Some(under_way) = self.actions().begin(name) else { return Ok(()) };
+        let control = self.clone();
+        let run = move || {
+            if let Err(error) = job(&control) {
+                tracing::warn!(action = %under_way.name, reason = %error, "not done");
+            }
+            drop(under_way);
+        };
+        // Without a thread the next round tries again.
+        if let Err(error) = thread::Builder::new().name("upkeep".to_owned()).spawn(run) {
+            tracing::warn!(reason = %error, "no thread for upkeep");
+        }
+        Ok(())
     }
 }

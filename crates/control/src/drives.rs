@@ -14,10 +14,16 @@ use strake_engine::Drive;
 use strake_units::{BlockSize, ByteSize};
 
 use crate::bounded::{self, Silent};
+use crate::drives::address::{address_of, is_remote, lost_note};
+use crate::drives::probe::Probes;
 use crate::error::{ControlError, ControlErrorKind};
-use crate::probe::Probes;
-use crate::readd::PathKey;
-use crate::remote::{address_of, is_remote, lost_note};
+
+pub(crate) mod address;
+pub(crate) mod label;
+pub(crate) mod listed;
+pub(crate) mod occupied;
+pub(crate) mod probe;
+pub(crate) mod undo;
 
 /// Largest drive in memory: a typing error must not become an endless allocation.
 const MEMORY_BYTES_MAX: u64 = 1 << 40;
@@ -499,6 +505,15 @@ fn key_of(path: &str) -> Option<(Key, DriveKind)> {
         return Some((Key::Block(meta.rdev()), DriveKind::Block));
     }
     kind.is_file().then(|| (Key::File(meta.dev(), meta.ino()), DriveKind::File))
+}
+
+/// What tells one thing at a path from another that came there later.
+pub(crate) type PathKey = (u64, u64, u64);
+
+/// Paths of the machine's drives.
+#[must_use]
+pub(crate) fn block_paths(machine: &Machine) -> Vec<String> {
+    machine.drives().into_iter().map(|drive| drive.path).collect()
 }
 
 #[cfg(test)]

@@ -17,8 +17,8 @@ mod kind;
 pub use kind::{EventKind, Severity};
 
 use crate::error::ControlError;
-use crate::files::StateFolder;
 use crate::limits::{EVENT_TEXT_BYTES, EVENTS_KEPT, EVENTS_RETRY, EVENTS_STOP};
+use crate::record::files::StateFolder;
 use file::EventFile;
 
 /// Events written in one go.

@@ -251,7 +251,7 @@ command!(
         value("--auto-readd", r.auto_readd),
         value("--replace-after-errors", r.replace_after_errors),
         value("--consistency", r.consistency.as_ref()),
-        value("--scrub-every", r.scrub_every_s.map(crate::scrub::every)),
+        value("--scrub-every", r.scrub_every_s.map(crate::policy::scrub::every)),
         value("--scrub-repair", r.scrub_repair)
     )
 );

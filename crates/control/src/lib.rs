@@ -10,76 +10,49 @@
 //! Touch a drive before the whole request has been checked. Wait for a drive while it holds the lock.
 //!
 //! **Where to start.** `control.rs` for a command from check to answer and [`manager`] for what is owned, then
-//! `create.rs` for one command, `upkeep.rs` for what happens without a command, and `starting.rs` for a start.
+//! `commands/create.rs` for one command, `upkeep.rs` for what happens without a command, and `upkeep/starting.rs` for a
+//! start.
+//!
+//! **How it is divided.** A module imports only modules of the rows above its own, or of its own row.
+//!
+//! | modules | what they hold |
+//! |---|---|
+//! | `record` | what outlasts the daemon: the state directory, and what members record |
+//! | `drives`, `remote` | drives that are open: local ones, and connections to remote ones |
+//! | `policy`, `state` | decisions, values in and values out; what is known of each array and slot |
+//! | `exports`, `view` | servers and what they need; messages of the interface |
+//! | `manager`, `control` | what is owned, behind its lock; what is reserved |
+//! | `commands`, `upkeep` | what clients ask for; what happens by itself |
 
 #![forbid(unsafe_code)]
 
 mod actions;
-mod appeared;
-mod backup;
 mod bounded;
-mod clean;
+mod commands;
 mod control;
-mod copies;
-mod create;
-mod crowds;
-mod doctor;
+mod cores;
 pub mod drives;
 mod error;
 pub mod events;
 mod exports;
-mod files;
-mod grow;
 mod history;
 mod hooks;
-mod hosts;
-mod import;
-mod jobs;
-mod label;
 pub mod limits;
-mod locate;
-mod lost;
 pub mod manager;
-mod member_config;
-mod members;
-mod newest;
-mod offline;
-pub mod probe;
-mod prospects;
-mod queues;
-mod readd;
-mod referrals;
-mod rejections;
+mod names;
+mod policy;
+mod record;
 mod remote;
-mod remove;
-mod replacement;
-mod reserved;
-mod returns;
-pub mod scan;
-mod scrub;
-mod scrub_file;
-mod search;
-mod servers;
-mod settings;
-mod shutdown;
-mod sick;
-mod spares;
-mod starting;
-pub mod stats;
-mod store;
-mod undelete;
-mod undo;
-mod upgrade;
+mod state;
 mod upkeep;
-mod verdict;
 mod view;
-mod watch;
 
 pub use control::Control;
+pub use cores::CoreChoice;
 pub use error::{ControlError, ControlErrorKind};
 pub use history::{Actor, Command, Outcome};
-pub use manager::{CoreChoice, Manager, Options};
-pub use store::{ArrayRecord, Config, ExportRecord, Store};
+pub use manager::{Manager, Options};
+pub use record::store::{ArrayRecord, Config, ExportRecord, Store};
 pub use strake_engine::IoLimits;
 
 #[cfg(test)]

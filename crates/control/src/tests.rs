@@ -1,6 +1,7 @@
 use crate::control::Control;
-use crate::manager::{CoreChoice, Options};
-use crate::store::{ArrayRecord, Config, ExportRecord, ScrubRecord, Settings, Store};
+use crate::cores::CoreChoice;
+use crate::manager::Options;
+use crate::record::store::{ArrayRecord, Config, ExportRecord, ScrubRecord, Settings, Store};
 use crate::{ControlError, ControlErrorKind};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -175,7 +176,10 @@ fn only_what_is_committed_outlasts_a_restart() {
     drop(store);
     assert_eq!(read_back(&folder.0).expect("it opens"), Config::default());
     let (store, _) = Store::open(&folder.0).expect("it opens");
-    store.prepare(&sample()).and_then(crate::store::Prepared::commit).expect("there is room");
+    store
+        .prepare(&sample())
+        .and_then(crate::record::store::Prepared::commit)
+        .expect("there is room");
     drop(store);
     // A crash in the middle of the next change leaves half a file beside the one in force.
     fs::write(folder.path("state.json.next"), b"{\"version\":").expect("it can be written");

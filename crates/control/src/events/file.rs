@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use strake_api::v1::Event;
 
-use crate::files::StateFolder;
 use crate::limits::EVENTS_FILE_BYTES;
+use crate::record::files::StateFolder;
 
 /// Name of the file that is written.
 const PRESENT: &str = "events.jsonl";

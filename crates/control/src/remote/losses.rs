@@ -3,16 +3,14 @@
 //! How a path is is looked at now and then, and a target that was started anew may be back before the next look: what
 //! was missed is known by how often the path was made anew.
 
+use crate::events::{EventKind, Note};
 use std::collections::{BTreeMap, BTreeSet};
 
 use strake_dev_fabrics::{PathState, PathStatus};
 
-use crate::events::{EventKind, Note};
-use crate::manager::Manager;
-
 /// What was told of connections.
 #[derive(Default)]
-pub(super) struct Reported {
+pub(crate) struct Reported {
     /// Drives of which it was told that they are lost.
     drives: BTreeSet<String>,
     /// What was seen of paths, by their addresses.
@@ -20,13 +18,74 @@ pub(super) struct Reported {
 }
 
 impl Reported {
-    pub(super) fn forget_drive(&mut self, name: &str) {
+    pub(crate) fn forget_drive(&mut self, name: &str) {
         self.drives.remove(name);
     }
 
-    pub(super) fn forget_path(&mut self, address: &str) {
+    pub(crate) fn forget_path(&mut self, address: &str) {
         self.paths.remove(address);
     }
+}
+
+impl Reported {
+    /// What is to be told of drives that were lost and came back since the last look, and of paths to drives that have
+    /// several: the only path of a drive is told of as the drive. `all` is how the paths of each drive are.
+    pub(crate) fn look(&mut self, all: Vec<(String, Vec<PathStatus>)>) -> Vec<Note> {
+        let addresses: BTreeSet<_> =
+            all.iter().flat_map(|(_, paths)| paths).map(|path| path.address.to_string()).collect();
+        self.paths.retain(|address, _| addresses.contains(address));
+        let mut notes = Vec::new();
+        for (name, paths) in all {
+            let mut all_lost = !paths.is_empty();
+            for path in &paths {
+                let address = path.address.to_string();
+                let seen = self.paths.entry(address.clone()).or_default();
+                let news = seen.look(path);
+                all_lost &= seen.lost || news.lost;
+                if paths.len() > 1 {
+                    notes.extend(path_notes(&name, &address, news, path));
+                }
+            }
+            notes.extend(self.drive_notes(&name, all_lost, &paths));
+        }
+        notes
+    }
+
+    /// What is to be told of a drive, of which each path is lost, or was since the last look.
+    fn drive_notes(&mut self, name: &str, all_lost: bool, paths: &[PathStatus]) -> Vec<Note> {
+        let is_up = paths.iter().any(|path| matches!(path.state, PathState::Up(_)));
+        let news = News::of(self.drives.contains(name), all_lost, is_up);
+        let object = format!("drive/{name}");
+        let mut notes = Vec::new();
+        if news.lost {
+            let what = format!("the connection to drive {name} is lost");
+            let last = paths.iter().min_by_key(|path| path.age);
+            notes.push(because(Note::new(EventKind::DriveLost, object.clone(), what), last));
+            self.drives.insert(name.to_owned());
+        }
+        if news.back {
+            self.drives.remove(name);
+            let what = format!("drive {name} is connected again");
+            notes.push(Note::new(EventKind::DriveBack, object, what));
+        }
+        notes
+    }
+}
+
+/// What is to be told of a path to a drive that has several.
+fn path_notes(name: &str, address: &str, news: News, path: &PathStatus) -> Vec<Note> {
+    let object = format!("drive/{name}");
+    let mut notes = Vec::new();
+    if news.lost {
+        let what = format!("path {address} to drive {name} is lost");
+        let note = Note::new(EventKind::DrivePathLost, object.clone(), what);
+        notes.push(because(note, Some(path)));
+    }
+    if news.back {
+        let what = format!("path {address} to drive {name} is connected again");
+        notes.push(Note::new(EventKind::DrivePathBack, object, what));
+    }
+    notes
 }
 
 /// How a path was at the last look.
@@ -58,64 +117,6 @@ impl Seen {
         let news = News::of(self.lost, has_been_lost, !is_lost);
         *self = Self { lost: is_lost, reconnects: path.reconnects };
         news
-    }
-}
-
-impl Manager {
-    /// Tells of drives that were lost and came back since the last look, and of paths to drives that have several: the
-    /// only path of a drive is told of as the drive.
-    pub(super) fn tell_losses(&mut self) {
-        let all = self.drives.remote_paths();
-        let addresses: BTreeSet<_> =
-            all.iter().flat_map(|(_, paths)| paths).map(|path| path.address.to_string()).collect();
-        self.remotes.reported.paths.retain(|address, _| addresses.contains(address));
-        for (name, paths) in all {
-            let mut all_lost = !paths.is_empty();
-            for path in &paths {
-                let address = path.address.to_string();
-                let seen = self.remotes.reported.paths.entry(address.clone()).or_default();
-                let news = seen.look(path);
-                all_lost &= seen.lost || news.lost;
-                if paths.len() > 1 {
-                    self.tell_path(&name, &address, news, path);
-                }
-            }
-            self.tell_drive(&name, all_lost, &paths);
-        }
-    }
-
-    fn tell_path(&mut self, name: &str, address: &str, news: News, path: &PathStatus) {
-        let object = format!("drive/{name}");
-        if news.lost {
-            let what = format!("path {address} to drive {name} is lost");
-            self.record(because(
-                Note::new(EventKind::DrivePathLost, object.clone(), what),
-                Some(path),
-            ));
-        }
-        if news.back {
-            let what = format!("path {address} to drive {name} is connected again");
-            self.record(Note::new(EventKind::DrivePathBack, object, what));
-        }
-    }
-
-    /// Tells of a drive, of which each path is lost, or was since the last look.
-    fn tell_drive(&mut self, name: &str, all_lost: bool, paths: &[PathStatus]) {
-        let was_lost = self.remotes.reported.drives.contains(name);
-        let is_up = paths.iter().any(|path| matches!(path.state, PathState::Up(_)));
-        let news = News::of(was_lost, all_lost, is_up);
-        let object = format!("drive/{name}");
-        if news.lost {
-            let what = format!("the connection to drive {name} is lost");
-            let last = paths.iter().min_by_key(|path| path.age);
-            self.record(because(Note::new(EventKind::DriveLost, object.clone(), what), last));
-            self.remotes.reported.drives.insert(name.to_owned());
-        }
-        if news.back {
-            self.remotes.reported.drives.remove(name);
-            let what = format!("drive {name} is connected again");
-            self.record(Note::new(EventKind::DriveBack, object, what));
-        }
     }
 }
 

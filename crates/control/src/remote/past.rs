@@ -22,8 +22,8 @@ use strake_ondisk::Superblock;
 use strake_units::{Nanos, Uuid};
 
 use super::process::Process;
-use crate::files::StateFolder;
-use crate::offline::Labelled;
+use crate::drives::label::Labelled;
+use crate::record::files::StateFolder;
 
 /// The file.
 const FILE: &str = "associations.json";

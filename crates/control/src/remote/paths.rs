@@ -5,23 +5,21 @@
 
 use strake_api::v1::{ConnectDriveRequest, DrivePath};
 use strake_dev_fabrics::limits::PATHS_MAX;
-use strake_dev_fabrics::{Access, Address, FabricsDevice, PathState, PathStatus, ReservationMode};
+use strake_dev_fabrics::{Access, Address, FabricsDevice, PathState, PathStatus};
 use strake_units::Nanos;
 
-use super::address_of;
-use super::record::{Aim, keys_of, known_as_asked, refusal, tls_key_of};
-use crate::control::Control;
+use crate::drives::address::address_of;
 use crate::error::ControlError;
-use crate::manager::Manager;
-use crate::store::RemoteRecord;
+use crate::record::store::RemoteRecord;
+use crate::remote::record::{keys_of, tls_key_of};
 
 /// Whether two addresses are of one namespace: no other subsystem in the world has the name (Base, section 4.7).
-fn same_namespace(one: &Address, other: &Address) -> bool {
+pub(crate) fn same_namespace(one: &Address, other: &Address) -> bool {
     (&one.nqn, one.nsid) == (&other.nqn, other.nsid)
 }
 
 /// Refuses the record of a drive whose paths lead to different namespaces, or of which there are too many.
-pub(super) fn check_paths(record: &RemoteRecord) -> Result<(), ControlError> {
+pub(crate) fn check_paths(record: &RemoteRecord) -> Result<(), ControlError> {
     let name = address_of(&record.address)?;
     for path in &record.paths {
         if !same_namespace(&name, &address_of(path)?) {
@@ -46,117 +44,13 @@ pub(crate) fn in_usual_form(record: &RemoteRecord) -> Result<RemoteRecord, Contr
     Ok(RemoteRecord { address: usual(&record.address)?, paths, ..record.clone() })
 }
 
-fn leads_over(device: &FabricsDevice, address: &Address) -> bool {
+pub(crate) fn leads_over(device: &FabricsDevice, address: &Address) -> bool {
     device.paths().iter().any(|path| path.address == *address)
-}
-
-impl Control {
-    /// Connects a drive over the last of the paths in `record` too.
-    pub(super) fn connect_path(
-        &self,
-        record: &RemoteRecord,
-        reservation: ReservationMode,
-    ) -> Result<(), ControlError> {
-        let Some(path) = record.paths.last() else { return Ok(()) };
-        let address = address_of(path)?;
-        let drive = || self.run(|m| Ok(m.drives.remote(&record.address).cloned()));
-        if drive()?.is_none() {
-            // It may be the only path that works.
-            let settled_at = self.run(Manager::may_connect)?;
-            let device = record.connect(reservation, settled_at)?;
-            self.run(|m| m.adopt_remote(record, device))?;
-        }
-        // It may have been connected meanwhile, as it was recorded before.
-        let Some(device) = drive()?.filter(|device| !leads_over(device, &address)) else {
-            return Ok(());
-        };
-        let (keys, tls) = (record.keys()?, record.tls_key()?);
-        device.add_path(&address).map_err(|error| refusal(&error, (&keys, &tls)))?;
-        self.run(|m| m.put_remote(record)).inspect_err(|_| {
-            // What was not recorded is not used. There is another one, or it could not have been added.
-            let _ = device.remove_path(&address);
-        })
-    }
-}
-
-impl Manager {
-    /// The drive that `path` leads to, by its name: itself unless it is recorded as a path to another one.
-    pub(crate) fn name_of(&self, path: &str) -> String {
-        let leads = |record: &&RemoteRecord| record.paths.iter().any(|other| other == path);
-        let record = self.config.remotes.iter().find(leads);
-        record.map_or_else(|| path.to_owned(), |record| record.address.clone())
-    }
-
-    /// The record of another drive than that at `path` that is the same namespace.
-    pub(super) fn drive_of(&self, path: &str) -> Result<Option<RemoteRecord>, ControlError> {
-        let address = address_of(path)?;
-        let leads = |record: &&RemoteRecord| {
-            record.address != path
-                && address_of(&record.address).is_ok_and(|name| same_namespace(&name, &address))
-        };
-        if self.config.remotes.iter().any(|record| record.address == path) {
-            return Ok(None);
-        }
-        Ok(self.config.remotes.iter().find(leads).cloned())
-    }
-
-    /// What is to be done for a request to connect what is a path to a recorded drive, if it is one.
-    pub(super) fn aim_of_path(
-        &self,
-        path: &str,
-        request: &ConnectDriveRequest,
-    ) -> Result<Option<Aim>, ControlError> {
-        let Some(record) = self.drive_of(path)? else { return Ok(None) };
-        let name = record.address.clone();
-        let mut record = known_as_asked(record, request)?;
-        check_same_keys(path, &record, request)?;
-        if !record.paths.iter().any(|known| known == path) {
-            record.paths.push(path.to_owned());
-            check_paths(&record)?;
-            return Ok(Some(Aim::Path(record)));
-        }
-        let address = address_of(path)?;
-        Ok(Some(match self.drives.remote(&name) {
-            None => Aim::Connect(record),
-            Some(device) if leads_over(device, &address) => {
-                refuse_taken_over(&name, device)?;
-                Aim::Nothing
-            }
-            Some(_) => {
-                record.paths.retain(|known| known != path);
-                record.paths.push(path.to_owned());
-                Aim::Path(record)
-            }
-        }))
-    }
-
-    /// Does without a path to the drive `name` from now on.
-    pub(super) fn forget_path(&mut self, name: &str, path: &str) -> Result<(), ControlError> {
-        let address = address_of(path)?;
-        let mut config = self.config.clone();
-        for record in config.remotes.iter_mut().filter(|record| record.address == name) {
-            record.paths.retain(|known| known != path);
-        }
-        // First, so that what cannot be recorded is not done.
-        let prepared = self.store.prepare(&config)?;
-        if let Some(device) = self.drives.remote(name)
-            && leads_over(device, &address)
-            && !device.remove_path(&address)
-        {
-            return Err(ControlError::refused(format!(
-                "{name} is connected over {path} alone; wait until another path is live, or disconnect the drive: \
-                 strake drive disconnect {name}"
-            )));
-        }
-        self.config = prepared.commit()?;
-        self.remotes.reported.forget_path(path);
-        Ok(())
-    }
 }
 
 /// Refuses secrets and keys for `path` that are not those of the drive: a path would be dialled with the drive's, and a
 /// key that was given and not used is worse than none.
-fn check_same_keys(
+pub(crate) fn check_same_keys(
     path: &str,
     record: &RemoteRecord,
     request: &ConnectDriveRequest,
@@ -181,7 +75,7 @@ fn check_same_keys(
 }
 
 /// Refuses to connect a drive that is connected, and was taken over: nothing that is kept of it holds any more.
-pub(super) fn refuse_taken_over(name: &str, device: &FabricsDevice) -> Result<(), ControlError> {
+pub(crate) fn refuse_taken_over(name: &str, device: &FabricsDevice) -> Result<(), ControlError> {
     if device.is_reserved() != Some(false) {
         return Ok(());
     }

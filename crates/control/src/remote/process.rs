@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// A process, such that another one that gets its number later is told from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Process {
+pub(crate) struct Process {
     /// The start of the machine that it runs, or ran, since (`/proc/sys/kernel/random/boot_id`).
     pub(super) boot: String,
     /// Its number.

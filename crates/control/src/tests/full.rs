@@ -4,7 +4,7 @@ use super::reported::has;
 use super::{Folder, array, check_refused, exports, fail, raid6, stop, tick_until};
 use crate::error::ControlErrorKind;
 use crate::events::EventKind;
-use crate::store::Store;
+use crate::record::store::Store;
 use std::fs;
 use strake_api::v1::{CreateArrayRequest, CreateExportRequest, Daemon, ReaddMemberRequest};
 

@@ -5,7 +5,7 @@ use super::remote::{HOST, Machine, connect};
 use super::{Folder, array, check_refused, fail, raid6, stop, tick_until};
 use crate::ControlErrorKind;
 use crate::control::Control;
-use crate::grow::Growth;
+use crate::state::growth::Growth;
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;

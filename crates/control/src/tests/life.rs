@@ -6,7 +6,7 @@ use crate::control::Control;
 use crate::error::ControlErrorKind;
 use crate::events::EventKind;
 use crate::manager::Options;
-use crate::store::{Config, ExportRecord, SpareRecord};
+use crate::record::store::{Config, ExportRecord, SpareRecord};
 use std::fs;
 use std::time::Duration;
 use strake_api::v1::{
@@ -292,7 +292,7 @@ fn a_pause_ends_with_its_job_and_the_next_one_is_not_paused() {
     control
         .run(|m| {
             let uuid = m.running[0].uuid();
-            let settings = crate::store::Settings { paused: true, ..m.settings(&uuid) };
+            let settings = crate::record::store::Settings { paused: true, ..m.settings(&uuid) };
             m.put_settings(&uuid, settings)
         })
         .expect("it is recorded");

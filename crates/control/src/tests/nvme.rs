@@ -3,10 +3,10 @@
 use super::{Folder, check_refused, exports, raid6, stop};
 use crate::control::Control;
 use crate::error::ControlErrorKind;
-use crate::files::StateFolder;
+use crate::exports::reserved::ReservationFile;
 use crate::manager::Manager;
-use crate::reserved::ReservationFile;
-use crate::store::{Config, ExportRecord};
+use crate::record::files::StateFolder;
+use crate::record::store::{Config, ExportRecord};
 use strake_api::v1::{
     AddHostRequest, AddReferralRequest, CreateArrayRequest, CreateExportRequest,
     DestroyArrayRequest, DiscoverDrivesRequest, Export, ListEventsRequest, ReleaseExportRequest,
@@ -321,7 +321,7 @@ fn a_host_keeps_what_it_is_not_given_again() {
     // A backup of one that needs nothing but TLS: a host without it is not shown even what there is.
     let document = control.run(|m| m.config_document()).expect("it can be encoded").json;
     restore_hosts(&control, document);
-    let keys = control.run(|m| crate::hosts::keys_of(&m.config.hosts[0])).expect("made up");
+    let keys = control.run(|m| crate::exports::keys::keys_of(&m.config.hosts[0])).expect("made up");
     assert!(keys.proof.is_none() && keys.tls.is_some());
     add(without(false, true, host(SECRET, ""))).expect("its secret is enough");
     is(("ready", true, false), "its secret is new, its key for TLS is taken away");
@@ -367,11 +367,11 @@ fn a_host_is_given_other_secrets_one_by_one() {
     let listed = || control.run(|m| Ok(m.list_hosts())).expect("hosts").hosts.remove(0);
     add(host(SECRET, "")).expect("its secret");
     assert_eq!((listed().state.as_str(), listed().bidirectional), ("locked", true));
-    let keys = control.run(|m| crate::hosts::keys_of(&m.config.hosts[0])).expect("made up");
+    let keys = control.run(|m| crate::exports::keys::keys_of(&m.config.hosts[0])).expect("made up");
     assert!(keys.proof.is_some_and(|proof| Ok(proof.host) != SECRET.parse()));
     add(AddHostRequest { no_controller_secret: true, ..host("", "") }).expect("none");
     assert_eq!((listed().state.as_str(), listed().bidirectional), ("ready", false));
-    let keys = control.run(|m| crate::hosts::keys_of(&m.config.hosts[0])).expect("its own");
+    let keys = control.run(|m| crate::exports::keys::keys_of(&m.config.hosts[0])).expect("its own");
     assert!(keys.proof.is_some_and(|proof| Ok(proof.host) == SECRET.parse()));
     stop(&control);
 }

@@ -3,11 +3,11 @@
 use super::{Folder, array, exports, raid6, stop};
 use crate::control::Control;
 use crate::events::{Events, WallClock};
-use crate::files::StateFolder;
-use crate::files::tests::{Fate, Forgetful, Left};
+use crate::exports::reserved::ReservationFile;
 use crate::manager::{Manager, Options};
-use crate::reserved::ReservationFile;
-use crate::store::{Config, ExportRecord, Settings, Store};
+use crate::record::files::StateFolder;
+use crate::record::files::tests::{Fate, Forgetful, Left};
+use crate::record::store::{Config, ExportRecord, Settings, Store};
 use std::fs;
 use std::sync::Arc;
 use strake_api::v1::{

@@ -4,9 +4,9 @@ use super::life::{try_write, write};
 use super::{Folder, check_refused, fail, raid6, stop, tick_until};
 use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
-use crate::exports::request_of;
+use crate::exports::requests::request_of;
 use crate::manager::Manager;
-use crate::store::RemoteRecord;
+use crate::record::store::RemoteRecord;
 use std::time::{Duration, Instant};
 use strake_api::v1::{
     AddHostRequest, AddSpareRequest, ConnectDriveRequest, CreateArrayRequest, CreateExportRequest,

@@ -15,9 +15,9 @@ use strake_ondisk::{Consistency, Format, GeometryRecord, Superblock};
 use strake_units::{BlockSize, CoreIndex, MemberIndex, Nanos, Uuid};
 
 use super::{FILE, Past};
-use crate::files::StateFolder;
-use crate::files::tests::{Fate, Forgetful};
-use crate::offline::Labelled;
+use crate::drives::label::Labelled;
+use crate::record::files::StateFolder;
+use crate::record::files::tests::{Fate, Forgetful};
 
 /// Long after the start of the machine.
 const START: Nanos = Nanos(1000 * Nanos::SECOND.0);

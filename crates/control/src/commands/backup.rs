@@ -1,0 +1,351 @@
+//! The configuration as one document, and back. Restoring adds what is missing and changes settings; it never deletes.
+
+use strake_alerts::HookSpec;
+use strake_api::v1::{
+    AddHookRequest, AddReferralRequest, AddSpareRequest, ConfigChange, ConfigDocument,
+    ImportArraysRequest, RestoreConfigRequest,
+};
+use strake_engine::Drive;
+
+use crate::control::Control;
+use crate::error::ControlError;
+use crate::events::{EventKind, Note};
+use crate::exports::keys::keys_of;
+use crate::exports::referral::referral_of;
+use crate::exports::requests::request_of;
+use crate::manager::Manager;
+use crate::record::member::remembered_by;
+use crate::record::store::{
+    ArrayRecord, Config, ExportRecord, HostRecord, RemoteRecord, SpareRecord,
+};
+use crate::remote::paths::in_usual_form;
+
+/// What a restore did, or would.
+#[derive(Default)]
+struct Restored {
+    plan: Vec<String>,
+    warnings: Vec<String>,
+    /// Of one that changes nothing: what would be in force by now.
+    foreseen: Option<Foreseen>,
+}
+
+/// What would be in force after the steps so far.
+struct Foreseen {
+    config: Config,
+    /// Arrays that would run by then.
+    started: Vec<String>,
+}
+
+impl Restored {
+    /// Notes how `step` went. One that changed nothing is no part of the plan.
+    fn note(&mut self, step: String, outcome: Result<bool, ControlError>) {
+        match outcome {
+            Ok(true) => self.plan.push(step),
+            Ok(false) => {}
+            Err(error) => self.warnings.push(format!("{step}: not done: {error}")),
+        }
+    }
+}
+
+impl Control {
+    /// Puts a document of [`Manager::config_document`] in force as far as that goes: arrays that it names and that do
+    /// not run are imported, exports, spares, hooks and settings are made as it says. Nothing is ever deleted.
+    ///
+    /// # Errors
+    /// When the document cannot be understood. What cannot be restored is a warning.
+    pub fn restore_config(
+        &self,
+        request: &RestoreConfigRequest,
+    ) -> Result<ConfigChange, ControlError> {
+        let wanted = parse(&request.json)?;
+        self.run(|m| m.check_open())?;
+        let mut restored = Restored::default();
+        if request.dry_run {
+            let config = self.run(|m| Ok(m.config.clone()))?;
+            restored.foreseen = Some(Foreseen { config, started: Vec::new() });
+        }
+        // Before what is made of them.
+        for record in &wanted.remotes {
+            self.restore_remote(record, &mut restored);
+        }
+        for record in &wanted.arrays {
+            self.restore_array(record, request.dry_run, &mut restored);
+        }
+        // Before exports, so that nobody is believed by name who was not.
+        for record in &wanted.hosts {
+            self.restore_host(record, &mut restored);
+        }
+        for address in &wanted.referrals {
+            self.restore_referral(address, &mut restored);
+        }
+        for record in &wanted.exports {
+            self.restore_export(record, &wanted, &mut restored);
+        }
+        for record in &wanted.spares {
+            self.restore_spare(record, &mut restored);
+        }
+        for spec in &wanted.hooks {
+            // One whose secrets are covered in the document is known all the same.
+            let same = |h: &HookSpec| h == spec || h.masked().is_ok_and(|masked| masked == *spec);
+            let known = self.run(|m| Ok(m.config.hooks.iter().any(same)))?;
+            if known {
+                continue;
+            }
+            let request_one = AddHookRequest {
+                name: spec.name.clone(),
+                kind: spec.kind.clone(),
+                target: spec.target.clone(),
+                severity: spec.severity.clone(),
+                server: spec.server.clone(),
+                from: spec.from.clone(),
+            };
+            let outcome = if request.dry_run {
+                self.run(|m| {
+                    drop(m.store.prepare(&m.config)?);
+                    m.would_add_hook(HookSpec::from(request_one))
+                })
+            } else {
+                self.add_hook(&request_one).map(|change| change.result != "unchanged")
+            };
+            restored.note(format!("tell hook {} about events", spec.name), outcome);
+        }
+        let result = match (restored.plan.is_empty(), request.dry_run) {
+            (true, _) => "unchanged",
+            (false, true) => "planned",
+            (false, false) => {
+                let what = "a recorded configuration was put in force";
+                let note = Note::new(EventKind::ConfigRestored, "daemon", what);
+                self.events().record(note.cause(restored.plan.join("; ")));
+                "changed"
+            }
+        };
+        let Restored { plan, warnings, .. } = restored;
+        Ok(ConfigChange { result: result.into(), plan, warnings })
+    }
+
+    /// Records a host that is not known. Its secret may be covered in the document: then it cannot connect until it is
+    /// given one.
+    fn restore_host(&self, record: &HostRecord, restored: &mut Restored) {
+        let is_known = |m: &mut Manager| Ok(m.config.hosts.iter().any(|h| h.nqn == record.nqn));
+        if self.run(is_known).unwrap_or(false) {
+            return;
+        }
+        let outcome = match restored.foreseen {
+            Some(_) => keys_of(record).map(|_| true),
+            None => self.run(|m| m.put_host(record.clone())).map(|_| true),
+        };
+        let is_locked = outcome.is_ok() && record.is_locked();
+        restored.note(format!("have host {} prove who it is", record.nqn), outcome);
+        if is_locked {
+            restored.warnings.push(format!(
+                "host {} cannot connect until it is given its secret or key: strake host add",
+                record.nqn
+            ));
+        }
+    }
+
+    fn restore_referral(&self, address: &str, restored: &mut Restored) {
+        let request = AddReferralRequest { address: address.to_owned() };
+        let outcome = match restored.foreseen {
+            Some(_) => self.run(|m| {
+                referral_of(address)?;
+                m.store.prepare(&m.config).map(|_| !m.config.referrals.iter().any(|r| r == address))
+            }),
+            None => self.run(|m| m.add_referral(&request)).map(|done| done.result != "unchanged"),
+        };
+        restored.note(format!("refer hosts to {address}"), outcome);
+    }
+
+    /// Records a drive of another machine that is not known, and connects it. One that is away is tried again.
+    fn restore_remote(&self, record: &RemoteRecord, restored: &mut Restored) {
+        let step = format!("connect {}", record.address);
+        let record = &match in_usual_form(record) {
+            Ok(record) => record,
+            Err(error) => return restored.note(step, Err(error)),
+        };
+        let is_known =
+            |m: &mut Manager| Ok(m.config.remotes.iter().any(|r| r.address == record.address));
+        if self.run(is_known).unwrap_or(false) {
+            return;
+        }
+        if let Err(error) = self.run(|m| m.check_remote(record)) {
+            return restored.note(step, Err(error));
+        }
+        if restored.foreseen.is_some() {
+            return restored.note(step, self.run(|m| m.store.prepare(&m.config).map(|_| true)));
+        }
+        let recorded = self.run(|m| m.put_remote(record));
+        let away = recorded.is_ok().then(|| self.connect_named([&record.address], false));
+        restored.note(step, recorded.map(|()| true));
+        if let Some(Err(error)) = away {
+            let what = match record.covered.is_nothing() {
+                true => format!("{}: tried again until it is there: {error}", record.address),
+                false => error.to_string(),
+            };
+            restored.warnings.push(what);
+        }
+    }
+
+    fn restore_array(&self, record: &ArrayRecord, dry_run: bool, restored: &mut Restored) {
+        let (name, uuid) = (&record.name, &record.uuid);
+        let runs = self.run(|m| Ok(m.find(uuid).is_some())).unwrap_or(false);
+        if !runs {
+            let is_here =
+                |path: &&String| self.key_at(path).is_ok_and(|key| matches!(key, Ok(Some(_))));
+            let here = record.drives.iter().filter(is_here);
+            let import = ImportArraysRequest {
+                name: uuid.clone(),
+                drives: here.cloned().collect(),
+                dry_run,
+                ..ImportArraysRequest::default()
+            };
+            let outcome = self.import_arrays(&import).map(|done| done.result != "unchanged");
+            if outcome.is_ok()
+                && let Some(foreseen) = &mut restored.foreseen
+            {
+                self.foresee_import(record, &import.drives, foreseen);
+            }
+            restored.note(format!("start array {name}"), outcome);
+        }
+        let outcome = match &mut restored.foreseen {
+            Some(foreseen) => self.run(|m| m.foresee_settings(record, foreseen)),
+            None => self.run(|m| {
+                if m.config.arrays.iter().all(|a| a.uuid != *uuid)
+                    || m.settings(uuid) == record.settings
+                {
+                    return Ok(false);
+                }
+                m.put_settings(uuid, record.settings)?;
+                Ok(true)
+            }),
+        };
+        restored.note(format!("settings of array {name}"), outcome);
+    }
+
+    /// What is in force once an array has been imported: its members may remember settings.
+    fn foresee_import(&self, record: &ArrayRecord, drives: &[String], foreseen: &mut Foreseen) {
+        foreseen.started.push(record.uuid.clone());
+        if foreseen.config.arrays.iter().any(|a| a.uuid == record.uuid) {
+            return;
+        }
+        let Ok((_, mut reserved)) = self.reserve(|_| Ok(((), Vec::new()))) else { return };
+        let drives: Vec<Drive> =
+            drives.iter().filter_map(|path| reserved.open(path).ok()).collect();
+        let settings = remembered_by(&record.uuid, &drives).unwrap_or_default();
+        foreseen.config.arrays.push(ArrayRecord { settings, ..record.clone() });
+    }
+
+    fn restore_export(&self, record: &ExportRecord, wanted: &Config, restored: &mut Restored) {
+        let known = wanted.arrays.iter().find(|a| a.uuid == record.array);
+        let name = known.map_or(record.array.as_str(), |a| a.name.as_str());
+        let outcome = match &mut restored.foreseen {
+            Some(foreseen) => self.run(|m| m.foresee_export(record, foreseen)),
+            None => self.run(|m| {
+                if m.config.exports.contains(record) {
+                    return Ok(false);
+                }
+                m.create_export(&request_of(record)).map(|change| change.result != "unchanged")
+            }),
+        };
+        restored
+            .note(format!("offer array {name} as {} on {}", record.name, record.listen), outcome);
+    }
+
+    fn restore_spare(&self, record: &SpareRecord, restored: &mut Restored) {
+        let mut request = AddSpareRequest {
+            drive: record.path.clone(),
+            array: record.array.clone(),
+            dry_run: restored.foreseen.is_some(),
+            overwrite: false,
+        };
+        if restored.foreseen.as_ref().is_some_and(|f| f.started.contains(&record.array)) {
+            // Nobody knows it yet; whether the spare fits it is seen when it is there.
+            request.array.clear();
+        }
+        let added = self.add_spare(&request).map(|change| change.result != "unchanged");
+        let outcome = match &restored.foreseen {
+            Some(foreseen) => added.and_then(|new| {
+                self.run(|m| m.store.prepare(&foreseen.config).map(drop)).map(|()| new)
+            }),
+            None => added,
+        };
+        restored.note(format!("keep {} as a spare", record.path), outcome);
+    }
+}
+
+fn parse(json: &str) -> Result<Config, ControlError> {
+    let config: Config = serde_json::from_str(json).map_err(|e| {
+        ControlError::usage(format!(
+            "the document cannot be understood: {e}; give one that strake config backup wrote"
+        ))
+    })?;
+    if config.version != crate::record::store::VERSION {
+        return Err(ControlError::usage(format!(
+            "the document has version {}, this program understands {}",
+            config.version,
+            crate::record::store::VERSION
+        )));
+    }
+    Ok(config)
+}
+
+impl Manager {
+    fn foresee_settings(
+        &self,
+        record: &ArrayRecord,
+        foreseen: &mut Foreseen,
+    ) -> Result<bool, ControlError> {
+        let known = foreseen.config.arrays.iter_mut().find(|a| a.uuid == record.uuid);
+        let Some(known) = known.filter(|known| known.settings != record.settings) else {
+            return Ok(false);
+        };
+        known.settings = record.settings;
+        self.store.prepare(&foreseen.config).map(|_| true)
+    }
+
+    fn foresee_export(
+        &self,
+        record: &ExportRecord,
+        foreseen: &mut Foreseen,
+    ) -> Result<bool, ControlError> {
+        if foreseen.config.exports.contains(record) {
+            return Ok(false);
+        }
+        let coming = foreseen.started.contains(&record.array);
+        let known = foreseen.config.arrays.iter().find(|a| a.uuid == record.array);
+        let array = match known.filter(|_| coming) {
+            Some(coming) => (coming.name.clone(), coming.uuid.clone()),
+            None => {
+                let known = known.is_some().then(|| self.find_running(&record.array));
+                let none = || Err(foreseen.config.no_such_array(&record.array));
+                let running = &self.running[known.unwrap_or_else(none)?];
+                (running.array.name().to_string(), running.uuid())
+            }
+        };
+        let new = self.would_export(&request_of(record), &foreseen.config, array)?;
+        let any = new.is_some();
+        foreseen.config.exports.extend(new);
+        self.store.prepare(&foreseen.config).map(|_| any)
+    }
+
+    /// The configuration in force, with the secrets of hooks, hosts and drives covered: they have to be added by hand
+    /// again.
+    ///
+    /// # Errors
+    /// When it cannot be encoded.
+    pub fn config_document(&self) -> Result<ConfigDocument, ControlError> {
+        let mut config = self.config.clone();
+        for hook in &mut config.hooks {
+            *hook = hook.masked()?;
+        }
+        for host in &mut config.hosts {
+            *host = host.masked();
+        }
+        for remote in &mut config.remotes {
+            *remote = remote.masked();
+        }
+        let json = serde_json::to_string_pretty(&config)
+            .map_err(|e| ControlError::device(format!("cannot encode the configuration: {e}")))?;
+        Ok(ConfigDocument { json })
+    }
+}

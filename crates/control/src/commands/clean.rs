@@ -1,0 +1,118 @@
+//! Taking Strake's labels off a drive.
+
+use strake_api::v1::{CleanDriveRequest, DriveChange};
+use strake_engine::{Drive, OnDrive, Superblock};
+
+use crate::control::Control;
+use crate::drives::label::{look, wipe};
+use crate::error::ControlError;
+use crate::manager::Manager;
+
+impl Control {
+    /// Removes Strake's labels and partition table from a drive that no running array uses, so that it counts as
+    /// free. A drive that holds nothing of Strake is "unchanged".
+    ///
+    /// # Errors
+    /// When the drive is in use or cannot be opened, holds something of another program, or its label is one that an
+    /// array may need and that loss was not accepted.
+    pub fn clean_drive(&self, request: &CleanDriveRequest) -> Result<DriveChange, ControlError> {
+        let (result, plan) = self.try_clean(request)?;
+        // The drive is closed again by now, and looked at as any other.
+        let drive = Some(self.drive(&request.path)?);
+        Ok(DriveChange { result: result.to_owned(), drive, plan, warnings: Vec::new() })
+    }
+
+    fn try_clean(
+        &self,
+        request: &CleanDriveRequest,
+    ) -> Result<(&'static str, Vec<String>), ControlError> {
+        let (_, mut reserved) = self.reserve(|m| Ok((m.check_open()?, Vec::new())))?;
+        let drive = reserved.open(&request.path)?;
+        self.run(|m| m.refuse_members(std::slice::from_ref(&drive)))?;
+        let found = look(&drive)?;
+        let plan = self.run(|m| m.plan_clean(&drive, &found, request.accept_loss))?;
+        if plan.is_empty() {
+            return Ok(("unchanged", plan));
+        }
+        if request.dry_run {
+            return Ok(("planned", plan));
+        }
+        wipe(&drive)?;
+        tracing::warn!(drive = %drive.path, "labels removed from a drive");
+        Ok(("changed", plan))
+    }
+}
+
+impl Manager {
+    /// What would be removed from a drive that holds `found`; nothing when there is nothing of ours.
+    ///
+    /// # Errors
+    /// When that may not be.
+    fn plan_clean(
+        &self,
+        drive: &Drive,
+        found: &OnDrive,
+        accept_loss: bool,
+    ) -> Result<Vec<String>, ControlError> {
+        let path = &drive.path;
+        if let Some(other) = found.other {
+            return Err(ControlError::refused(format!(
+                "{path} holds {other}, which is not Strake's; if it is not needed: wipefs --all {path}"
+            )));
+        }
+        let mut plan = Vec::new();
+        let mut losses = Vec::new();
+        for label in &found.labels {
+            plan.push(format!("remove the labels of {} from {path}", title(label)));
+            losses.extend(self.loss(label));
+        }
+        if found.labels.is_empty() && found.damaged {
+            plan.push(format!("remove damaged labels from {path}"));
+            losses.push("the owner of the damaged labels is not known".to_owned());
+        }
+        if found.unknown {
+            plan.push(format!("remove labels of an unknown format from {path}"));
+            losses.push(
+                "they were written by another version of Strake, which may need them".to_owned(),
+            );
+        }
+        if found.claimed {
+            plan.push(format!("remove Strake's partition table from {path}"));
+        }
+        if !losses.is_empty() && !accept_loss {
+            return Err(ControlError::refused(format!(
+                "{path}: {}; clean it all the same with --accept-loss",
+                losses.join("; ")
+            )));
+        }
+        Ok(plan)
+    }
+
+    /// What would be lost with a label; nothing when its array has given the drive up.
+    fn loss(&self, label: &Superblock) -> Option<String> {
+        if label.destroyed {
+            return None;
+        }
+        let (uuid, name, slot) = (label.array.to_string(), &label.name, label.slot);
+        let Some(at) = self.find(&uuid) else {
+            let known = self.config.arrays.iter().any(|array| array.uuid == uuid);
+            let (which, how) =
+                if known { ("recorded here and", "") } else { ("", " --drives ...") };
+            return Some(format!(
+                "array {name} ({uuid}), {which} not running, would miss member {slot} (strake array import {name}{how} \
+                 starts it)"
+            ));
+        };
+        // The array has put another drive in its place: nobody waits for this one.
+        let status = self.running[at].array.status();
+        let waits = status.members.get(label.slot.at()).is_some_and(|m| m.uuid == label.member);
+        waits.then(|| {
+            format!("array {name} still waits for this drive as its member {slot} and could take it back")
+        })
+    }
+}
+
+fn title(label: &Superblock) -> String {
+    let state = if label.destroyed { "the destroyed array" } else { "array" };
+    format!("member {} of {state} {} ({})", label.slot, label.name, label.array)
+}

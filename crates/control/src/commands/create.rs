@@ -1,0 +1,345 @@
+//! Creating arrays.
+
+use strake_api::v1::{ArrayChange, CreateArrayRequest};
+use strake_dev_uring::control_wait;
+use strake_engine::{
+    Array, Assembled, Consistency, CreatePlan, CreateSpec, Drive, Ids, Recovery, create,
+    plan_create,
+};
+use strake_raid::LevelRequest;
+use strake_units::{BlockSize, ByteSize, Name};
+
+use crate::control::Control;
+use crate::drives::address::remembered;
+use crate::drives::label::retire;
+use crate::drives::occupied::{overwritten, refuse_occupied};
+use crate::error::{ControlError, ControlErrorKind};
+use crate::events::{EventKind, Note};
+use crate::limits::ARRAYS_MAX;
+use crate::manager::Manager;
+use crate::names::{array_key, fresh_uuid};
+use crate::record::store::{ArrayRecord, ScrubRecord, Settings};
+use crate::state::running::Running;
+
+/// Strip size when none is asked for.
+const STRIP_BYTES_DEFAULT: u32 = 128 << 10;
+
+/// Most drives of one request: more than any array takes, so that the level's own limit is what is reported.
+const DRIVES_MAX: usize = 256;
+
+impl Control {
+    /// Creates an array. The same request again is "unchanged".
+    ///
+    /// # Errors
+    /// Anything wrong with the request or a drive; nothing has been written then, unless a drive failed midway, and
+    /// then the error says what was left on which drive.
+    pub fn create_array(&self, request: &CreateArrayRequest) -> Result<ArrayChange, ControlError> {
+        let (spec, level) = parse_create(request)?;
+        let (existing, mut reserved) = self.reserve(|m| {
+            m.check_open()?;
+            let existing = m.existing(&spec, request)?;
+            if existing.is_none() {
+                m.check_array_count()?;
+            }
+            Ok((existing, vec![array_key(spec.name.as_str())]))
+        })?;
+        if let Some(existing) = existing {
+            return Ok(existing);
+        }
+        self.connect_named(&request.drives, request.dry_run)?;
+        let mut drives = Vec::new();
+        for path in &request.drives {
+            drives.push(reserved.open(path)?);
+        }
+        self.run(|m| m.refuse_members(&drives))?;
+        let plan = plan_create(&spec, &drives)?;
+        plan.geometry.check_request(&level).map_err(|e| ControlError::usage(e.to_string()))?;
+        if !request.overwrite {
+            refuse_occupied(&drives)?;
+        }
+        let mut steps = if request.overwrite { overwritten(&drives)? } else { Vec::new() };
+        steps.extend(describe(&plan, &drives));
+        steps.extend(crate::drives::undo::ended_by(&drives)?);
+        let (result, array) = if request.dry_run {
+            ("planned", planned(&plan, &drives))
+        } else {
+            ("created", self.create_now(&plan, drives, request.overwrite)?)
+        };
+        Ok(ArrayChange {
+            result: result.into(),
+            array: Some(array),
+            plan: steps,
+            warnings: plan.warnings,
+            ..ArrayChange::default()
+        })
+    }
+
+    fn create_now(
+        &self,
+        plan: &CreatePlan,
+        drives: Vec<Drive>,
+        overwrite: bool,
+    ) -> Result<strake_api::v1::Array, ControlError> {
+        let ids = Ids {
+            array: fresh_uuid()?,
+            epoch: fresh_uuid()?,
+            members: drives.iter().map(|_| fresh_uuid()).collect::<Result<_, _>>()?,
+        };
+        let record = ArrayRecord {
+            uuid: ids.array.to_string(),
+            name: plan.spec.name.to_string(),
+            drives: remembered(&drives),
+            settings: Settings::default(),
+            scrub: ScrubRecord::default(),
+            kept_exports: Vec::new(),
+            copies: Vec::new(),
+            silent: Vec::new(),
+        };
+        // What could not be recorded is not begun.
+        self.run(|m| m.check_recordable(&record))?;
+        self.run(|m| {
+            m.note_first_activation(&drives, &ids);
+            Ok(())
+        })?;
+        let made = create(plan, drives.clone(), &ids, overwrite, &mut control_wait());
+        let started = made
+            .map_err(ControlError::from)
+            .and_then(|assembled| self.run(|m| m.adopt_new(assembled, record, &drives)));
+        started.map_err(|error| left_behind(error, &drives, &ids.array.to_string()))
+    }
+}
+
+/// After a failed creation: takes the labels back where that goes, and says where it does not.
+fn left_behind(error: ControlError, drives: &[Drive], array: &str) -> ControlError {
+    let labelled: Vec<&str> = drives
+        .iter()
+        .filter(|drive| retire(drive, array).is_err())
+        .map(|drive| drive.path.as_str())
+        .collect();
+    let left = if labelled.is_empty() {
+        "no array was made; the drives given are free, what they held before may be gone".to_owned()
+    } else {
+        format!(
+            "no array was made; {} may hold a label of it: use such a drive again with --overwrite, or: strake drive \
+             clean {}",
+            labelled.join(", "),
+            labelled[0]
+        )
+    };
+    ControlError::new(error.kind, format!("{}; {left}", error.what))
+}
+
+impl Manager {
+    fn check_array_count(&self) -> Result<(), ControlError> {
+        if self.config.arrays.len() < ARRAYS_MAX {
+            return Ok(());
+        }
+        Err(ControlError::state(format!(
+            "there are {ARRAYS_MAX} arrays, which is the most one daemon serves; unload or destroy one first"
+        )))
+    }
+
+    /// Makes sure that there is room to record a further array.
+    pub(crate) fn check_recordable(&self, record: &ArrayRecord) -> Result<(), ControlError> {
+        let mut config = self.config.clone();
+        config.arrays.push(record.clone());
+        self.store.prepare(&config).map(drop)
+    }
+
+    /// Starts an array that has just been labelled, and records it.
+    fn adopt_new(
+        &mut self,
+        assembled: Assembled,
+        record: ArrayRecord,
+        drives: &[Drive],
+    ) -> Result<strake_api::v1::Array, ControlError> {
+        self.check_open()?;
+        let mut config = self.config.clone();
+        let options = self.options.of_array(&record.settings);
+        config.arrays.push(record);
+        let prepared = self.store.prepare(&config)?;
+        let array = Array::start(assembled, &self.core_handles(), options)?;
+        self.config = prepared.commit()?;
+        let what = format!("array {} was created on {} drives", array.name(), drives.len());
+        let object = format!("array/{}", array.name());
+        self.record(Note::new(EventKind::ArrayCreated, object, what));
+        let drives = drives.iter().cloned().map(Some).collect();
+        self.running.push(Running::new(array, drives, true, (0, Recovery::default())));
+        Ok(self.view(self.running.len() - 1))
+    }
+
+    /// The array of that name, when there is one: the same is "unchanged", another is an error.
+    fn existing(
+        &mut self,
+        spec: &CreateSpec,
+        request: &CreateArrayRequest,
+    ) -> Result<Option<ArrayChange>, ControlError> {
+        let name = spec.name.as_str();
+        let taken = |why: &str| {
+            let what = format!(
+                "there is an array {name} already, {why}; choose another name, or destroy that one first"
+            );
+            ControlError::new(ControlErrorKind::Exists, what)
+        };
+        let Some(at) = self.running.iter().position(|r| r.array.name() == spec.name) else {
+            if self.config.arrays.iter().any(|a| a.name == name) {
+                return Err(taken("which is not running"));
+            }
+            return Ok(None);
+        };
+        let status = self.running[at].array.status();
+        let geometry = &status.geometry;
+        let group = geometry.level().is_grouped().then(|| geometry.width());
+        let same_shape = geometry.level() == spec.level
+            && geometry.strip_bytes() == spec.strip_bytes
+            && (group.is_none() || group == spec.group_size)
+            && spec.block_size.is_none_or(|b| b == geometry.block_size());
+        let paths = status.members.iter().map(|m| m.path.as_str());
+        let same_drives = request.drives.iter().map(String::as_str).eq(paths);
+        if !(same_shape && same_drives) {
+            return Err(taken("of another shape or on other drives"));
+        }
+        Ok(Some(ArrayChange {
+            result: "unchanged".into(),
+            array: Some(self.view(at)),
+            ..ArrayChange::default()
+        }))
+    }
+
+    /// Refuses drives that belong to a running array, or are spares.
+    pub(crate) fn refuse_members(&self, drives: &[Drive]) -> Result<(), ControlError> {
+        self.refuse_members_but(drives, None)
+    }
+
+    /// The same, except that a drive may have been promised the place `own`: the array's identity and the slot.
+    pub(crate) fn refuse_members_but(
+        &self,
+        drives: &[Drive],
+        own: Option<(&str, usize)>,
+    ) -> Result<(), ControlError> {
+        for drive in drives {
+            let identity = drive.device.identity();
+            if let Some((name, slot)) = self.promised(&identity, own) {
+                return Err(ControlError::refused(format!(
+                    "{} is to take the place of member {slot} of array {name}; use another drive, or call that off \
+                     first: strake job cancel {name}/replace",
+                    drive.path
+                )));
+            }
+            if let Some((slot, name)) = self.place_of(&identity) {
+                return Err(ControlError::refused(format!(
+                    "{} is member {slot} of array {name}; use another drive",
+                    drive.path
+                )));
+            }
+            if let Some(spare) = self.config.spares.iter().find(|s| s.identity == identity) {
+                return Err(ControlError::refused(format!(
+                    "{} is a spare; use another drive, or take it first: strake spare remove {}",
+                    drive.path, spare.path
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The slot and the name of the running array that a medium belongs to.
+    pub(crate) fn place_of(&self, identity: &str) -> Option<(usize, String)> {
+        self.running.iter().find_map(|running| {
+            let here =
+                |d: &Option<Drive>| d.as_ref().is_some_and(|d| d.device.identity() == identity);
+            let slot = running.drives.iter().position(here).or_else(|| {
+                let next = running.replacement.as_ref()?;
+                (next.drive.device.identity() == identity).then_some(next.slot.at())
+            })?;
+            Some((slot, running.array.name().to_string()))
+        })
+    }
+}
+
+fn parse_create(request: &CreateArrayRequest) -> Result<(CreateSpec, LevelRequest), ControlError> {
+    let name: Name =
+        request.name.parse().map_err(|e| ControlError::usage(format!("array name: {e}")))?;
+    let level: LevelRequest = request
+        .level
+        .parse()
+        .map_err(|e| ControlError::usage(format!("level {:?}: {e}", request.level)))?;
+    if request.drives.is_empty() {
+        return Err(ControlError::usage("an array is made of drives; name them with --drives"));
+    }
+    if request.drives.len() > DRIVES_MAX {
+        let what = format!("{} drives are too many for one array", request.drives.len());
+        return Err(ControlError::usage(what));
+    }
+    let group_size =
+        match request.group_size {
+            None => None,
+            Some(size) => Some(u8::try_from(size).map_err(|_| {
+                ControlError::usage(format!("a group of {size} members is too large"))
+            })?),
+        };
+    let block_size = match request.block_bytes {
+        None => None,
+        Some(bytes) => Some(BlockSize::from_bytes(bytes).ok_or_else(|| {
+            ControlError::usage(format!(
+                "blocks of {bytes} bytes are not supported; use 512 or 4096"
+            ))
+        })?),
+    };
+    let strip_bytes =
+        if request.strip_bytes == 0 { STRIP_BYTES_DEFAULT } else { request.strip_bytes };
+    let consistency = consistency_of(&request.consistency)?;
+    let spec =
+        CreateSpec { name, level: level.level, group_size, strip_bytes, block_size, consistency };
+    Ok((spec, level))
+}
+
+/// The mode of consistency that `word` names; nothing stands for the usual one.
+pub(crate) fn consistency_of(word: &str) -> Result<Consistency, ControlError> {
+    if word.is_empty() {
+        return Ok(Consistency::default());
+    }
+    word.parse().map_err(ControlError::usage)
+}
+
+fn describe(plan: &CreatePlan, drives: &[Drive]) -> Vec<String> {
+    let geometry = &plan.geometry;
+    let mut steps: Vec<String> = drives
+        .iter()
+        .enumerate()
+        .map(|(at, d)| {
+            format!("label {} as member {at} ({})", d.path, ByteSize(d.device.info().bytes()))
+        })
+        .collect();
+    steps.push(format!(
+        "array {}: level {}, {} of data in strips of {}, member failures tolerated: {}",
+        plan.spec.name,
+        geometry.level(),
+        ByteSize(geometry.capacity_blocks() << geometry.block_size().shift()),
+        ByteSize(u64::from(geometry.strip_bytes())),
+        geometry.redundancy(0).unwrap_or(0)
+    ));
+    steps
+}
+
+/// The array a dry run would have made.
+fn planned(plan: &CreatePlan, drives: &[Drive]) -> strake_api::v1::Array {
+    let geometry = &plan.geometry;
+    let shift = geometry.block_size().shift();
+    let member = |(at, drive): (usize, &Drive)| strake_api::v1::Member {
+        position: at as u32,
+        path: drive.path.clone(),
+        ..strake_api::v1::Member::default()
+    };
+    strake_api::v1::Array {
+        name: plan.spec.name.to_string(),
+        level: geometry.level().to_string(),
+        group_size: if geometry.level().is_grouped() { u32::from(geometry.width()) } else { 0 },
+        size_bytes: geometry.capacity_blocks() << shift,
+        strip_bytes: geometry.strip_bytes(),
+        block_bytes: geometry.block_size().bytes(),
+        stripe_data_bytes: geometry.stripe_data_blocks() << shift,
+        members: drives.iter().enumerate().map(member).collect(),
+        redundancy_left: geometry.redundancy(0).map_or(0, u32::from),
+        ..strake_api::v1::Array::default()
+    }
+}

@@ -1,0 +1,145 @@
+//! What other machines offer, as their discovery services say.
+
+use strake_api::v1::{DiscoverDrivesRequest, DiscoverDrivesResponse, Offer};
+use strake_dev_fabrics::discovery::{self, Channel, Entry, EntryError, Kind, Transport};
+use strake_dev_fabrics::{Address, HostName, LinkState, Options, Service};
+use strake_units::Uuid;
+
+use crate::control::Control;
+use crate::error::ControlError;
+use crate::manager::Manager;
+use crate::remote::record::{check_secrets, keys_of, refusal, tls_key_of};
+
+/// What a discovery service was asked with.
+#[derive(Clone, Copy)]
+struct With {
+    tls_key: bool,
+}
+
+impl Control {
+    /// Asks a discovery service what it offers to this host. Takes as long as the service does.
+    ///
+    /// # Errors
+    /// When the address is none, or the service cannot be reached, refuses or breaks the protocol.
+    pub fn discover_drives(
+        &self,
+        request: &DiscoverDrivesRequest,
+    ) -> Result<DiscoverDrivesResponse, ControlError> {
+        let service: Service =
+            request.address.parse().map_err(|error| ControlError::usage(format!("{error}")))?;
+        let (secret, controller) = (request.secret.trim(), request.controller_secret.trim());
+        check_secrets(secret, controller)?;
+        let keys = keys_of(&request.address, secret, controller)?;
+        let tls = tls_key_of(&request.address, request.tls_key.trim())?;
+        let (nqn, id) = self.run(|m| m.host_name(&request.host_nqn))?;
+        let id: Uuid = id.parse().unwrap_or(Uuid::NIL);
+        let host = HostName { nqn, id: id.0, keys, tls };
+        let digests = Options::default().digests;
+        let found = discovery::discover(&service, &host, digests)
+            .map_err(|error| refusal(&error, (&host.keys, &host.tls)))?;
+        let with = With { tls_key: host.tls.is_some() };
+        let offers =
+            self.run(|m| Ok(found.into_iter().map(|entry| m.offered(entry, with)).collect()))?;
+        Ok(DiscoverDrivesResponse { host_nqn: host.nqn, offers })
+    }
+}
+
+impl Manager {
+    fn offered(&self, entry: Result<Entry, EntryError>, with: With) -> Offer {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(why) => {
+                let (kind, note) = ("unknown".to_owned(), format!("cannot be used: {why}"));
+                return Offer { kind, note, ..Offer::default() };
+            }
+        };
+        let address = address_of(&entry);
+        let note = match (&address, entry.channel) {
+            (None, _) if entry.transport == Transport::Tcp => {
+                "its address is none, or has characters that mean something else to a shell"
+            }
+            (None, _) => "it is not reached over TCP",
+            (Some(_), Channel::Required) if with.tls_key => {
+                "it asks for TLS; connect with the same key, if it is for that subsystem, too: --tls-key-file"
+            }
+            (Some(_), Channel::Required) => "it asks for TLS; connect with its key: --tls-key-file",
+            (Some(_), Channel::NotSpecified | Channel::NotRequired) => "",
+        };
+        let drives = self.remotes_of(&entry.nqn);
+        let is_up = |address: &&String| {
+            self.drives.remote(address).is_some_and(|device| device.state() == LinkState::Up)
+        };
+        Offer {
+            connected: drives.iter().filter(is_up).cloned().collect(),
+            kind: kind_word(entry.kind).to_owned(),
+            address: address.unwrap_or_default(),
+            transport: transport_word(entry.transport).to_owned(),
+            secure_channel: channel_word(entry.channel).to_owned(),
+            drives,
+            note: note.to_owned(),
+            nqn: entry.nqn,
+        }
+    }
+
+    /// Addresses of drives of a subsystem, whatever its machine is called in them: its name is its own everywhere.
+    fn remotes_of(&self, nqn: &str) -> Vec<String> {
+        let of_it = |address: &&String| address.parse().is_ok_and(|a: Address| a.nqn == nqn);
+        self.config.remotes.iter().map(|record| &record.address).filter(of_it).cloned().collect()
+    }
+}
+
+/// What a command is given to reach it; `None` when there is no such thing.
+fn address_of(entry: &Entry) -> Option<String> {
+    if entry.transport != Transport::Tcp {
+        return None;
+    }
+    let (machine, nqn) = (entry.address.clone(), entry.nqn.clone());
+    let port = entry.service.parse().ok().filter(|&port| port != 0)?;
+    // A text of others must mean the same once somebody has typed it.
+    let text = match entry.kind {
+        Kind::Subsystem => {
+            let address = Address { machine, port, nqn, nsid: 1 };
+            let text = address.to_string();
+            (text.parse() == Ok(address)).then_some(text)
+        }
+        Kind::Referral | Kind::Itself => {
+            let service = Service { machine, port, nqn };
+            let text = service.to_string();
+            (text.parse() == Ok(service)).then_some(text)
+        }
+    };
+    text.filter(|text| text.chars().all(is_plain))
+}
+
+/// Whether a character in an address means nothing but itself to a shell.
+fn is_plain(c: char) -> bool {
+    c.is_alphanumeric() || "-._~:/[]%+,=@".contains(c)
+}
+
+const fn kind_word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Subsystem => "subsystem",
+        Kind::Referral => "referral",
+        Kind::Itself => "self",
+    }
+}
+
+const fn transport_word(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Tcp => "tcp",
+        Transport::Rdma => "rdma",
+        Transport::FibreChannel => "fc",
+        Transport::Other(_) => "other",
+    }
+}
+
+const fn channel_word(channel: Channel) -> &'static str {
+    match channel {
+        Channel::Required => "required",
+        Channel::NotRequired => "not_required",
+        Channel::NotSpecified => "not_specified",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,310 @@
+//! Everything that is wrong or could go wrong, also with the machine, each with what to do.
+
+use strake_api::v1::{Array, DoctorCheck, DoctorReport, Drive, Hook};
+
+use crate::control::Control;
+use crate::error::ControlError;
+use crate::manager::Manager;
+use crate::policy::spares::fits;
+
+mod machine;
+
+/// Percent of its rated endurance from which a drive should be replaced soon.
+const WEAR_WARNING: u32 = 90;
+
+/// Percent of its rated endurance that no drive is promised to outlast.
+const WEAR_FAILED: u32 = 100;
+
+/// Degrees Celsius from which drives slow down or fail early: the usual limit of operation is 70.
+const TEMPERATURE_WARNING: i32 = 70;
+
+/// How a check went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Finding {
+    Ok,
+    Warning,
+    Failed,
+}
+
+impl Finding {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// One thing that was looked at. `next` is what to do, empty when nothing.
+pub(crate) fn check(
+    name: impl Into<String>,
+    finding: Finding,
+    what: impl Into<String>,
+    next: impl Into<String>,
+) -> (Finding, DoctorCheck) {
+    let check = DoctorCheck {
+        name: name.into(),
+        state: finding.word().to_owned(),
+        what: what.into(),
+        next_action: next.into(),
+    };
+    (finding, check)
+}
+
+/// A check that found nothing wrong.
+pub(crate) fn fine(name: impl Into<String>, what: impl Into<String>) -> (Finding, DoctorCheck) {
+    check(name, Finding::Ok, what, "")
+}
+
+type Checks = Vec<(Finding, DoctorCheck)>;
+
+impl Control {
+    /// Looks at everything.
+    ///
+    /// # Errors
+    /// When an earlier command panicked.
+    pub fn doctor(&self) -> Result<DoctorReport, ControlError> {
+        let mut checks = self.run(|m| Ok(m.checks()))?;
+        // Asks the drives, so not under the lock.
+        let drives = self.list_drives()?;
+        checks.extend(drives.iter().flat_map(of_drive));
+        let arrays = self.run(|m| Ok(m.arrays()))?;
+        checks.extend(arrays.iter().filter_map(|array| of_neighbours(array, &drives)));
+        checks.extend(machine::checks());
+        let worst = checks.iter().map(|(finding, _)| *finding).max().unwrap_or(Finding::Ok);
+        // What is wrong comes first, and among equals what concerns data.
+        checks.sort_by_key(|(finding, _)| std::cmp::Reverse(*finding));
+        let health = match worst {
+            Finding::Ok => "ok",
+            Finding::Warning => "degraded",
+            Finding::Failed => "failed",
+        };
+        let checks = checks.into_iter().map(|(_, check)| check).collect();
+        Ok(DoctorReport { health: health.to_owned(), checks })
+    }
+}
+
+impl Manager {
+    fn checks(&mut self) -> Checks {
+        let mut checks = Checks::new();
+        for array in self.arrays() {
+            checks.extend(of_array(&array));
+            checks.extend(self.of_spares_for(&array));
+        }
+        checks.extend(self.of_spares());
+        for export in self.exports() {
+            let name = format!("export/{}", export.name);
+            checks.push(if export.state == "online" {
+                fine(name, format!("offered on {}", export.listen))
+            } else {
+                let next = format!("strake array show {}", export.array);
+                check(name, Finding::Failed, export.reason, next)
+            });
+        }
+        let hooks = self.list_hooks().hooks;
+        checks.extend(hooks.iter().map(|hook| of_hook(hook, self.hooks.is_failing(hook))));
+        checks.extend(self.of_daemon());
+        checks
+    }
+
+    fn of_spares(&self) -> Checks {
+        let spares = self.list_spares().spares.into_iter();
+        spares
+            .map(|spare| {
+                let name = format!("spare {}", spare.path);
+                if spare.state == "ready" {
+                    return fine(name, "ready");
+                }
+                let next = format!("bring it back, or: strake spare remove {}", spare.path);
+                check(name, Finding::Warning, spare.note, next)
+            })
+            .collect()
+    }
+
+    /// Whether a spare would help when a member of `array` fails.
+    fn of_spares_for(&self, array: &Array) -> Option<(Finding, DoctorCheck)> {
+        let running = self.running.iter().find(|r| r.uuid() == array.uuid)?;
+        let status = running.array.status();
+        if status.geometry.redundancy(0).is_none_or(|redundancy| redundancy == 0) {
+            return None;
+        }
+        let name = format!("array/{} spares", array.name);
+        let ready = self.config.spares.iter().filter(|spare| {
+            let own = spare.array.is_empty() || spare.array == array.uuid;
+            own && self.ready_spare(spare).is_some_and(|drive| fits(&status, drive).is_ok())
+        });
+        let count = ready.count();
+        let add = format!("strake spare add DRIVE --array {}", array.name);
+        Some(match (count, self.settings(&array.uuid).auto_replace) {
+            (0, _) => check(name, Finding::Warning, "no spare configured", add),
+            (_, false) => {
+                let next = format!("strake array set {} --auto-replace on", array.name);
+                check(name, Finding::Warning, "spares are not used by themselves", next)
+            }
+            (count, true) => fine(name, format!("ready: {count}")),
+        })
+    }
+
+    fn of_daemon(&self) -> Checks {
+        let mut checks = Checks::new();
+        let dir = self.store.dir();
+        let name = "daemon state directory";
+        let trouble = self
+            .events()
+            .trouble()
+            .or_else(|| self.store.prepare(&self.config).err().map(|error| error.what));
+        checks.push(match trouble {
+            Some(why) => {
+                let next = format!("make room in {}, or make it writable", dir.display());
+                check(name, Finding::Failed, why, next)
+            }
+            None => machine::space(name, dir),
+        });
+        checks.push(if self.store.was_unclean() {
+            let what = "the daemon before this one was not shut down cleanly";
+            check("daemon last stop", Finding::Warning, what, "strake event list --last 50")
+        } else {
+            fine("daemon last stop", "clean")
+        });
+        for core in self.daemon("", 0, 0).cores {
+            let name = format!("daemon core {}", core.index);
+            checks.push(if core.notice.is_empty() {
+                fine(name, "runs where it should")
+            } else {
+                check(name, Finding::Warning, core.notice, "choose other CPUs: straked --cores")
+            });
+        }
+        checks
+    }
+}
+
+fn of_array(array: &Array) -> Checks {
+    let Array { name, .. } = array;
+    let mut checks = vec![of_redundancy(array)];
+    if let Some(found) = crate::view::array::problem_of_scrub(array) {
+        let name = format!("array/{name} contents");
+        checks.push(check(name, Finding::Warning, found.what, found.next_action));
+    }
+    if let Some(copy) = crate::view::array::problem_of_copy(array) {
+        let name = format!("array/{name} copy");
+        checks.push(check(name, Finding::Warning, copy.what, copy.next_action));
+    }
+    for progress in &array.progress {
+        let (job, id) =
+            (format!("array/{name} {}", progress.job), format!("{name}/{}", progress.job));
+        let resume = format!("strake job resume {id}");
+        checks.push(match progress.state.as_str() {
+            "halted" => {
+                let what = "stalled: more blocks are lost than can be listed";
+                check(job, Finding::Failed, what, format!("strake array show {name}"))
+            }
+            "paused" => check(job, Finding::Warning, "is paused", resume),
+            _ => fine(job, "continues"),
+        });
+    }
+    if array.bad_blocks > 0 {
+        let what = format!("{} blocks cannot be read any more", array.bad_blocks);
+        let next = format!("restore them from a backup by writing them: strake array show {name}");
+        checks.push(check(format!("array/{name} blocks"), Finding::Failed, what, next));
+    }
+    if array.in_doubt_bytes > 0 {
+        let what =
+            format!("{} may hold wrong blocks", strake_units::ByteSize(array.in_doubt_bytes));
+        let next = crate::policy::advice::in_doubt_next(name);
+        checks.push(check(format!("array/{name} doubt"), Finding::Failed, what, next));
+    }
+    for member in &array.members {
+        let name = format!("array/{name} member {}", member.position);
+        let next = format!(
+            "strake array replace {} --member {} --with DRIVE",
+            array.name, member.position
+        );
+        if member.sitting_out {
+            let what =
+                format!("{} is much slower than its peers and left out of reads", member.path);
+            checks.push(check(name.clone(), Finding::Warning, what, next.clone()));
+        }
+        let errors = member.errors.unwrap_or_default();
+        let count = errors.medium + errors.timeouts + errors.device;
+        if count > 0 && member.state == "in_sync" {
+            let what = format!(
+                "{}: {} unreadable, {} timed out, {} failed otherwise since the daemon started",
+                member.path, errors.medium, errors.timeouts, errors.device
+            );
+            checks.push(check(name, Finding::Warning, what, next));
+        }
+    }
+    checks
+}
+
+fn of_redundancy(array: &Array) -> (Finding, DoctorCheck) {
+    let name = format!("array/{} redundancy", array.name);
+    match crate::view::array::problem_of_array(array) {
+        Some(problem) if problem.severity == "failed" => {
+            check(name, Finding::Failed, problem.what, problem.next_action)
+        }
+        Some(problem) => check(name, Finding::Warning, problem.what, problem.next_action),
+        None => {
+            let (members, left) = (array.members.len(), array.redundancy_left);
+            fine(name, format!("{members} members in sync, tolerates {left} failures"))
+        }
+    }
+}
+
+fn of_hook(hook: &Hook, fails: bool) -> (Finding, DoctorCheck) {
+    let name = format!("hook {}", hook.name);
+    if !fails {
+        return fine(name, format!("{} events delivered", hook.delivered));
+    }
+    let next = format!("strake hook test {}", hook.name);
+    check(name, Finding::Warning, format!("the last delivery failed: {}", hook.last_error), next)
+}
+
+fn of_drive(drive: &Drive) -> Checks {
+    let mut checks = Checks::new();
+    let name = |what: &str| format!("drive {} {what}", drive.path);
+    let ours = !drive.array.is_empty() || !drive.spare_of.is_empty();
+    if let Some(wear) = drive.wear_percent {
+        let what = format!("{wear} % of its rated endurance is used");
+        let next = "plan its replacement";
+        checks.push(match wear {
+            WEAR_FAILED.. if ours => check(name("wear"), Finding::Failed, what, next),
+            WEAR_WARNING.. if ours => check(name("wear"), Finding::Warning, what, next),
+            _ => fine(name("wear"), what),
+        });
+    }
+    if let Some(temperature) = drive.temperature_c {
+        let what = format!("{temperature} degrees Celsius");
+        checks.push(if ours && temperature >= TEMPERATURE_WARNING {
+            let next = "look after fans and airflow";
+            check(name("temperature"), Finding::Warning, what, next)
+        } else {
+            fine(name("temperature"), what)
+        });
+    }
+    checks
+}
+
+/// Members of one array that are parts of one drive, or behind one slot: they fail together.
+fn of_neighbours(array: &Array, drives: &[Drive]) -> Option<(Finding, DoctorCheck)> {
+    let mine: Vec<&Drive> = drives.iter().filter(|d| d.array == array.name).collect();
+    let together = mine.iter().enumerate().find_map(|(at, drive)| {
+        let same = |other: &&&Drive| {
+            (!drive.serial.is_empty() && other.serial == drive.serial)
+                || (!drive.slot.is_empty() && other.slot == drive.slot)
+        };
+        mine[at + 1..].iter().find(same).map(|other| (drive.path.as_str(), other.path.as_str()))
+    });
+    let name = format!("array/{} placement", array.name);
+    match together {
+        Some((a, b)) => {
+            let what =
+                format!("{a} and {b} are parts of one drive or slot and would fail together");
+            let next =
+                format!("strake array replace {} --member N --with a drive elsewhere", array.name);
+            Some(check(name, Finding::Warning, what, next))
+        }
+        None => None,
+    }
+}

@@ -1,0 +1,520 @@
+//! Growing: an array uses all the room that its members have now.
+//!
+//! While it serves, what it does not use of its members yet is made zeroes. Then it is stopped, as by a restart of the
+//! daemon: hosts of NVMe/TCP keep their connections and wait. Its labels get the new size (`strake-engine` says why
+//! that may be cut short anywhere), and it is started from its drives, which is the only way in which a size comes into
+//! use. Whatever goes wrong after the stop, the array is started again, with the size that its labels say.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use strake_api::v1::{Array, ArrayChange, GrowArrayRequest};
+use strake_dev_fabrics::LinkState;
+use strake_dev_uring::control_wait;
+use strake_engine::{
+    AssemblePolicy, Change, Drive, GrowPlan, MemberIo, ScrubState, grow, plan_change,
+};
+use strake_raid::MemberState;
+use strake_units::{ByteSize, MemberIndex};
+
+use crate::control::{Control, Planned, Reserved};
+use crate::drives::DriveKind;
+use crate::drives::label::{Labelled, overwritten, written_over};
+use crate::error::ControlError;
+use crate::events::{EventKind, Note};
+use crate::limits::{GROWTH_DRAIN, GROWTH_STEP_BYTES};
+use crate::manager::Manager;
+use crate::names::array_key;
+use crate::policy::spares::fits;
+use crate::record::store::ArrayRecord;
+use crate::state::growth::Growth;
+use crate::state::offline::Offline;
+use crate::state::running::Running;
+
+/// What is going to happen.
+pub(crate) struct Intended {
+    pub(crate) uuid: String,
+    pub(crate) name: String,
+    pub(crate) plan: GrowPlan,
+    /// The drives by slot, all of them here.
+    pub(crate) drives: Vec<Drive>,
+    /// What tells their media from others.
+    identities: Vec<String>,
+    /// Bytes that each had when it became a member.
+    sizes: Vec<u64>,
+    /// Where labels are written on each while the array runs.
+    tails: Vec<Vec<(u64, u64)>>,
+    /// What the operator should know beforehand.
+    pub(crate) warnings: Vec<String>,
+    pub(crate) view: Array,
+}
+
+/// What an array that was stopped is started from.
+struct Stopped {
+    record: ArrayRecord,
+    identities: BTreeSet<String>,
+    running: Running,
+}
+
+impl Control {
+    /// Lets an array use all the room that its members have now. When it does already, it is "unchanged".
+    ///
+    /// # Errors
+    /// When a member is not in sync, something else is being done to the array, clients would be disconnected and that
+    /// was not accepted, or a drive fails. The array keeps its size then.
+    pub fn grow_array(&self, request: &GrowArrayRequest) -> Result<ArrayChange, ControlError> {
+        let (mut intended, mut reserved) =
+            self.reserve(|m| m.plan_growth(request, Change::Grow))?;
+        let limit = limit_of(&intended);
+        if intended.plan.is_nothing() {
+            let Intended { name, view, .. } = intended;
+            return Ok(ArrayChange {
+                result: "unchanged".into(),
+                warnings: vec![format!(
+                    "array {name} uses all the room that its members have; {limit}: to grow it, give it a larger \
+                     drive, or make that one larger"
+                )],
+                array: Some(view),
+                ..ArrayChange::default()
+            });
+        }
+        check_ends(&intended)?;
+        let plan = describe(&intended, &limit);
+        if request.dry_run {
+            let Intended { warnings, view, .. } = intended;
+            let result = "planned".into();
+            let array = Some(view);
+            return Ok(ArrayChange { result, array, plan, warnings, ..ArrayChange::default() });
+        }
+        self.make_room(&intended)?;
+        let mut warnings = std::mem::take(&mut intended.warnings);
+        warnings.extend(self.switch(&mut intended, request, &mut reserved)?);
+        let uuid = &intended.uuid;
+        let view = self.run(|m| {
+            let what = format!("array {} has grown {}", intended.name, intended.plan);
+            let note = Note::new(EventKind::ArrayGrown, format!("array/{}", intended.name), what);
+            m.record(note);
+            m.array(uuid)
+        })?;
+        let (result, array) = ("changed".into(), Some(view));
+        Ok(ArrayChange { result, array, plan, warnings, ..ArrayChange::default() })
+    }
+
+    /// Makes what the array does not use yet zeroes on every member, but for where its labels are written.
+    fn make_room(&self, intended: &Intended) -> Result<(), ControlError> {
+        let areas = intended.tails.iter().map(|tails| intended.plan.new_area_without(tails));
+        let areas: Vec<Vec<(u64, u64)>> = areas.collect();
+        let total = areas.iter().flatten().map(|(_, bytes)| bytes).sum();
+        self.make_room_in(intended, &areas, &Arc::new(Growth::of(total)))
+    }
+
+    /// The same for `areas` of each member; `growth` is shown, and cancels it.
+    pub(crate) fn make_room_in(
+        &self,
+        intended: &Intended,
+        areas: &[Vec<(u64, u64)>],
+        growth: &Arc<Growth>,
+    ) -> Result<(), ControlError> {
+        self.run(|m| {
+            let at = m.find_running(&intended.uuid)?;
+            m.running[at].growth = Some(Arc::clone(growth));
+            Ok(())
+        })?;
+        // What each thread has done is sent: one that left requests to a drive that hangs cannot exit, and joining it
+        // would wait for that drive.
+        let (send, made) = mpsc::channel();
+        thread::scope(|scope| {
+            for (drive, areas) in intended.drives.iter().zip(areas) {
+                let send = send.clone();
+                scope.spawn(move || {
+                    let make = || self.make_zeroes(intended, drive, areas, growth);
+                    let panicked = |_| Err(ControlError::state("making room ended in a panic"));
+                    send.send(catch_unwind(AssertUnwindSafe(make)).unwrap_or_else(panicked))
+                });
+            }
+        });
+        drop(send);
+        // All of them: whoever comes first may only have been told to stop.
+        let made: Vec<Result<(), ControlError>> = made.iter().collect();
+        let made: Result<(), ControlError> = made.into_iter().collect();
+        self.run(|m| {
+            if let Some(at) = m.find(&intended.uuid) {
+                m.running[at].growth = None;
+            }
+            Ok(())
+        })?;
+        made?;
+        if growth.is_cancelled() {
+            let what = format!("growing array {} was given up; it is as it was", intended.name);
+            return Err(ControlError::state(what));
+        }
+        Ok(())
+    }
+
+    /// Makes `areas` of a member zeroes, stably, unless the growth is cancelled meanwhile.
+    fn make_zeroes(
+        &self,
+        intended: &Intended,
+        drive: &Drive,
+        areas: &[(u64, u64)],
+        growth: &Growth,
+    ) -> Result<(), ControlError> {
+        let made: Result<(), ControlError> = areas.iter().try_for_each(|&(start, bytes)| {
+            for at in (start..start + bytes).step_by(GROWTH_STEP_BYTES as usize) {
+                if growth.is_cancelled() {
+                    return Ok(());
+                }
+                self.run(|m| m.check_rest(&intended.uuid))?;
+                let bytes = GROWTH_STEP_BYTES.min(start + bytes - at);
+                MemberIo::open(drive, &mut control_wait())?.zero(at, bytes)?;
+                growth.done.fetch_add(bytes, Ordering::Relaxed);
+            }
+            Ok(())
+        });
+        if made.is_err() {
+            // The others need not go on.
+            growth.cancel();
+        }
+        made?;
+        Ok(MemberIo::open(drive, &mut control_wait())?.settle()?)
+    }
+
+    /// Stops the array, gives its labels the new size, and starts it. Returns what is worth a warning.
+    pub(crate) fn switch(
+        &self,
+        intended: &mut Intended,
+        request: &GrowArrayRequest,
+        reserved: &mut Reserved,
+    ) -> Result<Vec<String>, ControlError> {
+        let uuid = &intended.uuid.clone();
+        self.record_before_leaving(uuid)?;
+        let (stopped, leaving) = self.run(|m| {
+            let stopped = m.stop_to_grow(intended, request)?;
+            Ok((stopped, m.pause_exports_of(uuid)))
+        })?;
+        let Stopped { record, identities, running } = stopped;
+        let calm = leaving.iter().all(|leaving| leaving.is_over(GROWTH_DRAIN));
+        drop(leaving);
+        self.run(|m| {
+            m.disconnect_clients_of(uuid);
+            Ok(())
+        })?;
+        let Running { array, drives, replacement, .. } = running;
+        let in_order = array.stop().map_err(ControlError::from);
+        // Nobody may hold what is to be opened anew.
+        drop((drives, replacement, std::mem::take(&mut intended.drives)));
+        self.run(|m| {
+            if calm && in_order.is_ok() {
+                m.keep_instances_of(uuid);
+            }
+            m.reopen(&identities);
+            Ok(())
+        })?;
+        let relabelled = in_order.and_then(|()| self.relabel(intended, &record, reserved));
+        let trouble = relabelled.err();
+        let why = trouble.as_ref().map(|e| format!("{}; ", e.what)).unwrap_or_default();
+        let started = self.start_grown(&record, reserved);
+        // What holds of the array that was stopped just now need not hold of one that somebody starts later: with a
+        // loss accepted, or after it was used elsewhere.
+        self.run(|m| {
+            m.forget_instances_of(uuid);
+            Ok(())
+        })?;
+        let mut warnings = started.map_err(|error| {
+            let what = format!("array {} is stopped: {why}{}", intended.name, error.what);
+            ControlError::new(error.kind, what)
+        })?;
+        // A label that one drive did not take is followed all the same when another one has it.
+        let label = self.run(|m| Ok(m.running[m.find_running(uuid)?].array.newest_label()))?;
+        match trouble {
+            Some(error) if !intended.plan.is_done(&label) => {
+                let had = match intended.plan.change() {
+                    Change::Grow => "size",
+                    Change::UpgradeFormat => "format",
+                };
+                let what =
+                    format!("array {} runs with the {had} it had: {}", intended.name, error.what);
+                Err(ControlError::new(error.kind, what))
+            }
+            Some(error) => {
+                warnings.push(error.what);
+                Ok(warnings)
+            }
+            None => Ok(warnings),
+        }
+    }
+
+    fn relabel(
+        &self,
+        intended: &Intended,
+        record: &ArrayRecord,
+        reserved: &mut Reserved,
+    ) -> Result<(), ControlError> {
+        let mut here = Vec::new();
+        let whole = AssemblePolicy::default();
+        let assembled = self.assemble_recorded(reserved, record, whole, &mut here)?;
+        let drives = assembled.drives();
+        if !drives.iter().flatten().map(identity).eq(intended.identities.iter().cloned()) {
+            return Err(ControlError::state(
+                "another drive came in the place of a member; try again",
+            ));
+        }
+        drop(drives);
+        Ok(grow(assembled, &intended.plan, &intended.tails, &mut control_wait())?)
+    }
+
+    /// Starts an array that was stopped in order by us just now: also without a member whose drive has failed since, as
+    /// it would have gone on without it. Returns what is worth a warning.
+    fn start_grown(
+        &self,
+        record: &ArrayRecord,
+        reserved: &mut Reserved,
+    ) -> Result<Vec<String>, ControlError> {
+        let mut here: Vec<Labelled> = Vec::new();
+        let strictly = AssemblePolicy::default();
+        let Err(first) = self.start_one(reserved, record, strictly, &mut here) else {
+            return Ok(Vec::new());
+        };
+        here.clear();
+        let policy = AssemblePolicy { allow_degraded: true, accept_loss: false };
+        let Err(error) = self.start_one(reserved, record, policy, &mut here) else {
+            return Ok(vec![format!("it was started without a member: {}", first.what)]);
+        };
+        let offline = Offline::new(record, &error, &here);
+        self.run(|m| {
+            m.note_offline(record, offline);
+            Ok(())
+        })?;
+        Err(error)
+    }
+}
+
+fn identity(drive: &Drive) -> String {
+    drive.device.identity()
+}
+
+/// The member with the least room, for a person.
+fn limit_of(intended: &Intended) -> String {
+    let slot = intended.plan.limit();
+    let drive = &intended.drives[slot.at()];
+    let size = ByteSize(drive.device.info().bytes());
+    format!("member {slot} ({}, {size}) has the least room", drive.path)
+}
+
+fn describe(intended: &Intended, limit: &str) -> Vec<String> {
+    let Intended { name, plan, drives, view, .. } = intended;
+    let (_, bytes) = plan.new_area();
+    let mut steps = vec![format!(
+        "make {} of each of {} members zeroes that the array does not use yet",
+        ByteSize(bytes),
+        drives.len()
+    )];
+    steps.push(format!("stop array {name} for a moment; hosts of NVMe/TCP wait meanwhile"));
+    let disconnect =
+        |e: &String| format!("disconnect clients of export {e}, if it has some by NBD");
+    steps.extend(view.exports.iter().map(disconnect));
+    steps.push(format!("label its members with the new size: {plan}; {limit}"));
+    steps.push("start it again".to_owned());
+    steps
+}
+
+/// Refuses drives with somebody else's signatures, or with labels that were written over: the array could not be
+/// started from them once it is stopped.
+pub(crate) fn check_ends(intended: &Intended) -> Result<(), ControlError> {
+    for drive in &intended.drives {
+        let (path, name) = (&drive.path, &intended.name);
+        let found = match (written_over(drive)?, overwritten(drive)?) {
+            (Some(found), _) => format!("{found} on it"),
+            (None, Some(_)) => "labels missing that were written over".to_owned(),
+            (None, None) => continue,
+        };
+        return Err(ControlError::refused(format!(
+            "{path} has {found}, so that array {name} could not be started with it again; replace the member, or empty \
+             what is behind its end of before if the drive was made larger"
+        )));
+    }
+    for (slot, (drive, before)) in intended.drives.iter().zip(&intended.sizes).enumerate() {
+        if MemberIo::open(drive, &mut control_wait())?.was_cut(*before)? {
+            let (path, name) = (&drive.path, &intended.name);
+            return Err(ControlError::refused(format!(
+                "{path} was cut short before it was made larger, so that what member {slot} holds is lost in part; \
+                 give it another drive first: strake array replace {name} --member {slot} --with DRIVE"
+            )));
+        }
+    }
+    Ok(())
+}
+
+impl Manager {
+    /// What growing an array comes to, when it is allowed, and what to reserve for it.
+    pub(crate) fn plan_growth(
+        &mut self,
+        request: &GrowArrayRequest,
+        change: Change,
+    ) -> Planned<Intended> {
+        self.check_open()?;
+        // One that has just taken a member's place is its drive.
+        self.settle_replacements()?;
+        let at = self.find_running(&request.name)?;
+        let uuid = self.running[at].uuid();
+        self.check_rest(&uuid)?;
+        let mut warnings = Vec::new();
+        match self.check_clients(&uuid, request.force) {
+            Err(error) if request.dry_run => warnings.push(format!("refused now: {}", error.what)),
+            checked => checked?,
+        }
+        let view = self.view(at);
+        let running = &self.running[at];
+        let label = running.array.newest_label();
+        let plan = plan_change(change, &label, &running.drives)?;
+        warnings.extend(self.spares_left_behind(running, &plan));
+        warnings.extend(plan.lacks_for_format_2().map(|lacks| {
+            let (name, lacks) = (&view.name, ByteSize(lacks));
+            format!(
+                "array {name} has format 1, and uses the space that format 2 needs if it grows: each drive would then \
+                 need {lacks} more for a conversion. To convert it, do that first: strake array upgrade-format {name}"
+            )
+        }));
+        let sizes = label.members.iter().map(|row| row.bytes).collect();
+        let tails = |slot| running.array.tails(MemberIndex(slot as u8));
+        let tails = (0..running.drives.len()).map(tails).collect();
+        let drives: Vec<Drive> = running.drives.iter().flatten().cloned().collect();
+        let identities = drives.iter().map(identity).collect();
+        let mut keys = vec![array_key(&view.name), array_key(&uuid)];
+        keys.extend(running.drive_keys());
+        let name = view.name.clone();
+        let intended =
+            Intended { uuid, name, plan, drives, identities, sizes, tails, warnings, view };
+        Ok((intended, keys))
+    }
+
+    /// Spares that fit the array and will not when it has the size of `plan`, for a person.
+    fn spares_left_behind(&self, running: &Running, plan: &GrowPlan) -> Vec<String> {
+        let status = running.array.status();
+        let (_, least) = plan.least_drive_bytes();
+        let behind =
+            |drive: &&Drive| drive.device.info().bytes() < least && fits(&status, drive).is_ok();
+        let uuid = running.uuid();
+        let own = self.config.spares.iter().filter(|s| s.array.is_empty() || s.array == uuid);
+        let drives = own.filter_map(|spare| self.ready_spare(spare)).filter(behind);
+        let tell = |drive: &Drive| {
+            let (path, name) = (&drive.path, &status.name);
+            format!(
+                "spare {path} is too small for array {name} afterwards; give it a larger one: \
+                 strake spare add DRIVE --array {name}"
+            )
+        };
+        drives.map(tell).collect()
+    }
+
+    /// Refuses an array that is not whole, or to which something is being done.
+    fn check_rest(&self, uuid: &str) -> Result<(), ControlError> {
+        self.check_open()?;
+        let running = &self.running[self.find_running(uuid)?];
+        let status = running.array.status();
+        let name = &status.name;
+        let refuse = |why: String| {
+            Err(ControlError::state(format!(
+                "array {name} cannot change now: {why}; it is as it was"
+            )))
+        };
+        let out = status.members.iter().position(|m| m.state != MemberState::InSync);
+        if let Some(slot) = out {
+            return refuse(format!(
+                "member {slot} is not in sync; wait until it is rebuilt, or replace it: strake array show {name}"
+            ));
+        }
+        let scrubbing = status.scrub.as_ref().is_some_and(|scrub| match scrub.state {
+            ScrubState::Running | ScrubState::Paused => true,
+            ScrubState::Finished | ScrubState::Stopped => false,
+        });
+        let jobs = [
+            (status.rebuild.is_some(), "rebuilt"),
+            (status.replace.is_some() || running.replacement.is_some(), "copied to another drive"),
+            (status.resync.is_some(), "resynchronized"),
+            (scrubbing, "scrubbed"),
+        ];
+        if let Some((_, job)) = jobs.into_iter().find(|(is, _)| *is) {
+            return refuse(format!("it is being {job}; wait for the end: strake job list"));
+        }
+        if status.consistency_wanted.is_some() {
+            return refuse("its consistency is being changed; wait for the end".to_owned());
+        }
+        if status.lost || running.array.has_bad_blocks() {
+            return refuse(format!(
+                "blocks of its members cannot be read; see which, and replace the drives: strake array show {name}"
+            ));
+        }
+        let down = |drive: &Drive| match self.drives.remote(&drive.path).map(|d| d.state()) {
+            Some(LinkState::Down(..)) => Some(drive.path.clone()),
+            Some(LinkState::Up) | None => None,
+        };
+        match running.drives.iter().flatten().find_map(down) {
+            Some(path) => {
+                refuse(format!("the connection to {path} is lost; wait until it is back"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses when clients would be disconnected that cannot be told to wait.
+    fn check_clients(&self, uuid: &str, force: bool) -> Result<(), ControlError> {
+        for (record, server) in self.offered_of(uuid).filter(|(record, _)| record.nvme.is_none()) {
+            let connections = server.done(record).map_or(0, |done| done.connections);
+            if connections > 0 && !force {
+                return Err(ControlError::refused(format!(
+                    "export {} has {connections} clients by NBD, which cannot be paused while the array restarts; \
+                     disconnect them, or use --force to do so",
+                    record.name
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes an array out of sight that is about to be stopped, if nothing has changed since it was looked at.
+    fn stop_to_grow(
+        &mut self,
+        intended: &Intended,
+        request: &GrowArrayRequest,
+    ) -> Result<Stopped, ControlError> {
+        let uuid = &intended.uuid;
+        self.observe();
+        self.check_rest(uuid)?;
+        self.check_clients(uuid, request.force)?;
+        let at = self.find_running(uuid)?;
+        let running = &self.running[at];
+        let now = intended.plan.again(&running.array.newest_label(), &running.drives)?;
+        let here = running.drives.iter().flatten().map(identity);
+        if now != intended.plan || !here.eq(intended.identities.iter().cloned()) {
+            return Err(ControlError::state(format!(
+                "the drives of array {} changed while room was made on them; it is as it was, try again",
+                intended.name
+            )));
+        }
+        let record = self.config.arrays.iter().find(|a| a.uuid == *uuid).cloned();
+        let record = record.ok_or_else(|| self.no_such_array(uuid))?;
+        self.keep_scrub(at, true);
+        let running = self.running.remove(at);
+        let identities = running.all_drives().map(identity).collect();
+        let entry = self.entries.of(uuid);
+        entry.forget_run();
+        entry.offline = Some(Offline::growing());
+        Ok(Stopped { record, identities, running })
+    }
+
+    /// Closes files and devices of this machine among these, so that whoever opens them sees them as they are now.
+    fn reopen(&mut self, identities: &BTreeSet<String>) {
+        let opened_again = |kind: DriveKind| match kind {
+            DriveKind::Block | DriveKind::File => true,
+            DriveKind::Ram | DriveKind::Null | DriveKind::Remote => false,
+        };
+        let open = self.drives.all().iter().filter(|open| opened_again(open.kind));
+        let mut close: BTreeSet<String> = open.map(|open| open.drive.device.identity()).collect();
+        close.retain(|identity| identities.contains(identity));
+        self.drives.close_unless(|identity| !close.contains(identity));
+    }
+}

@@ -1,0 +1,262 @@
+//! Hosts that have to prove who they are when they connect over NVMe/TCP. Their secrets are recorded like those of
+//! hooks: in the state directory, which is the daemon's alone, and in nothing that it answers or tells.
+
+use strake_api::v1::{AddHostRequest, Host, HostChange, ListHostsResponse, RemoveHostRequest};
+use strake_export_nvmet::nqn;
+
+use crate::error::ControlError;
+use crate::events::{EventKind, Note};
+use crate::exports::keys::{HostKeys, check_keys, fresh_tls_key, keys_of, unknown};
+use crate::limits::HOSTS_MAX;
+use crate::manager::Manager;
+use crate::record::store::{Config, ExportRecord, HostRecord};
+use crate::remote::record::check_secrets;
+
+fn message(record: &HostRecord) -> Host {
+    Host {
+        nqn: record.nqn.clone(),
+        state: if record.is_locked() { "locked" } else { "ready" }.to_owned(),
+        bidirectional: !record.controller_secret.is_empty() || record.covered.controller_secret,
+        proof: record.needs_proof(),
+        tls: record.needs_tls(),
+    }
+}
+
+fn no_such_host(name: &str) -> ControlError {
+    ControlError::not_found(format!("there is no host {name:?}; see them with: strake host list"))
+}
+
+/// Refuses a request that says two things about one kind of keys.
+fn check_consistent(request: &AddHostRequest) -> Result<(), ControlError> {
+    let given = |text: &str| !text.trim().is_empty();
+    let (secret, new_secret) = (given(&request.secret), request.new_secret);
+    let (controller, new_controller) =
+        (given(&request.controller_secret), request.new_controller_secret);
+    let (key, new_key) = (given(&request.tls_key), request.new_tls_key);
+    let no_controller = request.no_secret || request.no_controller_secret;
+    for (both, what) in [
+        (key && new_key, "a host has one key for TLS: given or made, not both"),
+        (secret && new_secret, "a host has one secret: given or made, not both"),
+        (controller && new_controller, "a target has one secret: given or made, not both"),
+        ((secret || new_secret) && request.no_secret, "a host has a secret or none, not both"),
+        (
+            (controller || new_controller) && no_controller,
+            "a target proves itself to a host that has a secret, or does not, not both",
+        ),
+        ((key || new_key) && request.no_tls, "a host uses TLS or does not, not both"),
+    ] {
+        if both {
+            return Err(ControlError::usage(what));
+        }
+    }
+    Ok(())
+}
+
+/// What was made for a request; the rest is empty.
+struct Made {
+    secret: String,
+    controller_secret: String,
+    tls_key: String,
+}
+
+impl Made {
+    fn of(request: &AddHostRequest) -> Result<Self, ControlError> {
+        let secret = |wanted| match wanted {
+            true => Ok(unknown()?.reveal().to_string()),
+            false => Ok::<_, ControlError>(String::new()),
+        };
+        Ok(Self {
+            secret: secret(request.new_secret)?,
+            controller_secret: secret(request.new_controller_secret)?,
+            tls_key: match request.new_tls_key {
+                true => fresh_tls_key()?.reveal().to_string(),
+                false => String::new(),
+            },
+        })
+    }
+}
+
+/// Puts the keys of a request, or those that were made for it, in place of those that a host had of the same kind, and
+/// takes out what it shall have no more.
+fn take_keys(record: &mut HostRecord, request: &AddHostRequest, made: &Made) {
+    let no_controller = request.no_secret || request.no_controller_secret;
+    let covered = &mut record.covered;
+    for (is, covered, given, made, none) in [
+        (&mut record.secret, &mut covered.secret, &request.secret, &made.secret, request.no_secret),
+        (
+            &mut record.controller_secret,
+            &mut covered.controller_secret,
+            &request.controller_secret,
+            &made.controller_secret,
+            no_controller,
+        ),
+        (
+            &mut record.tls_key,
+            &mut covered.tls_key,
+            &request.tls_key,
+            &made.tls_key,
+            request.no_tls,
+        ),
+    ] {
+        let new = if made.is_empty() { given.trim() } else { made };
+        if none || !new.is_empty() {
+            new.clone_into(is);
+            *covered = false;
+        }
+    }
+}
+
+/// What of a host is other than it was.
+fn differences(was: &HostRecord, is: &HostRecord) -> String {
+    let word = |was: (&str, bool), is: (&str, bool)| match (was, is) {
+        (was, is) if was == is => None,
+        (_, ("", false)) => Some("taken away"),
+        (("", false), _) => Some("new"),
+        _ => Some("another"),
+    };
+    let (old, new) = (was.covered, is.covered);
+    let all = [
+        ("secret", word((&was.secret, old.secret), (&is.secret, new.secret))),
+        (
+            "secret of the target",
+            word(
+                (&was.controller_secret, old.controller_secret),
+                (&is.controller_secret, new.controller_secret),
+            ),
+        ),
+        ("key for TLS", word((&was.tls_key, old.tls_key), (&is.tls_key, new.tls_key))),
+    ];
+    let reported =
+        all.into_iter().filter_map(|(what, word)| Some(format!("its {what} is {}", word?)));
+    reported.collect::<Vec<_>>().join(", ")
+}
+
+impl Manager {
+    /// Has a host prove who it is, use TLS, or both from now on. What is given replaces what it had of the same kind,
+    /// and it is asked for less than before only where that was said. The same is "unchanged".
+    ///
+    /// # Errors
+    /// When the name or a secret makes no sense, there are too many hosts, or it cannot be recorded.
+    pub fn add_host(&mut self, request: &AddHostRequest) -> Result<HostChange, ControlError> {
+        self.check_open()?;
+        let name = &request.nqn;
+        nqn::check(name)
+            .map_err(|e| ControlError::usage(format!("{name:?} is not a valid NQN: {e}")))?;
+        check_consistent(request)?;
+        let known = self.config.hosts.iter().find(|host| host.nqn == *name).cloned();
+        if known.is_none() && request.known {
+            return Err(no_such_host(name));
+        }
+        let new = || HostRecord { nqn: name.clone(), ..HostRecord::default() };
+        let mut record = known.unwrap_or_else(new);
+        let made = Made::of(request)?;
+        take_keys(&mut record, request, &made);
+        if record.secret.is_empty() && record.tls_key.is_empty() && record.covered.is_nothing() {
+            return Err(ControlError::usage(
+                "a host needs a secret or a key: --new-secret, --secret-file FILE, --new-tls-key, --tls-key-file FILE",
+            ));
+        }
+        check_secrets(&record.secret, &record.controller_secret)?;
+        let Made { secret, controller_secret, tls_key } = made;
+        Ok(HostChange { tls_key, secret, controller_secret, ..self.put_host(record)? })
+    }
+
+    /// Records a host, and has every target know it.
+    pub(crate) fn put_host(&mut self, record: HostRecord) -> Result<HostChange, ControlError> {
+        let keys = keys_of(&record)?;
+        let mut config = self.config.clone();
+        let known = config.hosts.iter().find(|h| h.nqn == record.nqn).cloned();
+        let result = match &known {
+            Some(known) if *known == record => "unchanged",
+            Some(_) => "changed",
+            None => "created",
+        };
+        if result == "unchanged" {
+            return Ok(change(result, &record));
+        }
+        if known.is_none() && config.hosts.len() >= HOSTS_MAX {
+            return Err(ControlError::state(format!(
+                "there are {HOSTS_MAX} hosts, which is the most one daemon knows; remove one first"
+            )));
+        }
+        config.hosts.retain(|h| h.nqn != record.nqn);
+        config.hosts.push(record.clone());
+        self.check_secure_exports_of(&record, &config)?;
+        self.config = self.store.prepare(&config)?.commit()?;
+        for server in self.servers.values() {
+            server.set_keys(&record.nqn, &keys);
+        }
+        let what = match (&keys.proof, &keys.tls) {
+            (_, None) => "prove who it is",
+            (None, Some(_)) => "use TLS",
+            (Some(_), Some(_)) => "use TLS and prove who it is",
+        };
+        let what = format!("host {} has to {what} from now on", record.nqn);
+        let note = Note::new(EventKind::HostChanged, "daemon", what);
+        self.record(note.cause(differences(&known.unwrap_or_default(), &record)));
+        Ok(change(result, &record))
+    }
+
+    /// Refuses to take the key for TLS from a host that needs it.
+    fn check_secure_exports_of(
+        &self,
+        record: &HostRecord,
+        config: &Config,
+    ) -> Result<(), ControlError> {
+        let names = |export: &&ExportRecord| {
+            export.nvme.as_ref().is_some_and(|nvme| nvme.hosts.contains(&record.nqn))
+        };
+        for export in self.config.exports.iter().filter(names) {
+            check_keys(export, config).map_err(|_| {
+                ControlError::state(format!(
+                    "host {} may connect to export {}, which is secure, and needs a key for TLS: leave --no-tls out, \
+                     or give it another with --new-tls-key",
+                    record.nqn, export.name
+                ))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Believes a host by its name again.
+    ///
+    /// # Errors
+    /// When there is no such host, or that cannot be recorded.
+    pub fn remove_host(&mut self, request: &RemoveHostRequest) -> Result<HostChange, ControlError> {
+        self.check_open()?;
+        let name = &request.nqn;
+        let Some(record) = self.config.hosts.iter().find(|h| h.nqn == *name).cloned() else {
+            return Err(no_such_host(name));
+        };
+        let mut users =
+            self.config.exports.iter().filter(|export| {
+                export.nvme.as_ref().is_some_and(|nvme| nvme.hosts.contains(name))
+            });
+        if let Some(export) = users.next() {
+            return Err(ControlError::state(format!(
+                "host {name} may connect to export {}, and would be believed by its name alone: remove the export \
+                 first, or give the host another secret with: strake host add",
+                export.name
+            )));
+        }
+        let mut config = self.config.clone();
+        config.hosts.retain(|h| h.nqn != *name);
+        self.config = self.store.prepare(&config)?.commit()?;
+        for server in self.servers.values() {
+            server.set_keys(name, &HostKeys { proof: None, tls: None });
+        }
+        let what = format!("host {name} has no secret and no key any more");
+        self.record(Note::new(EventKind::HostChanged, "daemon", what));
+        Ok(change("removed", &record))
+    }
+
+    /// The hosts that have to prove who they are, without their secrets.
+    #[must_use]
+    pub fn list_hosts(&self) -> ListHostsResponse {
+        ListHostsResponse { hosts: self.config.hosts.iter().map(message).collect() }
+    }
+}
+
+fn change(result: &str, record: &HostRecord) -> HostChange {
+    HostChange { result: result.to_owned(), host: Some(message(record)), ..HostChange::default() }
+}

@@ -1,0 +1,297 @@
+//! From drives to running arrays, on request. What the daemon starts by itself is in `starting.rs`.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
+
+use strake_api::v1::{Array as ArrayMessage, ImportArraysRequest, ImportArraysResponse};
+use strake_engine::{AssemblePolicy, Drive};
+
+use crate::control::{Control, Reserved};
+use crate::drives::address::remembered;
+use crate::drives::block_paths;
+use crate::drives::label::{Labelled, labelled};
+use crate::error::ControlError;
+use crate::exports::requests::not_offered;
+use crate::limits::ARRAYS_MAX;
+use crate::manager::Manager;
+use crate::names::array_key;
+use crate::policy::candidates::push_once;
+use crate::policy::members::with_old_paths;
+use crate::policy::search::{Unused, is_of, not_without, of_label};
+use crate::record::store::{ArrayRecord, ScrubRecord, Settings};
+
+/// How often a command that waits for that looks whether the daemon stops.
+const SETTLE_LOOK: Duration = Duration::from_millis(200);
+
+/// The labelled drives of one array.
+pub(crate) struct Found {
+    name: String,
+    drives: Vec<Labelled>,
+}
+
+impl Control {
+    /// Waits until an array may be started from these drives.
+    fn await_settled(&self, here: &[Labelled]) -> Result<(), ControlError> {
+        let left = |m: &mut Manager| m.check_open().map(|()| m.has_to_wait(here));
+        while let Some(left) = self.run(left)? {
+            thread::sleep(SETTLE_LOOK.min(Duration::from_nanos(left.0)));
+        }
+        Ok(())
+    }
+
+    /// Scans drives for labels and starts the arrays found.
+    ///
+    /// # Errors
+    /// When a drive named cannot be opened, or nothing that was asked for could be started.
+    pub fn import_arrays(
+        &self,
+        request: &ImportArraysRequest,
+    ) -> Result<ImportArraysResponse, ControlError> {
+        let name = request.name.as_str();
+        let mut response =
+            ImportArraysResponse { result: "unchanged".into(), ..Default::default() };
+        let ((running, all, look, known), mut reserved) = self.reserve(|m| {
+            m.check_open()?;
+            let running = m.find(name).map(|at| m.view(at));
+            // Not while the array is being started by itself.
+            let known: Vec<String> = m.known_arrays(name).map(|a| a.uuid.clone()).collect();
+            let keys = known.iter().map(|uuid| array_key(uuid)).collect();
+            Ok(((running, m.arrays(), m.places_to_look(request), known), keys))
+        })?;
+        if let Some(view) = running {
+            if request.exports && !request.dry_run {
+                response.warnings = self.offer_kept(&view.uuid);
+            }
+            response.arrays.push(self.run(|m| m.array(&view.uuid))?);
+            return Ok(response);
+        }
+        let named = request.drives.iter().chain(&request.use_drives);
+        self.connect_named(named, request.dry_run)?;
+        let (mut found, mut refused) = find_labelled(&mut reserved, request, &look)?;
+        found.retain(|uuid, array| name.is_empty() || array.name == name || uuid == name);
+        refused.retain(|error| {
+            name.is_empty() || is_of(error, name) || known.iter().any(|uuid| is_of(error, uuid))
+        });
+        if found.is_empty() {
+            let runs = |a: &ArrayMessage| a.states.iter().any(|state| state == "online");
+            if name.is_empty()
+                && request.drives.is_empty()
+                && !all.is_empty()
+                && all.iter().all(runs)
+            {
+                // Whatever there was to start runs already.
+                response.arrays = all;
+                return Ok(response);
+            }
+            return Err(nothing_found(name, &refused));
+        }
+        response.warnings.extend(refused.iter().map(|error| error.what.clone()));
+        let policy = AssemblePolicy {
+            allow_degraded: request.allow_degraded,
+            accept_loss: request.accept_loss,
+        };
+        for (uuid, array) in found {
+            let degraded = refused.iter().find(|e| policy.allow_degraded && is_of(e, &uuid));
+            let imported = match degraded {
+                Some(label) => Err(not_without(&array.name, label)),
+                None => {
+                    self.import_one(&uuid, &array, policy, request.dry_run, &mut response.warnings)
+                }
+            };
+            match imported {
+                Ok((result, mut view)) => {
+                    if request.exports && !request.dry_run {
+                        response.warnings.append(&mut self.offer_kept(&uuid));
+                        view = self.run(|m| m.array(&uuid))?;
+                    } else {
+                        let kept = self.run(|m| Ok(m.kept_exports(&uuid)))?;
+                        let each = kept.iter().map(|export| not_offered(export, &view.name));
+                        response.warnings.extend(each);
+                    }
+                    if result != "unchanged" {
+                        response.result = result.into();
+                    }
+                    response.arrays.push(view);
+                }
+                Err(error) if !name.is_empty() => return Err(error),
+                Err(error) => response.warnings.push(error.what),
+            }
+        }
+        if response.result == "unchanged" && !response.warnings.is_empty() {
+            return Err(ControlError::refused(response.warnings.join("\n")));
+        }
+        Ok(response)
+    }
+
+    fn import_one(
+        &self,
+        uuid: &str,
+        found: &Found,
+        policy: AssemblePolicy,
+        dry_run: bool,
+        warnings: &mut Vec<String>,
+    ) -> Result<(&'static str, ArrayMessage), ControlError> {
+        if let Some(running) = self.run(|m| Ok(m.find(uuid).map(|at| m.view(at))))? {
+            return Ok(("unchanged", running));
+        }
+        let paths: Vec<Drive> = found.drives.iter().map(|l| l.drive.clone()).collect();
+        let record = ArrayRecord {
+            uuid: uuid.to_owned(),
+            name: found.name.clone(),
+            drives: remembered(&paths),
+            settings: Settings::default(),
+            scrub: ScrubRecord::default(),
+            kept_exports: Vec::new(),
+            copies: Vec::new(),
+            silent: Vec::new(),
+        };
+        self.run(|m| m.check_import(&record))?;
+        let older = self.run(|m| Ok(m.older_than_seen(&record, &found.drives)))?;
+        if let Some(older) = older.filter(|_| !policy.accept_loss) {
+            return Err(ControlError::refused(older));
+        }
+        if dry_run {
+            return Ok((
+                "planned",
+                crate::policy::verdict::planned(&record, &found.drives, policy)?,
+            ));
+        }
+        // What the members know of a new array is still to be read: until then nothing else may be written there.
+        let _reserved = self.try_reserve(vec![array_key(uuid)])?;
+        self.await_settled(&found.drives)?;
+        let assembled = self.assemble_one(&found.drives, policy)?;
+        let new = self.run(|m| {
+            let new = m.record_import(record)?;
+            m.adopt(assembled, &found.drives)?;
+            Ok(new)
+        })?;
+        warnings.extend(found.drives.iter().filter_map(Labelled::objection));
+        if new {
+            warnings.append(&mut self.recall_from_members(uuid, &paths));
+        }
+        Ok(("changed", self.run(|m| m.array(uuid))?))
+    }
+}
+
+/// `refused` are the labels of the array that are not understood.
+fn nothing_found(name: &str, refused: &[ControlError]) -> ControlError {
+    if !refused.is_empty() {
+        let why: Vec<&str> = refused.iter().map(|error| error.what.as_str()).collect();
+        return ControlError::refused(why.join("; "));
+    }
+    ControlError::not_found(if name.is_empty() {
+        "no drive with the label of an array was found; name drives with --drives".to_owned()
+    } else {
+        format!("no drive with the label of array {name} was found; name its drives with --drives")
+    })
+}
+
+/// Looks at what may or may not be there, and not at all while another command uses it. `None` when it has no label
+/// that counts.
+fn glance(reserved: &mut Reserved, path: &str) -> Result<Option<Labelled>, Unused> {
+    let drive = reserved.open_now(path)?;
+    labelled(drive, reserved.limit()).map_err(of_label)
+}
+
+/// The arrays on the drives that are named, and on those at `look`; and why labels there are not understood.
+fn find_labelled(
+    reserved: &mut Reserved,
+    request: &ImportArraysRequest,
+    look: &[String],
+) -> Result<(BTreeMap<String, Found>, Vec<ControlError>), ControlError> {
+    let mut all: Vec<Labelled> = Vec::new();
+    let mut refused = Vec::new();
+    let mut chosen = Vec::new();
+    for path in request.drives.iter().chain(&request.use_drives) {
+        if let Some(labelled) = labelled(reserved.open(path)?, reserved.limit())? {
+            if request.use_drives.contains(path) {
+                chosen.push(labelled.clone());
+            }
+            push_once(&mut all, labelled);
+        }
+    }
+    for path in look {
+        // Drives that were not named may be missing or busy; the label check of the others will tell.
+        match glance(reserved, path) {
+            Ok(Some(labelled)) => push_once(&mut all, labelled),
+            Err(Unused::Label(error)) => refused.push(error),
+            Ok(None) | Err(Unused::Otherwise(_)) => {}
+        }
+    }
+    // Of a member that is on several drives, only the one that was chosen counts.
+    all.retain(|found| {
+        let rival = |c: &&Labelled| {
+            c.label.array == found.label.array && c.label.member == found.label.member
+        };
+        chosen.iter().find(rival).is_none_or(|c| identity(&c.drive) == identity(&found.drive))
+    });
+    let mut arrays: BTreeMap<String, Found> = BTreeMap::new();
+    for labelled in all {
+        let name = labelled.label.name.to_string();
+        let array = arrays
+            .entry(labelled.label.array.to_string())
+            .or_insert(Found { name, drives: Vec::new() });
+        array.drives.push(labelled);
+    }
+    Ok((arrays, refused))
+}
+
+impl Manager {
+    fn known_arrays(&self, name: &str) -> impl Iterator<Item = &ArrayRecord> {
+        self.config
+            .arrays
+            .iter()
+            .filter(move |a| name.is_empty() || a.name == name || a.uuid == name)
+    }
+
+    fn places_to_look(&self, request: &ImportArraysRequest) -> Vec<String> {
+        let mut look: Vec<String> =
+            self.known_arrays(&request.name).flat_map(|a| a.drives.clone()).collect();
+        if request.drives.is_empty() {
+            look.extend(block_paths(self.drives.machine()));
+            look.extend(self.config.remotes.iter().map(|remote| remote.address.clone()));
+        }
+        // Drives of arrays that run need no look.
+        let runs = |path: &String| {
+            self.running.iter().flat_map(|r| r.drives.iter().flatten()).any(|d| d.path == *path)
+        };
+        look.retain(|path| !runs(path));
+        look
+    }
+
+    fn check_import(&self, record: &ArrayRecord) -> Result<(), ControlError> {
+        let ArrayRecord { uuid, name, .. } = record;
+        let arrays = &self.config.arrays;
+        if let Some(other) = arrays.iter().find(|a| a.name == *name && a.uuid != *uuid) {
+            return Err(ControlError::refused(format!(
+                "array {name} ({uuid}) has the name of another array here ({}); unload or rename that one first",
+                other.uuid
+            )));
+        }
+        if arrays.len() >= ARRAYS_MAX && arrays.iter().all(|a| a.uuid != *uuid) {
+            return Err(ControlError::state(format!(
+                "there are {ARRAYS_MAX} arrays, which is the most one daemon serves; unload or destroy one first"
+            )));
+        }
+        self.check_recordable(record)
+    }
+
+    /// Records an array that is being imported. True when it was not known here.
+    fn record_import(&mut self, record: ArrayRecord) -> Result<bool, ControlError> {
+        let mut config = self.config.clone();
+        let known = config.arrays.iter_mut().find(|a| a.uuid == record.uuid);
+        let new = known.is_none();
+        match known {
+            // A member that is not here now may come back to where it was.
+            Some(known) => known.drives = with_old_paths(record.drives, &known.drives),
+            None => config.arrays.push(record),
+        }
+        self.config = self.store.prepare(&config)?.commit()?;
+        Ok(new)
+    }
+}
+
+pub(crate) fn identity(drive: &Drive) -> String {
+    drive.device.identity()
+}

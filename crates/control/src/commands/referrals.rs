@@ -1,0 +1,86 @@
+//! Other discovery services that hosts of our exports over NVMe/TCP are told of (NVM Express Base, section 3.1.2.3).
+
+use strake_api::v1::{
+    AddReferralRequest, ListReferralsResponse, Referral, ReferralChange, RemoveReferralRequest,
+};
+
+use crate::error::ControlError;
+use crate::events::{EventKind, Note};
+use crate::exports::referral::{is_at, referral_of, service_of};
+use crate::limits::REFERRALS_MAX;
+use crate::manager::Manager;
+use crate::record::store::{Config, Prepared};
+
+impl Manager {
+    /// Has hosts of all exports be told of another discovery service, from now on. The same again is "unchanged".
+    ///
+    /// # Errors
+    /// When the address is none that hosts can be told of, or ours, there are too many, or it cannot be recorded.
+    pub fn add_referral(
+        &mut self,
+        request: &AddReferralRequest,
+    ) -> Result<ReferralChange, ControlError> {
+        self.check_open()?;
+        let address = service_of(&request.address)?.to_string();
+        let referral = referral_of(&address)?;
+        if self.config.referrals.iter().any(|known| is_at(known, &address)) {
+            return Ok(change("unchanged", address));
+        }
+        if self.servers.contains_key(&referral.address.to_string()) {
+            return Err(ControlError::usage(format!(
+                "{address} is this daemon itself, which hosts that ask it know already"
+            )));
+        }
+        if self.config.referrals.len() >= REFERRALS_MAX {
+            return Err(ControlError::state(format!(
+                "there are {REFERRALS_MAX} referrals, the limit; remove one first"
+            )));
+        }
+        let mut config = self.config.clone();
+        config.referrals.push(address.clone());
+        self.refer(&config)?;
+        let what = format!("discovery refers hosts to {address}");
+        self.record(Note::new(EventKind::ReferralChanged, "daemon", what));
+        Ok(change("created", address))
+    }
+
+    /// Tells hosts of a discovery service no more.
+    ///
+    /// # Errors
+    /// When they are not told of it, or that cannot be recorded.
+    pub fn remove_referral(
+        &mut self,
+        request: &RemoveReferralRequest,
+    ) -> Result<ReferralChange, ControlError> {
+        self.check_open()?;
+        let address = service_of(&request.address)?.to_string();
+        if !self.config.referrals.iter().any(|known| is_at(known, &address)) {
+            return Err(ControlError::not_found(format!(
+                "there is no referral to {address}; see: strake export referral list"
+            )));
+        }
+        let mut config = self.config.clone();
+        config.referrals.retain(|known| !is_at(known, &address));
+        self.refer(&config)?;
+        let what = format!("discovery no longer refers hosts to {address}");
+        self.record(Note::new(EventKind::ReferralChanged, "daemon", what));
+        Ok(change("removed", address))
+    }
+
+    /// The discovery services that hosts are told of.
+    #[must_use]
+    pub fn list_referrals(&self) -> ListReferralsResponse {
+        let message = |address: &String| Referral { address: address.clone() };
+        ListReferralsResponse { referrals: self.config.referrals.iter().map(message).collect() }
+    }
+
+    /// Records what hosts are told of, and tells them.
+    fn refer(&mut self, config: &Config) -> Result<(), ControlError> {
+        self.config = self.store.prepare(config).and_then(Prepared::commit)?;
+        self.servers.values().try_for_each(|server| server.refer(&self.config.referrals))
+    }
+}
+
+fn change(result: &str, address: String) -> ReferralChange {
+    ReferralChange { result: result.to_owned(), referral: Some(Referral { address }) }
+}

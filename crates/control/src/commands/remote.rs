@@ -1,0 +1,524 @@
+//! Drives of other machines: connected to by a command, remembered, and connected to again after a restart.
+//!
+//! Connecting takes as long as the target does, so it is never done under the lock of the manager: whatever names such
+//! a drive is told to connect it first, and one that is recorded is connected by a thread of its own.
+
+use std::sync::Arc;
+
+use strake_api::v1::{
+    ConnectDriveRequest, DisconnectDriveRequest, Drive as DriveMessage, DriveChange,
+};
+use strake_block::BlockDevice;
+use strake_dev_fabrics::{FabricsDevice, ReservationMode};
+use strake_engine::Drive;
+use strake_export_nvmet::nqn;
+use strake_units::{Nanos, Uuid};
+
+use crate::control::Control;
+use crate::drives::DriveKind;
+use crate::drives::address::{address_of, is_remote};
+use crate::error::ControlError;
+use crate::limits::REMOTES_MAX;
+use crate::manager::Manager;
+use crate::names::{drive_key, fresh_uuid};
+use crate::record::store::{Covered, Prepared, RemoteRecord};
+use crate::remote::paths::{
+    check_paths, check_same_keys, leads_over, refuse_taken_over, same_namespace,
+};
+use crate::remote::record::{check_hold, check_secrets, known_as_asked, refusal};
+use crate::state::running::Running;
+
+/// What is reserved while the drive at `address` is connected or disconnected.
+pub(crate) fn remote_key(address: &str) -> String {
+    format!("remote {address}")
+}
+
+impl Control {
+    /// Connects to a remote namespace and records it. The same again is "unchanged", and the same at
+    /// another place another path to it.
+    ///
+    /// # Errors
+    /// When the address is none, the target cannot be reached or refuses, or its namespace is none that can be used.
+    pub fn connect_drive(
+        &self,
+        request: &ConnectDriveRequest,
+    ) -> Result<DriveChange, ControlError> {
+        let path = address_of(&request.address)?.to_string();
+        let (aim, _reserved) = self.reserve(|m| {
+            m.check_open()?;
+            let name = m.drive_of(&path)?.map(|record| remote_key(&record.address));
+            let keys = [remote_key(&path)].into_iter().chain(name).collect();
+            Ok((m.aim_of(&path, request)?, keys))
+        })?;
+        let reservation =
+            if request.take_over { ReservationMode::TakeOver } else { ReservationMode::Claim };
+        let result = match aim {
+            Aim::Nothing => "unchanged",
+            Aim::Connect(record) => self.connect_new(&record, reservation)?,
+            Aim::Path(record) => {
+                self.connect_path(&record, reservation)?;
+                "changed"
+            }
+            Aim::Rekey(record) => {
+                // A secret that does not work would be found out only when the connection is lost.
+                drop(record.connect(ReservationMode::Off, Nanos(0))?);
+                self.run(|m| m.rekey_remote(&record))?;
+                "changed"
+            }
+        };
+        let drive = Some(self.drive(&path)?);
+        Ok(DriveChange { result: result.to_owned(), drive, ..DriveChange::default() })
+    }
+
+    /// Connects a recorded drive, or one that is to be recorded, and has it used.
+    fn connect_new(
+        &self,
+        record: &RemoteRecord,
+        reservation: ReservationMode,
+    ) -> Result<&'static str, ControlError> {
+        let settled_at = self.run(Manager::may_connect)?;
+        // Looked at first: what the kernel has connected and an array here writes to must not be reserved against it.
+        let seen = record.connect(ReservationMode::Off, settled_at)?;
+        self.run(|m| match m.drives.remote(&record.address) {
+            Some(_) => Ok(()),
+            None => m.drives.refuse_duplicate(&record.address, &seen),
+        })?;
+        drop(seen);
+        let device = record.connect(reservation, settled_at)?;
+        let is_new = device.was_reserved_now();
+        self.run(|m| m.adopt_remote(record, device)).inspect_err(|_| {
+            // One that is recorded is ours, and may have been connected meanwhile.
+            let is_known = |m: &mut Manager| Ok(m.is_recorded(&record.address));
+            if is_new && self.run(is_known).is_ok_and(|known| !known) {
+                // Nobody uses it, so others may. Why it is refused is told, and that is enough.
+                let _ = record.release();
+            }
+        })
+    }
+
+    /// Ends the connection to a drive of another machine, or one of the paths to it, and forgets it. With the drive
+    /// goes its reservation, so that other hosts may use it; where the target cannot be told so, that is a warning.
+    ///
+    /// # Errors
+    /// When there is none, or an array or a spare uses it.
+    pub fn disconnect_drive(
+        &self,
+        request: &DisconnectDriveRequest,
+    ) -> Result<DriveChange, ControlError> {
+        let path = address_of(&request.address)?.to_string();
+        let ((name, is_unreserved), _reserved) = self.reserve(|m| {
+            m.check_open()?;
+            let name = m.name_of(&path);
+            let device = m.drives.remote(&name);
+            let is_unreserved = device.is_some_and(|device| device.is_reserved().is_none());
+            let open = m.drives.remote(&name).map(|device| drive_key(&device.identity()));
+            if open.as_ref().is_some_and(|key| m.reserved.contains(key)) {
+                return Err(ControlError::state(format!("{path} is in use by another command")));
+            }
+            let keys = [remote_key(&path), remote_key(&name)].into_iter().chain(open);
+            Ok(((name, is_unreserved), keys.collect()))
+        })?;
+        let drive = self.drive(&path).ok();
+        let warnings = if name == path {
+            let record = self.run(|m| m.forget_remote(&path))?;
+            let failed = if is_unreserved { None } else { record.release().err() };
+            failed.map(|error| unreleased(&path, &error)).into_iter().collect()
+        } else {
+            self.run(|m| m.forget_path(&name, &path))?;
+            Vec::new()
+        };
+        let result = "changed".to_owned();
+        Ok(DriveChange { result, drive, warnings, ..DriveChange::default() })
+    }
+
+    /// Connects those of `drives` that are of other machines and not connected, as `drive connect` does; none of them
+    /// in a dry run.
+    ///
+    /// # Errors
+    /// As [`connect_drive`](Self::connect_drive).
+    pub(crate) fn connect_named<'a>(
+        &self,
+        drives: impl IntoIterator<Item = &'a String>,
+        dry_run: bool,
+    ) -> Result<(), ControlError> {
+        for address in drives.into_iter().filter(|path| is_remote(path) && !dry_run) {
+            let path = address_of(address)?.to_string();
+            if !self.run(|m| Ok(m.drives.remote(&m.name_of(&path)).is_some()))? {
+                self.connect_drive(&ConnectDriveRequest {
+                    address: path,
+                    ..ConnectDriveRequest::default()
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Manager {
+    pub(crate) fn is_recorded(&self, address: &str) -> bool {
+        self.config.remotes.iter().any(|record| record.address == address)
+    }
+
+    /// Takes note of a drive that was connected. Says whether that is new.
+    pub(crate) fn adopt_remote(
+        &mut self,
+        record: &RemoteRecord,
+        device: FabricsDevice,
+    ) -> Result<&'static str, ControlError> {
+        self.check_open()?;
+        if self.drives.remote(&record.address).is_some() {
+            // It was connected meanwhile, as it was recorded.
+            if self.config.remotes.contains(record) {
+                return Ok("unchanged");
+            }
+            self.rekey_remote(record)?;
+            return Ok("changed");
+        }
+        let device = Arc::new(device);
+        self.note_association(&device);
+        self.drives.refuse_duplicate(&record.address, &device)?;
+        let known = self.is_recorded(&record.address);
+        if !self.config.remotes.contains(record) {
+            self.put_remote(record)?;
+        }
+        self.add_remote(record, device);
+        Ok(if known { "changed" } else { "created" })
+    }
+
+    /// Has the next connections to a drive be made with other secrets.
+    fn rekey_remote(&mut self, record: &RemoteRecord) -> Result<(), ControlError> {
+        let (keys, tls) = (record.keys()?, record.tls_key()?);
+        self.put_remote(record)?;
+        if let Some(device) = self.drives.remote(&record.address) {
+            device.set_keys(keys);
+            device.set_tls_key(tls);
+        }
+        Ok(())
+    }
+
+    /// Records a drive, which is connected to from then on.
+    pub(crate) fn put_remote(&mut self, record: &RemoteRecord) -> Result<(), ControlError> {
+        let mut config = self.config.clone();
+        config.remotes.retain(|known| known.address != record.address);
+        config.remotes.push(record.clone());
+        self.config = self.store.prepare(&config).and_then(Prepared::commit)?;
+        Ok(())
+    }
+
+    fn add_remote(&mut self, record: &RemoteRecord, device: Arc<FabricsDevice>) {
+        self.remotes.failed.remove(&record.address);
+        self.drives.add_remote(record.address.clone(), device);
+    }
+
+    fn forget_remote(&mut self, path: &str) -> Result<RemoteRecord, ControlError> {
+        let record = self.config.remotes.iter().find(|record| record.address == path).cloned();
+        let Some(record) = record else {
+            return Err(ControlError::not_found(format!(
+                "{path} is not connected; strake drive list shows what is"
+            )));
+        };
+        self.refuse_needed(path)?;
+        let mut config = self.config.clone();
+        config.remotes.retain(|record| record.address != path);
+        self.config = self.store.prepare(&config).and_then(Prepared::commit)?;
+        self.remotes.failed.remove(path);
+        self.remotes.reported.forget_drive(path);
+        for address in record.addresses() {
+            self.remotes.reported.forget_path(address);
+        }
+        self.close_unused_drives();
+        Ok(record)
+    }
+
+    /// Refuses a drive that an array or a spare counts on, whether it is connected or not.
+    fn refuse_needed(&self, path: &str) -> Result<(), ControlError> {
+        if let Some(device) = self.drives.remote(path) {
+            let device: Arc<dyn BlockDevice> = Arc::<FabricsDevice>::clone(device);
+            self.refuse_members(&[Drive { device, path: path.to_owned() }])?;
+        }
+        let is_member = |running: &&Running| {
+            running.array.status().members.iter().any(|member| member.path == path)
+        };
+        let running = self.running.iter().find(is_member).map(|r| r.array.name().to_string());
+        let waiting = self.config.arrays.iter().find(|array| {
+            self.find(&array.uuid).is_none() && array.drives.iter().any(|drive| drive == path)
+        });
+        if let Some(name) = running.or_else(|| waiting.map(|array| array.name.clone())) {
+            return Err(ControlError::refused(format!(
+                "{path} belongs to array {name}; give the member another drive first (strake array replace {name}), or \
+                 unload the array"
+            )));
+        }
+        if self.config.spares.iter().any(|spare| spare.path == path) {
+            return Err(ControlError::refused(format!(
+                "{path} is a spare; take it first: strake spare remove {path}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Drives that are recorded and have not been connected since the daemon started.
+    pub(crate) fn absent_remotes(&self) -> Vec<DriveMessage> {
+        let absent = |record: &&RemoteRecord| self.drives.remote(&record.address).is_none();
+        let message = |record: &RemoteRecord| DriveMessage {
+            path: record.address.clone(),
+            kind: DriveKind::Remote.word().to_owned(),
+            state: "failed".to_owned(),
+            note: match self.remotes.failed.get(&record.address) {
+                Some(failed) => format!("not connected: {}", failed.why),
+                None => "not connected yet".to_owned(),
+            },
+            ..DriveMessage::default()
+        };
+        self.config.remotes.iter().filter(absent).map(message).collect()
+    }
+
+    /// Identities of connected drives of other machines, which are kept open whether something uses them or not.
+    pub(crate) fn remote_identities(&self) -> Vec<String> {
+        let recorded = |path: &str| self.config.remotes.iter().any(|r| r.address == path);
+        let all = self.drives.all().iter().filter(|open| open.kind == DriveKind::Remote);
+        let kept = all.filter(|open| recorded(&open.drive.path));
+        kept.map(|open| open.drive.device.identity()).collect()
+    }
+}
+
+pub(crate) fn unreleased(path: &str, error: &ControlError) -> String {
+    format!(
+        "the target of {path} could not be informed that the drive is free: {}. Another host has to take it over: \
+         strake \
+         drive connect {path} --take-over",
+        error.what
+    )
+}
+
+impl Control {
+    /// Connects a drive over the last of the paths in `record` too.
+    pub(super) fn connect_path(
+        &self,
+        record: &RemoteRecord,
+        reservation: ReservationMode,
+    ) -> Result<(), ControlError> {
+        let Some(path) = record.paths.last() else { return Ok(()) };
+        let address = address_of(path)?;
+        let drive = || self.run(|m| Ok(m.drives.remote(&record.address).cloned()));
+        if drive()?.is_none() {
+            // It may be the only path that works.
+            let settled_at = self.run(Manager::may_connect)?;
+            let device = record.connect(reservation, settled_at)?;
+            self.run(|m| m.adopt_remote(record, device))?;
+        }
+        // It may have been connected meanwhile, as it was recorded before.
+        let Some(device) = drive()?.filter(|device| !leads_over(device, &address)) else {
+            return Ok(());
+        };
+        let (keys, tls) = (record.keys()?, record.tls_key()?);
+        device.add_path(&address).map_err(|error| refusal(&error, (&keys, &tls)))?;
+        self.run(|m| m.put_remote(record)).inspect_err(|_| {
+            // What was not recorded is not used. There is another one, or it could not have been added.
+            let _ = device.remove_path(&address);
+        })
+    }
+}
+
+impl Manager {
+    /// The drive that `path` leads to, by its name: itself unless it is recorded as a path to another one.
+    pub(crate) fn name_of(&self, path: &str) -> String {
+        let leads = |record: &&RemoteRecord| record.paths.iter().any(|other| other == path);
+        let record = self.config.remotes.iter().find(leads);
+        record.map_or_else(|| path.to_owned(), |record| record.address.clone())
+    }
+
+    /// The record of another drive than that at `path` that is the same namespace.
+    pub(super) fn drive_of(&self, path: &str) -> Result<Option<RemoteRecord>, ControlError> {
+        let address = address_of(path)?;
+        let leads = |record: &&RemoteRecord| {
+            record.address != path
+                && address_of(&record.address).is_ok_and(|name| same_namespace(&name, &address))
+        };
+        if self.config.remotes.iter().any(|record| record.address == path) {
+            return Ok(None);
+        }
+        Ok(self.config.remotes.iter().find(leads).cloned())
+    }
+
+    /// What is to be done for a request to connect what is a path to a recorded drive, if it is one.
+    pub(super) fn aim_of_path(
+        &self,
+        path: &str,
+        request: &ConnectDriveRequest,
+    ) -> Result<Option<Aim>, ControlError> {
+        let Some(record) = self.drive_of(path)? else { return Ok(None) };
+        let name = record.address.clone();
+        let mut record = known_as_asked(record, request)?;
+        check_same_keys(path, &record, request)?;
+        if !record.paths.iter().any(|known| known == path) {
+            record.paths.push(path.to_owned());
+            check_paths(&record)?;
+            return Ok(Some(Aim::Path(record)));
+        }
+        let address = address_of(path)?;
+        Ok(Some(match self.drives.remote(&name) {
+            None => Aim::Connect(record),
+            Some(device) if leads_over(device, &address) => {
+                refuse_taken_over(&name, device)?;
+                Aim::Nothing
+            }
+            Some(_) => {
+                record.paths.retain(|known| known != path);
+                record.paths.push(path.to_owned());
+                Aim::Path(record)
+            }
+        }))
+    }
+
+    /// Does without a path to the drive `name` from now on.
+    pub(super) fn forget_path(&mut self, name: &str, path: &str) -> Result<(), ControlError> {
+        let address = address_of(path)?;
+        let mut config = self.config.clone();
+        for record in config.remotes.iter_mut().filter(|record| record.address == name) {
+            record.paths.retain(|known| known != path);
+        }
+        // First, so that what cannot be recorded is not done.
+        let prepared = self.store.prepare(&config)?;
+        if let Some(device) = self.drives.remote(name)
+            && leads_over(device, &address)
+            && !device.remove_path(&address)
+        {
+            return Err(ControlError::refused(format!(
+                "{name} is connected over {path} alone; wait until another path is live, or disconnect the drive: \
+                 strake drive disconnect {name}"
+            )));
+        }
+        self.config = prepared.commit()?;
+        self.remotes.reported.forget_path(path);
+        Ok(())
+    }
+}
+
+impl Manager {
+    /// What is to be done for a request to connect the drive at `path`.
+    pub(super) fn aim_of(
+        &mut self,
+        path: &str,
+        request: &ConnectDriveRequest,
+    ) -> Result<Aim, ControlError> {
+        let (secret, controller) = (request.secret.trim(), request.controller_secret.trim());
+        check_secrets(secret, controller)?;
+        if let Some(aim) = self.aim_of_path(path, request)? {
+            return Ok(aim);
+        }
+        let known = self.config.remotes.iter().find(|record| record.address == path).cloned();
+        let mut record = match known.clone() {
+            Some(known) => known_as_asked(known, request)?,
+            None => self.new_record(path, request)?,
+        };
+        if !secret.is_empty() {
+            if controller.is_empty() && !record.controller_secret.is_empty() {
+                return Err(ControlError::usage(format!(
+                    "{path} is connected to a target that has to prove itself; give the target's secret, too \
+                     (--controller-secret-file), or, to believe it without, first: strake drive disconnect {path}"
+                )));
+            }
+            (record.secret, record.controller_secret) = (secret.to_owned(), controller.to_owned());
+        }
+        if !request.tls_key.trim().is_empty() {
+            record.tls_key = request.tls_key.trim().to_owned();
+        }
+        record.covered.uncover(secret, controller, request.tls_key.trim());
+        record.keys()?;
+        record.tls_key()?;
+        let connected = self.drives.remote(path).is_some();
+        if let Some(device) = self.drives.remote(path) {
+            refuse_taken_over(path, device)?;
+        }
+        Ok(match known {
+            Some(known) if connected && known == record => Aim::Nothing,
+            Some(_) if connected => Aim::Rekey(record),
+            Some(_) | None => Aim::Connect(record),
+        })
+    }
+
+    fn new_record(
+        &mut self,
+        path: &str,
+        request: &ConnectDriveRequest,
+    ) -> Result<RemoteRecord, ControlError> {
+        self.check_room()?;
+        check_hold(request.hold_s)?;
+        let (host_nqn, host_id) = self.host_name(&request.host_nqn)?;
+        Ok(RemoteRecord {
+            address: path.to_owned(),
+            paths: Vec::new(),
+            host_nqn,
+            host_id,
+            hold_s: request.hold_s,
+            secret: String::new(),
+            controller_secret: String::new(),
+            tls_key: String::new(),
+            covered: Covered::default(),
+        })
+    }
+
+    /// Whether there is room for one more record.
+    fn check_room(&self) -> Result<(), ControlError> {
+        if self.config.remotes.len() >= REMOTES_MAX {
+            return Err(ControlError::state(format!(
+                "{REMOTES_MAX} remote drives are connected, the limit of one daemon"
+            )));
+        }
+        Ok(())
+    }
+
+    /// The record of a drive that somebody else has written, if it is one that could have been made here.
+    pub(crate) fn check_remote(&self, record: &RemoteRecord) -> Result<(), ControlError> {
+        self.check_room()?;
+        check_hold(record.hold_s)?;
+        check_paths(record)?;
+        nqn::check(&record.host_nqn).map_err(|error| {
+            ControlError::usage(format!("{:?} is not a valid NQN: {error}", record.host_nqn))
+        })?;
+        record.host_id.parse::<Uuid>().map_err(|error| {
+            ControlError::usage(format!("{:?} identifies no host: {error}", record.host_id))
+        })?;
+        check_secrets(&record.secret, &record.controller_secret)?;
+        record.tls_key()?;
+        record.keys().map(drop)
+    }
+
+    /// Who we are to targets: the name asked for, or one that is made up once and kept.
+    pub(super) fn host_name(&mut self, asked: &str) -> Result<(String, String), ControlError> {
+        if !asked.is_empty() {
+            nqn::check(asked).map_err(|error| {
+                ControlError::usage(format!("{asked:?} is not a valid NQN: {error}"))
+            })?;
+            // A name is told with one identifier always (Base, section 1.5.27): the one in it, as Linux hosts do.
+            let of_name = asked.strip_prefix(nqn::UUID_PREFIX).and_then(|id| id.parse().ok());
+            let used = self.config.remotes.iter().find(|record| record.host_nqn == asked);
+            let id = match (of_name, used) {
+                (Some(id), _) => Uuid::to_string(&id),
+                (None, Some(used)) => used.host_id.clone(),
+                (None, None) => fresh_uuid()?.to_string(),
+            };
+            return Ok((asked.to_owned(), id));
+        }
+        if self.config.host.is_empty() {
+            let mut config = self.config.clone();
+            config.host = fresh_uuid()?.to_string();
+            self.config = self.store.prepare(&config).and_then(Prepared::commit)?;
+        }
+        let id = self.config.host.clone();
+        Ok((format!("{}{id}", nqn::UUID_PREFIX), id))
+    }
+}
+
+/// What a request to connect a drive comes to.
+pub(super) enum Aim {
+    /// It is as asked for.
+    Nothing,
+    /// It is not connected.
+    Connect(RemoteRecord),
+    /// It is reached over another path, which is recorded in this.
+    Path(RemoteRecord),
+    /// It is connected, and shall be with other secrets from the next time on.
+    Rekey(RemoteRecord),
+}

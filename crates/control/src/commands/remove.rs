@@ -1,0 +1,209 @@
+//! Unloading and destroying arrays.
+
+use strake_api::v1::{ArrayChange, DestroyArrayRequest, UnloadArrayRequest};
+use strake_engine::{Drive, MemberStatus};
+use strake_raid::MemberState;
+
+use crate::control::Control;
+use crate::drives::address::outlasts;
+use crate::drives::label::retire;
+use crate::error::ControlError;
+use crate::events::{EventKind, Note};
+use crate::limits::UNLOAD_LIMIT;
+use crate::manager::Manager;
+use crate::names::array_key;
+use crate::record::store::Config;
+use crate::state::running::Running;
+use crate::upkeep::shutdown::stop_one;
+
+impl Control {
+    /// Stops an array and forgets it; its drives keep everything.
+    ///
+    /// # Errors
+    /// When there is no such array, it has exports (unless forced), or the state cannot be recorded.
+    pub fn unload_array(&self, request: &UnloadArrayRequest) -> Result<ArrayChange, ControlError> {
+        let (view, reserved) =
+            self.reserve(|m| m.removable(&request.name, request.force, false))?;
+        let mut steps = removal_steps(&view.exports);
+        let hint = import_hint(&view);
+        steps.push(format!(
+            "stop array {} and mark it clean; its data stays on its drives",
+            view.name
+        ));
+        steps.push(format!("forget it; import it again with: strake array import {hint}"));
+        if request.dry_run {
+            return Ok(planned(view, steps));
+        }
+        let mut warnings = Vec::new();
+        self.record_before_leaving(&view.uuid)?;
+        self.disconnect(|export| export.array == view.uuid)?;
+        let removed = self.run(|m| m.forget_array(&view.uuid, m.config.clone()))?;
+        // Reserved for as long as it takes: nobody else gets a drive that still owes us something.
+        match removed.map(|running| stop_one(running, reserved, UNLOAD_LIMIT)).transpose() {
+            Ok(stopped) => warnings.extend(stopped.and_then(|(_, error)| error).map(|e| e.what)),
+            Err(late) => warnings.push(late.what),
+        }
+        let what =
+            format!("array {} was stopped and forgotten; its data stays on its drives", view.name);
+        self.tell(
+            EventKind::ArrayUnloaded,
+            &view.name,
+            what,
+            format!("strake array import {hint}"),
+        );
+        let (result, array) = ("changed".into(), Some(view));
+        Ok(ArrayChange { result, array, plan: steps, warnings, ..ArrayChange::default() })
+    }
+
+    /// Stops an array and marks its labels destroyed. Nothing else on its drives is touched.
+    ///
+    /// # Errors
+    /// As [`unload_array`](Self::unload_array); drives whose label could not be written are warned about.
+    pub fn destroy_array(
+        &self,
+        request: &DestroyArrayRequest,
+    ) -> Result<ArrayChange, ControlError> {
+        let (view, reserved) = self.reserve(|m| m.removable(&request.name, request.force, true))?;
+        let mut steps = removal_steps(&view.exports);
+        steps.push(format!("stop array {}", view.name));
+        let here = view.members.iter().filter(|m| !m.path.is_empty());
+        steps.extend(
+            here.map(|m| format!("mark the label on {} (member {}) destroyed", m.path, m.position)),
+        );
+        let undo = self.run(|m| Ok(m.undo_of_destroying(&view.uuid)))?;
+        steps.push(match &undo {
+            Ok(undo) => {
+                format!("until its drives are written to, undo with: {undo}")
+            }
+            Err(why) => format!("it cannot be brought back afterwards: {why}"),
+        });
+        if request.dry_run {
+            return Ok(ArrayChange { undo: undo.unwrap_or_default(), ..planned(view, steps) });
+        }
+        let mut warnings = Vec::new();
+        self.disconnect(|export| export.array == view.uuid)?;
+        let removed = self.run(|m| m.forget_array(&view.uuid, m.remember_destroyed(&view.uuid)))?;
+        self.run(|m| {
+            crate::record::scrub_file::forget(m.store.folder(), &view.uuid);
+            Ok(())
+        })?;
+        // One that has just taken a member's place may not be noted as such.
+        let drives: Vec<Drive> = removed.iter().flat_map(Running::all_drives).cloned().collect();
+        let stopped = removed.map(|running| stop_one(running, reserved, UNLOAD_LIMIT)).transpose();
+        match stopped {
+            Ok(stopped) => {
+                let (reserved, error) = stopped.unzip();
+                warnings.extend(error.flatten().map(|e| e.what));
+                for drive in &drives {
+                    warnings.extend(retire(drive, &view.uuid).err().map(|e| e.what));
+                }
+                drop((drives, reserved));
+            }
+            Err(error) => warnings.push(format!(
+                "{}; the labels are not marked destroyed: strake drive clean, once its drives are free",
+                error.what
+            )),
+        }
+        let what = format!("array {} was stopped and its labels marked destroyed", view.name);
+        let next = match &undo {
+            Ok(undo) => {
+                format!("nothing; to bring it back before its drives are used again: {undo}")
+            }
+            Err(why) => format!("nothing; it cannot be brought back: {why}"),
+        };
+        self.tell(EventKind::ArrayDestroyed, &view.name, what, next);
+        let (undo, array) = (undo.unwrap_or_default(), Some(view));
+        Ok(ArrayChange { result: "changed".into(), array, plan: steps, warnings, undo })
+    }
+
+    fn tell(&self, kind: EventKind, array: &str, what: String, next: String) {
+        self.events().record(Note::new(kind, format!("array/{array}"), what).next(next));
+    }
+}
+
+fn planned(view: strake_api::v1::Array, plan: Vec<String>) -> ArrayChange {
+    ArrayChange { result: "planned".into(), array: Some(view), plan, ..ArrayChange::default() }
+}
+
+impl Manager {
+    /// The array to be taken out of service, when that is allowed, and what to reserve for it.
+    fn removable(
+        &mut self,
+        name: &str,
+        force: bool,
+        must_run: bool,
+    ) -> Result<(strake_api::v1::Array, Vec<String>), ControlError> {
+        self.check_open()?;
+        if must_run {
+            self.find_running(name)?;
+        }
+        let view = self.array(name)?;
+        refuse_exported(&view.name, &view.exports, force)?;
+        let mut keys = vec![array_key(&view.name), array_key(&view.uuid)];
+        let running = self.running.iter().find(|r| r.uuid() == view.uuid);
+        keys.extend(running.into_iter().flat_map(Running::drive_keys));
+        Ok((view, keys))
+    }
+
+    /// What brings a running array back once it is destroyed, or why nothing does.
+    fn undo_of_destroying(&self, uuid: &str) -> Result<String, String> {
+        let at = self.find(uuid).ok_or_else(|| "it does not run".to_owned())?;
+        let status = self.running[at].array.status();
+        let stays = |m: &MemberStatus| m.state == MemberState::InSync && outlasts(&m.path);
+        let gone = status.members.iter().enumerate().filter(|(_, m)| !stays(m));
+        let mask = gone.clone().fold(0, |mask, (slot, _)| mask | 1 << slot);
+        if status.geometry.tolerates(mask) {
+            let name = &status.name;
+            // The name may have been another array's, which could be brought back as well.
+            let again = self.config.destroyed.iter().any(|d| d.name == name.as_str());
+            let which = if again { uuid } else { name.as_str() };
+            return Ok(format!("strake array undelete {which}"));
+        }
+        let slots: Vec<String> = gone.map(|(slot, _)| slot.to_string()).collect();
+        Err(format!(
+            "too few of its members would be left, since {} {} in memory or not in sync",
+            slots.join(", "),
+            if slots.len() == 1 { "is" } else { "are" }
+        ))
+    }
+
+    /// Takes an array out of the records and out of sight; returns it when it ran.
+    fn forget_array(
+        &mut self,
+        uuid: &str,
+        mut config: Config,
+    ) -> Result<Option<Running>, ControlError> {
+        self.check_open()?;
+        config.arrays.retain(|a| a.uuid != uuid);
+        config.exports.retain(|e| e.array != uuid);
+        let prepared = self.store.prepare(&config)?;
+        self.withdraw_exports_of(uuid)?;
+        self.entries.remove(uuid);
+        self.config = prepared.commit()?;
+        let at = self.running.iter().position(|r| r.uuid() == uuid);
+        at.into_iter().for_each(|at| self.keep_scrub(at, true));
+        Ok(at.map(|at| self.running.remove(at)))
+    }
+}
+
+fn refuse_exported(name: &str, exports: &[String], force: bool) -> Result<(), ControlError> {
+    match exports.first() {
+        Some(first) if !force => Err(ControlError::refused(format!(
+            "array {name} is exported as {}; remove that first (strake export remove {first}), or use --force to \
+             disconnect its clients",
+            exports.join(", ")
+        ))),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn removal_steps(exports: &[String]) -> Vec<String> {
+    exports.iter().map(|e| format!("withdraw export {e}, disconnecting its clients")).collect()
+}
+
+fn import_hint(view: &strake_api::v1::Array) -> String {
+    let paths: Vec<&str> =
+        view.members.iter().map(|m| m.path.as_str()).filter(|p| !p.is_empty()).collect();
+    let exports = if view.exports.is_empty() { "" } else { " --exports" };
+    format!("{} --drives {}{exports}", view.name, paths.join(","))
+}

@@ -1,0 +1,335 @@
+//! Looking at drives: the machine's, and those that are open.
+//!
+//! A survey is taken under the manager's lock and looked through without it, because a sick drive may take long
+//! to answer, or never does.
+
+use strake_api::v1::Drive as DriveMessage;
+use strake_dev_fabrics::{FabricsDevice, LinkState};
+use strake_dev_uring::{KernelDrive, Machine};
+use strake_ondisk::Foreign;
+use strake_raid::MemberState;
+use strake_units::ByteSize;
+
+use crate::control::Control;
+use crate::drives::address::lost_note;
+use crate::drives::probe::{Probe, Probes, Target};
+use crate::drives::{Anchor, AtPath, DriveKind, Medium, OpenDrive, medium};
+use crate::error::ControlError;
+use crate::manager::Manager;
+use crate::remote::paths::{message_of, paths_note};
+use crate::view::queues::queues_of;
+
+/// What is known of drives before one of them is looked at.
+struct Survey {
+    machine: Machine,
+    probes: Probes,
+    open: Vec<(DriveMessage, Option<Medium>)>,
+    anchors: Vec<Anchor>,
+}
+
+impl Survey {
+    /// Says of every open drive at whose path another one is that it is no more to be found there.
+    fn tell_swapped(&mut self) {
+        for ((message, _), anchor) in self.open.iter_mut().zip(&self.anchors) {
+            if anchor.look(&self.machine) == AtPath::Another {
+                "failed".clone_into(&mut message.state);
+                add_note(
+                    message,
+                    "another drive is at its path now; this one is open and has no path",
+                );
+            }
+        }
+    }
+
+    /// The machine's drives and every drive that is open, by path. Takes a few seconds when a drive does not answer,
+    /// which is then said of that drive.
+    fn drives(mut self) -> Vec<DriveMessage> {
+        self.tell_swapped();
+        let kernel = self.machine.drives();
+        self.look(kernel, true)
+    }
+
+    /// The drive that `name` means.
+    ///
+    /// # Errors
+    /// When it means nothing here.
+    fn drive(mut self, name: &str, path: &str) -> Result<DriveMessage, ControlError> {
+        self.tell_swapped();
+        let node = self.machine.at_node(path);
+        let wanted = node.clone().map(medium);
+        self.open
+            .retain(|(message, of)| message.path == path || (wanted.is_some() && *of == wanted));
+        let mut kernel: Vec<KernelDrive> = node.into_iter().collect();
+        if kernel.is_empty() {
+            kernel.extend(self.machine.drives().into_iter().filter(|drive| drive.path == path));
+        }
+        if self.open.is_empty() && kernel.is_empty() {
+            return self.file(name, path);
+        }
+        let mut found = self.look(kernel, false);
+        found.pop().ok_or_else(|| no_such_drive(name))
+    }
+
+    /// A file that is not open. Files are not listed, because any file might be a drive.
+    fn file(&self, name: &str, path: &str) -> Result<DriveMessage, ControlError> {
+        let is_file = |meta: &std::fs::Metadata| meta.is_file();
+        let meta =
+            std::fs::metadata(path).ok().filter(is_file).ok_or_else(|| no_such_drive(name))?;
+        let mut message = DriveMessage {
+            path: path.to_owned(),
+            kind: DriveKind::File.word().to_owned(),
+            size_bytes: meta.len(),
+            ..DriveMessage::default()
+        };
+        let target = Target { path: path.to_owned(), bytes: Some(meta.len()), nvme: false };
+        for (_, probe) in self.probes.look(vec![target]) {
+            add_contents(&mut message, probe.contents);
+        }
+        Ok(message)
+    }
+
+    /// Puts together what is open, what the kernel tells of it and of others, and what a look at the others shows.
+    fn look(self, kernel: Vec<KernelDrive>, sorted: bool) -> Vec<DriveMessage> {
+        let mut list: Vec<DriveMessage> = Vec::new();
+        let mut open = self.open;
+        let mut targets = Vec::new();
+        for drive in kernel {
+            let of = Some((drive.identity.clone(), drive.size_bytes));
+            let known = open.iter().position(|(m, medium)| m.path == drive.path || *medium == of);
+            let nvme = drive.name.starts_with("nvme");
+            let quiet = known.is_some() || drive.user.is_some() || drive.trouble.is_some();
+            let bytes = (!quiet).then_some(drive.size_bytes);
+            targets.push(Target { path: drive.path.clone(), bytes, nvme });
+            let mut message = match known {
+                Some(at) => open.remove(at).0,
+                None => of_kernel(&drive),
+            };
+            add_kernel(&mut message, drive);
+            list.push(message);
+        }
+        let probed = self.probes.look(targets);
+        for (message, (_, probe)) in list.iter_mut().zip(probed) {
+            add_probe(message, probe);
+        }
+        list.extend(open.into_iter().map(|(message, of)| without_kernel(message, of.is_some())));
+        if sorted {
+            list.sort_by(|a, b| a.path.cmp(&b.path));
+        }
+        list
+    }
+}
+
+fn no_such_drive(name: &str) -> ControlError {
+    ControlError::not_found(format!(
+        "there is no drive {name:?}; strake drive list shows what there is"
+    ))
+}
+
+/// A drive that nobody here uses.
+fn of_kernel(drive: &KernelDrive) -> DriveMessage {
+    let (state, note) = match (&drive.trouble, &drive.user) {
+        (Some(trouble), _) => ("failed", trouble.clone()),
+        (None, Some(user)) => ("busy", user.clone()),
+        (None, None) => ("free", String::new()),
+    };
+    DriveMessage {
+        path: drive.path.clone(),
+        identity: drive.identity.clone(),
+        kind: DriveKind::Block.word().to_owned(),
+        size_bytes: drive.size_bytes,
+        block_bytes: drive.block_bytes,
+        state: state.to_owned(),
+        note,
+        ..DriveMessage::default()
+    }
+}
+
+/// What only the kernel knows.
+fn add_kernel(message: &mut DriveMessage, drive: KernelDrive) {
+    if drive.name.starts_with("nvme") {
+        "nvme".clone_into(&mut message.kind);
+    }
+    message.model = drive.model;
+    message.serial = drive.serial;
+    message.slot = drive.slot;
+    message.temperature_c = drive.temperature_c;
+    let own = &message.path;
+    let others = std::iter::once(drive.path).chain(drive.aliases).filter(|path| path != own);
+    message.aliases = others.collect();
+}
+
+/// What a look at the drive has shown.
+fn add_probe(message: &mut DriveMessage, probe: Probe) {
+    if let Some(health) = probe.health {
+        message.wear_percent = Some(u32::from(health.wear_percent));
+        message.temperature_c = health.temperature_c.or(message.temperature_c);
+        if let Some(why) = health.prediction() {
+            add_note(message, why);
+        }
+    }
+    add_contents(message, probe.contents);
+}
+
+fn add_contents(message: &mut DriveMessage, contents: crate::drives::probe::Contents) {
+    let contents = match contents {
+        Ok(contents) => contents,
+        Err(why) => {
+            "failed".clone_into(&mut message.state);
+            add_note(message, &why);
+            return;
+        }
+    };
+    match contents.named() {
+        None if message.state.is_empty() => "free".clone_into(&mut message.state),
+        None => {}
+        Some(found) => {
+            let state = if found.is_obstacle() { "occupied" } else { "free" };
+            state.clone_into(&mut message.state);
+            add_note(message, &format!("holds {found}"));
+            // Somebody may have written over a member; its labels can outlive that.
+            if let Some(other) = contents.other.filter(|other| found != Foreign::Other(other)) {
+                add_note(message, &format!("and {other} over it"));
+            }
+        }
+    }
+}
+
+fn add_note(message: &mut DriveMessage, what: &str) {
+    if !message.note.is_empty() {
+        message.note.push_str("; ");
+    }
+    message.note.push_str(what);
+}
+
+/// An open drive that the kernel does not list: a file, memory, or a device that was pulled.
+fn without_kernel(mut message: DriveMessage, was_listed: bool) -> DriveMessage {
+    if was_listed {
+        add_note(&mut message, "the kernel shows it no more: it was pulled, or its link is down");
+    }
+    message
+}
+
+impl Control {
+    /// The machine's drives and every drive that is open. Looks at them, for a few seconds at most.
+    ///
+    /// # Errors
+    /// When an earlier command panicked.
+    pub fn list_drives(&self) -> Result<Vec<DriveMessage>, ControlError> {
+        Ok(self.run(|m| Ok(m.survey()))?.drives())
+    }
+
+    /// One drive by any of its names. Looks at it, as [`list_drives`](Self::list_drives) does.
+    ///
+    /// # Errors
+    /// When it is neither one of the machine's drives nor open nor a file.
+    pub fn drive(&self, name: &str) -> Result<DriveMessage, ControlError> {
+        let (survey, path) = self.run(|m| Ok((m.survey(), m.drive_path(name)?)))?;
+        survey.drive(name, &path)
+    }
+}
+
+impl Manager {
+    /// What is known of drives, to be looked through without the manager.
+    fn survey(&self) -> Survey {
+        let open = self.drives.all().iter().map(|d| (self.of_open(d), d.medium.clone()));
+        let absent = self.absent_remotes().into_iter().map(|message| (message, None));
+        Survey {
+            machine: self.drives.machine().clone(),
+            probes: self.drives.probes().clone(),
+            open: open.chain(absent).collect(),
+            anchors: self.drives.all().iter().map(|d| d.anchor(&d.drive.path)).collect(),
+        }
+    }
+
+    /// The path of the drive that `name` means.
+    pub(crate) fn drive_path(&self, name: &str) -> Result<String, ControlError> {
+        match self.drives.path_of(name) {
+            // A drive that is not connected is known by its record alone.
+            Ok(path) => Ok(self.name_of(&path)),
+            // Several drives are a usage error of its own; nothing here by that name is not.
+            Err(error) if self.drives.is_shared(name) => Err(error),
+            Err(_) => Err(no_such_drive(name)),
+        }
+    }
+
+    /// Drives that are open, and those of other machines that should be. Looks at none of them.
+    #[must_use]
+    pub fn open_drives(&self) -> Vec<DriveMessage> {
+        let open = self.drives.all().iter().map(|d| self.of_open(d));
+        open.chain(self.absent_remotes()).collect()
+    }
+
+    fn of_open(&self, open: &OpenDrive) -> DriveMessage {
+        let info = open.drive.device.info();
+        let place = self.running.iter().find_map(|r| {
+            let same = |d: &Option<strake_engine::Drive>| {
+                d.as_ref().is_some_and(|d| d.device.identity() == info.identity)
+            };
+            let slot = r.drives.iter().position(same)?;
+            Some((r.array.name().to_string(), slot, r.array.status().members[slot].clone()))
+        });
+        let errors =
+            place.as_ref().map(|(_, _, status)| crate::view::array::errors_of(&status.health));
+        let (array, member, state, mut notes) = match place {
+            Some((array, slot, status)) => {
+                let faulty = status.state == MemberState::Faulty;
+                let why = status.cause.map(|c| c.text().to_owned());
+                (
+                    array,
+                    Some(slot as u32),
+                    if faulty { "failed" } else { "member" },
+                    why.into_iter().collect(),
+                )
+            }
+            None => (String::new(), None, "free", Vec::new()),
+        };
+        let spare = self.config.spares.iter().find(|spare| spare.identity == info.identity);
+        notes.extend(open.notices.iter().cloned());
+        if open.kind == DriveKind::Ram || open.kind == DriveKind::Null {
+            notes.push(format!("{} in memory: gone when the daemon stops", ByteSize(info.bytes())));
+        }
+        let (model, serial) =
+            open.remote.as_ref().map(|d| d.model_and_serial()).unwrap_or_default();
+        if let Some(LinkState::Down(reason, _)) = open.remote.as_ref().map(|d| d.state()) {
+            notes.push(lost_note(reason));
+        }
+        let paths = open.remote.as_ref().map(|d| d.paths()).unwrap_or_default();
+        notes.extend(paths_note(&paths).filter(|_| paths.len() > 1));
+        DriveMessage {
+            path: open.drive.path.clone(),
+            identity: info.identity.clone(),
+            model,
+            serial,
+            kind: open.kind.word().to_owned(),
+            size_bytes: info.bytes(),
+            block_bytes: info.block_size.bytes(),
+            state: state.to_owned(),
+            array,
+            member,
+            note: notes.join("; "),
+            errors,
+            paths: paths.iter().map(message_of).collect(),
+            association: open.remote.as_ref().map_or(0, |d| d.association()),
+            reconnects: open.remote.as_ref().map_or(0, |d| d.reconnects()),
+            reservation: open.remote.as_ref().map_or("", |d| reservation_word(d)).to_owned(),
+            queues: open.remote.as_ref().map(|d| queues_of(d)).unwrap_or_default(),
+            spare_of: spare.map(|spare| self.spare_of(&spare.array)).unwrap_or_default(),
+            ..DriveMessage::default()
+        }
+    }
+
+    /// The name of the array a spare is for, or the pool.
+    fn spare_of(&self, uuid: &str) -> String {
+        let array = self.config.arrays.iter().find(|array| array.uuid == uuid);
+        array.map_or_else(|| "pool".to_owned(), |array| array.name.clone())
+    }
+}
+
+/// What keeps other hosts from writing to a drive.
+pub(crate) fn reservation_word(device: &FabricsDevice) -> &'static str {
+    match device.is_reserved() {
+        Some(true) => "reserved",
+        Some(false) => "taken_over",
+        None => "none",
+    }
+}

@@ -1,0 +1,119 @@
+//! Scrubs: started, changed and shown.
+
+use strake_api::v1::{self as api, ChangeScrubRequest, ScrubChange, StartScrubRequest};
+use strake_engine::{ScrubFinding, ScrubState};
+use strake_raid::Geometry;
+use strake_units::BlockSize;
+
+use crate::error::ControlError;
+use crate::events::EventKind;
+use crate::manager::Manager;
+use crate::policy::scrub::note;
+use crate::record::store::{ScrubAim, ScrubRecord, UnderWay};
+
+impl Manager {
+    /// Begins a scrub.
+    ///
+    /// # Errors
+    /// When there is no such running array, one is under way, or it cannot be recorded.
+    pub fn start_scrub(
+        &mut self,
+        request: &StartScrubRequest,
+    ) -> Result<ScrubChange, ControlError> {
+        self.check_open()?;
+        let aim = ScrubAim::parse(&request.mode)?;
+        let at = self.find_running(&request.name)?;
+        // What the one before found counts until this one finished.
+        self.note_finished(at, self.options.clock.now_us())?;
+        self.begin_scrub(at, {
+            let begun_us = self.options.clock.now_us();
+            UnderWay { mode: aim, paused: false, scheduled: false, begun_us }
+        })?;
+        let scrub = Some(self.scrub(&request.name)?);
+        Ok(ScrubChange { result: "created".into(), scrub })
+    }
+
+    /// Pauses, resumes or stops the scrub in progress.
+    ///
+    /// # Errors
+    /// When there is no such running array or no scrub under way, or it cannot be recorded.
+    pub fn change_scrub(
+        &mut self,
+        request: &ChangeScrubRequest,
+    ) -> Result<ScrubChange, ControlError> {
+        self.check_open()?;
+        let at = self.find_running(&request.name)?;
+        let uuid = self.running[at].uuid();
+        let name = self.running[at].array.name().to_string();
+        let status = self.running[at].array.status().scrub;
+        let runs = |state| matches!(state, ScrubState::Running | ScrubState::Paused);
+        let record = self.scrub_record(&uuid);
+        let Some(scrub) = record.under_way.filter(|_| status.is_some_and(|s| runs(s.state))) else {
+            return Err(ControlError::state(format!(
+                "array {name} is not being scrubbed; strake array scrub start {name}"
+            )));
+        };
+        let (under_way, how) = match request.action.as_str() {
+            "pause" => (Some(UnderWay { paused: true, ..scrub }), "was paused"),
+            "resume" => (Some(UnderWay { paused: false, ..scrub }), "was resumed"),
+            // The schedule waits for its time again.
+            "stop" => (None, "was stopped"),
+            other => {
+                let what =
+                    format!("there is no action {other:?}; there are pause, resume and stop");
+                return Err(ControlError::usage(what));
+            }
+        };
+        let settings = self.settings(&uuid);
+        if request.action == "resume" && settings.paused {
+            self.put_settings(&uuid, settings.without_pause())?;
+        }
+        let since_us = match under_way {
+            None => self.options.clock.now_us(),
+            Some(_) => record.since_us,
+        };
+        self.put_scrub(&uuid, ScrubRecord { under_way, since_us, ..record })?;
+        let array = &self.running[at].array;
+        let changed = match under_way {
+            Some(scrub) => array.pause_scrub(scrub.paused),
+            None => array.stop_scrub(),
+        };
+        if changed && under_way.is_some() {
+            let what = format!("the scrub of array {name} {how}");
+            self.record(note(&name, EventKind::JobChanged, what));
+        }
+        let result = if changed { "changed" } else { "unchanged" }.to_owned();
+        Ok(ScrubChange { result, scrub: Some(self.scrub(&request.name)?) })
+    }
+
+    /// The scrub under way or the last one, with what it found.
+    ///
+    /// # Errors
+    /// When there is no such running array.
+    pub fn scrub(&mut self, name: &str) -> Result<api::Scrub, ControlError> {
+        let at = self.find_running(name)?;
+        let mut scrub = self.view(at).scrub.unwrap_or_default();
+        let array = &self.running[at].array;
+        let geometry = array.status().geometry;
+        let findings = array.scrub_findings();
+        scrub.findings = findings.iter().map(|f| finding_message(f, &geometry)).collect();
+        Ok(scrub)
+    }
+}
+
+fn finding_message(finding: &ScrubFinding, geometry: &Geometry) -> api::ScrubFinding {
+    let size = geometry.block_size();
+    let bytes = |blocks: u64, size: BlockSize| blocks << size.shift();
+    let member_offset_bytes = finding.rows.start.bytes(size);
+    api::ScrubFinding {
+        verdict: finding.verdict.word().to_owned(),
+        member: finding.member.map(|member| u32::from(member.0)),
+        stripe: finding.stripe.0,
+        member_offset_bytes,
+        member_length_bytes: bytes(finding.rows.blocks, size),
+        drive_offset_bytes: strake_ondisk::HEAD_BYTES + member_offset_bytes,
+        array_offset_bytes: finding.array.start.bytes(size),
+        array_length_bytes: bytes(finding.array.blocks, size),
+        repaired: finding.repaired,
+    }
+}

@@ -1,0 +1,253 @@
+//! How arrays behave, and what they are called.
+
+use strake_api::v1::{ArrayChange, RebuildArrayRequest, RenameArrayRequest, SetArrayRequest};
+use strake_units::Name;
+
+use crate::commands::create::consistency_of;
+use crate::commands::jobs::parse_priority;
+use crate::control::Control;
+use crate::error::{ControlError, ControlErrorKind};
+use crate::events::{EventKind, Note};
+use crate::manager::Manager;
+use crate::names::array_key;
+use crate::policy::members::is_out;
+use crate::record::store::Settings;
+
+/// A name that an array is about to get.
+struct Renaming {
+    uuid: String,
+    old: String,
+    runs: bool,
+}
+
+impl Control {
+    /// Gives an array another name; its exports keep theirs.
+    ///
+    /// # Errors
+    /// When there is no such running array, the name is no name or taken, or it cannot be recorded.
+    pub fn rename_array(&self, request: &RenameArrayRequest) -> Result<ArrayChange, ControlError> {
+        let new: Name = request
+            .new_name
+            .parse()
+            .map_err(|e| ControlError::usage(format!("array name: {e}")))?;
+        let (renaming, _reserved) = self.reserve(|m| m.check_rename(&request.name, &new))?;
+        let Renaming { uuid, old, runs } = &renaming;
+        let plan = vec![format!("write the name {new} to the labels of array {old}")];
+        let result = if *old == new.to_string() {
+            "unchanged"
+        } else if request.dry_run {
+            "planned"
+        } else {
+            if *runs {
+                let pending = self.run(|m| {
+                    m.store.prepare(&m.with_name(uuid, &new)).map(drop)?;
+                    let at = m.find_running(uuid)?;
+                    Ok(m.running[at].array.begin_rename(new.clone()))
+                })?;
+                pending.wait()?;
+            }
+            self.run(|m| m.record_name(uuid, old, &new))?;
+            "changed"
+        };
+        let array = Some(self.run(|m| m.array(uuid))?);
+        Ok(ArrayChange { result: result.into(), array, plan, ..ArrayChange::default() })
+    }
+
+    /// Starts a rebuild that stalled: one that was halted or paused, or that waits for a drive (a spare is used).
+    ///
+    /// # Errors
+    /// When a member is out and there is no spare for it.
+    pub fn rebuild_array(
+        &self,
+        request: &RebuildArrayRequest,
+    ) -> Result<ArrayChange, ControlError> {
+        let (uuid, halted, paused, out) = self.run(|m| m.standing_still(&request.name))?;
+        let mut plan = Vec::new();
+        if paused {
+            plan.push(format!("resume the jobs of array {}", request.name));
+        }
+        if halted {
+            plan.push(format!("try the halted rebuild of array {} again", request.name));
+        }
+        for slot in &out {
+            match self.run(|m| Ok(m.choose_spare(&uuid, *slot)))? {
+                Some((_, spare)) => {
+                    plan.push(format!("put spare {} in the place of member {slot}", spare.path));
+                }
+                None => {
+                    return Err(ControlError::state(format!(
+                        "member {slot} of array {name} is out, and there is no spare for it; strake array replace \
+                         {name} --member {slot} --with DRIVE",
+                        name = request.name
+                    )));
+                }
+            }
+        }
+        let result = match (plan.is_empty(), request.dry_run) {
+            (true, _) => "unchanged",
+            (false, true) => "planned",
+            (false, false) => {
+                self.rebuild_now(&uuid, halted, paused, &out)?;
+                "changed"
+            }
+        };
+        let array = Some(self.run(|m| m.array(&uuid))?);
+        Ok(ArrayChange { result: result.into(), array, plan, ..ArrayChange::default() })
+    }
+
+    /// Changes settings of an array. Fields that are absent stay as they are.
+    ///
+    /// # Errors
+    /// When there is no such array, a value makes no sense, or it cannot be recorded.
+    pub fn set_array(&self, request: &SetArrayRequest) -> Result<ArrayChange, ControlError> {
+        let mode = request.consistency.as_deref().map(consistency_of).transpose()?;
+        let mut change = self.run(|m| m.set_array(request))?;
+        let Some(mode) = mode else { return Ok(change) };
+        let (uuid, pending, before) = self.run(|m| {
+            let at = m.find_running(&request.name)?;
+            let array = &m.running[at].array;
+            let status = array.status();
+            let before = status.consistency_wanted.unwrap_or(status.consistency);
+            let pending = (before != mode).then(|| array.begin_set_consistency(mode));
+            Ok((m.running[at].uuid(), pending, before))
+        })?;
+        if let Some(pending) = pending {
+            pending.wait()?;
+            let what = format!("consistency {mode} instead of {before}");
+            self.run(|m| {
+                let object = format!("array/{}", request.name);
+                let what = format!("array {}: {what}", request.name);
+                m.record(Note::new(EventKind::SettingsChanged, object, what));
+                Ok(())
+            })?;
+            change.plan.push(what);
+            change.result = "changed".into();
+        }
+        change.array = Some(self.run(|m| m.array(&uuid))?);
+        Ok(change)
+    }
+
+    fn rebuild_now(
+        &self,
+        uuid: &str,
+        halted: bool,
+        paused: bool,
+        out: &[usize],
+    ) -> Result<(), ControlError> {
+        if paused {
+            self.run(|m| {
+                let settings = m.settings(uuid).without_pause();
+                m.put_settings(uuid, settings)
+            })?;
+        }
+        if halted {
+            let pending = self.run(|m| {
+                let at = m.find_running(uuid)?;
+                Ok(m.running[at].array.begin_resume())
+            })?;
+            pending.wait()?;
+        }
+        out.iter().try_for_each(|slot| self.use_spare(uuid, *slot))
+    }
+}
+
+impl Manager {
+    fn check_rename(
+        &mut self,
+        name: &str,
+        new: &Name,
+    ) -> Result<(Renaming, Vec<String>), ControlError> {
+        self.check_open()?;
+        let at = self.find_running(name)?;
+        let uuid = self.running[at].uuid();
+        let taken = self.config.arrays.iter().find(|a| a.name == new.as_str() && a.uuid != uuid);
+        if taken.is_some() {
+            let what = format!("there is an array {new} already; choose another name");
+            return Err(ControlError::new(ControlErrorKind::Exists, what));
+        }
+        let old = self.running[at].array.name().to_string();
+        let keys = vec![array_key(&uuid), array_key(new.as_str())];
+        Ok((Renaming { uuid, old, runs: true }, keys))
+    }
+
+    fn with_name(&self, uuid: &str, new: &Name) -> crate::record::store::Config {
+        let mut config = self.config.clone();
+        if let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == uuid) {
+            record.name = new.to_string();
+        }
+        config
+    }
+
+    fn record_name(&mut self, uuid: &str, old: &str, new: &Name) -> Result<(), ControlError> {
+        self.config = self.store.prepare(&self.with_name(uuid, new))?.commit()?;
+        let what = format!("array {old} is called {new} from now on");
+        self.record(Note::new(EventKind::ArrayRenamed, format!("array/{new}"), what));
+        Ok(())
+    }
+
+    fn set_array(&mut self, request: &SetArrayRequest) -> Result<ArrayChange, ControlError> {
+        self.check_open()?;
+        let view = self.array(&request.name)?;
+        let before = self.settings(&view.uuid);
+        let mut after = before;
+        if let Some(priority) = request.rebuild_priority {
+            after.rebuild_priority = parse_priority(priority)?;
+        }
+        after.auto_replace = request.auto_replace.unwrap_or(before.auto_replace);
+        after.auto_readd = request.auto_readd.unwrap_or(before.auto_readd);
+        after.replace_after_errors =
+            request.replace_after_errors.unwrap_or(before.replace_after_errors);
+        if let Some(seconds) = request.scrub_every_s {
+            after.scrub_every_s = crate::policy::scrub::parse_every(seconds)?;
+        }
+        after.scrub_repair = request.scrub_repair.unwrap_or(before.scrub_repair);
+        let plan = differences(before, after);
+        let result = if plan.is_empty() {
+            "unchanged"
+        } else {
+            self.put_settings(&view.uuid, after)?;
+            let what = format!("array {}: {}", view.name, plan.join(", "));
+            let object = format!("array/{}", view.name);
+            self.record(Note::new(EventKind::SettingsChanged, object, what));
+            "changed"
+        };
+        let array = Some(self.array(&view.uuid)?);
+        Ok(ArrayChange { result: result.into(), array, plan, ..ArrayChange::default() })
+    }
+
+    /// What of an array's rebuild stands still: halted, paused, and the members that wait for a drive.
+    fn standing_still(
+        &mut self,
+        name: &str,
+    ) -> Result<(String, bool, bool, Vec<usize>), ControlError> {
+        self.check_open()?;
+        let at = self.find_running(name)?;
+        let uuid = self.running[at].uuid();
+        let status = self.running[at].array.status();
+        let out = status.members.iter().enumerate().filter(|(_, m)| is_out(m));
+        let out = out.map(|(slot, _)| slot).collect();
+        let halted = status.rebuild_halted || status.resync_halted;
+        let paused = self.settings(&uuid).paused;
+        Ok((uuid, halted, paused, out))
+    }
+}
+
+fn differences(before: Settings, after: Settings) -> Vec<String> {
+    let mut plan = Vec::new();
+    let mut differ = |what: &str, from: String, to: String| {
+        if from != to {
+            plan.push(format!("{what} {to} instead of {from}"));
+        }
+    };
+    let priority = |s: Settings| s.rebuild_priority.to_string();
+    differ("rebuild priority", priority(before), priority(after));
+    let word = |on: bool| if on { "on" } else { "off" }.to_owned();
+    differ("auto-replace", word(before.auto_replace), word(after.auto_replace));
+    differ("auto-readd", word(before.auto_readd), word(after.auto_readd));
+    let errors = |s: Settings| s.replace_after_errors.to_string();
+    differ("replace after errors", errors(before), errors(after));
+    let every = |s: Settings| crate::policy::scrub::every(s.scrub_every_s);
+    differ("scrub every", every(before), every(after));
+    differ("scrub repair", word(before.scrub_repair), word(after.scrub_repair));
+    plan
+}

@@ -1,0 +1,210 @@
+//! Arrays, exports and the daemon as people and scripts see them.
+
+use strake_api::v1::{self as api, Core, Daemon, Export as ExportMessage, Problem, SystemStatus};
+use strake_reactor::{CoreThread, Pinning};
+use strake_units::MemberIndex;
+
+use crate::error::ControlError;
+use crate::manager::Manager;
+use crate::policy::advice::{keep_open, other_half};
+use crate::view::array::{being_started, corrupt_next};
+use crate::view::queues::controller;
+use crate::view::stats::{by_operation, counters};
+
+impl Manager {
+    /// Every array: those that run and those that are recorded and do not.
+    pub fn arrays(&mut self) -> Vec<api::Array> {
+        let mut arrays: Vec<api::Array> = (0..self.running.len()).map(|at| self.view(at)).collect();
+        for record in &self.config.arrays {
+            if self.find(&record.uuid).is_none() {
+                let entry = self.entries.get(&record.uuid);
+                let starting = entry.starting.as_ref();
+                arrays.push(match &entry.offline {
+                    // What speaks against it is known from the last try, and more to the point.
+                    Some(offline) => {
+                        let mut view = offline.view(record, self.export_names(&record.uuid));
+                        // Until it runs again, whatever it was tried with since.
+                        view.states.extend(entry.loss.is_some().then(|| "lost".to_owned()));
+                        if let Some(starting) = starting {
+                            view.waits = starting.waits();
+                        }
+                        view
+                    }
+                    None => being_started(record, starting, self.export_names(&record.uuid)),
+                });
+            }
+        }
+        arrays.sort_by(|a, b| a.name.cmp(&b.name));
+        arrays
+    }
+
+    /// One array by name or identity.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn array(&mut self, name: &str) -> Result<api::Array, ControlError> {
+        let found = self.arrays().into_iter().find(|a| a.name == name || a.uuid == name);
+        found.ok_or_else(|| self.no_such_array(name))
+    }
+
+    pub(crate) fn view(&mut self, at: usize) -> api::Array {
+        let uuid = self.running[at].uuid();
+        let exports = self.export_names(&uuid);
+        let settings = self.settings(&uuid);
+        let mut view = self.running[at].view(exports);
+        self.show_waiting_copies(&uuid, &mut view);
+        for progress in &mut view.progress {
+            progress.priority = u32::from(settings.rebuild_priority);
+        }
+        view.settings = Some(settings.message());
+        let scrub = self.scrub_view(at, &view);
+        view.corrupt_bytes = self.corrupt_bytes(at);
+        if view.corrupt_bytes > 0 {
+            view.states.push("corrupt".to_owned());
+            if view.next_action.is_empty() {
+                view.next_action = corrupt_next(&view.name);
+            }
+        }
+        view.scrub = Some(scrub);
+        let mut back = None;
+        for member in &mut view.members {
+            let index = MemberIndex(member.position as u8);
+            member.returned = self.has_returned(&uuid, index);
+            if member.returned {
+                back = back.or(Some(index));
+            } else if let Some((path, why)) = self.refused_prospect(&uuid, index) {
+                member.cause =
+                    format!("{}; its drive at {path} cannot be taken back: {why}", member.cause);
+            }
+            let slot = member.position as usize;
+            let notes = self.entries.get(&uuid).slot(slot);
+            let out = member.state == "missing" || member.state == "faulty";
+            if let Some(why) = notes.unreachable.as_ref().filter(|_| !out) {
+                let name = self.running[at].array.name();
+                member.cause = format!("{why}; it is used as long as the daemon has it open");
+                view.reason = format!(
+                    "the data depends on member {slot}, and {why}: it is there only as long as the daemon has it open"
+                );
+                view.next_action = keep_open(name.as_str());
+            }
+            if let Some(path) = notes.other_half.as_ref().filter(|_| out) {
+                let name = self.running[at].array.name();
+                member.returned = false;
+                (member.cause, view.next_action) = other_half(name.as_str(), slot, path);
+                view.reason = format!("member {slot}: {}", member.cause);
+            } else if let Some(objection) = notes.objection.as_ref().filter(|_| out) {
+                member.cause.clone_from(objection);
+            }
+        }
+        if let Some(member) = back.filter(|_| view.reason.is_empty()) {
+            view.next_action = format!("strake array readd {} --member {member}", view.name);
+        }
+        view
+    }
+
+    pub(crate) fn export_names(&self, uuid: &str) -> Vec<String> {
+        self.config.exports.iter().filter(|e| e.array == uuid).map(|e| e.name.clone()).collect()
+    }
+}
+
+impl Manager {
+    /// What a running array has done, and how long everything took.
+    ///
+    /// # Errors
+    /// When there is no such array, or it is not running.
+    pub fn array_stats(&mut self, name: &str) -> Result<api::ArrayStats, ControlError> {
+        let array = &self.running[self.find_running(name)?].array;
+        let (status, latencies) = (array.status(), array.latencies());
+        let members = status.members.iter().zip(&latencies.members).enumerate();
+        Ok(api::ArrayStats {
+            name: status.name.to_string(),
+            uuid: status.uuid.to_string(),
+            counters: Some(counters(&status)),
+            requests: by_operation(&latencies.requests),
+            members: members
+                .map(|(position, (member, latencies))| api::MemberStats {
+                    position: position as u32,
+                    path: member.path.clone(),
+                    ios: by_operation(latencies),
+                })
+                .collect(),
+        })
+    }
+}
+
+impl Manager {
+    /// An export with its hosts.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn export(&self, name: &str) -> Result<ExportMessage, ControlError> {
+        let record = self.export_record(name)?;
+        let mut message = self.export_message(record);
+        if let Some(server) = self.servers.get(&record.listen) {
+            message.controllers = server.controllers(record).into_iter().map(controller).collect();
+        }
+        Ok(message)
+    }
+}
+
+impl Manager {
+    /// The daemon itself. `socket` is where it listens, `memory_bytes` and `cpu_us` what the process uses.
+    #[must_use]
+    pub fn daemon(&self, socket: &str, memory_bytes: u64, cpu_us: u64) -> Daemon {
+        let core = |(index, core): (usize, &CoreThread)| {
+            let (cpu, notice) = match core.pinning() {
+                Pinning::Any => (None, String::new()),
+                Pinning::Pinned { cpu } => (Some(cpu as u32), String::new()),
+                Pinning::Refused { cpu, os } => {
+                    let why = std::io::Error::from_raw_os_error(os);
+                    (None, format!("not pinned to CPU {cpu}: {why}"))
+                }
+            };
+            Core { index: index as u32, cpu, notice }
+        };
+        Daemon {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_us: self.started.elapsed().as_micros() as u64,
+            state_dir: self.store.dir().display().to_string(),
+            socket: socket.to_owned(),
+            cores: self.cores.iter().enumerate().map(core).collect(),
+            memory_bytes,
+            cpu_us,
+            state: if self.stopping { "stopping" } else { "serving" }.to_owned(),
+        }
+    }
+
+    /// Everything in one answer, with what is wrong first.
+    pub fn status(&mut self, daemon: Daemon) -> SystemStatus {
+        let arrays = self.arrays();
+        let exports = self.exports();
+        let mut problems: Vec<Problem> =
+            arrays.iter().filter_map(crate::view::array::problem_of_array).collect();
+        problems.extend(arrays.iter().filter_map(crate::view::array::problem_of_scrub));
+        problems.extend(arrays.iter().filter_map(crate::view::array::problem_of_doubt));
+        problems.extend(arrays.iter().filter_map(crate::view::array::problem_of_copy));
+        problems.extend(exports.iter().filter(|e| e.state != "online").map(|e| Problem {
+            object: format!("export/{}", e.name),
+            severity: "failed".to_owned(),
+            what: e.reason.clone(),
+            next_action: format!("strake array show {}", e.array),
+        }));
+        problems.extend(self.state_trouble().map(|why| Problem {
+            object: "daemon".to_owned(),
+            severity: "degraded".to_owned(),
+            what: format!("the state directory cannot be written: {why}"),
+            next_action: format!(
+                "make room in {}, or make it writable",
+                self.store.dir().display()
+            ),
+        }));
+        problems.sort_by_key(|p| p.severity != "failed");
+        let health = match problems.first() {
+            None => "ok",
+            Some(worst) if worst.severity == "failed" => "failed",
+            Some(_) => "degraded",
+        };
+        SystemStatus { health: health.to_owned(), problems, daemon: Some(daemon), arrays, exports }
+    }
+}

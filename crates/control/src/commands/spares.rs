@@ -1,0 +1,259 @@
+//! Drives that wait to replace failed members: dedicated to one array, or in the pool for all.
+//!
+//! A spare is held open for as long as the daemon runs, so that nobody else takes it. What is recorded of it is where
+//! it was and what identifies its medium; another medium at the same path is no spare.
+
+use strake_api::v1::{
+    AddSpareRequest, ListSparesResponse, RemoveSpareRequest, Spare as SpareMessage, SpareChange,
+};
+use strake_dev_uring::control_wait;
+use strake_engine::{Drive, erase_foreign, prepare_drive};
+
+use crate::control::Control;
+use crate::drives::Sighting;
+use crate::drives::address::outlasts;
+use crate::drives::occupied::refuse_occupied;
+use crate::error::ControlError;
+use crate::events::{EventKind, Note};
+use crate::limits::{GLANCE_LIMIT, SPARES_MAX};
+use crate::manager::Manager;
+use crate::names::fresh_uuid;
+use crate::policy::spares::{SpareState, fits};
+use crate::record::store::SpareRecord;
+
+impl Control {
+    /// Makes a drive that holds nothing a spare. The same again is "unchanged".
+    ///
+    /// # Errors
+    /// When the drive holds something, is in use, is in memory, or does not fit the array it is for.
+    pub fn add_spare(&self, request: &AddSpareRequest) -> Result<SpareChange, ControlError> {
+        let path = self.run(|m| m.drives.path_of(&request.drive))?;
+        let request = &AddSpareRequest { drive: path, ..request.clone() };
+        if !outlasts(&request.drive) {
+            return Err(ControlError::usage(format!(
+                "{:?} cannot be a spare: a spare outlasts the daemon, so name a drive by its path",
+                request.drive
+            )));
+        }
+        self.connect_named([&request.drive], request.dry_run)?;
+        let (_, mut reserved) = self.reserve(|m| Ok((m.check_open()?, Vec::new())))?;
+        let drive = reserved.open(&request.drive)?;
+        let (record, known, mut warnings) = self.run(|m| m.check_spare(request, &drive))?;
+        let mut change = SpareChange { result: "unchanged".into(), ..SpareChange::default() };
+        if !known {
+            change.plan = self.admit(request, &record, &drive)?;
+            change.result = if request.dry_run { "planned" } else { "created" }.into();
+        }
+        change.warnings.append(&mut warnings);
+        change.spare = Some(self.run(|m| Ok(m.spare_message(&record)))?);
+        Ok(change)
+    }
+
+    fn admit(
+        &self,
+        request: &AddSpareRequest,
+        record: &SpareRecord,
+        drive: &Drive,
+    ) -> Result<Vec<String>, ControlError> {
+        let mut plan = Vec::new();
+        if request.overwrite {
+            plan.push(format!("erase {}; what it holds is lost", record.path));
+        } else {
+            refuse_occupied(std::slice::from_ref(drive))?;
+        }
+        let whom = if request.array.is_empty() { "every array" } else { &request.array };
+        plan.push(format!("keep {} open as a spare of {whom}", record.path));
+        if request.dry_run {
+            return Ok(plan);
+        }
+        // What could not be recorded is not begun.
+        self.run(|m| m.store.prepare(&m.with_spare(record)).map(drop))?;
+        if request.overwrite {
+            erase_foreign(drive, &mut control_wait())?;
+            prepare_drive(drive, fresh_uuid()?, &mut control_wait())?;
+        }
+        self.run(|m| m.adopt_spare(record, drive))?;
+        Ok(plan)
+    }
+
+    /// Makes it an ordinary free drive again.
+    ///
+    /// # Errors
+    /// When it is no spare.
+    pub fn remove_spare(&self, request: &RemoveSpareRequest) -> Result<SpareChange, ControlError> {
+        // A spare that is not here is known by the path it was recorded with.
+        let (path, machine) = self.run(|m| {
+            let path = m.drives.path_of(&request.drive).unwrap_or_else(|_| request.drive.clone());
+            Ok((path, m.drives.machine().clone()))
+        })?;
+        // Without the lock: the path may lie on something that does not answer.
+        let seen = Sighting::within(&path, &machine, GLANCE_LIMIT).ok();
+        self.run(|m| m.drop_spare(&path, seen.as_ref()))
+    }
+}
+
+impl Manager {
+    /// Checks everything about a new spare but its contents. True when it is one already.
+    fn check_spare(
+        &mut self,
+        request: &AddSpareRequest,
+        drive: &Drive,
+    ) -> Result<(SpareRecord, bool, Vec<String>), ControlError> {
+        let array = match request.array.as_str() {
+            "" => String::new(),
+            name => self
+                .config
+                .arrays
+                .iter()
+                .find(|a| a.name == name || a.uuid == name)
+                .map(|a| a.uuid.clone())
+                .ok_or_else(|| self.no_such_array(name))?,
+        };
+        let info = drive.device.info();
+        let record = SpareRecord {
+            path: drive.path.clone(),
+            identity: info.identity.clone(),
+            bytes: info.bytes(),
+            array,
+        };
+        if let Some(known) = self.config.spares.iter().find(|s| s.identity == record.identity) {
+            if known.array == record.array {
+                return Ok((known.clone(), true, Vec::new()));
+            }
+        } else {
+            self.refuse_members(std::slice::from_ref(drive))?;
+        }
+        if self.config.spares.len() >= SPARES_MAX {
+            return Err(ControlError::state(format!(
+                "there are {SPARES_MAX} spares, which is the most one daemon keeps; remove one first"
+            )));
+        }
+        let warnings = self.check_fit(&record, drive)?;
+        Ok((record, false, warnings))
+    }
+
+    fn check_fit(&self, record: &SpareRecord, drive: &Drive) -> Result<Vec<String>, ControlError> {
+        let mut warnings = Vec::new();
+        for running in &self.running {
+            let status = running.array.status();
+            if let Err(why) = fits(&status, drive) {
+                if running.uuid() == record.array {
+                    return Err(ControlError::usage(format!(
+                        "{} cannot be a spare of array {}: {why}",
+                        record.path, status.name
+                    )));
+                }
+                if record.array.is_empty() {
+                    warnings.push(format!(
+                        "{} is no spare for array {}: {why}",
+                        record.path, status.name
+                    ));
+                }
+            } else if status.geometry.redundancy(0) == Some(0) {
+                warnings.push(format!(
+                    "array {} has no redundancy, so that a spare cannot help it",
+                    status.name
+                ));
+            }
+        }
+        Ok(warnings)
+    }
+
+    fn with_spare(&self, record: &SpareRecord) -> crate::record::store::Config {
+        let mut config = self.config.clone();
+        config.spares.retain(|s| s.identity != record.identity);
+        config.spares.push(record.clone());
+        config
+    }
+
+    fn adopt_spare(&mut self, record: &SpareRecord, drive: &Drive) -> Result<(), ControlError> {
+        self.config = self.store.prepare(&self.with_spare(record))?.commit()?;
+        self.spares.insert(record.identity.clone(), SpareState::Ready(drive.clone()));
+        let whom = self.whose(record);
+        let what = format!("{} became a spare of {whom}", record.path);
+        self.record(Note::new(EventKind::SpareAdded, format!("drive/{}", record.path), what));
+        Ok(())
+    }
+
+    /// Whom a spare is for, for a person.
+    fn whose(&self, record: &SpareRecord) -> String {
+        if record.array.is_empty() {
+            return "every array".to_owned();
+        }
+        format!("array {}", self.array_name(&record.array))
+    }
+
+    pub(crate) fn array_name(&self, uuid: &str) -> String {
+        let known = self.config.arrays.iter().find(|a| a.uuid == uuid);
+        known.map_or_else(|| uuid.to_owned(), |a| a.name.clone())
+    }
+
+    fn drop_spare(
+        &mut self,
+        path: &str,
+        seen: Option<&Sighting>,
+    ) -> Result<SpareChange, ControlError> {
+        self.check_open()?;
+        let open = self.drives.named(path).or_else(|| self.drives.seen_as(path, seen?));
+        let open = open.map(|drive| drive.device.identity());
+        let same = |s: &&SpareRecord| s.path == path || open.as_ref() == Some(&s.identity);
+        let Some(record) = self.config.spares.iter().find(same).cloned() else {
+            let known: Vec<&str> = self.config.spares.iter().map(|s| s.path.as_str()).collect();
+            let hint = if known.is_empty() {
+                "there is none yet: strake spare add ...".to_owned()
+            } else {
+                format!("there is: {}", known.join(", "))
+            };
+            return Err(ControlError::not_found(format!("{path} is no spare; {hint}")));
+        };
+        let spare = Some(self.spare_message(&record));
+        self.forget_spare(&record)?;
+        let what = format!("{} was removed as a spare", record.path);
+        self.record(Note::new(EventKind::SpareRemoved, format!("drive/{}", record.path), what));
+        Ok(SpareChange {
+            result: "removed".into(),
+            spare,
+            plan: vec![format!("close {}; it is an ordinary free drive", record.path)],
+            warnings: Vec::new(),
+        })
+    }
+
+    pub(crate) fn forget_spare(&mut self, record: &SpareRecord) -> Result<(), ControlError> {
+        let mut config = self.config.clone();
+        config.spares.retain(|s| s.identity != record.identity);
+        self.config = self.store.prepare(&config)?.commit()?;
+        self.spares.remove(&record.identity);
+        self.close_unused_drives();
+        Ok(())
+    }
+
+    /// Every spare.
+    #[must_use]
+    pub fn list_spares(&self) -> ListSparesResponse {
+        let spares = self.config.spares.iter().map(|record| self.spare_message(record)).collect();
+        ListSparesResponse { spares }
+    }
+
+    /// The drive of a spare that could be used now.
+    pub(crate) fn ready_spare(&self, record: &SpareRecord) -> Option<&Drive> {
+        match self.spares.get(&record.identity)? {
+            SpareState::Ready(drive) => Some(drive),
+            SpareState::Missing(_) | SpareState::Failed(_) => None,
+        }
+    }
+
+    fn spare_message(&self, record: &SpareRecord) -> SpareMessage {
+        let state = self.spares.get(&record.identity);
+        let array =
+            if record.array.is_empty() { String::new() } else { self.array_name(&record.array) };
+        SpareMessage {
+            path: record.path.clone(),
+            identity: record.identity.clone(),
+            serial: String::new(),
+            size_bytes: record.bytes,
+            array,
+            state: state.map_or("missing", SpareState::word).to_owned(),
+            note: state.map_or("", SpareState::note).to_owned(),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Destroyed arrays, for as long as their drives were not used for something else.
+
+use strake_api::v1::{ArrayChange, CreateExportRequest, ImportArraysRequest, UndeleteArrayRequest};
+use strake_dev_uring::control_wait;
+use strake_engine::{Drive, check_destroyed, unmark_destroyed};
+
+use crate::control::{Control, Planned, Reserved};
+use crate::drives::block_paths;
+use crate::drives::label::{inspect, written_over};
+use crate::error::{ControlError, ControlErrorKind};
+use crate::events::{EventKind, Note};
+use crate::exports::requests::{not_offered, request_of};
+use crate::manager::Manager;
+use crate::names::array_key;
+use crate::record::store::{DestroyedRecord, ExportRecord};
+
+/// Destroyed arrays whose drives and exports are remembered, the latest.
+const DESTROYED_MAX: usize = 16;
+
+impl Control {
+    /// Brings a destroyed array back, with the exports and settings it had.
+    ///
+    /// # Errors
+    /// When no label of such an array is found, its drives were used since, or too few are left.
+    pub fn undelete_array(
+        &self,
+        request: &UndeleteArrayRequest,
+    ) -> Result<ArrayChange, ControlError> {
+        let (look, mut reserved) = self.reserve(|m| m.plan_undelete(request))?;
+        let (uuid, name, drives) = self.find_destroyed(&mut reserved, request, &look)?;
+        let record = self.run(|m| Ok(m.destroyed_record(&uuid)))?;
+        self.run(|m| m.refuse_members(&drives).and_then(|()| m.check_name_free(&name, &uuid)))?;
+        let mut plan: Vec<String> =
+            drives.iter().map(|d| format!("give {} its label back", d.path)).collect();
+        plan.push(format!("start array {name}"));
+        let exports = record.as_ref().map(|r| r.exports.clone()).unwrap_or_default();
+        plan.extend(
+            exports.iter().map(|e| format!("offer it as {} on {} again", e.name, e.listen)),
+        );
+        // A plan is only shown where the real run would not be refused.
+        check_destroyed(&drives, &mut control_wait())?;
+        if request.dry_run {
+            let warnings = self.run(|m| Ok(m.refused_exports(&name, &exports)))?;
+            let result = "planned".into();
+            return Ok(ArrayChange { result, plan, warnings, ..ArrayChange::default() });
+        }
+        unmark_destroyed(&drives, &mut control_wait())?;
+        let paths = drives.iter().map(|d| d.path.clone()).collect();
+        drop(drives);
+        // The import reserves the drives itself.
+        drop(reserved);
+        let mut warnings = self.start_again(&uuid, paths)?;
+        if let Some(record) = &record {
+            // Members record exports as well, which the import has not offered.
+            let offered = |warning: &String| {
+                record.exports.iter().any(|export| *warning == not_offered(export, &name))
+            };
+            warnings.retain(|warning| !offered(warning));
+            warnings.extend(self.offer_again(record));
+        }
+        let (result, array) = ("changed".into(), Some(self.run(|m| m.reported_undeleted(&uuid))?));
+        Ok(ArrayChange { result, array, plan, warnings, ..ArrayChange::default() })
+    }
+
+    fn start_again(&self, uuid: &str, drives: Vec<String>) -> Result<Vec<String>, ControlError> {
+        let import = ImportArraysRequest {
+            name: uuid.to_owned(),
+            drives,
+            // Drives that were used for something else are gone for good; what is left has been counted already.
+            allow_degraded: true,
+            ..ImportArraysRequest::default()
+        };
+        Ok(self.import_arrays(&import)?.warnings)
+    }
+
+    /// Restores what was recorded beside the array; what cannot be is returned in words.
+    fn offer_again(&self, record: &DestroyedRecord) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for export in &record.exports {
+            let array = record.uuid.clone();
+            let request = CreateExportRequest { array, ..request_of(export) };
+            let offered = self.run(|m| m.create_export(&request));
+            warnings.extend(offered.err().map(|e| format!("export {}: {e}", export.name)));
+        }
+        let set = self.run(|m| m.put_settings(&record.uuid, record.settings));
+        warnings.extend(set.err().map(|e| e.what));
+        warnings
+    }
+
+    /// The drives with labels of the destroyed array asked for; its identity and its name.
+    fn find_destroyed(
+        &self,
+        reserved: &mut Reserved,
+        request: &UndeleteArrayRequest,
+        look: &[String],
+    ) -> Result<(String, String, Vec<Drive>), ControlError> {
+        let mut found: Vec<Destroyed> = Vec::new();
+        let mut add = |drive: Drive| -> Result<(), ControlError> {
+            let Some(label) = inspect(&drive)?.label.filter(|label| label.destroyed) else {
+                return Ok(());
+            };
+            let (uuid, name) = (label.array.to_string(), label.name.to_string());
+            let identity = drive.device.identity();
+            let asked_for = uuid == request.name || name == request.name;
+            // A drive that was put to another use since cannot be brought back, though its labels outlived that.
+            if !asked_for || written_over(&drive)?.is_some() {
+                return Ok(());
+            }
+            let at = found.iter().position(|array| array.uuid == uuid).unwrap_or_else(|| {
+                found.push(Destroyed { uuid, name, drives: Vec::new() });
+                found.len() - 1
+            });
+            let drives = &mut found[at].drives;
+            if drives.iter().all(|known| known.device.identity() != identity) {
+                drives.push(drive);
+            }
+            Ok(())
+        };
+        for path in &request.drives {
+            add(reserved.open(path)?)?;
+        }
+        for path in look {
+            // Drives that were not named may be missing or busy; what is found decides.
+            let _ = reserved.open_now(path).and_then(&mut add);
+        }
+        if found.len() > 1 {
+            // One whose drives were used since is no choice.
+            let whole = |a: &Destroyed| check_destroyed(&a.drives, &mut control_wait()).is_ok();
+            let (whole, rest): (Vec<_>, Vec<_>) = found.into_iter().partition(whole);
+            found = if whole.is_empty() { rest } else { whole };
+        }
+        if found.len() > 1 {
+            return Err(several(&request.name, &found));
+        }
+        let Some(Destroyed { uuid, name, drives }) = found.pop() else {
+            return Err(ControlError::not_found(format!(
+                "no drive with the label of a destroyed array {} was found; name its drives with --drives. Drives that \
+                 were used for something else since cannot be brought back",
+                request.name
+            )));
+        };
+        Ok((uuid, name, drives))
+    }
+}
+
+/// A destroyed array whose labels were found.
+struct Destroyed {
+    uuid: String,
+    name: String,
+    drives: Vec<Drive>,
+}
+
+/// Several destroyed arrays have one name.
+fn several(name: &str, found: &[Destroyed]) -> ControlError {
+    let each = found.iter().map(|array| {
+        let paths: Vec<&str> = array.drives.iter().map(|drive| drive.path.as_str()).collect();
+        format!("strake array undelete {} (on {})", array.uuid, paths.join(", "))
+    });
+    let each: Vec<String> = each.collect();
+    ControlError::refused(format!(
+        "several destroyed arrays are called {name}; name one by its UUID: {}",
+        each.join("; ")
+    ))
+}
+
+/// How to bring back a destroyed array whose name another one has now.
+fn bring_back(name: &str, destroyed: &DestroyedRecord) -> String {
+    format!(
+        "strake array rename {name} OTHER, then strake array undelete {} (it was on {})",
+        destroyed.uuid,
+        destroyed.drives.join(", ")
+    )
+}
+
+impl Manager {
+    fn plan_undelete(&mut self, request: &UndeleteArrayRequest) -> Planned<Vec<String>> {
+        self.check_open()?;
+        let name = &request.name;
+        if let Some(known) = self.config.arrays.iter().find(|a| a.name == *name || a.uuid == *name)
+        {
+            let older = self.config.destroyed.iter().filter(|d| d.name == *name);
+            let older: Vec<String> = older.map(|d| bring_back(name, d)).collect();
+            let older = if older.is_empty() {
+                "there is nothing to bring back".to_owned()
+            } else {
+                format!("an older one of that name is: {}", older.join("; "))
+            };
+            return Err(ControlError::state(format!(
+                "array {} is not destroyed; {older}",
+                known.name
+            )));
+        }
+        // A name may have been used again: labels tell which of its arrays can be brought back.
+        let records = self.config.destroyed.iter().filter(|d| d.name == *name || d.uuid == *name);
+        let mut look: Vec<String> = Vec::new();
+        for path in records.rev().flat_map(|record| &record.drives) {
+            if !look.contains(path) {
+                look.push(path.clone());
+            }
+        }
+        if request.drives.is_empty() {
+            look.extend(block_paths(self.drives.machine()));
+        }
+        let keys = vec![array_key(name)];
+        Ok((look, keys))
+    }
+
+    fn destroyed_record(&self, uuid: &str) -> Option<DestroyedRecord> {
+        self.config.destroyed.iter().rfind(|d| d.uuid == uuid).cloned()
+    }
+
+    /// Why exports of a destroyed array would not be offered again with it, in words.
+    fn refused_exports(&self, name: &str, exports: &[ExportRecord]) -> Vec<String> {
+        let mut config = self.config.clone();
+        let mut warnings = Vec::new();
+        for export in exports {
+            let array = (name.to_owned(), export.array.clone());
+            match self.would_export(&request_of(export), &config, array) {
+                Ok(record) => config.exports.extend(record),
+                Err(error) => warnings.push(format!("export {}: {error}", export.name)),
+            }
+        }
+        warnings
+    }
+
+    fn check_name_free(&self, name: &str, uuid: &str) -> Result<(), ControlError> {
+        if self.config.arrays.iter().all(|a| a.name != name || a.uuid == uuid) {
+            return Ok(());
+        }
+        let what = format!(
+            "there is another array {name} now; rename that one first: strake array rename {name} OTHER"
+        );
+        Err(ControlError::new(ControlErrorKind::Exists, what))
+    }
+
+    fn reported_undeleted(&mut self, uuid: &str) -> Result<strake_api::v1::Array, ControlError> {
+        let view = self.array(uuid)?;
+        let mut config = self.config.clone();
+        config.destroyed.retain(|d| d.uuid != uuid);
+        self.config = self.store.prepare(&config)?.commit()?;
+        let what = format!("array {} was brought back", view.name);
+        self.record(Note::new(EventKind::ArrayUndeleted, format!("array/{}", view.name), what));
+        Ok(view)
+    }
+
+    /// What is remembered of an array that is about to be destroyed.
+    pub(crate) fn remember_destroyed(&self, uuid: &str) -> crate::record::store::Config {
+        let mut config = self.config.clone();
+        let Some(record) = config.arrays.iter().find(|a| a.uuid == uuid) else { return config };
+        let destroyed = DestroyedRecord {
+            uuid: record.uuid.clone(),
+            name: record.name.clone(),
+            drives: record.drives.clone(),
+            settings: record.settings,
+            exports: config.exports.iter().filter(|e| e.array == uuid).cloned().collect(),
+        };
+        config.destroyed.retain(|d| d.uuid != uuid);
+        config.destroyed.push(destroyed);
+        let old = config.destroyed.len().saturating_sub(DESTROYED_MAX);
+        config.destroyed.drain(..old);
+        config
+    }
+}

@@ -1,0 +1,88 @@
+//! Converting an array to format 2 (`strake array upgrade-format`).
+//!
+//! It is growing without more room: the array is stopped, gets one label more, and is started from its drives. No block
+//! moves, so a crash anywhere leaves an array of the one format or of the other.
+
+use strake_api::v1::{ArrayChange, GrowArrayRequest, UpgradeFormatRequest};
+use strake_engine::Change;
+use strake_units::ByteSize;
+
+use crate::commands::grow::{Intended, check_ends};
+use crate::control::Control;
+use crate::error::ControlError;
+use crate::events::{EventKind, Note};
+
+impl Control {
+    /// Converts an array to the newest format. When it has that already, it is "unchanged".
+    ///
+    /// # Errors
+    /// When a member has no room for what that format records, is not in sync, something else is being done to the
+    /// array, clients would be disconnected and that was not accepted, or a drive fails. The array keeps its format
+    /// then.
+    pub fn upgrade_format(
+        &self,
+        request: &UpgradeFormatRequest,
+    ) -> Result<ArrayChange, ControlError> {
+        let UpgradeFormatRequest { name, dry_run, force } = request.clone();
+        let stop = GrowArrayRequest { name, dry_run, force };
+        let change = Change::UpgradeFormat;
+        let (mut intended, mut reserved) = self.reserve(|m| m.plan_growth(&stop, change))?;
+        if intended.plan.is_nothing() {
+            let Intended { name, view, .. } = intended;
+            return Ok(ArrayChange {
+                result: "unchanged".into(),
+                warnings: vec![format!("array {name} has format {} already", view.format)],
+                array: Some(view),
+                ..ArrayChange::default()
+            });
+        }
+        check_ends(&intended)?;
+        let plan = describe(&intended);
+        if dry_run {
+            let Intended { warnings, view, .. } = intended;
+            let result = "planned".into();
+            return Ok(ArrayChange {
+                result,
+                array: Some(view),
+                plan,
+                warnings,
+                ..Default::default()
+            });
+        }
+        let mut warnings = std::mem::take(&mut intended.warnings);
+        warnings.extend(self.switch(&mut intended, &stop, &mut reserved)?);
+        let view = self.run(|m| {
+            let what = format!("array {} was converted {}", intended.name, intended.plan);
+            let subject = format!("array/{}", intended.name);
+            m.record(Note::new(EventKind::ArrayFormatUpgraded, subject, what));
+            m.array(&intended.uuid)
+        })?;
+        let (result, array) = ("changed".into(), Some(view));
+        Ok(ArrayChange { result, array, plan, warnings, ..Default::default() })
+    }
+}
+
+/// What changes, step by step.
+fn describe(intended: &Intended) -> Vec<String> {
+    let Intended { name, plan, view, .. } = intended;
+    let (before, after) = plan.least_drive_bytes();
+    let mut steps =
+        vec![format!("stop array {name} for a moment; hosts of NVMe/TCP wait meanwhile")];
+    let disconnect =
+        |e: &String| format!("disconnect clients of export {e}, if it has some by NBD");
+    steps.extend(view.exports.iter().map(disconnect));
+    steps.push(format!(
+        "label its members {plan}: constants that recovery depends on are recorded, and room is reserved behind the \
+         data; versions that know format 1 only refuse it from then on"
+    ));
+    steps.push(if before == after {
+        format!("the least size of a drive that can replace a member stays {}", ByteSize(after))
+    } else {
+        format!(
+            "the least size of a drive that can replace a member rises from {before} bytes to {after} ({})",
+            ByteSize(after)
+        )
+    });
+    steps.push("start it again".to_owned());
+    steps
+}

@@ -1,0 +1,44 @@
+//! What drives hold that keeps them from being used.
+
+use strake_engine::Drive;
+use strake_ondisk::Foreign;
+
+use crate::drives::label::inspect;
+use crate::error::ControlError;
+
+/// What a drive holds that keeps it from being used, by its usual name.
+fn occupant(drive: &Drive) -> Result<Option<String>, ControlError> {
+    let found = inspect(drive)?;
+    let label = found
+        .label
+        .filter(|l| !l.destroyed)
+        .map(|l| format!("a member of array {} ({})", l.name, l.array));
+    let foreign = found.foreign.filter(Foreign::is_obstacle);
+    Ok(label.or_else(|| foreign.map(|f| f.to_string())))
+}
+
+/// What is lost when drives are overwritten, as steps of a plan.
+///
+/// # Errors
+/// When a drive cannot be read.
+pub(crate) fn overwritten(drives: &[Drive]) -> Result<Vec<String>, ControlError> {
+    let mut steps = Vec::new();
+    for drive in drives {
+        let held = occupant(drive)?;
+        steps.extend(held.map(|what| format!("overwrite {}, which holds {what}", drive.path)));
+    }
+    Ok(steps)
+}
+
+/// Refuses drives that hold something, naming it.
+pub(crate) fn refuse_occupied(drives: &[Drive]) -> Result<(), ControlError> {
+    for drive in drives {
+        if let Some(what) = occupant(drive)? {
+            return Err(ControlError::refused(format!(
+                "{} holds {what}; use another drive, or --overwrite if its content is not needed",
+                drive.path
+            )));
+        }
+    }
+    Ok(())
+}

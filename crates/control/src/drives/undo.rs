@@ -1,0 +1,49 @@
+//! What using drives costs of arrays that were destroyed and could still be brought back.
+
+use std::collections::BTreeMap;
+
+use strake_engine::{Drive, Superblock};
+use strake_ondisk::RecordedState;
+
+use crate::drives::label::{geometry_of, look};
+use crate::error::ControlError;
+
+/// For each destroyed array with members on `drives`, what becomes of its undo window when they are written to.
+///
+/// # Errors
+/// When a drive cannot be read.
+pub(crate) fn ended_by(drives: &[Drive]) -> Result<Vec<String>, ControlError> {
+    let mut arrays: BTreeMap<_, (Superblock, Vec<u8>)> = BTreeMap::new();
+    for drive in drives {
+        for label in look(drive)?.labels.into_iter().filter(|label| label.destroyed) {
+            let slot = label.slot.0;
+            let known = arrays.entry(label.array).or_insert_with(|| (label.clone(), Vec::new()));
+            known.1.push(slot);
+            if known.0.generation < label.generation {
+                known.0 = label;
+            }
+        }
+    }
+    Ok(arrays.into_values().map(|(label, taken)| tell(&label, &taken)).collect())
+}
+
+fn tell(label: &Superblock, taken: &[u8]) -> String {
+    let out = label.members.iter().enumerate();
+    let out = out.filter(|(_, m)| m.state != RecordedState::InSync).map(|(at, _)| at as u8);
+    let absent = out.chain(taken.iter().copied()).fold(0, |mask, at| mask | 1 << at);
+    let enough = geometry_of(label).is_some_and(|geometry| geometry.tolerates(absent));
+    let slots: Vec<String> = taken.iter().map(ToString::to_string).collect();
+    let members = if slots.len() == 1 { "member" } else { "members" };
+    let (members, name) = (format!("{members} {}", slots.join(", ")), &label.name);
+    let array = format!("the destroyed array {name} ({})", label.array);
+    if enough {
+        format!(
+            "{members} of {array} will be gone: strake array undelete can bring it back only without, and only while \
+             enough others are left"
+        )
+    } else {
+        format!(
+            "{members} of {array} will be gone: strake array undelete cannot bring it back any more"
+        )
+    }
+}

@@ -1,0 +1,72 @@
+//! The keys of hosts that connect over NVMe/TCP.
+
+use strake_export_nvmet::{Keys, Secret, TlsKey, TlsKeyError};
+
+use crate::error::ControlError;
+use crate::record::store::{Config, ExportRecord, HostRecord};
+
+/// What a target has to know of a recorded host.
+pub(crate) struct HostKeys {
+    /// What it has to prove itself with.
+    pub(crate) proof: Option<Keys>,
+    /// What it has to use TLS with.
+    pub(crate) tls: Option<TlsKey>,
+}
+
+/// The keys of a host. What is covered is made up, so that nobody knows it.
+pub(crate) fn keys_of(record: &HostRecord) -> Result<HostKeys, ControlError> {
+    let read = |text: &str| text.parse::<Secret>().map_err(|e| bad(record, "secret", &e));
+    let tls = match record.tls_key.as_str() {
+        "" if record.needs_tls() => Some(fresh_tls_key()?),
+        "" => None,
+        text => Some(text.parse().map_err(|e: TlsKeyError| bad(record, "key for TLS", &e))?),
+    };
+    let host = match record.secret.as_str() {
+        "" if !record.needs_proof() => return Ok(HostKeys { proof: None, tls }),
+        _ if record.lacks_secrets() => unknown()?,
+        text => read(text)?,
+    };
+    let controller = match record.controller_secret.as_str() {
+        "" => None,
+        text => Some(read(text)?),
+    };
+    Ok(HostKeys { proof: Some(Keys { host, controller }), tls })
+}
+
+fn bad(record: &HostRecord, what: &str, error: &dyn std::error::Error) -> ControlError {
+    ControlError::usage(format!("the {what} of host {} cannot be used: {error}", record.nqn))
+}
+
+/// A secret that nobody knows.
+pub(crate) fn unknown() -> Result<Secret, ControlError> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(no_random)?;
+    Ok(Secret::from(bytes))
+}
+
+fn no_random(error: getrandom::Error) -> ControlError {
+    ControlError::device(format!("the machine has no random bytes: {error}"))
+}
+
+/// A key for TLS that nobody has yet.
+pub(crate) fn fresh_tls_key() -> Result<TlsKey, ControlError> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(no_random)?;
+    Ok(TlsKey::from(bytes))
+}
+
+/// Refuses a secure export to which one of its hosts could not connect. One whose key is covered is passed over, and
+/// one of which nothing is known: it connects to nothing before it has its key again.
+pub(crate) fn check_keys(export: &ExportRecord, config: &Config) -> Result<(), ControlError> {
+    let Some(nvme) = export.nvme.as_ref().filter(|nvme| nvme.secure) else { return Ok(()) };
+    let known = |name: &str| config.hosts.iter().find(|host| host.nqn == name);
+    let may_have =
+        |host: &HostRecord| host.needs_tls() || host.secret.is_empty() && host.covered.is_nothing();
+    match nvme.hosts.iter().find(|name| !known(name).is_some_and(may_have)) {
+        None => Ok(()),
+        Some(name) => Err(ControlError::state(format!(
+            "host {name} has no key for TLS and could not connect to a secure export: give it one first (strake host \
+             add {name} --new-tls-key), or leave --secure or the host out"
+        ))),
+    }
+}

@@ -1,0 +1,200 @@
+//! What a request for an export comes to.
+
+use strake_api::v1::CreateExportRequest;
+use strake_export_nvmet::limits::NAMESPACES_MAX;
+use strake_export_nvmet::nqn;
+use strake_units::Name;
+
+use crate::error::{ControlError, ControlErrorKind};
+use crate::exports::keys::check_keys;
+use crate::exports::servers;
+use crate::limits::EXPORTS_MAX;
+use crate::record::store::{Config, ExportRecord, SubsystemRecord};
+
+/// Ways of offering an array, as they are named in requests.
+const NBD: &str = "nbd";
+
+const NVME_TCP: &str = "nvme-tcp";
+
+/// The request that makes what is recorded.
+pub(crate) fn request_of(record: &ExportRecord) -> CreateExportRequest {
+    let nvme = record.nvme.clone();
+    let via = if nvme.is_some() { NVME_TCP } else { NBD }.to_owned();
+    let (nqn, allow_hosts, namespace, secure) =
+        nvme.map(|nvme| (nvme.nqn, nvme.hosts, nvme.namespace, nvme.secure)).unwrap_or_default();
+    CreateExportRequest {
+        array: record.array.clone(),
+        name: record.name.clone(),
+        via,
+        listen: record.listen.clone(),
+        read_only: record.read_only,
+        nqn,
+        allow_hosts,
+        namespace,
+        secure,
+    }
+}
+
+/// True when a request says something that only NVMe/TCP knows.
+fn says_nvme(request: &CreateExportRequest) -> bool {
+    let named = !request.nqn.is_empty() || !request.allow_hosts.is_empty();
+    named || request.namespace > 0 || request.secure
+}
+
+/// What NVMe/TCP needs to know, if that is what is asked for.
+fn subsystem_of(
+    request: &CreateExportRequest,
+    array: &str,
+    config: &Config,
+) -> Result<Option<SubsystemRecord>, ControlError> {
+    match request.via.as_str() {
+        "" | NBD if says_nvme(request) => {
+            return Err(ControlError::usage(
+                "NBD knows neither subsystems, namespaces, names of hosts nor their keys; leave --nqn, --namespace, \
+                 --allow-host and --secure out, or export --via nvme-tcp",
+            ));
+        }
+        "" | NBD => return Ok(None),
+        NVME_TCP => {}
+        other => {
+            return Err(ControlError::usage(format!(
+                "cannot export via {other:?}; this version offers nbd and nvme-tcp"
+            )));
+        }
+    }
+    if request.allow_hosts.is_empty() {
+        return Err(ControlError::usage(
+            "say which hosts may connect: --allow-host NQN; a Linux host has its NQN in /etc/nvme/hostnqn",
+        ));
+    }
+    let mut hosts = request.allow_hosts.clone();
+    hosts.sort();
+    hosts.dedup();
+    let nqn = match request.nqn.as_str() {
+        "" => format!("{}{array}", nqn::UUID_PREFIX),
+        given => given.to_owned(),
+    };
+    for name in hosts.iter().chain([&nqn]) {
+        nqn::check(name)
+            .map_err(|e| ControlError::usage(format!("{name:?} is not a valid NQN: {e}")))?;
+    }
+    let namespace = namespace_of(request.namespace, &nqn, array, config)?;
+    let secure = request.secure;
+    Ok(Some(SubsystemRecord { nqn, hosts, namespace, secure }))
+}
+
+/// The number of an array's namespace: the one `given`, the one that it has, or the lowest that is free in the
+/// subsystem.
+fn namespace_of(given: u32, nqn: &str, array: &str, config: &Config) -> Result<u32, ControlError> {
+    if given > NAMESPACES_MAX {
+        let what = format!("namespaces are numbered from 1 to {NAMESPACES_MAX}, not {given}");
+        return Err(ControlError::usage(what));
+    }
+    let records = config.exports.iter().filter_map(|e| Some((&e.array, e.nvme.as_ref()?)));
+    let known: Vec<_> = records.filter(|(_, nvme)| nvme.nqn == nqn).collect();
+    let own = known.iter().find(|(other, _)| *other == array).map(|(_, nvme)| nvme.namespace);
+    let is_free = |number: &u32| known.iter().all(|(_, nvme)| nvme.namespace != *number);
+    let wanted = (given > 0).then_some(given).or(own);
+    wanted.or_else(|| (1..=NAMESPACES_MAX).find(is_free)).ok_or_else(|| {
+        ControlError::state(format!(
+            "subsystem {nqn} has {NAMESPACES_MAX} namespaces, the most it can have"
+        ))
+    })
+}
+
+/// Refuses an array that is offered already, because hosts would take the second namespace for the first, and one that
+/// does not fit the subsystem it names.
+fn check_subsystem(record: &ExportRecord, config: &Config) -> Result<(), ControlError> {
+    let Some(wanted) = &record.nvme else { return Ok(()) };
+    let others = config.exports.iter().filter(|other| other.name != record.name);
+    for (other, nvme) in others.filter_map(|other| Some((other, other.nvme.as_ref()?))) {
+        let name = &other.name;
+        let why = if other.array == record.array {
+            format!(
+                "export {name} offers this array over NVMe/TCP already; remove it first: strake export remove {name}"
+            )
+        } else if nvme.nqn != wanted.nqn {
+            continue;
+        } else if nvme.namespace == wanted.namespace {
+            format!(
+                "export {name} is namespace {} of this subsystem already; choose another --namespace",
+                nvme.namespace
+            )
+        } else if (&other.listen, &nvme.hosts, nvme.secure)
+            != (&record.listen, &wanted.hosts, wanted.secure)
+        {
+            format!(
+                "export {name} is in this subsystem, and all of its namespaces have one address and the same hosts, \
+                 and are secure or not: --listen {}{}{}",
+                other.listen,
+                if nvme.secure { " --secure" } else { "" },
+                nvme.hosts.iter().map(|host| format!(" --allow-host {host}")).collect::<String>()
+            )
+        } else {
+            continue;
+        };
+        return Err(ControlError::new(ControlErrorKind::Exists, why));
+    }
+    Ok(())
+}
+
+/// What an export of `array`, its name and identity, is recorded as; true when it is in `config` already.
+pub(crate) fn record_of(
+    request: &CreateExportRequest,
+    config: &Config,
+    (array, uuid): (String, String),
+) -> Result<(ExportRecord, bool), ControlError> {
+    let nvme = subsystem_of(request, &uuid, config)?;
+    if config.exports.len() >= EXPORTS_MAX {
+        return Err(ControlError::state(format!(
+            "there are {EXPORTS_MAX} exports, which is the most one daemon offers; remove one first"
+        )));
+    }
+    let name = if request.name.is_empty() { array } else { request.name.clone() };
+    let name: Name = name.parse().map_err(|e| ControlError::usage(format!("export name: {e}")))?;
+    let record = ExportRecord {
+        name: name.to_string(),
+        array: uuid,
+        listen: request.listen.clone(),
+        read_only: request.read_only,
+        nvme,
+    };
+    servers::check_listen(&record)?;
+    check_subsystem(&record, config)?;
+    check_keys(&record, config)?;
+    match config.exports.iter().find(|e| e.name == record.name) {
+        Some(existing) if *existing != record => Err(ControlError::new(
+            ControlErrorKind::Exists,
+            format!(
+                "there is an export {name} already; remove it first: strake export remove {name}"
+            ),
+        )),
+        existing => Ok((record, existing.is_some())),
+    }
+}
+
+/// Forgets exports that members record and that are not offered.
+pub(crate) fn forget_kept(config: &mut Config, which: impl Fn(&ExportRecord) -> bool) {
+    for array in &mut config.arrays {
+        array.kept_exports.retain(|kept| !which(kept));
+    }
+}
+
+/// What is said of an export that the members of array `name` record and that is not offered here.
+pub(crate) fn not_offered(export: &ExportRecord, name: &str) -> String {
+    let CreateExportRequest { via, listen, read_only, nqn, allow_hosts, secure, .. } =
+        request_of(export);
+    let mut command =
+        format!("strake export create {name} --name {} --via {via} --listen {listen}", export.name);
+    if !nqn.is_empty() {
+        command.push_str(&format!(" --nqn {nqn}"));
+    }
+    command.extend(allow_hosts.iter().map(|host| format!(" --allow-host {host}")));
+    command.push_str(if secure { " --secure" } else { "" });
+    command.push_str(if read_only { " --read-only" } else { "" });
+    format!(
+        "the members record export {} on {listen}, which is not offered here; to offer it: {command}; to offer all \
+         that they record: strake array import {name} --exports; to forget it: strake export remove {}",
+        export.name, export.name
+    )
+}

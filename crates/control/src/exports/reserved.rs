@@ -1,0 +1,279 @@
+//! Reservations of exports over NVMe/TCP: the files in which they outlast the daemon, and what an operator sees of them
+//! and can do about them.
+//!
+//! A file for each array, beside `state.json` and not in it: a cluster that fails over must not wait for a command that
+//! happens to hold the manager, and a damaged file is the trouble of one export.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use strake_api::v1::{Registrant as RegistrantMessage, Reservation as ReservationMessage};
+use strake_export_nvmet::{Held, Ledger, Registrant, ReservationType, Reservations};
+use strake_units::Uuid;
+
+use crate::record::files::StateFolder;
+use crate::record::store::ExportRecord;
+
+/// Version of the files written here.
+const VERSION: u32 = 1;
+
+/// Largest file that is read: more than as many registrants need as there can be.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Folder of the files in the state directory.
+const FOLDER: &str = "reservations";
+
+/// The types as they are recorded and shown, in the order of their numbers.
+const TYPES: [&str; 6] = [
+    "write-exclusive",
+    "exclusive-access",
+    "write-exclusive-registrants",
+    "exclusive-access-registrants",
+    "write-exclusive-all",
+    "exclusive-access-all",
+];
+
+fn word_of(kind: ReservationType) -> &'static str {
+    TYPES[kind as usize - 1]
+}
+
+/// A file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Page {
+    version: u32,
+    reservations: Recorded,
+    /// CRC-32C of the above as it is written: a key that is another one would be a way in.
+    crc32c: u32,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Recorded {
+    /// Identity of the array.
+    array: String,
+    generation: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    held: Option<RecordedHold>,
+    registrants: Vec<RecordedRegistrant>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RecordedHold {
+    kind: String,
+    /// Absent when all registrants hold it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    holder: Option<String>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RecordedRegistrant {
+    host: String,
+    nqn: String,
+    key: u64,
+}
+
+impl Recorded {
+    fn of(array: &str, from: &Reservations) -> Self {
+        let held = from.held.map(|held| RecordedHold {
+            kind: word_of(held.kind).to_owned(),
+            holder: held.holder.map(|host| Uuid(host).to_string()),
+        });
+        let registrants = from.registrants.iter().map(|known| RecordedRegistrant {
+            host: Uuid(known.host).to_string(),
+            nqn: known.name.clone(),
+            key: known.key,
+        });
+        let (generation, registrants) = (from.generation, registrants.collect());
+        Self { array: array.to_owned(), generation, held, registrants }
+    }
+
+    fn read(self) -> Result<Reservations, String> {
+        let host = |text: &str| {
+            text.parse().map(|Uuid(host)| host).map_err(|_| format!("{text:?} is no host"))
+        };
+        let held = self.held.map(|held| {
+            let kind = TYPES.iter().position(|known| *known == held.kind);
+            let kind = kind.and_then(|at| ReservationType::parse(at as u8 + 1));
+            let kind = kind.ok_or_else(|| format!("{:?} is no type", held.kind))?;
+            let holder = held.holder.as_deref().map(host).transpose()?;
+            Ok::<_, String>(Held { kind, holder })
+        });
+        let registrants = self.registrants.into_iter().map(|known| {
+            Ok::<_, String>(Registrant {
+                host: host(&known.host)?,
+                name: known.nqn,
+                key: known.key,
+            })
+        });
+        Ok(Reservations {
+            generation: self.generation,
+            persists: true,
+            held: held.transpose()?,
+            registrants: registrants.collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn crc32c(&self) -> Result<u32, String> {
+        let text = serde_json::to_vec(self).map_err(|e| e.to_string())?;
+        Ok(crc32c::crc32c(&text))
+    }
+}
+
+/// The file of one array.
+#[derive(Debug)]
+pub(crate) struct ReservationFile {
+    state: StateFolder,
+    /// Identity of the array.
+    array: String,
+    /// Name of the export, for what is to be done.
+    export: String,
+}
+
+impl ReservationFile {
+    pub(crate) fn new(state: &StateFolder, record: &ExportRecord) -> Self {
+        let (array, export) = (record.array.clone(), record.name.clone());
+        Self { state: state.clone(), array, export }
+    }
+
+    /// The same of an array that has no export.
+    pub(crate) fn of_array(state: &StateFolder, array: &str) -> Self {
+        Self { state: state.clone(), array: array.to_owned(), export: "NAME".to_owned() }
+    }
+
+    fn folder(&self) -> StateFolder {
+        self.state.folder(FOLDER)
+    }
+
+    fn name(&self) -> String {
+        format!("{}.json", self.array)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder().file(&self.name())
+    }
+
+    fn unreadable(&self, why: &str) -> String {
+        format!(
+            "{} cannot be read ({why}), so the hosts to exclude are not known; restore the file from a copy, or make \
+             sure that only permitted hosts write, and continue without reservations: strake export release {} (or \
+             move the file away, if there is no such export yet)",
+            self.path().display(),
+            self.export
+        )
+    }
+
+    fn parse(&self, text: &str) -> Result<Reservations, String> {
+        let page: Page = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        if page.version != VERSION {
+            let Page { version, .. } = page;
+            return Err(format!("it has version {version}, this program writes {VERSION}"));
+        }
+        if page.reservations.crc32c()? != page.crc32c {
+            return Err("it is not as it was written".to_owned());
+        }
+        if page.reservations.array != self.array {
+            return Err(format!("it is of array {}", page.reservations.array));
+        }
+        let reservations = page.reservations.read()?;
+        reservations.check()?;
+        Ok(reservations)
+    }
+
+    fn put(&self, reservations: &Reservations) -> io::Result<()> {
+        let recorded = Recorded::of(&self.array, reservations);
+        let crc32c = recorded.crc32c().map_err(io::Error::other)?;
+        let page = Page { version: VERSION, reservations: recorded, crc32c };
+        let text = serde_json::to_vec_pretty(&page)?;
+        self.folder().make()?;
+        // Also for a folder that was there: whoever made it may have come no further.
+        self.state.sync()?;
+        self.replace(Some(&text))
+    }
+
+    /// Has the file hold this, or be gone. What it held is put back when that cannot be made durable: hosts are told
+    /// that nothing has changed, and the next start would find that it has.
+    fn replace(&self, text: Option<&[u8]>) -> io::Result<()> {
+        let before = match fs::read(self.path()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            read => Some(read?),
+        };
+        self.place(text)?;
+        self.folder().sync().map_err(|error| {
+            let is_back = self.place(before.as_deref()).and_then(|()| self.folder().sync());
+            match is_back {
+                Ok(()) => error,
+                Err(worse) => io::Error::other(format!(
+                    "{error}; what it held was not put back ({worse}), so what the next start finds is not known"
+                )),
+            }
+        })
+    }
+
+    /// The same, without making sure of the folder.
+    fn place(&self, text: Option<&[u8]>) -> io::Result<()> {
+        match text {
+            Some(text) => self.folder().prepare(&self.name(), text)?.place(),
+            None => self.folder().unlink(&self.name()),
+        }
+    }
+
+    /// Also makes sure of a removal before this one of which nobody knew whether it was durable.
+    fn remove(&self) -> io::Result<()> {
+        if self.folder().path().try_exists()? { self.replace(None) } else { Ok(()) }
+    }
+
+    /// Puts a file aside that cannot be read, for whoever wants to know.
+    pub(crate) fn put_aside(&self) -> io::Result<()> {
+        self.folder().rename(&self.name(), &format!("{}.json.damaged", self.array))
+    }
+}
+
+impl Ledger for ReservationFile {
+    fn read(&self) -> Result<Option<Reservations>, String> {
+        let mut text = String::new();
+        match File::open(self.path()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(self.unreadable(&error.to_string())),
+            Ok(file) => file
+                .take(FILE_BYTES_MAX)
+                .read_to_string(&mut text)
+                .map_err(|e| self.unreadable(&e.to_string()))?,
+        };
+        self.parse(&text).map(Some).map_err(|why| self.unreadable(&why))
+    }
+
+    fn write(&self, reservations: Option<&Reservations>) -> Result<(), String> {
+        let written = match reservations {
+            Some(reservations) => self.put(reservations),
+            None => self.remove(),
+        };
+        written.map_err(|error| format!("{}: {error}", self.path().display()))
+    }
+}
+
+/// Reservations as an operator sees them; `None` when nobody asked for any.
+pub(crate) fn message(reservations: &Reservations) -> Option<ReservationMessage> {
+    if reservations.registrants.is_empty() {
+        return None;
+    }
+    let registrants = reservations.registrants.iter().map(|known| RegistrantMessage {
+        nqn: known.name.clone(),
+        host_id: Uuid(known.host).to_string(),
+        key: format!("{:#x}", known.key),
+        holds: reservations.holds(&known.host),
+    });
+    Some(ReservationMessage {
+        r#type: reservations.held.map_or("", |held| word_of(held.kind)).to_owned(),
+        persistent: reservations.persists,
+        generation: reservations.generation,
+        registrants: registrants.collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

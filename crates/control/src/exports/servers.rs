@@ -1,0 +1,364 @@
+//! What serves an address: one protocol, and the exports that share it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use strake_engine::Array;
+use strake_export_nbd::{self as nbd, Listen, Removal};
+use strake_export_nvmet::{
+    self as nvmet, ControllerStats, Leaving, Rejection, Reservations, Target, TargetConfig,
+};
+use strake_reactor::CoreHandle;
+use strake_units::{Nanos, Uuid};
+
+use crate::error::ControlError;
+use crate::exports::keys::HostKeys;
+use crate::exports::referral::referral_of;
+use crate::exports::reserved::ReservationFile;
+use crate::record::store::{ExportRecord, SubsystemRecord};
+
+/// A server of one protocol at one address.
+pub(crate) enum ExportServer {
+    Nbd(nbd::Server),
+    Nvme(Target),
+}
+
+/// What an export has done.
+#[derive(Default)]
+pub(crate) struct Done {
+    pub(crate) connections: u32,
+    pub(crate) reads: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) writes: u64,
+    pub(crate) written_bytes: u64,
+    pub(crate) flushes: u64,
+    pub(crate) errors: u64,
+}
+
+fn nbd_listen(text: &str) -> Result<Listen, ControlError> {
+    let bad = || {
+        ControlError::usage(format!(
+            "cannot listen on {text:?}; write unix:/absolute/path, or a loopback address such as 127.0.0.1:10809"
+        ))
+    };
+    if let Some(path) = text.strip_prefix("unix:") {
+        return if path.starts_with('/') { Ok(Listen::unix(path)) } else { Err(bad()) };
+    }
+    text.parse::<SocketAddr>().map(Listen::Tcp).map_err(|_| bad())
+}
+
+fn nvme_listen(text: &str) -> Result<SocketAddr, ControlError> {
+    text.parse().map_err(|_| {
+        ControlError::usage(format!(
+            "cannot listen on {text:?}; NVMe/TCP needs an address and a port, such as 192.0.2.1:4420"
+        ))
+    })
+}
+
+/// Whether the address of a record can be one of its protocol.
+pub(crate) fn check_listen(record: &ExportRecord) -> Result<(), ControlError> {
+    match record.nvme {
+        Some(_) => nvme_listen(&record.listen).map(drop),
+        None => nbd_listen(&record.listen).map(drop),
+    }
+}
+
+/// Whether it could be listened on now.
+pub(crate) fn try_listen(record: &ExportRecord) -> Result<(), ControlError> {
+    match record.nvme {
+        Some(_) => Ok(nvmet::try_listen(nvme_listen(&record.listen)?)?),
+        None => Ok(nbd::try_listen(nbd_listen(&record.listen)?)?),
+    }
+}
+
+/// What a client is given to connect (for NBD, the NBD URI specification).
+pub(crate) fn uri(record: &ExportRecord) -> String {
+    let ExportRecord { name, listen, .. } = record;
+    match (&record.nvme, listen.strip_prefix("unix:")) {
+        (Some(subsystem), _) => format!("nvme-tcp://{listen}/{}", subsystem.nqn),
+        (None, Some(path)) => format!("nbd+unix:///{name}?socket={path}"),
+        (None, None) => format!("nbd://{listen}/{name}"),
+    }
+}
+
+/// The namespace of a record, without its device.
+fn namespace_of(
+    record: &ExportRecord,
+    subsystem: &SubsystemRecord,
+) -> Result<nvmet::Export, ControlError> {
+    let uuid: Uuid = record.array.parse().map_err(|_| {
+        ControlError::usage(format!("{:?} is no identity of an array", record.array))
+    })?;
+    Ok(nvmet::Export {
+        nqn: subsystem.nqn.clone(),
+        namespace: subsystem.namespace,
+        uuid: uuid.0,
+        device: None,
+        read_only: record.read_only,
+        ledger: None,
+        hosts: subsystem.hosts.clone(),
+        secure: subsystem.secure,
+    })
+}
+
+fn another_protocol(record: &ExportRecord) -> ControlError {
+    ControlError::state(format!(
+        "{} is used by exports of another protocol; choose another address with --listen",
+        record.listen
+    ))
+}
+
+/// Stops a server, unless a command still waits for requests to one of its exports: it ends with that command.
+pub(crate) fn stop(server: Arc<ExportServer>) -> Result<(), ControlError> {
+    Arc::into_inner(server).map_or(Ok(()), ExportServer::stop)
+}
+
+impl ExportServer {
+    /// Listens where `record` says.
+    pub(crate) fn start(
+        record: &ExportRecord,
+        cores: Vec<CoreHandle>,
+    ) -> Result<Self, ControlError> {
+        Ok(match record.nvme {
+            Some(_) => {
+                let address = nvme_listen(&record.listen)?;
+                Self::Nvme(Target::start(address, cores, TargetConfig::default())?)
+            }
+            None => {
+                let listen = nbd_listen(&record.listen)?;
+                Self::Nbd(nbd::Server::start(listen, cores, nbd::ServerConfig::default())?)
+            }
+        })
+    }
+
+    /// Has a host prove who it is and use TLS, or believes its name again. Protocols without names of hosts do not
+    /// care.
+    pub(crate) fn set_keys(&self, host: &str, keys: &HostKeys) {
+        match self {
+            Self::Nbd(_) => {}
+            Self::Nvme(target) => {
+                target.set_keys(host, keys.proof.clone());
+                target.set_tls_key(host, keys.tls.clone());
+            }
+        }
+    }
+
+    /// Tells hosts of these other discovery services. Protocols that know no such thing do not care.
+    pub(crate) fn refer(&self, referrals: &[String]) -> Result<(), ControlError> {
+        match self {
+            Self::Nbd(_) => Ok(()),
+            Self::Nvme(target) => {
+                let all = referrals.iter().map(|address| referral_of(address));
+                Ok(target.set_referrals(all.collect::<Result<_, _>>()?)?)
+            }
+        }
+    }
+
+    /// Hosts that were not let in and are to be told of now. Protocols without names of hosts let all in.
+    pub(crate) fn take_rejections(&self, now: Nanos) -> Vec<Rejection> {
+        match self {
+            Self::Nbd(_) => Vec::new(),
+            Self::Nvme(target) => target.take_rejections(now),
+        }
+    }
+
+    /// Its address, with the port the kernel chose if none was given; `None` for a unix socket.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Nbd(server) => server.address(),
+            Self::Nvme(target) => Some(target.address()),
+        }
+    }
+
+    /// Offers an array, whose reservations outlast the daemon in `ledger`.
+    pub(crate) fn add(
+        &self,
+        record: &ExportRecord,
+        array: &Array,
+        ledger: Arc<ReservationFile>,
+    ) -> Result<(), ControlError> {
+        match (self, &record.nvme) {
+            (Self::Nbd(server), None) => Ok(server.add_export(nbd::Export {
+                name: record.name.clone(),
+                description: format!("Strake array {}", array.name()),
+                device: array.device(),
+                extents: Some(array.extents()),
+                read_only: record.read_only,
+            })?),
+            (Self::Nvme(target), Some(subsystem)) => {
+                let mut export = namespace_of(record, subsystem)?;
+                export.device = Some(array.device());
+                export.ledger = Some(ledger);
+                Ok(target.add_export(&export)?)
+            }
+            (Self::Nbd(_), Some(_)) | (Self::Nvme(_), None) => Err(another_protocol(record)),
+        }
+    }
+
+    /// Lets hosts find an export whose array is not there yet. Protocols that cannot tell a client to wait do nothing.
+    pub(crate) fn announce(&self, record: &ExportRecord) -> Result<(), ControlError> {
+        match (self, &record.nvme) {
+            (Self::Nbd(_), None) => Ok(()),
+            (Self::Nvme(target), Some(subsystem)) => {
+                Ok(target.add_export(&namespace_of(record, subsystem)?)?)
+            }
+            (Self::Nbd(_), Some(_)) | (Self::Nvme(_), None) => Err(another_protocol(record)),
+        }
+    }
+
+    /// Why the last change of the reservations of an export was not recorded.
+    pub(crate) fn reservation_trouble(&self, record: &ExportRecord) -> Option<String> {
+        match (self, &record.nvme) {
+            (Self::Nvme(target), Some(nvme)) => {
+                target.reservation_trouble(&nvme.nqn, nvme.namespace)
+            }
+            (Self::Nbd(_), _) | (Self::Nvme(_), None) => None,
+        }
+    }
+
+    /// The reservations of an export, if it can have some and its array is or was served.
+    pub(crate) fn reservations(&self, record: &ExportRecord) -> Option<Reservations> {
+        match (self, &record.nvme) {
+            (Self::Nvme(target), Some(nvme)) => target.reservations(&nvme.nqn, nvme.namespace),
+            (Self::Nbd(_), _) | (Self::Nvme(_), None) => None,
+        }
+    }
+
+    /// The hosts that are connected to an export, where the protocol knows them apart.
+    pub(crate) fn controllers(&self, record: &ExportRecord) -> Vec<ControllerStats> {
+        match (self, &record.nvme) {
+            (Self::Nvme(target), Some(nvme)) => target.controllers(&nvme.nqn),
+            (Self::Nbd(_), _) | (Self::Nvme(_), None) => Vec::new(),
+        }
+    }
+
+    /// Ends the reservations of an export.
+    pub(crate) fn clear_reservations(&self, record: &ExportRecord) -> Result<(), ControlError> {
+        match (self, &record.nvme) {
+            (Self::Nvme(target), Some(nvme)) => {
+                Ok(target.clear_reservations(&nvme.nqn, nvme.namespace)?)
+            }
+            (Self::Nbd(_), _) | (Self::Nvme(_), None) => Ok(()),
+        }
+    }
+
+    /// True when clients find an export here, be its array there or not.
+    pub(crate) fn offers(&self, record: &ExportRecord) -> bool {
+        match (self, &record.nvme) {
+            (Self::Nvme(target), Some(nvme)) => target.offers(&nvme.nqn, nvme.namespace),
+            (Self::Nbd(_), _) | (Self::Nvme(_), None) => self.done(record).is_some(),
+        }
+    }
+
+    /// Has hosts wait for the array of an export, where the protocol can tell them to. Waits for nothing itself: what
+    /// is returned does, for what is in flight.
+    pub(crate) fn suspend(&self, record: &ExportRecord) -> Option<Leaving> {
+        match (self, &record.nvme) {
+            (Self::Nvme(target), Some(nvme)) => {
+                Some(target.detach_device(&nvme.nqn, nvme.namespace))
+            }
+            (Self::Nbd(_), _) | (Self::Nvme(_), None) => None,
+        }
+    }
+
+    /// The same for an array that is started again at once: what hosts send meanwhile waits for it.
+    pub(crate) fn pause(&self, record: &ExportRecord) -> Option<Leaving> {
+        match (self, &record.nvme) {
+            (Self::Nvme(target), Some(nvme)) => {
+                Some(target.pause_device(&nvme.nqn, nvme.namespace))
+            }
+            (Self::Nbd(_), _) | (Self::Nvme(_), None) => None,
+        }
+    }
+
+    /// Says that the array of a suspended export will come back with everything that it acknowledged.
+    pub(crate) fn keep_instance(&self, record: &ExportRecord) {
+        if let (Self::Nvme(target), Some(nvme)) = (self, &record.nvme) {
+            target.keep_instance(&nvme.nqn, nvme.namespace);
+        }
+    }
+
+    /// Takes that back.
+    pub(crate) fn forget_instance(&self, record: &ExportRecord) {
+        if let (Self::Nvme(target), Some(nvme)) = (self, &record.nvme) {
+            target.forget_instance(&nvme.nqn, nvme.namespace);
+        }
+    }
+
+    /// How many connections were closed at once because there were as many as there can be.
+    pub(crate) fn turned_away(&self) -> u64 {
+        match self {
+            Self::Nbd(server) => server.turned_away(),
+            Self::Nvme(target) => target.turned_away(),
+        }
+    }
+
+    /// What an export has done; `None` when it is not offered here.
+    pub(crate) fn done(&self, record: &ExportRecord) -> Option<Done> {
+        match (self, &record.nvme) {
+            (Self::Nbd(server), None) => {
+                let stats = server.exports().into_iter().find(|e| e.name == record.name)?;
+                Some(Done {
+                    connections: stats.connections,
+                    reads: stats.reads,
+                    read_bytes: stats.read_bytes,
+                    writes: stats.writes,
+                    written_bytes: stats.written_bytes,
+                    flushes: stats.flushes,
+                    errors: stats.errors,
+                })
+            }
+            (Self::Nvme(target), Some(subsystem)) => {
+                let stats = target
+                    .exports()
+                    .into_iter()
+                    .find(|e| (&e.nqn, e.namespace) == (&subsystem.nqn, subsystem.namespace))?;
+                Some(Done {
+                    connections: stats.connections,
+                    reads: stats.reads,
+                    read_bytes: stats.read_bytes,
+                    writes: stats.writes,
+                    written_bytes: stats.written_bytes,
+                    flushes: stats.flushes,
+                    errors: stats.errors,
+                })
+            }
+            (Self::Nbd(_), Some(_)) | (Self::Nvme(_), None) => None,
+        }
+    }
+
+    /// Withdraws an export that is offered here.
+    pub(crate) fn remove(
+        &self,
+        record: &ExportRecord,
+        removal: Removal,
+    ) -> Result<(), ControlError> {
+        match (self, &record.nvme) {
+            (Self::Nbd(server), None) => Ok(server.remove_export(&record.name, removal)?),
+            (Self::Nvme(target), Some(subsystem)) => {
+                let removal = match removal {
+                    Removal::IfUnused => nvmet::Removal::IfUnused,
+                    Removal::Force => nvmet::Removal::Force,
+                };
+                Ok(target.remove_export(&subsystem.nqn, subsystem.namespace, removal)?)
+            }
+            (Self::Nbd(_), Some(_)) | (Self::Nvme(_), None) => Ok(()),
+        }
+    }
+
+    /// True when nothing is offered here.
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Nbd(server) => server.exports().is_empty(),
+            Self::Nvme(target) => target.is_empty(),
+        }
+    }
+
+    /// Stops it.
+    fn stop(self) -> Result<(), ControlError> {
+        match self {
+            Self::Nbd(server) => Ok(server.stop()?),
+            Self::Nvme(target) => Ok(target.stop()?),
+        }
+    }
+}

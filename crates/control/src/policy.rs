@@ -1,0 +1,13 @@
+//! Decisions: what follows from what is known. Values in, values out; nothing here waits for a drive, and
+//! nothing knows [`Manager`](crate::Manager) or [`Control`](crate::Control).
+
+pub(crate) mod advice;
+pub(crate) mod candidates;
+pub(crate) mod members;
+pub(crate) mod report;
+pub(crate) mod returns;
+pub(crate) mod scrub;
+pub(crate) mod search;
+pub(crate) mod sick;
+pub(crate) mod spares;
+pub(crate) mod verdict;

@@ -1,0 +1,43 @@
+//! What operators are told to do, and why.
+
+use strake_engine::MemberStatus;
+use strake_raid::MemberState;
+
+/// What to do about regions in doubt.
+pub(crate) fn in_doubt_next(name: &str) -> String {
+    format!(
+        "check what strake array show {name} lists against a backup; the next start has to accept it: strake array \
+         import {name} --degraded --accept-loss"
+    )
+}
+
+/// What to do while the data depends on a drive that nobody could open again.
+pub(crate) fn keep_open(name: &str) -> String {
+    format!(
+        "restart neither straked nor the machine; copy the data off array {name}, or put the drive back where it was"
+    )
+}
+
+/// What is to be said of a member's drive that went on without the array, and what to do: never to overwrite it.
+pub(crate) fn other_half(name: &str, member: usize, path: &str) -> (String, String) {
+    (
+        format!(
+            "its drive at {path} went on without this array and holds writes that it lacks; they are nowhere else"
+        ),
+        format!(
+            "keep {path} as it is until you know which side you want. To go back to it: strake array unload {name}, \
+             put the other drives away, then strake array import --drives {path} --degraded. To stay with this side: \
+             strake array replace {name} --member {member} --with another drive"
+        ),
+    )
+}
+
+/// Why a member left. The labels do not say, so once the array was started anew only that it did is known.
+pub(crate) fn cause_of(status: &MemberStatus) -> String {
+    match (status.cause, status.state) {
+        (Some(cause), _) => cause.text().to_owned(),
+        (None, MemberState::Faulty) => "failed before the array was started".to_owned(),
+        (None, MemberState::Missing) => "not found when the array was started".to_owned(),
+        (None, MemberState::InSync | MemberState::Rebuilding { .. }) => String::new(),
+    }
+}

@@ -1,0 +1,52 @@
+//! What the state of members means for an array.
+
+use strake_engine::{ArrayStatus, MemberStatus};
+use strake_raid::MemberState;
+use strake_units::MemberIndex;
+
+use crate::error::ControlError;
+
+/// Paths of former members that are remembered for each array.
+const OLD_PATHS_MAX: usize = 16;
+
+/// Whether a member's place is empty.
+pub(crate) fn is_out(member: &MemberStatus) -> bool {
+    match member.state {
+        MemberState::Faulty | MemberState::Missing => true,
+        MemberState::InSync | MemberState::Rebuilding { .. } => false,
+    }
+}
+
+/// Members that are not in sync, as a mask.
+pub(crate) fn absent_mask(status: &ArrayStatus) -> u64 {
+    let absent = status.members.iter().enumerate().filter(|(_, m)| m.state != MemberState::InSync);
+    absent.fold(0, |mask, (slot, _)| mask | 1 << slot)
+}
+
+/// How many more members may be lost, in the worst case, before and after `member` is taken out; `None` when that does
+/// not change because it holds nothing that counts.
+pub(crate) fn redundancy_drop(
+    status: &ArrayStatus,
+    member: MemberIndex,
+) -> Result<Option<(u8, u8)>, ControlError> {
+    let before = absent_mask(status);
+    let after = before | 1 << member.at();
+    let left = status.geometry.redundancy(after).filter(|_| status.geometry.tolerates(after));
+    let Some(left) = left else {
+        return Err(ControlError::refused(format!(
+            "array {} would lose data without member {member}: no redundancy is left for it; replace the members that \
+             are out first",
+            status.name
+        )));
+    };
+    let in_sync = status.members[member.at()].state == MemberState::InSync;
+    Ok(in_sync.then(|| (status.geometry.redundancy(before).unwrap_or(0), left)))
+}
+
+/// The paths of an array's drives, and where its members were before: that is remembered for a while, since they may
+/// come back.
+pub(crate) fn with_old_paths(mut paths: Vec<String>, before: &[String]) -> Vec<String> {
+    let old: Vec<String> = before.iter().filter(|p| !paths.contains(p)).cloned().collect();
+    paths.extend(old.into_iter().rev().take(OLD_PATHS_MAX).rev());
+    paths
+}

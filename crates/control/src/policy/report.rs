@@ -1,0 +1,330 @@
+//! What changed in arrays since it was last told: events from two pictures, before and after.
+
+use strake_engine::{ArrayEvent, ArrayEventKind, ArrayStatus, MemberStatus};
+use strake_raid::MemberState;
+use strake_units::ByteSize;
+
+use crate::events::{EventKind, Note, Severity};
+use crate::policy::advice::cause_of;
+use crate::policy::members::absent_mask;
+use crate::policy::scrub;
+
+/// A picture of an array: what was last told about it.
+pub(crate) struct Seen {
+    name: String,
+    members: Vec<MemberSeen>,
+    /// More members may be lost before data is; `None` when it is.
+    left: Option<u8>,
+    resync: bool,
+    halted: bool,
+    lost: bool,
+    /// Members for which it was told that no spare fits, as a mask.
+    no_spare: u64,
+}
+
+struct MemberSeen {
+    uuid: String,
+    path: String,
+    state: MemberState,
+    cause: String,
+    /// It is being copied to its replacement.
+    copied: bool,
+}
+
+impl MemberSeen {
+    fn of(status: &MemberStatus) -> Self {
+        Self {
+            uuid: status.uuid.to_string(),
+            path: status.path.clone(),
+            state: status.state,
+            cause: cause_of(status),
+            copied: !status.replacement.is_empty(),
+        }
+    }
+
+    fn is_rebuilding(&self) -> bool {
+        matches!(self.state, MemberState::Rebuilding { .. })
+    }
+
+    /// As people are told of it.
+    fn named(&self, at: usize) -> String {
+        if self.path.is_empty() {
+            format!("member {at}")
+        } else {
+            format!("member {at} ({})", self.path)
+        }
+    }
+}
+
+impl Seen {
+    fn of(status: &ArrayStatus) -> Self {
+        Self {
+            name: status.name.to_string(),
+            members: status.members.iter().map(MemberSeen::of).collect(),
+            left: status.geometry.redundancy(absent_mask(status)),
+            resync: status.resync.is_some(),
+            halted: status.rebuild_halted,
+            lost: status.lost,
+            no_spare: 0,
+        }
+    }
+
+    /// The picture of an array that was `before` and has `status`, and what is to be reported of the difference.
+    /// `objection` is why the drive found for a slot is not used.
+    pub(crate) fn next<'a>(
+        before: Option<&Self>,
+        status: &ArrayStatus,
+        objection: impl Fn(usize) -> Option<&'a String>,
+    ) -> (Self, Vec<Note>) {
+        let mut now = Self::of(status);
+        for (slot, member) in now.members.iter_mut().enumerate() {
+            // The array knows that a drive is gone; what is in its place, or has become of it, it does not.
+            if let Some(objection) = objection(slot) {
+                member.cause.clone_from(objection);
+            }
+        }
+        let notes = match before {
+            Some(before) => {
+                // A member that serves again may be out again later.
+                now.no_spare = before.no_spare & absent_mask(status);
+                differences(before, &now)
+            }
+            None => differences(&Self::ideal(status), &now),
+        };
+        (now, notes)
+    }
+
+    /// A member was replaced, which the array itself has told: there was no rebuild.
+    pub(crate) fn note_replaced(&mut self, slot: usize, status: &ArrayStatus) {
+        self.members[slot].uuid = status.members[slot].uuid.to_string();
+    }
+
+    /// True the first time that no spare is found for a member that is out.
+    pub(crate) fn tell_no_spare(&mut self, slot: usize) -> bool {
+        let first = self.no_spare & 1 << slot == 0;
+        self.no_spare |= 1 << slot;
+        first
+    }
+
+    /// The same array with nothing wrong and nothing going on: what an array is compared with at first.
+    fn ideal(status: &ArrayStatus) -> Self {
+        let mut seen = Self::of(status);
+        for member in &mut seen.members {
+            member.state = MemberState::InSync;
+        }
+        Self {
+            left: status.geometry.redundancy(0),
+            resync: false,
+            halted: false,
+            lost: false,
+            ..seen
+        }
+    }
+
+    fn out(&self) -> usize {
+        self.members.iter().filter(|m| m.state != MemberState::InSync).count()
+    }
+
+    fn object(&self) -> String {
+        format!("array/{}", self.name)
+    }
+}
+
+/// What is to be told of an array that was `before` and is `now`.
+fn differences(before: &Seen, now: &Seen) -> Vec<Note> {
+    let mut notes = Vec::new();
+    for (at, (was, is)) in before.members.iter().zip(&now.members).enumerate() {
+        notes.extend(member_notes(now, at, was, is));
+    }
+    notes.extend(redundancy_note(before, now));
+    if now.halted && !before.halted {
+        let what = format!("the rebuild of array {} stalled", now.name);
+        let note = Note::new(EventKind::RebuildHalted, now.object(), what);
+        notes.push(
+            note.cause("more blocks are lost than can be listed")
+                .next(format!("strake array show {}", now.name)),
+        );
+    }
+    match (before.resync, now.resync) {
+        (false, true) => notes.push(Note::new(
+            EventKind::ResyncStarted,
+            now.object(),
+            format!("array {} began to make parity or copies agree", now.name),
+        )),
+        (true, false) if !now.lost => notes.push(Note::new(
+            EventKind::ResyncFinished,
+            now.object(),
+            format!("parity or copies of array {} agree everywhere", now.name),
+        )),
+        (false, false) | (true, true) | (true, false) => {}
+    }
+    notes
+}
+
+fn member_notes(now: &Seen, at: usize, was: &MemberSeen, is: &MemberSeen) -> Vec<Note> {
+    let note = |kind, what: String| Note::new(kind, now.object(), what).member(at);
+    let (name, member) = (&now.name, is.named(at));
+    let replace = format!("strake array replace {name} --member {at} --with DRIVE");
+    // A rebuild may have begun and ended between two looks.
+    let changed_hands = was.uuid != is.uuid && !(was.copied && is.state == MemberState::InSync);
+    let mut notes = Vec::new();
+    match is.state {
+        MemberState::Faulty if was.state != is.state => notes.push(
+            note(EventKind::MemberFailed, format!("{member} of array {name} is out of use"))
+                .cause(is.cause.clone())
+                .next(replace),
+        ),
+        MemberState::Missing if was.state != is.state => notes.push(
+            note(EventKind::MemberMissing, format!("{member} of array {name} is missing"))
+                .cause(is.cause.clone())
+                .next(format!("bring its drive back, or: {replace}")),
+        ),
+        MemberState::Rebuilding { .. } if !was.is_rebuilding() || changed_hands => notes.push(
+            note(EventKind::RebuildStarted, format!("{member} of array {name} is being rebuilt"))
+                .next(format!("strake wait {name} --for rebuild")),
+        ),
+        MemberState::InSync if was.state != is.state || changed_hands => notes.push(note(
+            EventKind::RebuildFinished,
+            format!("{member} of array {name} is rebuilt and in sync"),
+        )),
+        MemberState::InSync
+        | MemberState::Rebuilding { .. }
+        | MemberState::Faulty
+        | MemberState::Missing => {}
+    }
+    notes
+}
+
+/// What the array reports, as far as [`differences`] does not tell it anyway.
+pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
+    let note = |kind, what: String| {
+        let note = Note::new(kind, format!("array/{name}"), what);
+        match event.member {
+            Some(member) => note.member(member.at()),
+            None => note,
+        }
+    };
+    let member = event.member.map_or_else(String::new, |member| format!("member {member} "));
+    let replace = event
+        .member
+        .map(|member| format!("strake array replace {name} --member {member} --with DRIVE"))
+        .unwrap_or_default();
+    match event.kind {
+        ArrayEventKind::SitOut => Some(
+            note(
+                EventKind::SitOut,
+                format!("reads of array {name} go around {member}").trim_end().to_owned(),
+            )
+            .cause("it answers much slower than its peers")
+            .next(format!("if that continues: {replace}")),
+        ),
+        ArrayEventKind::SitOutEnded => {
+            Some(note(EventKind::SitOutEnded, format!("{member}of array {name} is read again")))
+        }
+        ArrayEventKind::MembersStalled => Some(
+            note(
+                EventKind::MembersStalled,
+                format!("array {name} is stalled: several members are unresponsive"),
+            )
+            .cause("they do so at once, which is hardly their own fault; none is taken out for it")
+            .next("look at what they have in common: controller, backplane, cables, network"),
+        ),
+        ArrayEventKind::MembersStalledEnded => Some(note(
+            EventKind::MembersStalledEnded,
+            format!("enough members of array {name} answer again"),
+        )),
+        ArrayEventKind::ReplaceStarted => Some(note(
+            EventKind::ReplaceStarted,
+            format!(
+                "{member}of array {name} is being copied to its replacement, and serves meanwhile"
+            ),
+        )),
+        ArrayEventKind::ReplaceFinished => {
+            Some(note(EventKind::ReplaceFinished, format!("{member}of array {name} was replaced")))
+        }
+        ArrayEventKind::ReplaceAbandoned { cause } => {
+            let cause = cause.map_or("it was cancelled", |cause| cause.text());
+            let what = format!("{member}of array {name} keeps its place; copying it was given up");
+            Some(note(EventKind::ReplaceAbandoned, what).cause(cause).next(replace))
+        }
+        ArrayEventKind::ResyncHalted => Some(
+            note(EventKind::ResyncHalted, format!("the resync of array {name} stalled"))
+                .cause("more blocks are lost than can be listed")
+                .next(format!("strake array show {name}")),
+        ),
+        ArrayEventKind::WritesRedone { count } => Some(note(
+            EventKind::WritesRedone,
+            format!("{count} writes to array {name} were done again: a crash had cut them short"),
+        )),
+        ArrayEventKind::InDoubt { regions } => Some(
+            note(
+                EventKind::InDoubt,
+                format!(
+                    "array {name} is in doubt in {regions} region(s); its next start is refused"
+                ),
+            )
+            .cause("a member went out before parity was known to be right there after a crash")
+            .next(crate::policy::advice::in_doubt_next(name)),
+        ),
+        ArrayEventKind::BlocksLost { bytes } => Some(
+            note(EventKind::BlocksLost, format!("{} of array {name} are lost", ByteSize(bytes)))
+                .cause("they cannot be read any more, and nothing is left to recover them from")
+                .next(format!("strake array show {name} lists them; rewrite them from a backup")),
+        ),
+        ArrayEventKind::Dropped { count } => {
+            let what = format!("{count} events of array {name} came too fast to be recorded");
+            Some(note(EventKind::EventsDropped, what))
+        }
+        ArrayEventKind::ScrubStarted { mode, done_bytes } => {
+            Some(scrub::started(name, mode, done_bytes))
+        }
+        ArrayEventKind::ScrubFound { counts } => Some(scrub::has_found(name, &counts)),
+        ArrayEventKind::ScrubEnded { whole, counts } => Some(scrub::ended(name, whole, &counts)),
+        ArrayEventKind::MemberFailed { .. }
+        | ArrayEventKind::MemberVanished
+        | ArrayEventKind::MemberFailedByHand
+        | ArrayEventKind::RebuildStarted { .. }
+        | ArrayEventKind::RebuildFinished
+        | ArrayEventKind::RebuildHalted
+        | ArrayEventKind::ResyncStarted
+        | ArrayEventKind::ResyncFinished
+        | ArrayEventKind::Lost => None,
+    }
+}
+
+/// What became of redundancy as a whole.
+fn redundancy_note(before: &Seen, now: &Seen) -> Option<Note> {
+    let name = &now.name;
+    if (now.lost || now.left.is_none()) && !(before.lost || before.left.is_none()) {
+        let what =
+            format!("array {name} is lost: more members are gone than its redundancy covers");
+        let next = format!("bring members back, and it starts by itself; strake array show {name}");
+        return Some(Note::new(EventKind::ArrayLost, now.object(), what).next(next));
+    }
+    let (out, left) = (now.out(), now.left?);
+    if now.lost || (out == before.out() && now.left == before.left) {
+        return None;
+    }
+    if out == 0 {
+        let what = format!("array {name} has all its redundancy again");
+        return Some(Note::new(EventKind::ArrayRecovered, now.object(), what));
+    }
+    let members = if out == 1 { "1 member is".to_owned() } else { format!("{out} members are") };
+    let next = format!("strake array show {name}");
+    if left == 0 {
+        let what = format!(
+            "array {name} has no redundancy left: {members} not in sync, one more failure may lose data"
+        );
+        // Getting better, or being as bad as before with a member more, is no new alarm.
+        let known = before.left == Some(0);
+        let severity = if known { Severity::Warning } else { Severity::Critical };
+        return Some(
+            Note::new(EventKind::ArrayNoRedundancy, now.object(), what)
+                .severity(severity)
+                .next(next),
+        );
+    }
+    let what =
+        format!("array {name} is degraded: {members} not in sync, failures tolerated: {left}");
+    Some(Note::new(EventKind::ArrayDegraded, now.object(), what).next(next))
+}

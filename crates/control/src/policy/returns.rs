@@ -1,0 +1,233 @@
+//! Members that were given up because their drives did not answer: taken back without a command when they answer
+//! again, unless that has happened too often.
+//!
+//! Such members are recorded, so that a restart in between changes nothing. Which ones those are, and what is done when
+//! their drives answer, are functions of what is known.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use strake_block::IoErrorKind;
+use strake_engine::{MemberCause, MemberStatus};
+use strake_raid::MemberState;
+use strake_units::Uuid;
+
+use crate::limits::{RETURN_WINDOW, RETURNS_MAX};
+use crate::record::store::SilentRecord;
+
+/// Why a member is out of use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Away {
+    /// Its drive was not found, or went away.
+    Missing,
+    /// Its drive did not answer in time.
+    Silent,
+    /// It failed in another way, or by hand.
+    Failed,
+}
+
+/// What is done about a member that is out when its drive is found to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is taken back.
+    TakeBack,
+    /// It needs a command.
+    ByHand,
+    /// It was taken back too often; from now on it needs a command.
+    Unsteady,
+}
+
+/// What is done about a member that is out for the reason `away` when its drive answers at `now`. `auto` is the array's
+/// setting, and `tries` are the times at which this member was taken back without a command.
+pub(crate) fn verdict(away: Away, auto: bool, tries: &[Instant], now: Instant) -> Verdict {
+    let lately = tries.iter().filter(|at| now.duration_since(**at) < RETURN_WINDOW).count();
+    match away {
+        Away::Failed => Verdict::ByHand,
+        Away::Missing | Away::Silent if !auto => Verdict::ByHand,
+        Away::Missing => Verdict::TakeBack,
+        Away::Silent if lately < RETURNS_MAX => Verdict::TakeBack,
+        Away::Silent => Verdict::Unsteady,
+    }
+}
+
+/// The members among `members` that are to be taken back when they answer, where `known` is what was recorded before.
+/// The labels do not say why a member failed, so what an earlier activation recorded is kept until this one knows more.
+pub(crate) fn silent_members(
+    members: &[MemberStatus],
+    known: &[SilentRecord],
+    is_by_hand: impl Fn(Uuid) -> bool,
+) -> Vec<SilentRecord> {
+    let record = |(slot, member): (usize, &MemberStatus)| {
+        let uuid = member.uuid.to_string();
+        let before = known.iter().find(|k| usize::from(k.slot) == slot && k.member == uuid);
+        match (member.state, member.cause) {
+            (MemberState::Faulty, Some(MemberCause::Error(IoErrorKind::Timeout))) => {
+                let path = match member.path.as_str() {
+                    "" => before?.path.clone(),
+                    path => path.to_owned(),
+                };
+                (!is_by_hand(member.uuid)).then_some(SilentRecord {
+                    slot: slot as u8,
+                    member: uuid,
+                    path,
+                })
+            }
+            (MemberState::Faulty, None) => before.cloned(),
+            (MemberState::Faulty, Some(MemberCause::ByHand | MemberCause::Error(_)))
+            | (MemberState::Missing | MemberState::InSync | MemberState::Rebuilding { .. }, _) => {
+                None
+            }
+        }
+    };
+    members.iter().enumerate().filter_map(record).collect()
+}
+
+/// What was done about one member.
+#[derive(Default)]
+struct Tries {
+    at: Vec<Instant>,
+    /// Its drive is not looked at before.
+    not_before: Option<Instant>,
+    by_hand: bool,
+}
+
+/// Members that were taken back without a command, or could not be, by their identity.
+#[derive(Default)]
+pub(crate) struct Returns {
+    members: BTreeMap<Uuid, Tries>,
+}
+
+impl Returns {
+    /// When `member` was taken back without a command.
+    pub(crate) fn tries(&self, member: Uuid) -> &[Instant] {
+        self.members.get(&member).map_or(&[], |tries| &tries.at)
+    }
+
+    pub(crate) fn is_by_hand(&self, member: Uuid) -> bool {
+        self.members.get(&member).is_some_and(|tries| tries.by_hand)
+    }
+
+    pub(crate) fn is_due(&self, member: &str) -> bool {
+        let now = Instant::now();
+        let of = self.members.iter().find(|(uuid, _)| uuid.to_string() == member);
+        of.and_then(|(_, tries)| tries.not_before).is_none_or(|at| at <= now)
+    }
+
+    /// `member` is being taken back.
+    pub(crate) fn count(&mut self, member: Uuid) {
+        let tries = self.members.entry(member).or_default();
+        let now = Instant::now();
+        tries.at.retain(|at| now.duration_since(*at) < RETURN_WINDOW);
+        tries.at.push(now);
+    }
+
+    /// The drive of `member` is left alone for a while.
+    pub(crate) fn postpone(&mut self, member: Uuid, time: Duration) {
+        self.members.entry(member).or_default().not_before = Some(Instant::now() + time);
+    }
+
+    /// Only a command takes `member` back from now on.
+    pub(crate) fn leave_to_hand(&mut self, member: Uuid) {
+        self.members.entry(member).or_default().by_hand = true;
+    }
+
+    /// A command has taken `member` back: what was before does not count any more.
+    pub(crate) fn forget(&mut self, member: Uuid) {
+        self.members.remove(&member);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Away, Returns, Verdict, silent_members, verdict};
+    use crate::limits::{RETURN_WINDOW, RETURNS_MAX};
+    use crate::record::store::SilentRecord;
+    use std::time::{Duration, Instant};
+    use strake_block::IoErrorKind;
+    use strake_engine::{MemberCause, MemberHealth, MemberStatus};
+    use strake_raid::MemberState;
+    use strake_units::Uuid;
+
+    #[test]
+    fn a_drive_that_answers_again_is_taken_back_unless_it_hangs_again_and_again() {
+        let now = Instant::now() + 2 * RETURN_WINDOW;
+        let ago = |minutes: u64| now - Duration::from_secs(60 * minutes);
+        let few: Vec<Instant> = (1..RETURNS_MAX as u64).map(ago).collect();
+        let many: Vec<Instant> = (1..=RETURNS_MAX as u64).map(ago).collect();
+        let old: Vec<Instant> = (1..=RETURNS_MAX as u64).map(|n| ago(59 + n)).collect();
+        let check = |away, auto, tries: &[Instant], want| {
+            assert_eq!(verdict(away, auto, tries, now), want, "{away:?} {auto} {}", tries.len());
+        };
+        check(Away::Silent, true, &[], Verdict::TakeBack);
+        check(Away::Silent, true, &few, Verdict::TakeBack);
+        check(Away::Silent, true, &many, Verdict::Unsteady);
+        check(Away::Silent, true, &old, Verdict::TakeBack);
+        check(Away::Silent, false, &[], Verdict::ByHand);
+        check(Away::Silent, false, &many, Verdict::ByHand);
+        // A drive that was pulled says nothing about itself.
+        check(Away::Missing, true, &many, Verdict::TakeBack);
+        check(Away::Missing, false, &[], Verdict::ByHand);
+        check(Away::Failed, true, &[], Verdict::ByHand);
+    }
+
+    #[test]
+    fn a_member_that_hung_is_remembered_until_it_is_known_to_be_out_for_another_reason() {
+        let uuid = Uuid([7; 16]);
+        let record =
+            |path: &str| SilentRecord { slot: 1, member: uuid.to_string(), path: path.to_owned() };
+        let check = |state, cause, path: &str, known: &[SilentRecord], by_hand, want: &str| {
+            let member = |uuid, state, cause| MemberStatus {
+                uuid,
+                path: path.to_owned(),
+                replacement: String::new(),
+                state,
+                cause,
+                stale_bytes: 0,
+                health: MemberHealth::default(),
+            };
+            let well = member(Uuid([1; 16]), MemberState::InSync, None);
+            let seen = silent_members(&[well, member(uuid, state, cause)], known, |of| {
+                assert_eq!(of, uuid);
+                by_hand
+            });
+            let want: Vec<SilentRecord> =
+                (!want.is_empty()).then(|| record(want)).into_iter().collect();
+            assert_eq!(seen, want, "{state:?} {cause:?} {path} {by_hand}");
+        };
+        let (faulty, error) = (MemberState::Faulty, MemberCause::Error);
+        let timeout = Some(error(IoErrorKind::Timeout));
+        check(faulty, timeout, "/a", &[], false, "/a");
+        check(faulty, timeout, "/b", &[record("/a")], false, "/b");
+        check(faulty, timeout, "/a", &[record("/a")], true, "");
+        // After a restart nothing but the record says why it failed, nor where it was.
+        check(faulty, None, "", &[record("/a")], false, "/a");
+        check(faulty, None, "", &[], false, "");
+        let other = SilentRecord { member: Uuid([9; 16]).to_string(), ..record("/a") };
+        check(faulty, None, "", &[other], false, "");
+        // It failed by hand since, in another way, went away, or is back.
+        let known = [record("/a")];
+        check(faulty, Some(MemberCause::ByHand), "/a", &known, false, "");
+        check(faulty, Some(error(IoErrorKind::Device)), "/a", &known, false, "");
+        check(MemberState::Missing, Some(error(IoErrorKind::Gone)), "/a", &known, false, "");
+        check(MemberState::InSync, None, "/a", &known, false, "");
+    }
+
+    #[test]
+    fn a_command_makes_good_what_was_before() {
+        let (mut returns, member) = (Returns::default(), Uuid([3; 16]));
+        returns.count(member);
+        returns.leave_to_hand(member);
+        assert!(returns.is_by_hand(member) && returns.tries(member).len() == 1);
+        returns.forget(member);
+        assert!(!returns.is_by_hand(member) && returns.tries(member).is_empty());
+    }
+
+    #[test]
+    fn a_drive_is_not_looked_at_before_its_time() {
+        let (mut returns, member) = (Returns::default(), Uuid([3; 16]));
+        assert!(returns.is_due(&member.to_string()));
+        returns.postpone(member, Duration::from_secs(3600));
+        assert!(!returns.is_due(&member.to_string()));
+        assert!(returns.is_due(&Uuid([4; 16]).to_string()));
+    }
+}

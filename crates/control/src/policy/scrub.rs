@@ -1,0 +1,135 @@
+//! What a scrub may do, and what is reported about it.
+
+use strake_engine::{ScrubCounts, ScrubMode};
+use strake_raid::Geometry;
+use strake_units::ByteSize;
+
+use crate::error::ControlError;
+use crate::events::{EventKind, Note, Severity};
+use crate::limits::SCRUB_EVERY_MIN_S;
+use crate::record::store::ScrubAim;
+
+impl ScrubAim {
+    pub(crate) const fn mode(self) -> ScrubMode {
+        match self {
+            Self::Check => ScrubMode::Check,
+            Self::Repair => ScrubMode::Repair,
+            Self::TrustData => ScrubMode::TrustData,
+        }
+    }
+
+    /// Reads the interface's word.
+    pub(crate) fn parse(word: &str) -> Result<Self, ControlError> {
+        match word {
+            "" | "check" => Ok(Self::Check),
+            "repair" => Ok(Self::Repair),
+            "trust_data" => Ok(Self::TrustData),
+            other => Err(ControlError::usage(format!(
+                "there is no way to scrub called {other:?}; there are check, repair and trust_data"
+            ))),
+        }
+    }
+}
+
+/// Reads a time between scrubs.
+pub(crate) fn parse_every(seconds: u64) -> Result<u64, ControlError> {
+    if seconds != 0 && seconds < SCRUB_EVERY_MIN_S {
+        let least = every(SCRUB_EVERY_MIN_S);
+        return Err(ControlError::usage(format!(
+            "a scrub every {seconds} s would never rest; {least} is the least, 0 is never"
+        )));
+    }
+    Ok(seconds)
+}
+
+/// Seconds as somebody types them.
+pub(crate) fn every(seconds: u64) -> String {
+    match seconds {
+        0 => "off".to_owned(),
+        s if s.is_multiple_of(24 * 3600) => format!("{}d", s / (24 * 3600)),
+        s if s.is_multiple_of(3600) => format!("{}h", s / 3600),
+        s => format!("{s}s"),
+    }
+}
+
+/// True when there is something to compare data with.
+pub(crate) fn has_redundancy(geometry: &Geometry) -> bool {
+    geometry.redundancy(0).is_some_and(|left| left > 0)
+}
+
+pub(crate) fn note(name: &str, kind: EventKind, what: String) -> Note {
+    Note::new(kind, format!("array/{name}"), what)
+}
+
+fn show(name: &str) -> String {
+    format!("strake array scrub show {name}")
+}
+
+/// A scrub of array `name` began, or goes on after it was over so many bytes.
+pub(crate) fn started(name: &str, mode: ScrubMode, done_bytes: u64) -> Note {
+    let how = match done_bytes {
+        0 => "is being scrubbed".to_owned(),
+        done => {
+            format!("is being scrubbed from where that was interrupted, after {}", ByteSize(done))
+        }
+    };
+    let what = format!("array {name} {how}: {}", purpose(mode));
+    note(name, EventKind::ScrubStarted, what)
+}
+
+/// It has found something, so far this.
+pub(crate) fn has_found(name: &str, counts: &ScrubCounts) -> Note {
+    let what = format!("the scrub of array {name} has found so far: {}", found(counts));
+    note(name, EventKind::ScrubFound, what).next(show(name))
+}
+
+/// It is over, `whole` when it has been over all of the array.
+pub(crate) fn ended(name: &str, whole: bool, counts: &ScrubCounts) -> Note {
+    let (kind, how) = match whole {
+        true => (EventKind::ScrubFinished, "finished"),
+        false => (EventKind::ScrubStopped, "was stopped before it finished"),
+    };
+    let what = format!("the scrub of array {name} {how}: {}", found(counts));
+    let note = note(name, kind, what);
+    match counts.left() {
+        0 => note,
+        _ => note.severity(Severity::Warning).next(show(name)),
+    }
+}
+
+/// What a scrub does about what it finds.
+const fn purpose(mode: ScrubMode) -> &'static str {
+    match mode {
+        ScrubMode::Check => "check only, no repair",
+        ScrubMode::Repair => "strips that are known to be wrong are rewritten from the others",
+        ScrubMode::TrustData => {
+            "strips that are known to be wrong are rewritten from the others, and where that is not known parity and \
+             copies are made to agree with the data as read"
+        }
+    }
+}
+
+/// What was found, in words.
+fn found(counts: &ScrubCounts) -> String {
+    let kinds = [
+        (counts.wrong, "corrupt"),
+        (counts.unsure, "inconsistent, wrong strip not known"),
+        (counts.unreadable, "unreadable"),
+    ];
+    let mut parts: Vec<String> = kinds
+        .into_iter()
+        .filter(|(bytes, _)| *bytes > 0)
+        .map(|(bytes, what)| format!("{} {what}", ByteSize(bytes)))
+        .collect();
+    if parts.is_empty() {
+        parts.push("no corruption".to_owned());
+    }
+    if counts.repaired > 0 {
+        parts.push(format!("{} of that repaired", ByteSize(counts.repaired)));
+    }
+    if counts.unchecked > 0 {
+        let what = "could not be checked, for lack of redundancy";
+        parts.push(format!("{} {what}", ByteSize(counts.unchecked)));
+    }
+    parts.join(", ")
+}

@@ -1,0 +1,65 @@
+//! Members that still serve and should be replaced: they met many errors, or their drives expect to fail.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use strake_engine::MemberStatus;
+use strake_raid::MemberState;
+use strake_units::Uuid;
+
+use crate::record::store::Settings;
+
+/// What is known of members that should be replaced.
+#[derive(Default)]
+pub(crate) struct Sick {
+    /// Why, by the identity of the member.
+    pub(crate) why: BTreeMap<Uuid, String>,
+    /// Members whose replacement was called off.
+    pub(crate) left_alone: BTreeSet<Uuid>,
+    /// What drives said of themselves when they were last asked, by path.
+    pub(crate) predictions: BTreeMap<String, &'static str>,
+    pub(crate) asked: Option<Instant>,
+}
+
+impl Sick {
+    /// True when the member should be replaced by a spare, if there is one.
+    pub(crate) fn wants_spare(&self, member: &MemberStatus) -> bool {
+        member.state == MemberState::InSync
+            && member.replacement.is_empty()
+            && self.why.contains_key(&member.uuid)
+            && !self.left_alone.contains(&member.uuid)
+    }
+
+    /// Its replacement is not begun without being asked for.
+    pub(crate) fn leave_alone(&mut self, member: Uuid) {
+        self.left_alone.insert(member);
+    }
+
+    /// Calls a member sick.
+    #[cfg(test)]
+    pub(crate) fn call(&mut self, member: Uuid, why: &str) {
+        self.why.insert(member, why.to_owned());
+    }
+
+    /// Why the member should be replaced, if it should.
+    pub(crate) fn judge(&self, member: &MemberStatus, settings: Settings) -> Option<String> {
+        if member.state != MemberState::InSync {
+            return None;
+        }
+        if let Some(why) = self.predictions.get(&member.path) {
+            return Some((*why).to_owned());
+        }
+        let health = &member.health;
+        let errors = health.medium + health.timeouts + health.device;
+        let limit = u64::from(settings.replace_after_errors);
+        (limit > 0 && errors >= limit).then(|| {
+            format!(
+                "it met {} unreadable blocks, {} time-outs and {} other errors",
+                health.medium, health.timeouts, health.device
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

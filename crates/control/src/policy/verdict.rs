@@ -1,0 +1,68 @@
+//! What an import would do, told without writing anything.
+
+use strake_api::v1 as api;
+use strake_engine::{AssemblePolicy, too_few, waiting};
+use strake_ondisk::{Assembled, Found, Policy, RecordedState, Verdict};
+
+use crate::drives::label::{Labelled, geometry_of};
+use crate::error::ControlError;
+use crate::policy::candidates::{objections, usable};
+use crate::record::store::ArrayRecord;
+use crate::state::offline::Offline;
+
+/// The array that importing `here` would start, or why it would not be.
+pub(crate) fn planned(
+    record: &ArrayRecord,
+    here: &[Labelled],
+    policy: AssemblePolicy,
+) -> Result<api::Array, ControlError> {
+    let usable: Vec<&Labelled> = usable(here, policy);
+    let usable = usable.into_iter();
+    let found = usable.enumerate().map(|(at, labelled)| Found {
+        drive: at,
+        device_bytes: labelled.drive.device.info().bytes(),
+        label: labelled.label.clone(),
+        // Not looked at here: an older picture of a member is noticed when the array is started.
+        confirmed: false,
+        before: None,
+    });
+    let policy = Policy { allow_degraded: policy.allow_degraded };
+    let verdicts = strake_ondisk::assemble(found.collect(), policy);
+    let name = &record.name;
+    let mut why = format!("array {name} would not be started: no valid label was found");
+    for verdict in verdicts {
+        match verdict {
+            Verdict::Assembled(assembled) => {
+                if let Some(too_few) = too_few_of(&assembled) {
+                    why = format!("it would not be started: {too_few}");
+                    continue;
+                }
+                let none = ControlError::state(String::new());
+                return Ok(Offline::new(record, &none, here).view(record, Vec::new()));
+            }
+            Verdict::Waiting { superblock, missing, rebuilding, present } => {
+                let waits = waiting(&superblock, &missing, &rebuilding, &present);
+                why = format!("it would not be started: {waits}");
+            }
+            Verdict::Refused { .. } => {
+                why = format!(
+                    "array {name} would be refused: one member is on several drives, or its members were started \
+                     apart from each other; strake array import {name} says which, and changes nothing either"
+                );
+            }
+            Verdict::Ignored { .. } => {}
+        }
+    }
+    let all = std::iter::once(why).chain(objections(here));
+    Err(ControlError::refused(all.collect::<Vec<String>>().join("; ")))
+}
+
+/// Why an array with these members could not be started, when they are too few.
+fn too_few_of(assembled: &Assembled) -> Option<String> {
+    let geometry = geometry_of(&assembled.superblock)?;
+    let members = assembled.members.iter().enumerate();
+    let absent = members.filter(|(_, m)| m.drive.is_none() || m.state != RecordedState::InSync);
+    let absent = absent.fold(0, |mask, (at, _)| mask | 1 << at);
+    let tolerated = geometry.tolerates(absent);
+    (!tolerated).then(|| too_few(&assembled.superblock, &geometry, absent))
+}

@@ -1,0 +1,420 @@
+use super::{Disk, Kernel, StateFolder, Step};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::record::store::Store;
+
+/// A step that was carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Done {
+    Fill(PathBuf, Vec<u8>),
+    Append(PathBuf, Vec<u8>),
+    Rename(PathBuf, PathBuf),
+    Remove(PathBuf),
+    MakeFolder(PathBuf),
+    SyncFolder(PathBuf),
+}
+
+impl From<Step<'_>> for Done {
+    fn from(step: Step<'_>) -> Self {
+        match step {
+            Step::Fill(path, bytes) => Self::Fill(path.into(), bytes.into()),
+            Step::Append(path, bytes) => Self::Append(path.into(), bytes.into()),
+            Step::Rename(from, to) => Self::Rename(from.into(), to.into()),
+            Step::Remove(path) => Self::Remove(path.into()),
+            Step::MakeFolder(path) => Self::MakeFolder(path.into()),
+            Step::SyncFolder(path) => Self::SyncFolder(path.into()),
+        }
+    }
+}
+
+/// What became of the steps that were not durable when the power failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// All are lost.
+    Lost,
+    /// All are there, as after a kill -9.
+    Kept,
+    /// A subset is there, drawn from this seed.
+    Drawn(u64),
+}
+
+impl Fate {
+    /// Both extremes, and a few in between.
+    pub(crate) fn some() -> impl Iterator<Item = Self> {
+        [Self::Lost, Self::Kept].into_iter().chain((1..=6).map(Self::Drawn))
+    }
+
+    /// Whether the next of them is there.
+    fn keeps(&mut self) -> bool {
+        match self {
+            Self::Lost => false,
+            Self::Kept => true,
+            Self::Drawn(seed) => {
+                // SplitMix64.
+                *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                let mixed = (*seed ^ (*seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+                mixed >> 63 == 1
+            }
+        }
+    }
+}
+
+/// Carries steps out on the file system, so that they are read back, and remembers them: it knows what a power cut
+/// behind any of them leaves.
+#[derive(Debug, Default)]
+pub(crate) struct Forgetful(Mutex<Vec<Done>>);
+
+impl Disk for Forgetful {
+    fn carry_out(&self, step: Step<'_>) -> io::Result<()> {
+        let mut done = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Kernel.carry_out(step)?;
+        done.push(step.into());
+        Ok(())
+    }
+}
+
+/// What a name stands for: a folder, or a file by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Named {
+    Folder,
+    File(usize),
+}
+
+/// A change of names that the folder was not synced for yet.
+#[derive(Clone, Debug)]
+enum Change {
+    New(PathBuf, Named),
+    Moved(PathBuf, PathBuf, Named),
+    Gone(PathBuf),
+}
+
+impl Change {
+    fn is_in(&self, folder: &Path) -> bool {
+        let (Self::New(path, _) | Self::Moved(_, path, _) | Self::Gone(path)) = self;
+        path.parent() == Some(folder)
+    }
+
+    fn apply(self, names: &mut BTreeMap<PathBuf, Named>) {
+        match self {
+            Self::New(path, named) => drop(names.insert(path, named)),
+            Self::Moved(from, to, named) => {
+                names.remove(&from);
+                names.insert(to, named);
+            }
+            Self::Gone(path) => drop(names.remove(&path)),
+        }
+    }
+}
+
+/// The names and files of a file system, as they are now and as they are durable.
+#[derive(Default)]
+struct Model {
+    files: Vec<Vec<u8>>,
+    now: BTreeMap<PathBuf, Named>,
+    durable: BTreeMap<PathBuf, Named>,
+    pending: Vec<Change>,
+}
+
+impl Model {
+    /// The file of this name, which is new if there is none.
+    fn file(&mut self, path: PathBuf) -> &mut Vec<u8> {
+        let number = match self.now.get(&path) {
+            Some(Named::File(number)) => *number,
+            Some(Named::Folder) | None => {
+                let number = self.files.len();
+                self.files.push(Vec::new());
+                self.change(Change::New(path, Named::File(number)));
+                number
+            }
+        };
+        &mut self.files[number]
+    }
+
+    fn change(&mut self, change: Change) {
+        change.clone().apply(&mut self.now);
+        self.pending.push(change);
+    }
+
+    fn carry_out(&mut self, done: Done) {
+        match done {
+            Done::Fill(path, bytes) => *self.file(path) = bytes,
+            Done::Append(path, bytes) => self.file(path).extend(bytes),
+            Done::Rename(from, to) => {
+                let named = self.now[&from];
+                self.change(Change::Moved(from, to, named));
+            }
+            Done::Remove(path) => self.change(Change::Gone(path)),
+            Done::MakeFolder(path) => self.change(Change::New(path, Named::Folder)),
+            Done::SyncFolder(folder) => {
+                let pending = std::mem::take(&mut self.pending);
+                let (synced, left) = pending.into_iter().partition(|one| one.is_in(&folder));
+                self.pending = left;
+                let synced: Vec<Change> = synced;
+                synced.into_iter().for_each(|one| one.apply(&mut self.durable));
+            }
+        }
+    }
+
+    /// The step under way when the power fails: of the bytes of a file any part may be there.
+    fn cut(&mut self, done: Done, fate: &mut Fate) {
+        match done {
+            Done::Fill(path, bytes) => {
+                let file = self.file(path);
+                file.clear();
+                file.extend(bytes.into_iter().take_while(|_| fate.keeps()));
+            }
+            Done::Append(path, bytes) => {
+                let bytes: Vec<u8> = bytes.into_iter().take_while(|_| fate.keeps()).collect();
+                self.file(path).extend(bytes);
+            }
+            Done::SyncFolder(_) => {}
+            done @ (Done::Rename(..) | Done::Remove(_) | Done::MakeFolder(_)) => {
+                self.carry_out(done);
+            }
+        }
+    }
+}
+
+/// Files after a power cut, and what they hold.
+pub(crate) type Left = BTreeMap<PathBuf, Vec<u8>>;
+
+impl Forgetful {
+    /// A layer over a folder that is there already, with all that is in it durable.
+    pub(crate) fn over(folder: &Path) -> Self {
+        let mut done = vec![Done::MakeFolder(folder.into())];
+        done.extend(folder.parent().map(|parent| Done::SyncFolder(parent.into())));
+        for entry in fs::read_dir(folder).expect("it is there") {
+            let path = entry.expect("it can be read").path();
+            if path.is_dir() {
+                done.extend(Self::over(&path).0.into_inner().expect("nobody panicked"));
+            } else {
+                let bytes = fs::read(&path).expect("it can be read");
+                done.push(Done::Fill(path, bytes));
+            }
+        }
+        done.push(Done::SyncFolder(folder.into()));
+        Self(Mutex::new(done))
+    }
+
+    /// Steps so far.
+    pub(crate) fn steps(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// What a power cut leaves in `folder` that comes behind so many steps, in the middle of the next one.
+    pub(crate) fn left(&self, folder: &Path, steps: usize, mut fate: Fate) -> Left {
+        let done = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut model = Model::default();
+        let mut done = done.into_iter();
+        done.by_ref().take(steps).for_each(|one| model.carry_out(one));
+        if let Some(one) = done.next() {
+            model.cut(one, &mut fate);
+        }
+        let Model { files, mut durable, pending, .. } = model;
+        pending.into_iter().filter(|_| fate.keeps()).for_each(|one| one.apply(&mut durable));
+        let is_there = |path: &Path| {
+            let above = path.ancestors().skip(1).take_while(|above| above.starts_with(folder));
+            above.into_iter().all(|above| durable.get(above) == Some(&Named::Folder))
+        };
+        let found = durable.iter().filter(|(path, _)| is_there(path));
+        found
+            .filter_map(|(path, named)| match named {
+                Named::File(number) => {
+                    let name = path.strip_prefix(folder).ok()?.to_owned();
+                    Some((name, files[*number].clone()))
+                }
+                Named::Folder => None,
+            })
+            .collect()
+    }
+
+    /// The same behind all steps, written into a new folder at `to`.
+    pub(crate) fn leave(&self, folder: &Path, to: &Path, fate: Fate) {
+        for (name, bytes) in self.left(folder, self.steps(), fate) {
+            let path = to.join(name);
+            fs::create_dir_all(path.parent().expect("it is in a folder")).expect("it can be made");
+            fs::write(path, bytes).expect("it can be written");
+        }
+    }
+}
+
+/// A folder that goes away with the test, and in it one for state, not made yet, on a layer that forgets.
+struct Bench {
+    path: PathBuf,
+    state: StateFolder,
+    disk: Arc<Forgetful>,
+}
+
+impl Bench {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("strake-files-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).expect("a temporary directory can be made");
+        let disk = Arc::new(Forgetful::default());
+        let state = StateFolder::on(&path.join("state"), Arc::clone(&disk) as _);
+        Self { path, state, disk }
+    }
+
+    /// What a file holds after a power cut now, whatever becomes of what is not durable.
+    fn check(&self, name: &str, wanted: Option<&[u8]>) {
+        for fate in Fate::some() {
+            let left = self.disk.left(self.state.path(), self.disk.steps(), fate);
+            assert_eq!(left.get(Path::new(name)).map(Vec::as_slice), wanted, "{name}: {fate:?}");
+        }
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        // The next run of the tests uses another name.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+#[test]
+fn what_was_changed_stays_changed_over_a_power_cut() {
+    let bench = Bench::new("changed");
+    let state = &bench.state;
+    state.make().expect("it can be made");
+    for bytes in [&b"one"[..], b"two"] {
+        state.replace("file", bytes).expect("there is room");
+        bench.check("file", Some(bytes));
+    }
+    let whole: [&[u8]; 2] = [b"first\n", b"first\nsecond\n"];
+    for (line, whole) in [&b"first\n"[..], b"second\n"].into_iter().zip(whole) {
+        state.append("log", line).expect("there is room");
+        bench.check("log", Some(whole));
+    }
+    state.rename("log", "old").expect("it is there");
+    state.append("log", b"third\n").expect("there is room");
+    bench.check("old", Some(whole[1]));
+    bench.check("log", Some(b"third\n"));
+    state.mark("mark").expect("there is room");
+    bench.check("mark", Some(b""));
+    let within = state.folder("within");
+    within.make().expect("it can be made");
+    within.replace("file", b"deep").expect("there is room");
+    bench.check("within/file", Some(b"deep"));
+    for name in ["file", "mark", "never there"] {
+        state.remove(name).expect("it can be removed");
+        bench.check(name, None);
+    }
+    within.remove("file").expect("it can be removed");
+    bench.check("within/file", None);
+}
+
+/// A layer that cannot make folders durable for a while.
+#[derive(Debug, Default)]
+struct Ill(AtomicBool);
+
+impl Disk for Ill {
+    fn carry_out(&self, step: Step<'_>) -> io::Result<()> {
+        match step {
+            Step::SyncFolder(_) if self.0.load(Ordering::Relaxed) => {
+                Err(io::Error::other("the drive is ill"))
+            }
+            step => Kernel.carry_out(step),
+        }
+    }
+}
+
+/// The events of a directory that could not be synced were appended again with every try.
+#[test]
+fn what_could_not_be_appended_is_there_once_after_the_next_try() {
+    let bench = Bench::new("again");
+    let disk = Arc::new(Ill::default());
+    let state = StateFolder::on(bench.state.path(), Arc::clone(&disk) as _);
+    state.make().expect("it can be made");
+    for (number, wanted) in [(1, "one\n"), (2, "one\none\n")] {
+        disk.0.store(true, Ordering::Relaxed);
+        for _ in 0..3 {
+            state.append("log", b"one\n").expect_err("the folder cannot be synced");
+        }
+        disk.0.store(false, Ordering::Relaxed);
+        state.append("log", b"one\n").expect("there is room");
+        let text = fs::read_to_string(state.file("log")).expect("it is there");
+        assert_eq!(text, wanted, "{number}");
+    }
+}
+
+/// A daemon made its directory and ended before its name was durable. The next one found it there, and all that it
+/// recorded was lost with the directory at a power cut.
+#[test]
+fn a_directory_that_was_there_is_made_durable_when_it_is_opened() {
+    let bench = Bench::new("made-before");
+    bench.disk.carry_out(Step::MakeFolder(bench.state.path())).expect("it can be made");
+    let (store, config) = Store::open_in(bench.state.clone()).expect("it opens");
+    let prepared = store.prepare(&config).expect("there is room");
+    prepared.commit().expect("it is recorded");
+    for fate in Fate::some() {
+        let left = bench.disk.left(bench.state.path(), bench.disk.steps(), fate);
+        assert!(left.contains_key(Path::new("state.json")), "{fate:?}");
+    }
+}
+
+/// At whatever step the power fails, and whatever becomes of what was not durable.
+#[test]
+fn a_file_holds_the_old_or_the_new_at_every_cut_exhaustive() {
+    let bench = Bench::new("cuts");
+    bench.state.make().expect("it can be made");
+    bench.state.replace("file", b"the old").expect("there is room");
+    let first = bench.disk.steps();
+    bench.state.replace("file", b"the new one").expect("there is room");
+    let mut seen = Vec::new();
+    for steps in first..=bench.disk.steps() {
+        for fate in Fate::some() {
+            let mut left = bench.disk.left(bench.state.path(), steps, fate);
+            let file = left.remove(Path::new("file")).expect("there is always one");
+            assert!([&b"the old"[..], b"the new one"].contains(&&file[..]), "{steps} {fate:?}");
+            seen.push(file);
+        }
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 2, "cuts find both");
+    drop(bench.state.prepare("file", b"never placed").expect("there is room"));
+    bench.check("file", Some(b"the new one"));
+}
+
+/// What is not synced is lost, or the other tests show nothing.
+#[test]
+fn the_layer_forgets_what_was_not_made_durable() {
+    let bench = Bench::new("forgets");
+    let lost = |name: &str| {
+        let left = bench.disk.left(bench.state.path(), bench.disk.steps(), Fate::Lost);
+        left.get(Path::new(name)).map(Vec::len)
+    };
+    let state = &bench.state;
+    state.make().expect("it can be made");
+    let file = state.file("file");
+    bench.disk.carry_out(Step::Fill(&file, b"one")).expect("there is room");
+    assert_eq!(lost("file"), None, "nobody made its name durable");
+    state.sync().expect("it is there");
+    assert_eq!(lost("file"), Some(3));
+    state.prepare("file", b"longer").and_then(super::Next::place).expect("there is room");
+    assert_eq!(lost("file"), Some(3), "nor that of what replaced it");
+    state.unlink("file").expect("it is there");
+    assert_eq!(lost("file"), Some(3), "nor its removal");
+    let within = state.folder("within");
+    bench.disk.carry_out(Step::MakeFolder(within.path())).expect("it can be made");
+    within.replace("file", b"deep").expect("there is room");
+    assert_eq!(lost("within/file"), None, "its folder has no name that lasts");
+}
+
+/// Devices and folders that nothing can make durable show that the file system is asked to.
+#[test]
+fn the_file_system_is_asked_to_make_bytes_and_names_durable() {
+    for step in [
+        Step::Fill(Path::new("/dev/null"), b"x"),
+        Step::Append(Path::new("/dev/null"), b"x"),
+        Step::SyncFolder(Path::new("/proc")),
+    ] {
+        let error = Kernel.carry_out(step).expect_err("it cannot be made durable");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{step:?}: {error}");
+    }
+}

@@ -1,0 +1,166 @@
+//! Where scrubs stand, in a file of the state directory for each array: a scrub goes on after a restart where it was,
+//! and what the last one found can still be asked for.
+
+use std::fs;
+use std::io;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use strake_engine::{
+    ScrubCounts, ScrubFinding, ScrubMode, ScrubPosition, ScrubState, ScrubVerdict,
+};
+use strake_units::{Lba, LbaRange, MemberIndex, StripeIndex};
+
+use crate::record::files::StateFolder;
+
+/// What this program writes.
+const VERSION: u32 = 1;
+
+/// Largest file that is read: all findings that can be listed, and the regions of the largest array in any pattern.
+const FILE_BYTES_MAX: u64 = 2 << 20;
+
+/// How far a scrub has come, and which one it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// When it was begun, in microseconds since 1970.
+    pub(crate) begun_us: u64,
+    pub(crate) position: ScrubPosition,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Page {
+    version: u32,
+    begun_us: u64,
+    mode: String,
+    state: String,
+    regions: u32,
+    /// Runs of regions, as the first and the one after the last.
+    done: Vec<(u32, u32)>,
+    checked: u64,
+    unchecked: u64,
+    wrong: u64,
+    unsure: u64,
+    unreadable: u64,
+    repaired: u64,
+    unlisted: u64,
+    findings: Vec<Entry>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    verdict: String,
+    member: Option<u8>,
+    stripe: u64,
+    /// Start and number of blocks.
+    rows: (u64, u64),
+    array: (u64, u64),
+    repaired: bool,
+}
+
+fn name(uuid: &str) -> String {
+    format!("scrub-{uuid}.json")
+}
+
+/// What is recorded about the last scrub of array `uuid`; `None` when there is nothing.
+///
+/// # Errors
+/// When there is a file and it cannot be understood.
+pub(crate) fn read(state: &StateFolder, uuid: &str) -> Result<Option<Kept>, String> {
+    let path = state.file(&name(uuid));
+    let size = match fs::metadata(&path) {
+        Ok(meta) => meta.len(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    if size > FILE_BYTES_MAX {
+        return Err(format!("it has {size} bytes, at most {FILE_BYTES_MAX} are written"));
+    }
+    let text = fs::read(&path).map_err(|e| e.to_string())?;
+    let page: Page = serde_json::from_slice(&text).map_err(|e| e.to_string())?;
+    if page.version != VERSION {
+        return Err(format!("it has version {}, this program writes {VERSION}", page.version));
+    }
+    page.kept().map(Some).ok_or_else(|| "it has words that this program does not know".to_owned())
+}
+
+/// Records how far the scrub of an array has come.
+pub(crate) fn write(state: &StateFolder, uuid: &str, kept: &Kept) -> io::Result<()> {
+    state.replace(&name(uuid), &serde_json::to_vec(&Page::of(kept))?)
+}
+
+/// Forgets what is recorded about the scrubs of an array.
+pub(crate) fn forget(state: &StateFolder, uuid: &str) {
+    if let Err(error) = state.remove(&name(uuid)) {
+        // It is never read again: nothing else has this identity.
+        tracing::debug!(uuid, %error, "the position of a scrub could not be removed");
+    }
+}
+
+impl Page {
+    fn of(Kept { begun_us, position }: &Kept) -> Self {
+        let ScrubPosition { mode, state, regions, done, counts, findings, unlisted } = position;
+        Self {
+            version: VERSION,
+            begun_us: *begun_us,
+            mode: mode.word().to_owned(),
+            state: state.word().to_owned(),
+            regions: *regions,
+            done: done.iter().map(|run| (run.start, run.end)).collect(),
+            checked: counts.checked,
+            unchecked: counts.unchecked,
+            wrong: counts.wrong,
+            unsure: counts.unsure,
+            unreadable: counts.unreadable,
+            repaired: counts.repaired,
+            unlisted: *unlisted,
+            findings: findings.iter().map(Entry::of).collect(),
+        }
+    }
+
+    fn kept(self) -> Option<Kept> {
+        let position = ScrubPosition {
+            mode: ScrubMode::ALL.into_iter().find(|mode| mode.word() == self.mode)?,
+            state: ScrubState::ALL.into_iter().find(|state| state.word() == self.state)?,
+            regions: self.regions,
+            done: self.done.into_iter().map(|(start, end)| Range { start, end }).collect(),
+            counts: ScrubCounts {
+                checked: self.checked,
+                unchecked: self.unchecked,
+                wrong: self.wrong,
+                unsure: self.unsure,
+                unreadable: self.unreadable,
+                repaired: self.repaired,
+            },
+            findings: self.findings.iter().map(Entry::finding).collect::<Option<_>>()?,
+            unlisted: self.unlisted,
+        };
+        Some(Kept { begun_us: self.begun_us, position })
+    }
+}
+
+impl Entry {
+    fn of(finding: &ScrubFinding) -> Self {
+        Self {
+            verdict: finding.verdict.word().to_owned(),
+            member: finding.member.map(|member| member.0),
+            stripe: finding.stripe.0,
+            rows: (finding.rows.start.0, finding.rows.blocks),
+            array: (finding.array.start.0, finding.array.blocks),
+            repaired: finding.repaired,
+        }
+    }
+
+    fn finding(&self) -> Option<ScrubFinding> {
+        let range = |(start, blocks)| LbaRange::new(Lba(start), blocks);
+        Some(ScrubFinding {
+            verdict: ScrubVerdict::ALL.into_iter().find(|word| word.word() == self.verdict)?,
+            member: self.member.map(MemberIndex),
+            stripe: StripeIndex(self.stripe),
+            rows: range(self.rows),
+            array: range(self.array),
+            repaired: self.repaired,
+        })
+    }
+}

@@ -1,0 +1,13 @@
+//! What is known of arrays while the daemon runs, beside what is recorded. Nothing here knows
+//! [`Manager`](crate::Manager) or [`Control`](crate::Control).
+
+pub(crate) mod entry;
+pub(crate) mod growth;
+pub(crate) mod loss;
+pub(crate) mod meters;
+pub(crate) mod newest;
+pub(crate) mod offline;
+pub(crate) mod prospect;
+pub(crate) mod running;
+pub(crate) mod start;
+pub(crate) mod written;

@@ -1,0 +1,117 @@
+//! The newest state of each array that this machine has seen, kept beside the configuration: `newest.json`.
+//!
+//! Labels tell which of the drives that are here is newest. They cannot tell that a newer one is not here: a mirror
+//! that went out first and comes back alone looks like an array in which nothing has happened since. This machine ran
+//! the array, so it knows better, and an array whose drives are all older than that is started by nobody but a person.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use strake_ondisk::{RecordedState, Superblock};
+use strake_units::Uuid;
+
+use crate::drives::label::Labelled;
+use crate::record::files::StateFolder;
+use crate::record::store::ArrayRecord;
+use crate::state::running::Running;
+
+/// The file.
+const FILE: &str = "newest.json";
+
+/// Largest file that is read: far more than all members of all arrays of one daemon need.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// What was last seen of each array, by its identity.
+pub(crate) type Newest = BTreeMap<String, Mark>;
+
+/// The newest label of an array, as far as it matters for telling older ones from it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Mark {
+    generation: u64,
+    epoch: String,
+    /// Who holds it.
+    holders: Vec<Holder>,
+}
+
+/// A member that was in use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Holder {
+    member: usize,
+    uuid: String,
+    path: String,
+}
+
+impl Mark {
+    pub(crate) fn of(running: &Running) -> Self {
+        let label = running.array.newest_label();
+        let paths = running.array.status().members;
+        let in_sync = label.members.iter().zip(&paths).enumerate();
+        let in_sync = in_sync.filter(|(_, (row, _))| row.state == RecordedState::InSync);
+        Self {
+            generation: label.generation,
+            epoch: label.epoch.to_string(),
+            holders: in_sync
+                .map(|(member, (row, now))| Holder {
+                    member,
+                    uuid: row.uuid.to_string(),
+                    path: now.path.clone(),
+                })
+                .collect(),
+        }
+    }
+
+    fn is_continued_by(&self, label: &Superblock) -> bool {
+        // What cannot be read says nothing.
+        let Ok(epoch) = self.epoch.parse::<Uuid>() else { return true };
+        let holders: Result<Vec<Uuid>, _> =
+            self.holders.iter().map(|holder| holder.uuid.parse()).collect();
+        holders.map_or(true, |holders| label.continues(self.generation, epoch, &holders))
+    }
+
+    /// Why an array must not be started from the labels `here`, when all of them are older than this.
+    pub(crate) fn objection(&self, record: &ArrayRecord, here: &[Labelled]) -> Option<String> {
+        if here.is_empty() || here.iter().any(|found| self.is_continued_by(&found.label)) {
+            return None;
+        }
+        let newest = here.iter().map(|found| found.label.generation).max().unwrap_or(0);
+        let is_here =
+            |holder: &Holder| here.iter().any(|l| l.label.member.to_string() == holder.uuid);
+        let away: Vec<String> = self
+            .holders
+            .iter()
+            .filter(|holder| !is_here(holder))
+            .map(|Holder { member, path, .. }| format!("member {member}, last at {path}"))
+            .collect();
+        let holders = if away.is_empty() {
+            "no absent drive: these drives are older copies of themselves".to_owned()
+        } else {
+            away.join(" or ")
+        };
+        let name = &record.name;
+        Some(format!(
+            "array {name} is not started: what is here is older than what this host last saw of it (generation \
+             {newest} here, {} seen), and what was written since would be missing. The newer state is with: \
+             {holders}. Attach it; or, to start from the older data and discard what was written since: strake \
+             array import {name} --degraded --accept-loss",
+            self.generation
+        ))
+    }
+}
+
+/// What the directory holds. A file that is not there, or not understood, knows nothing: the labels decide alone then.
+pub(crate) fn read(dir: &Path) -> Newest {
+    let path = dir.join(FILE);
+    let small = fs::metadata(&path).is_ok_and(|meta| meta.len() <= FILE_BYTES_MAX);
+    let text = if small { fs::read(&path).unwrap_or_default() } else { return Newest::new() };
+    serde_json::from_slice(&text).unwrap_or_else(|error| {
+        tracing::warn!(path = %path.display(), %error, "not understood: older and newer halves of an array cannot be \
+                                                        distinguished");
+        Newest::new()
+    })
+}
+
+pub(crate) fn write(state: &StateFolder, newest: &Newest) -> std::io::Result<()> {
+    state.replace(FILE, &serde_json::to_vec_pretty(newest)?)
+}

@@ -1,0 +1,94 @@
+//! An array that runs, and its drives.
+
+use std::sync::Arc;
+
+use strake_engine::{Array, Drive, Recovery, ScrubPosition};
+use strake_units::{MemberIndex, Uuid};
+
+use crate::names::drive_key;
+use crate::state::growth::Growth;
+use crate::state::meters::Meters;
+
+/// An array that runs.
+pub(crate) struct Running {
+    pub(crate) array: Array,
+    /// The drive in each slot, the failed ones too until they are replaced.
+    pub(crate) drives: Vec<Option<Drive>>,
+    /// The drive that is to take the place of one of them, while it is being filled.
+    pub(crate) replacement: Option<Replacement>,
+    /// Made in this run, so that a resync is its first initialization.
+    pub(crate) fresh: bool,
+    pub(crate) resync_bytes_at_start: u64,
+    /// What its start found of a crash.
+    pub(crate) recovery: Recovery,
+    pub(crate) meters: Meters,
+    /// What was last recorded of its scrub.
+    pub(crate) scrub: KeptScrub,
+    /// While room is made on its members for it to grow: how far that is.
+    pub(crate) growth: Option<Arc<Growth>>,
+}
+
+impl Running {
+    pub(crate) fn new(
+        array: Array,
+        drives: Vec<Option<Drive>>,
+        fresh: bool,
+        (resync_bytes_at_start, recovery): (u64, Recovery),
+    ) -> Self {
+        Self {
+            array,
+            drives,
+            replacement: None,
+            fresh,
+            resync_bytes_at_start,
+            recovery,
+            meters: Meters::default(),
+            scrub: KeptScrub::default(),
+            growth: None,
+        }
+    }
+
+    pub(crate) fn uuid(&self) -> String {
+        self.array.uuid().to_string()
+    }
+
+    /// Its drives, and the one that is to take the place of one of them.
+    pub(crate) fn all_drives(&self) -> impl Iterator<Item = &Drive> {
+        self.drives.iter().flatten().chain(self.replacement.as_ref().map(|next| &next.drive))
+    }
+
+    /// Keys that reserve its drives.
+    pub(crate) fn drive_keys(&self) -> impl Iterator<Item = String> {
+        self.all_drives().map(|d| drive_key(&d.device.identity()))
+    }
+}
+
+/// The drive that is being filled to take a member's place.
+pub(crate) struct Replacement {
+    /// Whose place.
+    pub(crate) slot: MemberIndex,
+    /// Identity of the member that it will be.
+    pub(crate) uuid: Uuid,
+    pub(crate) drive: Drive,
+}
+
+/// A member of a running array that is about to get a drive.
+pub(crate) struct Place {
+    /// Identity of the array.
+    pub(crate) array: String,
+    pub(crate) name: String,
+    pub(crate) member: MemberIndex,
+    /// Identity of the member whose place it is.
+    pub(crate) was: Uuid,
+}
+
+/// What was last recorded of the scrub of an array that runs.
+#[derive(Debug, Default)]
+pub(crate) struct KeptScrub {
+    /// It was looked whether there is one to be taken up.
+    pub(crate) looked: bool,
+    /// Which scrub the array's last one is: when it was begun.
+    pub(crate) begun_us: u64,
+    /// When that was recorded, and what.
+    pub(crate) kept: Option<(u64, ScrubPosition)>,
+}

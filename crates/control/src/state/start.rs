@@ -1,0 +1,56 @@
+//! A start that is under way.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use strake_api::v1 as api;
+
+/// A start that is under way.
+pub(crate) struct Starting {
+    since: Instant,
+    /// What is waited for, and since when.
+    waits: BTreeMap<String, (&'static str, Instant)>,
+    /// Its labels may have been changed, and say that it runs.
+    pub(crate) assembling: bool,
+}
+
+impl Starting {
+    pub(crate) fn new() -> Self {
+        Self { since: Instant::now(), waits: BTreeMap::new(), assembling: false }
+    }
+
+    /// Has `object` be waited for from now on; `None` when that is over.
+    pub(crate) fn wait_for(&mut self, object: &str, what: Option<&'static str>) {
+        match what {
+            Some(what) => drop(self.waits.insert(object.to_owned(), (what, Instant::now()))),
+            None => drop(self.waits.remove(object)),
+        }
+    }
+
+    /// What is waited for, as messages: the longest first.
+    pub(crate) fn waits(&self) -> Vec<api::Wait> {
+        let wait = |(object, (what, since)): (&String, &(&str, Instant))| api::Wait {
+            object: object.clone(),
+            what: (*what).to_owned(),
+            waited_us: since.elapsed().as_micros() as u64,
+        };
+        let mut waits: Vec<api::Wait> = self.waits.iter().map(wait).collect();
+        waits.sort_by_key(|wait| std::cmp::Reverse(wait.waited_us));
+        waits
+    }
+
+    /// The same in words.
+    pub(crate) fn words(&self) -> String {
+        let since = self.since.elapsed().as_secs();
+        let longest = self.waits().into_iter().next();
+        match longest {
+            Some(wait) => format!(
+                "it is being started, for {since} s; waiting for {} to {}, for {} s",
+                wait.object,
+                wait.what,
+                wait.waited_us / 1_000_000
+            ),
+            None => format!("it is being started, for {since} s"),
+        }
+    }
+}

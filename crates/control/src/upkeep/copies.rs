@@ -1,0 +1,276 @@
+//! Copies of members to other drives, over restarts.
+//!
+//! The engine forgets a copy that has not ended when the array stops. What an administrator ordered is recorded here
+//! before the drive is touched, and begun again whenever the array runs and the very same drive is here: it is known by
+//! its medium, since paths change. A copy that waits is a job like one that runs.
+
+use strake_api::v1 as api;
+use strake_engine::Drive;
+use strake_raid::MemberState;
+use strake_units::MemberIndex;
+
+use crate::actions::Pace;
+use crate::control::{Control, Reserved};
+use crate::drives::address::outlasts;
+use crate::drives::block_paths;
+use crate::drives::occupied::refuse_occupied;
+use crate::error::ControlError;
+use crate::events::{EventKind, Note};
+use crate::manager::Manager;
+use crate::names::array_key;
+use crate::record::store::{Config, CopyRecord};
+use crate::state::running::Place;
+
+impl Control {
+    /// Begins the copies again that a restart interrupted. What keeps one from that is told once, and shown until it
+    /// is over.
+    pub(crate) fn resume_copies(&self, pace: Pace) -> Result<(), ControlError> {
+        for (array, copy) in self.run(|m| Ok(m.waiting_copies()))? {
+            let name = format!("copy of member {} of {array}", copy.slot);
+            self.act(pace, name, move |control| {
+                let reserved = control.try_reserve(vec![array_key(&array)])?;
+                let Some(mut reserved) = reserved else { return Ok(()) };
+                let resumed = control.resume_copy(&mut reserved, &array, &copy);
+                control.run(|m| {
+                    m.note_copy(&array, &copy, resumed.err());
+                    Ok(())
+                })
+            })?;
+        }
+        Ok(())
+    }
+
+    fn resume_copy(
+        &self,
+        reserved: &mut Reserved,
+        array: &str,
+        copy: &CopyRecord,
+    ) -> Result<(), ControlError> {
+        // It may have been called off while others were looked at.
+        if !self.run(|m| Ok(m.copies(array).any(|other| other == copy)))? {
+            return Ok(());
+        }
+        let drive = self.find_copy(reserved, copy)?;
+        // What came onto the drive in the meantime is lost to nobody.
+        refuse_occupied(std::slice::from_ref(&drive))?;
+        let place = self.run(|m| {
+            let (place, _) = m.place(array, u32::from(copy.slot))?;
+            let at = m.find_running(array)?;
+            m.running[at].array.check_replacement(place.member, &drive)?;
+            m.take_from_spares(&copy.identity)?;
+            Ok(place)
+        })?;
+        self.begin_replacement(&place, drive)
+    }
+
+    /// The drive of a copy, wherever it is now.
+    fn find_copy(&self, reserved: &mut Reserved, copy: &CopyRecord) -> Result<Drive, ControlError> {
+        let is_it = |drive: &Drive| drive.device.identity() == copy.identity;
+        let at_path = reserved.open_now(&copy.path);
+        if let Ok(drive) = &at_path
+            && is_it(drive)
+        {
+            return Ok(drive.clone());
+        }
+        let machine = self.run(|m| Ok(m.drives.machine().clone()))?;
+        for path in block_paths(&machine).iter().filter(|path| **path != copy.path) {
+            if let Ok(drive) = reserved.open_now(path)
+                && is_it(&drive)
+            {
+                return Ok(drive);
+            }
+        }
+        Err(match at_path {
+            Ok(_) => ControlError::state(format!("another drive is at {}", copy.path)),
+            Err(error) => error,
+        })
+    }
+}
+
+impl Manager {
+    /// Copies that are recorded and not under way, of members that are still those that were to be copied. One that
+    /// failed since or is missing is reconstructed on the same drive, as if it had failed during the copy.
+    fn waiting_copies(&mut self) -> Vec<(String, CopyRecord)> {
+        if self.stopping {
+            return Vec::new();
+        }
+        let mut waiting = Vec::new();
+        let mut over = Vec::new();
+        for running in &self.running {
+            let (uuid, status) = (running.uuid(), running.array.status());
+            // Whoever works on it knows more than the records.
+            if self.reserved.contains(&array_key(&uuid)) {
+                continue;
+            }
+            for copy in self.copies(&uuid) {
+                let member = status.members.get(usize::from(copy.slot));
+                let Some(member) = member.filter(|m| m.uuid.to_string() == copy.member) else {
+                    // The other drive has the place already.
+                    over.push((uuid.clone(), copy.slot));
+                    continue;
+                };
+                // What was in memory went with the daemon before this one.
+                if !outlasts(&copy.path) && running.replacement.is_none() {
+                    over.push((uuid.clone(), copy.slot));
+                    continue;
+                }
+                let may = match member.state {
+                    MemberState::InSync | MemberState::Faulty | MemberState::Missing => true,
+                    MemberState::Rebuilding { .. } => false,
+                };
+                let idle = running.replacement.is_none() && member.replacement.is_empty();
+                if may && idle && !status.lost {
+                    waiting.push((uuid.clone(), copy.clone()));
+                }
+            }
+        }
+        for (uuid, slot) in over {
+            if let Err(error) = self.forget_copy(&uuid, MemberIndex(slot)) {
+                tracing::warn!(%uuid, reason = %error, "a copy that is over is still recorded");
+            }
+        }
+        waiting
+    }
+
+    fn copies(&self, uuid: &str) -> impl Iterator<Item = &CopyRecord> {
+        let record = self.config.arrays.iter().find(|a| a.uuid == uuid);
+        record.into_iter().flat_map(|a| &a.copies)
+    }
+
+    /// Whether the copy to `drive` in `place` is still wanted.
+    pub(crate) fn is_copy_wanted(&self, place: &Place, drive: &Drive) -> bool {
+        let identity = drive.device.identity();
+        self.copies(&place.array).any(|c| c.slot == place.member.0 && c.identity == identity)
+    }
+
+    /// Records that the member of `place` is to be copied to `drive`.
+    pub(crate) fn remember_copy(
+        &mut self,
+        place: &Place,
+        drive: &Drive,
+    ) -> Result<(), ControlError> {
+        let copy = CopyRecord {
+            slot: place.member.0,
+            member: place.was.to_string(),
+            path: drive.path.clone(),
+            identity: drive.device.identity(),
+        };
+        let mut config = self.config.clone();
+        without(&mut config, &place.array, place.member);
+        if let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == place.array) {
+            record.copies.push(copy);
+        }
+        self.config = self.store.prepare(&config)?.commit()?;
+        Ok(())
+    }
+
+    /// Forgets the copy of a member: it ended, or is not wanted any more.
+    pub(crate) fn forget_copy(
+        &mut self,
+        uuid: &str,
+        member: MemberIndex,
+    ) -> Result<(), ControlError> {
+        if let Some(entry) = self.entries.get_mut(uuid) {
+            entry.slot_mut(member.at()).copy_trouble = None;
+        }
+        let mut config = self.config.clone();
+        if without(&mut config, uuid, member) {
+            self.config = self.store.prepare(&config)?.commit()?;
+        }
+        Ok(())
+    }
+
+    /// A spare that is being copied to is none any more, whatever a crash left in the records.
+    fn take_from_spares(&mut self, identity: &str) -> Result<(), ControlError> {
+        let mut config = self.config.clone();
+        config.spares.retain(|spare| spare.identity != identity);
+        if config != self.config {
+            self.config = self.store.prepare(&config)?.commit()?;
+            self.spares.remove(identity);
+        }
+        Ok(())
+    }
+
+    /// Takes note of why a copy is not begun again, or that it is.
+    fn note_copy(&mut self, uuid: &str, copy: &CopyRecord, error: Option<ControlError>) {
+        // It may have been called off meanwhile.
+        if !self.copies(uuid).any(|other| other == copy) {
+            return;
+        }
+        let slot = usize::from(copy.slot);
+        let why = error.map(|error| error.what);
+        let trouble = &mut self.entries.of(uuid).slot_mut(slot).copy_trouble;
+        if *trouble == why {
+            return;
+        }
+        trouble.clone_from(&why);
+        let Some(why) = why else { return };
+        let (name, path) = (self.array_name(uuid), &copy.path);
+        let what = format!("the copy of member {slot} of array {name} to {path} waits");
+        let note = Note::new(EventKind::ReplaceWaits, format!("array/{name}"), what);
+        let next = format!("bring {path} back, or: strake job cancel {name}/replace");
+        self.record(note.member(slot).cause(why).next(next));
+    }
+
+    /// Shows copies that wait as jobs.
+    pub(crate) fn show_waiting_copies(&self, uuid: &str, view: &mut api::Array) {
+        for copy in self.copies(uuid) {
+            let slot = usize::from(copy.slot);
+            let Some(member) = view.members.get_mut(slot).filter(|m| m.replacement.is_empty())
+            else {
+                continue;
+            };
+            if member.uuid != copy.member || member.state == "rebuilding" {
+                continue;
+            }
+            member.replacement.clone_from(&copy.path);
+            let why = &self.entries.get(uuid).slot(slot).copy_trouble;
+            member.replacement_waits = why.clone().unwrap_or_default();
+            if !view.progress.iter().any(|progress| progress.job == "replace") {
+                view.progress.push(api::Progress {
+                    job: "replace".to_owned(),
+                    state: "waiting".to_owned(),
+                    ..api::Progress::default()
+                });
+            }
+        }
+    }
+
+    /// Calls off a copy that is recorded and not under way. False when it is.
+    pub(crate) fn cancel_waiting_copy(
+        &mut self,
+        at: usize,
+        member: u32,
+    ) -> Result<bool, ControlError> {
+        let status = self.running[at].array.status();
+        let runs = status.members.get(member as usize).is_some_and(|m| !m.replacement.is_empty());
+        if !runs {
+            let uuid = self.running[at].uuid();
+            self.forget_copy(&uuid, MemberIndex(member as u8))?;
+        }
+        Ok(!runs)
+    }
+
+    /// The place that a medium is to take, when that is not `own`: the array's name and the slot.
+    pub(crate) fn promised(
+        &self,
+        identity: &str,
+        own: Option<(&str, usize)>,
+    ) -> Option<(String, usize)> {
+        self.config.arrays.iter().find_map(|array| {
+            let other = |c: &&CopyRecord| {
+                c.identity == identity && own != Some((array.uuid.as_str(), usize::from(c.slot)))
+            };
+            let copy = array.copies.iter().find(other)?;
+            Some((array.name.clone(), usize::from(copy.slot)))
+        })
+    }
+}
+
+/// Takes the copy of a member out of `config`. True when there was one.
+pub(crate) fn without(config: &mut Config, uuid: &str, member: MemberIndex) -> bool {
+    let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == uuid) else { return false };
+    let before = record.copies.len();
+    record.copies.retain(|copy| copy.slot != member.0);
+    record.copies.len() != before
+}

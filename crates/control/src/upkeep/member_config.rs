@@ -1,0 +1,151 @@
+//! What every member knows of the control plane: settings and exports of its array. With the state directory lost,
+//! importing an array brings them back (F36).
+
+use strake_engine::Drive;
+
+use crate::actions::Pace;
+use crate::control::Control;
+use crate::error::ControlError;
+use crate::exports::requests::request_of;
+use crate::manager::Manager;
+use crate::names::array_key;
+use crate::policy::members::is_out;
+use crate::record::member::{Due, MemberConfig, MemberExport, VERSION, recall, store_side_by_side};
+use crate::record::store::ExportRecord;
+use crate::state::written::Written;
+
+impl Control {
+    /// Writes to the members what changed of their arrays' exports and settings, and what new members do not know.
+    pub(crate) fn record_on_members(&self, pace: Pace) -> Result<(), ControlError> {
+        let due = self.run(|m| Ok(if m.stopping { Vec::new() } else { m.due_on_members() }))?;
+        for array in due.into_iter().map(|due| due.array) {
+            self.act(pace, format!("record on members of {array}"), move |control| {
+                let Some(_reserved) = control.try_reserve(vec![array_key(&array)])? else {
+                    return Ok(());
+                };
+                // Looked at again: whoever had the array until now may have changed what is to be written.
+                control.record_before_leaving(&array)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Writes to the members of one array what they do not know yet, for whoever imports it elsewhere. The caller has
+    /// reserved the array.
+    ///
+    /// # Errors
+    /// When an earlier command panicked. Members that could not be written are logged, as ever.
+    pub(crate) fn record_before_leaving(&self, array: &str) -> Result<(), ControlError> {
+        match self.run(|m| Ok(m.due_on_members().into_iter().find(|due| due.array == array)))? {
+            Some(due) => self.store_on_members(due),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes to all members side by side: one that does not answer keeps the record from none of the others.
+    fn store_on_members(&self, due: Due) -> Result<(), ControlError> {
+        let stored = store_side_by_side(&due);
+        self.run(|m| {
+            m.noted_on_members(due, stored.err());
+            Ok(())
+        })
+    }
+
+    /// Brings back what the members know of an array that has just been imported and was not recorded here: its
+    /// settings, and its exports without offering them. What cannot be brought back is returned in words.
+    pub(crate) fn recall_from_members(&self, array: &str, drives: &[Drive]) -> Vec<String> {
+        let Some(config) = recall(array, drives) else { return Vec::new() };
+        let exports: Vec<_> = config.exports.iter().map(|export| export.record(array)).collect();
+        let settings = self.run(|m| m.put_settings(array, config.settings));
+        let kept = self.run(|m| m.keep_exports(array, exports));
+        let what = [("settings", settings.err()), ("exports", kept.err())];
+        let wrong = what.into_iter().filter_map(|(what, error)| Some((what, error?)));
+        wrong.map(|(what, error)| format!("{what}: {error}")).collect()
+    }
+
+    /// Offers the exports of an array that its members record and that are not offered here. What cannot be offered is
+    /// returned in words.
+    pub(crate) fn offer_kept(&self, array: &str) -> Vec<String> {
+        let kept = self.run(|m| Ok(m.kept_exports(array))).unwrap_or_default();
+        let mut warnings = Vec::new();
+        for export in kept {
+            if let Err(error) = self.run(|m| m.create_export(&request_of(&export))) {
+                warnings.push(format!(
+                    "export {} on {}, which the members remember, is not offered: {error}",
+                    export.name, export.listen
+                ));
+            }
+        }
+        warnings
+    }
+}
+
+impl Manager {
+    /// Exports that the members of an array record and that are not offered here.
+    pub(crate) fn kept_exports(&self, array: &str) -> Vec<ExportRecord> {
+        let record = self.config.arrays.iter().find(|a| a.uuid == array);
+        record.map(|a| a.kept_exports.clone()).unwrap_or_default()
+    }
+
+    /// Records exports of an array that are not to be offered yet.
+    fn keep_exports(
+        &mut self,
+        array: &str,
+        exports: Vec<ExportRecord>,
+    ) -> Result<(), ControlError> {
+        let mut config = self.config.clone();
+        let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == array) else {
+            return Ok(());
+        };
+        record.kept_exports = exports;
+        self.config = self.store.prepare(&config)?.commit()?;
+        Ok(())
+    }
+
+    fn due_on_members(&self) -> Vec<Due> {
+        let due = self.running.iter().filter_map(|running| {
+            let array = running.uuid();
+            let status = running.array.status();
+            // Not beside a loss: nothing is to be written to what is left.
+            if status.lost {
+                return None;
+            }
+            let serving = running.drives.iter().zip(&status.members).filter(|(_, m)| !is_out(m));
+            let drives: Vec<Drive> = serving.filter_map(|(drive, _)| drive.clone()).collect();
+            let content = self.member_config(&array)?;
+            let known = self.entries.get(&array).written.as_ref();
+            if known.is_some_and(|written| !written.is_due(&content, &identities(&drives))) {
+                return None;
+            }
+            Some(Due { uuid: running.array.uuid(), array, content, drives })
+        });
+        due.collect()
+    }
+
+    fn member_config(&self, array: &str) -> Option<Vec<u8>> {
+        let exports = self.config.exports.iter().filter(|e| e.array == array);
+        let kept = self.kept_exports(array);
+        let exports = exports.chain(&kept);
+        let config = MemberConfig {
+            version: VERSION,
+            settings: self.settings(array),
+            exports: exports.map(MemberExport::from).collect(),
+        };
+        serde_json::to_vec(&config).ok()
+    }
+
+    fn noted_on_members(&mut self, due: Due, error: Option<ControlError>) {
+        let failed = error.map(|error| {
+            tracing::warn!(array = %due.array, reason = %error, "configuration not recorded on all members");
+            std::time::Instant::now()
+        });
+        if self.find(&due.array).is_some() {
+            let written = Written::new(due.content, identities(&due.drives), failed);
+            self.entries.of(&due.array).written = Some(written);
+        }
+    }
+}
+
+fn identities(drives: &[Drive]) -> Vec<String> {
+    drives.iter().map(|drive| drive.device.identity()).collect()
+}

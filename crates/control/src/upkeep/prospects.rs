@@ -1,0 +1,173 @@
+//! Members that are out and whose drive is here: whether they could be taken back is found out beforehand, so that
+//! nobody is told to do what would be refused.
+
+use std::collections::BTreeSet;
+
+use strake_units::{MemberIndex, Uuid};
+
+use crate::actions::Pace;
+use crate::bounded;
+use crate::control::Control;
+use crate::drives::address::outlasts;
+use crate::drives::label::{Labelled, labelled};
+use crate::error::ControlError;
+use crate::limits::GLANCE_LIMIT;
+use crate::manager::Manager;
+use crate::names::array_key;
+use crate::policy::members::is_out;
+use crate::state::prospect::{Prospect, Sight};
+
+/// A path at which the drive of a member that is out may be.
+struct Place {
+    array: String,
+    path: String,
+    generation: u64,
+}
+
+impl Control {
+    /// Looks at the drives of members that are out, as far as something about them has changed.
+    pub(crate) fn look_at_prospects(&self, pace: Pace) -> Result<(), ControlError> {
+        for (array, places) in self.run(|m| Ok(m.places_of_absent()))? {
+            self.act(pace, format!("prospects of {array}"), move |control| {
+                control.look_at_prospects_of(places)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn look_at_prospects_of(&self, places: Vec<Place>) -> Result<(), ControlError> {
+        for place in places {
+            let Ok(key) = self.key_at(&place.path)? else { continue };
+            let Some(key) = key else {
+                self.run(|m| {
+                    m.forget_prospect(&place);
+                    Ok(())
+                })?;
+                continue;
+            };
+            let (path, generation) = (place.path.clone(), place.generation);
+            let sight = bounded::look(&place.path, move || Sight::of(&path, key, generation));
+            let Ok(sight) = sight else { continue };
+            if self.run(|m| Ok(m.is_known_sight(&place, sight)))? {
+                continue;
+            }
+            // Along with its array: who takes a member of that back must not find the drive in use by this look at it.
+            let keys = vec![array_key(&place.array)];
+            let Some(reserved) = self.try_reserve(keys)? else { continue };
+            let mut reserved = reserved.limit_to(GLANCE_LIMIT);
+            // What cannot be looked at now, because a command works on it, may be with the next round.
+            let Ok(found) =
+                reserved.open_now(&place.path).and_then(|drive| labelled(drive, GLANCE_LIMIT))
+            else {
+                continue;
+            };
+            self.run(|m| {
+                if let Some(entry) = m.entries.get_mut(&place.array) {
+                    entry.put_sight(&place.path, sight);
+                }
+                match found.filter(|found| found.label.array.to_string() == place.array) {
+                    Some(found) => m.note_prospect(&found),
+                    None => m.forget_prospect(&place),
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Manager {
+    fn places_of_absent(&mut self) -> Vec<(String, Vec<Place>)> {
+        if self.stopping {
+            return Vec::new();
+        }
+        let mut places = Vec::new();
+        for running in &self.running {
+            let (array, status) = (running.uuid(), running.array.status());
+            if status.lost || !status.members.iter().any(is_out) {
+                continue;
+            }
+            let serving = self.serving_paths(&array);
+            let record = self.config.arrays.iter().find(|a| a.uuid == array);
+            let remembered = record.into_iter().flat_map(|a| a.drives.iter().cloned());
+            let open = running.drives.iter().flatten().map(|drive| drive.path.clone());
+            let last = status.members.iter().map(|member| member.path.clone());
+            let known = self.entries.get(&array).prospect_paths().cloned();
+            let paths: BTreeSet<String> = remembered.chain(open).chain(last).chain(known).collect();
+            let paths = paths.into_iter().filter(|p| outlasts(p) && !serving.contains(p));
+            let generation = status.generation;
+            let here = paths.map(|path| Place { array: array.clone(), path, generation });
+            let here = here.collect();
+            places.push((array, here));
+        }
+        for (uuid, entry) in self.entries.iter_mut() {
+            let here = places.iter().filter(|(array, _)| array == uuid).flat_map(|(_, here)| here);
+            entry.keep_sights(|path| here.clone().any(|place: &Place| place.path == path));
+        }
+        places
+    }
+
+    fn is_known_sight(&self, place: &Place, sight: Sight) -> bool {
+        self.entries.get(&place.array).is_known_sight(&place.path, sight)
+    }
+
+    fn forget_prospect(&mut self, place: &Place) {
+        if let Some(entry) = self.entries.get_mut(&place.array) {
+            entry.forget_prospect(&place.path);
+        }
+    }
+
+    /// Finds out whether the drive of a member that is out could be taken back.
+    pub(crate) fn note_prospect(&mut self, found: &Labelled) {
+        let array = found.label.array.to_string();
+        if self.prospect_of(&array, found).is_some() {
+            // It notes how it ends.
+            let _ = self.check_return(&array, Some(u32::from(found.label.slot.0)), found.clone());
+        }
+    }
+
+    /// Notes how a check of the drive of a member that is out has ended.
+    pub(crate) fn put_prospect(&mut self, array: &str, found: &Labelled, refusal: Option<String>) {
+        if let Some(member) = self.prospect_of(array, found) {
+            let path = found.drive.path.clone();
+            let notes = self.entries.of(array).slot_mut(found.label.slot.at());
+            notes.prospect = Some(Prospect { member, path, refusal });
+        }
+    }
+
+    /// The member of `array` that is out and that `found` was last.
+    fn prospect_of(&self, array: &str, found: &Labelled) -> Option<Uuid> {
+        let running = self.running.iter().find(|r| r.uuid() == array)?;
+        let status = running.array.status();
+        let member = status.members.get(found.label.slot.at())?;
+        (is_out(member) && member.uuid == found.label.member).then_some(member.uuid)
+    }
+
+    /// What was found out about the drive of a member, when the member is out and its drive is here.
+    fn prospect(&self, array: &str, member: MemberIndex) -> Option<&Prospect> {
+        let running = self.running.iter().find(|r| r.uuid() == array)?;
+        let status = running.array.status();
+        let now = status.members.get(member.at()).filter(|now| is_out(now) && !status.lost)?;
+        let prospect = self.entries.get(array).slot(member.at()).prospect.as_ref()?;
+        (prospect.member == now.uuid).then_some(prospect)
+    }
+
+    /// Where the drive of a member that is out is, and why it would not be taken back, if so.
+    pub(crate) fn refused_prospect(
+        &self,
+        array: &str,
+        member: MemberIndex,
+    ) -> Option<(&str, &str)> {
+        let prospect = self.prospect(array, member)?;
+        Some((&prospect.path, prospect.refusal.as_deref()?))
+    }
+
+    /// Whether a member that is out could be taken back: its drive is here, and nothing speaks against it as far as was
+    /// last seen.
+    pub(crate) fn has_returned(&self, array: &str, member: MemberIndex) -> bool {
+        let notes = self.entries.get(array).slot(member.at());
+        notes.objection.is_none()
+            && notes.other_half.is_none()
+            && self.prospect(array, member).is_some_and(|prospect| prospect.refusal.is_none())
+    }
+}

@@ -1,0 +1,257 @@
+//! Members that come back without a command.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use strake_raid::MemberState;
+use strake_units::{ByteSize, Uuid};
+
+use crate::actions::Pace;
+use crate::commands::readd::Returned;
+use crate::control::Control;
+use crate::drives::PathKey;
+use crate::drives::label::{Labelled, labelled};
+use crate::error::{ControlError, ControlErrorKind};
+use crate::events::{EventKind, Note, Severity};
+use crate::limits::{GLANCE_LIMIT, RETURNS_MAX};
+use crate::manager::Manager;
+use crate::names::array_key;
+use crate::policy::advice::other_half;
+use crate::policy::members::is_out;
+use crate::policy::returns::{Away, Verdict, verdict};
+use crate::state::running::Place;
+
+/// Where the drive of a member that is out may be.
+struct Candidate {
+    array: String,
+    path: String,
+}
+
+/// A member that is to be taken back without a command.
+struct Welcome {
+    returned: Returned,
+    away: Away,
+    /// What is told when it is back.
+    note: Option<Note>,
+}
+
+impl Control {
+    /// Takes back by themselves members whose drive has come back, and tells of those it cannot take.
+    pub(crate) fn readd_returned(&self, pace: Pace) -> Result<(), ControlError> {
+        for (array, candidates) in self.run(|m| Ok(m.candidates()))? {
+            self.act(pace, format!("returned drives of {array}"), move |control| {
+                control.readd_returned_of(candidates)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn readd_returned_of(&self, candidates: Vec<Candidate>) -> Result<(), ControlError> {
+        for candidate in candidates {
+            let Ok(key) = self.key_at(&candidate.path)? else { continue };
+            let (news, awaited) = self.run(|m| {
+                let awaited = m.awaited(&candidate.array, &candidate.path);
+                Ok((m.is_news(&candidate, key), awaited.filter(|_| key.is_some())))
+            })?;
+            if !news && awaited.is_none() {
+                continue;
+            }
+            let keys = vec![array_key(&candidate.array)];
+            let Some(reserved) = self.try_reserve(keys)? else { continue };
+            let mut reserved = reserved.limit_to(GLANCE_LIMIT);
+            // What cannot be opened now may be with the next round.
+            let found = match reserved
+                .open_now(&candidate.path)
+                .and_then(|drive| labelled(drive, GLANCE_LIMIT))
+            {
+                Ok(found) => found,
+                Err(error) => {
+                    tracing::debug!(path = %candidate.path, reason = %error, "not looked at");
+                    self.look_later(awaited)?;
+                    continue;
+                }
+            };
+            let welcome = self.run(|m| {
+                m.looked_at(&candidate, key);
+                m.stop_waiting(&candidate, awaited, found.as_ref());
+                Ok(found.and_then(|found| m.welcome(&candidate, found)))
+            })?;
+            if let Some(welcome) = welcome {
+                self.take_back(&candidate, welcome)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn look_later(&self, awaited: Option<Uuid>) -> Result<(), ControlError> {
+        let Some(member) = awaited else { return Ok(()) };
+        self.run(|m| {
+            m.look_later(member);
+            Ok(())
+        })
+    }
+
+    fn take_back(&self, candidate: &Candidate, welcome: Welcome) -> Result<(), ControlError> {
+        let Welcome { returned, away, note } = welcome;
+        let member = returned.found.label.member;
+        let taken = self.readd_now(&returned);
+        // What speaks only against this moment may be over in the next: it owes answers still, or the array is busy.
+        if away == Away::Silent
+            && taken.as_ref().is_err_and(|error| error.kind == ControlErrorKind::State)
+        {
+            return self.look_later(Some(member));
+        }
+        self.run(|m| {
+            if away == Away::Silent {
+                m.returns.count(member);
+            }
+            match &taken {
+                Ok(()) => note.into_iter().for_each(|note| m.record(note)),
+                Err(error) => {
+                    m.tell_not_taken(&returned.place, &candidate.path, error);
+                    m.look_later(member);
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Manager {
+    /// Paths that are remembered of arrays, without those that serve, and block devices that have just appeared.
+    fn candidates(&mut self) -> Vec<(String, Vec<Candidate>)> {
+        if self.stopping {
+            return Vec::new();
+        }
+        let (appeared, notes) = self.listed.notice(self.drives.machine());
+        notes.into_iter().for_each(|note| self.record(note));
+        let mut candidates = Vec::new();
+        for running in &self.running {
+            let array = running.uuid();
+            let serving = self.serving_paths(&array);
+            let record = self.config.arrays.iter().find(|a| a.uuid == array);
+            let remembered = record.into_iter().flat_map(|a| a.drives.iter());
+            let paths: BTreeSet<&String> = remembered.chain(&appeared).collect();
+            let idle = paths.into_iter().filter(|path| !serving.contains(*path));
+            let idle = idle.map(|path| Candidate { array: array.clone(), path: path.clone() });
+            candidates.push((array.clone(), idle.collect()));
+        }
+        candidates
+    }
+
+    /// Whether what is at the path is worth a look: it has just come, or a member is missing and it was not looked at.
+    fn is_news(&mut self, candidate: &Candidate, key: Option<PathKey>) -> bool {
+        let running = self.running.iter().find(|r| r.uuid() == candidate.array);
+        let missing = running.is_some_and(|r| {
+            r.array.status().members.iter().any(|m| m.state == MemberState::Missing)
+        });
+        let entry = self.entries.get_mut(&candidate.array);
+        entry.is_some_and(|entry| entry.is_news(&candidate.path, key, missing))
+    }
+
+    fn looked_at(&mut self, candidate: &Candidate, key: Option<PathKey>) {
+        if let Some(entry) = self.entries.get_mut(&candidate.array) {
+            entry.looked_at(&candidate.path, key);
+        }
+    }
+
+    /// Says whose drive has come back, and whether it is taken by itself.
+    fn welcome(&mut self, candidate: &Candidate, found: Labelled) -> Option<Welcome> {
+        let Labelled { label, drive, .. } = &found;
+        if label.array.to_string() != candidate.array {
+            return None;
+        }
+        let at = self.find(&candidate.array)?;
+        let status = self.running[at].array.status();
+        let (name, slot, path) = (status.name.to_string(), label.slot.at(), drive.path.clone());
+        let member = status.members.get(slot)?;
+        let object = format!("array/{name}");
+        if member.uuid != label.member {
+            let what = format!(
+                "{path} was member {slot} of array {name} and is here again, but another drive has its place"
+            );
+            let next =
+                format!("strake drive clean {path}, which makes it free; or keep it for reference");
+            self.record(
+                Note::new(EventKind::MemberSuperseded, object, what).member(slot).next(next),
+            );
+            return None;
+        }
+        if !is_out(member) {
+            return None;
+        }
+        let auto = self.settings(&candidate.array).auto_readd;
+        let away = self.away(&candidate.array, slot, member);
+        let verdict = verdict(away, auto, self.returns.tries(label.member), Instant::now());
+        let again = if away == Away::Silent { "answers again" } else { "is here again" };
+        let what = format!("member {slot} of array {name} {again} at {path}");
+        let note = Note::new(EventKind::MemberReturned, object, what).member(slot);
+        let member = label.member;
+        let checked = self.check_return(&candidate.array, Some(slot as u32), found);
+        let readd = format!("strake array readd {name} --member {slot} --drive {path}");
+        if away == Away::Silent && (verdict != Verdict::TakeBack || checked.is_err()) {
+            self.returns.leave_to_hand(member);
+            self.note_silent();
+        }
+        match (checked, verdict) {
+            (Ok(returned), Verdict::TakeBack) => {
+                let copied = ByteSize(returned.stale_bytes);
+                let note = note.cause(format!("it is taken back, and {copied} are copied to it"));
+                // One that may owe answers is taken back a moment later, and told of then.
+                if away == Away::Silent {
+                    return Some(Welcome { returned, away, note: Some(note) });
+                }
+                self.record(note);
+                Some(Welcome { returned, away, note: None })
+            }
+            (Ok(_), Verdict::ByHand) => {
+                self.record(note.next(readd));
+                None
+            }
+            (Ok(_), Verdict::Unsteady) => {
+                let why = format!(
+                    "it was taken back {RETURNS_MAX} times within an hour and hung again each time, so only a command \
+                     takes it back now"
+                );
+                self.record(note.severity(Severity::Warning).cause(why).next(readd));
+                None
+            }
+            (Err(error), _) => {
+                let note = note.cause(format!("it is not taken: {error}"));
+                let notes = self.entries.get(&candidate.array).slot(slot);
+                self.record(if notes.other_half.is_some() {
+                    let (_, next) = other_half(&name, slot, &path);
+                    note.severity(Severity::Critical).next(next)
+                } else {
+                    note
+                });
+                None
+            }
+        }
+    }
+
+    /// Waits no more for the drive of the member `awaited` at the path of `candidate` when another one is there.
+    fn stop_waiting(
+        &mut self,
+        candidate: &Candidate,
+        awaited: Option<Uuid>,
+        found: Option<&Labelled>,
+    ) {
+        let Some(awaited) = awaited else { return };
+        let is_it = |found: &Labelled| {
+            found.label.array.to_string() == candidate.array && found.label.member == awaited
+        };
+        if !found.is_some_and(is_it) {
+            self.returns.leave_to_hand(awaited);
+            self.note_silent();
+        }
+    }
+
+    fn tell_not_taken(&mut self, place: &Place, path: &str, error: &ControlError) {
+        let Place { name, member, .. } = place;
+        let what = format!("member {member} of array {name} could not be taken back from {path}");
+        let note = Note::new(EventKind::MemberFailed, format!("array/{name}"), what);
+        let next = format!("strake array replace {name} --member {member} --with DRIVE");
+        self.record(note.member(member.at()).cause(error.what.clone()).next(next));
+    }
+}

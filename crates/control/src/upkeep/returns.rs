@@ -1,0 +1,83 @@
+//! Members that hung: recorded, so that they are re-added after a restart as well.
+
+use strake_engine::MemberStatus;
+use strake_raid::MemberState;
+use strake_units::Uuid;
+
+use crate::limits::RETURN_RETRY;
+use crate::manager::Manager;
+use crate::policy::returns::{Away, silent_members};
+use crate::record::store::{ArrayRecord, SilentRecord};
+
+impl Manager {
+    /// Records which members are to be taken back when their drives answer.
+    pub(crate) fn note_silent(&mut self) {
+        let silent: Vec<(String, Vec<SilentRecord>)> = self
+            .running
+            .iter()
+            .filter(|running| !running.array.status().lost)
+            .map(|running| (running.uuid(), running.array.status().members))
+            .filter_map(|(uuid, members)| {
+                let silent = self.silent_now(&uuid, &members)?;
+                Some((uuid, silent))
+            })
+            .collect();
+        for (uuid, silent) in silent {
+            self.record_silent(&uuid, silent);
+        }
+    }
+
+    /// What is to be recorded of the array `uuid`, unless it is recorded already.
+    pub(crate) fn silent_now(
+        &self,
+        uuid: &str,
+        members: &[MemberStatus],
+    ) -> Option<Vec<SilentRecord>> {
+        let known = &self.record_of(uuid)?.silent;
+        let silent = silent_members(members, known, |member| self.returns.is_by_hand(member));
+        (silent != *known).then_some(silent)
+    }
+
+    pub(crate) fn record_silent(&mut self, uuid: &str, silent: Vec<SilentRecord>) {
+        let mut config = self.config.clone();
+        let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == uuid) else { return };
+        record.silent = silent;
+        // The trouble of the directory is told by others; the next look tries again.
+        match self.store.prepare(&config).and_then(crate::record::store::Prepared::commit) {
+            Ok(config) => self.config = config,
+            Err(error) => tracing::debug!(reason = %error, "members that hang are not recorded"),
+        }
+    }
+
+    fn record_of(&self, uuid: &str) -> Option<&ArrayRecord> {
+        self.config.arrays.iter().find(|a| a.uuid == uuid)
+    }
+
+    /// The member whose drive, last seen at `path`, is to be looked at until it answers; `None` when there is none, or
+    /// not now.
+    pub(crate) fn awaited(&self, array: &str, path: &str) -> Option<Uuid> {
+        let record = self.record_of(array)?;
+        let silent = record.silent.iter().find(|silent| silent.path == path)?;
+        silent.member.parse().ok().filter(|_| self.returns.is_due(&silent.member))
+    }
+
+    /// Why a member that is out is.
+    pub(crate) fn away(&self, array: &str, slot: usize, member: &MemberStatus) -> Away {
+        let silent = self.record_of(array).is_some_and(|record| {
+            let uuid = member.uuid.to_string();
+            record.silent.iter().any(|s| usize::from(s.slot) == slot && s.member == uuid)
+        });
+        match member.state {
+            MemberState::Missing => Away::Missing,
+            MemberState::Faulty if silent => Away::Silent,
+            MemberState::Faulty | MemberState::InSync | MemberState::Rebuilding { .. } => {
+                Away::Failed
+            }
+        }
+    }
+
+    /// The drive of an awaited member could not be looked at, or could not be taken back yet.
+    pub(crate) fn look_later(&mut self, member: Uuid) {
+        self.returns.postpone(member, RETURN_RETRY);
+    }
+}

@@ -1,0 +1,282 @@
+//! The end of the daemon: everything that waits for drives or clients is stopped side by side, and all of it within one
+//! limit, since a service manager kills what takes too long. What is late is named, and left as a crash leaves it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use strake_block::BlockDevice;
+use strake_engine::MemberStatus;
+use strake_reactor::monotonic;
+
+use crate::bounded;
+use crate::bounded::{Job, side_by_side, within};
+use crate::control::{Control, Reserved};
+use crate::error::{ControlError, ControlErrorKind};
+use crate::events::{EventKind, Note};
+use crate::exports::servers;
+use crate::exports::servers::ExportServer;
+use crate::limits::{STOP_LIMIT, STOP_RECORD_LIMIT};
+use crate::manager::Manager;
+use crate::names::array_key;
+use crate::state::running::Running;
+
+/// How long data cores have to end; nothing is left on them that waits.
+const CORES_END: Duration = Duration::from_secs(3);
+
+/// How long drives have to show whether they answer, to name those that do not.
+const NAMING: Duration = Duration::from_secs(1);
+
+impl Control {
+    /// Stops in order: members learn what they do not know yet, exports are drained, arrays marked clean, cores ended.
+    /// Each waits for no other, and all together for no longer than [`STOP_LIMIT`]. Errors are returned, not fatal:
+    /// everything else is stopped all the same. A second call does nothing.
+    pub fn stop(&self) -> Vec<ControlError> {
+        self.stop_within(STOP_LIMIT)
+    }
+
+    pub(crate) fn stop_within(&self, limit: Duration) -> Vec<ControlError> {
+        let deadline = Instant::now() + limit;
+        let mut errors: Vec<ControlError> = Vec::new();
+        match self.run(|m| Ok(std::mem::replace(&mut m.stopping, true))) {
+            Ok(false) => {}
+            Ok(true) => return errors,
+            Err(error) => return vec![error],
+        }
+        self.wake_waiters();
+        self.record_at_stop(deadline.min(Instant::now() + STOP_RECORD_LIMIT));
+        let servers = self.run(|m| Ok(std::mem::take(&mut m.servers))).unwrap_or_default();
+        let jobs = servers.into_iter().map(|(listen, server)| stop_server(listen, server));
+        // A client whose request hangs leaves time for the arrays.
+        let drained = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 2;
+        let (done, late) = side_by_side(jobs.collect(), drained);
+        errors.extend(done.into_iter().flatten());
+        errors.extend(late.into_iter().map(|listen| {
+            late_error(format!("exports on {listen} did not let go of their clients in time"))
+        }));
+        errors.append(&mut self.stop_arrays(deadline));
+        errors.append(&mut self.end_commands(deadline));
+        errors.append(&mut self.end_starts(deadline));
+        // What a queue was not answered before it was closed may still be carried out.
+        let owing = self.run(|m| Ok(m.owing_remotes())).unwrap_or_default();
+        let cores = self.run(|m| Ok(m.take_cores())).unwrap_or_default();
+        if within("cores end", CORES_END, move || drop(cores)).is_none() {
+            errors.push(late_error("a data core did not end in time".to_owned()));
+        }
+        let recorded = self.run(|m| {
+            m.drives.close_unless(|_| false);
+            m.record_stop(&mut errors, &owing);
+            Ok(())
+        });
+        errors.extend(recorded.err());
+        errors
+    }
+
+    /// Writes to the members what commands acknowledged and they do not know yet: no other chance comes for who
+    /// imports the array elsewhere.
+    fn record_at_stop(&self, deadline: Instant) {
+        let arrays = self.run(|m| Ok(m.running.iter().map(Running::uuid).collect::<Vec<_>>()));
+        let job = |uuid: String| -> Job<()> {
+            let control = self.clone();
+            let name = uuid.clone();
+            let record = move || {
+                let left = deadline.saturating_duration_since(Instant::now());
+                // An action may be at it just now.
+                let keys = vec![array_key(&uuid)];
+                let reserved = control.reserve_within(left, |_| Ok(((), keys.clone())));
+                let recorded = reserved.and_then(|_held| control.record_before_leaving(&uuid));
+                if let Err(error) = recorded {
+                    tracing::warn!(%uuid, reason = %error, "members may not know the last changes");
+                }
+            };
+            (name, Box::new(record))
+        };
+        let jobs = arrays.unwrap_or_default().into_iter().map(job).collect();
+        for uuid in side_by_side(jobs, deadline).1 {
+            tracing::warn!(%uuid, "members may not know the last changes: not written in time");
+        }
+    }
+
+    fn stop_arrays(&self, deadline: Instant) -> Vec<ControlError> {
+        let running = self.run(|m| {
+            m.note_newest_at_stop();
+            m.keep_scrubs();
+            Ok(std::mem::take(&mut m.running))
+        });
+        let running = running.unwrap_or_default();
+        let members: Vec<(String, Vec<String>)> =
+            running.iter().map(|r| (r.array.name().to_string(), paths_of(r))).collect();
+        let jobs = running.into_iter().map(|r| stop_array(r)).collect();
+        let (done, late) = side_by_side(jobs, deadline);
+        self.note_silent_at_stop(&done);
+        let mut errors: Vec<ControlError> = done.into_iter().filter_map(|s| s.error).collect();
+        for (name, paths) in members.into_iter().filter(|(name, _)| late.contains(name)) {
+            errors.push(not_stopped(&name, paths));
+        }
+        errors
+    }
+
+    /// Records which members hung when their arrays stopped: they are taken back after the next start.
+    fn note_silent_at_stop(&self, stopped: &[Stopped]) {
+        let noted = self.run(|m| {
+            for Stopped { uuid, members, .. } in stopped {
+                if let Some(silent) = m.silent_now(uuid, members) {
+                    m.record_silent(uuid, silent);
+                }
+            }
+            Ok(())
+        });
+        if let Err(error) = noted {
+            tracing::warn!(reason = %error, "members that hang are not recorded");
+        }
+    }
+
+    /// Waits for commands under way: one that unloads an array, or stops it to grow, stops it by itself.
+    fn end_commands(&self, deadline: Instant) -> Vec<ControlError> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let _ = self.wait_until(left, |m| m.commands.objects().is_empty());
+        let late = self.run(|m| Ok(m.commands.objects())).unwrap_or_default();
+        let error = |object| {
+            late_error(format!(
+                "a command has not ended that works on {object}; see what became of it at the next start"
+            ))
+        };
+        late.into_iter().map(error).collect()
+    }
+
+    /// Waits for arrays that are still being started. Those whose labels were changed and that never ran are not
+    /// stopped in order: their labels say that they run.
+    fn end_starts(&self, deadline: Instant) -> Vec<ControlError> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        // One that only waits for drives has changed nothing.
+        let over = |m: &Manager| m.assembling().is_empty();
+        let _ = self.wait_until(left, over);
+        let cut_short = self.run(|m| {
+            let mut names = m.assembling();
+            names.append(&mut m.cut_short);
+            Ok(names)
+        });
+        let error = |name: String| {
+            late_error(format!(
+                "array {name} was being started; it is started the next time as after a crash, and loses nothing"
+            ))
+        };
+        cut_short.unwrap_or_default().into_iter().map(error).collect()
+    }
+}
+
+fn late_error(what: String) -> ControlError {
+    ControlError::new(ControlErrorKind::Device, what)
+}
+
+fn stop_server(listen: String, server: Arc<ExportServer>) -> Job<Option<ControlError>> {
+    (listen, Box::new(move || servers::stop(server).err()))
+}
+
+/// An array that has stopped.
+struct Stopped {
+    uuid: String,
+    /// Why its stop is not recorded, if it is not.
+    error: Option<ControlError>,
+    /// What its members were like at the end.
+    members: Vec<MemberStatus>,
+}
+
+fn stop_array(running: Running) -> Job<Stopped> {
+    let name = running.array.name().to_string();
+    let stop = move || {
+        let uuid = running.uuid();
+        let Running { array, drives, replacement, .. } = running;
+        let (stopped, members) = array.stop_with_members();
+        drop((drives, replacement));
+        Stopped { uuid, error: stopped.err().map(ControlError::from), members }
+    };
+    (name, Box::new(stop))
+}
+
+/// Paths of the drives of an array.
+pub(crate) fn paths_of(running: &Running) -> Vec<String> {
+    running.all_drives().map(|drive| drive.path.clone()).collect()
+}
+
+/// Stops an array that was taken out of service. Gives `reserved` back, with why the stop is not recorded if it is not.
+///
+/// # Errors
+/// When that took longer than `limit`; it goes on by itself then, and keeps `reserved` until it is over.
+pub(crate) fn stop_one(
+    running: Running,
+    reserved: Reserved,
+    limit: Duration,
+) -> Result<(Reserved, Option<ControlError>), ControlError> {
+    let (name, paths) = (running.array.name().to_string(), paths_of(&running));
+    let (_, stop) = stop_array(running);
+    let stopped = within("array stop", limit, move || (stop(), reserved));
+    let (stopped, reserved) = stopped.ok_or_else(|| not_stopped(&name, paths))?;
+    Ok((reserved, stopped.error))
+}
+
+/// What to say of an array that was not stopped in time, whose drives are at `paths`.
+fn not_stopped(name: &str, paths: Vec<String>) -> ControlError {
+    let silent = silent_among(&paths);
+    let who = if silent.is_empty() {
+        format!("one of its drives does not finish what it was given ({})", paths.join(", "))
+    } else {
+        format!("{} does not answer", silent.join(", "))
+    };
+    late_error(format!(
+        "array {name} did not stop in time: {who}; it is started the next time as after a crash, and loses nothing. \
+         Until that drive answers or is taken away, its process may stay in the kernel"
+    ))
+}
+
+/// Those of `paths` that do not show their first block.
+fn silent_among(paths: &[String]) -> Vec<String> {
+    let look = |path: &String| -> Job<()> {
+        let at = path.clone();
+        let read = move || {
+            use std::io::Read;
+            // Whatever it says is an answer.
+            let _ = std::fs::File::open(at).and_then(|mut file| file.read(&mut [0; 4096]));
+        };
+        (path.clone(), Box::new(read))
+    };
+    let (known, ask): (Vec<&String>, Vec<&String>) = paths
+        .iter()
+        .filter(|path| path.starts_with('/'))
+        .partition(|path| bounded::silent(path).is_some());
+    let (_, late) = side_by_side(ask.into_iter().map(look).collect(), Instant::now() + NAMING);
+    known.into_iter().cloned().chain(late).collect()
+}
+
+impl Manager {
+    /// Records that the daemon stopped, and whether it did so in order. Nothing is written after that.
+    fn record_stop(&mut self, errors: &mut Vec<ControlError>, owing: &[String]) {
+        let why: Vec<&str> = errors.iter().map(|e| e.what.as_str()).collect();
+        let note = Note::new(EventKind::DaemonStopped, "daemon", "the daemon stopped");
+        self.record(note.cause(why.join("; ")));
+        // Trouble with the directory was told while the daemon ran.
+        self.events().flush();
+        self.hooks.stop();
+        if errors.is_empty()
+            && let Err(error) = self.store.mark_clean()
+        {
+            match self.state_trouble() {
+                // Told while the daemon ran; nobody is to wait for that at the end.
+                Some(_) => tracing::warn!(reason = %error, "not marked as stopped in order"),
+                None => errors.push(error),
+            }
+        }
+        if errors.is_empty()
+            && let Err(error) = self.past.end(owing, monotonic())
+        {
+            tracing::warn!(%error, "the next daemon waits for requests that are over");
+        }
+        self.store.give_up();
+    }
+
+    /// Identities of drives of other machines at which requests may still be under way.
+    pub(crate) fn owing_remotes(&self) -> Vec<String> {
+        let remotes = self.drives.remotes();
+        let owing = remotes.iter().filter(|device| device.owes());
+        owing.map(|device| device.identity()).collect()
+    }
+}

@@ -1,0 +1,243 @@
+//! Spares that are opened, missed and used without a command.
+
+use std::fs;
+
+use strake_engine::Drive;
+
+use crate::actions::Pace;
+use crate::bounded;
+use crate::control::Control;
+use crate::drives::address::is_remote;
+use crate::drives::occupied::refuse_occupied;
+use crate::error::ControlError;
+use crate::events::{EventKind, Note};
+use crate::limits::GLANCE_LIMIT;
+use crate::manager::Manager;
+use crate::names::array_key;
+use crate::policy::spares::{SpareState, fits, is_of_the_drive, slots_for_spares};
+use crate::record::store::SpareRecord;
+
+impl Control {
+    /// Puts spares in the places of members that are out. What fails is told, and tried with another spare.
+    pub(crate) fn use_spares(&self, pace: Pace) -> Result<(), ControlError> {
+        for (array, slots) in self.run(|m| Ok(m.places_for_spares()))? {
+            self.act(pace, format!("spares for {array}"), move |control| {
+                for slot in slots {
+                    // What went wrong was told; the next round tries another spare.
+                    if let Err(error) = control.use_spare(&array, slot) {
+                        tracing::debug!(reason = %error, "spare not used");
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Puts a spare in the place of a member that is out. Does nothing while another command works on the array, or
+    /// when there is none.
+    pub(crate) fn use_spare(&self, array: &str, slot: usize) -> Result<(), ControlError> {
+        let Some(reserved) = self.try_reserve(vec![array_key(array)])? else { return Ok(()) };
+        let mut reserved = reserved.limit_to(GLANCE_LIMIT);
+        let chosen = self.run(|m| Ok(m.choose_spare(array, slot)))?;
+        let Some((place, record)) = chosen else { return Ok(()) };
+        let opened = reserved.open_now(&record.path).and_then(|drive| {
+            refuse_occupied(std::slice::from_ref(&drive))?;
+            Ok(drive)
+        });
+        let fits = opened.is_ok();
+        let used = opened.and_then(|drive| self.replace_now(&place, drive));
+        self.run(|m| {
+            match &used {
+                Ok(()) => m.reported_spare_use(&place.name, slot, &record),
+                Err(error) if fits && !is_of_the_drive(error.kind) => {}
+                Err(error) => m.note_spare(&record, SpareState::Failed(error.what.clone())),
+            }
+            Ok(())
+        })?;
+        used
+    }
+
+    /// Opens spares that are not open, and notices those that went.
+    pub(crate) fn tend_spares(&self, pace: Pace) -> Result<(), ControlError> {
+        for (record, is_open) in self.run(|m| Ok(m.spares_to_look_at()))? {
+            self.act(pace, format!("spare {}", record.identity), move |control| {
+                control.tend_spare(&record, is_open)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn tend_spare(&self, record: &SpareRecord, is_open: bool) -> Result<(), ControlError> {
+        let path = record.path.clone();
+        let here = is_remote(&path)
+            || bounded::look(&record.path, || fs::metadata(path).is_ok()).unwrap_or(is_open);
+        if here && is_open {
+            return Ok(());
+        }
+        let Some(reserved) = self.try_reserve(Vec::new())? else { return Ok(()) };
+        let mut reserved = reserved.limit_to(GLANCE_LIMIT);
+        let state = if !here {
+            SpareState::Missing(format!("there is nothing at {}", record.path))
+        } else {
+            match reserved.open_now(&record.path) {
+                Err(error) => SpareState::Missing(error.what),
+                Ok(drive) => examine(record, drive),
+            }
+        };
+        self.run(|m| {
+            m.note_spare(record, state);
+            Ok(())
+        })
+    }
+}
+
+/// What is at a spare's path.
+fn examine(record: &SpareRecord, drive: Drive) -> SpareState {
+    if drive.device.identity() != record.identity {
+        return SpareState::Missing(format!("another drive is at {}", record.path));
+    }
+    match refuse_occupied(std::slice::from_ref(&drive)) {
+        Ok(()) => SpareState::Ready(drive),
+        Err(error) => SpareState::Failed(error.what),
+    }
+}
+
+impl Manager {
+    /// Spares whose path has to be looked at, and whether they are open.
+    fn spares_to_look_at(&mut self) -> Vec<(SpareRecord, bool)> {
+        if self.stopping {
+            return Vec::new();
+        }
+        // A spare that a crash left in both lists serves as a member.
+        let taken: Vec<SpareRecord> = self
+            .config
+            .spares
+            .iter()
+            .filter(|s| self.place_of(&s.identity).is_some())
+            .cloned()
+            .collect();
+        for record in taken {
+            if let Err(error) = self.forget_spare(&record) {
+                tracing::warn!(spare = %record.path, reason = %error, "spare not forgotten");
+            }
+        }
+        let look = |s: &SpareRecord| match self.spares.get(&s.identity) {
+            Some(SpareState::Ready(_)) if is_remote(&s.path) => {
+                self.drives.remote_key(&s.path).is_none().then_some(false)
+            }
+            Some(SpareState::Ready(_)) => Some(true),
+            Some(SpareState::Missing(_)) | None => Some(false),
+            Some(SpareState::Failed(_)) => None,
+        };
+        let spares = self.config.spares.iter();
+        spares.filter_map(|spare| Some((spare.clone(), look(spare)?))).collect()
+    }
+
+    fn note_spare(&mut self, record: &SpareRecord, state: SpareState) {
+        if self.config.spares.iter().all(|s| s.identity != record.identity) {
+            return;
+        }
+        let before = self.spares.get(&record.identity).map(SpareState::word);
+        let object = format!("drive/{}", record.path);
+        match (before, &state) {
+            (Some("missing" | "failed"), SpareState::Ready(_)) => {
+                let what = format!("spare {} is here again", record.path);
+                self.record(Note::new(EventKind::SpareReturned, object, what));
+            }
+            (Some("ready") | None, SpareState::Missing(why) | SpareState::Failed(why)) => {
+                let what = format!("spare {} cannot be used", record.path);
+                let note = Note::new(EventKind::SpareMissing, object, what).cause(why.clone());
+                let path = &record.path;
+                self.record(note.next(format!("bring it back, or: strake spare remove {path}")));
+            }
+            (Some(_) | None, _) => {}
+        }
+        self.spares.insert(record.identity.clone(), state);
+        self.close_unused_drives();
+    }
+
+    fn is_copied(&self, array: &str, slot: usize) -> bool {
+        let running = self.running.iter().find(|r| r.array.name().to_string() == array);
+        running.is_some_and(|r| r.replacement.as_ref().is_some_and(|next| next.slot.at() == slot))
+    }
+
+    /// Members that are out or sick, of arrays that take spares by themselves.
+    fn places_for_spares(&mut self) -> Vec<(String, Vec<usize>)> {
+        if self.stopping || self.config.spares.is_empty() {
+            return Vec::new();
+        }
+        let mut places = Vec::new();
+        for running in &self.running {
+            let status = running.array.status();
+            let uuid = running.uuid();
+            if status.lost || !self.settings(&uuid).auto_replace {
+                continue;
+            }
+            let slots = slots_for_spares(&status, |member| self.sick.wants_spare(member));
+            if !slots.is_empty() {
+                places.push((uuid, slots));
+            }
+        }
+        places
+    }
+
+    /// The smallest spare that fits, of the array's own first. When none does, says so once.
+    pub(crate) fn choose_spare(
+        &mut self,
+        array: &str,
+        slot: usize,
+    ) -> Option<(crate::state::running::Place, SpareRecord)> {
+        // It may have been replaced or stopped in the meantime.
+        let (place, _) = self.place(array, slot as u32).ok()?;
+        let running = self.running.iter().find(|r| r.uuid() == array)?;
+        let status = running.array.status();
+        let member = &status.members[slot];
+        if !crate::policy::members::is_out(member) && !self.sick.wants_spare(member) {
+            return None;
+        }
+        let usable = |s: &&SpareRecord| match self.spares.get(&s.identity) {
+            Some(SpareState::Ready(drive)) => {
+                // A crash may have left the drive of a copy among them.
+                fits(&status, drive).is_ok() && self.promised(&s.identity, None).is_none()
+            }
+            Some(SpareState::Missing(_) | SpareState::Failed(_)) | None => false,
+        };
+        let own = |s: &&SpareRecord| s.array == array || s.array.is_empty();
+        let best = self
+            .config
+            .spares
+            .iter()
+            .filter(own)
+            .filter(usable)
+            .min_by_key(|s| (s.array.is_empty(), s.bytes));
+        if let Some(best) = best {
+            return Some((place, best.clone()));
+        }
+        let name = place.name;
+        let reported = self.entries.get_mut(array).and_then(|entry| entry.seen.as_mut());
+        let reported = reported.is_some_and(|seen| !seen.tell_no_spare(slot));
+        if !reported {
+            let what = format!("no spare fits in the place of member {slot} of array {name}");
+            let note = Note::new(EventKind::SpareNone, format!("array/{name}"), what).member(slot);
+            self.record(
+                note.next(format!("strake array replace {name} --member {slot} --with DRIVE")),
+            );
+        }
+        None
+    }
+
+    fn reported_spare_use(&mut self, array: &str, slot: usize, record: &SpareRecord) {
+        let path = &record.path;
+        let what = if self.is_copied(array, slot) {
+            format!("member {slot} of array {array} is being copied to spare {path}")
+        } else {
+            format!("spare {path} took the place of member {slot} of array {array}")
+        };
+        let note = Note::new(EventKind::SpareUsed, format!("array/{array}"), what);
+        self.record(note.member(slot).next("strake spare add DRIVE, so that there is another"));
+        if let Err(error) = self.forget_spare(record) {
+            tracing::warn!(spare = %path, reason = %error, "spare not forgotten");
+        }
+    }
+}

@@ -1,0 +1,454 @@
+//! Arrays that are started by themselves: each by a thread of its own, behind the daemon, which answers meanwhile.
+//!
+//! A start waits for drives and holds nothing up but itself. It reserves its array first, and each drive as it is
+//! opened; one that turns out to belong to another array is given back at once. So two starts, or a start and a search
+//! for spares, never claim the same drive, and none waits for another for longer than a look at a label takes.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use strake_engine::{AssemblePolicy, Assembled};
+use strake_units::Nanos;
+
+use crate::bounded;
+use crate::control::{Control, Reserved};
+use crate::drives::block_paths;
+use crate::drives::label::{Labelled, labelled};
+use crate::error::ControlError;
+use crate::limits::{GLANCE_LIMIT, LOOK_LIMIT};
+use crate::manager::Manager;
+use crate::names::array_key;
+use crate::policy::candidates::push_once;
+use crate::policy::search::{Search, Unused, of_label};
+use crate::record::files::StateFolder;
+use crate::record::store::ArrayRecord;
+use crate::state::loss::Loss;
+use crate::state::offline::{Offline, WAITS};
+use crate::state::start::Starting;
+
+/// How often arrays are looked for once they are later than the assemble timeout.
+const RETRY_EVERY: Duration = Duration::from_secs(15);
+
+/// How long after its start the daemon tries recorded drives again that are there and cannot be opened: the kernel
+/// lets go of the files of a killed process only when it has taken its rings apart, some time after its end.
+const RELEASE_WAIT: Duration = Duration::from_secs(3);
+
+/// Time between two such tries.
+const RELEASE_RETRY: Duration = Duration::from_millis(20);
+
+/// Drives of one array that are opened at a time.
+const OPENERS_MAX: usize = 16;
+
+impl Control {
+    /// Starts the control plane and waits until every array has been tried. What cannot be started is reported by the
+    /// status, not an error.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn start(state_dir: &Path, options: crate::manager::Options) -> Result<Self, ControlError> {
+        Self::start_in(StateFolder::of(state_dir), options)
+    }
+
+    pub(crate) fn start_in(
+        state: StateFolder,
+        options: crate::manager::Options,
+    ) -> Result<Self, ControlError> {
+        let control = Self::open_in(state, options)?;
+        while !control.starts_are_over(Duration::MAX)? {}
+        control.run(|m| {
+            m.observe();
+            Ok(())
+        })?;
+        Ok(control)
+    }
+
+    /// Starts the control plane: locks the state directory, starts the data cores, and begins to start what is
+    /// recorded, arrays whose members are here and their exports. Waits for no drive.
+    ///
+    /// # Errors
+    /// When the state directory or the machine does not allow a daemon to run.
+    pub fn open(state_dir: &Path, options: crate::manager::Options) -> Result<Self, ControlError> {
+        Self::open_in(StateFolder::of(state_dir), options)
+    }
+
+    fn open_in(state: StateFolder, options: crate::manager::Options) -> Result<Self, ControlError> {
+        let control = Self::new(Manager::open(state, options)?);
+        control.run(|m| {
+            m.finish_endings();
+            m.announce_recorded_exports();
+            m.watch_state_dir();
+            Ok(())
+        })?;
+        control.launch_starts()?;
+        Ok(control)
+    }
+
+    /// Waits until no array is being started, for `limit` at most. True when none is.
+    ///
+    /// # Errors
+    /// When an earlier command panicked.
+    pub fn starts_are_over(&self, limit: Duration) -> Result<bool, ControlError> {
+        self.wait_until(limit, |m| m.entries.starting().next().is_none())
+    }
+
+    /// Starts what is recorded and not running, and waits for that. What cannot be started is noted.
+    #[cfg(test)]
+    pub(crate) fn start_recorded(&self) -> Result<(), ControlError> {
+        self.launch_starts()?;
+        while !self.starts_are_over(Duration::MAX)? {}
+        Ok(())
+    }
+
+    /// Begins to start what is recorded and not running, each array by a thread of its own.
+    pub(crate) fn launch_starts(&self) -> Result<(), ControlError> {
+        for record in self.run(|m| Ok(m.due_to_start()))? {
+            // Whoever works on it now knows more than the records do.
+            let Some(reserved) = self.try_reserve(vec![array_key(&record.uuid)])? else {
+                continue;
+            };
+            // It may have been started meanwhile.
+            let Some(policy) = self.run(|m| Ok(m.begin_start(&record)))? else { continue };
+            let (control, uuid) = (self.clone(), record.uuid.clone());
+            let start = move || {
+                // However it ends: what waits for it must not wait for ever.
+                let ended = Ended { control: &control, uuid: &record.uuid };
+                let started = control.start_by_itself(reserved, &record, policy);
+                drop(ended);
+                if let Err(error) = started {
+                    tracing::error!(array = %record.name, reason = %error, "a start was given up");
+                }
+            };
+            if let Err(error) = thread::Builder::new().name("array start".to_owned()).spawn(start) {
+                tracing::warn!(reason = %error, "an array is not started yet");
+                self.end_start(&uuid);
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts one array, or notes why not.
+    fn start_by_itself(
+        &self,
+        mut reserved: Reserved,
+        record: &ArrayRecord,
+        policy: AssemblePolicy,
+    ) -> Result<(), ControlError> {
+        let mut search = Search::default();
+        let found = self.search(&mut reserved, record, &mut search);
+        // Those that are silent were waited for, and so is whoever falls silent from here on; nobody else is missing.
+        let policy = search.within(policy);
+        let started = found
+            .and_then(|()| self.assemble_found(record, policy, &search.here))
+            .and_then(|assembled| self.run(|m| m.adopt(assembled, &search.here)));
+        let Err(error) = started else { return Ok(()) };
+        let error = search.explained(error);
+        let offline = Offline::new(record, &error, &search.here);
+        // Closed without the lock, with what was reserved.
+        drop(search);
+        self.run(|m| {
+            m.note_offline(record, offline);
+            Ok(())
+        })
+    }
+
+    pub(crate) fn start_one(
+        &self,
+        reserved: &mut Reserved,
+        record: &ArrayRecord,
+        policy: AssemblePolicy,
+        here: &mut Vec<Labelled>,
+    ) -> Result<(), ControlError> {
+        let assembled = self.assemble_recorded(reserved, record, policy, here)?;
+        self.run(|m| m.adopt(assembled, here))
+    }
+
+    /// Assembles what is recorded; `here` gets its drives that were found. Writes their labels, and starts nothing.
+    pub(crate) fn assemble_recorded(
+        &self,
+        reserved: &mut Reserved,
+        record: &ArrayRecord,
+        policy: AssemblePolicy,
+        here: &mut Vec<Labelled>,
+    ) -> Result<Assembled, ControlError> {
+        let mut search = Search::default();
+        let found = self.search(reserved, record, &mut search);
+        here.append(&mut search.here);
+        found?;
+        self.assemble_found(record, policy, here)
+    }
+
+    /// Assembles a recorded array from what was found of it.
+    fn assemble_found(
+        &self,
+        record: &ArrayRecord,
+        policy: AssemblePolicy,
+        here: &[Labelled],
+    ) -> Result<Assembled, ControlError> {
+        let uuid = &record.uuid;
+        if let Some(older) = self.run(|m| m.begin_assembling(record, here))? {
+            return Err(ControlError::refused(older));
+        }
+        if let Some(left) = self.run(|m| Ok(m.has_to_wait(here)))? {
+            self.run(|m| {
+                m.end_assembling(uuid);
+                Ok(())
+            })?;
+            let seconds = left.0.div_ceil(Nanos::SECOND.0);
+            return Err(ControlError::state(format!("{WAITS} ({seconds} s left)")));
+        }
+        let drives = format!("{} drives", here.len());
+        self.note_wait(uuid, &drives, Some("bring labels, bitmaps and log in order"));
+        let assembled = self.assemble_one(here, policy);
+        self.note_wait(uuid, &drives, None);
+        if assembled.is_err() {
+            // Whatever was written says no more than what a start finds that was cut short.
+            self.run(|m| {
+                m.end_assembling(uuid);
+                Ok(())
+            })?;
+        }
+        assembled
+    }
+
+    /// Looks for the drives of a recorded array, side by side.
+    fn search(
+        &self,
+        reserved: &mut Reserved,
+        record: &ArrayRecord,
+        search: &mut Search,
+    ) -> Result<(), ControlError> {
+        let machine = self.run(|m| Ok(m.drives.machine().clone()))?;
+        // Names of kernel devices change from start to start; labels do not.
+        let mut renamed = false;
+        for (path, found) in
+            record.drives.iter().zip(self.look_at(reserved, record, &record.drives))
+        {
+            match found {
+                Ok(Some(found)) => push_once(&mut search.here, found),
+                Ok(None) => renamed |= machine.has_node(path),
+                Err(unused) => {
+                    renamed |= machine.has_node(path);
+                    search.note(unused);
+                }
+            }
+        }
+        if renamed {
+            let mut others = block_paths(&machine);
+            others.retain(|path| !record.drives.contains(path));
+            for found in self.look_at(reserved, record, &others) {
+                search.add_other(found);
+            }
+        }
+        if !search.here.is_empty() {
+            return Ok(());
+        }
+        let why = if search.trouble.is_empty() {
+            "none of its drives was found".to_owned()
+        } else {
+            search.trouble.join("; ")
+        };
+        Err(ControlError::state(format!(
+            "{why}; bring its drives back, or: strake array import --drives ..."
+        )))
+    }
+
+    /// What is at each of `paths` of a recorded array: `None` for what is none of its drives. Those that are, are
+    /// reserved.
+    fn look_at(
+        &self,
+        reserved: &mut Reserved,
+        record: &ArrayRecord,
+        paths: &[String],
+    ) -> Vec<Result<Option<Labelled>, Unused>> {
+        let next = AtomicUsize::new(0);
+        let seen = Mutex::new(BTreeMap::new());
+        let ours = Mutex::new(reserved);
+        thread::scope(|scope| {
+            for _ in 0..paths.len().min(OPENERS_MAX) {
+                let look = || {
+                    while let Some((at, path)) = pick(&next, paths) {
+                        let mut own = Reserved::nothing(self, LOOK_LIMIT);
+                        let found = self.look_for(&mut own, &ours, record, path);
+                        seen.lock().unwrap_or_else(PoisonError::into_inner).insert(at, found);
+                    }
+                };
+                if thread::Builder::new()
+                    .name("drive look".to_owned())
+                    .spawn_scoped(scope, look)
+                    .is_err()
+                {
+                    break;
+                }
+            }
+        });
+        let mut seen = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let unseen =
+            || Err(ControlError::state("there is no thread to look at drives with").into());
+        (0..paths.len()).map(|at| seen.remove(&at).unwrap_or_else(unseen)).collect()
+    }
+
+    /// What is at `path`, reserved when it is of the array `record`.
+    fn look_for(
+        &self,
+        own: &mut Reserved,
+        ours: &Mutex<&mut Reserved>,
+        record: &ArrayRecord,
+        path: &str,
+    ) -> Result<Option<Labelled>, Unused> {
+        self.note_wait(&record.uuid, path, Some("show its label"));
+        let held = ours.lock().unwrap_or_else(PoisonError::into_inner).keys();
+        own.borrow(held);
+        let found = self.open_released(own, path);
+        self.note_wait(&record.uuid, path, None);
+        let found = found.or_else(|unused| unused.unless_of_another(&record.uuid))?;
+        let Some(found) = found else { return Ok(None) };
+        if found.label.array.to_string() != record.uuid {
+            return Ok(None);
+        }
+        ours.lock().unwrap_or_else(PoisonError::into_inner).absorb(own);
+        Ok(Some(found))
+    }
+
+    /// The labelled drive at `path`, with patience for drives that a daemon killed just now still seems to hold, and
+    /// for others that look at it.
+    fn open_released(
+        &self,
+        reserved: &mut Reserved,
+        path: &str,
+    ) -> Result<Option<Labelled>, Unused> {
+        let started = self.run(|m| Ok(m.started))?;
+        loop {
+            let limit = reserved.limit();
+            let opened = reserved.open_within(path, LOOK_LIMIT).map_err(Unused::Otherwise);
+            let outcome = opened.and_then(|drive| labelled(drive, limit).map_err(of_label));
+            if outcome.is_ok()
+                || started.elapsed() >= RELEASE_WAIT
+                || outcome.as_ref().is_err_and(Unused::is_silent)
+                || !is_there(path)
+            {
+                return outcome;
+            }
+            thread::sleep(RELEASE_RETRY);
+        }
+    }
+
+    /// Has `object` be waited for from now on by the start of an array; `None` when that is over.
+    pub(crate) fn note_wait(&self, uuid: &str, object: &str, what: Option<&'static str>) {
+        // A control plane that a panic has left unusable is told by others.
+        let _ = self.run(|m| {
+            if let Some(starting) = m.entries.get_mut(uuid).and_then(|e| e.starting.as_mut()) {
+                starting.wait_for(object, what);
+            }
+            Ok(())
+        });
+    }
+
+    fn end_start(&self, uuid: &str) {
+        // As above.
+        let _ = self.run(|m| {
+            let name = m.array_name(uuid);
+            let ended = m.entries.get_mut(uuid).and_then(|entry| entry.starting.take());
+            if ended.is_some_and(|starting| starting.assembling) && !m.cut_short.contains(&name) {
+                m.cut_short.push(name);
+            }
+            Ok(())
+        });
+        self.wake_waiters();
+    }
+}
+
+/// Ends a start when it is dropped.
+struct Ended<'a> {
+    control: &'a Control,
+    uuid: &'a str,
+}
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.control.end_start(self.uuid);
+    }
+}
+
+/// The next of `paths` that nobody has taken.
+fn pick<'a>(next: &AtomicUsize, paths: &'a [String]) -> Option<(usize, &'a String)> {
+    let at = next.fetch_add(1, Ordering::Relaxed);
+    Some((at, paths.get(at)?))
+}
+
+/// Whether something is at `path`, as far as that is said at once.
+fn is_there(path: &str) -> bool {
+    let at = path.to_owned();
+    bounded::ask(path, GLANCE_LIMIT, move || fs::metadata(at).is_ok()).unwrap_or(false)
+}
+
+impl Manager {
+    /// What is recorded, does not run, and is to be tried now.
+    fn due_to_start(&self) -> Vec<ArrayRecord> {
+        let due = |record: &&ArrayRecord| self.is_due(record);
+        self.config.arrays.iter().filter(due).cloned().collect()
+    }
+
+    fn is_due(&self, record: &ArrayRecord) -> bool {
+        let entry = self.entries.get(&record.uuid);
+        let soon =
+            self.is_late(record) && entry.last_try.is_some_and(|at| at.elapsed() < RETRY_EVERY);
+        !(self.stopping || soon || entry.starting.is_some())
+            && self.find(&record.uuid).is_none()
+            && entry.loss.as_ref().is_none_or(Loss::allows_start)
+    }
+
+    /// Whether an array has waited long enough for members: since the daemon started, or since it was lost.
+    fn is_late(&self, record: &ArrayRecord) -> bool {
+        let since = self.entries.get(&record.uuid).loss.map_or(self.started, |loss| loss.at);
+        self.options.assemble_timeout.is_some_and(|limit| since.elapsed() >= limit)
+    }
+
+    /// What is allowed to start the array `record`, which is being started from here on; `None` when it is not to be
+    /// started any more. With its key.
+    pub(crate) fn begin_start(&mut self, record: &ArrayRecord) -> Option<AssemblePolicy> {
+        let is_recorded = self.config.arrays.iter().any(|a| a.uuid == record.uuid);
+        if !is_recorded || !self.is_due(record) {
+            return None;
+        }
+        let late = self.is_late(record);
+        let entry = self.entries.of(&record.uuid);
+        if late {
+            entry.last_try = Some(Instant::now());
+        }
+        entry.starting = Some(Starting::new());
+        Some(AssemblePolicy { allow_degraded: late, accept_loss: false })
+    }
+
+    /// Notes that labels of `record` are being changed from here on; or says why they must not be.
+    fn begin_assembling(
+        &mut self,
+        record: &ArrayRecord,
+        here: &[Labelled],
+    ) -> Result<Option<String>, ControlError> {
+        self.check_open()?;
+        let older = self.older_than_seen(record, here);
+        if older.is_none()
+            && let Some(entry) = self.entries.get_mut(&record.uuid)
+            && let Some(starting) = &mut entry.starting
+        {
+            starting.assembling = true;
+        }
+        Ok(older)
+    }
+
+    pub(crate) fn end_assembling(&mut self, uuid: &str) {
+        if let Some(starting) = self.entries.get_mut(uuid).and_then(|e| e.starting.as_mut()) {
+            starting.assembling = false;
+        }
+    }
+
+    /// Names of arrays whose labels are being changed by a start: they say that the array runs.
+    pub(crate) fn assembling(&self) -> Vec<String> {
+        let assembling = self.entries.starting().filter(|(_, starting)| starting.assembling);
+        assembling.map(|(uuid, _)| self.array_name(uuid)).collect()
+    }
+}

@@ -1,0 +1,448 @@
+//! What people and scripts see of an array.
+
+use crate::limits::BAD_RANGES_MAX;
+use crate::policy::advice::{cause_of, in_doubt_next};
+use crate::record::store::ArrayRecord;
+use crate::state::meters::Meter;
+use crate::state::running::Running;
+use crate::state::start::Starting;
+use crate::view::stats::counters;
+use std::time::Instant;
+
+use strake_api::v1::{self as api, Problem};
+use strake_engine::{
+    ArrayStatus, Consistency, Forecast, MemberHealth, MemberStatus, ScrubState, ScrubStatus,
+};
+use strake_raid::{Condition, MemberState};
+use strake_units::{ByteSize, Nanos};
+
+/// What a job does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    Running,
+    Paused,
+    Halted,
+    /// For what goes first.
+    Waiting,
+}
+
+impl Pace {
+    fn of(status: &ArrayStatus, halted: bool) -> Self {
+        if halted {
+            Self::Halted
+        } else if status.maintenance.paused {
+            Self::Paused
+        } else {
+            Self::Running
+        }
+    }
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Halted => "halted",
+            Self::Waiting => "waiting",
+        }
+    }
+}
+
+fn progress(
+    job: &str,
+    of: strake_engine::Progress,
+    pace: Pace,
+    meter: &mut Meter,
+) -> api::Progress {
+    let forecast = if pace == Pace::Running {
+        meter.note(Instant::now(), of.done_bytes)
+    } else {
+        meter.rest();
+        Forecast::default()
+    };
+    let left = of.total_bytes.saturating_sub(of.done_bytes);
+    api::Progress {
+        job: job.to_owned(),
+        done_bytes: of.done_bytes,
+        total_bytes: of.total_bytes,
+        rate_bytes_per_s: forecast.rate_bytes_per_s(),
+        eta_s: forecast.left(left).map(|left| left.0.div_ceil(Nanos::SECOND.0)),
+        state: pace.word().to_owned(),
+        ..api::Progress::default()
+    }
+}
+
+impl Running {
+    /// The array as a message; `exports` are the names it is offered under.
+    pub(crate) fn view(&mut self, exports: Vec<String>) -> api::Array {
+        let status = self.array.status();
+        let mut jobs = Vec::new();
+        match status.rebuild {
+            Some(of) => {
+                let pace = Pace::of(&status, status.rebuild_halted);
+                jobs.push(progress("rebuild", of, pace, &mut self.meters.rebuild));
+            }
+            None => self.meters.rebuild = Meter::default(),
+        }
+        match status.replace {
+            Some(of) => {
+                let pace = Pace::of(&status, status.rebuild_halted);
+                jobs.push(progress("replace", of, pace, &mut self.meters.replace));
+            }
+            None => self.meters.replace = Meter::default(),
+        }
+        let resync = if self.fresh { "initialize" } else { "resync" };
+        match status.resync {
+            Some(of) => {
+                let pace = Pace::of(&status, status.resync_halted);
+                jobs.push(progress(resync, of, pace, &mut self.meters.resync));
+            }
+            None => self.meters.resync = Meter::default(),
+        }
+        match status.scrub.and_then(|scrub| under_way(&status, &scrub)) {
+            Some((of, pace)) => jobs.push(progress("scrub", of, pace, &mut self.meters.scrub)),
+            None => self.meters.scrub = Meter::default(),
+        }
+        match &self.growth {
+            Some(growth) => {
+                let of = growth.progress();
+                jobs.push(progress("grow", of, Pace::Running, &mut self.meters.grow));
+            }
+            None => self.meters.grow = Meter::default(),
+        }
+        let recovery = Some(self.recovery).filter(|recovery| recovery.crashed);
+        api::Array {
+            resync_bytes_at_start: self.resync_bytes_at_start,
+            recovery: recovery.map_or_else(String::new, |recovery| recovery.to_string()),
+            ..array_message(&status, self.fresh, jobs, exports)
+        }
+    }
+}
+
+/// How far a scrub has come that is not over, and what it does.
+fn under_way(status: &ArrayStatus, scrub: &ScrubStatus) -> Option<(strake_engine::Progress, Pace)> {
+    let of = strake_engine::Progress {
+        done_bytes: scrub.counts.done(),
+        total_bytes: status.geometry.capacity_blocks() << status.geometry.block_size().shift(),
+    };
+    let first = status.resync.is_some() || status.rebuild.is_some() || status.replace.is_some();
+    match scrub.state {
+        ScrubState::Running if status.maintenance.paused => Some((of, Pace::Paused)),
+        ScrubState::Running if first => Some((of, Pace::Waiting)),
+        ScrubState::Running => Some((of, Pace::Running)),
+        ScrubState::Paused => Some((of, Pace::Paused)),
+        ScrubState::Finished | ScrubState::Stopped => None,
+    }
+}
+
+fn array_message(
+    status: &ArrayStatus,
+    fresh: bool,
+    progress: Vec<api::Progress>,
+    exports: Vec<String>,
+) -> api::Array {
+    let geometry = &status.geometry;
+    let shift = geometry.block_size().shift();
+    let absent = status.members.iter().enumerate().filter(|(_, m)| m.state != MemberState::InSync);
+    let absent = absent.fold(0u64, |mask, (at, _)| mask | 1 << at);
+    let (reason, next_action) = advice(status);
+    api::Array {
+        name: status.name.to_string(),
+        uuid: status.uuid.to_string(),
+        states: states(status, fresh),
+        level: geometry.level().to_string(),
+        group_size: if geometry.level().is_grouped() { u32::from(geometry.width()) } else { 0 },
+        size_bytes: geometry.capacity_blocks() << shift,
+        strip_bytes: geometry.strip_bytes(),
+        block_bytes: geometry.block_size().bytes(),
+        stripe_data_bytes: geometry.stripe_data_blocks() << shift,
+        members: status.members.iter().enumerate().map(|(at, m)| member(at, m)).collect(),
+        progress,
+        redundancy_left: geometry.redundancy(absent).map_or(0, u32::from),
+        generation: status.generation,
+        memory_bytes: status.scratch_bytes,
+        memory_huge_bytes: status.scratch_huge_bytes,
+        counters: Some(counters(status)),
+        exports,
+        reason,
+        next_action,
+        format: status.format.version().into(),
+        consistency: status.consistency.to_string(),
+        consistency_wanted: status
+            .consistency_wanted
+            .map_or_else(String::new, |mode| mode.to_string()),
+        guarantees: guarantees(status),
+        bad_blocks: status.bad_ranges.iter().map(|&(_, bytes)| bytes >> shift).sum(),
+        bad_ranges: (status.bad_ranges.iter().take(BAD_RANGES_MAX))
+            .map(|&(offset_bytes, length_bytes)| api::ByteRange { offset_bytes, length_bytes })
+            .collect(),
+        in_doubt_bytes: status.in_doubt.iter().map(|&(_, bytes)| bytes).sum(),
+        in_doubt_ranges: (status.in_doubt.iter().take(BAD_RANGES_MAX))
+            .map(|&(offset_bytes, length_bytes)| api::ByteRange { offset_bytes, length_bytes })
+            .collect(),
+        ..api::Array::default()
+    }
+}
+
+/// What a crash does to the array as it is now, in plain words.
+fn guarantees(status: &ArrayStatus) -> Vec<String> {
+    let geometry = &status.geometry;
+    let holds = "no acknowledged write is lost, neighbouring blocks in the same stripe keep their content, and each \
+                 block in flight is either old or new, never mixed";
+    let crash = "after a crash";
+    if status.consistency == Consistency::None {
+        return vec![format!("{crash}: nothing is promised, and nothing is looked at")];
+    }
+    if geometry.parity_strips() == 0 {
+        return vec![format!(
+            "{crash}, also with members missing or lost in it as far as copies remain: {holds}"
+        )];
+    }
+    let mut lines = vec![format!("{crash}: {holds}")];
+    let out = status.members.iter().enumerate().filter(|(_, m)| m.state != MemberState::InSync);
+    let out = out.fold(0u64, |mask, (at, _)| mask | 1 << at);
+    let damage = "neighbouring blocks in the same stripe may be damaged: the array is not started by itself then, and \
+                  the \
+                  regions are listed";
+    lines.push(match status.consistency {
+        Consistency::None | Consistency::Resync => format!("{crash} while members are missing: {damage}"),
+        Consistency::Safe | Consistency::Strict if out & !status.logged == 0 => {
+            format!("{crash} while members are missing: the same")
+        }
+        Consistency::Safe | Consistency::Strict => format!(
+            "{crash} at this moment: {damage}; this ends when the writes that started before a member went out have \
+             finished"
+        ),
+    });
+    lines.push(match status.consistency {
+        Consistency::Strict if status.consistency_wanted.is_none() => {
+            let more = "; one that costs more than one: the same, or the array is not started by itself and the \
+                        regions are listed";
+            let more = if geometry.parity_strips() > 1 { more } else { "" };
+            format!("{crash} that costs a member as well: the same{more}")
+        }
+        Consistency::None | Consistency::Resync | Consistency::Safe | Consistency::Strict => {
+            format!("{crash} that costs a member as well: {damage}")
+        }
+    });
+    lines
+}
+
+fn states(status: &ArrayStatus, fresh: bool) -> Vec<String> {
+    let mut conditions = status.conditions;
+    if status.lost {
+        conditions = conditions.with(Condition::Lost);
+    }
+    let mut words: Vec<String> = conditions
+        .iter()
+        .filter(|c| !(status.lost && *c == Condition::Online))
+        .map(|c| c.word().to_owned())
+        .collect();
+    if status.rebuild_halted {
+        words.push("rebuild_halted".to_owned());
+    }
+    if status.resync_halted {
+        words.push("resync_halted".to_owned());
+    }
+    if !status.in_doubt.is_empty() {
+        words.push("in_doubt".to_owned());
+    }
+    if status.resync.is_some() {
+        words.push(if fresh { "initializing" } else { "resyncing" }.to_owned());
+    }
+    words
+}
+
+pub(crate) fn member(at: usize, status: &MemberStatus) -> api::Member {
+    let state = match status.state {
+        MemberState::InSync => "in_sync",
+        MemberState::Rebuilding { .. } => "rebuilding",
+        MemberState::Faulty => "faulty",
+        MemberState::Missing => "missing",
+    };
+    api::Member {
+        position: at as u32,
+        uuid: status.uuid.to_string(),
+        state: state.to_owned(),
+        path: status.path.clone(),
+        cause: cause_of(status),
+        replacement: status.replacement.clone(),
+        stale_bytes: status.stale_bytes,
+        errors: Some(errors_of(&status.health)),
+        sitting_out: status.health.sitting_out,
+        ..api::Member::default()
+    }
+}
+
+/// What was counted of a member's drive, as a message.
+pub(crate) fn errors_of(health: &MemberHealth) -> api::DriveErrors {
+    api::DriveErrors {
+        medium: health.medium,
+        repaired: health.repaired,
+        slow: health.slow,
+        timeouts: health.timeouts,
+        device: health.device,
+        read_p50_us: health.read_p50.0 / 1000,
+        read_p99_us: health.read_p99.0 / 1000,
+        sit_outs: health.sit_outs,
+    }
+}
+
+/// Why the array is not as it should be, and what to do about it.
+fn advice(status: &ArrayStatus) -> (String, String) {
+    let name = &status.name;
+    if status.lost || status.conditions.contains(Condition::Lost) {
+        let reason = "more members are gone than redundancy covers; nothing is served".to_owned();
+        return (
+            reason,
+            format!("bring members back, and it starts by itself; strake array show {name}"),
+        );
+    }
+    if status.rebuild_halted {
+        let reason = "the rebuild stopped: more blocks are lost than can be listed".to_owned();
+        return (
+            reason,
+            format!(
+                "copy the data off array {name}, then replace the drives with unreadable blocks"
+            ),
+        );
+    }
+    if status.resync_halted {
+        let reason = "the resync stopped: more blocks are lost than can be listed".to_owned();
+        return (
+            reason,
+            format!("strake array show {name}; to try again: strake array rebuild {name}"),
+        );
+    }
+    let out = status
+        .members
+        .iter()
+        .position(|m| matches!(m.state, MemberState::Faulty | MemberState::Missing));
+    match out {
+        Some(at) => {
+            (String::new(), format!("strake array replace {name} --member {at} --with DRIVE"))
+        }
+        None if status.rebuild.is_some() => {
+            (String::new(), format!("strake wait {name} --for rebuild"))
+        }
+        None if status.replace.is_some() => {
+            (String::new(), format!("strake wait {name} --for replace"))
+        }
+        None if !status.bad_ranges.is_empty() => (
+            String::new(),
+            "restore the content from a backup: writing repairs the blocks".to_owned(),
+        ),
+        None => (String::new(), String::new()),
+    }
+}
+
+/// What to do about what a scrub found and left.
+pub(crate) fn corrupt_next(name: &str) -> String {
+    format!("strake array scrub show {name}")
+}
+
+/// Why the copy of a member does not go on, if it waits for something.
+pub(crate) fn problem_of_copy(array: &api::Array) -> Option<Problem> {
+    let member = array.members.iter().find(|m| !m.replacement_waits.is_empty())?;
+    let (name, path) = (&array.name, &member.replacement);
+    Some(Problem {
+        object: format!("array/{name}"),
+        severity: "degraded".to_owned(),
+        what: format!(
+            "the copy of member {} to {path} waits: {}",
+            member.position, member.replacement_waits
+        ),
+        next_action: format!("bring {path} back, or: strake job cancel {name}/replace"),
+    })
+}
+
+/// What a scrub found wrong in an array and left so, if it did.
+pub(crate) fn problem_of_scrub(array: &api::Array) -> Option<Problem> {
+    let corrupt = Some(array.corrupt_bytes).filter(|bytes| *bytes > 0)?;
+    Some(Problem {
+        object: format!("array/{}", array.name),
+        severity: "degraded".to_owned(),
+        what: format!("a scrub found {} corrupt, not repaired since", ByteSize(corrupt)),
+        next_action: corrupt_next(&array.name),
+    })
+}
+
+/// What is in doubt in an array, if anything is.
+pub(crate) fn problem_of_doubt(array: &api::Array) -> Option<Problem> {
+    let bytes = Some(array.in_doubt_bytes).filter(|bytes| *bytes > 0)?;
+    Some(Problem {
+        object: format!("array/{}", array.name),
+        severity: "degraded".to_owned(),
+        what: format!(
+            "a member went out before parity was right after a crash; {} may hold wrong blocks",
+            ByteSize(bytes)
+        ),
+        next_action: in_doubt_next(&array.name),
+    })
+}
+
+/// What is wrong with an array, if anything is.
+pub(crate) fn problem_of_array(array: &api::Array) -> Option<Problem> {
+    let is = |state: &str| array.states.iter().any(|s| s == state);
+    let severity = if is("lost") || is("offline") || is("starting") {
+        "failed"
+    } else if array.bad_blocks > 0
+        || !array.reason.is_empty()
+        || is("degraded")
+        || is("rebuild_halted")
+        || is("resync_halted")
+    {
+        "degraded"
+    } else {
+        return None;
+    };
+    let out: Vec<String> = array
+        .members
+        .iter()
+        .filter(|m| m.state == "faulty" || m.state == "missing")
+        .map(|m| format!("member {} {}", m.position, m.state))
+        .collect();
+    let what = if !array.reason.is_empty() {
+        array.reason.clone()
+    } else if out.is_empty() && array.progress.is_empty() && array.bad_blocks > 0 {
+        format!("{} blocks are lost", array.bad_blocks)
+    } else if out.is_empty() {
+        let job = array.progress.first();
+        job.map_or_else(
+            || "a member is being rebuilt".to_owned(),
+            |p| {
+                format!(
+                    "rebuilding, {} of {} done",
+                    ByteSize(p.done_bytes),
+                    ByteSize(p.total_bytes)
+                )
+            },
+        )
+    } else {
+        format!("{}; failures tolerated: {}", out.join(", "), array.redundancy_left)
+    };
+    Some(Problem {
+        object: format!("array/{}", array.name),
+        severity: severity.to_owned(),
+        what,
+        next_action: array.next_action.clone(),
+    })
+}
+
+/// A recorded array that is being started, or is about to be.
+pub(crate) fn being_started(
+    record: &ArrayRecord,
+    starting: Option<&Starting>,
+    exports: Vec<String>,
+) -> api::Array {
+    api::Array {
+        name: record.name.clone(),
+        uuid: record.uuid.clone(),
+        states: vec!["starting".to_owned()],
+        reason: starting.map_or_else(|| "it is being started".to_owned(), Starting::words),
+        next_action: format!("wait; strake array show {} --watch", record.name),
+        settings: Some(record.settings.message()),
+        waits: starting.map(Starting::waits).unwrap_or_default(),
+        exports,
+        ..api::Array::default()
+    }
+}

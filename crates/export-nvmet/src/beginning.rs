@@ -7,63 +7,29 @@
 //! Both come to one address, and a host that has a key gets no further without TLS (`docs/decisions/0021-tls.md`).
 
 use crate::audit::Reason;
-use crate::connect_handler::{ConnectHandler, Names};
-use crate::connection::Accepted;
-use crate::handshake::{self, Handshake};
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
-use strake_export_net::{Next, Step};
-use strake_nvme_auth::{Identity, Psk, TlsKey};
-use strake_tls::{KnownKeys, Secured, Server};
+use crate::connect_handler::ConnectHandler;
+use crate::handshake::{self, Agreement, Handshake};
+use crate::limits::{ADMIN_POOLS, IO_POOLS};
+use crate::registry::Admission;
+use crate::tls::Proven;
+use strake_export_net::{Next, Pools, Step};
+use strake_tls::Server;
 
 /// The type of the record in which TLS begins (RFC 8446, section 5.1). That of an ICReq is zero (TCP, section 3.6.2.2).
 const TLS_HANDSHAKE: u8 = 22;
 
-/// The keys of hosts for TLS, by their names.
-#[derive(Default)]
-pub(crate) struct TlsKeys(Mutex<BTreeMap<String, TlsKey>>);
-
-impl TlsKeys {
-    pub(crate) fn set(&self, host: &str, key: Option<TlsKey>) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match key {
-            Some(key) => known.insert(host.to_owned(), key),
-            None => known.remove(host),
-        };
-    }
-
-    /// Whether a host has to use TLS.
-    pub(crate) fn has(&self, host: &str) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(host)
-    }
+/// What a queue is served with.
+pub(crate) struct Accepted {
+    pub(crate) admission: Admission,
+    pub(crate) agreement: Agreement,
+    pub(crate) pools: Pools,
 }
 
-impl KnownKeys for TlsKeys {
-    fn meant_by(&self, identity: &[u8]) -> Vec<Psk> {
-        let Some(identity) = Identity::parse(identity) else { return Vec::new() };
-        let key = {
-            let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            known.get(identity.host).cloned()
-        };
-        key.map(|key| key.meant_by(&identity)).unwrap_or_default()
-    }
-}
-
-/// Who a host has proven to be by the key that it used, and for which subsystem.
-pub(crate) struct Proven {
-    host: String,
-    subsystem: String,
-}
-
-impl Proven {
-    fn of(secured: &Secured) -> Option<Self> {
-        let identity = Identity::parse(secured.identity.as_bytes())?;
-        let own = |name: &str| name.to_owned();
-        Some(Self { host: own(identity.host), subsystem: own(identity.subsystem) })
-    }
-
-    pub(crate) fn is(&self, names: Names<'_>) -> bool {
-        (self.host.as_str(), self.subsystem.as_str()) == (names.host, names.subsystem)
+impl Accepted {
+    /// With all that the queue needs; making it takes its time, so not on a data core.
+    pub(crate) fn new(admission: Admission, agreement: Agreement) -> Self {
+        let sizes = if admission.place.queue == 0 { ADMIN_POOLS } else { IO_POOLS };
+        Self { admission, agreement, pools: Pools::untouched(sizes) }
     }
 }
 

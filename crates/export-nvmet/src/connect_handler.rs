@@ -1,22 +1,15 @@
 //! Where a host asks for a queue: what it may have, and why not.
 
 use crate::audit::Reason;
-use crate::beginning::Proven;
 use crate::controller::Place;
-use crate::handshake::{Directory, Refusal, Welcome};
+use crate::handshake::{Directory, Names, Refusal, Welcome};
 use crate::registry::{Admission, Claim, Registry, Room};
+use crate::tls::Proven;
 use std::net::IpAddr;
 use std::sync::Arc;
 use strake_export_net::{ConnectionSlot, NoConnectionSlot};
 use strake_nvme_wire::fabrics::{Connect, ConnectData, Part};
 use strake_nvme_wire::{Status, nqn};
-
-/// Who connects to what.
-#[derive(Clone, Copy)]
-pub(crate) struct Names<'a> {
-    pub(crate) subsystem: &'a str,
-    pub(crate) host: &'a str,
-}
 
 fn no_connection_slot(why: NoConnectionSlot) -> Refusal {
     match why {

@@ -120,6 +120,13 @@ impl Agreement {
     }
 }
 
+/// Who connects to what.
+#[derive(Clone, Copy)]
+pub(crate) struct Names<'a> {
+    pub(crate) subsystem: &'a str,
+    pub(crate) host: &'a str,
+}
+
 /// What to do next.
 pub enum Next<A> {
     /// Nothing, until there are more bytes.

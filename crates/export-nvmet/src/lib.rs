@@ -41,6 +41,7 @@ mod slots;
 mod stats;
 mod subsystem;
 pub mod target;
+mod tls;
 mod watch;
 
 pub use strake_export_net::PoolSizes;

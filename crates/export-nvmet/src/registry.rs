@@ -1,12 +1,10 @@
 //! The subsystems of a target, and who may connect to which.
 
 use crate::audit::Audit;
-use crate::beginning::TlsKeys;
-use crate::connect_handler::Names;
 use crate::controller::{Controller, Host, Place};
 use crate::discovery_connections::{DiscoveryConnection, DiscoveryConnections};
 use crate::error::{TargetError, TargetErrorKind};
-use crate::handshake::Refusal;
+use crate::handshake::{Names, Refusal};
 use crate::kept::Kept;
 use crate::limits::{
     ADMIN_ENTRIES, CONNECTIONS_OF_HOST_MAX, EXPORTS_MAX, HOSTS_MAX, IO_ENTRIES, KEEP_ALIVE_MS_MAX,
@@ -20,6 +18,7 @@ use crate::reservation_thread::{self, Asker, ReservationThread, Wish};
 use crate::stats::ControllerStats;
 use crate::subsystem::{Subsystem, is_number};
 use crate::target::{Removal, TargetConfig};
+use crate::tls::TlsKeys;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::net::SocketAddr;

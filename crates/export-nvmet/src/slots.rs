@@ -2,7 +2,7 @@
 
 use crate::admin::Page;
 use crate::admit::Work;
-use crate::connection::DeviceIndex;
+use crate::connection::devices::DeviceIndex;
 use crate::range_lock::Ticket;
 use strake_block::SgMut;
 use strake_nvme_wire::Status;

@@ -1,10 +1,12 @@
 //! The ways of an I/O queue to the devices of its subsystem.
 
-use super::copy::Copies;
+use super::copies::Copies;
+use crate::admit::Terms;
 use crate::limits::IO_ENTRIES;
 use crate::namespace::{Facts, Served};
 use crate::range_lock::{Outlook, Raised, Sentry, Ticket};
 use crate::reservation::Rights;
+use crate::slots::Slot;
 use crate::subsystem::Subsystem;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -116,6 +118,7 @@ impl Device {
         }
     }
 
+    #[inline]
     fn is_quiet(&self) -> bool {
         self.held.is_empty() && self.queue.as_ref().is_none_or(DeviceQueue::is_quiet)
     }
@@ -134,6 +137,15 @@ fn open_queue(served: &Served, core: CoreIndex) -> Result<DeviceQueue, DeviceErr
     Ok(DeviceQueue::new(queue, IO_ENTRIES.into()))
 }
 
+/// Whether a command can change blocks at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// It can.
+    Free,
+    /// There is a range lock around some of them, for which it has to wait.
+    Locked,
+}
+
 /// All of them.
 pub(super) struct Devices {
     /// Devices in fixed places.
@@ -149,6 +161,12 @@ pub(super) struct Devices {
 }
 
 impl Devices {
+    /// None, as of an admin queue.
+    pub(super) fn none(core: CoreIndex, host: HostId) -> Self {
+        let (places, inaccessible) = (Vec::new(), Vec::new());
+        Self { places, inaccessible, used: BTreeMap::new(), seen: 0, core, host }
+    }
+
     /// Opens the devices that a subsystem has now.
     pub(super) fn open(
         subsystem: &Subsystem,
@@ -157,8 +175,7 @@ impl Devices {
         now: Nanos,
     ) -> Result<Self, DeviceError> {
         let seen = subsystem.moved();
-        let (places, inaccessible, used) = (Vec::new(), Vec::new(), BTreeMap::new());
-        let mut devices = Self { places, inaccessible, used, seen, core, host };
+        let mut devices = Self { seen, ..Self::none(core, host) };
         for served in subsystem.paused() {
             let mut device = Device::closed(&served, Standing::Serves, &host);
             device.pause(now.plus(subsystem.pause_time_max));
@@ -200,6 +217,7 @@ impl Devices {
     ///
     /// `None` when the queue cannot go on: a device cannot be opened, or another instance has come where the host
     /// relies on what it wrote and did not flush. That may be lost, and hosts look for it when they connect.
+    #[inline]
     pub(super) fn follow(&mut self, subsystem: &Subsystem, now: Nanos) -> Option<Vec<DeviceIndex>> {
         let moved = subsystem.moved();
         if moved == self.seen {
@@ -246,6 +264,7 @@ impl Devices {
     }
 
     /// Ends pauses that have lasted too long, for all queues of the subsystem; says whether there was one.
+    #[inline]
     pub(super) fn end_pauses(&self, subsystem: &Subsystem, now: Nanos) -> bool {
         let overdue = self.places.iter().flatten().filter(|device| device.is_overdue(now));
         overdue.filter(|device| subsystem.end_pause(device.served.namespace)).count() > 0
@@ -261,6 +280,7 @@ impl Devices {
     }
 
     /// An I/O that was held and reaches no device.
+    #[inline]
     pub(super) fn next_given_up(&mut self) -> Option<Io> {
         let leaves = |device: &&mut Device| device.standing == Standing::Leaves;
         self.places.iter_mut().flatten().filter(leaves).find_map(|device| device.held.pop_front())
@@ -344,7 +364,27 @@ impl Devices {
 
     /// Forgets Copies that are not at a device yet.
     pub(super) fn forget_copies(&mut self) {
-        self.places.iter_mut().flatten().for_each(|device| device.copies.clear());
+        self.places.iter_mut().flatten().for_each(|device| device.copies.line.clear());
+    }
+
+    /// What commands of the device at a place have to keep to.
+    #[inline]
+    pub(super) fn terms(&self, index: DeviceIndex) -> Result<&Terms, Status> {
+        self.served(index).map(|served| &served.facts.terms).ok_or(Status::INTERNAL)
+    }
+
+    /// Notes that a command changes these blocks of the device at `place` next, and says whether it can. Until the I/O
+    /// that it hands to the device then is over, no range lock stands around any of them.
+    pub(super) fn begin_change(&self, slot: &mut Slot, place: DeviceIndex, range: LbaRange) -> Way {
+        slot.changes = range;
+        let Some(outlook) = self.outlook(place) else { return Way::Free };
+        slot.behind = match slot.behind {
+            _ if outlook.is_clear() => None,
+            None => outlook.before(range),
+            Some(last) if outlook.is_past(range, last) => None,
+            waits => waits,
+        };
+        if slot.behind.is_some() { Way::Locked } else { Way::Free }
     }
 
     /// What is known of the range locks of the device at a place.
@@ -358,6 +398,7 @@ impl Devices {
     }
 
     /// Looks at the range locks of the device at a place, as [`Sentry::look`] does.
+    #[inline]
     pub(super) fn look(
         &mut self,
         place: usize,
@@ -369,6 +410,7 @@ impl Devices {
     }
 
     /// Hands an I/O to a device, which does not go while one is in flight.
+    #[inline]
     pub(super) fn submit(&mut self, index: DeviceIndex, io: Io) {
         match self.places.get_mut(usize::from(index.0)) {
             Some(Some(device)) => match (&mut device.queue, device.standing) {
@@ -383,10 +425,12 @@ impl Devices {
         self.places.iter_mut().flatten().filter_map(|device| device.queue.as_mut())
     }
 
+    #[inline]
     pub(super) fn submit_backlog(&mut self) -> usize {
         self.queues_mut().map(DeviceQueue::submit_backlog).sum()
     }
 
+    #[inline]
     pub(super) fn ring(&mut self, now: Nanos) {
         self.queues_mut().for_each(|queue| queue.ring(now));
     }
@@ -397,11 +441,13 @@ impl Devices {
     }
 
     /// Takes what the device at a place has completed, as [`DeviceQueue::poll`] does.
+    #[inline]
     pub(super) fn poll(&mut self, place: usize, now: Nanos) -> Option<CompletionBatch> {
         self.places[place].as_mut()?.queue.as_mut()?.poll(now)
     }
 
     /// Returns the batch of the last poll of a place.
+    #[inline]
     pub(super) fn give_back(&mut self, place: usize, batch: CompletionBatch) {
         let device = self.places[place].as_mut();
         if let Some(queue) = device.and_then(|device| device.queue.as_mut()) {
@@ -410,6 +456,7 @@ impl Devices {
     }
 
     /// Closes what is left or paused and has nothing in flight any more.
+    #[inline]
     pub(super) fn close_quiet(&mut self) {
         for place in &mut self.places {
             place.iter_mut().for_each(Device::close_paused);

@@ -1,24 +1,51 @@
 //! From bytes of the socket to commands and their data.
 
-use super::{Connection, Voice};
+use super::queue::Queue;
 use crate::handshake::check_header_digest;
 use crate::limits::{
     DATA_BYTES_PER_TURN, H2C_BYTES_MAX, IN_CAPSULE_BYTES, PDUS_PER_TURN, PIECE_BYTES_MAX,
 };
-use crate::replies::Reply;
-use crate::slots::{SlotIndex, Stage};
-use strake_export_net::{Connection as _, Place, Received};
-use strake_nvme_wire::Status;
+use crate::slots::{SlotIndex, Slots, Stage};
+use strake_export_net::{Peer, Place, Received};
 use strake_nvme_wire::digest::{self, DIGEST_BYTES};
 use strake_nvme_wire::pdu::{
     self, CAPSULE_CMD_BYTES, COMMON_BYTES, Common, DATA_BYTES, FatalStatus, Frame, PduError,
     PduKind, Transfer, Use, flag,
 };
+use strake_nvme_wire::{Digests, Status};
 use strake_units::Nanos;
+
+/// What is received of a connection. It looks at PDUs strictly one after another and never waits for memory: behind a
+/// command that needs some may be the data that frees it.
+pub(super) struct Intake {
+    front: Front,
+    /// Why that is, when nothing more is received.
+    end: Option<End>,
+    digests: Digests,
+    /// Bytes of data received this turn.
+    received_now: usize,
+    /// A piece of a large command's data was received this turn, and more of it is to come.
+    took_piece: bool,
+    /// The host has sent more than was asked for the last time: it waits for us, and not we for it.
+    is_ahead: bool,
+}
+
+/// Why nothing more is received.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum End {
+    /// The host has left, or asked to.
+    Left,
+    /// The host ends the connection because of what it received.
+    Terminated,
+    /// The host broke the protocol.
+    Refused(PduError),
+    /// The socket failed.
+    Broken,
+}
 
 /// What the front of the stream of bytes is.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Intake {
+enum Front {
     /// The header of a PDU.
     Header,
     /// The data of one.
@@ -31,17 +58,17 @@ pub(super) enum Intake {
 
 /// Data of one PDU on its way into a command's memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Incoming {
+struct Incoming {
     /// Whose it is; `None` for data of a command that was refused.
-    pub(super) slot: Option<SlotIndex>,
+    slot: Option<SlotIndex>,
     /// Where it begins in the command's data.
-    pub(super) start: u32,
+    start: u32,
     /// Bytes of it.
-    pub(super) length: u32,
+    length: u32,
     /// As many are there.
-    pub(super) got: u32,
+    got: u32,
     /// Whether a digest follows it.
-    pub(super) digest: Use,
+    digest: Use,
 }
 
 /// Whether intake can go on at once.
@@ -51,76 +78,81 @@ enum Progress {
     No,
 }
 
-impl Connection {
-    /// Takes in as much as fits, within the bound of a turn; says how much that was.
-    pub(super) fn take_in(&mut self, now: Nanos) -> usize {
+impl Intake {
+    pub(super) const fn new(digests: Digests) -> Self {
+        let (received_now, took_piece, is_ahead) = (0, false, false);
+        Self { front: Front::Header, end: None, digests, received_now, took_piece, is_ahead }
+    }
+
+    /// Looks at nothing more of what the host sends.
+    pub(super) const fn close(&mut self) {
+        self.front = Front::Closed;
+    }
+
+    /// Takes in as much as fits, within the bound of a turn; says how much that was, and whether it was the last.
+    #[inline]
+    pub(super) fn take_in(
+        &mut self,
+        peer: &mut Peer,
+        queue: &mut Queue,
+        now: Nanos,
+    ) -> (usize, Option<End>) {
         (self.received_now, self.took_piece) = (0, false);
         for step in 0..PDUS_PER_TURN {
-            let enough = self.took_piece || self.received_now >= DATA_BYTES_PER_TURN;
-            if enough || self.take_step(now) == Progress::No {
-                return step;
+            let progress = match self.front {
+                _ if self.took_piece || self.received_now >= DATA_BYTES_PER_TURN => Progress::No,
+                Front::Closed => Progress::No,
+                Front::Header => match self.next_pdu(peer, queue, now) {
+                    Ok(progress) => progress,
+                    Err(error) => self.stop(End::Refused(error)),
+                },
+                Front::Data(incoming) => self.receive(peer, queue, incoming),
+                Front::Digest(incoming) => self.check(peer, queue, incoming),
+            };
+            if progress == Progress::No {
+                return (step, self.end.take());
             }
         }
-        PDUS_PER_TURN
+        (PDUS_PER_TURN, self.end.take())
     }
 
-    fn take_step(&mut self, now: Nanos) -> Progress {
-        match self.intake {
-            Intake::Closed => Progress::No,
-            Intake::Header => match self.next_pdu(now) {
-                Ok(progress) => progress,
-                Err(error) => self.refuse(error),
-            },
-            Intake::Data(incoming) => self.receive(incoming),
-            Intake::Digest(incoming) => self.check(incoming),
-        }
-    }
-
-    /// Reads from the socket, or finds out that there is nothing to read.
-    fn fill(&mut self) -> Progress {
-        let received = self.peer.fill();
-        self.note_received(received)
-    }
-
-    fn note_received(&mut self, received: Received) -> Progress {
-        match received {
-            Received::Full(_) | Received::Short(_) => Progress::Yes,
-            Received::Blocked => Progress::No,
-            Received::Ended => {
-                self.drain();
-                Progress::No
-            }
-            Received::Broken => {
-                self.break_off();
-                Progress::No
-            }
-        }
-    }
-
-    /// Ends the connection because of what the host sent, and says why (TCP, section 3.5).
-    fn refuse(&mut self, error: PduError) -> Progress {
-        self.complete_owed();
-        let known = self.peer.input().bytes();
-        let (bytes, length) =
-            pdu::c2h_term_req(error, &known[..known.len().min(CAPSULE_CMD_BYTES)]);
-        self.replies.push(Reply::raw(&bytes[..length]));
-        self.leave(Voice::Silent);
+    /// Receives nothing more, because of this.
+    const fn stop(&mut self, end: End) -> Progress {
+        self.front = Front::Closed;
+        self.end = Some(end);
         Progress::No
     }
 
-    fn next_pdu(&mut self, now: Nanos) -> Result<Progress, PduError> {
-        let Some(first) = self.peer.input().bytes().first_chunk::<COMMON_BYTES>() else {
-            return Ok(self.fill());
+    /// Reads from the socket, or finds out that there is nothing to read.
+    fn fill(&mut self, peer: &mut Peer) -> Progress {
+        let received = peer.fill();
+        self.note_received(received)
+    }
+
+    const fn note_received(&mut self, received: Received) -> Progress {
+        match received {
+            Received::Full(_) | Received::Short(_) => Progress::Yes,
+            Received::Blocked => Progress::No,
+            Received::Ended => self.stop(End::Left),
+            Received::Broken => self.stop(End::Broken),
+        }
+    }
+
+    fn next_pdu(
+        &mut self,
+        peer: &mut Peer,
+        queue: &mut Queue,
+        now: Nanos,
+    ) -> Result<Progress, PduError> {
+        let Some(first) = peer.input().bytes().first_chunk::<COMMON_BYTES>() else {
+            return Ok(self.fill(peer));
         };
         let common = Common::parse(first)?;
-        let frame = common.frame(self.link.digests)?;
+        let frame = common.frame(self.digests)?;
         let most = match common.kind {
             PduKind::CapsuleCmd => IN_CAPSULE_BYTES,
             PduKind::H2cData => H2C_BYTES_MAX,
-            PduKind::H2cTermReq => {
-                self.leave(Voice::Silent);
-                return Ok(Progress::No);
-            }
+            PduKind::H2cTermReq => return Ok(self.stop(End::Terminated)),
             PduKind::IcReq
             | PduKind::IcResp
             | PduKind::C2hTermReq
@@ -131,106 +163,86 @@ impl Connection {
         if frame.data > most {
             return Err(PduError::new(FatalStatus::LimitExceeded, 4));
         }
-        let bytes = self.peer.input().bytes();
+        let bytes = peer.input().bytes();
         if bytes.len() < frame.lead {
-            return Ok(self.fill());
+            return Ok(self.fill(peer));
         }
         check_header_digest(bytes, &frame)?;
         if let Some(header) = bytes.first_chunk::<CAPSULE_CMD_BYTES>()
             && common.kind == PduKind::CapsuleCmd
         {
             let sqe = pdu::command_of(header);
-            let next = self.command(&sqe, &frame, now)?;
-            self.begin_data(next, &frame);
+            let next = queue.command(&sqe, &frame, now)?;
+            if queue.is_parting() {
+                self.stop(End::Left);
+                return Ok(Progress::Yes);
+            }
+            self.begin_data(peer, next, &frame);
         } else if let Some(header) = bytes.first_chunk::<DATA_BYTES>() {
             let transfer = Transfer::parse(header);
-            let slot = self.awaited(&transfer, &common, &frame)?;
-            self.begin_data(Some((slot, transfer.offset)), &frame);
+            let slot = awaited(&mut queue.slots, &transfer, &common, &frame)?;
+            self.begin_data(peer, Some((slot, transfer.offset)), &frame);
         }
         Ok(Progress::Yes)
     }
 
     /// Goes past a header, to the data behind it if there is some: that of `whose`, from an offset on.
-    fn begin_data(&mut self, whose: Option<(SlotIndex, u32)>, frame: &Frame) {
-        self.peer.input().consume(frame.lead);
-        // A command may have ended the connection.
-        if !matches!(self.intake, Intake::Header) || frame.data == 0 {
+    fn begin_data(&mut self, peer: &mut Peer, whose: Option<(SlotIndex, u32)>, frame: &Frame) {
+        peer.input().consume(frame.lead);
+        if frame.data == 0 {
             return;
         }
         let (slot, start) = whose.map_or((None, 0), |(slot, start)| (Some(slot), start));
         let (length, digest) = (frame.data, frame.data_digest);
-        self.intake = Intake::Data(Incoming { slot, start, length, got: 0, digest });
-    }
-
-    /// The command that data is for, if it is what was asked for: the next bytes, and marked as the last if they are
-    /// (TCP, section 3.6.2.8).
-    fn awaited(
-        &mut self,
-        transfer: &Transfer,
-        common: &Common,
-        frame: &Frame,
-    ) -> Result<SlotIndex, PduError> {
-        let slot = self.slots.find(transfer.tag).ok_or(PduError::field(10))?;
-        let Stage::Receiving { data, got, .. } = &slot.stage else {
-            return Err(PduError::field(10));
-        };
-        if slot.cid != transfer.cid {
-            return Err(PduError::field(8));
-        }
-        if transfer.length != frame.data {
-            return Err(PduError::field(16));
-        }
-        let left = data.len() as u32 - got;
-        if transfer.offset != *got || transfer.length > left {
-            return Err(PduError::new(FatalStatus::OutOfRange, 12));
-        }
-        if (common.flags & flag::LAST != 0) != (transfer.length == left) {
-            return Err(PduError::field(1));
-        }
-        Ok(SlotIndex(transfer.tag))
+        self.front = Front::Data(Incoming { slot, start, length, got: 0, digest });
     }
 
     /// Receives data into its place, or throws it away.
-    fn receive(&mut self, mut incoming: Incoming) -> Progress {
+    fn receive(&mut self, peer: &mut Peer, queue: &mut Queue, mut incoming: Incoming) -> Progress {
         let left = incoming.length - incoming.got;
         let mut progress = Progress::Yes;
         let here = match incoming.slot {
             None => {
-                let here = self.peer.input().bytes().len().min(left as usize);
-                self.peer.input().consume(here);
+                let here = peer.input().bytes().len().min(left as usize);
+                peer.input().consume(here);
                 here
             }
             Some(slot) => {
-                let Stage::Receiving { data, .. } = &mut self.slots.get(slot).stage else {
+                let Stage::Receiving { data, .. } = &mut queue.slots.get(slot).stage else {
                     unreachable!("data is received only for a command that expects it");
                 };
                 let at = (incoming.start + incoming.got) as usize;
-                self.peer.input().move_to(Place { data, at, most: left as usize })
+                peer.input().move_to(Place { data, at, most: left as usize })
             }
         };
         incoming.got += here as u32;
         self.received_now += here;
         if incoming.got < incoming.length {
-            progress = self.receive_more(&mut incoming);
+            progress = self.receive_more(peer, queue, &mut incoming);
         }
         // Receiving may have found the end of the connection.
-        if !matches!(self.intake, Intake::Data(_)) {
+        if self.end.is_some() {
             return Progress::No;
         }
         if incoming.got < incoming.length {
-            self.intake = Intake::Data(incoming);
+            self.front = Front::Data(incoming);
             return progress;
         }
         match incoming.digest {
-            Use::On => self.intake = Intake::Digest(incoming),
-            Use::Off => self.finish(incoming),
+            Use::On => self.front = Front::Digest(incoming),
+            Use::Off => self.finish(queue, incoming),
         }
         progress
     }
 
-    fn receive_more(&mut self, incoming: &mut Incoming) -> Progress {
-        let Some(slot) = incoming.slot else { return self.fill() };
-        let Stage::Receiving { data, .. } = &mut self.slots.get(slot).stage else {
+    fn receive_more(
+        &mut self,
+        peer: &mut Peer,
+        queue: &mut Queue,
+        incoming: &mut Incoming,
+    ) -> Progress {
+        let Some(slot) = incoming.slot else { return self.fill(peer) };
+        let Stage::Receiving { data, .. } = &mut queue.slots.get(slot).stage else {
             unreachable!("data is received only for a command that expects it");
         };
         let (left, at) = (incoming.length - incoming.got, incoming.start + incoming.got);
@@ -239,8 +251,8 @@ impl Connection {
         let is_piece = most < left;
         let place = Place { data, at, most };
         let received = match is_piece {
-            true => self.peer.fill_to(place),
-            false => self.peer.fill_through(place),
+            true => peer.fill_to(place),
+            false => peer.fill_through(place),
         };
         let bytes = received.bytes().min(most);
         self.took_piece = is_piece && bytes == most;
@@ -251,13 +263,13 @@ impl Connection {
     }
 
     /// Compares data with its digest. Damaged data fails its command and nothing else (TCP, section 3.3.1.1).
-    fn check(&mut self, incoming: Incoming) -> Progress {
-        let Some(said) = self.peer.input().bytes().first_chunk::<DIGEST_BYTES>().copied() else {
-            return self.fill();
+    fn check(&mut self, peer: &mut Peer, queue: &mut Queue, incoming: Incoming) -> Progress {
+        let Some(said) = peer.input().bytes().first_chunk::<DIGEST_BYTES>().copied() else {
+            return self.fill(peer);
         };
-        self.peer.input().consume(DIGEST_BYTES);
+        peer.input().consume(DIGEST_BYTES);
         if let Some(index) = incoming.slot {
-            let slot = self.slots.get(index);
+            let slot = queue.slots.get(index);
             if let Stage::Receiving { data, .. } = &slot.stage
                 && digest::of_all(data.slices(incoming.start as usize, incoming.length as usize))
                     != said
@@ -265,18 +277,46 @@ impl Connection {
                 slot.status = Status::TRANSIENT_TRANSPORT;
             }
         }
-        self.finish(incoming);
+        self.finish(queue, incoming);
         Progress::Yes
     }
 
     /// The data of a PDU is there.
-    fn finish(&mut self, incoming: Incoming) {
-        self.intake = Intake::Header;
+    fn finish(&mut self, queue: &mut Queue, incoming: Incoming) {
+        self.front = Front::Header;
         let Some(index) = incoming.slot else { return };
-        let Stage::Receiving { data, got, .. } = &mut self.slots.get(index).stage else { return };
+        let Stage::Receiving { data, got, .. } = &mut queue.slots.get(index).stage else { return };
         *got += incoming.length;
         if *got as usize == data.len() {
-            self.received(index);
+            queue.received(index);
         }
     }
+}
+
+/// The command that data is for, if it is what was asked for: the next bytes, and marked as the last if they are
+/// (TCP, section 3.6.2.8).
+fn awaited(
+    slots: &mut Slots,
+    transfer: &Transfer,
+    common: &Common,
+    frame: &Frame,
+) -> Result<SlotIndex, PduError> {
+    let slot = slots.find(transfer.tag).ok_or(PduError::field(10))?;
+    let Stage::Receiving { data, got, .. } = &slot.stage else {
+        return Err(PduError::field(10));
+    };
+    if slot.cid != transfer.cid {
+        return Err(PduError::field(8));
+    }
+    if transfer.length != frame.data {
+        return Err(PduError::field(16));
+    }
+    let left = data.len() as u32 - got;
+    if transfer.offset != *got || transfer.length > left {
+        return Err(PduError::new(FatalStatus::OutOfRange, 12));
+    }
+    if (common.flags & flag::LAST != 0) != (transfer.length == left) {
+        return Err(PduError::field(1));
+    }
+    Ok(SlotIndex(transfer.tag))
 }

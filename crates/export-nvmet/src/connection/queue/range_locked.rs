@@ -1,45 +1,14 @@
 //! Commands that meet a range lock, and what a queue reports to those who raise one, see
 //! [`range_lock`](crate::range_lock).
 
-use super::{Connection, Role};
+use super::Queue;
 use crate::admit::Work;
-use crate::connection::DeviceIndex;
+use crate::connection::devices::Way;
 use crate::slots::{Progress, SlotIndex, Stage, Task};
 use strake_block::{Op, SgMut};
 use strake_export_net::freeze;
-use strake_units::LbaRange;
 
-/// Whether a command can change blocks at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// It can.
-    Free,
-    /// There is a range lock around some of them, for which it has to wait.
-    Locked,
-}
-
-impl Connection {
-    /// Notes that a command changes these blocks of the device at `place` next, and says whether it can. Until the I/O
-    /// that it hands to the device then is over, no range lock stands around any of them.
-    pub(super) fn begin_change(
-        &mut self,
-        index: SlotIndex,
-        place: DeviceIndex,
-        range: LbaRange,
-    ) -> Way {
-        let Role::Io(devices) = &self.role else { return Way::Free };
-        let slot = self.slots.get(index);
-        slot.changes = range;
-        let Some(outlook) = devices.outlook(place) else { return Way::Free };
-        slot.behind = match slot.behind {
-            _ if outlook.is_clear() => None,
-            None => outlook.before(range),
-            Some(last) if outlook.is_past(range, last) => None,
-            waits => waits,
-        };
-        if slot.behind.is_some() { Way::Locked } else { Way::Free }
-    }
-
+impl Queue {
     /// Keeps a command that has to wait, with what it needs to go on.
     pub(super) fn hold_off(&mut self, index: SlotIndex, data: SgMut, at: Progress) {
         let spare = SgMut::default();
@@ -48,28 +17,30 @@ impl Connection {
     }
 
     /// Looks at the range locks, and goes on with what waited for them; says how much that was.
-    pub(super) fn look_at_range_locks(&mut self) -> usize {
+    #[inline]
+    pub(in crate::connection) fn look_at_range_locks(&mut self) -> usize {
         self.give_up_pairs();
-        let mut work = self.raise_range_locks();
-        let Role::Io(devices) = &mut self.role else { return 0 };
+        let mut work = self.pairs.raise_range_locks(&mut self.slots, &self.devices);
         let slots = &self.slots;
-        for number in 0..devices.places() {
-            work +=
-                devices.look(number, |place, ticket, range| slots.any_writes(place, ticket, range));
+        for number in 0..self.devices.places() {
+            work += self
+                .devices
+                .look(number, |place, ticket, range| slots.any_writes(place, ticket, range));
         }
         work + self.release() + self.compare_next()
     }
 
     /// Goes on with commands that were held off.
+    #[inline]
     fn release(&mut self) -> usize {
         let mut released = 0;
         for _ in 0..self.held_off.len() {
             let Some(index) = self.held_off.pop_front() else { break };
-            let (Role::Io(devices), slot) = (&self.role, self.slots.get(index)) else { break };
+            let slot = self.slots.get(index);
             let (Task::Device(_, place), Some(last)) = (slot.task, slot.behind) else {
                 unreachable!("only what changes blocks of a device waits for a guard");
             };
-            let is_past = devices.outlook(place).is_none_or(|w| w.is_past(slot.changes, last));
+            let is_past = self.devices.outlook(place).is_none_or(|w| w.is_past(slot.changes, last));
             // One whose device goes, or whose host was shut out, ends.
             if is_past || !slot.status.is_success() {
                 self.resume(index);
@@ -111,7 +82,7 @@ impl Connection {
         let Task::Device(Work::Write(range, durability), place) = slot.task else {
             unreachable!("only a Write writes");
         };
-        if self.begin_change(index, place, range) == Way::Locked {
+        if self.devices.begin_change(slot, place, range) == Way::Locked {
             return self.hold_off(index, data, Progress::default());
         }
         let data = freeze(data);
@@ -124,7 +95,7 @@ impl Connection {
         let Task::Device(Work::Zeroes(range, durability), place) = slot.task else {
             unreachable!("only Write Zeroes makes zeroes");
         };
-        if self.begin_change(index, place, range) == Way::Locked {
+        if self.devices.begin_change(slot, place, range) == Way::Locked {
             return self.hold_off(index, SgMut::default(), Progress::default());
         }
         self.submit(index, None, Op::WriteZeroes { range, durability });

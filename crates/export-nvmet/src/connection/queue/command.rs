@@ -1,35 +1,29 @@
 //! From a command to I/Os at the device, or to an answer.
 
-use super::range_locked::Way;
-use super::{Connection, Life, Role, reserving};
+use super::Queue;
 use crate::admin::{self, Content, Decision, Page};
-use crate::admit::{self, Freshness, Need, Source, Terms, Work};
-use crate::connection::DeviceIndex;
-use crate::limits::{EFFECT_BYTES_MAX, EVENT_REQUESTS_MAX};
-use crate::replies::Reply;
+use crate::admit::{self, Freshness, Need, Source, Work};
+use crate::connection::devices::{DeviceIndex, Way};
+use crate::connection::{ranges, reserving};
+use crate::limits::EFFECT_BYTES_MAX;
 use crate::reservation_thread::Wish;
 use crate::slots::{Progress, Slot, SlotIndex, Stage, Task};
-use strake_block::{Io, Op, SgMut, Token};
-use strake_export_net::Connection as _;
+use strake_block::{Op, SgMut};
 use strake_nvme_wire::command::{FABRICS, Fuse};
 use strake_nvme_wire::identify::ControllerKind;
-use strake_nvme_wire::nvm::RANGE_BYTES;
-use strake_nvme_wire::pdu::{FatalStatus, Frame, PduError, Transfer};
+use strake_nvme_wire::pdu::{FatalStatus, Frame, PduError};
 use strake_nvme_wire::{Sqe, Status};
-use strake_units::{LbaRange, Nanos};
+use strake_units::Nanos;
 
 /// What was decided about a command: what to do, or at once how it ends.
 type Decided = Result<(Task, Need), Status>;
 
-/// What to do, with what data, and where that is.
-pub(super) type Placed = (Task, Need, Source);
-
-impl Connection {
+impl Queue {
     /// Begins a command. Returns whose the data in its capsule is, if it is wanted.
     ///
     /// # Errors
     /// When the host sends more commands than the queue has room for.
-    pub(super) fn command(
+    pub(in crate::connection) fn command(
         &mut self,
         sqe: &Sqe,
         frame: &Frame,
@@ -37,7 +31,7 @@ impl Connection {
     ) -> Result<Option<(SlotIndex, u32)>, PduError> {
         let slot = Slot::new(sqe.cid());
         let index = self.slots.begin(slot).ok_or(PduError::new(FatalStatus::Sequence, 0))?;
-        self.stats.command(sqe);
+        self.accounting.stats.command(sqe);
         let decided = self.decide(index, sqe, now);
         let placed = decided.and_then(|(task, need)| {
             admit::source(sqe, need, frame.data).map(|source| (task, need, source))
@@ -57,9 +51,9 @@ impl Connection {
 
     /// What a command is of a pair. Only commands of the NVM command set can be fused, and on an admin queue none is.
     const fn fuse_of(&self, sqe: &Sqe) -> Fuse {
-        match &self.role {
-            Role::Io(_) if sqe.opcode() != FABRICS => sqe.fuse(),
-            Role::Io(_) | Role::Admin(_) => Fuse::Alone,
+        match &self.admin {
+            None if sqe.opcode() != FABRICS => sqe.fuse(),
+            None | Some(_) => Fuse::Alone,
         }
     }
 
@@ -113,25 +107,22 @@ impl Connection {
             return Err(Status::INVALID_FIELD);
         }
         let controller = &self.place.controller;
-        if let (Role::Admin(admin), ControllerKind::Discovery) = (&mut self.role, controller.kind())
-        {
+        if let (Some(admin), ControllerKind::Discovery) = (&mut self.admin, controller.kind()) {
             // Whatever a host asks of discovery shows that it is alive.
             admin.heard = now;
         }
-        let decision = match &mut self.role {
+        let decision = match &mut self.admin {
             _ if sqe.opcode() == FABRICS => {
                 admin::decide_fabrics(sqe, controller, self.place.queue)?
             }
-            Role::Admin(admin) => {
-                admin::decide(sqe, controller, &self.registry, &mut admin.setting)?
-            }
-            Role::Io(devices) => {
-                let (at, facts) = devices.of(sqe.nsid())?;
+            Some(admin) => admin.decide(sqe, controller, &self.registry)?,
+            None => {
+                let (at, facts) = self.devices.of(sqe.nsid())?;
                 if let Some(decided) = reserving::decide(sqe) {
                     return decided;
                 }
                 let work = admit::admit(sqe, &facts.terms)?;
-                admit::permit(&work, devices.rights(at))?;
+                admit::permit(&work, self.devices.rights(at))?;
                 return Ok((Task::Device(work, at), work.need(facts.terms.block)));
             }
         };
@@ -141,22 +132,19 @@ impl Connection {
     /// What an admin or fabrics command changes here.
     fn carry_out(&mut self, index: SlotIndex, decision: Decision, now: Nanos) -> Decided {
         let mut task = Task::Answer;
-        match (decision, &mut self.role) {
+        match (decision, &mut self.admin) {
             (Decision::Page(page), _) => return Ok((Task::Page(page), page.need())),
             (Decision::Result(result), _) => self.slots.get(index).result = result,
-            (Decision::Hold, Role::Admin(admin)) => {
-                if admin.held >= EVENT_REQUESTS_MAX {
-                    return Err(Status::TOO_MANY_EVENT_REQUESTS);
-                }
-                admin.held += 1;
+            (Decision::Hold, Some(admin)) => {
+                admin.hold()?;
                 task = Task::Hold;
             }
-            (Decision::Alive | Decision::KeepAlive(_), Role::Admin(admin)) => admin.heard = now,
+            (Decision::Alive | Decision::KeepAlive(_), Some(admin)) => admin.heard = now,
             (Decision::Disconnect, _) => task = Task::Leave,
             (Decision::Persist(persists, namespace), _) => {
                 task = Task::Persist(persists, namespace);
             }
-            (Decision::Hold | Decision::Alive | Decision::KeepAlive(_), Role::Io(_)) => {
+            (Decision::Hold | Decision::Alive | Decision::KeepAlive(_), None) => {
                 return Err(Status::INVALID_OPCODE);
             }
         }
@@ -164,7 +152,8 @@ impl Connection {
     }
 
     /// Gives buffers to commands that wait for them, first come, first served; says to how many.
-    pub(super) fn serve_waiting(&mut self) -> usize {
+    #[inline]
+    pub(in crate::connection) fn serve_waiting(&mut self) -> usize {
         let mut served = 0;
         while let Some(&index) = self.waiting.front() {
             let Stage::Waiting { bytes } = self.slots.get(index).stage else {
@@ -202,10 +191,8 @@ impl Connection {
             ) => {
                 let slot = self.slots.get(index);
                 let length = data.len() as u32;
-                let wanted = Transfer { cid: slot.cid, tag: index.0, offset: 0, length };
                 slot.stage = Stage::Receiving { data, got: 0, spare };
-                let digests = self.link.digests;
-                self.replies.push(Reply::bare(&wanted.r2t(digests), digests.header));
+                self.sending.ask_for_data(index, slot.cid, length);
             }
             Task::Device(Work::Verify(range, _), _) => {
                 self.submit(index, None, Op::Read { at: range.start, data });
@@ -220,16 +207,10 @@ impl Connection {
 
     /// Sends a page. Only now has the host looked at what it is about: a command that is refused looks at nothing.
     fn send_page(&mut self, index: SlotIndex, page: Page, mut data: SgMut) {
-        let address = self.address();
-        let (controller, registry) = (&self.place.controller, &*self.registry);
-        let (mut since, mut notice) = (0, None);
-        if let Role::Admin(admin) = &mut self.role {
-            if let Page::Log(request) = &page {
-                since = admin.news.look(request, controller, registry);
-            } else if let Page::Notice(request) = &page {
-                notice = admin.news.read_notice(request, controller);
-            }
-        }
+        let (controller, registry, address) =
+            (&self.place.controller, &*self.registry, self.address);
+        let read = self.admin.as_mut().map(|admin| admin.read(&page, controller, registry));
+        let (since, notice) = read.unwrap_or_default();
         let content = Content { controller, registry, address, since, notice };
         match content.fill(page, &mut data) {
             Ok(()) => self.deliver(index, data),
@@ -243,7 +224,7 @@ impl Connection {
             Task::Device(Work::Flush, _) => self.submit(index, None, Op::Flush),
             Task::Device(Work::Zeroes(..), _) => self.zero(index),
             Task::Device(Work::Verify(range, _), place) => {
-                let shift = self.terms(place).map_or(0, |terms| terms.block.shift());
+                let shift = self.devices.terms(place).map_or(0, |terms| terms.block.shift());
                 let bytes = (range.blocks << shift) as u32;
                 self.slots.get(index).stage = Stage::Waiting { bytes };
                 self.waiting.push_back(index);
@@ -256,7 +237,6 @@ impl Connection {
             Task::Leave => {
                 self.slots.get(index).stage = Stage::Replying;
                 self.parting = Some(index);
-                self.drain();
             }
             Task::Answer
             | Task::Page(_)
@@ -274,12 +254,12 @@ impl Connection {
     }
 
     /// Goes on with a command all of whose data has arrived.
-    pub(super) fn received(&mut self, index: SlotIndex) {
+    pub(in crate::connection) fn received(&mut self, index: SlotIndex) {
         let slot = self.slots.get(index);
         let Stage::Receiving { data, spare, .. } = slot.take_stage() else {
             unreachable!("data arrives only for a command that expects it");
         };
-        self.stats.came(data.len() as u32);
+        self.accounting.stats.came(data.len() as u32);
         match slot.task {
             Task::Device(..) if slot.fuse != Fuse::Alone && slot.status.is_success() => {
                 slot.stage = Stage::Ready { data, spare, at: Progress::default() };
@@ -290,14 +270,14 @@ impl Connection {
             Task::Device(Work::Write(..), _) if slot.status.is_success() => {
                 self.write(index, data);
             }
-            Task::Device(Work::Deallocate(ranges), at) if slot.status.is_success() => {
-                match self.check_ranges(at, &data, ranges) {
-                    Ok(()) => self.deallocate(index, (ranges, at), data, Progress::default()),
+            Task::Device(Work::Deallocate(count), at) if slot.status.is_success() => {
+                match ranges::check(&self.devices, at, &data, count) {
+                    Ok(()) => self.deallocate(index, (count, at), data, Progress::default()),
                     Err(status) => self.fail_with(index, data, status),
                 }
             }
             Task::Device(Work::Copy(to, sources, _), place) if slot.status.is_success() => {
-                match self.check_copy(place, to, &data, sources) {
+                match ranges::check_copy(&self.devices, place, to, &data, sources) {
                     Ok(()) => self.line_up(index, place, data),
                     Err(status) => self.fail_with(index, data, status),
                 }
@@ -320,40 +300,18 @@ impl Connection {
         }
     }
 
-    fn fail_with(&mut self, index: SlotIndex, data: SgMut, status: Status) {
-        self.slots.get(index).status = status;
-        self.pools.put(data);
-        self.conclude(index);
-    }
-
-    /// Range `number` of a deallocation on the device at `place`.
-    fn range(&self, place: DeviceIndex, data: &SgMut, number: u32) -> Result<LbaRange, Status> {
-        let terms = self.terms(place).ok_or(Status::INTERNAL)?;
-        admit::range(entry::<RANGE_BYTES>(data, number).ok_or(Status::INTERNAL)?, terms)
-    }
-
-    pub(super) fn terms(&self, place: DeviceIndex) -> Option<&Terms> {
-        let Role::Io(devices) = &self.role else { return None };
-        devices.served(place).map(|served| &served.facts.terms)
-    }
-
-    /// Nothing is deallocated unless everything can be.
-    fn check_ranges(&self, place: DeviceIndex, data: &SgMut, ranges: u32) -> Result<(), Status> {
-        (0..ranges).try_for_each(|number| self.range(place, data, number).map(drop))
-    }
-
     /// Submits the next part of a deallocation of as many ranges on the device at `place`, or ends it. It can have so
     /// many parts that nobody who waits for what was begun waits for all of them.
     pub(super) fn deallocate(
         &mut self,
         index: SlotIndex,
-        (ranges, place): (u32, DeviceIndex),
+        (count, place): (u32, DeviceIndex),
         data: SgMut,
         mut at: Progress,
     ) {
-        let shift = self.terms(place).map_or(0, |terms| terms.block.shift());
-        let range = |number| self.range(place, &data, number);
-        let part = match at.next_part(ranges, EFFECT_BYTES_MAX >> shift, range) {
+        let shift = self.devices.terms(place).map_or(0, |terms| terms.block.shift());
+        let range = |number| ranges::range(&self.devices, place, &data, number);
+        let part = match at.next_part(count, EFFECT_BYTES_MAX >> shift, range) {
             Ok(Some(part)) if self.is_open_at(place) => part,
             Ok(Some(_)) => return self.fail_with(index, data, Status::INACCESSIBLE),
             Ok(None) => {
@@ -362,38 +320,10 @@ impl Connection {
             }
             Err(status) => return self.fail_with(index, data, status),
         };
-        if self.begin_change(index, place, part) == Way::Locked {
+        if self.devices.begin_change(self.slots.get(index), place, part) == Way::Locked {
             return self.hold_off(index, data, at);
         }
         at.blocks += part.blocks;
         self.submit_step(index, Some(data), at, Op::Deallocate { range: part });
     }
-
-    /// Hands an I/O of a command to the device; `kept` stays here meanwhile.
-    pub(super) fn submit(&mut self, index: SlotIndex, kept: Option<SgMut>, op: Op) {
-        self.submit_step(index, kept, Progress::default(), op);
-    }
-
-    /// The same for a command that takes several I/Os and is so far.
-    pub(super) fn submit_step(
-        &mut self,
-        index: SlotIndex,
-        kept: Option<SgMut>,
-        at: Progress,
-        op: Op,
-    ) {
-        let task = self.slots.get(index).task;
-        let (Role::Io(devices), Task::Device(_, place)) = (&mut self.role, task) else {
-            unreachable!("an admin queue has no device");
-        };
-        debug_assert!(self.life != Life::Broken, "nothing starts on a broken connection");
-        self.slots.get(index).stage = Stage::AtDevice { kept, at };
-        devices.submit(place, Io { token: Token(u64::from(index.0)), op });
-    }
-}
-
-/// Entry `number` of a list of ranges, which is smaller than one buffer.
-pub(super) fn entry<const BYTES: usize>(data: &SgMut, number: u32) -> Option<&[u8; BYTES]> {
-    let from = number as usize * BYTES;
-    data.parts().first()?.as_slice().get(from..)?.first_chunk()
 }

@@ -1,0 +1,256 @@
+//! The commands of a queue, from their arrival to their completions.
+//!
+//! ```text
+//! command -> waiting for buffers -> data from the host -> (range lock) -> device -> deliver
+//! ```
+//! [`command`] decides what a command needs and takes it as far as the device, [`deliver`] goes on from there. In
+//! between are Copies ([`copy`]), fused commands ([`fused`]), range locks ([`range_locked`]) and reservations
+//! ([`reserve`]).
+
+mod command;
+mod copy;
+mod deliver;
+mod fused;
+mod range_locked;
+mod reserve;
+
+use super::accounting::Accounting;
+use super::admin_queue::AdminQueue;
+use super::devices::{DeviceIndex, Devices};
+use super::pairs::Pairs;
+use super::reserving::Reserving;
+use super::sending::Sending;
+use crate::controller::Place;
+use crate::registry::Registry;
+use crate::slots::{Progress, SlotIndex, Slots, Stage, Task};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use strake_block::{Completion, Io, IoError, IoErrorKind, Op, SgMut, Token};
+use strake_export_net::Supply;
+use strake_nvme_wire::Status;
+use strake_nvme_wire::command::Fuse;
+use strake_units::Nanos;
+
+/// How a queue ends, see [`connection`](super).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    Open,
+    Draining { since: Option<Nanos>, voice: Voice },
+    Broken,
+}
+
+/// Whether completions are still sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Voice {
+    Speaks,
+    /// The request to end the connection was the last word.
+    Silent,
+}
+
+impl Life {
+    /// True while completions are sent.
+    const fn speaks(self) -> bool {
+        match self {
+            Self::Open | Self::Draining { voice: Voice::Speaks, .. } => true,
+            Self::Draining { voice: Voice::Silent, .. } | Self::Broken => false,
+        }
+    }
+}
+
+/// The order of the fields is the order of dropping: device queues before the buffers.
+pub(super) struct Queue {
+    /// None of an admin queue.
+    pub(super) devices: Devices,
+    /// `None` of an I/O queue.
+    pub(super) admin: Option<AdminQueue>,
+    pub(super) slots: Slots,
+    pub(super) sending: Sending,
+    /// Commands that wait for buffers, in order.
+    waiting: VecDeque<SlotIndex>,
+    pub(super) pools: Supply,
+    reserving: Reserving,
+    pairs: Pairs,
+    /// Commands that wait for range locks, in order.
+    held_off: VecDeque<SlotIndex>,
+    /// The Disconnect of the host.
+    parting: Option<SlotIndex>,
+    pub(super) life: Life,
+    pub(super) registry: Arc<Registry>,
+    accounting: Accounting,
+    /// Where the host reached us.
+    address: SocketAddr,
+    pub(super) place: Place,
+}
+
+/// What a queue consists of when it begins.
+pub(super) struct Parts {
+    pub(super) devices: Devices,
+    pub(super) admin: Option<AdminQueue>,
+    pub(super) reserving: Reserving,
+    pub(super) sending: Sending,
+    pub(super) pools: Supply,
+    pub(super) accounting: Accounting,
+    pub(super) registry: Arc<Registry>,
+    pub(super) address: SocketAddr,
+    pub(super) place: Place,
+}
+
+impl Queue {
+    /// One with so many entries.
+    pub(super) fn new(parts: Parts, entries: u16) -> Self {
+        let line = || VecDeque::with_capacity(usize::from(entries));
+        Self {
+            devices: parts.devices,
+            admin: parts.admin,
+            slots: Slots::new(entries),
+            sending: parts.sending,
+            waiting: line(),
+            pools: parts.pools,
+            reserving: parts.reserving,
+            pairs: Pairs::new(entries),
+            held_off: line(),
+            parting: None,
+            life: Life::Open,
+            registry: parts.registry,
+            accounting: parts.accounting,
+            address: parts.address,
+            place: parts.place,
+        }
+    }
+
+    /// Answers a request for events if there is something new.
+    #[inline]
+    pub(super) fn announce(&mut self) {
+        let Some(admin) = &mut self.admin else { return };
+        if self.life != Life::Open {
+            return;
+        }
+        let event = admin.next_event(&self.place.controller, &self.registry);
+        let Some((event, index)) = event.zip(self.slots.held()) else { return };
+        self.slots.get(index).result = event;
+        self.conclude(index);
+    }
+
+    /// Follows the devices of the subsystem as they come and go. What has not reached one that goes is not begun.
+    /// Says how much that was: what leaves is closed in a later turn, so there has to be one. `None` when the queue
+    /// cannot go on.
+    #[inline]
+    pub(super) fn follow(&mut self, now: Nanos) -> Option<usize> {
+        let (None, Some(subsystem)) = (&self.admin, &self.place.controller.subsystem) else {
+            return Some(0);
+        };
+        self.devices.close_quiet();
+        if self.devices.end_pauses(subsystem, now) {
+            self.registry.wake();
+        }
+        if self.life != Life::Open {
+            self.devices.give_up_held();
+        }
+        let leaving = self.devices.follow(subsystem, now)?;
+        if leaving.is_empty() {
+            return Some(0);
+        }
+        for slot in self.slots.iter_mut() {
+            if let Task::Device(_, at) = slot.task
+                && slot.is_before_device()
+                && leaving.contains(&at)
+            {
+                slot.fail(Status::INACCESSIBLE);
+            }
+        }
+        Some(leaving.len())
+    }
+
+    /// Ends what was held for a device that does not come; says how much that was.
+    #[inline]
+    pub(super) fn end_given_up(&mut self) -> usize {
+        let mut ended = 0;
+        while let Some(Io { token, op }) = self.devices.next_given_up() {
+            let result = Err(IoError::new(IoErrorKind::Lost));
+            self.complete(Completion { token, op, result });
+            ended += 1;
+        }
+        ended
+    }
+
+    /// Whether the host asked to end this queue.
+    pub(super) const fn is_parting(&self) -> bool {
+        self.parting.is_some()
+    }
+
+    /// Sends nothing any more.
+    pub(super) fn break_off(&mut self) {
+        self.life = Life::Broken;
+        self.sending.abandon(&mut self.pools, &mut self.slots);
+        self.abandon();
+    }
+
+    /// Gives up every command that is not at the device yet.
+    pub(super) fn abandon(&mut self) {
+        self.waiting.clear();
+        self.devices.forget_copies();
+        self.reserving.forget();
+        self.held_off.clear();
+        self.pairs.abandon(&mut self.slots);
+        let pools = &mut self.pools;
+        self.slots.end_if(|slot| match slot.take_stage() {
+            Stage::Waiting { .. } | Stage::Held | Stage::Asked => true,
+            Stage::Receiving { data, spare, .. } | Stage::Ready { data, spare, .. } => {
+                pools.put(data);
+                pools.put(spare);
+                true
+            }
+            stage @ (Stage::AtDevice { .. } | Stage::Replying) => {
+                slot.stage = stage;
+                false
+            }
+        });
+    }
+
+    /// Whether something further can be begun at a device.
+    fn is_open_at(&self, place: DeviceIndex) -> bool {
+        self.life == Life::Open && self.devices.serves(place)
+    }
+
+    /// Hands an I/O of a command to the device; `kept` stays here meanwhile.
+    fn submit(&mut self, index: SlotIndex, kept: Option<SgMut>, op: Op) {
+        self.submit_step(index, kept, Progress::default(), op);
+    }
+
+    /// The same for a command that takes several I/Os and is so far.
+    #[inline]
+    fn submit_step(&mut self, index: SlotIndex, kept: Option<SgMut>, at: Progress, op: Op) {
+        let slot = self.slots.get(index);
+        let Task::Device(_, place) = slot.task else {
+            unreachable!("only a command for a device goes there");
+        };
+        debug_assert!(self.life != Life::Broken, "nothing starts on a broken connection");
+        slot.stage = Stage::AtDevice { kept, at };
+        self.devices.submit(place, Io { token: Token(u64::from(index.0)), op });
+    }
+
+    fn fail_with(&mut self, index: SlotIndex, data: SgMut, status: Status) {
+        self.slots.get(index).status = status;
+        self.pools.put(data);
+        self.conclude(index);
+    }
+
+    /// Answers a command of which nothing is outstanding any more and which has no data for the host.
+    #[inline]
+    fn conclude(&mut self, index: SlotIndex) {
+        let slot = self.slots.get(index);
+        let (fuse, status) = (slot.fuse, slot.status);
+        if self.life.speaks() {
+            self.accounting.failure(slot, &self.devices, &self.place);
+            self.accounting.end(slot, &self.devices);
+            slot.stage = Stage::Replying;
+            self.sending.completion(&mut self.slots, index);
+        } else {
+            self.slots.end(index);
+        }
+        if fuse != Fuse::Alone {
+            self.settle(index, status);
+        }
+    }
+}

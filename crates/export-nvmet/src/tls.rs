@@ -1,0 +1,55 @@
+//! Keys of hosts for TLS, and what a host has proven with one (`docs/decisions/0021-tls.md`).
+
+use crate::handshake::Names;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use strake_nvme_auth::{Identity, Psk, TlsKey};
+use strake_tls::{KnownKeys, Secured};
+
+/// The keys of hosts for TLS, by their names.
+#[derive(Default)]
+pub(crate) struct TlsKeys(Mutex<BTreeMap<String, TlsKey>>);
+
+impl TlsKeys {
+    pub(crate) fn set(&self, host: &str, key: Option<TlsKey>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match key {
+            Some(key) => known.insert(host.to_owned(), key),
+            None => known.remove(host),
+        };
+    }
+
+    /// Whether a host has to use TLS.
+    pub(crate) fn has(&self, host: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(host)
+    }
+}
+
+impl KnownKeys for TlsKeys {
+    fn meant_by(&self, identity: &[u8]) -> Vec<Psk> {
+        let Some(identity) = Identity::parse(identity) else { return Vec::new() };
+        let key = {
+            let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            known.get(identity.host).cloned()
+        };
+        key.map(|key| key.meant_by(&identity)).unwrap_or_default()
+    }
+}
+
+/// Who a host has proven to be by the key that it used, and for which subsystem.
+pub(crate) struct Proven {
+    host: String,
+    subsystem: String,
+}
+
+impl Proven {
+    pub(crate) fn of(secured: &Secured) -> Option<Self> {
+        let identity = Identity::parse(secured.identity.as_bytes())?;
+        let own = |name: &str| name.to_owned();
+        Some(Self { host: own(identity.host), subsystem: own(identity.subsystem) })
+    }
+
+    pub(crate) fn is(&self, names: Names<'_>) -> bool {
+        (self.host.as_str(), self.subsystem.as_str()) == (names.host, names.subsystem)
+    }
+}

@@ -8,7 +8,7 @@ use super::bad::Columns;
 use super::bands::Batch;
 use super::execute::{Patience, ReadBufs};
 use super::joint::{self, Joined};
-use super::maintain::{heal, maintain};
+use super::maintain::{agree, heal, maintain};
 use super::members::{Group, settled};
 use super::mend::{Ended, Excluded, LOST, Stuck, copy_back, repair};
 use super::write_task::write;
@@ -26,6 +26,9 @@ pub(crate) async fn run(shard: &Shard, entry: u32) {
         }
         match batch {
             None => break,
+            Some(Batch::Read { span }) if copies_differ(shard, band) => {
+                Box::pin(read_agreed(shard, group, span)).await;
+            }
             Some(Batch::Read { span }) => match shard.join_reads(entry, span) {
                 Joined::Alone(span) => read(shard, group, span).await,
                 Joined::Reads { segments, avoided } => {
@@ -71,6 +74,30 @@ pub(super) async fn read(shard: &Shard, group: Group, span: Span) {
         (data, Ended::Stuck(_)) => (data, Err(LOST)),
     };
     shard.finish(origin, result, Some(data));
+}
+
+/// Whether copies of the band may differ: the array crashed, and the band's region was not resynchronized since.
+fn copies_differ(shard: &Shard, band: Band) -> bool {
+    shard.copies_may_differ.get()
+        && shard.geometry.copies() > 1
+        && !shard.health(band).parity_trusted
+}
+
+/// Reads a range of one strip whose copies may differ after a crash, once they agree. Otherwise the member that was
+/// read could go out before the resync comes here, and a later read would return what was there before.
+async fn read_agreed(shard: &Shard, group: Group, span: Span) {
+    let Span { band, work: Work::Read { range, .. }, .. } = &span else {
+        unreachable!("a read batch holds a read")
+    };
+    let segments = shard.geometry.segments(*band, *range);
+    match agree(shard, group, *band, &segments).await {
+        Ok(()) => read(shard, group, span).await,
+        Err(error) => {
+            if let Span { work: Work::Read { data, .. }, origin, .. } = span {
+                shard.finish(origin, Err(error), Some(data));
+            }
+        }
+    }
 }
 
 /// What is to be read.

@@ -19,16 +19,36 @@ pub(super) async fn maintain(
     purpose: Purpose,
     origin: Origin,
 ) {
-    let whole = SegmentList::new();
-    let result = match maintain_window(shard, group, band, (&whole, 0), purpose).await {
+    let result = maintain_segments(shard, group, band, &SegmentList::new(), purpose).await;
+    shard.finish(origin, result, None);
+}
+
+/// Makes the copies of `segments` agree, as a resync does.
+pub(super) async fn agree(
+    shard: &Shard,
+    group: Group,
+    band: Band,
+    segments: &[Segment],
+) -> Result<(), IoError> {
+    maintain_segments(shard, group, band, segments, Purpose::Resync).await
+}
+
+/// Resynchronizes or rebuilds `segments` of a band, or all of it when there are none.
+async fn maintain_segments(
+    shard: &Shard,
+    group: Group,
+    band: Band,
+    segments: &[Segment],
+    purpose: Purpose,
+) -> Result<(), IoError> {
+    match maintain_window(shard, group, band, (segments, 0), purpose).await {
         Ended::Done(result) => result,
         Ended::Stuck(stuck) if !stuck.by_blocks() => Err(LOST),
         Ended::Stuck(_) => {
-            let whole = shard.whole(band);
-            Box::pin(maintain_by_columns(shard, group, (band, whole), purpose)).await
+            let window = if segments.is_empty() { shard.whole(band) } else { hull(segments) };
+            Box::pin(maintain_by_columns(shard, group, (band, window), purpose)).await
         }
-    };
-    shard.finish(origin, result, None);
+    }
 }
 
 /// Fills what could not be filled when its member was rebuilt, in columns of which more can be read now.

@@ -12,8 +12,8 @@ pub(super) fn plan(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
     }
 }
 
-/// One copy of each segment. While copies may disagree after a crash, always the lowest one present, so
-/// that reading twice gives the same answer and resync later makes that answer the lasting one.
+/// One copy of each segment. While copies may disagree after a crash, always the lowest one present: the one that a
+/// resync writes to the others.
 fn read(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
     for segment in view.query.segments {
         let copies = present_copies(view, segment.strip)?;

@@ -3,6 +3,19 @@
 //!
 //! What waits for drives is done by actions beside a round, so that one drive that hangs holds up none of the others.
 
+use crate::upkeep::copies::resume_copies;
+use crate::upkeep::lost::set_aside_lost;
+use crate::upkeep::member_config::record_on_members;
+use crate::upkeep::newest::note_newest;
+use crate::upkeep::prospects::look_at_prospects;
+use crate::upkeep::pulled::notice_pulled;
+use crate::upkeep::remotes::tend_remotes;
+use crate::upkeep::returned::readd_returned;
+use crate::upkeep::scrubs::tend_scrubs;
+use crate::upkeep::sick::ask_drives;
+use crate::upkeep::spares::tend_spares;
+use crate::upkeep::spares::use_spares;
+use crate::upkeep::starting::launch_starts;
 use std::time::Duration;
 
 use strake_reactor::monotonic;
@@ -36,7 +49,7 @@ impl Control {
     /// # Errors
     /// When an earlier command panicked; whatever else goes wrong is told by an event.
     pub fn round(&self) -> Result<(), ControlError> {
-        self.tend(Pace::Beside)
+        tend(self, Pace::Beside)
     }
 
     /// One round of upkeep with all that it does, one piece after the other.
@@ -44,50 +57,50 @@ impl Control {
     /// # Errors
     /// As [`round`](Self::round).
     pub fn tick(&self) -> Result<(), ControlError> {
-        self.tend(Pace::InTurn)
+        tend(self, Pace::InTurn)
     }
+}
 
-    fn tend(&self, pace: Pace) -> Result<(), ControlError> {
-        self.tend_remotes()?;
-        self.launch_starts()?;
-        if pace == Pace::InTurn {
-            while !self.starts_are_over(Duration::MAX)? {}
-        }
-        self.run(|m| {
-            m.observe();
-            m.end_pauses();
-            Ok(())
-        })?;
-        self.set_aside_lost()?;
-        self.act(pace, "ask drives".to_owned(), Self::ask_drives)?;
-        self.run(|m| {
-            m.notice_sick();
-            if let Err(error) = m.settle_replacements() {
-                tracing::warn!(reason = %error, "the drive that took a member's place is not recorded");
-            }
-            Ok(())
-        })?;
-        self.notice_pulled(pace)?;
-        // Before spares: the drive of a copy may be recorded as one.
-        self.resume_copies(pace)?;
-        // At once: what is written from here on is missing on whoever is out.
-        self.note_newest()?;
-        self.readd_returned(pace)?;
-        self.tend_spares(pace)?;
-        self.use_spares(pace)?;
-        self.tend_scrubs()?;
-        // After spares: a drive that is out may take long to answer.
-        self.look_at_prospects(pace)?;
-        self.record_on_members(pace)?;
-        self.note_newest()?;
-        self.run(|m| {
-            m.observe();
-            m.tell_rejections(monotonic());
-            m.tell_unrecorded();
-            m.watch_crowds();
-            m.watch_state_dir();
-            m.watch_hooks();
-            Ok(())
-        })
+fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
+    tend_remotes(control)?;
+    launch_starts(control)?;
+    if pace == Pace::InTurn {
+        while !control.starts_are_over(Duration::MAX)? {}
     }
+    control.run(|m| {
+        m.observe();
+        m.end_pauses();
+        Ok(())
+    })?;
+    set_aside_lost(control)?;
+    control.act(pace, "ask drives".to_owned(), ask_drives)?;
+    control.run(|m| {
+        m.notice_sick();
+        if let Err(error) = m.settle_replacements() {
+            tracing::warn!(reason = %error, "the drive that took a member's place is not recorded");
+        }
+        Ok(())
+    })?;
+    notice_pulled(control, pace)?;
+    // Before spares: the drive of a copy may be recorded as one.
+    resume_copies(control, pace)?;
+    // At once: what is written from here on is missing on whoever is out.
+    note_newest(control)?;
+    readd_returned(control, pace)?;
+    tend_spares(control, pace)?;
+    use_spares(control, pace)?;
+    tend_scrubs(control)?;
+    // After spares: a drive that is out may take long to answer.
+    look_at_prospects(control, pace)?;
+    record_on_members(control, pace)?;
+    note_newest(control)?;
+    control.run(|m| {
+        m.observe();
+        m.tell_rejections(monotonic());
+        m.tell_unrecorded();
+        m.watch_crowds();
+        m.watch_state_dir();
+        m.watch_hooks();
+        Ok(())
+    })
 }

@@ -1,5 +1,7 @@
 //! The configuration as one document, and back. Restoring adds what is missing and changes settings; it never deletes.
 
+use crate::commands::readd::key_at;
+use crate::commands::remote::connect_named;
 use strake_alerts::HookSpec;
 use strake_api::v1::{
     AddHookRequest, AddReferralRequest, AddSpareRequest, ConfigChange, ConfigDocument,
@@ -66,23 +68,23 @@ impl Control {
         }
         // Before what is made of them.
         for record in &wanted.remotes {
-            self.restore_remote(record, &mut restored);
+            restore_remote(self, record, &mut restored);
         }
         for record in &wanted.arrays {
-            self.restore_array(record, request.dry_run, &mut restored);
+            restore_array(self, record, request.dry_run, &mut restored);
         }
         // Before exports, so that nobody is believed by name who was not.
         for record in &wanted.hosts {
-            self.restore_host(record, &mut restored);
+            restore_host(self, record, &mut restored);
         }
         for address in &wanted.referrals {
-            self.restore_referral(address, &mut restored);
+            restore_referral(self, address, &mut restored);
         }
         for record in &wanted.exports {
-            self.restore_export(record, &wanted, &mut restored);
+            restore_export(self, record, &wanted, &mut restored);
         }
         for record in &wanted.spares {
-            self.restore_spare(record, &mut restored);
+            restore_spare(self, record, &mut restored);
         }
         for spec in &wanted.hooks {
             // One whose secrets are covered in the document is known all the same.
@@ -122,155 +124,163 @@ impl Control {
         let Restored { plan, warnings, .. } = restored;
         Ok(ConfigChange { result: result.into(), plan, warnings })
     }
+}
 
-    /// Records a host that is not known. Its secret may be covered in the document: then it cannot connect until it is
-    /// given one.
-    fn restore_host(&self, record: &HostRecord, restored: &mut Restored) {
-        let is_known = |m: &mut Manager| Ok(m.config.hosts.iter().any(|h| h.nqn == record.nqn));
-        if self.run(is_known).unwrap_or(false) {
-            return;
-        }
-        let outcome = match restored.foreseen {
-            Some(_) => keys_of(record).map(|_| true),
-            None => self.run(|m| m.put_host(record.clone())).map(|_| true),
-        };
-        let is_locked = outcome.is_ok() && record.is_locked();
-        restored.note(format!("have host {} prove who it is", record.nqn), outcome);
-        if is_locked {
-            restored.warnings.push(format!(
-                "host {} cannot connect until it is given its secret or key: strake host add",
-                record.nqn
-            ));
-        }
+/// Records a host that is not known. Its secret may be covered in the document: then it cannot connect until it is
+/// given one.
+fn restore_host(control: &Control, record: &HostRecord, restored: &mut Restored) {
+    let is_known = |m: &mut Manager| Ok(m.config.hosts.iter().any(|h| h.nqn == record.nqn));
+    if control.run(is_known).unwrap_or(false) {
+        return;
     }
-
-    fn restore_referral(&self, address: &str, restored: &mut Restored) {
-        let request = AddReferralRequest { address: address.to_owned() };
-        let outcome = match restored.foreseen {
-            Some(_) => self.run(|m| {
-                referral_of(address)?;
-                m.store.prepare(&m.config).map(|_| !m.config.referrals.iter().any(|r| r == address))
-            }),
-            None => self.run(|m| m.add_referral(&request)).map(|done| done.result != "unchanged"),
-        };
-        restored.note(format!("refer hosts to {address}"), outcome);
+    let outcome = match restored.foreseen {
+        Some(_) => keys_of(record).map(|_| true),
+        None => control.run(|m| m.put_host(record.clone())).map(|_| true),
+    };
+    let is_locked = outcome.is_ok() && record.is_locked();
+    restored.note(format!("have host {} prove who it is", record.nqn), outcome);
+    if is_locked {
+        restored.warnings.push(format!(
+            "host {} cannot connect until it is given its secret or key: strake host add",
+            record.nqn
+        ));
     }
+}
 
-    /// Records a drive of another machine that is not known, and connects it. One that is away is tried again.
-    fn restore_remote(&self, record: &RemoteRecord, restored: &mut Restored) {
-        let step = format!("connect {}", record.address);
-        let record = &match in_usual_form(record) {
-            Ok(record) => record,
-            Err(error) => return restored.note(step, Err(error)),
-        };
-        let is_known =
-            |m: &mut Manager| Ok(m.config.remotes.iter().any(|r| r.address == record.address));
-        if self.run(is_known).unwrap_or(false) {
-            return;
-        }
-        if let Err(error) = self.run(|m| m.check_remote(record)) {
-            return restored.note(step, Err(error));
-        }
-        if restored.foreseen.is_some() {
-            return restored.note(step, self.run(|m| m.store.prepare(&m.config).map(|_| true)));
-        }
-        let recorded = self.run(|m| m.put_remote(record));
-        let away = recorded.is_ok().then(|| self.connect_named([&record.address], false));
-        restored.note(step, recorded.map(|()| true));
-        if let Some(Err(error)) = away {
-            let what = match record.covered.is_nothing() {
-                true => format!("{}: tried again until it is there: {error}", record.address),
-                false => error.to_string(),
-            };
-            restored.warnings.push(what);
-        }
+fn restore_referral(control: &Control, address: &str, restored: &mut Restored) {
+    let request = AddReferralRequest { address: address.to_owned() };
+    let outcome = match restored.foreseen {
+        Some(_) => control.run(|m| {
+            referral_of(address)?;
+            m.store.prepare(&m.config).map(|_| !m.config.referrals.iter().any(|r| r == address))
+        }),
+        None => control.run(|m| m.add_referral(&request)).map(|done| done.result != "unchanged"),
+    };
+    restored.note(format!("refer hosts to {address}"), outcome);
+}
+
+/// Records a drive of another machine that is not known, and connects it. One that is away is tried again.
+fn restore_remote(control: &Control, record: &RemoteRecord, restored: &mut Restored) {
+    let step = format!("connect {}", record.address);
+    let record = &match in_usual_form(record) {
+        Ok(record) => record,
+        Err(error) => return restored.note(step, Err(error)),
+    };
+    let is_known =
+        |m: &mut Manager| Ok(m.config.remotes.iter().any(|r| r.address == record.address));
+    if control.run(is_known).unwrap_or(false) {
+        return;
     }
+    if let Err(error) = control.run(|m| m.check_remote(record)) {
+        return restored.note(step, Err(error));
+    }
+    if restored.foreseen.is_some() {
+        return restored.note(step, control.run(|m| m.store.prepare(&m.config).map(|_| true)));
+    }
+    let recorded = control.run(|m| m.put_remote(record));
+    let away = recorded.is_ok().then(|| connect_named(control, [&record.address], false));
+    restored.note(step, recorded.map(|()| true));
+    if let Some(Err(error)) = away {
+        let what = match record.covered.is_nothing() {
+            true => format!("{}: tried again until it is there: {error}", record.address),
+            false => error.to_string(),
+        };
+        restored.warnings.push(what);
+    }
+}
 
-    fn restore_array(&self, record: &ArrayRecord, dry_run: bool, restored: &mut Restored) {
-        let (name, uuid) = (&record.name, &record.uuid);
-        let runs = self.run(|m| Ok(m.find(uuid).is_some())).unwrap_or(false);
-        if !runs {
-            let is_here =
-                |path: &&String| self.key_at(path).is_ok_and(|key| matches!(key, Ok(Some(_))));
-            let here = record.drives.iter().filter(is_here);
-            let import = ImportArraysRequest {
-                name: uuid.clone(),
-                drives: here.cloned().collect(),
-                dry_run,
-                ..ImportArraysRequest::default()
-            };
-            let outcome = self.import_arrays(&import).map(|done| done.result != "unchanged");
-            if outcome.is_ok()
-                && let Some(foreseen) = &mut restored.foreseen
+fn restore_array(control: &Control, record: &ArrayRecord, dry_run: bool, restored: &mut Restored) {
+    let (name, uuid) = (&record.name, &record.uuid);
+    let runs = control.run(|m| Ok(m.find(uuid).is_some())).unwrap_or(false);
+    if !runs {
+        let is_here =
+            |path: &&String| key_at(control, path).is_ok_and(|key| matches!(key, Ok(Some(_))));
+        let here = record.drives.iter().filter(is_here);
+        let import = ImportArraysRequest {
+            name: uuid.clone(),
+            drives: here.cloned().collect(),
+            dry_run,
+            ..ImportArraysRequest::default()
+        };
+        let outcome = control.import_arrays(&import).map(|done| done.result != "unchanged");
+        if outcome.is_ok()
+            && let Some(foreseen) = &mut restored.foreseen
+        {
+            foresee_import(control, record, &import.drives, foreseen);
+        }
+        restored.note(format!("start array {name}"), outcome);
+    }
+    let outcome = match &mut restored.foreseen {
+        Some(foreseen) => control.run(|m| m.foresee_settings(record, foreseen)),
+        None => control.run(|m| {
+            if m.config.arrays.iter().all(|a| a.uuid != *uuid)
+                || m.settings(uuid) == record.settings
             {
-                self.foresee_import(record, &import.drives, foreseen);
+                return Ok(false);
             }
-            restored.note(format!("start array {name}"), outcome);
-        }
-        let outcome = match &mut restored.foreseen {
-            Some(foreseen) => self.run(|m| m.foresee_settings(record, foreseen)),
-            None => self.run(|m| {
-                if m.config.arrays.iter().all(|a| a.uuid != *uuid)
-                    || m.settings(uuid) == record.settings
-                {
-                    return Ok(false);
-                }
-                m.put_settings(uuid, record.settings)?;
-                Ok(true)
-            }),
-        };
-        restored.note(format!("settings of array {name}"), outcome);
-    }
+            m.put_settings(uuid, record.settings)?;
+            Ok(true)
+        }),
+    };
+    restored.note(format!("settings of array {name}"), outcome);
+}
 
-    /// What is in force once an array has been imported: its members may remember settings.
-    fn foresee_import(&self, record: &ArrayRecord, drives: &[String], foreseen: &mut Foreseen) {
-        foreseen.started.push(record.uuid.clone());
-        if foreseen.config.arrays.iter().any(|a| a.uuid == record.uuid) {
-            return;
-        }
-        let Ok((_, mut reserved)) = self.reserve(|_| Ok(((), Vec::new()))) else { return };
-        let drives: Vec<Drive> =
-            drives.iter().filter_map(|path| reserved.open(path).ok()).collect();
-        let settings = remembered_by(&record.uuid, &drives).unwrap_or_default();
-        foreseen.config.arrays.push(ArrayRecord { settings, ..record.clone() });
+/// What is in force once an array has been imported: its members may remember settings.
+fn foresee_import(
+    control: &Control,
+    record: &ArrayRecord,
+    drives: &[String],
+    foreseen: &mut Foreseen,
+) {
+    foreseen.started.push(record.uuid.clone());
+    if foreseen.config.arrays.iter().any(|a| a.uuid == record.uuid) {
+        return;
     }
+    let Ok((_, mut reserved)) = control.reserve(|_| Ok(((), Vec::new()))) else { return };
+    let drives: Vec<Drive> = drives.iter().filter_map(|path| reserved.open(path).ok()).collect();
+    let settings = remembered_by(&record.uuid, &drives).unwrap_or_default();
+    foreseen.config.arrays.push(ArrayRecord { settings, ..record.clone() });
+}
 
-    fn restore_export(&self, record: &ExportRecord, wanted: &Config, restored: &mut Restored) {
-        let known = wanted.arrays.iter().find(|a| a.uuid == record.array);
-        let name = known.map_or(record.array.as_str(), |a| a.name.as_str());
-        let outcome = match &mut restored.foreseen {
-            Some(foreseen) => self.run(|m| m.foresee_export(record, foreseen)),
-            None => self.run(|m| {
-                if m.config.exports.contains(record) {
-                    return Ok(false);
-                }
-                m.create_export(&request_of(record)).map(|change| change.result != "unchanged")
-            }),
-        };
-        restored
-            .note(format!("offer array {name} as {} on {}", record.name, record.listen), outcome);
-    }
+fn restore_export(
+    control: &Control,
+    record: &ExportRecord,
+    wanted: &Config,
+    restored: &mut Restored,
+) {
+    let known = wanted.arrays.iter().find(|a| a.uuid == record.array);
+    let name = known.map_or(record.array.as_str(), |a| a.name.as_str());
+    let outcome = match &mut restored.foreseen {
+        Some(foreseen) => control.run(|m| m.foresee_export(record, foreseen)),
+        None => control.run(|m| {
+            if m.config.exports.contains(record) {
+                return Ok(false);
+            }
+            m.create_export(&request_of(record)).map(|change| change.result != "unchanged")
+        }),
+    };
+    restored.note(format!("offer array {name} as {} on {}", record.name, record.listen), outcome);
+}
 
-    fn restore_spare(&self, record: &SpareRecord, restored: &mut Restored) {
-        let mut request = AddSpareRequest {
-            drive: record.path.clone(),
-            array: record.array.clone(),
-            dry_run: restored.foreseen.is_some(),
-            overwrite: false,
-        };
-        if restored.foreseen.as_ref().is_some_and(|f| f.started.contains(&record.array)) {
-            // Nobody knows it yet; whether the spare fits it is seen when it is there.
-            request.array.clear();
-        }
-        let added = self.add_spare(&request).map(|change| change.result != "unchanged");
-        let outcome = match &restored.foreseen {
-            Some(foreseen) => added.and_then(|new| {
-                self.run(|m| m.store.prepare(&foreseen.config).map(drop)).map(|()| new)
-            }),
-            None => added,
-        };
-        restored.note(format!("keep {} as a spare", record.path), outcome);
+fn restore_spare(control: &Control, record: &SpareRecord, restored: &mut Restored) {
+    let mut request = AddSpareRequest {
+        drive: record.path.clone(),
+        array: record.array.clone(),
+        dry_run: restored.foreseen.is_some(),
+        overwrite: false,
+    };
+    if restored.foreseen.as_ref().is_some_and(|f| f.started.contains(&record.array)) {
+        // Nobody knows it yet; whether the spare fits it is seen when it is there.
+        request.array.clear();
     }
+    let added = control.add_spare(&request).map(|change| change.result != "unchanged");
+    let outcome = match &restored.foreseen {
+        Some(foreseen) => added.and_then(|new| {
+            control.run(|m| m.store.prepare(&foreseen.config).map(drop)).map(|()| new)
+        }),
+        None => added,
+    };
+    restored.note(format!("keep {} as a spare", record.path), outcome);
 }
 
 fn parse(json: &str) -> Result<Config, ControlError> {

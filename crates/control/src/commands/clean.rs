@@ -16,31 +16,31 @@ impl Control {
     /// When the drive is in use or cannot be opened, holds something of another program, or its label is one that an
     /// array may need and that loss was not accepted.
     pub fn clean_drive(&self, request: &CleanDriveRequest) -> Result<DriveChange, ControlError> {
-        let (result, plan) = self.try_clean(request)?;
+        let (result, plan) = try_clean(self, request)?;
         // The drive is closed again by now, and looked at as any other.
         let drive = Some(self.drive(&request.path)?);
         Ok(DriveChange { result: result.to_owned(), drive, plan, warnings: Vec::new() })
     }
+}
 
-    fn try_clean(
-        &self,
-        request: &CleanDriveRequest,
-    ) -> Result<(&'static str, Vec<String>), ControlError> {
-        let (_, mut reserved) = self.reserve(|m| Ok((m.check_open()?, Vec::new())))?;
-        let drive = reserved.open(&request.path)?;
-        self.run(|m| m.refuse_members(std::slice::from_ref(&drive)))?;
-        let found = look(&drive)?;
-        let plan = self.run(|m| m.plan_clean(&drive, &found, request.accept_loss))?;
-        if plan.is_empty() {
-            return Ok(("unchanged", plan));
-        }
-        if request.dry_run {
-            return Ok(("planned", plan));
-        }
-        wipe(&drive)?;
-        tracing::warn!(drive = %drive.path, "labels removed from a drive");
-        Ok(("changed", plan))
+fn try_clean(
+    control: &Control,
+    request: &CleanDriveRequest,
+) -> Result<(&'static str, Vec<String>), ControlError> {
+    let (_, mut reserved) = control.reserve(|m| Ok((m.check_open()?, Vec::new())))?;
+    let drive = reserved.open(&request.path)?;
+    control.run(|m| m.refuse_members(std::slice::from_ref(&drive)))?;
+    let found = look(&drive)?;
+    let plan = control.run(|m| m.plan_clean(&drive, &found, request.accept_loss))?;
+    if plan.is_empty() {
+        return Ok(("unchanged", plan));
     }
+    if request.dry_run {
+        return Ok(("planned", plan));
+    }
+    wipe(&drive)?;
+    tracing::warn!(drive = %drive.path, "labels removed from a drive");
+    Ok(("changed", plan))
 }
 
 impl Manager {

@@ -1,5 +1,6 @@
 //! Creating arrays.
 
+use crate::commands::remote::connect_named;
 use strake_api::v1::{ArrayChange, CreateArrayRequest};
 use strake_dev_uring::control_wait;
 use strake_engine::{
@@ -46,7 +47,7 @@ impl Control {
         if let Some(existing) = existing {
             return Ok(existing);
         }
-        self.connect_named(&request.drives, request.dry_run)?;
+        connect_named(self, &request.drives, request.dry_run)?;
         let mut drives = Vec::new();
         for path in &request.drives {
             drives.push(reserved.open(path)?);
@@ -63,7 +64,7 @@ impl Control {
         let (result, array) = if request.dry_run {
             ("planned", planned(&plan, &drives))
         } else {
-            ("created", self.create_now(&plan, drives, request.overwrite)?)
+            ("created", create_now(self, &plan, drives, request.overwrite)?)
         };
         Ok(ArrayChange {
             result: result.into(),
@@ -73,40 +74,40 @@ impl Control {
             ..ArrayChange::default()
         })
     }
+}
 
-    fn create_now(
-        &self,
-        plan: &CreatePlan,
-        drives: Vec<Drive>,
-        overwrite: bool,
-    ) -> Result<strake_api::v1::Array, ControlError> {
-        let ids = Ids {
-            array: fresh_uuid()?,
-            epoch: fresh_uuid()?,
-            members: drives.iter().map(|_| fresh_uuid()).collect::<Result<_, _>>()?,
-        };
-        let record = ArrayRecord {
-            uuid: ids.array.to_string(),
-            name: plan.spec.name.to_string(),
-            drives: remembered(&drives),
-            settings: Settings::default(),
-            scrub: ScrubRecord::default(),
-            kept_exports: Vec::new(),
-            copies: Vec::new(),
-            silent: Vec::new(),
-        };
-        // What could not be recorded is not begun.
-        self.run(|m| m.check_recordable(&record))?;
-        self.run(|m| {
-            m.note_first_activation(&drives, &ids);
-            Ok(())
-        })?;
-        let made = create(plan, drives.clone(), &ids, overwrite, &mut control_wait());
-        let started = made
-            .map_err(ControlError::from)
-            .and_then(|assembled| self.run(|m| m.adopt_new(assembled, record, &drives)));
-        started.map_err(|error| left_behind(error, &drives, &ids.array.to_string()))
-    }
+fn create_now(
+    control: &Control,
+    plan: &CreatePlan,
+    drives: Vec<Drive>,
+    overwrite: bool,
+) -> Result<strake_api::v1::Array, ControlError> {
+    let ids = Ids {
+        array: fresh_uuid()?,
+        epoch: fresh_uuid()?,
+        members: drives.iter().map(|_| fresh_uuid()).collect::<Result<_, _>>()?,
+    };
+    let record = ArrayRecord {
+        uuid: ids.array.to_string(),
+        name: plan.spec.name.to_string(),
+        drives: remembered(&drives),
+        settings: Settings::default(),
+        scrub: ScrubRecord::default(),
+        kept_exports: Vec::new(),
+        copies: Vec::new(),
+        silent: Vec::new(),
+    };
+    // What could not be recorded is not begun.
+    control.run(|m| m.check_recordable(&record))?;
+    control.run(|m| {
+        m.note_first_activation(&drives, &ids);
+        Ok(())
+    })?;
+    let made = create(plan, drives.clone(), &ids, overwrite, &mut control_wait());
+    let started = made
+        .map_err(ControlError::from)
+        .and_then(|assembled| control.run(|m| m.adopt_new(assembled, record, &drives)));
+    started.map_err(|error| left_behind(error, &drives, &ids.array.to_string()))
 }
 
 /// After a failed creation: takes the labels back where that goes, and says where it does not.

@@ -28,33 +28,32 @@ impl Control {
         request: &RemoveExportRequest,
     ) -> Result<ExportChange, ControlError> {
         if request.force {
-            self.disconnect(|export| export.name == request.name)?;
+            disconnect(self, |export| export.name == request.name)?;
         }
         self.run(|m| m.remove_export(request))
     }
+}
 
-    /// Disconnects the clients of `exports` and waits without the lock for their requests, which a drive that hangs
-    /// holds up. The exports are still recorded.
-    pub(crate) fn disconnect(
-        &self,
-        exports: impl Fn(&ExportRecord) -> bool,
-    ) -> Result<(), ControlError> {
-        let offered: Vec<(ExportRecord, Arc<ExportServer>)> = self.run(|m| {
-            m.check_open()?;
-            // What cannot be recorded is not begun.
-            drop(m.store.prepare(&m.config)?);
-            let wanted = m.config.exports.iter().filter(|export| exports(export));
-            let server =
-                |e: &ExportRecord| Some((e.clone(), Arc::clone(m.servers.get(&e.listen)?)));
-            Ok(wanted.filter_map(server).collect())
-        })?;
-        for (record, server) in offered {
-            if server.offers(&record) {
-                server.remove(&record, Removal::Force)?;
-            }
+/// Disconnects the clients of `exports` and waits without the lock for their requests, which a drive that hangs
+/// holds up. The exports are still recorded.
+pub(crate) fn disconnect(
+    control: &Control,
+    exports: impl Fn(&ExportRecord) -> bool,
+) -> Result<(), ControlError> {
+    let offered: Vec<(ExportRecord, Arc<ExportServer>)> = control.run(|m| {
+        m.check_open()?;
+        // What cannot be recorded is not begun.
+        drop(m.store.prepare(&m.config)?);
+        let wanted = m.config.exports.iter().filter(|export| exports(export));
+        let server = |e: &ExportRecord| Some((e.clone(), Arc::clone(m.servers.get(&e.listen)?)));
+        Ok(wanted.filter_map(server).collect())
+    })?;
+    for (record, server) in offered {
+        if server.offers(&record) {
+            server.remove(&record, Removal::Force)?;
         }
-        Ok(())
     }
+    Ok(())
 }
 
 impl Manager {

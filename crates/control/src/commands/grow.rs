@@ -5,6 +5,9 @@
 //! that may be cut short anywhere), and it is started from its drives, which is the only way in which a size comes into
 //! use. Whatever goes wrong after the stop, the array is started again, with the size that its labels say.
 
+use crate::upkeep::member_config::record_before_leaving;
+use crate::upkeep::starting::assemble_recorded;
+use crate::upkeep::starting::start_one;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -89,9 +92,9 @@ impl Control {
             let array = Some(view);
             return Ok(ArrayChange { result, array, plan, warnings, ..ArrayChange::default() });
         }
-        self.make_room(&intended)?;
+        make_room(self, &intended)?;
         let mut warnings = std::mem::take(&mut intended.warnings);
-        warnings.extend(self.switch(&mut intended, request, &mut reserved)?);
+        warnings.extend(switch(self, &mut intended, request, &mut reserved)?);
         let uuid = &intended.uuid;
         let view = self.run(|m| {
             let what = format!("array {} has grown {}", intended.name, intended.plan);
@@ -102,194 +105,192 @@ impl Control {
         let (result, array) = ("changed".into(), Some(view));
         Ok(ArrayChange { result, array, plan, warnings, ..ArrayChange::default() })
     }
+}
 
-    /// Makes what the array does not use yet zeroes on every member, but for where its labels are written.
-    fn make_room(&self, intended: &Intended) -> Result<(), ControlError> {
-        let areas = intended.tails.iter().map(|tails| intended.plan.new_area_without(tails));
-        let areas: Vec<Vec<(u64, u64)>> = areas.collect();
-        let total = areas.iter().flatten().map(|(_, bytes)| bytes).sum();
-        self.make_room_in(intended, &areas, &Arc::new(Growth::of(total)))
-    }
+/// Makes what the array does not use yet zeroes on every member, but for where its labels are written.
+fn make_room(control: &Control, intended: &Intended) -> Result<(), ControlError> {
+    let areas = intended.tails.iter().map(|tails| intended.plan.new_area_without(tails));
+    let areas: Vec<Vec<(u64, u64)>> = areas.collect();
+    let total = areas.iter().flatten().map(|(_, bytes)| bytes).sum();
+    make_room_in(control, intended, &areas, &Arc::new(Growth::of(total)))
+}
 
-    /// The same for `areas` of each member; `growth` is shown, and cancels it.
-    pub(crate) fn make_room_in(
-        &self,
-        intended: &Intended,
-        areas: &[Vec<(u64, u64)>],
-        growth: &Arc<Growth>,
-    ) -> Result<(), ControlError> {
-        self.run(|m| {
-            let at = m.find_running(&intended.uuid)?;
-            m.running[at].growth = Some(Arc::clone(growth));
-            Ok(())
-        })?;
-        // What each thread has done is sent: one that left requests to a drive that hangs cannot exit, and joining it
-        // would wait for that drive.
-        let (send, made) = mpsc::channel();
-        thread::scope(|scope| {
-            for (drive, areas) in intended.drives.iter().zip(areas) {
-                let send = send.clone();
-                scope.spawn(move || {
-                    let make = || self.make_zeroes(intended, drive, areas, growth);
-                    let panicked = |_| Err(ControlError::state("making room ended in a panic"));
-                    send.send(catch_unwind(AssertUnwindSafe(make)).unwrap_or_else(panicked))
-                });
-            }
-        });
-        drop(send);
-        // All of them: whoever comes first may only have been told to stop.
-        let made: Vec<Result<(), ControlError>> = made.iter().collect();
-        let made: Result<(), ControlError> = made.into_iter().collect();
-        self.run(|m| {
-            if let Some(at) = m.find(&intended.uuid) {
-                m.running[at].growth = None;
-            }
-            Ok(())
-        })?;
-        made?;
-        if growth.is_cancelled() {
-            let what = format!("growing array {} was given up; it is as it was", intended.name);
-            return Err(ControlError::state(what));
+/// The same for `areas` of each member; `growth` is shown, and cancels it.
+pub(crate) fn make_room_in(
+    control: &Control,
+    intended: &Intended,
+    areas: &[Vec<(u64, u64)>],
+    growth: &Arc<Growth>,
+) -> Result<(), ControlError> {
+    control.run(|m| {
+        let at = m.find_running(&intended.uuid)?;
+        m.running[at].growth = Some(Arc::clone(growth));
+        Ok(())
+    })?;
+    // What each thread has done is sent: one that left requests to a drive that hangs cannot exit, and joining it
+    // would wait for that drive.
+    let (send, made) = mpsc::channel();
+    thread::scope(|scope| {
+        for (drive, areas) in intended.drives.iter().zip(areas) {
+            let send = send.clone();
+            scope.spawn(move || {
+                let make = || make_zeroes(control, intended, drive, areas, growth);
+                let panicked = |_| Err(ControlError::state("making room ended in a panic"));
+                send.send(catch_unwind(AssertUnwindSafe(make)).unwrap_or_else(panicked))
+            });
+        }
+    });
+    drop(send);
+    // All of them: whoever comes first may only have been told to stop.
+    let made: Vec<Result<(), ControlError>> = made.iter().collect();
+    let made: Result<(), ControlError> = made.into_iter().collect();
+    control.run(|m| {
+        if let Some(at) = m.find(&intended.uuid) {
+            m.running[at].growth = None;
         }
         Ok(())
+    })?;
+    made?;
+    if growth.is_cancelled() {
+        let what = format!("growing array {} was given up; it is as it was", intended.name);
+        return Err(ControlError::state(what));
     }
+    Ok(())
+}
 
-    /// Makes `areas` of a member zeroes, stably, unless the growth is cancelled meanwhile.
-    fn make_zeroes(
-        &self,
-        intended: &Intended,
-        drive: &Drive,
-        areas: &[(u64, u64)],
-        growth: &Growth,
-    ) -> Result<(), ControlError> {
-        let made: Result<(), ControlError> = areas.iter().try_for_each(|&(start, bytes)| {
-            for at in (start..start + bytes).step_by(GROWTH_STEP_BYTES as usize) {
-                if growth.is_cancelled() {
-                    return Ok(());
-                }
-                self.run(|m| m.check_rest(&intended.uuid))?;
-                let bytes = GROWTH_STEP_BYTES.min(start + bytes - at);
-                MemberIo::open(drive, &mut control_wait())?.zero(at, bytes)?;
-                growth.done.fetch_add(bytes, Ordering::Relaxed);
+/// Makes `areas` of a member zeroes, stably, unless the growth is cancelled meanwhile.
+fn make_zeroes(
+    control: &Control,
+    intended: &Intended,
+    drive: &Drive,
+    areas: &[(u64, u64)],
+    growth: &Growth,
+) -> Result<(), ControlError> {
+    let made: Result<(), ControlError> = areas.iter().try_for_each(|&(start, bytes)| {
+        for at in (start..start + bytes).step_by(GROWTH_STEP_BYTES as usize) {
+            if growth.is_cancelled() {
+                return Ok(());
             }
-            Ok(())
-        });
-        if made.is_err() {
-            // The others need not go on.
-            growth.cancel();
+            control.run(|m| m.check_rest(&intended.uuid))?;
+            let bytes = GROWTH_STEP_BYTES.min(start + bytes - at);
+            MemberIo::open(drive, &mut control_wait())?.zero(at, bytes)?;
+            growth.done.fetch_add(bytes, Ordering::Relaxed);
         }
-        made?;
-        Ok(MemberIo::open(drive, &mut control_wait())?.settle()?)
+        Ok(())
+    });
+    if made.is_err() {
+        // The others need not go on.
+        growth.cancel();
     }
+    made?;
+    Ok(MemberIo::open(drive, &mut control_wait())?.settle()?)
+}
 
-    /// Stops the array, gives its labels the new size, and starts it. Returns what is worth a warning.
-    pub(crate) fn switch(
-        &self,
-        intended: &mut Intended,
-        request: &GrowArrayRequest,
-        reserved: &mut Reserved,
-    ) -> Result<Vec<String>, ControlError> {
-        let uuid = &intended.uuid.clone();
-        self.record_before_leaving(uuid)?;
-        let (stopped, leaving) = self.run(|m| {
-            let stopped = m.stop_to_grow(intended, request)?;
-            Ok((stopped, m.pause_exports_of(uuid)))
-        })?;
-        let Stopped { record, identities, running } = stopped;
-        let calm = leaving.iter().all(|leaving| leaving.is_over(GROWTH_DRAIN));
-        drop(leaving);
-        self.run(|m| {
-            m.disconnect_clients_of(uuid);
-            Ok(())
-        })?;
-        let Running { array, drives, replacement, .. } = running;
-        let in_order = array.stop().map_err(ControlError::from);
-        // Nobody may hold what is to be opened anew.
-        drop((drives, replacement, std::mem::take(&mut intended.drives)));
-        self.run(|m| {
-            if calm && in_order.is_ok() {
-                m.keep_instances_of(uuid);
-            }
-            m.reopen(&identities);
-            Ok(())
-        })?;
-        let relabelled = in_order.and_then(|()| self.relabel(intended, &record, reserved));
-        let trouble = relabelled.err();
-        let why = trouble.as_ref().map(|e| format!("{}; ", e.what)).unwrap_or_default();
-        let started = self.start_grown(&record, reserved);
-        // What holds of the array that was stopped just now need not hold of one that somebody starts later: with a
-        // loss accepted, or after it was used elsewhere.
-        self.run(|m| {
-            m.forget_instances_of(uuid);
-            Ok(())
-        })?;
-        let mut warnings = started.map_err(|error| {
-            let what = format!("array {} is stopped: {why}{}", intended.name, error.what);
-            ControlError::new(error.kind, what)
-        })?;
-        // A label that one drive did not take is followed all the same when another one has it.
-        let label = self.run(|m| Ok(m.running[m.find_running(uuid)?].array.newest_label()))?;
-        match trouble {
-            Some(error) if !intended.plan.is_done(&label) => {
-                let had = match intended.plan.change() {
-                    Change::Grow => "size",
-                    Change::UpgradeFormat => "format",
-                };
-                let what =
-                    format!("array {} runs with the {had} it had: {}", intended.name, error.what);
-                Err(ControlError::new(error.kind, what))
-            }
-            Some(error) => {
-                warnings.push(error.what);
-                Ok(warnings)
-            }
-            None => Ok(warnings),
+/// Stops the array, gives its labels the new size, and starts it. Returns what is worth a warning.
+pub(crate) fn switch(
+    control: &Control,
+    intended: &mut Intended,
+    request: &GrowArrayRequest,
+    reserved: &mut Reserved,
+) -> Result<Vec<String>, ControlError> {
+    let uuid = &intended.uuid.clone();
+    record_before_leaving(control, uuid)?;
+    let (stopped, leaving) = control.run(|m| {
+        let stopped = m.stop_to_grow(intended, request)?;
+        Ok((stopped, m.pause_exports_of(uuid)))
+    })?;
+    let Stopped { record, identities, running } = stopped;
+    let calm = leaving.iter().all(|leaving| leaving.is_over(GROWTH_DRAIN));
+    drop(leaving);
+    control.run(|m| {
+        m.disconnect_clients_of(uuid);
+        Ok(())
+    })?;
+    let Running { array, drives, replacement, .. } = running;
+    let in_order = array.stop().map_err(ControlError::from);
+    // Nobody may hold what is to be opened anew.
+    drop((drives, replacement, std::mem::take(&mut intended.drives)));
+    control.run(|m| {
+        if calm && in_order.is_ok() {
+            m.keep_instances_of(uuid);
         }
-    }
-
-    fn relabel(
-        &self,
-        intended: &Intended,
-        record: &ArrayRecord,
-        reserved: &mut Reserved,
-    ) -> Result<(), ControlError> {
-        let mut here = Vec::new();
-        let whole = AssemblePolicy::default();
-        let assembled = self.assemble_recorded(reserved, record, whole, &mut here)?;
-        let drives = assembled.drives();
-        if !drives.iter().flatten().map(identity).eq(intended.identities.iter().cloned()) {
-            return Err(ControlError::state(
-                "another drive came in the place of a member; try again",
-            ));
+        m.reopen(&identities);
+        Ok(())
+    })?;
+    let relabelled = in_order.and_then(|()| relabel(control, intended, &record, reserved));
+    let trouble = relabelled.err();
+    let why = trouble.as_ref().map(|e| format!("{}; ", e.what)).unwrap_or_default();
+    let started = start_grown(control, &record, reserved);
+    // What holds of the array that was stopped just now need not hold of one that somebody starts later: with a
+    // loss accepted, or after it was used elsewhere.
+    control.run(|m| {
+        m.forget_instances_of(uuid);
+        Ok(())
+    })?;
+    let mut warnings = started.map_err(|error| {
+        let what = format!("array {} is stopped: {why}{}", intended.name, error.what);
+        ControlError::new(error.kind, what)
+    })?;
+    // A label that one drive did not take is followed all the same when another one has it.
+    let label = control.run(|m| Ok(m.running[m.find_running(uuid)?].array.newest_label()))?;
+    match trouble {
+        Some(error) if !intended.plan.is_done(&label) => {
+            let had = match intended.plan.change() {
+                Change::Grow => "size",
+                Change::UpgradeFormat => "format",
+            };
+            let what =
+                format!("array {} runs with the {had} it had: {}", intended.name, error.what);
+            Err(ControlError::new(error.kind, what))
         }
-        drop(drives);
-        Ok(grow(assembled, &intended.plan, &intended.tails, &mut control_wait())?)
+        Some(error) => {
+            warnings.push(error.what);
+            Ok(warnings)
+        }
+        None => Ok(warnings),
     }
+}
 
-    /// Starts an array that was stopped in order by us just now: also without a member whose drive has failed since, as
-    /// it would have gone on without it. Returns what is worth a warning.
-    fn start_grown(
-        &self,
-        record: &ArrayRecord,
-        reserved: &mut Reserved,
-    ) -> Result<Vec<String>, ControlError> {
-        let mut here: Vec<Labelled> = Vec::new();
-        let strictly = AssemblePolicy::default();
-        let Err(first) = self.start_one(reserved, record, strictly, &mut here) else {
-            return Ok(Vec::new());
-        };
-        here.clear();
-        let policy = AssemblePolicy { allow_degraded: true, accept_loss: false };
-        let Err(error) = self.start_one(reserved, record, policy, &mut here) else {
-            return Ok(vec![format!("it was started without a member: {}", first.what)]);
-        };
-        let offline = Offline::new(record, &error, &here);
-        self.run(|m| {
-            m.note_offline(record, offline);
-            Ok(())
-        })?;
-        Err(error)
+fn relabel(
+    control: &Control,
+    intended: &Intended,
+    record: &ArrayRecord,
+    reserved: &mut Reserved,
+) -> Result<(), ControlError> {
+    let mut here = Vec::new();
+    let whole = AssemblePolicy::default();
+    let assembled = assemble_recorded(control, reserved, record, whole, &mut here)?;
+    let drives = assembled.drives();
+    if !drives.iter().flatten().map(identity).eq(intended.identities.iter().cloned()) {
+        return Err(ControlError::state("another drive came in the place of a member; try again"));
     }
+    drop(drives);
+    Ok(grow(assembled, &intended.plan, &intended.tails, &mut control_wait())?)
+}
+
+/// Starts an array that was stopped in order by us just now: also without a member whose drive has failed since, as
+/// it would have gone on without it. Returns what is worth a warning.
+fn start_grown(
+    control: &Control,
+    record: &ArrayRecord,
+    reserved: &mut Reserved,
+) -> Result<Vec<String>, ControlError> {
+    let mut here: Vec<Labelled> = Vec::new();
+    let strictly = AssemblePolicy::default();
+    let Err(first) = start_one(control, reserved, record, strictly, &mut here) else {
+        return Ok(Vec::new());
+    };
+    here.clear();
+    let policy = AssemblePolicy { allow_degraded: true, accept_loss: false };
+    let Err(error) = start_one(control, reserved, record, policy, &mut here) else {
+        return Ok(vec![format!("it was started without a member: {}", first.what)]);
+    };
+    let offline = Offline::new(record, &error, &here);
+    control.run(|m| {
+        m.note_offline(record, offline);
+        Ok(())
+    })?;
+    Err(error)
 }
 
 fn identity(drive: &Drive) -> String {

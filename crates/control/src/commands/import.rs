@@ -1,5 +1,9 @@
 //! From drives to running arrays, on request. What the daemon starts by itself is in `starting.rs`.
 
+use crate::commands::remote::connect_named;
+use crate::upkeep::adopt::assemble_one;
+use crate::upkeep::member_config::offer_kept;
+use crate::upkeep::member_config::recall_from_members;
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
@@ -31,15 +35,6 @@ pub(crate) struct Found {
 }
 
 impl Control {
-    /// Waits until an array may be started from these drives.
-    fn await_settled(&self, here: &[Labelled]) -> Result<(), ControlError> {
-        let left = |m: &mut Manager| m.check_open().map(|()| m.has_to_wait(here));
-        while let Some(left) = self.run(left)? {
-            thread::sleep(SETTLE_LOOK.min(Duration::from_nanos(left.0)));
-        }
-        Ok(())
-    }
-
     /// Scans drives for labels and starts the arrays found.
     ///
     /// # Errors
@@ -61,13 +56,13 @@ impl Control {
         })?;
         if let Some(view) = running {
             if request.exports && !request.dry_run {
-                response.warnings = self.offer_kept(&view.uuid);
+                response.warnings = offer_kept(self, &view.uuid);
             }
             response.arrays.push(self.run(|m| m.array(&view.uuid))?);
             return Ok(response);
         }
         let named = request.drives.iter().chain(&request.use_drives);
-        self.connect_named(named, request.dry_run)?;
+        connect_named(self, named, request.dry_run)?;
         let (mut found, mut refused) = find_labelled(&mut reserved, request, &look)?;
         found.retain(|uuid, array| name.is_empty() || array.name == name || uuid == name);
         refused.retain(|error| {
@@ -96,13 +91,13 @@ impl Control {
             let imported = match degraded {
                 Some(label) => Err(not_without(&array.name, label)),
                 None => {
-                    self.import_one(&uuid, &array, policy, request.dry_run, &mut response.warnings)
+                    import_one(self, &uuid, &array, policy, request.dry_run, &mut response.warnings)
                 }
             };
             match imported {
                 Ok((result, mut view)) => {
                     if request.exports && !request.dry_run {
-                        response.warnings.append(&mut self.offer_kept(&uuid));
+                        response.warnings.append(&mut offer_kept(self, &uuid));
                         view = self.run(|m| m.array(&uuid))?;
                     } else {
                         let kept = self.run(|m| Ok(m.kept_exports(&uuid)))?;
@@ -123,55 +118,61 @@ impl Control {
         }
         Ok(response)
     }
+}
 
-    fn import_one(
-        &self,
-        uuid: &str,
-        found: &Found,
-        policy: AssemblePolicy,
-        dry_run: bool,
-        warnings: &mut Vec<String>,
-    ) -> Result<(&'static str, ArrayMessage), ControlError> {
-        if let Some(running) = self.run(|m| Ok(m.find(uuid).map(|at| m.view(at))))? {
-            return Ok(("unchanged", running));
-        }
-        let paths: Vec<Drive> = found.drives.iter().map(|l| l.drive.clone()).collect();
-        let record = ArrayRecord {
-            uuid: uuid.to_owned(),
-            name: found.name.clone(),
-            drives: remembered(&paths),
-            settings: Settings::default(),
-            scrub: ScrubRecord::default(),
-            kept_exports: Vec::new(),
-            copies: Vec::new(),
-            silent: Vec::new(),
-        };
-        self.run(|m| m.check_import(&record))?;
-        let older = self.run(|m| Ok(m.older_than_seen(&record, &found.drives)))?;
-        if let Some(older) = older.filter(|_| !policy.accept_loss) {
-            return Err(ControlError::refused(older));
-        }
-        if dry_run {
-            return Ok((
-                "planned",
-                crate::policy::verdict::planned(&record, &found.drives, policy)?,
-            ));
-        }
-        // What the members know of a new array is still to be read: until then nothing else may be written there.
-        let _reserved = self.try_reserve(vec![array_key(uuid)])?;
-        self.await_settled(&found.drives)?;
-        let assembled = self.assemble_one(&found.drives, policy)?;
-        let new = self.run(|m| {
-            let new = m.record_import(record)?;
-            m.adopt(assembled, &found.drives)?;
-            Ok(new)
-        })?;
-        warnings.extend(found.drives.iter().filter_map(Labelled::objection));
-        if new {
-            warnings.append(&mut self.recall_from_members(uuid, &paths));
-        }
-        Ok(("changed", self.run(|m| m.array(uuid))?))
+/// Waits until an array may be started from these drives.
+fn await_settled(control: &Control, here: &[Labelled]) -> Result<(), ControlError> {
+    let left = |m: &mut Manager| m.check_open().map(|()| m.has_to_wait(here));
+    while let Some(left) = control.run(left)? {
+        thread::sleep(SETTLE_LOOK.min(Duration::from_nanos(left.0)));
     }
+    Ok(())
+}
+
+fn import_one(
+    control: &Control,
+    uuid: &str,
+    found: &Found,
+    policy: AssemblePolicy,
+    dry_run: bool,
+    warnings: &mut Vec<String>,
+) -> Result<(&'static str, ArrayMessage), ControlError> {
+    if let Some(running) = control.run(|m| Ok(m.find(uuid).map(|at| m.view(at))))? {
+        return Ok(("unchanged", running));
+    }
+    let paths: Vec<Drive> = found.drives.iter().map(|l| l.drive.clone()).collect();
+    let record = ArrayRecord {
+        uuid: uuid.to_owned(),
+        name: found.name.clone(),
+        drives: remembered(&paths),
+        settings: Settings::default(),
+        scrub: ScrubRecord::default(),
+        kept_exports: Vec::new(),
+        copies: Vec::new(),
+        silent: Vec::new(),
+    };
+    control.run(|m| m.check_import(&record))?;
+    let older = control.run(|m| Ok(m.older_than_seen(&record, &found.drives)))?;
+    if let Some(older) = older.filter(|_| !policy.accept_loss) {
+        return Err(ControlError::refused(older));
+    }
+    if dry_run {
+        return Ok(("planned", crate::policy::verdict::planned(&record, &found.drives, policy)?));
+    }
+    // What the members know of a new array is still to be read: until then nothing else may be written there.
+    let _reserved = control.try_reserve(vec![array_key(uuid)])?;
+    await_settled(control, &found.drives)?;
+    let assembled = assemble_one(control, &found.drives, policy)?;
+    let new = control.run(|m| {
+        let new = m.record_import(record)?;
+        m.adopt(assembled, &found.drives)?;
+        Ok(new)
+    })?;
+    warnings.extend(found.drives.iter().filter_map(Labelled::objection));
+    if new {
+        warnings.append(&mut recall_from_members(control, uuid, &paths));
+    }
+    Ok(("changed", control.run(|m| m.array(uuid))?))
 }
 
 /// `refused` are the labels of the array that are not understood.

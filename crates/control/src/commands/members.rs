@@ -1,5 +1,7 @@
 //! Failing and replacing members.
 
+use crate::commands::remote::connect_named;
+use crate::upkeep::prospects::look_at_prospects;
 use strake_api::v1::{AddDriveRequest, ArrayChange, FailMemberRequest, ReplaceMemberRequest};
 use strake_dev_uring::control_wait;
 use strake_engine::{Drive, Pending, Superblock, erase_foreign, prepare_drive};
@@ -40,7 +42,7 @@ impl Control {
             Fail::Begun { pending, array, plan } => {
                 pending.wait()?;
                 // What can be done about it is part of the answer.
-                self.look_at_prospects(Pace::InTurn)?;
+                look_at_prospects(self, Pace::InTurn)?;
                 let view = self.run(|m| {
                     m.close_absent(&array);
                     m.array(&array)
@@ -66,7 +68,7 @@ impl Control {
         request: &ReplaceMemberRequest,
     ) -> Result<ArrayChange, ControlError> {
         let (place, mut reserved) = self.reserve(|m| m.place(&request.name, request.member))?;
-        self.connect_named([&request.drive], request.dry_run)?;
+        connect_named(self, [&request.drive], request.dry_run)?;
         let drive = reserved.open(&request.drive)?;
         if let Some(unchanged) = self.run(|m| m.replaced_already(&place, &drive))? {
             return Ok(unchanged);
@@ -86,45 +88,11 @@ impl Control {
             if request.overwrite {
                 erase_foreign(&drive, &mut control_wait())?;
             }
-            self.replace_now(&place, drive)?;
+            replace_now(self, &place, drive)?;
             "changed"
         };
         let array = Some(self.run(|m| m.array(&place.array))?);
         Ok(ArrayChange { result: result.into(), array, plan, ..Default::default() })
-    }
-
-    /// Prepares `drive`, which is reserved and checked, and puts it in its place.
-    pub(crate) fn replace_now(&self, place: &Place, drive: Drive) -> Result<(), ControlError> {
-        self.run(|m| {
-            m.end_pauses();
-            m.remember_also(&place.array, &drive)
-        })?;
-        self.run(|m| m.remember_copy(place, &drive))?;
-        let begun = self.begin_replacement(place, drive);
-        if begun.is_err() {
-            self.run(|m| m.forget_copy(&place.array, place.member))?;
-        }
-        begun
-    }
-
-    /// The same for a drive that is recorded, as long as it is.
-    pub(crate) fn begin_replacement(
-        &self,
-        place: &Place,
-        drive: Drive,
-    ) -> Result<(), ControlError> {
-        let uuid = fresh_uuid()?;
-        prepare_drive(&drive, uuid, &mut control_wait())?;
-        let replacing = self.run(|m| {
-            m.check_open()?;
-            let at = m.find_running(&place.array)?;
-            if !m.is_copy_wanted(place, &drive) {
-                return Err(ControlError::state("it was called off".to_owned()));
-            }
-            Ok(m.running[at].array.begin_replace(place.member, &drive, uuid)?)
-        })?;
-        replacing.wait()?;
-        self.run(|m| m.took(place, uuid, drive))
     }
 
     /// Gives a drive to the first member that is out.
@@ -141,6 +109,44 @@ impl Control {
             overwrite: request.overwrite,
         })
     }
+}
+
+/// Prepares `drive`, which is reserved and checked, and puts it in its place.
+pub(crate) fn replace_now(
+    control: &Control,
+    place: &Place,
+    drive: Drive,
+) -> Result<(), ControlError> {
+    control.run(|m| {
+        m.end_pauses();
+        m.remember_also(&place.array, &drive)
+    })?;
+    control.run(|m| m.remember_copy(place, &drive))?;
+    let begun = begin_replacement(control, place, drive);
+    if begun.is_err() {
+        control.run(|m| m.forget_copy(&place.array, place.member))?;
+    }
+    begun
+}
+
+/// The same for a drive that is recorded, as long as it is.
+pub(crate) fn begin_replacement(
+    control: &Control,
+    place: &Place,
+    drive: Drive,
+) -> Result<(), ControlError> {
+    let uuid = fresh_uuid()?;
+    prepare_drive(&drive, uuid, &mut control_wait())?;
+    let replacing = control.run(|m| {
+        m.check_open()?;
+        let at = m.find_running(&place.array)?;
+        if !m.is_copy_wanted(place, &drive) {
+            return Err(ControlError::state("it was called off".to_owned()));
+        }
+        Ok(m.running[at].array.begin_replace(place.member, &drive, uuid)?)
+    })?;
+    replacing.wait()?;
+    control.run(|m| m.took(place, uuid, drive))
 }
 
 /// A replacement may be an empty drive, or the very drive that was in this place before.

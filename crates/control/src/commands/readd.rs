@@ -1,5 +1,6 @@
 //! Members that come back: found again at a path that is remembered, or on a drive that has just appeared.
 
+use crate::commands::remote::connect_named;
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 
@@ -37,7 +38,7 @@ impl Control {
     /// When no member is out, its drive is not found, or its label says that what it lacks is not known.
     pub fn readd_member(&self, request: &ReaddMemberRequest) -> Result<ArrayChange, ControlError> {
         let ((array, name, look), mut reserved) = self.reserve(|m| m.places_of_members(request))?;
-        let found = self.find_member(&mut reserved, &array, request, &look)?;
+        let found = find_member(self, &mut reserved, &array, request, &look)?;
         let returned = self.run(|m| m.check_return(&array, request.member, found))?;
         let Returned { place, found, stale_bytes } = &returned;
         let plan = vec![
@@ -50,7 +51,7 @@ impl Control {
         let result = if request.dry_run {
             "planned"
         } else {
-            self.readd_now(&returned)?;
+            readd_now(self, &returned)?;
             self.run(|m| {
                 m.returns.forget(returned.found.label.member);
                 Ok(())
@@ -60,84 +61,82 @@ impl Control {
         let array = Some(self.run(|m| m.array(&array))?);
         Ok(ArrayChange { result: result.into(), array, plan, ..ArrayChange::default() })
     }
-
-    fn find_member(
-        &self,
-        reserved: &mut Reserved,
-        array: &str,
-        request: &ReaddMemberRequest,
-        look: &[String],
-    ) -> Result<Labelled, ControlError> {
-        if !request.drive.is_empty() {
-            self.connect_named([&request.drive], request.dry_run)?;
-            let drive = reserved.open(&request.drive)?;
-            return labelled(drive, LOOK_LIMIT)?.ok_or_else(|| {
-                ControlError::refused(format!(
-                    "{} holds no label of an array; to use it all the same: strake array replace {} --member N \
-                     --with {}",
-                    request.drive, request.name, request.drive
-                ))
-            });
-        }
-        for path in look {
-            let Ok(Some(found)) =
-                reserved.open_now(path).and_then(|drive| labelled(drive, GLANCE_LIMIT))
-            else {
-                continue;
-            };
-            let wanted = self.run(|m| Ok(m.is_wanted(array, request.member, &found)))?;
-            if wanted {
-                return Ok(found);
-            }
-        }
-        Err(ControlError::state(format!(
-            "no drive of a member that is out of array {} was found; say where it is with --drive, or: strake array \
-             replace",
-            request.name
-        )))
-    }
-
-    pub(crate) fn readd_now(&self, returned: &Returned) -> Result<(), ControlError> {
-        let Returned { place, found, .. } = returned;
-        self.run(|m| m.remember_also(&place.array, &found.drive))?;
-        self.run(|m| {
-            m.end_pauses();
-            let at = m.find_running(&place.array)?;
-            Ok(m.running[at].array.check_readd(place.member, &found.drive, &found.label)?)
-        })?;
-        claim_grown(&found.drive, &found.label, &mut control_wait())?;
-        let readding = self.run(|m| {
-            m.check_open()?;
-            let at = m.find_running(&place.array)?;
-            Ok(m.running[at].array.begin_readd(place.member, &found.drive, &found.label)?)
-        })?;
-        if let Err(error) = readding.wait() {
-            // What speaks against the drive; what only speaks against this moment may be over in the next.
-            if error.kind == ArrayErrorKind::Refused {
-                self.run(|m| {
-                    m.put_prospect(&place.array, found, Some(error.what.clone()));
-                    Ok(())
-                })?;
-            }
-            return Err(error.into());
-        }
-        self.run(|m| m.install(place, found.drive.clone()))
-    }
 }
 
-impl Control {
-    /// What tells what is at `path` now from what may be there later; `None` when nothing is, and an error when that is
-    /// not said. Looked for outside of the lock: a path may lie on something that does not answer.
-    pub(crate) fn key_at(&self, path: &str) -> Result<KeyAt, ControlError> {
-        if is_remote(path) {
-            return self.run(|m| Ok(Ok(m.drives.remote_key(path))));
-        }
-        let at = path.to_owned();
-        Ok(bounded::look(path, move || {
-            let meta = std::fs::metadata(at).ok();
-            meta.map(|meta| (meta.dev(), meta.ino(), meta.rdev()))
-        }))
+fn find_member(
+    control: &Control,
+    reserved: &mut Reserved,
+    array: &str,
+    request: &ReaddMemberRequest,
+    look: &[String],
+) -> Result<Labelled, ControlError> {
+    if !request.drive.is_empty() {
+        connect_named(control, [&request.drive], request.dry_run)?;
+        let drive = reserved.open(&request.drive)?;
+        return labelled(drive, LOOK_LIMIT)?.ok_or_else(|| {
+            ControlError::refused(format!(
+                "{} holds no label of an array; to use it all the same: strake array replace {} --member N \
+                 --with {}",
+                request.drive, request.name, request.drive
+            ))
+        });
     }
+    for path in look {
+        let Ok(Some(found)) =
+            reserved.open_now(path).and_then(|drive| labelled(drive, GLANCE_LIMIT))
+        else {
+            continue;
+        };
+        let wanted = control.run(|m| Ok(m.is_wanted(array, request.member, &found)))?;
+        if wanted {
+            return Ok(found);
+        }
+    }
+    Err(ControlError::state(format!(
+        "no drive of a member that is out of array {} was found; say where it is with --drive, or: strake array \
+         replace",
+        request.name
+    )))
+}
+
+pub(crate) fn readd_now(control: &Control, returned: &Returned) -> Result<(), ControlError> {
+    let Returned { place, found, .. } = returned;
+    control.run(|m| m.remember_also(&place.array, &found.drive))?;
+    control.run(|m| {
+        m.end_pauses();
+        let at = m.find_running(&place.array)?;
+        Ok(m.running[at].array.check_readd(place.member, &found.drive, &found.label)?)
+    })?;
+    claim_grown(&found.drive, &found.label, &mut control_wait())?;
+    let readding = control.run(|m| {
+        m.check_open()?;
+        let at = m.find_running(&place.array)?;
+        Ok(m.running[at].array.begin_readd(place.member, &found.drive, &found.label)?)
+    })?;
+    if let Err(error) = readding.wait() {
+        // What speaks against the drive; what only speaks against this moment may be over in the next.
+        if error.kind == ArrayErrorKind::Refused {
+            control.run(|m| {
+                m.put_prospect(&place.array, found, Some(error.what.clone()));
+                Ok(())
+            })?;
+        }
+        return Err(error.into());
+    }
+    control.run(|m| m.install(place, found.drive.clone()))
+}
+
+/// What tells what is at `path` now from what may be there later; `None` when nothing is, and an error when that is
+/// not said. Looked for outside of the lock: a path may lie on something that does not answer.
+pub(crate) fn key_at(control: &Control, path: &str) -> Result<KeyAt, ControlError> {
+    if is_remote(path) {
+        return control.run(|m| Ok(Ok(m.drives.remote_key(path))));
+    }
+    let at = path.to_owned();
+    Ok(bounded::look(path, move || {
+        let meta = std::fs::metadata(at).ok();
+        meta.map(|meta| (meta.dev(), meta.ino(), meta.rdev()))
+    }))
 }
 
 impl Manager {

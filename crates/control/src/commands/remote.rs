@@ -54,9 +54,9 @@ impl Control {
             if request.take_over { ReservationMode::TakeOver } else { ReservationMode::Claim };
         let result = match aim {
             Aim::Nothing => "unchanged",
-            Aim::Connect(record) => self.connect_new(&record, reservation)?,
+            Aim::Connect(record) => connect_new(self, &record, reservation)?,
             Aim::Path(record) => {
-                self.connect_path(&record, reservation)?;
+                connect_path(self, &record, reservation)?;
                 "changed"
             }
             Aim::Rekey(record) => {
@@ -68,32 +68,6 @@ impl Control {
         };
         let drive = Some(self.drive(&path)?);
         Ok(DriveChange { result: result.to_owned(), drive, ..DriveChange::default() })
-    }
-
-    /// Connects a recorded drive, or one that is to be recorded, and has it used.
-    fn connect_new(
-        &self,
-        record: &RemoteRecord,
-        reservation: ReservationMode,
-    ) -> Result<&'static str, ControlError> {
-        let settled_at = self.run(Manager::may_connect)?;
-        // Looked at first: what the kernel has connected and an array here writes to must not be reserved against it.
-        let seen = record.connect(ReservationMode::Off, settled_at)?;
-        self.run(|m| match m.drives.remote(&record.address) {
-            Some(_) => Ok(()),
-            None => m.drives.refuse_duplicate(&record.address, &seen),
-        })?;
-        drop(seen);
-        let device = record.connect(reservation, settled_at)?;
-        let is_new = device.was_reserved_now();
-        self.run(|m| m.adopt_remote(record, device)).inspect_err(|_| {
-            // One that is recorded is ours, and may have been connected meanwhile.
-            let is_known = |m: &mut Manager| Ok(m.is_recorded(&record.address));
-            if is_new && self.run(is_known).is_ok_and(|known| !known) {
-                // Nobody uses it, so others may. Why it is refused is told, and that is enough.
-                let _ = record.release();
-            }
-        })
     }
 
     /// Ends the connection to a drive of another machine, or one of the paths to it, and forgets it. With the drive
@@ -130,28 +104,54 @@ impl Control {
         let result = "changed".to_owned();
         Ok(DriveChange { result, drive, warnings, ..DriveChange::default() })
     }
+}
 
-    /// Connects those of `drives` that are of other machines and not connected, as `drive connect` does; none of them
-    /// in a dry run.
-    ///
-    /// # Errors
-    /// As [`connect_drive`](Self::connect_drive).
-    pub(crate) fn connect_named<'a>(
-        &self,
-        drives: impl IntoIterator<Item = &'a String>,
-        dry_run: bool,
-    ) -> Result<(), ControlError> {
-        for address in drives.into_iter().filter(|path| is_remote(path) && !dry_run) {
-            let path = address_of(address)?.to_string();
-            if !self.run(|m| Ok(m.drives.remote(&m.name_of(&path)).is_some()))? {
-                self.connect_drive(&ConnectDriveRequest {
-                    address: path,
-                    ..ConnectDriveRequest::default()
-                })?;
-            }
+/// Connects a recorded drive, or one that is to be recorded, and has it used.
+fn connect_new(
+    control: &Control,
+    record: &RemoteRecord,
+    reservation: ReservationMode,
+) -> Result<&'static str, ControlError> {
+    let settled_at = control.run(Manager::may_connect)?;
+    // Looked at first: what the kernel has connected and an array here writes to must not be reserved against it.
+    let seen = record.connect(ReservationMode::Off, settled_at)?;
+    control.run(|m| match m.drives.remote(&record.address) {
+        Some(_) => Ok(()),
+        None => m.drives.refuse_duplicate(&record.address, &seen),
+    })?;
+    drop(seen);
+    let device = record.connect(reservation, settled_at)?;
+    let is_new = device.was_reserved_now();
+    control.run(|m| m.adopt_remote(record, device)).inspect_err(|_| {
+        // One that is recorded is ours, and may have been connected meanwhile.
+        let is_known = |m: &mut Manager| Ok(m.is_recorded(&record.address));
+        if is_new && control.run(is_known).is_ok_and(|known| !known) {
+            // Nobody uses it, so others may. Why it is refused is told, and that is enough.
+            let _ = record.release();
         }
-        Ok(())
+    })
+}
+
+/// Connects those of `drives` that are of other machines and not connected, as `drive connect` does; none of them
+/// in a dry run.
+///
+/// # Errors
+/// As [`connect_drive`](Control::connect_drive).
+pub(crate) fn connect_named<'a>(
+    control: &Control,
+    drives: impl IntoIterator<Item = &'a String>,
+    dry_run: bool,
+) -> Result<(), ControlError> {
+    for address in drives.into_iter().filter(|path| is_remote(path) && !dry_run) {
+        let path = address_of(address)?.to_string();
+        if !control.run(|m| Ok(m.drives.remote(&m.name_of(&path)).is_some()))? {
+            control.connect_drive(&ConnectDriveRequest {
+                address: path,
+                ..ConnectDriveRequest::default()
+            })?;
+        }
     }
+    Ok(())
 }
 
 impl Manager {
@@ -291,33 +291,31 @@ pub(crate) fn unreleased(path: &str, error: &ControlError) -> String {
     )
 }
 
-impl Control {
-    /// Connects a drive over the last of the paths in `record` too.
-    pub(super) fn connect_path(
-        &self,
-        record: &RemoteRecord,
-        reservation: ReservationMode,
-    ) -> Result<(), ControlError> {
-        let Some(path) = record.paths.last() else { return Ok(()) };
-        let address = address_of(path)?;
-        let drive = || self.run(|m| Ok(m.drives.remote(&record.address).cloned()));
-        if drive()?.is_none() {
-            // It may be the only path that works.
-            let settled_at = self.run(Manager::may_connect)?;
-            let device = record.connect(reservation, settled_at)?;
-            self.run(|m| m.adopt_remote(record, device))?;
-        }
-        // It may have been connected meanwhile, as it was recorded before.
-        let Some(device) = drive()?.filter(|device| !leads_over(device, &address)) else {
-            return Ok(());
-        };
-        let (keys, tls) = (record.keys()?, record.tls_key()?);
-        device.add_path(&address).map_err(|error| refusal(&error, (&keys, &tls)))?;
-        self.run(|m| m.put_remote(record)).inspect_err(|_| {
-            // What was not recorded is not used. There is another one, or it could not have been added.
-            let _ = device.remove_path(&address);
-        })
+/// Connects a drive over the last of the paths in `record` too.
+pub(crate) fn connect_path(
+    control: &Control,
+    record: &RemoteRecord,
+    reservation: ReservationMode,
+) -> Result<(), ControlError> {
+    let Some(path) = record.paths.last() else { return Ok(()) };
+    let address = address_of(path)?;
+    let drive = || control.run(|m| Ok(m.drives.remote(&record.address).cloned()));
+    if drive()?.is_none() {
+        // It may be the only path that works.
+        let settled_at = control.run(Manager::may_connect)?;
+        let device = record.connect(reservation, settled_at)?;
+        control.run(|m| m.adopt_remote(record, device))?;
     }
+    // It may have been connected meanwhile, as it was recorded before.
+    let Some(device) = drive()?.filter(|device| !leads_over(device, &address)) else {
+        return Ok(());
+    };
+    let (keys, tls) = (record.keys()?, record.tls_key()?);
+    device.add_path(&address).map_err(|error| refusal(&error, (&keys, &tls)))?;
+    control.run(|m| m.put_remote(record)).inspect_err(|_| {
+        // What was not recorded is not used. There is another one, or it could not have been added.
+        let _ = device.remove_path(&address);
+    })
 }
 
 impl Manager {

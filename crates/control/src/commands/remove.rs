@@ -1,5 +1,7 @@
 //! Unloading and destroying arrays.
 
+use crate::commands::exports::disconnect;
+use crate::upkeep::member_config::record_before_leaving;
 use strake_api::v1::{ArrayChange, DestroyArrayRequest, UnloadArrayRequest};
 use strake_engine::{Drive, MemberStatus};
 use strake_raid::MemberState;
@@ -35,8 +37,8 @@ impl Control {
             return Ok(planned(view, steps));
         }
         let mut warnings = Vec::new();
-        self.record_before_leaving(&view.uuid)?;
-        self.disconnect(|export| export.array == view.uuid)?;
+        record_before_leaving(self, &view.uuid)?;
+        disconnect(self, |export| export.array == view.uuid)?;
         let removed = self.run(|m| m.forget_array(&view.uuid, m.config.clone()))?;
         // Reserved for as long as it takes: nobody else gets a drive that still owes us something.
         match removed.map(|running| stop_one(running, reserved, UNLOAD_LIMIT)).transpose() {
@@ -45,7 +47,8 @@ impl Control {
         }
         let what =
             format!("array {} was stopped and forgotten; its data stays on its drives", view.name);
-        self.tell(
+        tell(
+            self,
             EventKind::ArrayUnloaded,
             &view.name,
             what,
@@ -81,7 +84,7 @@ impl Control {
             return Ok(ArrayChange { undo: undo.unwrap_or_default(), ..planned(view, steps) });
         }
         let mut warnings = Vec::new();
-        self.disconnect(|export| export.array == view.uuid)?;
+        disconnect(self, |export| export.array == view.uuid)?;
         let removed = self.run(|m| m.forget_array(&view.uuid, m.remember_destroyed(&view.uuid)))?;
         self.run(|m| {
             crate::record::scrub_file::forget(m.store.folder(), &view.uuid);
@@ -111,14 +114,14 @@ impl Control {
             }
             Err(why) => format!("nothing; it cannot be brought back: {why}"),
         };
-        self.tell(EventKind::ArrayDestroyed, &view.name, what, next);
+        tell(self, EventKind::ArrayDestroyed, &view.name, what, next);
         let (undo, array) = (undo.unwrap_or_default(), Some(view));
         Ok(ArrayChange { result: "changed".into(), array, plan: steps, warnings, undo })
     }
+}
 
-    fn tell(&self, kind: EventKind, array: &str, what: String, next: String) {
-        self.events().record(Note::new(kind, format!("array/{array}"), what).next(next));
-    }
+fn tell(control: &Control, kind: EventKind, array: &str, what: String, next: String) {
+    control.events().record(Note::new(kind, format!("array/{array}"), what).next(next));
 }
 
 fn planned(view: strake_api::v1::Array, plan: Vec<String>) -> ArrayChange {

@@ -1,5 +1,6 @@
 //! How arrays behave, and what they are called.
 
+use crate::upkeep::spares::use_spare;
 use strake_api::v1::{ArrayChange, RebuildArrayRequest, RenameArrayRequest, SetArrayRequest};
 use strake_units::Name;
 
@@ -87,7 +88,7 @@ impl Control {
             (true, _) => "unchanged",
             (false, true) => "planned",
             (false, false) => {
-                self.rebuild_now(&uuid, halted, paused, &out)?;
+                rebuild_now(self, &uuid, halted, paused, &out)?;
                 "changed"
             }
         };
@@ -126,29 +127,29 @@ impl Control {
         change.array = Some(self.run(|m| m.array(&uuid))?);
         Ok(change)
     }
+}
 
-    fn rebuild_now(
-        &self,
-        uuid: &str,
-        halted: bool,
-        paused: bool,
-        out: &[usize],
-    ) -> Result<(), ControlError> {
-        if paused {
-            self.run(|m| {
-                let settings = m.settings(uuid).without_pause();
-                m.put_settings(uuid, settings)
-            })?;
-        }
-        if halted {
-            let pending = self.run(|m| {
-                let at = m.find_running(uuid)?;
-                Ok(m.running[at].array.begin_resume())
-            })?;
-            pending.wait()?;
-        }
-        out.iter().try_for_each(|slot| self.use_spare(uuid, *slot))
+fn rebuild_now(
+    control: &Control,
+    uuid: &str,
+    halted: bool,
+    paused: bool,
+    out: &[usize],
+) -> Result<(), ControlError> {
+    if paused {
+        control.run(|m| {
+            let settings = m.settings(uuid).without_pause();
+            m.put_settings(uuid, settings)
+        })?;
     }
+    if halted {
+        let pending = control.run(|m| {
+            let at = m.find_running(uuid)?;
+            Ok(m.running[at].array.begin_resume())
+        })?;
+        pending.wait()?;
+    }
+    out.iter().try_for_each(|slot| use_spare(control, uuid, *slot))
 }
 
 impl Manager {

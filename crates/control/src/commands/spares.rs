@@ -3,6 +3,7 @@
 //! A spare is held open for as long as the daemon runs, so that nobody else takes it. What is recorded of it is where
 //! it was and what identifies its medium; another medium at the same path is no spare.
 
+use crate::commands::remote::connect_named;
 use strake_api::v1::{
     AddSpareRequest, ListSparesResponse, RemoveSpareRequest, Spare as SpareMessage, SpareChange,
 };
@@ -35,45 +36,18 @@ impl Control {
                 request.drive
             )));
         }
-        self.connect_named([&request.drive], request.dry_run)?;
+        connect_named(self, [&request.drive], request.dry_run)?;
         let (_, mut reserved) = self.reserve(|m| Ok((m.check_open()?, Vec::new())))?;
         let drive = reserved.open(&request.drive)?;
         let (record, known, mut warnings) = self.run(|m| m.check_spare(request, &drive))?;
         let mut change = SpareChange { result: "unchanged".into(), ..SpareChange::default() };
         if !known {
-            change.plan = self.admit(request, &record, &drive)?;
+            change.plan = admit(self, request, &record, &drive)?;
             change.result = if request.dry_run { "planned" } else { "created" }.into();
         }
         change.warnings.append(&mut warnings);
         change.spare = Some(self.run(|m| Ok(m.spare_message(&record)))?);
         Ok(change)
-    }
-
-    fn admit(
-        &self,
-        request: &AddSpareRequest,
-        record: &SpareRecord,
-        drive: &Drive,
-    ) -> Result<Vec<String>, ControlError> {
-        let mut plan = Vec::new();
-        if request.overwrite {
-            plan.push(format!("erase {}; what it holds is lost", record.path));
-        } else {
-            refuse_occupied(std::slice::from_ref(drive))?;
-        }
-        let whom = if request.array.is_empty() { "every array" } else { &request.array };
-        plan.push(format!("keep {} open as a spare of {whom}", record.path));
-        if request.dry_run {
-            return Ok(plan);
-        }
-        // What could not be recorded is not begun.
-        self.run(|m| m.store.prepare(&m.with_spare(record)).map(drop))?;
-        if request.overwrite {
-            erase_foreign(drive, &mut control_wait())?;
-            prepare_drive(drive, fresh_uuid()?, &mut control_wait())?;
-        }
-        self.run(|m| m.adopt_spare(record, drive))?;
-        Ok(plan)
     }
 
     /// Makes it an ordinary free drive again.
@@ -90,6 +64,33 @@ impl Control {
         let seen = Sighting::within(&path, &machine, GLANCE_LIMIT).ok();
         self.run(|m| m.drop_spare(&path, seen.as_ref()))
     }
+}
+
+fn admit(
+    control: &Control,
+    request: &AddSpareRequest,
+    record: &SpareRecord,
+    drive: &Drive,
+) -> Result<Vec<String>, ControlError> {
+    let mut plan = Vec::new();
+    if request.overwrite {
+        plan.push(format!("erase {}; what it holds is lost", record.path));
+    } else {
+        refuse_occupied(std::slice::from_ref(drive))?;
+    }
+    let whom = if request.array.is_empty() { "every array" } else { &request.array };
+    plan.push(format!("keep {} open as a spare of {whom}", record.path));
+    if request.dry_run {
+        return Ok(plan);
+    }
+    // What could not be recorded is not begun.
+    control.run(|m| m.store.prepare(&m.with_spare(record)).map(drop))?;
+    if request.overwrite {
+        erase_foreign(drive, &mut control_wait())?;
+        prepare_drive(drive, fresh_uuid()?, &mut control_wait())?;
+    }
+    control.run(|m| m.adopt_spare(record, drive))?;
+    Ok(plan)
 }
 
 impl Manager {

@@ -27,7 +27,7 @@ impl Control {
         request: &UndeleteArrayRequest,
     ) -> Result<ArrayChange, ControlError> {
         let (look, mut reserved) = self.reserve(|m| m.plan_undelete(request))?;
-        let (uuid, name, drives) = self.find_destroyed(&mut reserved, request, &look)?;
+        let (uuid, name, drives) = find_destroyed(&mut reserved, request, &look)?;
         let record = self.run(|m| Ok(m.destroyed_record(&uuid)))?;
         self.run(|m| m.refuse_members(&drives).and_then(|()| m.check_name_free(&name, &uuid)))?;
         let mut plan: Vec<String> =
@@ -49,98 +49,101 @@ impl Control {
         drop(drives);
         // The import reserves the drives itself.
         drop(reserved);
-        let mut warnings = self.start_again(&uuid, paths)?;
+        let mut warnings = start_again(self, &uuid, paths)?;
         if let Some(record) = &record {
             // Members record exports as well, which the import has not offered.
             let offered = |warning: &String| {
                 record.exports.iter().any(|export| *warning == not_offered(export, &name))
             };
             warnings.retain(|warning| !offered(warning));
-            warnings.extend(self.offer_again(record));
+            warnings.extend(offer_again(self, record));
         }
         let (result, array) = ("changed".into(), Some(self.run(|m| m.reported_undeleted(&uuid))?));
         Ok(ArrayChange { result, array, plan, warnings, ..ArrayChange::default() })
     }
+}
 
-    fn start_again(&self, uuid: &str, drives: Vec<String>) -> Result<Vec<String>, ControlError> {
-        let import = ImportArraysRequest {
-            name: uuid.to_owned(),
-            drives,
-            // Drives that were used for something else are gone for good; what is left has been counted already.
-            allow_degraded: true,
-            ..ImportArraysRequest::default()
-        };
-        Ok(self.import_arrays(&import)?.warnings)
-    }
+fn start_again(
+    control: &Control,
+    uuid: &str,
+    drives: Vec<String>,
+) -> Result<Vec<String>, ControlError> {
+    let import = ImportArraysRequest {
+        name: uuid.to_owned(),
+        drives,
+        // Drives that were used for something else are gone for good; what is left has been counted already.
+        allow_degraded: true,
+        ..ImportArraysRequest::default()
+    };
+    Ok(control.import_arrays(&import)?.warnings)
+}
 
-    /// Restores what was recorded beside the array; what cannot be is returned in words.
-    fn offer_again(&self, record: &DestroyedRecord) -> Vec<String> {
-        let mut warnings = Vec::new();
-        for export in &record.exports {
-            let array = record.uuid.clone();
-            let request = CreateExportRequest { array, ..request_of(export) };
-            let offered = self.run(|m| m.create_export(&request));
-            warnings.extend(offered.err().map(|e| format!("export {}: {e}", export.name)));
-        }
-        let set = self.run(|m| m.put_settings(&record.uuid, record.settings));
-        warnings.extend(set.err().map(|e| e.what));
-        warnings
+/// Restores what was recorded beside the array; what cannot be is returned in words.
+fn offer_again(control: &Control, record: &DestroyedRecord) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for export in &record.exports {
+        let array = record.uuid.clone();
+        let request = CreateExportRequest { array, ..request_of(export) };
+        let offered = control.run(|m| m.create_export(&request));
+        warnings.extend(offered.err().map(|e| format!("export {}: {e}", export.name)));
     }
+    let set = control.run(|m| m.put_settings(&record.uuid, record.settings));
+    warnings.extend(set.err().map(|e| e.what));
+    warnings
+}
 
-    /// The drives with labels of the destroyed array asked for; its identity and its name.
-    fn find_destroyed(
-        &self,
-        reserved: &mut Reserved,
-        request: &UndeleteArrayRequest,
-        look: &[String],
-    ) -> Result<(String, String, Vec<Drive>), ControlError> {
-        let mut found: Vec<Destroyed> = Vec::new();
-        let mut add = |drive: Drive| -> Result<(), ControlError> {
-            let Some(label) = inspect(&drive)?.label.filter(|label| label.destroyed) else {
-                return Ok(());
-            };
-            let (uuid, name) = (label.array.to_string(), label.name.to_string());
-            let identity = drive.device.identity();
-            let asked_for = uuid == request.name || name == request.name;
-            // A drive that was put to another use since cannot be brought back, though its labels outlived that.
-            if !asked_for || written_over(&drive)?.is_some() {
-                return Ok(());
-            }
-            let at = found.iter().position(|array| array.uuid == uuid).unwrap_or_else(|| {
-                found.push(Destroyed { uuid, name, drives: Vec::new() });
-                found.len() - 1
-            });
-            let drives = &mut found[at].drives;
-            if drives.iter().all(|known| known.device.identity() != identity) {
-                drives.push(drive);
-            }
-            Ok(())
+/// The drives with labels of the destroyed array asked for; its identity and its name.
+fn find_destroyed(
+    reserved: &mut Reserved,
+    request: &UndeleteArrayRequest,
+    look: &[String],
+) -> Result<(String, String, Vec<Drive>), ControlError> {
+    let mut found: Vec<Destroyed> = Vec::new();
+    let mut add = |drive: Drive| -> Result<(), ControlError> {
+        let Some(label) = inspect(&drive)?.label.filter(|label| label.destroyed) else {
+            return Ok(());
         };
-        for path in &request.drives {
-            add(reserved.open(path)?)?;
+        let (uuid, name) = (label.array.to_string(), label.name.to_string());
+        let identity = drive.device.identity();
+        let asked_for = uuid == request.name || name == request.name;
+        // A drive that was put to another use since cannot be brought back, though its labels outlived that.
+        if !asked_for || written_over(&drive)?.is_some() {
+            return Ok(());
         }
-        for path in look {
-            // Drives that were not named may be missing or busy; what is found decides.
-            let _ = reserved.open_now(path).and_then(&mut add);
+        let at = found.iter().position(|array| array.uuid == uuid).unwrap_or_else(|| {
+            found.push(Destroyed { uuid, name, drives: Vec::new() });
+            found.len() - 1
+        });
+        let drives = &mut found[at].drives;
+        if drives.iter().all(|known| known.device.identity() != identity) {
+            drives.push(drive);
         }
-        if found.len() > 1 {
-            // One whose drives were used since is no choice.
-            let whole = |a: &Destroyed| check_destroyed(&a.drives, &mut control_wait()).is_ok();
-            let (whole, rest): (Vec<_>, Vec<_>) = found.into_iter().partition(whole);
-            found = if whole.is_empty() { rest } else { whole };
-        }
-        if found.len() > 1 {
-            return Err(several(&request.name, &found));
-        }
-        let Some(Destroyed { uuid, name, drives }) = found.pop() else {
-            return Err(ControlError::not_found(format!(
-                "no drive with the label of a destroyed array {} was found; name its drives with --drives. Drives that \
-                 were used for something else since cannot be brought back",
-                request.name
-            )));
-        };
-        Ok((uuid, name, drives))
+        Ok(())
+    };
+    for path in &request.drives {
+        add(reserved.open(path)?)?;
     }
+    for path in look {
+        // Drives that were not named may be missing or busy; what is found decides.
+        let _ = reserved.open_now(path).and_then(&mut add);
+    }
+    if found.len() > 1 {
+        // One whose drives were used since is no choice.
+        let whole = |a: &Destroyed| check_destroyed(&a.drives, &mut control_wait()).is_ok();
+        let (whole, rest): (Vec<_>, Vec<_>) = found.into_iter().partition(whole);
+        found = if whole.is_empty() { rest } else { whole };
+    }
+    if found.len() > 1 {
+        return Err(several(&request.name, &found));
+    }
+    let Some(Destroyed { uuid, name, drives }) = found.pop() else {
+        return Err(ControlError::not_found(format!(
+            "no drive with the label of a destroyed array {} was found; name its drives with --drives. Drives that \
+             were used for something else since cannot be brought back",
+            request.name
+        )));
+    };
+    Ok((uuid, name, drives))
 }
 
 /// A destroyed array whose labels were found.

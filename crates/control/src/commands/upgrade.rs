@@ -3,6 +3,7 @@
 //! It is growing without more room: the array is stopped, gets one label more, and is started from its drives. No block
 //! moves, so a crash anywhere leaves an array of the one format or of the other.
 
+use crate::commands::grow::switch;
 use strake_api::v1::{ArrayChange, GrowArrayRequest, UpgradeFormatRequest};
 use strake_engine::Change;
 use strake_units::ByteSize;
@@ -50,7 +51,7 @@ impl Control {
             });
         }
         let mut warnings = std::mem::take(&mut intended.warnings);
-        warnings.extend(self.switch(&mut intended, &stop, &mut reserved)?);
+        warnings.extend(switch(self, &mut intended, &stop, &mut reserved)?);
         let view = self.run(|m| {
             let what = format!("array {} was converted {}", intended.name, intended.plan);
             let subject = format!("array/{}", intended.name);

@@ -12,7 +12,7 @@ use strake_engine::{MemberCause, MemberStatus};
 use strake_raid::MemberState;
 use strake_units::Uuid;
 
-use crate::limits::{RETURN_WINDOW, RETURNS_MAX};
+use crate::limits::{RETURN_RETRY, RETURN_WINDOW, RETURNS_MAX};
 use crate::record::store::SilentRecord;
 
 /// Why a member is out of use.
@@ -122,8 +122,13 @@ impl Returns {
     }
 
     /// The drive of `member` is left alone for a while.
-    pub(crate) fn postpone(&mut self, member: Uuid, time: Duration) {
+    fn postpone(&mut self, member: Uuid, time: Duration) {
         self.members.entry(member).or_default().not_before = Some(Instant::now() + time);
+    }
+
+    /// The drive of an awaited member could not be looked at, or could not be taken back yet.
+    pub(crate) fn look_later(&mut self, member: Uuid) {
+        self.postpone(member, RETURN_RETRY);
     }
 
     /// Only a command takes `member` back from now on.

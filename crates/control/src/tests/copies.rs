@@ -6,6 +6,7 @@ use crate::control::Control;
 use crate::error::ControlErrorKind;
 use crate::events::EventKind;
 use crate::manager::Options;
+use crate::upkeep::spares::use_spare;
 use std::time::Duration;
 use strake_api::v1::{
     AddSpareRequest, Array, ChangeJobRequest, DestroyArrayRequest, ReplaceMemberRequest,
@@ -230,7 +231,7 @@ fn a_spare_waits_until_a_copy_of_another_member_has_ended() {
     (0..5).for_each(|_| control.tick().expect("it answers"));
     // Asked for by a person in that moment, it is as good afterwards.
     let uuid = tank(&control).uuid;
-    control.use_spare(&uuid, 0).expect_err("a member is being copied");
+    use_spare(&control, &uuid, 0).expect_err("a member is being copied");
     let states = control.run(|m| Ok(m.list_spares())).expect("it answers").spares;
     assert_eq!(states[0].state, "ready", "{states:?}");
     assert!(!has(&control, EventKind::SpareMissing));

@@ -4,6 +4,7 @@ use super::life::{read, write};
 use super::remote::{HOST, Machine, connect};
 use super::{Folder, array, check_refused, fail, raid6, stop, tick_until};
 use crate::ControlErrorKind;
+use crate::commands::grow::make_room_in;
 use crate::control::Control;
 use crate::state::growth::Growth;
 use std::fs::OpenOptions;
@@ -303,7 +304,7 @@ fn growing_is_a_job_that_can_be_cancelled() {
     let (intended, reserved) =
         control.reserve(|m| m.plan_growth(&request("tank"), Change::Grow)).expect("it may");
     let areas = vec![vec![intended.plan.new_area()]; 2];
-    let given_up = control.make_room_in(&intended, &areas, &growth);
+    let given_up = make_room_in(&control, &intended, &areas, &growth);
     check_refused(given_up, ControlErrorKind::State, "was given up; it is as it was");
     assert_eq!((size(&control, "tank"), growth.progress().done_bytes), (before, 0));
     assert!(is_healthy(&control, "tank"), "the job is over");

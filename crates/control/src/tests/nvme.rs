@@ -7,6 +7,7 @@ use crate::exports::reserved::ReservationFile;
 use crate::manager::Manager;
 use crate::record::files::StateFolder;
 use crate::record::store::{Config, ExportRecord};
+use crate::upkeep::starting::start_recorded;
 use strake_api::v1::{
     AddHostRequest, AddReferralRequest, CreateArrayRequest, CreateExportRequest,
     DestroyArrayRequest, DiscoverDrivesRequest, Export, ListEventsRequest, ReleaseExportRequest,
@@ -559,7 +560,7 @@ fn f32_a_host_that_comes_back_before_the_array_is_let_in() {
     assert_eq!(only_export(&control).state, "offline");
     assert!(!asks_for_proof(&before.listen, &before.nqn), "it may connect");
     drives.iter().for_each(|d| std::fs::rename(hidden(d), d).expect("it can be renamed"));
-    control.start_recorded().expect("it looks again");
+    start_recorded(&control).expect("it looks again");
     assert_eq!(only_export(&control), before);
     control
         .run(|m| m.remove_export(&RemoveExportRequest { name: "tank".into(), force: true }))

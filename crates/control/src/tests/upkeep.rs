@@ -1,6 +1,8 @@
 //! Upkeep beside what a person asks for: neither undoes or hinders the other.
 
 use crate::actions::Pace;
+use crate::upkeep::member_config::record_on_members;
+use crate::upkeep::prospects::look_at_prospects;
 
 use super::{Folder, array, fail, raid6, stop};
 use std::fs;
@@ -36,7 +38,7 @@ fn f36_upkeep_beside_an_import_forgets_nothing() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
-                    control.record_on_members(Pace::InTurn).expect("it answers");
+                    record_on_members(&control, Pace::InTurn).expect("it answers");
                 }
             });
             let import =
@@ -62,7 +64,7 @@ fn a_member_is_taken_back_while_upkeep_looks_at_its_drive() {
     thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                control.look_at_prospects(Pace::InTurn).expect("it answers");
+                look_at_prospects(&control, Pace::InTurn).expect("it answers");
             }
         });
         let taken_back = (0..20).try_for_each(|_| {

@@ -16,42 +16,40 @@ use crate::record::store::ArrayRecord;
 use crate::state::offline::Offline;
 use crate::state::running::Running;
 
-impl Control {
-    /// Assembles the one array that `here` belong to. Writes their labels. A drive that was written over counts as one
-    /// that is not here, and drives that are not used are named when the array does not start.
-    pub(crate) fn assemble_one(
-        &self,
-        here: &[Labelled],
-        policy: AssemblePolicy,
-    ) -> Result<Assembled, ControlError> {
-        let drives: Vec<Drive> = usable(here, policy).iter().map(|l| l.drive.clone()).collect();
-        let epoch = fresh_uuid()?;
-        let mut wait = control_wait();
-        let mut begin = || {
-            // A manager that panicked starts nothing, which is found out when the array is adopted.
-            let _ = self.run(|m| {
-                m.note_activation(here, epoch);
-                Ok(())
-            });
-            epoch
-        };
-        let (outcomes, unreadable) = assemble(&drives, policy, &|_, _| true, &mut begin, &mut wait);
-        for error in unreadable {
-            tracing::warn!(reason = %error, "drive not readable");
+/// Assembles the one array that `here` belong to. Writes their labels. A drive that was written over counts as one
+/// that is not here, and drives that are not used are named when the array does not start.
+pub(crate) fn assemble_one(
+    control: &Control,
+    here: &[Labelled],
+    policy: AssemblePolicy,
+) -> Result<Assembled, ControlError> {
+    let drives: Vec<Drive> = usable(here, policy).iter().map(|l| l.drive.clone()).collect();
+    let epoch = fresh_uuid()?;
+    let mut wait = control_wait();
+    let mut begin = || {
+        // A manager that panicked starts nothing, which is found out when the array is adopted.
+        let _ = control.run(|m| {
+            m.note_activation(here, epoch);
+            Ok(())
+        });
+        epoch
+    };
+    let (outcomes, unreadable) = assemble(&drives, policy, &|_, _| true, &mut begin, &mut wait);
+    for error in unreadable {
+        tracing::warn!(reason = %error, "drive not readable");
+    }
+    let with_objections = |what: String| {
+        let all = std::iter::once(what).chain(objections(here));
+        all.collect::<Vec<String>>().join("; ")
+    };
+    match outcomes.into_iter().next() {
+        Some(Outcome::Ready(assembled)) => Ok(*assembled),
+        Some(Outcome::Waiting { what, .. } | Outcome::Refused { what, .. }) => {
+            Err(ControlError::refused(with_objections(what)))
         }
-        let with_objections = |what: String| {
-            let all = std::iter::once(what).chain(objections(here));
-            all.collect::<Vec<String>>().join("; ")
-        };
-        match outcomes.into_iter().next() {
-            Some(Outcome::Ready(assembled)) => Ok(*assembled),
-            Some(Outcome::Waiting { what, .. } | Outcome::Refused { what, .. }) => {
-                Err(ControlError::refused(with_objections(what)))
-            }
-            None => Err(ControlError::state(with_objections(
-                "no member with a valid label was found".to_owned(),
-            ))),
-        }
+        None => Err(ControlError::state(with_objections(
+            "no member with a valid label was found".to_owned(),
+        ))),
     }
 }
 

@@ -4,6 +4,7 @@
 //! before the drive is touched, and begun again whenever the array runs and the very same drive is here: it is known by
 //! its medium, since paths change. A copy that waits is a job like one that runs.
 
+use crate::commands::members::begin_replacement;
 use strake_api::v1 as api;
 use strake_engine::Drive;
 use strake_raid::MemberState;
@@ -21,70 +22,72 @@ use crate::names::array_key;
 use crate::record::store::{Config, CopyRecord};
 use crate::state::running::Place;
 
-impl Control {
-    /// Begins the copies again that a restart interrupted. What keeps one from that is told once, and shown until it
-    /// is over.
-    pub(crate) fn resume_copies(&self, pace: Pace) -> Result<(), ControlError> {
-        for (array, copy) in self.run(|m| Ok(m.waiting_copies()))? {
-            let name = format!("copy of member {} of {array}", copy.slot);
-            self.act(pace, name, move |control| {
-                let reserved = control.try_reserve(vec![array_key(&array)])?;
-                let Some(mut reserved) = reserved else { return Ok(()) };
-                let resumed = control.resume_copy(&mut reserved, &array, &copy);
-                control.run(|m| {
-                    m.note_copy(&array, &copy, resumed.err());
-                    Ok(())
-                })
-            })?;
-        }
-        Ok(())
-    }
-
-    fn resume_copy(
-        &self,
-        reserved: &mut Reserved,
-        array: &str,
-        copy: &CopyRecord,
-    ) -> Result<(), ControlError> {
-        // It may have been called off while others were looked at.
-        if !self.run(|m| Ok(m.copies(array).any(|other| other == copy)))? {
-            return Ok(());
-        }
-        let drive = self.find_copy(reserved, copy)?;
-        // What came onto the drive in the meantime is lost to nobody.
-        refuse_occupied(std::slice::from_ref(&drive))?;
-        let place = self.run(|m| {
-            let (place, _) = m.place(array, u32::from(copy.slot))?;
-            let at = m.find_running(array)?;
-            m.running[at].array.check_replacement(place.member, &drive)?;
-            m.take_from_spares(&copy.identity)?;
-            Ok(place)
+/// Begins the copies again that a restart interrupted. What keeps one from that is told once, and shown until it
+/// is over.
+pub(crate) fn resume_copies(control: &Control, pace: Pace) -> Result<(), ControlError> {
+    for (array, copy) in control.run(|m| Ok(m.waiting_copies()))? {
+        let name = format!("copy of member {} of {array}", copy.slot);
+        control.act(pace, name, move |control| {
+            let reserved = control.try_reserve(vec![array_key(&array)])?;
+            let Some(mut reserved) = reserved else { return Ok(()) };
+            let resumed = resume_copy(control, &mut reserved, &array, &copy);
+            control.run(|m| {
+                m.note_copy(&array, &copy, resumed.err());
+                Ok(())
+            })
         })?;
-        self.begin_replacement(&place, drive)
     }
+    Ok(())
+}
 
-    /// The drive of a copy, wherever it is now.
-    fn find_copy(&self, reserved: &mut Reserved, copy: &CopyRecord) -> Result<Drive, ControlError> {
-        let is_it = |drive: &Drive| drive.device.identity() == copy.identity;
-        let at_path = reserved.open_now(&copy.path);
-        if let Ok(drive) = &at_path
-            && is_it(drive)
-        {
-            return Ok(drive.clone());
-        }
-        let machine = self.run(|m| Ok(m.drives.machine().clone()))?;
-        for path in block_paths(&machine).iter().filter(|path| **path != copy.path) {
-            if let Ok(drive) = reserved.open_now(path)
-                && is_it(&drive)
-            {
-                return Ok(drive);
-            }
-        }
-        Err(match at_path {
-            Ok(_) => ControlError::state(format!("another drive is at {}", copy.path)),
-            Err(error) => error,
-        })
+fn resume_copy(
+    control: &Control,
+    reserved: &mut Reserved,
+    array: &str,
+    copy: &CopyRecord,
+) -> Result<(), ControlError> {
+    // It may have been called off while others were looked at.
+    if !control.run(|m| Ok(m.copies(array).any(|other| other == copy)))? {
+        return Ok(());
     }
+    let drive = find_copy(control, reserved, copy)?;
+    // What came onto the drive in the meantime is lost to nobody.
+    refuse_occupied(std::slice::from_ref(&drive))?;
+    let place = control.run(|m| {
+        let (place, _) = m.place(array, u32::from(copy.slot))?;
+        let at = m.find_running(array)?;
+        m.running[at].array.check_replacement(place.member, &drive)?;
+        m.take_from_spares(&copy.identity)?;
+        Ok(place)
+    })?;
+    begin_replacement(control, &place, drive)
+}
+
+/// The drive of a copy, wherever it is now.
+fn find_copy(
+    control: &Control,
+    reserved: &mut Reserved,
+    copy: &CopyRecord,
+) -> Result<Drive, ControlError> {
+    let is_it = |drive: &Drive| drive.device.identity() == copy.identity;
+    let at_path = reserved.open_now(&copy.path);
+    if let Ok(drive) = &at_path
+        && is_it(drive)
+    {
+        return Ok(drive.clone());
+    }
+    let machine = control.run(|m| Ok(m.drives.machine().clone()))?;
+    for path in block_paths(&machine).iter().filter(|path| **path != copy.path) {
+        if let Ok(drive) = reserved.open_now(path)
+            && is_it(&drive)
+        {
+            return Ok(drive);
+        }
+    }
+    Err(match at_path {
+        Ok(_) => ControlError::state(format!("another drive is at {}", copy.path)),
+        Err(error) => error,
+    })
 }
 
 impl Manager {

@@ -25,40 +25,38 @@ const LOCAL_DRAIN: Duration = Duration::from_secs(5);
 /// array from being started ([`Manager::has_to_wait`]), and no thread waits for it.
 const REMOTE_DRAIN: Duration = Duration::from_secs(40);
 
-impl Control {
-    /// Takes arrays out of service that are lost.
-    pub(crate) fn set_aside_lost(&self) -> Result<(), ControlError> {
-        for (uuid, keys) in self.run(|m| Ok(m.lost_arrays()))? {
-            // A command that works on it ends soon, because of the loss.
-            let Some(reserved) = self.try_reserve(keys)? else { continue };
-            let control = self.clone();
-            let set_aside = move || control.set_aside(&uuid, reserved);
-            // A drive may not answer for long, and other arrays are not to wait for it. Without a thread the next round
-            // tries again.
-            if let Err(error) = thread::Builder::new().name("strake-lost".into()).spawn(set_aside) {
-                tracing::warn!(reason = %error, "a lost array is not taken out of service yet");
-            }
+/// Takes arrays out of service that are lost.
+pub(crate) fn set_aside_lost(control: &Control) -> Result<(), ControlError> {
+    for (uuid, keys) in control.run(|m| Ok(m.lost_arrays()))? {
+        // A command that works on it ends soon, because of the loss.
+        let Some(reserved) = control.try_reserve(keys)? else { continue };
+        let control = control.clone();
+        let set_aside = move || set_aside(&control, &uuid, reserved);
+        // A drive may not answer for long, and other arrays are not to wait for it. Without a thread the next round
+        // tries again.
+        if let Err(error) = thread::Builder::new().name("strake-lost".into()).spawn(set_aside) {
+            tracing::warn!(reason = %error, "a lost array is not taken out of service yet");
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    /// Takes an array out of service, and keeps it reserved until its drives owe it nothing any more: what arrives at
-    /// one of them later would hit the array that is started from them.
-    fn set_aside(&self, uuid: &str, reserved: Reserved) {
-        match self.run(|m| Ok(m.take_lost(uuid))) {
-            Ok(Some(running)) => stop(running),
-            Ok(None) => {}
-            Err(error) => tracing::warn!(%uuid, reason = %error, "not taken out of service"),
-        }
-        let disconnected = self.run(|m| {
-            m.disconnect_clients_of(uuid);
-            Ok(())
-        });
-        if let Err(error) = disconnected {
-            tracing::warn!(%uuid, reason = %error, "clients not disconnected");
-        }
-        drop(reserved);
+/// Takes an array out of service, and keeps it reserved until its drives owe it nothing any more: what arrives at
+/// one of them later would hit the array that is started from them.
+fn set_aside(control: &Control, uuid: &str, reserved: Reserved) {
+    match control.run(|m| Ok(m.take_lost(uuid))) {
+        Ok(Some(running)) => stop(running),
+        Ok(None) => {}
+        Err(error) => tracing::warn!(%uuid, reason = %error, "not taken out of service"),
     }
+    let disconnected = control.run(|m| {
+        m.disconnect_clients_of(uuid);
+        Ok(())
+    });
+    if let Err(error) = disconnected {
+        tracing::warn!(%uuid, reason = %error, "clients not disconnected");
+    }
+    drop(reserved);
 }
 
 /// Waits for what its drives owe a lost array, and lets go of them. A drive that hangs keeps nobody waiting for ever.

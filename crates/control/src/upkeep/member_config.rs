@@ -14,70 +14,68 @@ use crate::record::member::{Due, MemberConfig, MemberExport, VERSION, recall, st
 use crate::record::store::ExportRecord;
 use crate::state::written::Written;
 
-impl Control {
-    /// Writes to the members what changed of their arrays' exports and settings, and what new members do not know.
-    pub(crate) fn record_on_members(&self, pace: Pace) -> Result<(), ControlError> {
-        let due = self.run(|m| Ok(if m.stopping { Vec::new() } else { m.due_on_members() }))?;
-        for array in due.into_iter().map(|due| due.array) {
-            self.act(pace, format!("record on members of {array}"), move |control| {
-                let Some(_reserved) = control.try_reserve(vec![array_key(&array)])? else {
-                    return Ok(());
-                };
-                // Looked at again: whoever had the array until now may have changed what is to be written.
-                control.record_before_leaving(&array)
-            })?;
-        }
+/// Writes to the members what changed of their arrays' exports and settings, and what new members do not know.
+pub(crate) fn record_on_members(control: &Control, pace: Pace) -> Result<(), ControlError> {
+    let due = control.run(|m| Ok(if m.stopping { Vec::new() } else { m.due_on_members() }))?;
+    for array in due.into_iter().map(|due| due.array) {
+        control.act(pace, format!("record on members of {array}"), move |control| {
+            let Some(_reserved) = control.try_reserve(vec![array_key(&array)])? else {
+                return Ok(());
+            };
+            // Looked at again: whoever had the array until now may have changed what is to be written.
+            record_before_leaving(control, &array)
+        })?;
+    }
+    Ok(())
+}
+
+/// Writes to the members of one array what they do not know yet, for whoever imports it elsewhere. The caller has
+/// reserved the array.
+///
+/// # Errors
+/// When an earlier command panicked. Members that could not be written are logged, as ever.
+pub(crate) fn record_before_leaving(control: &Control, array: &str) -> Result<(), ControlError> {
+    match control.run(|m| Ok(m.due_on_members().into_iter().find(|due| due.array == array)))? {
+        Some(due) => store_on_members(control, due),
+        None => Ok(()),
+    }
+}
+
+/// Writes to all members side by side: one that does not answer keeps the record from none of the others.
+fn store_on_members(control: &Control, due: Due) -> Result<(), ControlError> {
+    let stored = store_side_by_side(&due);
+    control.run(|m| {
+        m.noted_on_members(due, stored.err());
         Ok(())
-    }
+    })
+}
 
-    /// Writes to the members of one array what they do not know yet, for whoever imports it elsewhere. The caller has
-    /// reserved the array.
-    ///
-    /// # Errors
-    /// When an earlier command panicked. Members that could not be written are logged, as ever.
-    pub(crate) fn record_before_leaving(&self, array: &str) -> Result<(), ControlError> {
-        match self.run(|m| Ok(m.due_on_members().into_iter().find(|due| due.array == array)))? {
-            Some(due) => self.store_on_members(due),
-            None => Ok(()),
+/// Brings back what the members know of an array that has just been imported and was not recorded here: its
+/// settings, and its exports without offering them. What cannot be brought back is returned in words.
+pub(crate) fn recall_from_members(control: &Control, array: &str, drives: &[Drive]) -> Vec<String> {
+    let Some(config) = recall(array, drives) else { return Vec::new() };
+    let exports: Vec<_> = config.exports.iter().map(|export| export.record(array)).collect();
+    let settings = control.run(|m| m.put_settings(array, config.settings));
+    let kept = control.run(|m| m.keep_exports(array, exports));
+    let what = [("settings", settings.err()), ("exports", kept.err())];
+    let wrong = what.into_iter().filter_map(|(what, error)| Some((what, error?)));
+    wrong.map(|(what, error)| format!("{what}: {error}")).collect()
+}
+
+/// Offers the exports of an array that its members record and that are not offered here. What cannot be offered is
+/// returned in words.
+pub(crate) fn offer_kept(control: &Control, array: &str) -> Vec<String> {
+    let kept = control.run(|m| Ok(m.kept_exports(array))).unwrap_or_default();
+    let mut warnings = Vec::new();
+    for export in kept {
+        if let Err(error) = control.run(|m| m.create_export(&request_of(&export))) {
+            warnings.push(format!(
+                "export {} on {}, which the members remember, is not offered: {error}",
+                export.name, export.listen
+            ));
         }
     }
-
-    /// Writes to all members side by side: one that does not answer keeps the record from none of the others.
-    fn store_on_members(&self, due: Due) -> Result<(), ControlError> {
-        let stored = store_side_by_side(&due);
-        self.run(|m| {
-            m.noted_on_members(due, stored.err());
-            Ok(())
-        })
-    }
-
-    /// Brings back what the members know of an array that has just been imported and was not recorded here: its
-    /// settings, and its exports without offering them. What cannot be brought back is returned in words.
-    pub(crate) fn recall_from_members(&self, array: &str, drives: &[Drive]) -> Vec<String> {
-        let Some(config) = recall(array, drives) else { return Vec::new() };
-        let exports: Vec<_> = config.exports.iter().map(|export| export.record(array)).collect();
-        let settings = self.run(|m| m.put_settings(array, config.settings));
-        let kept = self.run(|m| m.keep_exports(array, exports));
-        let what = [("settings", settings.err()), ("exports", kept.err())];
-        let wrong = what.into_iter().filter_map(|(what, error)| Some((what, error?)));
-        wrong.map(|(what, error)| format!("{what}: {error}")).collect()
-    }
-
-    /// Offers the exports of an array that its members record and that are not offered here. What cannot be offered is
-    /// returned in words.
-    pub(crate) fn offer_kept(&self, array: &str) -> Vec<String> {
-        let kept = self.run(|m| Ok(m.kept_exports(array))).unwrap_or_default();
-        let mut warnings = Vec::new();
-        for export in kept {
-            if let Err(error) = self.run(|m| m.create_export(&request_of(&export))) {
-                warnings.push(format!(
-                    "export {} on {}, which the members remember, is not offered: {error}",
-                    export.name, export.listen
-                ));
-            }
-        }
-        warnings
-    }
+    warnings
 }
 
 impl Manager {

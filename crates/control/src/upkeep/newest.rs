@@ -10,21 +10,19 @@ use crate::record::files::StateFolder;
 use crate::record::store::ArrayRecord;
 use crate::state::newest::{Mark, Newest, write};
 
-impl Control {
-    /// Writes down what has changed since it was last written. A directory that refuses is asked again with the next
-    /// round; that it refuses is told by the events, which want to be written too.
-    pub(crate) fn note_newest(&self) -> Result<(), ControlError> {
-        let Some((state, newest)) = self.run(|m| Ok(m.unwritten_newest()))? else { return Ok(()) };
-        // Without the lock: the directory may be slow.
-        match write(&state, &newest) {
-            Ok(()) => self.run(|m| {
-                m.newest_written = Some(newest);
-                Ok(())
-            }),
-            Err(error) => {
-                tracing::debug!(%error, "the newest generations could not be written");
-                Ok(())
-            }
+/// Writes down what has changed since it was last written. A directory that refuses is asked again with the next
+/// round; that it refuses is told by the events, which want to be written too.
+pub(crate) fn note_newest(control: &Control) -> Result<(), ControlError> {
+    let Some((state, newest)) = control.run(|m| Ok(m.unwritten_newest()))? else { return Ok(()) };
+    // Without the lock: the directory may be slow.
+    match write(&state, &newest) {
+        Ok(()) => control.run(|m| {
+            m.newest_written = Some(newest);
+            Ok(())
+        }),
+        Err(error) => {
+            tracing::debug!(%error, "the newest generations could not be written");
+            Ok(())
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Members that are out and whose drive is here: whether they could be taken back is found out beforehand, so that
 //! nobody is told to do what would be refused.
 
+use crate::commands::readd::key_at;
 use std::collections::BTreeSet;
 
 use strake_units::{MemberIndex, Uuid};
@@ -24,56 +25,54 @@ struct Place {
     generation: u64,
 }
 
-impl Control {
-    /// Looks at the drives of members that are out, as far as something about them has changed.
-    pub(crate) fn look_at_prospects(&self, pace: Pace) -> Result<(), ControlError> {
-        for (array, places) in self.run(|m| Ok(m.places_of_absent()))? {
-            self.act(pace, format!("prospects of {array}"), move |control| {
-                control.look_at_prospects_of(places)
-            })?;
-        }
-        Ok(())
+/// Looks at the drives of members that are out, as far as something about them has changed.
+pub(crate) fn look_at_prospects(control: &Control, pace: Pace) -> Result<(), ControlError> {
+    for (array, places) in control.run(|m| Ok(m.places_of_absent()))? {
+        control.act(pace, format!("prospects of {array}"), move |control| {
+            look_at_prospects_of(control, places)
+        })?;
     }
+    Ok(())
+}
 
-    fn look_at_prospects_of(&self, places: Vec<Place>) -> Result<(), ControlError> {
-        for place in places {
-            let Ok(key) = self.key_at(&place.path)? else { continue };
-            let Some(key) = key else {
-                self.run(|m| {
-                    m.forget_prospect(&place);
-                    Ok(())
-                })?;
-                continue;
-            };
-            let (path, generation) = (place.path.clone(), place.generation);
-            let sight = bounded::look(&place.path, move || Sight::of(&path, key, generation));
-            let Ok(sight) = sight else { continue };
-            if self.run(|m| Ok(m.is_known_sight(&place, sight)))? {
-                continue;
-            }
-            // Along with its array: who takes a member of that back must not find the drive in use by this look at it.
-            let keys = vec![array_key(&place.array)];
-            let Some(reserved) = self.try_reserve(keys)? else { continue };
-            let mut reserved = reserved.limit_to(GLANCE_LIMIT);
-            // What cannot be looked at now, because a command works on it, may be with the next round.
-            let Ok(found) =
-                reserved.open_now(&place.path).and_then(|drive| labelled(drive, GLANCE_LIMIT))
-            else {
-                continue;
-            };
-            self.run(|m| {
-                if let Some(entry) = m.entries.get_mut(&place.array) {
-                    entry.put_sight(&place.path, sight);
-                }
-                match found.filter(|found| found.label.array.to_string() == place.array) {
-                    Some(found) => m.note_prospect(&found),
-                    None => m.forget_prospect(&place),
-                }
+fn look_at_prospects_of(control: &Control, places: Vec<Place>) -> Result<(), ControlError> {
+    for place in places {
+        let Ok(key) = key_at(control, &place.path)? else { continue };
+        let Some(key) = key else {
+            control.run(|m| {
+                m.forget_prospect(&place);
                 Ok(())
             })?;
+            continue;
+        };
+        let (path, generation) = (place.path.clone(), place.generation);
+        let sight = bounded::look(&place.path, move || Sight::of(&path, key, generation));
+        let Ok(sight) = sight else { continue };
+        if control.run(|m| Ok(m.is_known_sight(&place, sight)))? {
+            continue;
         }
-        Ok(())
+        // Along with its array: who takes a member of that back must not find the drive in use by this look at it.
+        let keys = vec![array_key(&place.array)];
+        let Some(reserved) = control.try_reserve(keys)? else { continue };
+        let mut reserved = reserved.limit_to(GLANCE_LIMIT);
+        // What cannot be looked at now, because a command works on it, may be with the next round.
+        let Ok(found) =
+            reserved.open_now(&place.path).and_then(|drive| labelled(drive, GLANCE_LIMIT))
+        else {
+            continue;
+        };
+        control.run(|m| {
+            if let Some(entry) = m.entries.get_mut(&place.array) {
+                entry.put_sight(&place.path, sight);
+            }
+            match found.filter(|found| found.label.array.to_string() == place.array) {
+                Some(found) => m.note_prospect(&found),
+                None => m.forget_prospect(&place),
+            }
+            Ok(())
+        })?;
     }
+    Ok(())
 }
 
 impl Manager {

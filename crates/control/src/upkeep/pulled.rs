@@ -43,67 +43,65 @@ fn is_cut(path: &str, bytes: u64) -> Option<bool> {
     Some(end.iter().all(|byte| *byte == 0))
 }
 
-impl Control {
-    /// Calls members missing whose path is gone or leads to another drive: theirs was pulled, though it may still
-    /// answer, and nobody would find it there after a restart.
-    pub(crate) fn notice_pulled(&self, pace: Pace) -> Result<(), ControlError> {
-        for (array, posts) in self.run(|m| Ok(m.posts()))? {
-            self.act(pace, format!("pulled drives of {array}"), move |control| {
-                control.notice_pulled_of(&array, posts)
+/// Calls members missing whose path is gone or leads to another drive: theirs was pulled, though it may still
+/// answer, and nobody would find it there after a restart.
+pub(crate) fn notice_pulled(control: &Control, pace: Pace) -> Result<(), ControlError> {
+    for (array, posts) in control.run(|m| Ok(m.posts()))? {
+        control.act(pace, format!("pulled drives of {array}"), move |control| {
+            notice_pulled_of(control, &array, posts)
+        })?;
+    }
+    Ok(())
+}
+
+fn notice_pulled_of(control: &Control, array: &str, posts: Vec<Post>) -> Result<(), ControlError> {
+    let machine = control.run(|m| Ok(m.drives.machine().clone()))?;
+    let mut unreachable = BTreeMap::new();
+    // Looked for outside of the lock: a path may lie on something that does not answer.
+    for post in posts {
+        let Ok((at_path, cut)) = post.look(&machine) else { continue };
+        let cut = at_path == AtPath::Itself && has_been_cut(control, &post, cut)?;
+        if at_path == AtPath::Itself && !cut {
+            continue;
+        }
+        let Some(pending) = control.run(|m| Ok(m.begin_vanish(&post)))? else { continue };
+        // A drive that the data depends on is kept for as long as it answers.
+        let vanished = pending.wait().is_ok();
+        if !vanished {
+            let what = match at_path {
+                AtPath::Another => "another drive is at its path",
+                AtPath::Nothing => "nothing is at its path any more",
+                AtPath::Itself => "its file was cut short, and what was cut off is lost",
+            };
+            unreachable.insert(post.slot, format!("{what} ({})", post.path));
+        } else {
+            control.run(|m| {
+                match at_path {
+                    AtPath::Another => m.note_swapped(&post),
+                    AtPath::Itself => m.note_cut(&post),
+                    AtPath::Nothing => {}
+                }
+                m.observe();
+                m.close_absent(&post.array);
+                Ok(())
             })?;
         }
+    }
+    control.run(|m| {
+        m.note_unreachable(array, unreachable);
         Ok(())
-    }
+    })
+}
 
-    fn notice_pulled_of(&self, array: &str, posts: Vec<Post>) -> Result<(), ControlError> {
-        let machine = self.run(|m| Ok(m.drives.machine().clone()))?;
-        let mut unreachable = BTreeMap::new();
-        // Looked for outside of the lock: a path may lie on something that does not answer.
-        for post in posts {
-            let Ok((at_path, cut)) = post.look(&machine) else { continue };
-            let cut = at_path == AtPath::Itself && self.has_been_cut(&post, cut)?;
-            if at_path == AtPath::Itself && !cut {
-                continue;
-            }
-            let Some(pending) = self.run(|m| Ok(m.begin_vanish(&post)))? else { continue };
-            // A drive that the data depends on is kept for as long as it answers.
-            let vanished = pending.wait().is_ok();
-            if !vanished {
-                let what = match at_path {
-                    AtPath::Another => "another drive is at its path",
-                    AtPath::Nothing => "nothing is at its path any more",
-                    AtPath::Itself => "its file was cut short, and what was cut off is lost",
-                };
-                unreachable.insert(post.slot, format!("{what} ({})", post.path));
-            } else {
-                self.run(|m| {
-                    match at_path {
-                        AtPath::Another => m.note_swapped(&post),
-                        AtPath::Itself => m.note_cut(&post),
-                        AtPath::Nothing => {}
-                    }
-                    m.observe();
-                    m.close_absent(&post.array);
-                    Ok(())
-                })?;
-            }
-        }
-        self.run(|m| {
-            m.note_unreachable(array, unreachable);
-            Ok(())
-        })
-    }
-
-    /// Whether the file of a member was whole at an earlier look and is not any more; `cut` is what a look has shown.
-    fn has_been_cut(&self, post: &Post, cut: Option<bool>) -> Result<bool, ControlError> {
-        match cut {
-            None => Ok(false),
-            Some(true) => self.run(|m| Ok(m.whole_files.remove(&post.identity))),
-            Some(false) => self.run(|m| {
-                m.whole_files.insert(post.identity.clone());
-                Ok(false)
-            }),
-        }
+/// Whether the file of a member was whole at an earlier look and is not any more; `cut` is what a look has shown.
+fn has_been_cut(control: &Control, post: &Post, cut: Option<bool>) -> Result<bool, ControlError> {
+    match cut {
+        None => Ok(false),
+        Some(true) => control.run(|m| Ok(m.whole_files.remove(&post.identity))),
+        Some(false) => control.run(|m| {
+            m.whole_files.insert(post.identity.clone());
+            Ok(false)
+        }),
     }
 }
 

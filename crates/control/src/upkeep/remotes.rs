@@ -14,61 +14,59 @@ use crate::manager::Manager;
 use crate::record::store::RemoteRecord;
 use crate::remote::connections::{Failed, Remotes};
 
-impl Control {
-    /// Connects recorded drives that are not connected, and tells which were lost and came back.
-    pub(crate) fn tend_remotes(&self) -> Result<(), ControlError> {
-        let (due, orphans) = self.run(|m| {
-            m.tell_losses();
-            m.note_associations();
-            Ok((m.due_remotes(), std::mem::take(&mut m.remotes.orphans)))
-        })?;
-        for record in orphans {
-            self.release_orphan(record)?;
-        }
-        for record in due {
-            let (control, address) = (self.clone(), record.address.clone());
-            let connect = move || {
-                let settled_at = control.run(Manager::may_connect);
-                let result = settled_at.and_then(|at| record.connect(ReservationMode::Claim, at));
-                // Nobody is there to be told when the control plane is of no use any more.
-                let _ = control.run(|m| {
-                    m.end_connecting(&record, result);
-                    Ok(())
-                });
-            };
-            let started = thread::Builder::new().name("drive connect".to_owned()).spawn(connect);
-            if let Err(error) = started {
-                self.run(|m| {
-                    m.note_failed(&address, format!("it cannot be connected: {error}"));
-                    Ok(())
-                })?;
-            }
-        }
-        Ok(())
+/// Connects recorded drives that are not connected, and tells which were lost and came back.
+pub(crate) fn tend_remotes(control: &Control) -> Result<(), ControlError> {
+    let (due, orphans) = control.run(|m| {
+        m.tell_losses();
+        m.note_associations();
+        Ok((m.due_remotes(), std::mem::take(&mut m.remotes.orphans)))
+    })?;
+    for record in orphans {
+        release_orphan(control, record)?;
     }
-
-    /// Has a thread give up what is reserved for a drive that was forgotten, unless that is known again.
-    fn release_orphan(&self, record: RemoteRecord) -> Result<(), ControlError> {
-        let Some(reserved) = self.try_reserve(vec![remote_key(&record.address)])? else {
-            // Somebody connects or disconnects it just now.
-            return self.run(|m| {
-                m.remotes.orphans.push(record);
+    for record in due {
+        let (own, address) = (control.clone(), record.address.clone());
+        let connect = move || {
+            let settled_at = own.run(Manager::may_connect);
+            let result = settled_at.and_then(|at| record.connect(ReservationMode::Claim, at));
+            // Nobody is there to be told when the control plane is of no use any more.
+            let _ = own.run(|m| {
+                m.end_connecting(&record, result);
                 Ok(())
             });
         };
-        if self.run(|m| Ok(m.is_recorded(&record.address)))? {
-            return Ok(());
+        let started = thread::Builder::new().name("drive connect".to_owned()).spawn(connect);
+        if let Err(error) = started {
+            control.run(|m| {
+                m.note_failed(&address, format!("it cannot be connected: {error}"));
+                Ok(())
+            })?;
         }
-        let release = move || {
-            if let Err(error) = record.release() {
-                tracing::warn!(reason = %unreleased(&record.address, &error), "a reservation stays");
-            }
-            drop(reserved);
-        };
-        // Without a thread it stays, which whoever wants the drive is told.
-        let _ = thread::Builder::new().name("drive release".to_owned()).spawn(release);
-        Ok(())
     }
+    Ok(())
+}
+
+/// Has a thread give up what is reserved for a drive that was forgotten, unless that is known again.
+fn release_orphan(control: &Control, record: RemoteRecord) -> Result<(), ControlError> {
+    let Some(reserved) = control.try_reserve(vec![remote_key(&record.address)])? else {
+        // Somebody connects or disconnects it just now.
+        return control.run(|m| {
+            m.remotes.orphans.push(record);
+            Ok(())
+        });
+    };
+    if control.run(|m| Ok(m.is_recorded(&record.address)))? {
+        return Ok(());
+    }
+    let release = move || {
+        if let Err(error) = record.release() {
+            tracing::warn!(reason = %unreleased(&record.address, &error), "a reservation stays");
+        }
+        drop(reserved);
+    };
+    // Without a thread it stays, which whoever wants the drive is told.
+    let _ = thread::Builder::new().name("drive release".to_owned()).spawn(release);
+    Ok(())
 }
 
 impl Manager {

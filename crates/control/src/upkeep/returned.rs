@@ -1,5 +1,7 @@
 //! Members that come back without a command.
 
+use crate::commands::readd::key_at;
+use crate::commands::readd::readd_now;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
@@ -35,86 +37,88 @@ struct Welcome {
     note: Option<Note>,
 }
 
-impl Control {
-    /// Takes back by themselves members whose drive has come back, and tells of those it cannot take.
-    pub(crate) fn readd_returned(&self, pace: Pace) -> Result<(), ControlError> {
-        for (array, candidates) in self.run(|m| Ok(m.candidates()))? {
-            self.act(pace, format!("returned drives of {array}"), move |control| {
-                control.readd_returned_of(candidates)
-            })?;
-        }
-        Ok(())
+/// Takes back by themselves members whose drive has come back, and tells of those it cannot take.
+pub(crate) fn readd_returned(control: &Control, pace: Pace) -> Result<(), ControlError> {
+    for (array, candidates) in control.run(|m| Ok(m.candidates()))? {
+        control.act(pace, format!("returned drives of {array}"), move |control| {
+            readd_returned_of(control, candidates)
+        })?;
     }
+    Ok(())
+}
 
-    fn readd_returned_of(&self, candidates: Vec<Candidate>) -> Result<(), ControlError> {
-        for candidate in candidates {
-            let Ok(key) = self.key_at(&candidate.path)? else { continue };
-            let (news, awaited) = self.run(|m| {
-                let awaited = m.awaited(&candidate.array, &candidate.path);
-                Ok((m.is_news(&candidate, key), awaited.filter(|_| key.is_some())))
-            })?;
-            if !news && awaited.is_none() {
+fn readd_returned_of(control: &Control, candidates: Vec<Candidate>) -> Result<(), ControlError> {
+    for candidate in candidates {
+        let Ok(key) = key_at(control, &candidate.path)? else { continue };
+        let (news, awaited) = control.run(|m| {
+            let awaited = m.awaited(&candidate.array, &candidate.path);
+            Ok((m.is_news(&candidate, key), awaited.filter(|_| key.is_some())))
+        })?;
+        if !news && awaited.is_none() {
+            continue;
+        }
+        let keys = vec![array_key(&candidate.array)];
+        let Some(reserved) = control.try_reserve(keys)? else { continue };
+        let mut reserved = reserved.limit_to(GLANCE_LIMIT);
+        // What cannot be opened now may be with the next round.
+        let found = match reserved
+            .open_now(&candidate.path)
+            .and_then(|drive| labelled(drive, GLANCE_LIMIT))
+        {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::debug!(path = %candidate.path, reason = %error, "not looked at");
+                look_later(control, awaited)?;
                 continue;
             }
-            let keys = vec![array_key(&candidate.array)];
-            let Some(reserved) = self.try_reserve(keys)? else { continue };
-            let mut reserved = reserved.limit_to(GLANCE_LIMIT);
-            // What cannot be opened now may be with the next round.
-            let found = match reserved
-                .open_now(&candidate.path)
-                .and_then(|drive| labelled(drive, GLANCE_LIMIT))
-            {
-                Ok(found) => found,
-                Err(error) => {
-                    tracing::debug!(path = %candidate.path, reason = %error, "not looked at");
-                    self.look_later(awaited)?;
-                    continue;
-                }
-            };
-            let welcome = self.run(|m| {
-                m.looked_at(&candidate, key);
-                m.stop_waiting(&candidate, awaited, found.as_ref());
-                Ok(found.and_then(|found| m.welcome(&candidate, found)))
-            })?;
-            if let Some(welcome) = welcome {
-                self.take_back(&candidate, welcome)?;
+        };
+        let welcome = control.run(|m| {
+            m.looked_at(&candidate, key);
+            m.stop_waiting(&candidate, awaited, found.as_ref());
+            Ok(found.and_then(|found| m.welcome(&candidate, found)))
+        })?;
+        if let Some(welcome) = welcome {
+            take_back(control, &candidate, welcome)?;
+        }
+    }
+    Ok(())
+}
+
+fn look_later(control: &Control, awaited: Option<Uuid>) -> Result<(), ControlError> {
+    let Some(member) = awaited else { return Ok(()) };
+    control.run(|m| {
+        m.returns.look_later(member);
+        Ok(())
+    })
+}
+
+fn take_back(
+    control: &Control,
+    candidate: &Candidate,
+    welcome: Welcome,
+) -> Result<(), ControlError> {
+    let Welcome { returned, away, note } = welcome;
+    let member = returned.found.label.member;
+    let taken = readd_now(control, &returned);
+    // What speaks only against this moment may be over in the next: it owes answers still, or the array is busy.
+    if away == Away::Silent
+        && taken.as_ref().is_err_and(|error| error.kind == ControlErrorKind::State)
+    {
+        return look_later(control, Some(member));
+    }
+    control.run(|m| {
+        if away == Away::Silent {
+            m.returns.count(member);
+        }
+        match &taken {
+            Ok(()) => note.into_iter().for_each(|note| m.record(note)),
+            Err(error) => {
+                m.tell_not_taken(&returned.place, &candidate.path, error);
+                m.returns.look_later(member);
             }
         }
         Ok(())
-    }
-
-    fn look_later(&self, awaited: Option<Uuid>) -> Result<(), ControlError> {
-        let Some(member) = awaited else { return Ok(()) };
-        self.run(|m| {
-            m.look_later(member);
-            Ok(())
-        })
-    }
-
-    fn take_back(&self, candidate: &Candidate, welcome: Welcome) -> Result<(), ControlError> {
-        let Welcome { returned, away, note } = welcome;
-        let member = returned.found.label.member;
-        let taken = self.readd_now(&returned);
-        // What speaks only against this moment may be over in the next: it owes answers still, or the array is busy.
-        if away == Away::Silent
-            && taken.as_ref().is_err_and(|error| error.kind == ControlErrorKind::State)
-        {
-            return self.look_later(Some(member));
-        }
-        self.run(|m| {
-            if away == Away::Silent {
-                m.returns.count(member);
-            }
-            match &taken {
-                Ok(()) => note.into_iter().for_each(|note| m.record(note)),
-                Err(error) => {
-                    m.tell_not_taken(&returned.place, &candidate.path, error);
-                    m.look_later(member);
-                }
-            }
-            Ok(())
-        })
-    }
+    })
 }
 
 impl Manager {

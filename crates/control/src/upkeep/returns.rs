@@ -4,7 +4,6 @@ use strake_engine::MemberStatus;
 use strake_raid::MemberState;
 use strake_units::Uuid;
 
-use crate::limits::RETURN_RETRY;
 use crate::manager::Manager;
 use crate::policy::returns::{Away, silent_members};
 use crate::record::store::{ArrayRecord, SilentRecord};
@@ -74,10 +73,5 @@ impl Manager {
                 Away::Failed
             }
         }
-    }
-
-    /// The drive of an awaited member could not be looked at, or could not be taken back yet.
-    pub(crate) fn look_later(&mut self, member: Uuid) {
-        self.returns.postpone(member, RETURN_RETRY);
     }
 }

@@ -14,21 +14,19 @@ use crate::record::store::{ScrubAim, ScrubRecord, UnderWay};
 /// Microseconds in a second.
 const SECOND_US: u64 = 1_000_000;
 
-impl Control {
-    /// Takes note of scrubs that ended, begins those again that a restart interrupted, and those that are due.
-    pub(crate) fn tend_scrubs(&self) -> Result<(), ControlError> {
-        self.run(|m| {
-            let now_us = m.options.clock.now_us();
-            for at in 0..m.running.len() {
-                if let Err(error) = m.tend_scrub(at, now_us) {
-                    let array = m.running[at].array.name();
-                    // That nothing can be recorded is told by others.
-                    tracing::debug!(%array, reason = %error, "the scrub is not looked after");
-                }
+/// Takes note of scrubs that ended, begins those again that a restart interrupted, and those that are due.
+pub(crate) fn tend_scrubs(control: &Control) -> Result<(), ControlError> {
+    control.run(|m| {
+        let now_us = m.options.clock.now_us();
+        for at in 0..m.running.len() {
+            if let Err(error) = m.tend_scrub(at, now_us) {
+                let array = m.running[at].array.name();
+                // That nothing can be recorded is told by others.
+                tracing::debug!(%array, reason = %error, "the scrub is not looked after");
             }
-            Ok(())
-        })
-    }
+        }
+        Ok(())
+    })
 }
 
 impl Manager {

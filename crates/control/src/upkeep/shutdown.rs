@@ -1,6 +1,7 @@
 //! The end of the daemon: everything that waits for drives or clients is stopped side by side, and all of it within one
 //! limit, since a service manager kills what takes too long. What is late is named, and left as a crash leaves it.
 
+use crate::upkeep::member_config::record_before_leaving;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,7 +44,7 @@ impl Control {
             Err(error) => return vec![error],
         }
         self.wake_waiters();
-        self.record_at_stop(deadline.min(Instant::now() + STOP_RECORD_LIMIT));
+        record_at_stop(self, deadline.min(Instant::now() + STOP_RECORD_LIMIT));
         let servers = self.run(|m| Ok(std::mem::take(&mut m.servers))).unwrap_or_default();
         let jobs = servers.into_iter().map(|(listen, server)| stop_server(listen, server));
         // A client whose request hangs leaves time for the arrays.
@@ -53,9 +54,9 @@ impl Control {
         errors.extend(late.into_iter().map(|listen| {
             late_error(format!("exports on {listen} did not let go of their clients in time"))
         }));
-        errors.append(&mut self.stop_arrays(deadline));
-        errors.append(&mut self.end_commands(deadline));
-        errors.append(&mut self.end_starts(deadline));
+        errors.append(&mut stop_arrays(self, deadline));
+        errors.append(&mut end_commands(self, deadline));
+        errors.append(&mut end_starts(self, deadline));
         // What a queue was not answered before it was closed may still be carried out.
         let owing = self.run(|m| Ok(m.owing_remotes())).unwrap_or_default();
         let cores = self.run(|m| Ok(m.take_cores())).unwrap_or_default();
@@ -70,98 +71,98 @@ impl Control {
         errors.extend(recorded.err());
         errors
     }
+}
 
-    /// Writes to the members what commands acknowledged and they do not know yet: no other chance comes for who
-    /// imports the array elsewhere.
-    fn record_at_stop(&self, deadline: Instant) {
-        let arrays = self.run(|m| Ok(m.running.iter().map(Running::uuid).collect::<Vec<_>>()));
-        let job = |uuid: String| -> Job<()> {
-            let control = self.clone();
-            let name = uuid.clone();
-            let record = move || {
-                let left = deadline.saturating_duration_since(Instant::now());
-                // An action may be at it just now.
-                let keys = vec![array_key(&uuid)];
-                let reserved = control.reserve_within(left, |_| Ok(((), keys.clone())));
-                let recorded = reserved.and_then(|_held| control.record_before_leaving(&uuid));
-                if let Err(error) = recorded {
-                    tracing::warn!(%uuid, reason = %error, "members may not know the last changes");
-                }
-            };
-            (name, Box::new(record))
-        };
-        let jobs = arrays.unwrap_or_default().into_iter().map(job).collect();
-        for uuid in side_by_side(jobs, deadline).1 {
-            tracing::warn!(%uuid, "members may not know the last changes: not written in time");
-        }
-    }
-
-    fn stop_arrays(&self, deadline: Instant) -> Vec<ControlError> {
-        let running = self.run(|m| {
-            m.note_newest_at_stop();
-            m.keep_scrubs();
-            Ok(std::mem::take(&mut m.running))
-        });
-        let running = running.unwrap_or_default();
-        let members: Vec<(String, Vec<String>)> =
-            running.iter().map(|r| (r.array.name().to_string(), paths_of(r))).collect();
-        let jobs = running.into_iter().map(|r| stop_array(r)).collect();
-        let (done, late) = side_by_side(jobs, deadline);
-        self.note_silent_at_stop(&done);
-        let mut errors: Vec<ControlError> = done.into_iter().filter_map(|s| s.error).collect();
-        for (name, paths) in members.into_iter().filter(|(name, _)| late.contains(name)) {
-            errors.push(not_stopped(&name, paths));
-        }
-        errors
-    }
-
-    /// Records which members hung when their arrays stopped: they are taken back after the next start.
-    fn note_silent_at_stop(&self, stopped: &[Stopped]) {
-        let noted = self.run(|m| {
-            for Stopped { uuid, members, .. } in stopped {
-                if let Some(silent) = m.silent_now(uuid, members) {
-                    m.record_silent(uuid, silent);
-                }
+/// Writes to the members what commands acknowledged and they do not know yet: no other chance comes for who
+/// imports the array elsewhere.
+fn record_at_stop(control: &Control, deadline: Instant) {
+    let arrays = control.run(|m| Ok(m.running.iter().map(Running::uuid).collect::<Vec<_>>()));
+    let job = |uuid: String| -> Job<()> {
+        let control = control.clone();
+        let name = uuid.clone();
+        let record = move || {
+            let left = deadline.saturating_duration_since(Instant::now());
+            // An action may be at it just now.
+            let keys = vec![array_key(&uuid)];
+            let reserved = control.reserve_within(left, |_| Ok(((), keys.clone())));
+            let recorded = reserved.and_then(|_held| record_before_leaving(&control, &uuid));
+            if let Err(error) = recorded {
+                tracing::warn!(%uuid, reason = %error, "members may not know the last changes");
             }
-            Ok(())
-        });
-        if let Err(error) = noted {
-            tracing::warn!(reason = %error, "members that hang are not recorded");
+        };
+        (name, Box::new(record))
+    };
+    let jobs = arrays.unwrap_or_default().into_iter().map(job).collect();
+    for uuid in side_by_side(jobs, deadline).1 {
+        tracing::warn!(%uuid, "members may not know the last changes: not written in time");
+    }
+}
+
+fn stop_arrays(control: &Control, deadline: Instant) -> Vec<ControlError> {
+    let running = control.run(|m| {
+        m.note_newest_at_stop();
+        m.keep_scrubs();
+        Ok(std::mem::take(&mut m.running))
+    });
+    let running = running.unwrap_or_default();
+    let members: Vec<(String, Vec<String>)> =
+        running.iter().map(|r| (r.array.name().to_string(), paths_of(r))).collect();
+    let jobs = running.into_iter().map(|r| stop_array(r)).collect();
+    let (done, late) = side_by_side(jobs, deadline);
+    note_silent_at_stop(control, &done);
+    let mut errors: Vec<ControlError> = done.into_iter().filter_map(|s| s.error).collect();
+    for (name, paths) in members.into_iter().filter(|(name, _)| late.contains(name)) {
+        errors.push(not_stopped(&name, paths));
+    }
+    errors
+}
+
+/// Records which members hung when their arrays stopped: they are taken back after the next start.
+fn note_silent_at_stop(control: &Control, stopped: &[Stopped]) {
+    let noted = control.run(|m| {
+        for Stopped { uuid, members, .. } in stopped {
+            if let Some(silent) = m.silent_now(uuid, members) {
+                m.record_silent(uuid, silent);
+            }
         }
+        Ok(())
+    });
+    if let Err(error) = noted {
+        tracing::warn!(reason = %error, "members that hang are not recorded");
     }
+}
 
-    /// Waits for commands under way: one that unloads an array, or stops it to grow, stops it by itself.
-    fn end_commands(&self, deadline: Instant) -> Vec<ControlError> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let _ = self.wait_until(left, |m| m.commands.objects().is_empty());
-        let late = self.run(|m| Ok(m.commands.objects())).unwrap_or_default();
-        let error = |object| {
-            late_error(format!(
-                "a command has not ended that works on {object}; see what became of it at the next start"
-            ))
-        };
-        late.into_iter().map(error).collect()
-    }
+/// Waits for commands under way: one that unloads an array, or stops it to grow, stops it by itself.
+fn end_commands(control: &Control, deadline: Instant) -> Vec<ControlError> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let _ = control.wait_until(left, |m| m.commands.objects().is_empty());
+    let late = control.run(|m| Ok(m.commands.objects())).unwrap_or_default();
+    let error = |object| {
+        late_error(format!(
+            "a command has not ended that works on {object}; see what became of it at the next start"
+        ))
+    };
+    late.into_iter().map(error).collect()
+}
 
-    /// Waits for arrays that are still being started. Those whose labels were changed and that never ran are not
-    /// stopped in order: their labels say that they run.
-    fn end_starts(&self, deadline: Instant) -> Vec<ControlError> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        // One that only waits for drives has changed nothing.
-        let over = |m: &Manager| m.assembling().is_empty();
-        let _ = self.wait_until(left, over);
-        let cut_short = self.run(|m| {
-            let mut names = m.assembling();
-            names.append(&mut m.cut_short);
-            Ok(names)
-        });
-        let error = |name: String| {
-            late_error(format!(
-                "array {name} was being started; it is started the next time as after a crash, and loses nothing"
-            ))
-        };
-        cut_short.unwrap_or_default().into_iter().map(error).collect()
-    }
+/// Waits for arrays that are still being started. Those whose labels were changed and that never ran are not
+/// stopped in order: their labels say that they run.
+fn end_starts(control: &Control, deadline: Instant) -> Vec<ControlError> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    // One that only waits for drives has changed nothing.
+    let over = |m: &Manager| m.assembling().is_empty();
+    let _ = control.wait_until(left, over);
+    let cut_short = control.run(|m| {
+        let mut names = m.assembling();
+        names.append(&mut m.cut_short);
+        Ok(names)
+    });
+    let error = |name: String| {
+        late_error(format!(
+            "array {name} was being started; it is started the next time as after a crash, and loses nothing"
+        ))
+    };
+    cut_short.unwrap_or_default().into_iter().map(error).collect()
 }
 
 fn late_error(what: String) -> ControlError {

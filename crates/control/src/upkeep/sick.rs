@@ -12,20 +12,18 @@ use crate::manager::Manager;
 /// How often drives are asked how they are.
 const ASK_EVERY: Duration = Duration::from_secs(60);
 
-impl Control {
-    /// Asks drives of members how they are, now and then.
-    pub(crate) fn ask_drives(&self) -> Result<(), ControlError> {
-        let due = self.run(|m| Ok(m.drives_to_ask()))?;
-        let Some((probes, targets)) = due else { return Ok(()) };
-        let seen = probes.look(targets);
-        self.run(|m| {
-            let said = |(path, probe): (String, crate::drives::probe::Probe)| {
-                probe.health?.prediction().map(|why| (path, why))
-            };
-            m.sick.predictions = seen.into_iter().filter_map(said).collect();
-            Ok(())
-        })
-    }
+/// Asks drives of members how they are, now and then.
+pub(crate) fn ask_drives(control: &Control) -> Result<(), ControlError> {
+    let due = control.run(|m| Ok(m.drives_to_ask()))?;
+    let Some((probes, targets)) = due else { return Ok(()) };
+    let seen = probes.look(targets);
+    control.run(|m| {
+        let said = |(path, probe): (String, crate::drives::probe::Probe)| {
+            probe.health?.prediction().map(|why| (path, why))
+        };
+        m.sick.predictions = seen.into_iter().filter_map(said).collect();
+        Ok(())
+    })
 }
 
 impl Manager {

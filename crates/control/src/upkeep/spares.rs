@@ -1,5 +1,6 @@
 //! Spares that are opened, missed and used without a command.
 
+use crate::commands::members::replace_now;
 use std::fs;
 
 use strake_engine::Drive;
@@ -17,79 +18,77 @@ use crate::names::array_key;
 use crate::policy::spares::{SpareState, fits, is_of_the_drive, slots_for_spares};
 use crate::record::store::SpareRecord;
 
-impl Control {
-    /// Puts spares in the places of members that are out. What fails is told, and tried with another spare.
-    pub(crate) fn use_spares(&self, pace: Pace) -> Result<(), ControlError> {
-        for (array, slots) in self.run(|m| Ok(m.places_for_spares()))? {
-            self.act(pace, format!("spares for {array}"), move |control| {
-                for slot in slots {
-                    // What went wrong was told; the next round tries another spare.
-                    if let Err(error) = control.use_spare(&array, slot) {
-                        tracing::debug!(reason = %error, "spare not used");
-                    }
+/// Puts spares in the places of members that are out. What fails is told, and tried with another spare.
+pub(crate) fn use_spares(control: &Control, pace: Pace) -> Result<(), ControlError> {
+    for (array, slots) in control.run(|m| Ok(m.places_for_spares()))? {
+        control.act(pace, format!("spares for {array}"), move |control| {
+            for slot in slots {
+                // What went wrong was told; the next round tries another spare.
+                if let Err(error) = use_spare(control, &array, slot) {
+                    tracing::debug!(reason = %error, "spare not used");
                 }
-                Ok(())
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Puts a spare in the place of a member that is out. Does nothing while another command works on the array, or
-    /// when there is none.
-    pub(crate) fn use_spare(&self, array: &str, slot: usize) -> Result<(), ControlError> {
-        let Some(reserved) = self.try_reserve(vec![array_key(array)])? else { return Ok(()) };
-        let mut reserved = reserved.limit_to(GLANCE_LIMIT);
-        let chosen = self.run(|m| Ok(m.choose_spare(array, slot)))?;
-        let Some((place, record)) = chosen else { return Ok(()) };
-        let opened = reserved.open_now(&record.path).and_then(|drive| {
-            refuse_occupied(std::slice::from_ref(&drive))?;
-            Ok(drive)
-        });
-        let fits = opened.is_ok();
-        let used = opened.and_then(|drive| self.replace_now(&place, drive));
-        self.run(|m| {
-            match &used {
-                Ok(()) => m.reported_spare_use(&place.name, slot, &record),
-                Err(error) if fits && !is_of_the_drive(error.kind) => {}
-                Err(error) => m.note_spare(&record, SpareState::Failed(error.what.clone())),
             }
             Ok(())
         })?;
-        used
     }
+    Ok(())
+}
 
-    /// Opens spares that are not open, and notices those that went.
-    pub(crate) fn tend_spares(&self, pace: Pace) -> Result<(), ControlError> {
-        for (record, is_open) in self.run(|m| Ok(m.spares_to_look_at()))? {
-            self.act(pace, format!("spare {}", record.identity), move |control| {
-                control.tend_spare(&record, is_open)
-            })?;
+/// Puts a spare in the place of a member that is out. Does nothing while another command works on the array, or
+/// when there is none.
+pub(crate) fn use_spare(control: &Control, array: &str, slot: usize) -> Result<(), ControlError> {
+    let Some(reserved) = control.try_reserve(vec![array_key(array)])? else { return Ok(()) };
+    let mut reserved = reserved.limit_to(GLANCE_LIMIT);
+    let chosen = control.run(|m| Ok(m.choose_spare(array, slot)))?;
+    let Some((place, record)) = chosen else { return Ok(()) };
+    let opened = reserved.open_now(&record.path).and_then(|drive| {
+        refuse_occupied(std::slice::from_ref(&drive))?;
+        Ok(drive)
+    });
+    let fits = opened.is_ok();
+    let used = opened.and_then(|drive| replace_now(control, &place, drive));
+    control.run(|m| {
+        match &used {
+            Ok(()) => m.reported_spare_use(&place.name, slot, &record),
+            Err(error) if fits && !is_of_the_drive(error.kind) => {}
+            Err(error) => m.note_spare(&record, SpareState::Failed(error.what.clone())),
         }
         Ok(())
-    }
+    })?;
+    used
+}
 
-    fn tend_spare(&self, record: &SpareRecord, is_open: bool) -> Result<(), ControlError> {
-        let path = record.path.clone();
-        let here = is_remote(&path)
-            || bounded::look(&record.path, || fs::metadata(path).is_ok()).unwrap_or(is_open);
-        if here && is_open {
-            return Ok(());
-        }
-        let Some(reserved) = self.try_reserve(Vec::new())? else { return Ok(()) };
-        let mut reserved = reserved.limit_to(GLANCE_LIMIT);
-        let state = if !here {
-            SpareState::Missing(format!("there is nothing at {}", record.path))
-        } else {
-            match reserved.open_now(&record.path) {
-                Err(error) => SpareState::Missing(error.what),
-                Ok(drive) => examine(record, drive),
-            }
-        };
-        self.run(|m| {
-            m.note_spare(record, state);
-            Ok(())
-        })
+/// Opens spares that are not open, and notices those that went.
+pub(crate) fn tend_spares(control: &Control, pace: Pace) -> Result<(), ControlError> {
+    for (record, is_open) in control.run(|m| Ok(m.spares_to_look_at()))? {
+        control.act(pace, format!("spare {}", record.identity), move |control| {
+            tend_spare(control, &record, is_open)
+        })?;
     }
+    Ok(())
+}
+
+fn tend_spare(control: &Control, record: &SpareRecord, is_open: bool) -> Result<(), ControlError> {
+    let path = record.path.clone();
+    let here = is_remote(&path)
+        || bounded::look(&record.path, || fs::metadata(path).is_ok()).unwrap_or(is_open);
+    if here && is_open {
+        return Ok(());
+    }
+    let Some(reserved) = control.try_reserve(Vec::new())? else { return Ok(()) };
+    let mut reserved = reserved.limit_to(GLANCE_LIMIT);
+    let state = if !here {
+        SpareState::Missing(format!("there is nothing at {}", record.path))
+    } else {
+        match reserved.open_now(&record.path) {
+            Err(error) => SpareState::Missing(error.what),
+            Ok(drive) => examine(record, drive),
+        }
+    };
+    control.run(|m| {
+        m.note_spare(record, state);
+        Ok(())
+    })
 }
 
 /// What is at a spare's path.

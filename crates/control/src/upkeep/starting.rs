@@ -4,6 +4,7 @@
 //! opened; one that turns out to belong to another array is given back at once. So two starts, or a start and a search
 //! for spares, never claim the same drive, and none waits for another for longer than a look at a label takes.
 
+use crate::upkeep::adopt::assemble_one;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -83,7 +84,7 @@ impl Control {
             m.watch_state_dir();
             Ok(())
         })?;
-        control.launch_starts()?;
+        launch_starts(&control)?;
         Ok(control)
     }
 
@@ -94,271 +95,270 @@ impl Control {
     pub fn starts_are_over(&self, limit: Duration) -> Result<bool, ControlError> {
         self.wait_until(limit, |m| m.entries.starting().next().is_none())
     }
+}
 
-    /// Starts what is recorded and not running, and waits for that. What cannot be started is noted.
-    #[cfg(test)]
-    pub(crate) fn start_recorded(&self) -> Result<(), ControlError> {
-        self.launch_starts()?;
-        while !self.starts_are_over(Duration::MAX)? {}
-        Ok(())
-    }
+/// Starts what is recorded and not running, and waits for that. What cannot be started is noted.
+#[cfg(test)]
+pub(crate) fn start_recorded(control: &Control) -> Result<(), ControlError> {
+    launch_starts(control)?;
+    while !control.starts_are_over(Duration::MAX)? {}
+    Ok(())
+}
 
-    /// Begins to start what is recorded and not running, each array by a thread of its own.
-    pub(crate) fn launch_starts(&self) -> Result<(), ControlError> {
-        for record in self.run(|m| Ok(m.due_to_start()))? {
-            // Whoever works on it now knows more than the records do.
-            let Some(reserved) = self.try_reserve(vec![array_key(&record.uuid)])? else {
-                continue;
-            };
-            // It may have been started meanwhile.
-            let Some(policy) = self.run(|m| Ok(m.begin_start(&record)))? else { continue };
-            let (control, uuid) = (self.clone(), record.uuid.clone());
-            let start = move || {
-                // However it ends: what waits for it must not wait for ever.
-                let ended = Ended { control: &control, uuid: &record.uuid };
-                let started = control.start_by_itself(reserved, &record, policy);
-                drop(ended);
-                if let Err(error) = started {
-                    tracing::error!(array = %record.name, reason = %error, "a start was given up");
-                }
-            };
-            if let Err(error) = thread::Builder::new().name("array start".to_owned()).spawn(start) {
-                tracing::warn!(reason = %error, "an array is not started yet");
-                self.end_start(&uuid);
-            }
-        }
-        Ok(())
-    }
-
-    /// Starts one array, or notes why not.
-    fn start_by_itself(
-        &self,
-        mut reserved: Reserved,
-        record: &ArrayRecord,
-        policy: AssemblePolicy,
-    ) -> Result<(), ControlError> {
-        let mut search = Search::default();
-        let found = self.search(&mut reserved, record, &mut search);
-        // Those that are silent were waited for, and so is whoever falls silent from here on; nobody else is missing.
-        let policy = search.within(policy);
-        let started = found
-            .and_then(|()| self.assemble_found(record, policy, &search.here))
-            .and_then(|assembled| self.run(|m| m.adopt(assembled, &search.here)));
-        let Err(error) = started else { return Ok(()) };
-        let error = search.explained(error);
-        let offline = Offline::new(record, &error, &search.here);
-        // Closed without the lock, with what was reserved.
-        drop(search);
-        self.run(|m| {
-            m.note_offline(record, offline);
-            Ok(())
-        })
-    }
-
-    pub(crate) fn start_one(
-        &self,
-        reserved: &mut Reserved,
-        record: &ArrayRecord,
-        policy: AssemblePolicy,
-        here: &mut Vec<Labelled>,
-    ) -> Result<(), ControlError> {
-        let assembled = self.assemble_recorded(reserved, record, policy, here)?;
-        self.run(|m| m.adopt(assembled, here))
-    }
-
-    /// Assembles what is recorded; `here` gets its drives that were found. Writes their labels, and starts nothing.
-    pub(crate) fn assemble_recorded(
-        &self,
-        reserved: &mut Reserved,
-        record: &ArrayRecord,
-        policy: AssemblePolicy,
-        here: &mut Vec<Labelled>,
-    ) -> Result<Assembled, ControlError> {
-        let mut search = Search::default();
-        let found = self.search(reserved, record, &mut search);
-        here.append(&mut search.here);
-        found?;
-        self.assemble_found(record, policy, here)
-    }
-
-    /// Assembles a recorded array from what was found of it.
-    fn assemble_found(
-        &self,
-        record: &ArrayRecord,
-        policy: AssemblePolicy,
-        here: &[Labelled],
-    ) -> Result<Assembled, ControlError> {
-        let uuid = &record.uuid;
-        if let Some(older) = self.run(|m| m.begin_assembling(record, here))? {
-            return Err(ControlError::refused(older));
-        }
-        if let Some(left) = self.run(|m| Ok(m.has_to_wait(here)))? {
-            self.run(|m| {
-                m.end_assembling(uuid);
-                Ok(())
-            })?;
-            let seconds = left.0.div_ceil(Nanos::SECOND.0);
-            return Err(ControlError::state(format!("{WAITS} ({seconds} s left)")));
-        }
-        let drives = format!("{} drives", here.len());
-        self.note_wait(uuid, &drives, Some("bring labels, bitmaps and log in order"));
-        let assembled = self.assemble_one(here, policy);
-        self.note_wait(uuid, &drives, None);
-        if assembled.is_err() {
-            // Whatever was written says no more than what a start finds that was cut short.
-            self.run(|m| {
-                m.end_assembling(uuid);
-                Ok(())
-            })?;
-        }
-        assembled
-    }
-
-    /// Looks for the drives of a recorded array, side by side.
-    fn search(
-        &self,
-        reserved: &mut Reserved,
-        record: &ArrayRecord,
-        search: &mut Search,
-    ) -> Result<(), ControlError> {
-        let machine = self.run(|m| Ok(m.drives.machine().clone()))?;
-        // Names of kernel devices change from start to start; labels do not.
-        let mut renamed = false;
-        for (path, found) in
-            record.drives.iter().zip(self.look_at(reserved, record, &record.drives))
-        {
-            match found {
-                Ok(Some(found)) => push_once(&mut search.here, found),
-                Ok(None) => renamed |= machine.has_node(path),
-                Err(unused) => {
-                    renamed |= machine.has_node(path);
-                    search.note(unused);
-                }
-            }
-        }
-        if renamed {
-            let mut others = block_paths(&machine);
-            others.retain(|path| !record.drives.contains(path));
-            for found in self.look_at(reserved, record, &others) {
-                search.add_other(found);
-            }
-        }
-        if !search.here.is_empty() {
-            return Ok(());
-        }
-        let why = if search.trouble.is_empty() {
-            "none of its drives was found".to_owned()
-        } else {
-            search.trouble.join("; ")
+/// Begins to start what is recorded and not running, each array by a thread of its own.
+pub(crate) fn launch_starts(control: &Control) -> Result<(), ControlError> {
+    for record in control.run(|m| Ok(m.due_to_start()))? {
+        // Whoever works on it now knows more than the records do.
+        let Some(reserved) = control.try_reserve(vec![array_key(&record.uuid)])? else {
+            continue;
         };
-        Err(ControlError::state(format!(
-            "{why}; bring its drives back, or: strake array import --drives ..."
-        )))
+        // It may have been started meanwhile.
+        let Some(policy) = control.run(|m| Ok(m.begin_start(&record)))? else { continue };
+        let (own, uuid) = (control.clone(), record.uuid.clone());
+        let start = move || {
+            // However it ends: what waits for it must not wait for ever.
+            let ended = Ended { control: &own, uuid: &record.uuid };
+            let started = start_by_itself(&own, reserved, &record, policy);
+            drop(ended);
+            if let Err(error) = started {
+                tracing::error!(array = %record.name, reason = %error, "a start was given up");
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("array start".to_owned()).spawn(start) {
+            tracing::warn!(reason = %error, "an array is not started yet");
+            end_start(control, &uuid);
+        }
     }
+    Ok(())
+}
 
-    /// What is at each of `paths` of a recorded array: `None` for what is none of its drives. Those that are, are
-    /// reserved.
-    fn look_at(
-        &self,
-        reserved: &mut Reserved,
-        record: &ArrayRecord,
-        paths: &[String],
-    ) -> Vec<Result<Option<Labelled>, Unused>> {
-        let next = AtomicUsize::new(0);
-        let seen = Mutex::new(BTreeMap::new());
-        let ours = Mutex::new(reserved);
-        thread::scope(|scope| {
-            for _ in 0..paths.len().min(OPENERS_MAX) {
-                let look = || {
-                    while let Some((at, path)) = pick(&next, paths) {
-                        let mut own = Reserved::nothing(self, LOOK_LIMIT);
-                        let found = self.look_for(&mut own, &ours, record, path);
-                        seen.lock().unwrap_or_else(PoisonError::into_inner).insert(at, found);
-                    }
-                };
-                if thread::Builder::new()
-                    .name("drive look".to_owned())
-                    .spawn_scoped(scope, look)
-                    .is_err()
-                {
-                    break;
+/// Starts one array, or notes why not.
+fn start_by_itself(
+    control: &Control,
+    mut reserved: Reserved,
+    record: &ArrayRecord,
+    policy: AssemblePolicy,
+) -> Result<(), ControlError> {
+    let mut search = Search::default();
+    let found = search_drives(control, &mut reserved, record, &mut search);
+    // Those that are silent were waited for, and so is whoever falls silent from here on; nobody else is missing.
+    let policy = search.within(policy);
+    let started = found
+        .and_then(|()| assemble_found(control, record, policy, &search.here))
+        .and_then(|assembled| control.run(|m| m.adopt(assembled, &search.here)));
+    let Err(error) = started else { return Ok(()) };
+    let error = search.explained(error);
+    let offline = Offline::new(record, &error, &search.here);
+    // Closed without the lock, with what was reserved.
+    drop(search);
+    control.run(|m| {
+        m.note_offline(record, offline);
+        Ok(())
+    })
+}
+
+pub(crate) fn start_one(
+    control: &Control,
+    reserved: &mut Reserved,
+    record: &ArrayRecord,
+    policy: AssemblePolicy,
+    here: &mut Vec<Labelled>,
+) -> Result<(), ControlError> {
+    let assembled = assemble_recorded(control, reserved, record, policy, here)?;
+    control.run(|m| m.adopt(assembled, here))
+}
+
+/// Assembles what is recorded; `here` gets its drives that were found. Writes their labels, and starts nothing.
+pub(crate) fn assemble_recorded(
+    control: &Control,
+    reserved: &mut Reserved,
+    record: &ArrayRecord,
+    policy: AssemblePolicy,
+    here: &mut Vec<Labelled>,
+) -> Result<Assembled, ControlError> {
+    let mut search = Search::default();
+    let found = search_drives(control, reserved, record, &mut search);
+    here.append(&mut search.here);
+    found?;
+    assemble_found(control, record, policy, here)
+}
+
+/// Assembles a recorded array from what was found of it.
+fn assemble_found(
+    control: &Control,
+    record: &ArrayRecord,
+    policy: AssemblePolicy,
+    here: &[Labelled],
+) -> Result<Assembled, ControlError> {
+    let uuid = &record.uuid;
+    if let Some(older) = control.run(|m| m.begin_assembling(record, here))? {
+        return Err(ControlError::refused(older));
+    }
+    if let Some(left) = control.run(|m| Ok(m.has_to_wait(here)))? {
+        control.run(|m| {
+            m.end_assembling(uuid);
+            Ok(())
+        })?;
+        let seconds = left.0.div_ceil(Nanos::SECOND.0);
+        return Err(ControlError::state(format!("{WAITS} ({seconds} s left)")));
+    }
+    let drives = format!("{} drives", here.len());
+    note_wait(control, uuid, &drives, Some("bring labels, bitmaps and log in order"));
+    let assembled = assemble_one(control, here, policy);
+    note_wait(control, uuid, &drives, None);
+    if assembled.is_err() {
+        // Whatever was written says no more than what a start finds that was cut short.
+        control.run(|m| {
+            m.end_assembling(uuid);
+            Ok(())
+        })?;
+    }
+    assembled
+}
+
+/// Looks for the drives of a recorded array, side by side.
+fn search_drives(
+    control: &Control,
+    reserved: &mut Reserved,
+    record: &ArrayRecord,
+    search: &mut Search,
+) -> Result<(), ControlError> {
+    let machine = control.run(|m| Ok(m.drives.machine().clone()))?;
+    // Names of kernel devices change from start to start; labels do not.
+    let mut renamed = false;
+    for (path, found) in
+        record.drives.iter().zip(look_at(control, reserved, record, &record.drives))
+    {
+        match found {
+            Ok(Some(found)) => push_once(&mut search.here, found),
+            Ok(None) => renamed |= machine.has_node(path),
+            Err(unused) => {
+                renamed |= machine.has_node(path);
+                search.note(unused);
+            }
+        }
+    }
+    if renamed {
+        let mut others = block_paths(&machine);
+        others.retain(|path| !record.drives.contains(path));
+        for found in look_at(control, reserved, record, &others) {
+            search.add_other(found);
+        }
+    }
+    if !search.here.is_empty() {
+        return Ok(());
+    }
+    let why = if search.trouble.is_empty() {
+        "none of its drives was found".to_owned()
+    } else {
+        search.trouble.join("; ")
+    };
+    Err(ControlError::state(format!(
+        "{why}; bring its drives back, or: strake array import --drives ..."
+    )))
+}
+
+/// What is at each of `paths` of a recorded array: `None` for what is none of its drives. Those that are, are
+/// reserved.
+fn look_at(
+    control: &Control,
+    reserved: &mut Reserved,
+    record: &ArrayRecord,
+    paths: &[String],
+) -> Vec<Result<Option<Labelled>, Unused>> {
+    let next = AtomicUsize::new(0);
+    let seen = Mutex::new(BTreeMap::new());
+    let ours = Mutex::new(reserved);
+    thread::scope(|scope| {
+        for _ in 0..paths.len().min(OPENERS_MAX) {
+            let look = || {
+                while let Some((at, path)) = pick(&next, paths) {
+                    let mut own = Reserved::nothing(control, LOOK_LIMIT);
+                    let found = look_for(control, &mut own, &ours, record, path);
+                    seen.lock().unwrap_or_else(PoisonError::into_inner).insert(at, found);
                 }
-            }
-        });
-        let mut seen = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let unseen =
-            || Err(ControlError::state("there is no thread to look at drives with").into());
-        (0..paths.len()).map(|at| seen.remove(&at).unwrap_or_else(unseen)).collect()
-    }
-
-    /// What is at `path`, reserved when it is of the array `record`.
-    fn look_for(
-        &self,
-        own: &mut Reserved,
-        ours: &Mutex<&mut Reserved>,
-        record: &ArrayRecord,
-        path: &str,
-    ) -> Result<Option<Labelled>, Unused> {
-        self.note_wait(&record.uuid, path, Some("show its label"));
-        let held = ours.lock().unwrap_or_else(PoisonError::into_inner).keys();
-        own.borrow(held);
-        let found = self.open_released(own, path);
-        self.note_wait(&record.uuid, path, None);
-        let found = found.or_else(|unused| unused.unless_of_another(&record.uuid))?;
-        let Some(found) = found else { return Ok(None) };
-        if found.label.array.to_string() != record.uuid {
-            return Ok(None);
-        }
-        ours.lock().unwrap_or_else(PoisonError::into_inner).absorb(own);
-        Ok(Some(found))
-    }
-
-    /// The labelled drive at `path`, with patience for drives that a daemon killed just now still seems to hold, and
-    /// for others that look at it.
-    fn open_released(
-        &self,
-        reserved: &mut Reserved,
-        path: &str,
-    ) -> Result<Option<Labelled>, Unused> {
-        let started = self.run(|m| Ok(m.started))?;
-        loop {
-            let limit = reserved.limit();
-            let opened = reserved.open_within(path, LOOK_LIMIT).map_err(Unused::Otherwise);
-            let outcome = opened.and_then(|drive| labelled(drive, limit).map_err(of_label));
-            if outcome.is_ok()
-                || started.elapsed() >= RELEASE_WAIT
-                || outcome.as_ref().is_err_and(Unused::is_silent)
-                || !is_there(path)
+            };
+            if thread::Builder::new()
+                .name("drive look".to_owned())
+                .spawn_scoped(scope, look)
+                .is_err()
             {
-                return outcome;
+                break;
             }
-            thread::sleep(RELEASE_RETRY);
         }
-    }
+    });
+    let mut seen = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let unseen = || Err(ControlError::state("there is no thread to look at drives with").into());
+    (0..paths.len()).map(|at| seen.remove(&at).unwrap_or_else(unseen)).collect()
+}
 
-    /// Has `object` be waited for from now on by the start of an array; `None` when that is over.
-    pub(crate) fn note_wait(&self, uuid: &str, object: &str, what: Option<&'static str>) {
-        // A control plane that a panic has left unusable is told by others.
-        let _ = self.run(|m| {
-            if let Some(starting) = m.entries.get_mut(uuid).and_then(|e| e.starting.as_mut()) {
-                starting.wait_for(object, what);
-            }
-            Ok(())
-        });
+/// What is at `path`, reserved when it is of the array `record`.
+fn look_for(
+    control: &Control,
+    own: &mut Reserved,
+    ours: &Mutex<&mut Reserved>,
+    record: &ArrayRecord,
+    path: &str,
+) -> Result<Option<Labelled>, Unused> {
+    note_wait(control, &record.uuid, path, Some("show its label"));
+    let held = ours.lock().unwrap_or_else(PoisonError::into_inner).keys();
+    own.borrow(held);
+    let found = open_released(control, own, path);
+    note_wait(control, &record.uuid, path, None);
+    let found = found.or_else(|unused| unused.unless_of_another(&record.uuid))?;
+    let Some(found) = found else { return Ok(None) };
+    if found.label.array.to_string() != record.uuid {
+        return Ok(None);
     }
+    ours.lock().unwrap_or_else(PoisonError::into_inner).absorb(own);
+    Ok(Some(found))
+}
 
-    fn end_start(&self, uuid: &str) {
-        // As above.
-        let _ = self.run(|m| {
-            let name = m.array_name(uuid);
-            let ended = m.entries.get_mut(uuid).and_then(|entry| entry.starting.take());
-            if ended.is_some_and(|starting| starting.assembling) && !m.cut_short.contains(&name) {
-                m.cut_short.push(name);
-            }
-            Ok(())
-        });
-        self.wake_waiters();
+/// The labelled drive at `path`, with patience for drives that a daemon killed just now still seems to hold, and
+/// for others that look at it.
+fn open_released(
+    control: &Control,
+    reserved: &mut Reserved,
+    path: &str,
+) -> Result<Option<Labelled>, Unused> {
+    let started = control.run(|m| Ok(m.started))?;
+    loop {
+        let limit = reserved.limit();
+        let opened = reserved.open_within(path, LOOK_LIMIT).map_err(Unused::Otherwise);
+        let outcome = opened.and_then(|drive| labelled(drive, limit).map_err(of_label));
+        if outcome.is_ok()
+            || started.elapsed() >= RELEASE_WAIT
+            || outcome.as_ref().is_err_and(Unused::is_silent)
+            || !is_there(path)
+        {
+            return outcome;
+        }
+        thread::sleep(RELEASE_RETRY);
     }
+}
+
+/// Has `object` be waited for from now on by the start of an array; `None` when that is over.
+pub(crate) fn note_wait(control: &Control, uuid: &str, object: &str, what: Option<&'static str>) {
+    // A control plane that a panic has left unusable is told by others.
+    let _ = control.run(|m| {
+        if let Some(starting) = m.entries.get_mut(uuid).and_then(|e| e.starting.as_mut()) {
+            starting.wait_for(object, what);
+        }
+        Ok(())
+    });
+}
+
+fn end_start(control: &Control, uuid: &str) {
+    // As above.
+    let _ = control.run(|m| {
+        let name = m.array_name(uuid);
+        let ended = m.entries.get_mut(uuid).and_then(|entry| entry.starting.take());
+        if ended.is_some_and(|starting| starting.assembling) && !m.cut_short.contains(&name) {
+            m.cut_short.push(name);
+        }
+        Ok(())
+    });
+    control.wake_waiters();
 }
 
 /// Ends a start when it is dropped.
@@ -369,7 +369,7 @@ struct Ended<'a> {
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
-        self.control.end_start(self.uuid);
+        end_start(self.control, self.uuid);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the control plane owns, and how it starts and stops.
 
 use crate::state::entry::Entries;
+use crate::state::records::Records;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ use crate::policy::returns::Returns;
 use crate::policy::sick::Sick;
 use crate::policy::spares::SpareState;
 use crate::record::files::StateFolder;
-use crate::record::store::{Config, Settings, Store};
+use crate::record::store::{Settings, Store};
 use crate::remote::connections::Remotes;
 use crate::remote::past::Past;
 use crate::state::newest::Newest;
@@ -73,8 +74,7 @@ pub struct Manager {
     pub(crate) running: Vec<Running>,
     pub(crate) drives: Drives,
     pub(crate) cores: Vec<CoreThread>,
-    pub(crate) store: Store,
-    pub(crate) config: Config,
+    pub(crate) records: Records,
     pub(crate) options: Options,
     /// What is known of each array.
     pub(crate) entries: Entries,
@@ -140,8 +140,7 @@ impl Manager {
             running: Vec::new(),
             drives: Drives::of(options.machine.clone()),
             cores,
-            store,
-            config,
+            records: Records { store, config },
             options,
             entries: Entries::default(),
             spares: BTreeMap::new(),
@@ -177,11 +176,6 @@ impl Manager {
         self.events.record(note);
     }
 
-    pub(crate) fn settings(&self, uuid: &str) -> Settings {
-        let record = self.config.arrays.iter().find(|a| a.uuid == uuid);
-        record.map(|a| a.settings).unwrap_or_default()
-    }
-
     pub(crate) fn core_handles(&self) -> Vec<CoreHandle> {
         self.cores.iter().map(CoreThread::handle).collect()
     }
@@ -204,19 +198,19 @@ impl Manager {
 
     /// Why the state directory refuses what is to be written.
     pub(crate) fn state_trouble(&self) -> Option<String> {
-        self.store.trouble().map(|e| e.what.clone()).or_else(|| self.events.trouble())
+        self.records.store.trouble().map(|e| e.what.clone()).or_else(|| self.events.trouble())
     }
 
     /// Tells when the state directory begins or ceases to refuse what is to be written.
     pub(crate) fn watch_state_dir(&mut self) {
-        if self.store.trouble().is_some() {
-            self.store.test(&self.config);
+        if self.records.store.trouble().is_some() {
+            self.records.store.test(&self.records.config);
         }
         let trouble = self.state_trouble();
         if trouble == self.reported_trouble {
             return;
         }
-        let dir = self.store.dir().display().to_string();
+        let dir = self.records.store.dir().display().to_string();
         let note = match &trouble {
             Some(why) => Note::new(
                 EventKind::StateTrouble,
@@ -251,7 +245,7 @@ impl Manager {
         if let Some(at) = self.find(name) {
             return Ok(at);
         }
-        let record = self.config.arrays.iter().find(|a| a.name == name || a.uuid == name);
+        let record = self.records.config.arrays.iter().find(|a| a.name == name || a.uuid == name);
         let entry = record.map(|record| self.entries.get(&record.uuid));
         if let Some(starting) = entry.and_then(|entry| entry.starting.as_ref()) {
             return Err(ControlError::state(format!(
@@ -269,7 +263,7 @@ impl Manager {
     }
 
     pub(crate) fn no_such_array(&self, name: &str) -> ControlError {
-        self.config.no_such_array(name)
+        self.records.config.no_such_array(name)
     }
 
     /// Closes the drives that belong to no running array, are no spares, and that no command works on.
@@ -280,7 +274,7 @@ impl Manager {
             .flat_map(Running::all_drives)
             .map(|d| d.device.identity())
             .collect();
-        used.extend(self.config.spares.iter().map(|spare| spare.identity.clone()));
+        used.extend(self.records.config.spares.iter().map(|spare| spare.identity.clone()));
         used.extend(self.remote_identities());
         let reserved = &self.reserved;
         self.drives.close_unless(|identity| {

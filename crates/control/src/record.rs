@@ -2,5 +2,6 @@
 
 pub(crate) mod files;
 pub(crate) mod member;
+pub(crate) mod reserved;
 pub(crate) mod scrub_file;
 pub(crate) mod store;

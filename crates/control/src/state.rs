@@ -3,11 +3,13 @@
 
 pub(crate) mod entry;
 pub(crate) mod growth;
+pub(crate) mod lookup;
 pub(crate) mod loss;
 pub(crate) mod meters;
 pub(crate) mod newest;
 pub(crate) mod offline;
 pub(crate) mod prospect;
+pub(crate) mod records;
 pub(crate) mod running;
 pub(crate) mod start;
 pub(crate) mod written;

@@ -63,7 +63,7 @@ impl Control {
         self.run(|m| m.check_open())?;
         let mut restored = Restored::default();
         if request.dry_run {
-            let config = self.run(|m| Ok(m.config.clone()))?;
+            let config = self.run(|m| Ok(m.records.config.clone()))?;
             restored.foreseen = Some(Foreseen { config, started: Vec::new() });
         }
         // Before what is made of them.
@@ -89,7 +89,7 @@ impl Control {
         for spec in &wanted.hooks {
             // One whose secrets are covered in the document is known all the same.
             let same = |h: &HookSpec| h == spec || h.masked().is_ok_and(|masked| masked == *spec);
-            let known = self.run(|m| Ok(m.config.hooks.iter().any(same)))?;
+            let known = self.run(|m| Ok(m.records.config.hooks.iter().any(same)))?;
             if known {
                 continue;
             }
@@ -103,7 +103,7 @@ impl Control {
             };
             let outcome = if request.dry_run {
                 self.run(|m| {
-                    drop(m.store.prepare(&m.config)?);
+                    m.records.check(&m.records.config)?;
                     m.would_add_hook(HookSpec::from(request_one))
                 })
             } else {
@@ -129,7 +129,7 @@ impl Control {
 /// Records a host that is not known. Its secret may be covered in the document: then it cannot connect until it is
 /// given one.
 fn restore_host(control: &Control, record: &HostRecord, restored: &mut Restored) {
-    let is_known = |m: &mut Manager| Ok(m.config.hosts.iter().any(|h| h.nqn == record.nqn));
+    let is_known = |m: &mut Manager| Ok(m.records.config.hosts.iter().any(|h| h.nqn == record.nqn));
     if control.run(is_known).unwrap_or(false) {
         return;
     }
@@ -152,7 +152,10 @@ fn restore_referral(control: &Control, address: &str, restored: &mut Restored) {
     let outcome = match restored.foreseen {
         Some(_) => control.run(|m| {
             referral_of(address)?;
-            m.store.prepare(&m.config).map(|_| !m.config.referrals.iter().any(|r| r == address))
+            m.records
+                .store
+                .prepare(&m.records.config)
+                .map(|_| !m.records.config.referrals.iter().any(|r| r == address))
         }),
         None => control.run(|m| m.add_referral(&request)).map(|done| done.result != "unchanged"),
     };
@@ -167,7 +170,7 @@ fn restore_remote(control: &Control, record: &RemoteRecord, restored: &mut Resto
         Err(error) => return restored.note(step, Err(error)),
     };
     let is_known =
-        |m: &mut Manager| Ok(m.config.remotes.iter().any(|r| r.address == record.address));
+        |m: &mut Manager| Ok(m.records.config.remotes.iter().any(|r| r.address == record.address));
     if control.run(is_known).unwrap_or(false) {
         return;
     }
@@ -175,9 +178,10 @@ fn restore_remote(control: &Control, record: &RemoteRecord, restored: &mut Resto
         return restored.note(step, Err(error));
     }
     if restored.foreseen.is_some() {
-        return restored.note(step, control.run(|m| m.store.prepare(&m.config).map(|_| true)));
+        return restored
+            .note(step, control.run(|m| m.records.store.prepare(&m.records.config).map(|_| true)));
     }
-    let recorded = control.run(|m| m.put_remote(record));
+    let recorded = control.run(|m| m.records.put_remote(record));
     let away = recorded.is_ok().then(|| connect_named(control, [&record.address], false));
     restored.note(step, recorded.map(|()| true));
     if let Some(Err(error)) = away {
@@ -213,8 +217,8 @@ fn restore_array(control: &Control, record: &ArrayRecord, dry_run: bool, restore
     let outcome = match &mut restored.foreseen {
         Some(foreseen) => control.run(|m| m.foresee_settings(record, foreseen)),
         None => control.run(|m| {
-            if m.config.arrays.iter().all(|a| a.uuid != *uuid)
-                || m.settings(uuid) == record.settings
+            if m.records.config.arrays.iter().all(|a| a.uuid != *uuid)
+                || m.records.config.settings(uuid) == record.settings
             {
                 return Ok(false);
             }
@@ -253,7 +257,7 @@ fn restore_export(
     let outcome = match &mut restored.foreseen {
         Some(foreseen) => control.run(|m| m.foresee_export(record, foreseen)),
         None => control.run(|m| {
-            if m.config.exports.contains(record) {
+            if m.records.config.exports.contains(record) {
                 return Ok(false);
             }
             m.create_export(&request_of(record)).map(|change| change.result != "unchanged")
@@ -275,9 +279,9 @@ fn restore_spare(control: &Control, record: &SpareRecord, restored: &mut Restore
     }
     let added = control.add_spare(&request).map(|change| change.result != "unchanged");
     let outcome = match &restored.foreseen {
-        Some(foreseen) => added.and_then(|new| {
-            control.run(|m| m.store.prepare(&foreseen.config).map(drop)).map(|()| new)
-        }),
+        Some(foreseen) => {
+            added.and_then(|new| control.run(|m| m.records.check(&foreseen.config)).map(|()| new))
+        }
         None => added,
     };
     restored.note(format!("keep {} as a spare", record.path), outcome);
@@ -310,7 +314,7 @@ impl Manager {
             return Ok(false);
         };
         known.settings = record.settings;
-        self.store.prepare(&foreseen.config).map(|_| true)
+        self.records.store.prepare(&foreseen.config).map(|_| true)
     }
 
     fn foresee_export(
@@ -335,7 +339,7 @@ impl Manager {
         let new = self.would_export(&request_of(record), &foreseen.config, array)?;
         let any = new.is_some();
         foreseen.config.exports.extend(new);
-        self.store.prepare(&foreseen.config).map(|_| any)
+        self.records.store.prepare(&foreseen.config).map(|_| any)
     }
 
     /// The configuration in force, with the secrets of hooks, hosts and drives covered: they have to be added by hand
@@ -344,7 +348,7 @@ impl Manager {
     /// # Errors
     /// When it cannot be encoded.
     pub fn config_document(&self) -> Result<ConfigDocument, ControlError> {
-        let mut config = self.config.clone();
+        let mut config = self.records.config.clone();
         for hook in &mut config.hooks {
             *hook = hook.masked()?;
         }

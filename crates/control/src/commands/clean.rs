@@ -95,7 +95,7 @@ impl Manager {
         }
         let (uuid, name, slot) = (label.array.to_string(), &label.name, label.slot);
         let Some(at) = self.find(&uuid) else {
-            let known = self.config.arrays.iter().any(|array| array.uuid == uuid);
+            let known = self.records.config.arrays.iter().any(|array| array.uuid == uuid);
             let (which, how) =
                 if known { ("recorded here and", "") } else { ("", " --drives ...") };
             return Some(format!(

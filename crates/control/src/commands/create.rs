@@ -16,7 +16,6 @@ use crate::drives::label::retire;
 use crate::drives::occupied::{overwritten, refuse_occupied};
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
-use crate::limits::ARRAYS_MAX;
 use crate::manager::Manager;
 use crate::names::{array_key, fresh_uuid};
 use crate::record::store::{ArrayRecord, ScrubRecord, Settings};
@@ -40,7 +39,7 @@ impl Control {
             m.check_open()?;
             let existing = m.existing(&spec, request)?;
             if existing.is_none() {
-                m.check_array_count()?;
+                m.records.config.check_array_count()?;
             }
             Ok((existing, vec![array_key(spec.name.as_str())]))
         })?;
@@ -98,7 +97,7 @@ fn create_now(
         silent: Vec::new(),
     };
     // What could not be recorded is not begun.
-    control.run(|m| m.check_recordable(&record))?;
+    control.run(|m| m.records.check_recordable(&record))?;
     control.run(|m| {
         m.note_first_activation(&drives, &ids);
         Ok(())
@@ -131,22 +130,6 @@ fn left_behind(error: ControlError, drives: &[Drive], array: &str) -> ControlErr
 }
 
 impl Manager {
-    fn check_array_count(&self) -> Result<(), ControlError> {
-        if self.config.arrays.len() < ARRAYS_MAX {
-            return Ok(());
-        }
-        Err(ControlError::state(format!(
-            "there are {ARRAYS_MAX} arrays, which is the most one daemon serves; unload or destroy one first"
-        )))
-    }
-
-    /// Makes sure that there is room to record a further array.
-    pub(crate) fn check_recordable(&self, record: &ArrayRecord) -> Result<(), ControlError> {
-        let mut config = self.config.clone();
-        config.arrays.push(record.clone());
-        self.store.prepare(&config).map(drop)
-    }
-
     /// Starts an array that has just been labelled, and records it.
     fn adopt_new(
         &mut self,
@@ -155,12 +138,12 @@ impl Manager {
         drives: &[Drive],
     ) -> Result<strake_api::v1::Array, ControlError> {
         self.check_open()?;
-        let mut config = self.config.clone();
+        let mut config = self.records.config.clone();
         let options = self.options.of_array(&record.settings);
         config.arrays.push(record);
-        let prepared = self.store.prepare(&config)?;
+        let prepared = self.records.store.prepare(&config)?;
         let array = Array::start(assembled, &self.core_handles(), options)?;
-        self.config = prepared.commit()?;
+        self.records.config = prepared.commit()?;
         let what = format!("array {} was created on {} drives", array.name(), drives.len());
         let object = format!("array/{}", array.name());
         self.record(Note::new(EventKind::ArrayCreated, object, what));
@@ -183,7 +166,7 @@ impl Manager {
             ControlError::new(ControlErrorKind::Exists, what)
         };
         let Some(at) = self.running.iter().position(|r| r.array.name() == spec.name) else {
-            if self.config.arrays.iter().any(|a| a.name == name) {
+            if self.records.config.arrays.iter().any(|a| a.name == name) {
                 return Err(taken("which is not running"));
             }
             return Ok(None);
@@ -220,7 +203,7 @@ impl Manager {
     ) -> Result<(), ControlError> {
         for drive in drives {
             let identity = drive.device.identity();
-            if let Some((name, slot)) = self.promised(&identity, own) {
+            if let Some((name, slot)) = self.records.config.promised(&identity, own) {
                 return Err(ControlError::refused(format!(
                     "{} is to take the place of member {slot} of array {name}; use another drive, or call that off \
                      first: strake job cancel {name}/replace",
@@ -233,7 +216,8 @@ impl Manager {
                     drive.path
                 )));
             }
-            if let Some(spare) = self.config.spares.iter().find(|s| s.identity == identity) {
+            if let Some(spare) = self.records.config.spares.iter().find(|s| s.identity == identity)
+            {
                 return Err(ControlError::refused(format!(
                     "{} is a spare; use another drive, or take it first: strake spare remove {}",
                     drive.path, spare.path

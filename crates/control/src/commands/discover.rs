@@ -31,7 +31,7 @@ impl Control {
         check_secrets(secret, controller)?;
         let keys = keys_of(&request.address, secret, controller)?;
         let tls = tls_key_of(&request.address, request.tls_key.trim())?;
-        let (nqn, id) = self.run(|m| m.host_name(&request.host_nqn))?;
+        let (nqn, id) = self.run(|m| m.records.host_name(&request.host_nqn))?;
         let id: Uuid = id.parse().unwrap_or(Uuid::NIL);
         let host = HostName { nqn, id: id.0, keys, tls };
         let digests = Options::default().digests;
@@ -65,7 +65,7 @@ impl Manager {
             (Some(_), Channel::Required) => "it asks for TLS; connect with its key: --tls-key-file",
             (Some(_), Channel::NotSpecified | Channel::NotRequired) => "",
         };
-        let drives = self.remotes_of(&entry.nqn);
+        let drives = self.records.config.remotes_of(&entry.nqn);
         let is_up = |address: &&String| {
             self.drives.remote(address).is_some_and(|device| device.state() == LinkState::Up)
         };
@@ -79,12 +79,6 @@ impl Manager {
             note: note.to_owned(),
             nqn: entry.nqn,
         }
-    }
-
-    /// Addresses of drives of a subsystem, whatever its machine is called in them: its name is its own everywhere.
-    fn remotes_of(&self, nqn: &str) -> Vec<String> {
-        let of_it = |address: &&String| address.parse().is_ok_and(|a: Address| a.nqn == nqn);
-        self.config.remotes.iter().map(|record| &record.address).filter(of_it).cloned().collect()
     }
 }
 

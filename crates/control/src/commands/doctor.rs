@@ -130,13 +130,13 @@ impl Manager {
             return None;
         }
         let name = format!("array/{} spares", array.name);
-        let ready = self.config.spares.iter().filter(|spare| {
+        let ready = self.records.config.spares.iter().filter(|spare| {
             let own = spare.array.is_empty() || spare.array == array.uuid;
             own && self.ready_spare(spare).is_some_and(|drive| fits(&status, drive).is_ok())
         });
         let count = ready.count();
         let add = format!("strake spare add DRIVE --array {}", array.name);
-        Some(match (count, self.settings(&array.uuid).auto_replace) {
+        Some(match (count, self.records.config.settings(&array.uuid).auto_replace) {
             (0, _) => check(name, Finding::Warning, "no spare configured", add),
             (_, false) => {
                 let next = format!("strake array set {} --auto-replace on", array.name);
@@ -148,12 +148,11 @@ impl Manager {
 
     fn of_daemon(&self) -> Checks {
         let mut checks = Checks::new();
-        let dir = self.store.dir();
+        let dir = self.records.store.dir();
         let name = "daemon state directory";
-        let trouble = self
-            .events()
-            .trouble()
-            .or_else(|| self.store.prepare(&self.config).err().map(|error| error.what));
+        let trouble = self.events().trouble().or_else(|| {
+            self.records.store.prepare(&self.records.config).err().map(|error| error.what)
+        });
         checks.push(match trouble {
             Some(why) => {
                 let next = format!("make room in {}, or make it writable", dir.display());
@@ -161,7 +160,7 @@ impl Manager {
             }
             None => machine::space(name, dir),
         });
-        checks.push(if self.store.was_unclean() {
+        checks.push(if self.records.store.was_unclean() {
             let what = "the daemon before this one was not shut down cleanly";
             check("daemon last stop", Finding::Warning, what, "strake event list --last 50")
         } else {

@@ -13,9 +13,9 @@ use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
 use crate::exports::keys::keys_of;
 use crate::exports::requests::{forget_kept, record_of, request_of};
-use crate::exports::reserved;
 use crate::exports::servers::{self, ExportServer};
 use crate::manager::Manager;
+use crate::record::reserved;
 use crate::record::store::{Config, ExportRecord};
 
 impl Control {
@@ -43,8 +43,8 @@ pub(crate) fn disconnect(
     let offered: Vec<(ExportRecord, Arc<ExportServer>)> = control.run(|m| {
         m.check_open()?;
         // What cannot be recorded is not begun.
-        drop(m.store.prepare(&m.config)?);
-        let wanted = m.config.exports.iter().filter(|export| exports(export));
+        m.records.check(&m.records.config)?;
+        let wanted = m.records.config.exports.iter().filter(|export| exports(export));
         let server = |e: &ExportRecord| Some((e.clone(), Arc::clone(m.servers.get(&e.listen)?)));
         Ok(wanted.filter_map(server).collect())
     })?;
@@ -68,28 +68,25 @@ impl Manager {
         self.check_open()?;
         let at = self.find_running(&request.array)?;
         let array = (self.running[at].array.name().to_string(), self.running[at].uuid());
-        let (mut record, known) = record_of(request, &self.config, array)?;
+        let (mut record, known) = record_of(request, &self.records.config, array)?;
         if known {
             return Ok(self.export_change("unchanged", &record));
         }
         // Those of an export that was removed are not in force again.
-        self.finish_ending(&record.array)?;
+        self.records.finish_ending(&record.array)?;
         let name = record.name.clone();
         // Space for the change is made sure of before anything is offered; the address may still get its port.
-        let mut config = self.config.clone();
+        let mut config = self.records.config.clone();
         config.exports.push(record.clone());
         forget_kept(&mut config, |kept| kept.name == name && kept.array == record.array);
-        drop(self.store.prepare(&config)?);
+        self.records.check(&config)?;
         record.listen = self.offer(&record)?;
         if let Some(last) = config.exports.last_mut() {
             last.listen.clone_from(&record.listen);
         }
-        match self.store.prepare(&config).and_then(crate::record::store::Prepared::commit) {
-            Ok(config) => self.config = config,
-            Err(error) => {
-                self.withdraw(&record, Removal::Force)?;
-                return Err(error);
-            }
+        if let Err(error) = self.records.put(&config) {
+            self.withdraw(&record, Removal::Force)?;
+            return Err(error);
         }
         let what = format!(
             "array {} is offered as {name} on {}",
@@ -133,11 +130,11 @@ impl Manager {
     fn offer(&mut self, record: &ExportRecord) -> Result<String, ControlError> {
         let at = self.find_running(&record.array)?;
         if let Some(server) = self.servers.get(&record.listen) {
-            server.add(record, &self.running[at].array, self.ledger_of(record))?;
+            server.add(record, &self.running[at].array, self.records.ledger_of(record))?;
             return Ok(record.listen.clone());
         }
         let server = self.start_server(record)?;
-        server.add(record, &self.running[at].array, self.ledger_of(record))?;
+        server.add(record, &self.running[at].array, self.records.ledger_of(record))?;
         let listen =
             server.address().map_or_else(|| record.listen.clone(), |address| address.to_string());
         self.servers.insert(listen.clone(), Arc::new(server));
@@ -147,10 +144,10 @@ impl Manager {
     fn start_server(&self, record: &ExportRecord) -> Result<ExportServer, ControlError> {
         let server = ExportServer::start(record, self.core_handles())?;
         // Known before there is anything to connect to.
-        for host in &self.config.hosts {
+        for host in &self.records.config.hosts {
             server.set_keys(&host.nqn, &keys_of(host)?);
         }
-        server.refer(&self.config.referrals)?;
+        server.refer(&self.records.config.referrals)?;
         Ok(server)
     }
 
@@ -158,7 +155,7 @@ impl Manager {
     /// array must be told to wait, not that there is nothing. What cannot be offered now is tried again with its array,
     /// and told of then.
     pub(crate) fn announce_recorded_exports(&mut self) {
-        for record in self.config.exports.clone() {
+        for record in self.records.config.exports.clone() {
             if record.nvme.is_none() {
                 continue;
             }
@@ -234,14 +231,14 @@ impl Manager {
         &self,
         uuid: &str,
     ) -> impl Iterator<Item = (&ExportRecord, &ExportServer)> {
-        let of_it = self.config.exports.iter().filter(move |e| e.array == uuid);
+        let of_it = self.records.config.exports.iter().filter(move |e| e.array == uuid);
         of_it.filter_map(|record| Some((record, &**self.servers.get(&record.listen)?)))
     }
 
     /// Disconnects the clients of such an array that cannot be told to wait. Nothing of it is in flight any more.
     pub(crate) fn disconnect_clients_of(&mut self, uuid: &str) {
         let of_it = |e: &&ExportRecord| e.array == uuid && e.nvme.is_none();
-        let records: Vec<_> = self.config.exports.iter().filter(of_it).cloned().collect();
+        let records: Vec<_> = self.records.config.exports.iter().filter(of_it).cloned().collect();
         for record in records {
             if let Err(error) = self.withdraw(&record, Removal::Force) {
                 tracing::warn!(export = %record.name, reason = %error, "clients not disconnected");
@@ -251,7 +248,7 @@ impl Manager {
 
     pub(crate) fn withdraw_exports_of(&mut self, uuid: &str) -> Result<(), ControlError> {
         let records: Vec<ExportRecord> =
-            self.config.exports.iter().filter(|e| e.array == uuid).cloned().collect();
+            self.records.config.exports.iter().filter(|e| e.array == uuid).cloned().collect();
         for record in records {
             self.withdraw(&record, Removal::Force)?;
             self.tell_withdrawn(&record, "together with its array");
@@ -262,7 +259,7 @@ impl Manager {
     /// Offers the recorded exports of an array that has just been started.
     pub(crate) fn offer_recorded_exports(&mut self, uuid: &str) {
         let records: Vec<ExportRecord> =
-            self.config.exports.iter().filter(|e| e.array == uuid).cloned().collect();
+            self.records.config.exports.iter().filter(|e| e.array == uuid).cloned().collect();
         for record in records {
             match self.offer(&record) {
                 Ok(_) => {
@@ -297,14 +294,19 @@ impl Manager {
     /// Every export with what it has done.
     #[must_use]
     pub fn exports(&self) -> Vec<ExportMessage> {
-        self.config.exports.iter().map(|record| self.export_message(record)).collect()
+        self.records.config.exports.iter().map(|record| self.export_message(record)).collect()
     }
 
     pub(crate) fn export_message(&self, record: &ExportRecord) -> ExportMessage {
         let done = self.servers.get(&record.listen).and_then(|server| server.done(record));
         let running = self.running.iter().find(|r| r.uuid() == record.array);
-        let name =
-            self.config.arrays.iter().find(|a| a.uuid == record.array).map(|a| a.name.clone());
+        let name = self
+            .records
+            .config
+            .arrays
+            .iter()
+            .find(|a| a.uuid == record.array)
+            .map(|a| a.name.clone());
         let reason = match (&done, running) {
             (Some(_), _) => self.unrecorded(record).unwrap_or_default(),
             (None, None) if self.entries.get(&record.array).starting.is_some() => {
@@ -347,28 +349,6 @@ impl Manager {
         message
     }
 
-    /// The export of a name that members record and that is not offered, if none of that name is.
-    fn kept_export(&self, name: &str) -> Option<ExportRecord> {
-        if self.config.exports.iter().any(|export| export.name == name) {
-            return None;
-        }
-        let kept = self.config.arrays.iter().flat_map(|array| &array.kept_exports);
-        kept.into_iter().find(|export| export.name == name).cloned()
-    }
-
-    /// The recorded export of a name.
-    pub(crate) fn export_record(&self, name: &str) -> Result<&ExportRecord, ControlError> {
-        self.config.exports.iter().find(|export| export.name == name).ok_or_else(|| {
-            let known: Vec<&str> = self.config.exports.iter().map(|e| e.name.as_str()).collect();
-            let hint = if known.is_empty() {
-                "there is none yet: strake export create ...".to_owned()
-            } else {
-                format!("there is: {}", known.join(", "))
-            };
-            ControlError::not_found(format!("there is no export {name:?}; {hint}"))
-        })
-    }
-
     /// Withdraws an export.
     ///
     /// # Errors
@@ -378,18 +358,18 @@ impl Manager {
         request: &RemoveExportRequest,
     ) -> Result<ExportChange, ControlError> {
         self.check_open()?;
-        if let Some(kept) = self.kept_export(&request.name) {
-            let mut config = self.config.clone();
+        if let Some(kept) = self.records.config.kept_export(&request.name) {
+            let mut config = self.records.config.clone();
             forget_kept(&mut config, |other| *other == kept);
-            self.config = self.store.prepare(&config)?.commit()?;
+            self.records.put(&config)?;
             return Ok(self.export_change("removed", &kept));
         }
-        let record = self.export_record(&request.name)?.clone();
+        let record = self.records.config.export_record(&request.name)?.clone();
         let change = self.export_change("removed", &record);
-        let config = self.without_export(&record);
-        let prepared = self.store.prepare(&config)?;
+        let config = self.records.config.without_export(&record);
+        let prepared = self.records.store.prepare(&config)?;
         self.withdraw(&record, if request.force { Removal::Force } else { Removal::IfUnused })?;
-        self.config = prepared.commit()?;
+        self.records.config = prepared.commit()?;
         self.remove_reservations_of(&record);
         self.tell_withdrawn(&record, "by a command");
         Ok(change)

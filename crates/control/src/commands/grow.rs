@@ -399,7 +399,8 @@ impl Manager {
         let behind =
             |drive: &&Drive| drive.device.info().bytes() < least && fits(&status, drive).is_ok();
         let uuid = running.uuid();
-        let own = self.config.spares.iter().filter(|s| s.array.is_empty() || s.array == uuid);
+        let own =
+            self.records.config.spares.iter().filter(|s| s.array.is_empty() || s.array == uuid);
         let drives = own.filter_map(|spare| self.ready_spare(spare)).filter(behind);
         let tell = |drive: &Drive| {
             let (path, name) = (&drive.path, &status.name);
@@ -496,7 +497,7 @@ impl Manager {
                 intended.name
             )));
         }
-        let record = self.config.arrays.iter().find(|a| a.uuid == *uuid).cloned();
+        let record = self.records.config.arrays.iter().find(|a| a.uuid == *uuid).cloned();
         let record = record.ok_or_else(|| self.no_such_array(uuid))?;
         self.keep_scrub(at, true);
         let running = self.running.remove(at);

@@ -59,18 +59,18 @@ impl Manager {
 
     fn add_hook(&mut self, spec: HookSpec) -> Result<HookChange, ControlError> {
         self.check_open()?;
-        let mut config = self.config.clone();
+        let mut config = self.records.config.clone();
         config.hooks.retain(|h| h.name != spec.name);
         config.hooks.push(spec.clone());
         // Recorded first; forgotten again when the hook is refused.
-        let prepared = self.store.prepare(&config)?;
+        let prepared = self.records.store.prepare(&config)?;
         let (added, hook) = self.hooks.alerts.restore(spec)?;
         let what = format!("{}: minimum severity {}", hook.target, at_least(&hook));
         let result = match added {
             Added::Unchanged => "unchanged",
             Added::Created => {
                 match prepared.commit() {
-                    Ok(config) => self.config = config,
+                    Ok(config) => self.records.config = config,
                     Err(error) => {
                         // What may not outlast a restart must not look as if it did.
                         drop(self.hooks.alerts.remove(&hook.name));
@@ -87,13 +87,14 @@ impl Manager {
 
     fn remove_hook(&mut self, name: &str) -> Result<HookChange, ControlError> {
         self.check_open()?;
-        let Some(recorded) = self.config.hooks.iter().find(|h| h.name == name).cloned() else {
+        let Some(recorded) = self.records.config.hooks.iter().find(|h| h.name == name).cloned()
+        else {
             let what = format!("there is no hook called {name:?}; see them with: strake hook list");
             return Err(ControlError::not_found(what));
         };
-        let mut config = self.config.clone();
+        let mut config = self.records.config.clone();
         config.hooks.retain(|h| h.name != name);
-        self.config = self.store.prepare(&config)?.commit()?;
+        self.records.put(&config)?;
         // One that makes no sense to this version is recorded and not in use.
         let hook = self.hooks.alerts.remove(name).or_else(|_| recorded.listed()).ok();
         self.hooks.forget(name);

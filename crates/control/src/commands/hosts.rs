@@ -143,7 +143,7 @@ impl Manager {
         nqn::check(name)
             .map_err(|e| ControlError::usage(format!("{name:?} is not a valid NQN: {e}")))?;
         check_consistent(request)?;
-        let known = self.config.hosts.iter().find(|host| host.nqn == *name).cloned();
+        let known = self.records.config.hosts.iter().find(|host| host.nqn == *name).cloned();
         if known.is_none() && request.known {
             return Err(no_such_host(name));
         }
@@ -164,7 +164,7 @@ impl Manager {
     /// Records a host, and has every target know it.
     pub(crate) fn put_host(&mut self, record: HostRecord) -> Result<HostChange, ControlError> {
         let keys = keys_of(&record)?;
-        let mut config = self.config.clone();
+        let mut config = self.records.config.clone();
         let known = config.hosts.iter().find(|h| h.nqn == record.nqn).cloned();
         let result = match &known {
             Some(known) if *known == record => "unchanged",
@@ -182,7 +182,7 @@ impl Manager {
         config.hosts.retain(|h| h.nqn != record.nqn);
         config.hosts.push(record.clone());
         self.check_secure_exports_of(&record, &config)?;
-        self.config = self.store.prepare(&config)?.commit()?;
+        self.records.put(&config)?;
         for server in self.servers.values() {
             server.set_keys(&record.nqn, &keys);
         }
@@ -206,7 +206,7 @@ impl Manager {
         let names = |export: &&ExportRecord| {
             export.nvme.as_ref().is_some_and(|nvme| nvme.hosts.contains(&record.nqn))
         };
-        for export in self.config.exports.iter().filter(names) {
+        for export in self.records.config.exports.iter().filter(names) {
             check_keys(export, config).map_err(|_| {
                 ControlError::state(format!(
                     "host {} may connect to export {}, which is secure, and needs a key for TLS: leave --no-tls out, \
@@ -225,11 +225,12 @@ impl Manager {
     pub fn remove_host(&mut self, request: &RemoveHostRequest) -> Result<HostChange, ControlError> {
         self.check_open()?;
         let name = &request.nqn;
-        let Some(record) = self.config.hosts.iter().find(|h| h.nqn == *name).cloned() else {
+        let Some(record) = self.records.config.hosts.iter().find(|h| h.nqn == *name).cloned()
+        else {
             return Err(no_such_host(name));
         };
         let mut users =
-            self.config.exports.iter().filter(|export| {
+            self.records.config.exports.iter().filter(|export| {
                 export.nvme.as_ref().is_some_and(|nvme| nvme.hosts.contains(name))
             });
         if let Some(export) = users.next() {
@@ -239,9 +240,9 @@ impl Manager {
                 export.name
             )));
         }
-        let mut config = self.config.clone();
+        let mut config = self.records.config.clone();
         config.hosts.retain(|h| h.nqn != *name);
-        self.config = self.store.prepare(&config)?.commit()?;
+        self.records.put(&config)?;
         for server in self.servers.values() {
             server.set_keys(name, &HostKeys { proof: None, tls: None });
         }
@@ -253,7 +254,7 @@ impl Manager {
     /// The hosts that have to prove who they are, without their secrets.
     #[must_use]
     pub fn list_hosts(&self) -> ListHostsResponse {
-        ListHostsResponse { hosts: self.config.hosts.iter().map(message).collect() }
+        ListHostsResponse { hosts: self.records.config.hosts.iter().map(message).collect() }
     }
 }
 

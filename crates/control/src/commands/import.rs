@@ -17,11 +17,9 @@ use crate::drives::block_paths;
 use crate::drives::label::{Labelled, labelled};
 use crate::error::ControlError;
 use crate::exports::requests::not_offered;
-use crate::limits::ARRAYS_MAX;
 use crate::manager::Manager;
 use crate::names::array_key;
 use crate::policy::candidates::push_once;
-use crate::policy::members::with_old_paths;
 use crate::policy::search::{Unused, is_of, not_without, of_label};
 use crate::record::store::{ArrayRecord, ScrubRecord, Settings};
 
@@ -50,7 +48,8 @@ impl Control {
             m.check_open()?;
             let running = m.find(name).map(|at| m.view(at));
             // Not while the array is being started by itself.
-            let known: Vec<String> = m.known_arrays(name).map(|a| a.uuid.clone()).collect();
+            let known: Vec<String> =
+                m.records.config.known_arrays(name).map(|a| a.uuid.clone()).collect();
             let keys = known.iter().map(|uuid| array_key(uuid)).collect();
             Ok(((running, m.arrays(), m.places_to_look(request), known), keys))
         })?;
@@ -100,7 +99,7 @@ impl Control {
                         response.warnings.append(&mut offer_kept(self, &uuid));
                         view = self.run(|m| m.array(&uuid))?;
                     } else {
-                        let kept = self.run(|m| Ok(m.kept_exports(&uuid)))?;
+                        let kept = self.run(|m| Ok(m.records.config.kept_exports(&uuid)))?;
                         let each = kept.iter().map(|export| not_offered(export, &view.name));
                         response.warnings.extend(each);
                     }
@@ -151,7 +150,7 @@ fn import_one(
         copies: Vec::new(),
         silent: Vec::new(),
     };
-    control.run(|m| m.check_import(&record))?;
+    control.run(|m| m.records.check_import(&record))?;
     let older = control.run(|m| Ok(m.older_than_seen(&record, &found.drives)))?;
     if let Some(older) = older.filter(|_| !policy.accept_loss) {
         return Err(ControlError::refused(older));
@@ -164,7 +163,7 @@ fn import_one(
     await_settled(control, &found.drives)?;
     let assembled = assemble_one(control, &found.drives, policy)?;
     let new = control.run(|m| {
-        let new = m.record_import(record)?;
+        let new = m.records.record_import(record)?;
         m.adopt(assembled, &found.drives)?;
         Ok(new)
     })?;
@@ -239,19 +238,16 @@ fn find_labelled(
 }
 
 impl Manager {
-    fn known_arrays(&self, name: &str) -> impl Iterator<Item = &ArrayRecord> {
-        self.config
-            .arrays
-            .iter()
-            .filter(move |a| name.is_empty() || a.name == name || a.uuid == name)
-    }
-
     fn places_to_look(&self, request: &ImportArraysRequest) -> Vec<String> {
-        let mut look: Vec<String> =
-            self.known_arrays(&request.name).flat_map(|a| a.drives.clone()).collect();
+        let mut look: Vec<String> = self
+            .records
+            .config
+            .known_arrays(&request.name)
+            .flat_map(|a| a.drives.clone())
+            .collect();
         if request.drives.is_empty() {
             look.extend(block_paths(self.drives.machine()));
-            look.extend(self.config.remotes.iter().map(|remote| remote.address.clone()));
+            look.extend(self.records.config.remotes.iter().map(|remote| remote.address.clone()));
         }
         // Drives of arrays that run need no look.
         let runs = |path: &String| {
@@ -259,37 +255,6 @@ impl Manager {
         };
         look.retain(|path| !runs(path));
         look
-    }
-
-    fn check_import(&self, record: &ArrayRecord) -> Result<(), ControlError> {
-        let ArrayRecord { uuid, name, .. } = record;
-        let arrays = &self.config.arrays;
-        if let Some(other) = arrays.iter().find(|a| a.name == *name && a.uuid != *uuid) {
-            return Err(ControlError::refused(format!(
-                "array {name} ({uuid}) has the name of another array here ({}); unload or rename that one first",
-                other.uuid
-            )));
-        }
-        if arrays.len() >= ARRAYS_MAX && arrays.iter().all(|a| a.uuid != *uuid) {
-            return Err(ControlError::state(format!(
-                "there are {ARRAYS_MAX} arrays, which is the most one daemon serves; unload or destroy one first"
-            )));
-        }
-        self.check_recordable(record)
-    }
-
-    /// Records an array that is being imported. True when it was not known here.
-    fn record_import(&mut self, record: ArrayRecord) -> Result<bool, ControlError> {
-        let mut config = self.config.clone();
-        let known = config.arrays.iter_mut().find(|a| a.uuid == record.uuid);
-        let new = known.is_none();
-        match known {
-            // A member that is not here now may come back to where it was.
-            Some(known) => known.drives = with_old_paths(record.drives, &known.drives),
-            None => config.arrays.push(record),
-        }
-        self.config = self.store.prepare(&config)?.commit()?;
-        Ok(new)
     }
 }
 

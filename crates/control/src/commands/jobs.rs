@@ -61,7 +61,7 @@ impl Manager {
         };
         let at = self.find_running(&job.array)?;
         let uuid = self.running[at].uuid();
-        let mut settings = self.settings(&uuid);
+        let mut settings = self.records.config.settings(&uuid);
         if job.kind == "grow" {
             return self.change_growth(at, &job, request).map(|done| Begun::Done(Box::new(done)));
         }
@@ -102,7 +102,7 @@ impl Manager {
                 return Err(ControlError::usage(what));
             }
         }
-        let unchanged = settings == self.settings(&uuid);
+        let unchanged = settings == self.records.config.settings(&uuid);
         if !unchanged {
             self.put_settings(&uuid, settings)?;
             let how = match request.action.as_str() {
@@ -164,7 +164,7 @@ impl Manager {
     pub(crate) fn end_pauses(&mut self) {
         for at in 0..self.running.len() {
             let uuid = self.running[at].uuid();
-            let settings = self.settings(&uuid);
+            let settings = self.records.config.settings(&uuid);
             if !settings.paused {
                 continue;
             }
@@ -194,11 +194,11 @@ impl Manager {
         uuid: &str,
         settings: Settings,
     ) -> Result<(), ControlError> {
-        let mut config = self.config.clone();
+        let mut config = self.records.config.clone();
         if let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == uuid) {
             record.settings = settings;
         }
-        self.config = self.store.prepare(&config)?.commit()?;
+        self.records.put(&config)?;
         self.apply_settings(uuid);
         Ok(())
     }
@@ -206,7 +206,7 @@ impl Manager {
     /// Lets a running array behave as is recorded.
     pub(crate) fn apply_settings(&self, uuid: &str) {
         if let Some(running) = self.running.iter().find(|r| r.uuid() == uuid) {
-            running.array.set_maintenance(self.settings(uuid).maintenance());
+            running.array.set_maintenance(self.records.config.settings(uuid).maintenance());
         }
     }
 }

@@ -17,7 +17,6 @@ use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::names::{array_key, drive_key, fresh_uuid};
 use crate::policy::members::{is_out, redundancy_drop, with_old_paths};
-use crate::record::store::Config;
 use crate::state::running::Place;
 
 /// The loss that failing a member in sync costs, as it is accepted.
@@ -119,9 +118,9 @@ pub(crate) fn replace_now(
 ) -> Result<(), ControlError> {
     control.run(|m| {
         m.end_pauses();
-        m.remember_also(&place.array, &drive)
+        m.records.remember_also(&place.array, &drive)
     })?;
-    control.run(|m| m.remember_copy(place, &drive))?;
+    control.run(|m| m.records.remember_copy(place, &drive))?;
     let begun = begin_replacement(control, place, drive);
     if begun.is_err() {
         control.run(|m| m.forget_copy(&place.array, place.member))?;
@@ -140,7 +139,7 @@ pub(crate) fn begin_replacement(
     let replacing = control.run(|m| {
         m.check_open()?;
         let at = m.find_running(&place.array)?;
-        if !m.is_copy_wanted(place, &drive) {
+        if !m.records.config.is_copy_wanted(place, &drive) {
             return Err(ControlError::state("it was called off".to_owned()));
         }
         Ok(m.running[at].array.begin_replace(place.member, &drive, uuid)?)
@@ -315,33 +314,12 @@ impl Manager {
         self.running[at].drives[place.member.at()] = Some(drive);
         self.entries.of(&place.array).slot_mut(place.member.at()).taken();
         let here: Vec<Drive> = self.running[at].drives.iter().flatten().cloned().collect();
-        let mut config = self.config.clone();
+        let mut config = self.records.config.clone();
         if let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == place.array) {
             record.drives = with_old_paths(remembered(&here), &record.drives);
         }
-        crate::upkeep::copies::without(&mut config, &place.array, place.member);
-        self.put_config(&config)
-    }
-
-    /// Records `drive` beside the array's drives before any label names it: after a crash in between it is looked
-    /// at, and found to be the member that the labels on the others wait for.
-    pub(crate) fn remember_also(&mut self, uuid: &str, drive: &Drive) -> Result<(), ControlError> {
-        let mut config = self.config.clone();
-        let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == uuid) else { return Ok(()) };
-        for path in remembered(std::slice::from_ref(drive)) {
-            if !record.drives.contains(&path) {
-                record.drives.push(path);
-            }
-        }
-        self.put_config(&config)
-    }
-
-    /// Records `config`, unless it is in force: a member comes back to where it was whatever the state directory does.
-    fn put_config(&mut self, config: &Config) -> Result<(), ControlError> {
-        if self.config != *config {
-            self.config = self.store.prepare(config)?.commit()?;
-        }
-        Ok(())
+        config.drop_copy(&place.array, place.member);
+        self.records.put_config(&config)
     }
 
     fn first_out(&self, name: &str) -> Result<u32, ControlError> {

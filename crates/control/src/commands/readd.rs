@@ -101,7 +101,7 @@ fn find_member(
 
 pub(crate) fn readd_now(control: &Control, returned: &Returned) -> Result<(), ControlError> {
     let Returned { place, found, .. } = returned;
-    control.run(|m| m.remember_also(&place.array, &found.drive))?;
+    control.run(|m| m.records.remember_also(&place.array, &found.drive))?;
     control.run(|m| {
         m.end_pauses();
         let at = m.find_running(&place.array)?;
@@ -155,6 +155,7 @@ impl Manager {
             )));
         }
         let mut look: Vec<String> = self
+            .records
             .config
             .arrays
             .iter()

@@ -9,7 +9,7 @@ use crate::events::{EventKind, Note};
 use crate::exports::referral::{is_at, referral_of, service_of};
 use crate::limits::REFERRALS_MAX;
 use crate::manager::Manager;
-use crate::record::store::{Config, Prepared};
+use crate::record::store::Config;
 
 impl Manager {
     /// Has hosts of all exports be told of another discovery service, from now on. The same again is "unchanged".
@@ -23,7 +23,7 @@ impl Manager {
         self.check_open()?;
         let address = service_of(&request.address)?.to_string();
         let referral = referral_of(&address)?;
-        if self.config.referrals.iter().any(|known| is_at(known, &address)) {
+        if self.records.config.referrals.iter().any(|known| is_at(known, &address)) {
             return Ok(change("unchanged", address));
         }
         if self.servers.contains_key(&referral.address.to_string()) {
@@ -31,12 +31,12 @@ impl Manager {
                 "{address} is this daemon itself, which hosts that ask it know already"
             )));
         }
-        if self.config.referrals.len() >= REFERRALS_MAX {
+        if self.records.config.referrals.len() >= REFERRALS_MAX {
             return Err(ControlError::state(format!(
                 "there are {REFERRALS_MAX} referrals, the limit; remove one first"
             )));
         }
-        let mut config = self.config.clone();
+        let mut config = self.records.config.clone();
         config.referrals.push(address.clone());
         self.refer(&config)?;
         let what = format!("discovery refers hosts to {address}");
@@ -54,12 +54,12 @@ impl Manager {
     ) -> Result<ReferralChange, ControlError> {
         self.check_open()?;
         let address = service_of(&request.address)?.to_string();
-        if !self.config.referrals.iter().any(|known| is_at(known, &address)) {
+        if !self.records.config.referrals.iter().any(|known| is_at(known, &address)) {
             return Err(ControlError::not_found(format!(
                 "there is no referral to {address}; see: strake export referral list"
             )));
         }
-        let mut config = self.config.clone();
+        let mut config = self.records.config.clone();
         config.referrals.retain(|known| !is_at(known, &address));
         self.refer(&config)?;
         let what = format!("discovery no longer refers hosts to {address}");
@@ -71,13 +71,15 @@ impl Manager {
     #[must_use]
     pub fn list_referrals(&self) -> ListReferralsResponse {
         let message = |address: &String| Referral { address: address.clone() };
-        ListReferralsResponse { referrals: self.config.referrals.iter().map(message).collect() }
+        ListReferralsResponse {
+            referrals: self.records.config.referrals.iter().map(message).collect(),
+        }
     }
 
     /// Records what hosts are told of, and tells them.
     fn refer(&mut self, config: &Config) -> Result<(), ControlError> {
-        self.config = self.store.prepare(config).and_then(Prepared::commit)?;
-        self.servers.values().try_for_each(|server| server.refer(&self.config.referrals))
+        self.records.put(config)?;
+        self.servers.values().try_for_each(|server| server.refer(&self.records.config.referrals))
     }
 }
 

@@ -18,13 +18,10 @@ use crate::control::Control;
 use crate::drives::DriveKind;
 use crate::drives::address::{address_of, is_remote};
 use crate::error::ControlError;
-use crate::limits::REMOTES_MAX;
 use crate::manager::Manager;
-use crate::names::{drive_key, fresh_uuid};
-use crate::record::store::{Covered, Prepared, RemoteRecord};
-use crate::remote::paths::{
-    check_paths, check_same_keys, leads_over, refuse_taken_over, same_namespace,
-};
+use crate::names::drive_key;
+use crate::record::store::{Covered, RemoteRecord};
+use crate::remote::paths::{check_paths, check_same_keys, leads_over, refuse_taken_over};
 use crate::remote::record::{check_hold, check_secrets, known_as_asked, refusal};
 use crate::state::running::Running;
 
@@ -46,7 +43,7 @@ impl Control {
         let path = address_of(&request.address)?.to_string();
         let (aim, _reserved) = self.reserve(|m| {
             m.check_open()?;
-            let name = m.drive_of(&path)?.map(|record| remote_key(&record.address));
+            let name = m.records.config.drive_of(&path)?.map(|record| remote_key(&record.address));
             let keys = [remote_key(&path)].into_iter().chain(name).collect();
             Ok((m.aim_of(&path, request)?, keys))
         })?;
@@ -82,7 +79,7 @@ impl Control {
         let path = address_of(&request.address)?.to_string();
         let ((name, is_unreserved), _reserved) = self.reserve(|m| {
             m.check_open()?;
-            let name = m.name_of(&path);
+            let name = m.records.config.name_of(&path);
             let device = m.drives.remote(&name);
             let is_unreserved = device.is_some_and(|device| device.is_reserved().is_none());
             let open = m.drives.remote(&name).map(|device| drive_key(&device.identity()));
@@ -124,7 +121,7 @@ fn connect_new(
     let is_new = device.was_reserved_now();
     control.run(|m| m.adopt_remote(record, device)).inspect_err(|_| {
         // One that is recorded is ours, and may have been connected meanwhile.
-        let is_known = |m: &mut Manager| Ok(m.is_recorded(&record.address));
+        let is_known = |m: &mut Manager| Ok(m.records.config.is_recorded(&record.address));
         if is_new && control.run(is_known).is_ok_and(|known| !known) {
             // Nobody uses it, so others may. Why it is refused is told, and that is enough.
             let _ = record.release();
@@ -144,7 +141,7 @@ pub(crate) fn connect_named<'a>(
 ) -> Result<(), ControlError> {
     for address in drives.into_iter().filter(|path| is_remote(path) && !dry_run) {
         let path = address_of(address)?.to_string();
-        if !control.run(|m| Ok(m.drives.remote(&m.name_of(&path)).is_some()))? {
+        if !control.run(|m| Ok(m.drives.remote(&m.records.config.name_of(&path)).is_some()))? {
             control.connect_drive(&ConnectDriveRequest {
                 address: path,
                 ..ConnectDriveRequest::default()
@@ -155,10 +152,6 @@ pub(crate) fn connect_named<'a>(
 }
 
 impl Manager {
-    pub(crate) fn is_recorded(&self, address: &str) -> bool {
-        self.config.remotes.iter().any(|record| record.address == address)
-    }
-
     /// Takes note of a drive that was connected. Says whether that is new.
     pub(crate) fn adopt_remote(
         &mut self,
@@ -168,7 +161,7 @@ impl Manager {
         self.check_open()?;
         if self.drives.remote(&record.address).is_some() {
             // It was connected meanwhile, as it was recorded.
-            if self.config.remotes.contains(record) {
+            if self.records.config.remotes.contains(record) {
                 return Ok("unchanged");
             }
             self.rekey_remote(record)?;
@@ -177,9 +170,9 @@ impl Manager {
         let device = Arc::new(device);
         self.note_association(&device);
         self.drives.refuse_duplicate(&record.address, &device)?;
-        let known = self.is_recorded(&record.address);
-        if !self.config.remotes.contains(record) {
-            self.put_remote(record)?;
+        let known = self.records.config.is_recorded(&record.address);
+        if !self.records.config.remotes.contains(record) {
+            self.records.put_remote(record)?;
         }
         self.add_remote(record, device);
         Ok(if known { "changed" } else { "created" })
@@ -188,20 +181,11 @@ impl Manager {
     /// Has the next connections to a drive be made with other secrets.
     fn rekey_remote(&mut self, record: &RemoteRecord) -> Result<(), ControlError> {
         let (keys, tls) = (record.keys()?, record.tls_key()?);
-        self.put_remote(record)?;
+        self.records.put_remote(record)?;
         if let Some(device) = self.drives.remote(&record.address) {
             device.set_keys(keys);
             device.set_tls_key(tls);
         }
-        Ok(())
-    }
-
-    /// Records a drive, which is connected to from then on.
-    pub(crate) fn put_remote(&mut self, record: &RemoteRecord) -> Result<(), ControlError> {
-        let mut config = self.config.clone();
-        config.remotes.retain(|known| known.address != record.address);
-        config.remotes.push(record.clone());
-        self.config = self.store.prepare(&config).and_then(Prepared::commit)?;
         Ok(())
     }
 
@@ -211,16 +195,17 @@ impl Manager {
     }
 
     fn forget_remote(&mut self, path: &str) -> Result<RemoteRecord, ControlError> {
-        let record = self.config.remotes.iter().find(|record| record.address == path).cloned();
+        let record =
+            self.records.config.remotes.iter().find(|record| record.address == path).cloned();
         let Some(record) = record else {
             return Err(ControlError::not_found(format!(
                 "{path} is not connected; strake drive list shows what is"
             )));
         };
         self.refuse_needed(path)?;
-        let mut config = self.config.clone();
+        let mut config = self.records.config.clone();
         config.remotes.retain(|record| record.address != path);
-        self.config = self.store.prepare(&config).and_then(Prepared::commit)?;
+        self.records.put(&config)?;
         self.remotes.failed.remove(path);
         self.remotes.reported.forget_drive(path);
         for address in record.addresses() {
@@ -240,7 +225,7 @@ impl Manager {
             running.array.status().members.iter().any(|member| member.path == path)
         };
         let running = self.running.iter().find(is_member).map(|r| r.array.name().to_string());
-        let waiting = self.config.arrays.iter().find(|array| {
+        let waiting = self.records.config.arrays.iter().find(|array| {
             self.find(&array.uuid).is_none() && array.drives.iter().any(|drive| drive == path)
         });
         if let Some(name) = running.or_else(|| waiting.map(|array| array.name.clone())) {
@@ -249,7 +234,7 @@ impl Manager {
                  unload the array"
             )));
         }
-        if self.config.spares.iter().any(|spare| spare.path == path) {
+        if self.records.config.spares.iter().any(|spare| spare.path == path) {
             return Err(ControlError::refused(format!(
                 "{path} is a spare; take it first: strake spare remove {path}"
             )));
@@ -270,12 +255,12 @@ impl Manager {
             },
             ..DriveMessage::default()
         };
-        self.config.remotes.iter().filter(absent).map(message).collect()
+        self.records.config.remotes.iter().filter(absent).map(message).collect()
     }
 
     /// Identities of connected drives of other machines, which are kept open whether something uses them or not.
     pub(crate) fn remote_identities(&self) -> Vec<String> {
-        let recorded = |path: &str| self.config.remotes.iter().any(|r| r.address == path);
+        let recorded = |path: &str| self.records.config.remotes.iter().any(|r| r.address == path);
         let all = self.drives.all().iter().filter(|open| open.kind == DriveKind::Remote);
         let kept = all.filter(|open| recorded(&open.drive.path));
         kept.map(|open| open.drive.device.identity()).collect()
@@ -312,40 +297,20 @@ pub(crate) fn connect_path(
     };
     let (keys, tls) = (record.keys()?, record.tls_key()?);
     device.add_path(&address).map_err(|error| refusal(&error, (&keys, &tls)))?;
-    control.run(|m| m.put_remote(record)).inspect_err(|_| {
+    control.run(|m| m.records.put_remote(record)).inspect_err(|_| {
         // What was not recorded is not used. There is another one, or it could not have been added.
         let _ = device.remove_path(&address);
     })
 }
 
 impl Manager {
-    /// The drive that `path` leads to, by its name: itself unless it is recorded as a path to another one.
-    pub(crate) fn name_of(&self, path: &str) -> String {
-        let leads = |record: &&RemoteRecord| record.paths.iter().any(|other| other == path);
-        let record = self.config.remotes.iter().find(leads);
-        record.map_or_else(|| path.to_owned(), |record| record.address.clone())
-    }
-
-    /// The record of another drive than that at `path` that is the same namespace.
-    pub(super) fn drive_of(&self, path: &str) -> Result<Option<RemoteRecord>, ControlError> {
-        let address = address_of(path)?;
-        let leads = |record: &&RemoteRecord| {
-            record.address != path
-                && address_of(&record.address).is_ok_and(|name| same_namespace(&name, &address))
-        };
-        if self.config.remotes.iter().any(|record| record.address == path) {
-            return Ok(None);
-        }
-        Ok(self.config.remotes.iter().find(leads).cloned())
-    }
-
     /// What is to be done for a request to connect what is a path to a recorded drive, if it is one.
     pub(super) fn aim_of_path(
         &self,
         path: &str,
         request: &ConnectDriveRequest,
     ) -> Result<Option<Aim>, ControlError> {
-        let Some(record) = self.drive_of(path)? else { return Ok(None) };
+        let Some(record) = self.records.config.drive_of(path)? else { return Ok(None) };
         let name = record.address.clone();
         let mut record = known_as_asked(record, request)?;
         check_same_keys(path, &record, request)?;
@@ -372,12 +337,12 @@ impl Manager {
     /// Does without a path to the drive `name` from now on.
     pub(super) fn forget_path(&mut self, name: &str, path: &str) -> Result<(), ControlError> {
         let address = address_of(path)?;
-        let mut config = self.config.clone();
+        let mut config = self.records.config.clone();
         for record in config.remotes.iter_mut().filter(|record| record.address == name) {
             record.paths.retain(|known| known != path);
         }
         // First, so that what cannot be recorded is not done.
-        let prepared = self.store.prepare(&config)?;
+        let prepared = self.records.store.prepare(&config)?;
         if let Some(device) = self.drives.remote(name)
             && leads_over(device, &address)
             && !device.remove_path(&address)
@@ -387,7 +352,7 @@ impl Manager {
                  strake drive disconnect {name}"
             )));
         }
-        self.config = prepared.commit()?;
+        self.records.config = prepared.commit()?;
         self.remotes.reported.forget_path(path);
         Ok(())
     }
@@ -405,7 +370,8 @@ impl Manager {
         if let Some(aim) = self.aim_of_path(path, request)? {
             return Ok(aim);
         }
-        let known = self.config.remotes.iter().find(|record| record.address == path).cloned();
+        let known =
+            self.records.config.remotes.iter().find(|record| record.address == path).cloned();
         let mut record = match known.clone() {
             Some(known) => known_as_asked(known, request)?,
             None => self.new_record(path, request)?,
@@ -441,9 +407,9 @@ impl Manager {
         path: &str,
         request: &ConnectDriveRequest,
     ) -> Result<RemoteRecord, ControlError> {
-        self.check_room()?;
+        self.records.config.check_room()?;
         check_hold(request.hold_s)?;
-        let (host_nqn, host_id) = self.host_name(&request.host_nqn)?;
+        let (host_nqn, host_id) = self.records.host_name(&request.host_nqn)?;
         Ok(RemoteRecord {
             address: path.to_owned(),
             paths: Vec::new(),
@@ -457,19 +423,9 @@ impl Manager {
         })
     }
 
-    /// Whether there is room for one more record.
-    fn check_room(&self) -> Result<(), ControlError> {
-        if self.config.remotes.len() >= REMOTES_MAX {
-            return Err(ControlError::state(format!(
-                "{REMOTES_MAX} remote drives are connected, the limit of one daemon"
-            )));
-        }
-        Ok(())
-    }
-
     /// The record of a drive that somebody else has written, if it is one that could have been made here.
     pub(crate) fn check_remote(&self, record: &RemoteRecord) -> Result<(), ControlError> {
-        self.check_room()?;
+        self.records.config.check_room()?;
         check_hold(record.hold_s)?;
         check_paths(record)?;
         nqn::check(&record.host_nqn).map_err(|error| {
@@ -481,31 +437,6 @@ impl Manager {
         check_secrets(&record.secret, &record.controller_secret)?;
         record.tls_key()?;
         record.keys().map(drop)
-    }
-
-    /// Who we are to targets: the name asked for, or one that is made up once and kept.
-    pub(super) fn host_name(&mut self, asked: &str) -> Result<(String, String), ControlError> {
-        if !asked.is_empty() {
-            nqn::check(asked).map_err(|error| {
-                ControlError::usage(format!("{asked:?} is not a valid NQN: {error}"))
-            })?;
-            // A name is told with one identifier always (Base, section 1.5.27): the one in it, as Linux hosts do.
-            let of_name = asked.strip_prefix(nqn::UUID_PREFIX).and_then(|id| id.parse().ok());
-            let used = self.config.remotes.iter().find(|record| record.host_nqn == asked);
-            let id = match (of_name, used) {
-                (Some(id), _) => Uuid::to_string(&id),
-                (None, Some(used)) => used.host_id.clone(),
-                (None, None) => fresh_uuid()?.to_string(),
-            };
-            return Ok((asked.to_owned(), id));
-        }
-        if self.config.host.is_empty() {
-            let mut config = self.config.clone();
-            config.host = fresh_uuid()?.to_string();
-            self.config = self.store.prepare(&config).and_then(Prepared::commit)?;
-        }
-        let id = self.config.host.clone();
-        Ok((format!("{}{id}", nqn::UUID_PREFIX), id))
     }
 }
 

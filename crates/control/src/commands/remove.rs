@@ -39,7 +39,7 @@ impl Control {
         let mut warnings = Vec::new();
         record_before_leaving(self, &view.uuid)?;
         disconnect(self, |export| export.array == view.uuid)?;
-        let removed = self.run(|m| m.forget_array(&view.uuid, m.config.clone()))?;
+        let removed = self.run(|m| m.forget_array(&view.uuid, m.records.config.clone()))?;
         // Reserved for as long as it takes: nobody else gets a drive that still owes us something.
         match removed.map(|running| stop_one(running, reserved, UNLOAD_LIMIT)).transpose() {
             Ok(stopped) => warnings.extend(stopped.and_then(|(_, error)| error).map(|e| e.what)),
@@ -85,9 +85,10 @@ impl Control {
         }
         let mut warnings = Vec::new();
         disconnect(self, |export| export.array == view.uuid)?;
-        let removed = self.run(|m| m.forget_array(&view.uuid, m.remember_destroyed(&view.uuid)))?;
+        let removed = self
+            .run(|m| m.forget_array(&view.uuid, m.records.config.remember_destroyed(&view.uuid)))?;
         self.run(|m| {
-            crate::record::scrub_file::forget(m.store.folder(), &view.uuid);
+            crate::record::scrub_file::forget(m.records.store.folder(), &view.uuid);
             Ok(())
         })?;
         // One that has just taken a member's place may not be noted as such.
@@ -158,7 +159,7 @@ impl Manager {
         if status.geometry.tolerates(mask) {
             let name = &status.name;
             // The name may have been another array's, which could be brought back as well.
-            let again = self.config.destroyed.iter().any(|d| d.name == name.as_str());
+            let again = self.records.config.destroyed.iter().any(|d| d.name == name.as_str());
             let which = if again { uuid } else { name.as_str() };
             return Ok(format!("strake array undelete {which}"));
         }
@@ -179,10 +180,10 @@ impl Manager {
         self.check_open()?;
         config.arrays.retain(|a| a.uuid != uuid);
         config.exports.retain(|e| e.array != uuid);
-        let prepared = self.store.prepare(&config)?;
+        let prepared = self.records.store.prepare(&config)?;
         self.withdraw_exports_of(uuid)?;
         self.entries.remove(uuid);
-        self.config = prepared.commit()?;
+        self.records.config = prepared.commit()?;
         let at = self.running.iter().position(|r| r.uuid() == uuid);
         at.into_iter().for_each(|at| self.keep_scrub(at, true));
         Ok(at.map(|at| self.running.remove(at)))

@@ -1,22 +1,16 @@
 //! Reservations of exports: recorded, reported and ended.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use strake_api::v1::{ExportChange, ReleaseExportRequest};
 use strake_export_nvmet::Ledger;
 
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
-use crate::exports::reserved::ReservationFile;
 use crate::manager::Manager;
-use crate::record::store::{Config, ExportRecord};
+use crate::record::store::ExportRecord;
 
 impl Manager {
-    pub(crate) fn ledger_of(&self, record: &ExportRecord) -> Arc<ReservationFile> {
-        Arc::new(ReservationFile::new(self.store.folder(), record))
-    }
-
     /// Why hosts of an export could not change reservations the last time.
     pub(crate) fn unrecorded(&self, record: &ExportRecord) -> Option<String> {
         let why = self.servers.get(&record.listen)?.reservation_trouble(record)?;
@@ -25,7 +19,7 @@ impl Manager {
 
     /// Tells of changes of reservations that could not be recorded, of each export once until one could be.
     pub(crate) fn tell_unrecorded(&mut self) {
-        let known = self.config.exports.iter();
+        let known = self.records.config.exports.iter();
         let now: BTreeMap<String, String> = known
             .filter_map(|record| Some((record.name.clone(), self.unrecorded(record)?)))
             .collect();
@@ -39,24 +33,13 @@ impl Manager {
         self.reported_unrecorded = now.into_keys().collect();
     }
 
-    /// `config` without the export of `record`, and with its reservations marked as ended: whenever a crash comes, both
-    /// are in force or neither is.
-    pub(crate) fn without_export(&self, record: &ExportRecord) -> Config {
-        let mut config = self.config.clone();
-        config.exports.retain(|export| export.name != record.name);
-        if record.nvme.is_some() && !config.ended_reservations.contains(&record.array) {
-            config.ended_reservations.push(record.array.clone());
-        }
-        config
-    }
-
     /// Removes what is recorded of an export that has just gone. Reports what is left behind: the next start, and the
     /// next export of the array, try again.
     pub(crate) fn remove_reservations_of(&mut self, record: &ExportRecord) {
         if record.nvme.is_none() {
             return;
         }
-        if let Err(error) = self.finish_ending(&record.array) {
+        if let Err(error) = self.records.finish_ending(&record.array) {
             let what = format!("the reservations of export {} did not go with it", record.name);
             let object = format!("export/{}", record.name);
             let next = "make the state directory writable; they are removed with the next start, or before the array \
@@ -64,30 +47,6 @@ impl Manager {
             let note = Note::new(EventKind::ReservationsUnrecorded, object, what);
             self.record(note.cause(error.what).next(next));
         }
-    }
-
-    /// Removes the reservations that a crash left behind between the removal of their export and their own.
-    pub(crate) fn finish_endings(&mut self) {
-        for array in self.config.ended_reservations.clone() {
-            if let Err(error) = self.finish_ending(&array) {
-                tracing::warn!(%array, reason = %error, "reservations of a removed export are not removed yet");
-            }
-        }
-    }
-
-    /// Removes the reservations of an array that are marked as ended, and then the mark. Those of other arrays stay:
-    /// an array that is imported or undeleted keeps its reservations.
-    pub(crate) fn finish_ending(&mut self, array: &str) -> Result<(), ControlError> {
-        if !self.config.ended_reservations.iter().any(|ended| ended == array) {
-            return Ok(());
-        }
-        ReservationFile::of_array(self.store.folder(), array)
-            .write(None)
-            .map_err(ControlError::device)?;
-        let mut config = self.config.clone();
-        config.ended_reservations.retain(|ended| ended != array);
-        self.config = self.store.prepare(&config)?.commit()?;
-        Ok(())
     }
 
     /// Ends reservation and registrations of an export whose hosts will not, because they are gone for good. An export
@@ -100,13 +59,13 @@ impl Manager {
         request: &ReleaseExportRequest,
     ) -> Result<ExportChange, ControlError> {
         self.check_open()?;
-        let record = self.export_record(&request.name)?.clone();
+        let record = self.records.config.export_record(&request.name)?.clone();
         if record.nvme.is_none() {
             let what =
                 format!("export {} is offered over NBD, which has no reservations", record.name);
             return Err(ControlError::usage(what));
         }
-        let ledger = self.ledger_of(&record);
+        let ledger = self.records.ledger_of(&record);
         let server = self.servers.get(&record.listen);
         let served = server.and_then(|server| server.reservations(&record));
         let is_changed = match (server, served, ledger.read()) {

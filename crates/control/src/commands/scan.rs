@@ -245,7 +245,7 @@ impl Manager {
     pub(crate) fn drive_path(&self, name: &str) -> Result<String, ControlError> {
         match self.drives.path_of(name) {
             // A drive that is not connected is known by its record alone.
-            Ok(path) => Ok(self.name_of(&path)),
+            Ok(path) => Ok(self.records.config.name_of(&path)),
             // Several drives are a usage error of its own; nothing here by that name is not.
             Err(error) if self.drives.is_shared(name) => Err(error),
             Err(_) => Err(no_such_drive(name)),
@@ -283,7 +283,7 @@ impl Manager {
             }
             None => (String::new(), None, "free", Vec::new()),
         };
-        let spare = self.config.spares.iter().find(|spare| spare.identity == info.identity);
+        let spare = self.records.config.spares.iter().find(|spare| spare.identity == info.identity);
         notes.extend(open.notices.iter().cloned());
         if open.kind == DriveKind::Ram || open.kind == DriveKind::Null {
             notes.push(format!("{} in memory: gone when the daemon stops", ByteSize(info.bytes())));
@@ -313,15 +313,11 @@ impl Manager {
             reconnects: open.remote.as_ref().map_or(0, |d| d.reconnects()),
             reservation: open.remote.as_ref().map_or("", |d| reservation_word(d)).to_owned(),
             queues: open.remote.as_ref().map(|d| queues_of(d)).unwrap_or_default(),
-            spare_of: spare.map(|spare| self.spare_of(&spare.array)).unwrap_or_default(),
+            spare_of: spare
+                .map(|spare| self.records.config.spare_of(&spare.array))
+                .unwrap_or_default(),
             ..DriveMessage::default()
         }
-    }
-
-    /// The name of the array a spare is for, or the pool.
-    fn spare_of(&self, uuid: &str) -> String {
-        let array = self.config.arrays.iter().find(|array| array.uuid == uuid);
-        array.map_or_else(|| "pool".to_owned(), |array| array.name.clone())
     }
 }
 

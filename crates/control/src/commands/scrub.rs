@@ -47,7 +47,7 @@ impl Manager {
         let name = self.running[at].array.name().to_string();
         let status = self.running[at].array.status().scrub;
         let runs = |state| matches!(state, ScrubState::Running | ScrubState::Paused);
-        let record = self.scrub_record(&uuid);
+        let record = self.records.config.scrub_record(&uuid);
         let Some(scrub) = record.under_way.filter(|_| status.is_some_and(|s| runs(s.state))) else {
             return Err(ControlError::state(format!(
                 "array {name} is not being scrubbed; strake array scrub start {name}"
@@ -64,7 +64,7 @@ impl Manager {
                 return Err(ControlError::usage(what));
             }
         };
-        let settings = self.settings(&uuid);
+        let settings = self.records.config.settings(&uuid);
         if request.action == "resume" && settings.paused {
             self.put_settings(&uuid, settings.without_pause())?;
         }
@@ -72,7 +72,7 @@ impl Manager {
             None => self.options.clock.now_us(),
             Some(_) => record.since_us,
         };
-        self.put_scrub(&uuid, ScrubRecord { under_way, since_us, ..record })?;
+        self.records.put_scrub(&uuid, ScrubRecord { under_way, since_us, ..record })?;
         let array = &self.running[at].array;
         let changed = match under_way {
             Some(scrub) => array.pause_scrub(scrub.paused),

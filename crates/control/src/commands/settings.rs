@@ -41,7 +41,7 @@ impl Control {
         } else {
             if *runs {
                 let pending = self.run(|m| {
-                    m.store.prepare(&m.with_name(uuid, &new)).map(drop)?;
+                    m.records.check(&m.records.config.with_name(uuid, &new))?;
                     let at = m.find_running(uuid)?;
                     Ok(m.running[at].array.begin_rename(new.clone()))
                 })?;
@@ -138,7 +138,7 @@ fn rebuild_now(
 ) -> Result<(), ControlError> {
     if paused {
         control.run(|m| {
-            let settings = m.settings(uuid).without_pause();
+            let settings = m.records.config.settings(uuid).without_pause();
             m.put_settings(uuid, settings)
         })?;
     }
@@ -161,7 +161,8 @@ impl Manager {
         self.check_open()?;
         let at = self.find_running(name)?;
         let uuid = self.running[at].uuid();
-        let taken = self.config.arrays.iter().find(|a| a.name == new.as_str() && a.uuid != uuid);
+        let taken =
+            self.records.config.arrays.iter().find(|a| a.name == new.as_str() && a.uuid != uuid);
         if taken.is_some() {
             let what = format!("there is an array {new} already; choose another name");
             return Err(ControlError::new(ControlErrorKind::Exists, what));
@@ -171,16 +172,8 @@ impl Manager {
         Ok((Renaming { uuid, old, runs: true }, keys))
     }
 
-    fn with_name(&self, uuid: &str, new: &Name) -> crate::record::store::Config {
-        let mut config = self.config.clone();
-        if let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == uuid) {
-            record.name = new.to_string();
-        }
-        config
-    }
-
     fn record_name(&mut self, uuid: &str, old: &str, new: &Name) -> Result<(), ControlError> {
-        self.config = self.store.prepare(&self.with_name(uuid, new))?.commit()?;
+        self.records.put(&self.records.config.with_name(uuid, new))?;
         let what = format!("array {old} is called {new} from now on");
         self.record(Note::new(EventKind::ArrayRenamed, format!("array/{new}"), what));
         Ok(())
@@ -189,7 +182,7 @@ impl Manager {
     fn set_array(&mut self, request: &SetArrayRequest) -> Result<ArrayChange, ControlError> {
         self.check_open()?;
         let view = self.array(&request.name)?;
-        let before = self.settings(&view.uuid);
+        let before = self.records.config.settings(&view.uuid);
         let mut after = before;
         if let Some(priority) = request.rebuild_priority {
             after.rebuild_priority = parse_priority(priority)?;
@@ -228,7 +221,7 @@ impl Manager {
         let out = status.members.iter().enumerate().filter(|(_, m)| is_out(m));
         let out = out.map(|(slot, _)| slot).collect();
         let halted = status.rebuild_halted || status.resync_halted;
-        let paused = self.settings(&uuid).paused;
+        let paused = self.records.config.settings(&uuid).paused;
         Ok((uuid, halted, paused, out))
     }
 }

@@ -15,14 +15,15 @@ impl Manager {
     /// Every array: those that run and those that are recorded and do not.
     pub fn arrays(&mut self) -> Vec<api::Array> {
         let mut arrays: Vec<api::Array> = (0..self.running.len()).map(|at| self.view(at)).collect();
-        for record in &self.config.arrays {
+        for record in &self.records.config.arrays {
             if self.find(&record.uuid).is_none() {
                 let entry = self.entries.get(&record.uuid);
                 let starting = entry.starting.as_ref();
                 arrays.push(match &entry.offline {
                     // What speaks against it is known from the last try, and more to the point.
                     Some(offline) => {
-                        let mut view = offline.view(record, self.export_names(&record.uuid));
+                        let mut view =
+                            offline.view(record, self.records.config.export_names(&record.uuid));
                         // Until it runs again, whatever it was tried with since.
                         view.states.extend(entry.loss.is_some().then(|| "lost".to_owned()));
                         if let Some(starting) = starting {
@@ -30,7 +31,11 @@ impl Manager {
                         }
                         view
                     }
-                    None => being_started(record, starting, self.export_names(&record.uuid)),
+                    None => being_started(
+                        record,
+                        starting,
+                        self.records.config.export_names(&record.uuid),
+                    ),
                 });
             }
         }
@@ -49,8 +54,8 @@ impl Manager {
 
     pub(crate) fn view(&mut self, at: usize) -> api::Array {
         let uuid = self.running[at].uuid();
-        let exports = self.export_names(&uuid);
-        let settings = self.settings(&uuid);
+        let exports = self.records.config.export_names(&uuid);
+        let settings = self.records.config.settings(&uuid);
         let mut view = self.running[at].view(exports);
         self.show_waiting_copies(&uuid, &mut view);
         for progress in &mut view.progress {
@@ -101,10 +106,6 @@ impl Manager {
         }
         view
     }
-
-    pub(crate) fn export_names(&self, uuid: &str) -> Vec<String> {
-        self.config.exports.iter().filter(|e| e.array == uuid).map(|e| e.name.clone()).collect()
-    }
 }
 
 impl Manager {
@@ -138,7 +139,7 @@ impl Manager {
     /// # Errors
     /// When there is none of that name.
     pub fn export(&self, name: &str) -> Result<ExportMessage, ControlError> {
-        let record = self.export_record(name)?;
+        let record = self.records.config.export_record(name)?;
         let mut message = self.export_message(record);
         if let Some(server) = self.servers.get(&record.listen) {
             message.controllers = server.controllers(record).into_iter().map(controller).collect();
@@ -166,7 +167,7 @@ impl Manager {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             uptime_us: self.started.elapsed().as_micros() as u64,
-            state_dir: self.store.dir().display().to_string(),
+            state_dir: self.records.store.dir().display().to_string(),
             socket: socket.to_owned(),
             cores: self.cores.iter().enumerate().map(core).collect(),
             memory_bytes,
@@ -196,7 +197,7 @@ impl Manager {
             what: format!("the state directory cannot be written: {why}"),
             next_action: format!(
                 "make room in {}, or make it writable",
-                self.store.dir().display()
+                self.records.store.dir().display()
             ),
         }));
         problems.sort_by_key(|p| p.severity != "failed");

@@ -84,7 +84,7 @@ fn admit(
         return Ok(plan);
     }
     // What could not be recorded is not begun.
-    control.run(|m| m.store.prepare(&m.with_spare(record)).map(drop))?;
+    control.run(|m| m.records.check(&m.records.config.with_spare(record)))?;
     if request.overwrite {
         erase_foreign(drive, &mut control_wait())?;
         prepare_drive(drive, fresh_uuid()?, &mut control_wait())?;
@@ -103,6 +103,7 @@ impl Manager {
         let array = match request.array.as_str() {
             "" => String::new(),
             name => self
+                .records
                 .config
                 .arrays
                 .iter()
@@ -117,14 +118,16 @@ impl Manager {
             bytes: info.bytes(),
             array,
         };
-        if let Some(known) = self.config.spares.iter().find(|s| s.identity == record.identity) {
+        if let Some(known) =
+            self.records.config.spares.iter().find(|s| s.identity == record.identity)
+        {
             if known.array == record.array {
                 return Ok((known.clone(), true, Vec::new()));
             }
         } else {
             self.refuse_members(std::slice::from_ref(drive))?;
         }
-        if self.config.spares.len() >= SPARES_MAX {
+        if self.records.config.spares.len() >= SPARES_MAX {
             return Err(ControlError::state(format!(
                 "there are {SPARES_MAX} spares, which is the most one daemon keeps; remove one first"
             )));
@@ -160,33 +163,13 @@ impl Manager {
         Ok(warnings)
     }
 
-    fn with_spare(&self, record: &SpareRecord) -> crate::record::store::Config {
-        let mut config = self.config.clone();
-        config.spares.retain(|s| s.identity != record.identity);
-        config.spares.push(record.clone());
-        config
-    }
-
     fn adopt_spare(&mut self, record: &SpareRecord, drive: &Drive) -> Result<(), ControlError> {
-        self.config = self.store.prepare(&self.with_spare(record))?.commit()?;
+        self.records.put(&self.records.config.with_spare(record))?;
         self.spares.insert(record.identity.clone(), SpareState::Ready(drive.clone()));
-        let whom = self.whose(record);
+        let whom = self.records.config.whose(record);
         let what = format!("{} became a spare of {whom}", record.path);
         self.record(Note::new(EventKind::SpareAdded, format!("drive/{}", record.path), what));
         Ok(())
-    }
-
-    /// Whom a spare is for, for a person.
-    fn whose(&self, record: &SpareRecord) -> String {
-        if record.array.is_empty() {
-            return "every array".to_owned();
-        }
-        format!("array {}", self.array_name(&record.array))
-    }
-
-    pub(crate) fn array_name(&self, uuid: &str) -> String {
-        let known = self.config.arrays.iter().find(|a| a.uuid == uuid);
-        known.map_or_else(|| uuid.to_owned(), |a| a.name.clone())
     }
 
     fn drop_spare(
@@ -198,8 +181,9 @@ impl Manager {
         let open = self.drives.named(path).or_else(|| self.drives.seen_as(path, seen?));
         let open = open.map(|drive| drive.device.identity());
         let same = |s: &&SpareRecord| s.path == path || open.as_ref() == Some(&s.identity);
-        let Some(record) = self.config.spares.iter().find(same).cloned() else {
-            let known: Vec<&str> = self.config.spares.iter().map(|s| s.path.as_str()).collect();
+        let Some(record) = self.records.config.spares.iter().find(same).cloned() else {
+            let known: Vec<&str> =
+                self.records.config.spares.iter().map(|s| s.path.as_str()).collect();
             let hint = if known.is_empty() {
                 "there is none yet: strake spare add ...".to_owned()
             } else {
@@ -220,9 +204,9 @@ impl Manager {
     }
 
     pub(crate) fn forget_spare(&mut self, record: &SpareRecord) -> Result<(), ControlError> {
-        let mut config = self.config.clone();
+        let mut config = self.records.config.clone();
         config.spares.retain(|s| s.identity != record.identity);
-        self.config = self.store.prepare(&config)?.commit()?;
+        self.records.put(&config)?;
         self.spares.remove(&record.identity);
         self.close_unused_drives();
         Ok(())
@@ -231,7 +215,8 @@ impl Manager {
     /// Every spare.
     #[must_use]
     pub fn list_spares(&self) -> ListSparesResponse {
-        let spares = self.config.spares.iter().map(|record| self.spare_message(record)).collect();
+        let spares =
+            self.records.config.spares.iter().map(|record| self.spare_message(record)).collect();
         ListSparesResponse { spares }
     }
 
@@ -245,8 +230,11 @@ impl Manager {
 
     fn spare_message(&self, record: &SpareRecord) -> SpareMessage {
         let state = self.spares.get(&record.identity);
-        let array =
-            if record.array.is_empty() { String::new() } else { self.array_name(&record.array) };
+        let array = if record.array.is_empty() {
+            String::new()
+        } else {
+            self.records.config.array_name(&record.array)
+        };
         SpareMessage {
             path: record.path.clone(),
             identity: record.identity.clone(),

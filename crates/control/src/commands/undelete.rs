@@ -7,15 +7,12 @@ use strake_engine::{Drive, check_destroyed, unmark_destroyed};
 use crate::control::{Control, Planned, Reserved};
 use crate::drives::block_paths;
 use crate::drives::label::{inspect, written_over};
-use crate::error::{ControlError, ControlErrorKind};
+use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::exports::requests::{not_offered, request_of};
 use crate::manager::Manager;
 use crate::names::array_key;
 use crate::record::store::{DestroyedRecord, ExportRecord};
-
-/// Destroyed arrays whose drives and exports are remembered, the latest.
-const DESTROYED_MAX: usize = 16;
 
 impl Control {
     /// Brings a destroyed array back, with the exports and settings it had.
@@ -28,8 +25,10 @@ impl Control {
     ) -> Result<ArrayChange, ControlError> {
         let (look, mut reserved) = self.reserve(|m| m.plan_undelete(request))?;
         let (uuid, name, drives) = find_destroyed(&mut reserved, request, &look)?;
-        let record = self.run(|m| Ok(m.destroyed_record(&uuid)))?;
-        self.run(|m| m.refuse_members(&drives).and_then(|()| m.check_name_free(&name, &uuid)))?;
+        let record = self.run(|m| Ok(m.records.config.destroyed_record(&uuid)))?;
+        self.run(|m| {
+            m.refuse_members(&drives).and_then(|()| m.records.config.check_name_free(&name, &uuid))
+        })?;
         let mut plan: Vec<String> =
             drives.iter().map(|d| format!("give {} its label back", d.path)).collect();
         plan.push(format!("start array {name}"));
@@ -179,9 +178,10 @@ impl Manager {
     fn plan_undelete(&mut self, request: &UndeleteArrayRequest) -> Planned<Vec<String>> {
         self.check_open()?;
         let name = &request.name;
-        if let Some(known) = self.config.arrays.iter().find(|a| a.name == *name || a.uuid == *name)
+        if let Some(known) =
+            self.records.config.arrays.iter().find(|a| a.name == *name || a.uuid == *name)
         {
-            let older = self.config.destroyed.iter().filter(|d| d.name == *name);
+            let older = self.records.config.destroyed.iter().filter(|d| d.name == *name);
             let older: Vec<String> = older.map(|d| bring_back(name, d)).collect();
             let older = if older.is_empty() {
                 "there is nothing to bring back".to_owned()
@@ -194,7 +194,8 @@ impl Manager {
             )));
         }
         // A name may have been used again: labels tell which of its arrays can be brought back.
-        let records = self.config.destroyed.iter().filter(|d| d.name == *name || d.uuid == *name);
+        let records =
+            self.records.config.destroyed.iter().filter(|d| d.name == *name || d.uuid == *name);
         let mut look: Vec<String> = Vec::new();
         for path in records.rev().flat_map(|record| &record.drives) {
             if !look.contains(path) {
@@ -208,13 +209,9 @@ impl Manager {
         Ok((look, keys))
     }
 
-    fn destroyed_record(&self, uuid: &str) -> Option<DestroyedRecord> {
-        self.config.destroyed.iter().rfind(|d| d.uuid == uuid).cloned()
-    }
-
     /// Why exports of a destroyed array would not be offered again with it, in words.
     fn refused_exports(&self, name: &str, exports: &[ExportRecord]) -> Vec<String> {
-        let mut config = self.config.clone();
+        let mut config = self.records.config.clone();
         let mut warnings = Vec::new();
         for export in exports {
             let array = (name.to_owned(), export.array.clone());
@@ -226,41 +223,13 @@ impl Manager {
         warnings
     }
 
-    fn check_name_free(&self, name: &str, uuid: &str) -> Result<(), ControlError> {
-        if self.config.arrays.iter().all(|a| a.name != name || a.uuid == uuid) {
-            return Ok(());
-        }
-        let what = format!(
-            "there is another array {name} now; rename that one first: strake array rename {name} OTHER"
-        );
-        Err(ControlError::new(ControlErrorKind::Exists, what))
-    }
-
     fn reported_undeleted(&mut self, uuid: &str) -> Result<strake_api::v1::Array, ControlError> {
         let view = self.array(uuid)?;
-        let mut config = self.config.clone();
+        let mut config = self.records.config.clone();
         config.destroyed.retain(|d| d.uuid != uuid);
-        self.config = self.store.prepare(&config)?.commit()?;
+        self.records.put(&config)?;
         let what = format!("array {} was brought back", view.name);
         self.record(Note::new(EventKind::ArrayUndeleted, format!("array/{}", view.name), what));
         Ok(view)
-    }
-
-    /// What is remembered of an array that is about to be destroyed.
-    pub(crate) fn remember_destroyed(&self, uuid: &str) -> crate::record::store::Config {
-        let mut config = self.config.clone();
-        let Some(record) = config.arrays.iter().find(|a| a.uuid == uuid) else { return config };
-        let destroyed = DestroyedRecord {
-            uuid: record.uuid.clone(),
-            name: record.name.clone(),
-            drives: record.drives.clone(),
-            settings: record.settings,
-            exports: config.exports.iter().filter(|e| e.array == uuid).cloned().collect(),
-        };
-        config.destroyed.retain(|d| d.uuid != uuid);
-        config.destroyed.push(destroyed);
-        let old = config.destroyed.len().saturating_sub(DESTROYED_MAX);
-        config.destroyed.drain(..old);
-        config
     }
 }

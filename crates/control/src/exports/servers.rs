@@ -14,7 +14,7 @@ use strake_units::{Nanos, Uuid};
 use crate::error::ControlError;
 use crate::exports::keys::HostKeys;
 use crate::exports::referral::referral_of;
-use crate::exports::reserved::ReservationFile;
+use crate::record::reserved::ReservationFile;
 use crate::record::store::{ExportRecord, SubsystemRecord};
 
 /// A server of one protocol at one address.

@@ -12,7 +12,7 @@ use strake_units::{BlockSize, CoreIndex};
 
 /// Whether the daemon before the one on this state directory was stopped in order.
 fn was_unclean(control: &Control) -> bool {
-    control.run(|m| Ok(m.store.was_unclean())).expect("it answers")
+    control.run(|m| Ok(m.records.store.was_unclean())).expect("it answers")
 }
 
 #[test]
@@ -41,12 +41,15 @@ fn nothing_is_written_once_the_directory_is_given_up() {
     let folder = Folder::new();
     let control = folder.control();
     stop(&control);
-    let late = control.run(|m| m.store.prepare(&m.config).map(drop));
+    let late = control.run(|m| m.records.check(&m.records.config));
     let late = late.expect_err("the directory may be another daemon's");
     assert_eq!(late.kind, ControlErrorKind::Stopped);
     // It is: what stays of the first process keeps nobody out.
     let next = folder.control();
-    assert!(control.run(|m| m.store.mark_clean()).is_err(), "it is for the next one to say");
+    assert!(
+        control.run(|m| m.records.store.mark_clean()).is_err(),
+        "it is for the next one to say"
+    );
     stop(&next);
 }
 

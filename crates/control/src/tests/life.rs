@@ -260,7 +260,7 @@ fn a_pause_ends_with_its_job_and_the_next_one_is_not_paused() {
     let control = folder.control();
     control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
     tick_until(&control, "the initialization", || healthy(&control));
-    let is_paused = || control.run(|m| Ok(m.settings(&m.running[0].uuid()).paused));
+    let is_paused = || control.run(|m| Ok(m.records.config.settings(&m.running[0].uuid()).paused));
     // Found by a round.
     pause_at_the_end(&control);
     control.tick().expect("it answers");
@@ -292,7 +292,8 @@ fn a_pause_ends_with_its_job_and_the_next_one_is_not_paused() {
     control
         .run(|m| {
             let uuid = m.running[0].uuid();
-            let settings = crate::record::store::Settings { paused: true, ..m.settings(&uuid) };
+            let settings =
+                crate::record::store::Settings { paused: true, ..m.records.config.settings(&uuid) };
             m.put_settings(&uuid, settings)
         })
         .expect("it is recorded");
@@ -314,7 +315,7 @@ fn a_pause_of_a_job_that_ended_does_not_hold_up_one_beside_it() {
     let pause = |kind: &str| {
         control.run(|m| {
             let uuid = m.running[0].uuid();
-            let settings = m.settings(&uuid).with_pause_of(kind);
+            let settings = m.records.config.settings(&uuid).with_pause_of(kind);
             m.put_settings(&uuid, settings)
         })
     };

@@ -3,9 +3,9 @@
 use super::{Folder, check_refused, exports, raid6, stop};
 use crate::control::Control;
 use crate::error::ControlErrorKind;
-use crate::exports::reserved::ReservationFile;
 use crate::manager::Manager;
 use crate::record::files::StateFolder;
+use crate::record::reserved::ReservationFile;
 use crate::record::store::{Config, ExportRecord};
 use crate::upkeep::starting::start_recorded;
 use strake_api::v1::{
@@ -143,7 +143,7 @@ fn a_host_with_a_secret_is_asked_for_proof_from_then_on() {
     let shown = format!(
         "{document}{:?}{:?}",
         control.run(|m| Ok(m.list_hosts())),
-        control.run(|m| Ok(m.config.clone()))
+        control.run(|m| Ok(m.records.config.clone()))
     );
     assert!(document.contains(HOST) && !shown.contains("DHHC"), "{shown}");
     stop(&control);
@@ -155,7 +155,7 @@ fn a_host_with_a_secret_is_asked_for_proof_from_then_on() {
     // A configuration whose secrets are covered lets nobody in who had to prove himself.
     control
         .run(|m| {
-            m.config.hosts.clear();
+            m.records.config.hosts.clear();
             Ok(())
         })
         .expect("forgotten");
@@ -265,8 +265,11 @@ fn a_key_for_tls_is_made_and_shown_once() {
 
     let document = control.run(|m| m.config_document()).expect("it can be encoded").json;
     let reported = control.events().list(&Default::default()).expect("the request is fine");
-    let shown =
-        format!("{document}{reported:?}{:?}{:?}", listed(), control.run(|m| Ok(m.config.clone())));
+    let shown = format!(
+        "{document}{reported:?}{:?}{:?}",
+        listed(),
+        control.run(|m| Ok(m.records.config.clone()))
+    );
     assert!(shown.contains("use TLS and prove") && !shown.contains(&key[16..40]), "{shown}");
     // With everything covered it cannot connect, and needs what it needed before.
     restore_hosts(&control, document);
@@ -282,7 +285,7 @@ fn a_key_for_tls_is_made_and_shown_once() {
 fn restore_hosts(control: &Control, document: String) {
     control
         .run(|m| {
-            m.config.hosts.clear();
+            m.records.config.hosts.clear();
             Ok(())
         })
         .expect("forgotten");
@@ -322,7 +325,9 @@ fn a_host_keeps_what_it_is_not_given_again() {
     // A backup of one that needs nothing but TLS: a host without it is not shown even what there is.
     let document = control.run(|m| m.config_document()).expect("it can be encoded").json;
     restore_hosts(&control, document);
-    let keys = control.run(|m| crate::exports::keys::keys_of(&m.config.hosts[0])).expect("made up");
+    let keys = control
+        .run(|m| crate::exports::keys::keys_of(&m.records.config.hosts[0]))
+        .expect("made up");
     assert!(keys.proof.is_none() && keys.tls.is_some());
     add(without(false, true, host(SECRET, ""))).expect("its secret is enough");
     is(("ready", true, false), "its secret is new, its key for TLS is taken away");
@@ -335,7 +340,7 @@ fn a_host_is_given_other_secrets_one_by_one() {
     let folder = Folder::new();
     let control = folder.control();
     let add = |r: AddHostRequest| control.run(|m| m.add_host(&r));
-    let recorded = || control.run(|m| Ok(m.config.hosts[0].clone())).expect("it is there");
+    let recorded = || control.run(|m| Ok(m.records.config.hosts[0].clone())).expect("it is there");
     let new = || AddHostRequest { known: true, new_secret: true, ..host("", "") };
     let missing = ControlErrorKind::NotFound;
     check_refused(add(new()), missing, "strake host list");
@@ -368,11 +373,15 @@ fn a_host_is_given_other_secrets_one_by_one() {
     let listed = || control.run(|m| Ok(m.list_hosts())).expect("hosts").hosts.remove(0);
     add(host(SECRET, "")).expect("its secret");
     assert_eq!((listed().state.as_str(), listed().bidirectional), ("locked", true));
-    let keys = control.run(|m| crate::exports::keys::keys_of(&m.config.hosts[0])).expect("made up");
+    let keys = control
+        .run(|m| crate::exports::keys::keys_of(&m.records.config.hosts[0]))
+        .expect("made up");
     assert!(keys.proof.is_some_and(|proof| Ok(proof.host) != SECRET.parse()));
     add(AddHostRequest { no_controller_secret: true, ..host("", "") }).expect("none");
     assert_eq!((listed().state.as_str(), listed().bidirectional), ("ready", false));
-    let keys = control.run(|m| crate::exports::keys::keys_of(&m.config.hosts[0])).expect("its own");
+    let keys = control
+        .run(|m| crate::exports::keys::keys_of(&m.records.config.hosts[0]))
+        .expect("its own");
     assert!(keys.proof.is_some_and(|proof| Ok(proof.host) == SECRET.parse()));
     stop(&control);
 }
@@ -586,7 +595,7 @@ fn why_reservations_are_not_recorded_is_reported() {
     let control = folder.control();
     control.create_array(&raid6(folder.drives(4))).expect("it is created");
     control.run(|m| m.create_export(&request())).expect("it is offered");
-    let record = control.run(|m| Ok(m.config.exports[0].clone())).expect("one export");
+    let record = control.run(|m| Ok(m.records.config.exports[0].clone())).expect("one export");
     let file = ReservationFile::new(&StateFolder::of(&folder.path("state")), &record);
     let registrants = vec![Registrant { host: [1; 16], name: HOST.into(), key: 1 }];
     let reservations = Reservations { persists: true, registrants, ..Reservations::default() };
@@ -629,7 +638,7 @@ fn reservations_that_do_not_go_with_their_export_are_reported() {
     let control = folder.control();
     control.create_array(&raid6(folder.drives(4))).expect("it is created");
     control.run(|m| m.create_export(&request())).expect("it is offered");
-    let array = control.run(|m| Ok(m.config.exports[0].array.clone())).expect("one export");
+    let array = control.run(|m| Ok(m.records.config.exports[0].array.clone())).expect("one export");
     let path = folder.path("state").join(format!("reservations/{array}.json"));
     std::fs::create_dir_all(&path).expect("a folder can be in the way");
     let remove = RemoveExportRequest { name: "tank".into(), force: true };
@@ -656,7 +665,7 @@ fn reservations_outlast_the_daemon_and_are_never_lost_silently() {
         control.run(|m| m.release_export(&request)).map(|change| change.result)
     };
     assert_eq!(release(&control).expect("there is nothing to end"), "unchanged");
-    let record = control.run(|m| Ok(m.config.exports[0].clone())).expect("one export");
+    let record = control.run(|m| Ok(m.records.config.exports[0].clone())).expect("one export");
     stop(&control);
     drop(control);
 

@@ -3,10 +3,10 @@
 use super::{Folder, array, exports, raid6, stop};
 use crate::control::Control;
 use crate::events::{Events, WallClock};
-use crate::exports::reserved::ReservationFile;
 use crate::manager::{Manager, Options};
 use crate::record::files::StateFolder;
 use crate::record::files::tests::{Fate, Forgetful, Left};
+use crate::record::reserved::ReservationFile;
 use crate::record::store::{Config, ExportRecord, Settings, Store};
 use std::fs;
 use std::sync::Arc;
@@ -70,7 +70,8 @@ impl Bench {
     fn export(&self, request: &CreateExportRequest) -> ExportRecord {
         let change = self.control.run(|m| m.create_export(request)).expect("it is offered");
         let name = change.export.expect("it is told").name;
-        let find = |m: &mut Manager| Ok(m.config.exports.iter().find(|e| e.name == name).cloned());
+        let find =
+            |m: &mut Manager| Ok(m.records.config.exports.iter().find(|e| e.name == name).cloned());
         self.control.run(find).expect("it answers").expect("it is recorded")
     }
 
@@ -204,7 +205,7 @@ fn reservations_are_there_or_gone_after_a_power_cut() {
     let mut bench = Bench::new();
     bench.control.create_array(&raid6(bench.folder.drives(4))).expect("it is created");
     let record = bench.export(&over_nvme("net"));
-    let ledger = bench.control.run(|m| Ok(m.ledger_of(&record))).expect("it answers");
+    let ledger = bench.control.run(|m| Ok(m.records.ledger_of(&record))).expect("it answers");
     let reservations = |key| {
         let registrants = vec![Registrant { host: [1; 16], name: HOST.into(), key }];
         Reservations { persists: true, registrants, ..Reservations::default() }
@@ -236,7 +237,7 @@ fn an_export_that_is_made_again_keeps_the_reservations_of_its_array() {
     bench.control.create_array(&raid6(bench.folder.drives(4))).expect("it is created");
     let record = bench.export(&over_nvme("net"));
     bench.remove_export("net");
-    let ledger = bench.control.run(|m| Ok(m.ledger_of(&record))).expect("it answers");
+    let ledger = bench.control.run(|m| Ok(m.records.ledger_of(&record))).expect("it answers");
     let registrants = vec![Registrant { host: [1; 16], name: HOST.into(), key: 1 }];
     let kept = Reservations { persists: true, registrants, ..Reservations::default() };
     ledger.write(Some(&kept)).expect("it is recorded");
@@ -253,7 +254,7 @@ fn a_removal_cut_short_at_any_step_takes_the_reservations_along_exhaustive() {
     let bench = Bench::new();
     bench.control.create_array(&raid6(bench.folder.drives(4))).expect("it is created");
     let record = bench.export(&over_nvme("net"));
-    let ledger = bench.control.run(|m| Ok(m.ledger_of(&record))).expect("it answers");
+    let ledger = bench.control.run(|m| Ok(m.records.ledger_of(&record))).expect("it answers");
     let registrants = vec![Registrant { host: [1; 16], name: HOST.into(), key: 1 }];
     let kept = Reservations { persists: true, registrants, ..Reservations::default() };
     ledger.write(Some(&kept)).expect("it is recorded");
@@ -298,9 +299,10 @@ fn start_and_export(
         control.run(|m| m.create_export(&over_nvme("net"))).expect("it is offered");
     }
     let server = |m: &mut Manager| {
-        let record = m.config.exports.iter().find(|export| export.name == record.name).cloned();
+        let record =
+            m.records.config.exports.iter().find(|export| export.name == record.name).cloned();
         let record = record.expect("it is recorded");
-        assert!(m.config.ended_reservations.is_empty(), "nothing is left to be done");
+        assert!(m.records.config.ended_reservations.is_empty(), "nothing is left to be done");
         Ok(m.servers.get(&record.listen).and_then(|server| server.reservations(&record)))
     };
     let found = control.run(server).expect("it answers");
@@ -409,7 +411,7 @@ fn state_files_and_sockets_are_for_their_owner_alone() {
     bench.control.create_array(&raid6(bench.folder.drives(4))).expect("it is created");
     bench.export(&over_nbd(&bench.folder, "block"));
     let record = bench.export(&over_nvme("net"));
-    let ledger = bench.control.run(|m| Ok(m.ledger_of(&record))).expect("it answers");
+    let ledger = bench.control.run(|m| Ok(m.records.ledger_of(&record))).expect("it answers");
     ledger.write(Some(&Reservations::default())).expect("it is recorded");
     assert!(bench.control.events().flush());
     assert_eq!(mode(&bench.folder.path("block")), 0o600, "the socket of NBD");

@@ -248,7 +248,7 @@ fn another_machine_tells_what_it_offers() {
     let known = answer.offers.iter().find(|offer| !offer.drives.is_empty()).expect("it is known");
     assert_eq!((&known.drives, &known.connected), (&vec![by_name], &vec![]));
     // Nothing is remembered but what was connected.
-    assert_eq!(control.run(|m| Ok(m.config.remotes.len())).expect("it answers"), 1);
+    assert_eq!(control.run(|m| Ok(m.records.config.remotes.len())).expect("it answers"), 1);
     stop(&control);
     machine.stop();
 }
@@ -261,7 +261,7 @@ fn a_dry_run_connects_nothing() {
     let dry = CreateArrayRequest { dry_run: true, ..raid6(machine.addresses.clone()) };
     let refused = control.create_array(&dry);
     check_refused(refused, ControlErrorKind::State, "strake drive connect nvme-tcp://");
-    assert_eq!(control.run(|m| Ok(m.config.remotes.len())).expect("it answers"), 0);
+    assert_eq!(control.run(|m| Ok(m.records.config.remotes.len())).expect("it answers"), 0);
     stop(&control);
     machine.stop();
 }
@@ -356,7 +356,7 @@ fn an_array_that_is_lost_starts_again_when_its_drives_are_back() {
         let array = control.run(|m| m.array("tank")).expect("it is known");
         let export = control.run(|m| Ok(m.exports()[0].clone())).expect("it is known");
         let offers = |m: &mut Manager| {
-            let record = &m.config.exports[0];
+            let record = &m.records.config.exports[0];
             Ok(m.servers.get(&record.listen).is_some_and(|server| server.offers(record)))
         };
         assert!(control.run(offers).expect("it answers"), "hosts find it");
@@ -364,7 +364,8 @@ fn an_array_that_is_lost_starts_again_when_its_drives_are_back() {
     };
     let both = |state: &str| (state.to_owned(), state.to_owned());
 
-    let lent = machine.control.run(|m| Ok(m.config.exports[0].clone())).expect("it is offered");
+    let lent =
+        machine.control.run(|m| Ok(m.records.config.exports[0].clone())).expect("it is offered");
     let away = RemoveExportRequest { name: lent.name.clone(), force: true };
     machine.control.run(|m| m.remove_export(&away)).expect("it is taken away");
     assert!(try_write(&control, "tank", 1).is_err(), "longer than I/O is held");
@@ -373,7 +374,7 @@ fn an_array_that_is_lost_starts_again_when_its_drives_are_back() {
     tick_until(&control, "it runs", || states() == both("online"));
     write(&control, "tank", 1);
     let again = |m: &mut Manager| {
-        let record = m.config.arrays[0].clone();
+        let record = m.records.config.arrays[0].clone();
         Ok(m.begin_start(&record).is_some())
     };
     assert!(!control.run(again).expect("it answers"), "whoever was to start it comes too late");
@@ -427,7 +428,7 @@ fn a_backup_brings_drives_of_other_machines_back() {
     let dry = RestoreConfigRequest { json: document.clone(), dry_run: true };
     let planned = control.restore_config(&dry).expect("it is understood").plan;
     assert!(planned.contains(&format!("connect {}", machine.addresses[3])), "{planned:?}");
-    assert_eq!(control.run(|m| Ok(m.config.remotes.len())).expect("it answers"), 0);
+    assert_eq!(control.run(|m| Ok(m.records.config.remotes.len())).expect("it answers"), 0);
     let restore = RestoreConfigRequest { json: document, dry_run: false };
     let restored = control.restore_config(&restore).expect("it is understood");
     assert!(is_whole(&control), "{restored:?}");
@@ -463,7 +464,7 @@ fn a_secret_is_kept_although_the_drive_was_connected_meanwhile() {
     let folder = Folder::new();
     let control = folder.control();
     connect(&control, address).expect("it is connected");
-    let known = control.run(|m| Ok(m.config.remotes[0].clone())).expect("it answers");
+    let known = control.run(|m| Ok(m.records.config.remotes[0].clone())).expect("it answers");
     let record = RemoteRecord { secret: SECRET.into(), ..known };
     for result in ["changed", "unchanged"] {
         let device =
@@ -471,7 +472,7 @@ fn a_secret_is_kept_although_the_drive_was_connected_meanwhile() {
         let adopted = control.run(|m| m.adopt_remote(&record, device)).expect("it is the same");
         assert_eq!(adopted, result);
     }
-    assert!(control.run(|m| Ok(m.config.remotes == [record.clone()])).expect("it answers"));
+    assert!(control.run(|m| Ok(m.records.config.remotes == [record.clone()])).expect("it answers"));
     stop(&control);
     machine.stop();
 }
@@ -485,9 +486,9 @@ fn a_path_that_is_recorded_and_not_used_is_connected_when_it_is_asked_for() {
     let folder = Folder::new();
     let control = folder.control();
     connect(&control, address).expect("it is connected");
-    let known = control.run(|m| Ok(m.config.remotes[0].clone())).expect("it answers");
+    let known = control.run(|m| Ok(m.records.config.remotes[0].clone())).expect("it answers");
     let record = RemoteRecord { paths: vec![second.clone()], ..known.clone() };
-    control.run(|m| m.put_remote(&record)).expect("it is recorded");
+    control.run(|m| m.records.put_remote(&record)).expect("it is recorded");
     assert_eq!(connect(&control, &second).expect("it leads there").result, "changed");
     assert_eq!(shown(&control, address).paths.len(), 2);
     let doubled = RemoteRecord { paths: vec![address.to_owned()], ..known };
@@ -523,7 +524,7 @@ fn records_of_a_backup_are_looked_at() {
             let restored = control.restore_config(&request).expect("it is understood");
             assert!(restored.warnings.iter().any(|warning| warning.contains(why)), "{restored:?}");
         }
-        assert_eq!(control.run(|m| Ok(m.config.remotes.len())).expect("it answers"), 0);
+        assert_eq!(control.run(|m| Ok(m.records.config.remotes.len())).expect("it answers"), 0);
     }
     let json = changed(address, &format!("{address}?nsid=1"));
     control.restore_config(&RestoreConfigRequest { json, dry_run: false }).expect("it is fine");
@@ -557,7 +558,7 @@ fn a_drive_that_needs_tls_is_connected_with_its_key() {
     let shown = format!(
         "{connected:?}{}{:?}",
         control.run(|m| m.config_document()).expect("it can be encoded").json,
-        control.run(|m| Ok(m.config.clone())).expect("it answers"),
+        control.run(|m| Ok(m.records.config.clone())).expect("it answers"),
     );
     assert!(shown.contains(address) && !shown.contains("NVMeTLSkey"), "{shown}");
     // Nor does another path to it take a key that would not be used.
@@ -598,7 +599,7 @@ fn a_path_has_the_keys_of_its_drive() {
     ] {
         check_refused(control.connect_drive(&refused), ControlErrorKind::Usage, option);
     }
-    assert!(control.run(|m| Ok(m.config.remotes[0].paths.is_empty())).expect("it answers"));
+    assert!(control.run(|m| Ok(m.records.config.remotes[0].paths.is_empty())).expect("it answers"));
     assert_eq!(control.connect_drive(&over()).expect("another path").result, "changed");
     stop(&control);
     machine.stop();
@@ -615,8 +616,8 @@ fn a_drive_of_a_backup_waits_for_its_keys() {
     connect(&control, address).expect("it is connected");
     let document = control.run(|m| {
         let key = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
-        m.config.remotes[0].tls_key = key.into();
-        m.config.remotes[0].secret = SECRET.into();
+        m.records.config.remotes[0].tls_key = key.into();
+        m.records.config.remotes[0].secret = SECRET.into();
         m.config_document()
     });
     let json = document.expect("it can be encoded").json;
@@ -693,7 +694,7 @@ fn a_drive_that_asks_for_proof_is_connected_with_its_secret() {
     let shown = format!(
         "{made:?}{reported:?}{}{:?}",
         control.run(|m| m.config_document()).expect("it can be encoded").json,
-        control.run(|m| Ok(m.config.clone())).expect("it answers"),
+        control.run(|m| Ok(m.records.config.clone())).expect("it answers"),
     );
     assert!(shown.contains(address) && !shown.contains("DHHC-1:00"), "{shown}");
     stop(&control);

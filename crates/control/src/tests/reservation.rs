@@ -32,7 +32,7 @@ fn f19_a_drive_is_used_by_one_host_until_another_takes_it_over() {
 
     let refused = other(&second, &addresses[0], false);
     check_refused(refused, ControlErrorKind::Device, "another host uses the drive");
-    let known = second.run(|m| Ok(m.config.remotes.len())).expect("it answers");
+    let known = second.run(|m| Ok(m.records.config.remotes.len())).expect("it answers");
     assert_eq!(known, 0, "what was refused is not remembered");
     write(&first, "tank", 4);
 
@@ -96,7 +96,7 @@ fn a_drive_that_is_forgotten_while_it_is_connected_is_given_up() {
     let (folder, second_folder) = (Folder::new(), Folder::new());
     let (first, second) = (folder.control(), second_folder.control());
     connect(&first, address).expect("nobody has it");
-    let record = first.run(|m| Ok(m.config.remotes[0].clone())).expect("it answers");
+    let record = first.run(|m| Ok(m.records.config.remotes[0].clone())).expect("it answers");
     disconnect(&first, address).expect("nothing uses it");
     let late = || {
         let device = record.connect(ReservationMode::Claim, Nanos(0)).expect("nobody has it");
@@ -128,10 +128,10 @@ fn a_further_path_takes_a_drive_over() {
     let (folder, second_folder) = (Folder::new(), Folder::new());
     let (first, second) = (folder.control(), second_folder.control());
     connect(&first, address).expect("nobody has it");
-    let record = first.run(|m| Ok(m.config.remotes[0].clone())).expect("it answers");
+    let record = first.run(|m| Ok(m.records.config.remotes[0].clone())).expect("it answers");
     disconnect(&first, address).expect("nothing uses it");
     other(&second, address, false).expect("nobody has it");
-    first.run(|m| m.put_remote(&record)).expect("it is recorded");
+    first.run(|m| m.records.put_remote(&record)).expect("it is recorded");
     check_refused(connect(&first, &further), ControlErrorKind::Device, "--take-over");
     let take_over = ConnectDriveRequest { take_over: true, ..request(&further) };
     first.connect_drive(&take_over).expect("whoever has it");

@@ -87,7 +87,7 @@ impl Manager {
 
     pub(crate) fn note_offline(&mut self, record: &ArrayRecord, offline: Offline) {
         if self.find(&record.uuid).is_some()
-            || self.config.arrays.iter().all(|a| a.uuid != record.uuid)
+            || self.records.config.arrays.iter().all(|a| a.uuid != record.uuid)
         {
             return;
         }
@@ -124,7 +124,7 @@ impl Manager {
         let (_, resync_bytes) = assembled.resync_regions();
         let recovery = assembled.recovery();
         let uuid = assembled.uuid().to_string();
-        let options = self.options.of_array(&self.settings(&uuid));
+        let options = self.options.of_array(&self.records.config.settings(&uuid));
         let array = Array::start(assembled, &self.core_handles(), options)?;
         let drive =
             |path: &str| here.iter().find(|l| l.drive.path == path).map(|l| l.drive.clone());
@@ -136,7 +136,7 @@ impl Manager {
         self.end_assembling(&uuid);
         let name = array.name().to_string();
         self.cut_short.retain(|failed| *failed != name);
-        self.follow_label(&uuid, array.name().as_str());
+        self.records.follow_label(&uuid, array.name().as_str());
         self.running.push(Running::new(array, slots, false, (resync_bytes, recovery)));
         for found in here {
             self.note_objection(found);
@@ -151,25 +151,6 @@ impl Manager {
         let Some(name) = here.first().map(|found| found.label.name.to_string()) else { return };
         if !self.cut_short.contains(&name) {
             self.cut_short.push(name);
-        }
-    }
-
-    /// Records the name that the labels have: a crash may have come between the two when it was renamed.
-    fn follow_label(&mut self, uuid: &str, name: &str) {
-        let mut config = self.config.clone();
-        let taken = config.arrays.iter().any(|a| a.name == name && a.uuid != uuid);
-        let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == uuid && a.name != name)
-        else {
-            return;
-        };
-        if taken {
-            tracing::warn!(%uuid, %name, "array has the name of another one in its labels");
-            return;
-        }
-        record.name = name.to_owned();
-        match self.store.prepare(&config).and_then(crate::record::store::Prepared::commit) {
-            Ok(config) => self.config = config,
-            Err(error) => tracing::warn!(%name, reason = %error, "new name not recorded"),
         }
     }
 }

@@ -19,8 +19,7 @@ use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::manager::Manager;
 use crate::names::array_key;
-use crate::record::store::{Config, CopyRecord};
-use crate::state::running::Place;
+use crate::record::store::CopyRecord;
 
 /// Begins the copies again that a restart interrupted. What keeps one from that is told once, and shown until it
 /// is over.
@@ -47,7 +46,7 @@ fn resume_copy(
     copy: &CopyRecord,
 ) -> Result<(), ControlError> {
     // It may have been called off while others were looked at.
-    if !control.run(|m| Ok(m.copies(array).any(|other| other == copy)))? {
+    if !control.run(|m| Ok(m.records.config.copies(array).any(|other| other == copy)))? {
         return Ok(());
     }
     let drive = find_copy(control, reserved, copy)?;
@@ -105,7 +104,7 @@ impl Manager {
             if self.reserved.contains(&array_key(&uuid)) {
                 continue;
             }
-            for copy in self.copies(&uuid) {
+            for copy in self.records.config.copies(&uuid) {
                 let member = status.members.get(usize::from(copy.slot));
                 let Some(member) = member.filter(|m| m.uuid.to_string() == copy.member) else {
                     // The other drive has the place already.
@@ -135,38 +134,6 @@ impl Manager {
         waiting
     }
 
-    fn copies(&self, uuid: &str) -> impl Iterator<Item = &CopyRecord> {
-        let record = self.config.arrays.iter().find(|a| a.uuid == uuid);
-        record.into_iter().flat_map(|a| &a.copies)
-    }
-
-    /// Whether the copy to `drive` in `place` is still wanted.
-    pub(crate) fn is_copy_wanted(&self, place: &Place, drive: &Drive) -> bool {
-        let identity = drive.device.identity();
-        self.copies(&place.array).any(|c| c.slot == place.member.0 && c.identity == identity)
-    }
-
-    /// Records that the member of `place` is to be copied to `drive`.
-    pub(crate) fn remember_copy(
-        &mut self,
-        place: &Place,
-        drive: &Drive,
-    ) -> Result<(), ControlError> {
-        let copy = CopyRecord {
-            slot: place.member.0,
-            member: place.was.to_string(),
-            path: drive.path.clone(),
-            identity: drive.device.identity(),
-        };
-        let mut config = self.config.clone();
-        without(&mut config, &place.array, place.member);
-        if let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == place.array) {
-            record.copies.push(copy);
-        }
-        self.config = self.store.prepare(&config)?.commit()?;
-        Ok(())
-    }
-
     /// Forgets the copy of a member: it ended, or is not wanted any more.
     pub(crate) fn forget_copy(
         &mut self,
@@ -176,19 +143,19 @@ impl Manager {
         if let Some(entry) = self.entries.get_mut(uuid) {
             entry.slot_mut(member.at()).copy_trouble = None;
         }
-        let mut config = self.config.clone();
-        if without(&mut config, uuid, member) {
-            self.config = self.store.prepare(&config)?.commit()?;
+        let mut config = self.records.config.clone();
+        if config.drop_copy(uuid, member) {
+            self.records.put(&config)?;
         }
         Ok(())
     }
 
     /// A spare that is being copied to is none any more, whatever a crash left in the records.
     fn take_from_spares(&mut self, identity: &str) -> Result<(), ControlError> {
-        let mut config = self.config.clone();
+        let mut config = self.records.config.clone();
         config.spares.retain(|spare| spare.identity != identity);
-        if config != self.config {
-            self.config = self.store.prepare(&config)?.commit()?;
+        if config != self.records.config {
+            self.records.put(&config)?;
             self.spares.remove(identity);
         }
         Ok(())
@@ -197,7 +164,7 @@ impl Manager {
     /// Takes note of why a copy is not begun again, or that it is.
     fn note_copy(&mut self, uuid: &str, copy: &CopyRecord, error: Option<ControlError>) {
         // It may have been called off meanwhile.
-        if !self.copies(uuid).any(|other| other == copy) {
+        if !self.records.config.copies(uuid).any(|other| other == copy) {
             return;
         }
         let slot = usize::from(copy.slot);
@@ -208,7 +175,7 @@ impl Manager {
         }
         trouble.clone_from(&why);
         let Some(why) = why else { return };
-        let (name, path) = (self.array_name(uuid), &copy.path);
+        let (name, path) = (self.records.config.array_name(uuid), &copy.path);
         let what = format!("the copy of member {slot} of array {name} to {path} waits");
         let note = Note::new(EventKind::ReplaceWaits, format!("array/{name}"), what);
         let next = format!("bring {path} back, or: strake job cancel {name}/replace");
@@ -217,7 +184,7 @@ impl Manager {
 
     /// Shows copies that wait as jobs.
     pub(crate) fn show_waiting_copies(&self, uuid: &str, view: &mut api::Array) {
-        for copy in self.copies(uuid) {
+        for copy in self.records.config.copies(uuid) {
             let slot = usize::from(copy.slot);
             let Some(member) = view.members.get_mut(slot).filter(|m| m.replacement.is_empty())
             else {
@@ -253,27 +220,4 @@ impl Manager {
         }
         Ok(!runs)
     }
-
-    /// The place that a medium is to take, when that is not `own`: the array's name and the slot.
-    pub(crate) fn promised(
-        &self,
-        identity: &str,
-        own: Option<(&str, usize)>,
-    ) -> Option<(String, usize)> {
-        self.config.arrays.iter().find_map(|array| {
-            let other = |c: &&CopyRecord| {
-                c.identity == identity && own != Some((array.uuid.as_str(), usize::from(c.slot)))
-            };
-            let copy = array.copies.iter().find(other)?;
-            Some((array.name.clone(), usize::from(copy.slot)))
-        })
-    }
-}
-
-/// Takes the copy of a member out of `config`. True when there was one.
-pub(crate) fn without(config: &mut Config, uuid: &str, member: MemberIndex) -> bool {
-    let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == uuid) else { return false };
-    let before = record.copies.len();
-    record.copies.retain(|copy| copy.slot != member.0);
-    record.copies.len() != before
 }

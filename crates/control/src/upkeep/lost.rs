@@ -97,7 +97,7 @@ impl Manager {
         self.note_running();
         self.observe();
         let at = self.running.iter().position(|r| r.uuid() == uuid && r.array.status().lost)?;
-        let record = self.config.arrays.iter().find(|a| a.uuid == uuid)?.clone();
+        let record = self.records.config.arrays.iter().find(|a| a.uuid == uuid)?.clone();
         drop(self.suspend_exports_of(uuid));
         self.keep_scrub(at, true);
         let running = self.running.remove(at);

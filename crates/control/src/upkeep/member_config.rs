@@ -11,7 +11,6 @@ use crate::manager::Manager;
 use crate::names::array_key;
 use crate::policy::members::is_out;
 use crate::record::member::{Due, MemberConfig, MemberExport, VERSION, recall, store_side_by_side};
-use crate::record::store::ExportRecord;
 use crate::state::written::Written;
 
 /// Writes to the members what changed of their arrays' exports and settings, and what new members do not know.
@@ -56,7 +55,7 @@ pub(crate) fn recall_from_members(control: &Control, array: &str, drives: &[Driv
     let Some(config) = recall(array, drives) else { return Vec::new() };
     let exports: Vec<_> = config.exports.iter().map(|export| export.record(array)).collect();
     let settings = control.run(|m| m.put_settings(array, config.settings));
-    let kept = control.run(|m| m.keep_exports(array, exports));
+    let kept = control.run(|m| m.records.keep_exports(array, exports));
     let what = [("settings", settings.err()), ("exports", kept.err())];
     let wrong = what.into_iter().filter_map(|(what, error)| Some((what, error?)));
     wrong.map(|(what, error)| format!("{what}: {error}")).collect()
@@ -65,7 +64,7 @@ pub(crate) fn recall_from_members(control: &Control, array: &str, drives: &[Driv
 /// Offers the exports of an array that its members record and that are not offered here. What cannot be offered is
 /// returned in words.
 pub(crate) fn offer_kept(control: &Control, array: &str) -> Vec<String> {
-    let kept = control.run(|m| Ok(m.kept_exports(array))).unwrap_or_default();
+    let kept = control.run(|m| Ok(m.records.config.kept_exports(array))).unwrap_or_default();
     let mut warnings = Vec::new();
     for export in kept {
         if let Err(error) = control.run(|m| m.create_export(&request_of(&export))) {
@@ -79,27 +78,6 @@ pub(crate) fn offer_kept(control: &Control, array: &str) -> Vec<String> {
 }
 
 impl Manager {
-    /// Exports that the members of an array record and that are not offered here.
-    pub(crate) fn kept_exports(&self, array: &str) -> Vec<ExportRecord> {
-        let record = self.config.arrays.iter().find(|a| a.uuid == array);
-        record.map(|a| a.kept_exports.clone()).unwrap_or_default()
-    }
-
-    /// Records exports of an array that are not to be offered yet.
-    fn keep_exports(
-        &mut self,
-        array: &str,
-        exports: Vec<ExportRecord>,
-    ) -> Result<(), ControlError> {
-        let mut config = self.config.clone();
-        let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == array) else {
-            return Ok(());
-        };
-        record.kept_exports = exports;
-        self.config = self.store.prepare(&config)?.commit()?;
-        Ok(())
-    }
-
     fn due_on_members(&self) -> Vec<Due> {
         let due = self.running.iter().filter_map(|running| {
             let array = running.uuid();
@@ -121,12 +99,12 @@ impl Manager {
     }
 
     fn member_config(&self, array: &str) -> Option<Vec<u8>> {
-        let exports = self.config.exports.iter().filter(|e| e.array == array);
-        let kept = self.kept_exports(array);
+        let exports = self.records.config.exports.iter().filter(|e| e.array == array);
+        let kept = self.records.config.kept_exports(array);
         let exports = exports.chain(&kept);
         let config = MemberConfig {
             version: VERSION,
-            settings: self.settings(array),
+            settings: self.records.config.settings(array),
             exports: exports.map(MemberExport::from).collect(),
         };
         serde_json::to_vec(&config).ok()

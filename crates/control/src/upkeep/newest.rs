@@ -30,11 +30,11 @@ pub(crate) fn note_newest(control: &Control) -> Result<(), ControlError> {
 impl Manager {
     fn unwritten_newest(&mut self) -> Option<(StateFolder, Newest)> {
         self.note_running();
-        if self.store.is_given_up() {
+        if self.records.store.is_given_up() {
             return None;
         }
         let changed = self.newest_written.as_ref() != Some(&self.newest);
-        changed.then(|| (self.store.folder().clone(), self.newest.clone()))
+        changed.then(|| (self.records.store.folder().clone(), self.newest.clone()))
     }
 
     /// Takes note of what the running arrays are like; forgets arrays that are not recorded any more.
@@ -42,7 +42,7 @@ impl Manager {
         for running in &self.running {
             self.newest.insert(running.uuid(), Mark::of(running));
         }
-        let recorded = |uuid: &String| self.config.arrays.iter().any(|a| a.uuid == *uuid);
+        let recorded = |uuid: &String| self.records.config.arrays.iter().any(|a| a.uuid == *uuid);
         self.newest.retain(|uuid, _| recorded(uuid));
     }
 

@@ -87,7 +87,7 @@ impl Manager {
                 continue;
             }
             let serving = self.serving_paths(&array);
-            let record = self.config.arrays.iter().find(|a| a.uuid == array);
+            let record = self.records.config.arrays.iter().find(|a| a.uuid == array);
             let remembered = record.into_iter().flat_map(|a| a.drives.iter().cloned());
             let open = running.drives.iter().flatten().map(|drive| drive.path.clone());
             let last = status.members.iter().map(|member| member.path.clone());

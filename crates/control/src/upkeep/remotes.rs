@@ -55,7 +55,7 @@ fn release_orphan(control: &Control, record: RemoteRecord) -> Result<(), Control
             Ok(())
         });
     };
-    if control.run(|m| Ok(m.is_recorded(&record.address)))? {
+    if control.run(|m| Ok(m.records.config.is_recorded(&record.address)))? {
         return Ok(());
     }
     let release = move || {
@@ -113,7 +113,7 @@ impl Manager {
                 && !self.reserved.contains(&remote_key(&record.address))
                 && failed.get(&record.address).is_none_or(|failed| now >= failed.next)
         };
-        let due: Vec<_> = self.config.remotes.iter().filter(is_due).cloned().collect();
+        let due: Vec<_> = self.records.config.remotes.iter().filter(is_due).cloned().collect();
         self.remotes.connecting.extend(due.iter().map(|record| record.address.clone()));
         due
     }
@@ -125,12 +125,14 @@ impl Manager {
     ) {
         self.remotes.connecting.remove(&record.address);
         let is_ours = |device: &FabricsDevice| device.is_reserved() == Some(true);
-        if result.as_ref().is_ok_and(is_ours) && !self.is_recorded(&record.address) {
+        if result.as_ref().is_ok_and(is_ours) && !self.records.config.is_recorded(&record.address) {
             // It was forgotten, perhaps before it was reserved.
             self.remotes.orphans.push(record.clone());
         }
         // Somebody may have forgotten it, or connected it by hand.
-        if !self.config.remotes.contains(record) || self.drives.remote(&record.address).is_some() {
+        if !self.records.config.remotes.contains(record)
+            || self.drives.remote(&record.address).is_some()
+        {
             return;
         }
         if let Err(error) = result.and_then(|device| self.adopt_remote(record, device)) {

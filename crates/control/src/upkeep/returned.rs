@@ -133,7 +133,7 @@ impl Manager {
         for running in &self.running {
             let array = running.uuid();
             let serving = self.serving_paths(&array);
-            let record = self.config.arrays.iter().find(|a| a.uuid == array);
+            let record = self.records.config.arrays.iter().find(|a| a.uuid == array);
             let remembered = record.into_iter().flat_map(|a| a.drives.iter());
             let paths: BTreeSet<&String> = remembered.chain(&appeared).collect();
             let idle = paths.into_iter().filter(|path| !serving.contains(*path));
@@ -184,7 +184,7 @@ impl Manager {
         if !is_out(member) {
             return None;
         }
-        let auto = self.settings(&candidate.array).auto_readd;
+        let auto = self.records.config.settings(&candidate.array).auto_readd;
         let away = self.away(&candidate.array, slot, member);
         let verdict = verdict(away, auto, self.returns.tries(label.member), Instant::now());
         let again = if away == Away::Silent { "answers again" } else { "is here again" };

@@ -6,7 +6,7 @@ use strake_units::Uuid;
 
 use crate::manager::Manager;
 use crate::policy::returns::{Away, silent_members};
-use crate::record::store::{ArrayRecord, SilentRecord};
+use crate::record::store::SilentRecord;
 
 impl Manager {
     /// Records which members are to be taken back when their drives answer.
@@ -22,7 +22,7 @@ impl Manager {
             })
             .collect();
         for (uuid, silent) in silent {
-            self.record_silent(&uuid, silent);
+            self.records.record_silent(&uuid, silent);
         }
     }
 
@@ -32,37 +32,22 @@ impl Manager {
         uuid: &str,
         members: &[MemberStatus],
     ) -> Option<Vec<SilentRecord>> {
-        let known = &self.record_of(uuid)?.silent;
+        let known = &self.records.config.record_of(uuid)?.silent;
         let silent = silent_members(members, known, |member| self.returns.is_by_hand(member));
         (silent != *known).then_some(silent)
-    }
-
-    pub(crate) fn record_silent(&mut self, uuid: &str, silent: Vec<SilentRecord>) {
-        let mut config = self.config.clone();
-        let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == uuid) else { return };
-        record.silent = silent;
-        // The trouble of the directory is told by others; the next look tries again.
-        match self.store.prepare(&config).and_then(crate::record::store::Prepared::commit) {
-            Ok(config) => self.config = config,
-            Err(error) => tracing::debug!(reason = %error, "members that hang are not recorded"),
-        }
-    }
-
-    fn record_of(&self, uuid: &str) -> Option<&ArrayRecord> {
-        self.config.arrays.iter().find(|a| a.uuid == uuid)
     }
 
     /// The member whose drive, last seen at `path`, is to be looked at until it answers; `None` when there is none, or
     /// not now.
     pub(crate) fn awaited(&self, array: &str, path: &str) -> Option<Uuid> {
-        let record = self.record_of(array)?;
+        let record = self.records.config.record_of(array)?;
         let silent = record.silent.iter().find(|silent| silent.path == path)?;
         silent.member.parse().ok().filter(|_| self.returns.is_due(&silent.member))
     }
 
     /// Why a member that is out is.
     pub(crate) fn away(&self, array: &str, slot: usize, member: &MemberStatus) -> Away {
-        let silent = self.record_of(array).is_some_and(|record| {
+        let silent = self.records.config.record_of(array).is_some_and(|record| {
             let uuid = member.uuid.to_string();
             record.silent.iter().any(|s| usize::from(s.slot) == slot && s.member == uuid)
         });

@@ -33,9 +33,9 @@ impl Manager {
     /// Records a scrub and begins it.
     pub(crate) fn begin_scrub(&mut self, at: usize, scrub: UnderWay) -> Result<(), ControlError> {
         let uuid = self.running[at].uuid();
-        let before = self.scrub_record(&uuid);
+        let before = self.records.config.scrub_record(&uuid);
         if before.under_way.is_none() {
-            self.put_scrub(&uuid, ScrubRecord { under_way: Some(scrub), ..before })?;
+            self.records.put_scrub(&uuid, ScrubRecord { under_way: Some(scrub), ..before })?;
         }
         let running = &mut self.running[at];
         running.scrub.begun_us = scrub.begun_us;
@@ -47,7 +47,7 @@ impl Manager {
         };
         if let Err(error) = begun {
             if before.under_way.is_none() {
-                self.put_scrub(&uuid, before)?;
+                self.records.put_scrub(&uuid, before)?;
             }
             return Err(error.into());
         }
@@ -57,7 +57,8 @@ impl Manager {
     /// The scrub of the array that `view` is of, without its findings.
     pub(crate) fn scrub_view(&self, at: usize, view: &api::Array) -> api::Scrub {
         let uuid = self.running[at].uuid();
-        let (record, settings) = (self.scrub_record(&uuid), self.settings(&uuid));
+        let (record, settings) =
+            (self.records.config.scrub_record(&uuid), self.records.config.settings(&uuid));
         let some = |us: u64| (us > 0).then_some(us);
         let mut scrub = api::Scrub {
             array: view.name.clone(),
@@ -89,7 +90,7 @@ impl Manager {
     /// Bytes of a running array that are known to be wrong: what its scrub left, and until that has been over all of
     /// the array also what the last whole one left.
     pub(crate) fn corrupt_bytes(&self, at: usize) -> u64 {
-        let earlier = self.scrub_record(&self.running[at].uuid()).left_bytes;
+        let earlier = self.records.config.scrub_record(&self.running[at].uuid()).left_bytes;
         match self.running[at].array.status().scrub {
             Some(scrub) if scrub.state == ScrubState::Finished => scrub.counts.left(),
             Some(scrub) => earlier.max(scrub.counts.left()),
@@ -97,26 +98,11 @@ impl Manager {
         }
     }
 
-    pub(crate) fn scrub_record(&self, uuid: &str) -> ScrubRecord {
-        let record = self.config.arrays.iter().find(|a| a.uuid == uuid);
-        record.map(|array| array.scrub).unwrap_or_default()
-    }
-
-    pub(crate) fn put_scrub(&mut self, uuid: &str, scrub: ScrubRecord) -> Result<(), ControlError> {
-        let mut config = self.config.clone();
-        match config.arrays.iter_mut().find(|array| array.uuid == uuid) {
-            Some(array) if array.scrub != scrub => array.scrub = scrub,
-            Some(_) | None => return Ok(()),
-        }
-        self.config = self.store.prepare(&config)?.commit()?;
-        Ok(())
-    }
-
     /// Takes up the scrub that is recorded of an array that was started, or shows the last one.
     fn take_up_scrub(&mut self, at: usize) {
         let uuid = self.running[at].uuid();
         self.running[at].scrub.looked = true;
-        let kept = match scrub_file::read(self.store.folder(), &uuid) {
+        let kept = match scrub_file::read(self.records.store.folder(), &uuid) {
             Ok(Some(kept)) => kept,
             Ok(None) => return,
             Err(why) => {
@@ -128,7 +114,7 @@ impl Manager {
         };
         let Kept { begun_us, mut position } = kept;
         let over = matches!(position.state, ScrubState::Finished | ScrubState::Stopped);
-        position.state = match self.scrub_record(&uuid).under_way {
+        position.state = match self.records.config.scrub_record(&uuid).under_way {
             // Another one was begun, of which nothing was recorded yet.
             Some(scrub) if scrub.begun_us != begun_us => return,
             Some(_) if over => position.state,
@@ -153,7 +139,7 @@ impl Manager {
     /// Records where the scrub of an array stands, if that is due or `now`. A directory that refuses is asked again
     /// with the next round; that it refuses is told by others.
     pub(crate) fn keep_scrub(&mut self, at: usize, now: bool) {
-        if self.store.is_given_up() {
+        if self.records.store.is_given_up() {
             return;
         }
         let now_us = self.options.clock.now_us();
@@ -175,7 +161,7 @@ impl Manager {
         }
         let (uuid, begun_us) = (running.uuid(), running.scrub.begun_us);
         let kept = Kept { begun_us, position };
-        match scrub_file::write(self.store.folder(), &uuid, &kept) {
+        match scrub_file::write(self.records.store.folder(), &uuid, &kept) {
             Ok(()) => running.scrub.kept = Some((now_us, kept.position)),
             Err(error) => {
                 let array = running.array.name();
@@ -187,7 +173,7 @@ impl Manager {
     /// Records the end of a scrub that has been over all of the array, and what it left.
     pub(crate) fn note_finished(&mut self, at: usize, now_us: u64) -> Result<(), ControlError> {
         let uuid = self.running[at].uuid();
-        let record = self.scrub_record(&uuid);
+        let record = self.records.config.scrub_record(&uuid);
         let scrub = self.running[at].array.status().scrub;
         let Some(scrub) = scrub.filter(|scrub| scrub.state == ScrubState::Finished) else {
             return Ok(());
@@ -197,7 +183,7 @@ impl Manager {
         }
         let left_bytes = scrub.counts.left();
         let ended = ScrubRecord { since_us: now_us, ended_us: now_us, under_way: None, left_bytes };
-        self.put_scrub(&uuid, ended)
+        self.records.put_scrub(&uuid, ended)
     }
 
     fn tend_scrub(&mut self, at: usize, now_us: u64) -> Result<(), ControlError> {
@@ -211,16 +197,16 @@ impl Manager {
         // Before the end is recorded: of a scrub that is under way, a start takes up what was recorded last.
         self.keep_scrub(at, false);
         let status = self.running[at].array.status();
-        let record = self.scrub_record(&uuid);
+        let record = self.records.config.scrub_record(&uuid);
         match (status.scrub.map(|scrub| scrub.state), record.under_way) {
             (Some(ScrubState::Finished), Some(_)) => return self.note_finished(at, now_us),
             (Some(ScrubState::Stopped), Some(_)) => {
-                return self.put_scrub(&uuid, ScrubRecord { under_way: None, ..record });
+                return self.records.put_scrub(&uuid, ScrubRecord { under_way: None, ..record });
             }
             (None, Some(scrub)) if !status.lost => return self.begin_scrub(at, scrub),
             (Some(_) | None, Some(_) | None) => {}
         }
-        let settings = self.settings(&uuid);
+        let settings = self.records.config.settings(&uuid);
         let every_s = settings.scrub_every_s;
         let scheduled = every_s > 0 && has_redundancy(&status.geometry);
         if !scheduled || record.under_way.is_some() || status.lost {
@@ -228,7 +214,7 @@ impl Manager {
         }
         // A clock that was set back must not keep scrubs away for years.
         if record.since_us == 0 || record.since_us > now_us {
-            return self.put_scrub(&uuid, ScrubRecord { since_us: now_us, ..record });
+            return self.records.put_scrub(&uuid, ScrubRecord { since_us: now_us, ..record });
         }
         if now_us - record.since_us < every_s.saturating_mul(SECOND_US) {
             return Ok(());

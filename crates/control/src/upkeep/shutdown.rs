@@ -122,7 +122,7 @@ fn note_silent_at_stop(control: &Control, stopped: &[Stopped]) {
     let noted = control.run(|m| {
         for Stopped { uuid, members, .. } in stopped {
             if let Some(silent) = m.silent_now(uuid, members) {
-                m.record_silent(uuid, silent);
+                m.records.record_silent(uuid, silent);
             }
         }
         Ok(())
@@ -258,7 +258,7 @@ impl Manager {
         self.events().flush();
         self.hooks.stop();
         if errors.is_empty()
-            && let Err(error) = self.store.mark_clean()
+            && let Err(error) = self.records.store.mark_clean()
         {
             match self.state_trouble() {
                 // Told while the daemon ran; nobody is to wait for that at the end.
@@ -271,7 +271,7 @@ impl Manager {
         {
             tracing::warn!(%error, "the next daemon waits for requests that are over");
         }
-        self.store.give_up();
+        self.records.store.give_up();
     }
 
     /// Identities of drives of other machines at which requests may still be under way.

@@ -45,7 +45,7 @@ impl Manager {
         let mut there = BTreeSet::new();
         for at in 0..self.running.len() {
             let status = self.running[at].array.status();
-            let settings = self.settings(&self.running[at].uuid());
+            let settings = self.records.config.settings(&self.running[at].uuid());
             let name = &status.name;
             for (slot, member) in status.members.iter().enumerate() {
                 there.insert(member.uuid);

@@ -110,6 +110,7 @@ impl Manager {
         }
         // A spare that a crash left in both lists serves as a member.
         let taken: Vec<SpareRecord> = self
+            .records
             .config
             .spares
             .iter()
@@ -129,12 +130,12 @@ impl Manager {
             Some(SpareState::Missing(_)) | None => Some(false),
             Some(SpareState::Failed(_)) => None,
         };
-        let spares = self.config.spares.iter();
+        let spares = self.records.config.spares.iter();
         spares.filter_map(|spare| Some((spare.clone(), look(spare)?))).collect()
     }
 
     fn note_spare(&mut self, record: &SpareRecord, state: SpareState) {
-        if self.config.spares.iter().all(|s| s.identity != record.identity) {
+        if self.records.config.spares.iter().all(|s| s.identity != record.identity) {
             return;
         }
         let before = self.spares.get(&record.identity).map(SpareState::word);
@@ -163,14 +164,14 @@ impl Manager {
 
     /// Members that are out or sick, of arrays that take spares by themselves.
     fn places_for_spares(&mut self) -> Vec<(String, Vec<usize>)> {
-        if self.stopping || self.config.spares.is_empty() {
+        if self.stopping || self.records.config.spares.is_empty() {
             return Vec::new();
         }
         let mut places = Vec::new();
         for running in &self.running {
             let status = running.array.status();
             let uuid = running.uuid();
-            if status.lost || !self.settings(&uuid).auto_replace {
+            if status.lost || !self.records.config.settings(&uuid).auto_replace {
                 continue;
             }
             let slots = slots_for_spares(&status, |member| self.sick.wants_spare(member));
@@ -198,12 +199,14 @@ impl Manager {
         let usable = |s: &&SpareRecord| match self.spares.get(&s.identity) {
             Some(SpareState::Ready(drive)) => {
                 // A crash may have left the drive of a copy among them.
-                fits(&status, drive).is_ok() && self.promised(&s.identity, None).is_none()
+                fits(&status, drive).is_ok()
+                    && self.records.config.promised(&s.identity, None).is_none()
             }
             Some(SpareState::Missing(_) | SpareState::Failed(_)) | None => false,
         };
         let own = |s: &&SpareRecord| s.array == array || s.array.is_empty();
         let best = self
+            .records
             .config
             .spares
             .iter()

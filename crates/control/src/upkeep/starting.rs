@@ -79,7 +79,7 @@ impl Control {
     fn open_in(state: StateFolder, options: crate::manager::Options) -> Result<Self, ControlError> {
         let control = Self::new(Manager::open(state, options)?);
         control.run(|m| {
-            m.finish_endings();
+            m.records.finish_endings();
             m.announce_recorded_exports();
             m.watch_state_dir();
             Ok(())
@@ -351,7 +351,7 @@ pub(crate) fn note_wait(control: &Control, uuid: &str, object: &str, what: Optio
 fn end_start(control: &Control, uuid: &str) {
     // As above.
     let _ = control.run(|m| {
-        let name = m.array_name(uuid);
+        let name = m.records.config.array_name(uuid);
         let ended = m.entries.get_mut(uuid).and_then(|entry| entry.starting.take());
         if ended.is_some_and(|starting| starting.assembling) && !m.cut_short.contains(&name) {
             m.cut_short.push(name);
@@ -389,7 +389,7 @@ impl Manager {
     /// What is recorded, does not run, and is to be tried now.
     fn due_to_start(&self) -> Vec<ArrayRecord> {
         let due = |record: &&ArrayRecord| self.is_due(record);
-        self.config.arrays.iter().filter(due).cloned().collect()
+        self.records.config.arrays.iter().filter(due).cloned().collect()
     }
 
     fn is_due(&self, record: &ArrayRecord) -> bool {
@@ -410,7 +410,7 @@ impl Manager {
     /// What is allowed to start the array `record`, which is being started from here on; `None` when it is not to be
     /// started any more. With its key.
     pub(crate) fn begin_start(&mut self, record: &ArrayRecord) -> Option<AssemblePolicy> {
-        let is_recorded = self.config.arrays.iter().any(|a| a.uuid == record.uuid);
+        let is_recorded = self.records.config.arrays.iter().any(|a| a.uuid == record.uuid);
         if !is_recorded || !self.is_due(record) {
             return None;
         }
@@ -449,6 +449,6 @@ impl Manager {
     /// Names of arrays whose labels are being changed by a start: they say that the array runs.
     pub(crate) fn assembling(&self) -> Vec<String> {
         let assembling = self.entries.starting().filter(|(_, starting)| starting.assembling);
-        assembling.map(|(uuid, _)| self.array_name(uuid)).collect()
+        assembling.map(|(uuid, _)| self.records.config.array_name(uuid)).collect()
     }
 }

@@ -1,0 +1,237 @@
+//! What the recorded configuration says, and what it would say after a change.
+
+use crate::ArrayRecord;
+use crate::ControlError;
+use crate::ControlErrorKind;
+use crate::ExportRecord;
+use crate::drives::address::address_of;
+use crate::limits::ARRAYS_MAX;
+use crate::limits::REMOTES_MAX;
+use crate::record::store::CopyRecord;
+use crate::record::store::DestroyedRecord;
+use crate::record::store::RemoteRecord;
+use crate::record::store::ScrubRecord;
+use crate::record::store::Settings;
+use crate::record::store::SpareRecord;
+use crate::remote::paths::same_namespace;
+use crate::state::running::Place;
+use strake_dev_fabrics::Address;
+use strake_engine::Drive;
+use strake_units::{MemberIndex, Name};
+
+use crate::record::store::Config;
+
+/// Destroyed arrays whose drives and exports are remembered, the latest.
+const DESTROYED_MAX: usize = 16;
+
+impl Config {
+    pub(crate) fn settings(&self, uuid: &str) -> Settings {
+        let record = self.arrays.iter().find(|a| a.uuid == uuid);
+        record.map(|a| a.settings).unwrap_or_default()
+    }
+
+    pub(crate) fn array_name(&self, uuid: &str) -> String {
+        let known = self.arrays.iter().find(|a| a.uuid == uuid);
+        known.map_or_else(|| uuid.to_owned(), |a| a.name.clone())
+    }
+
+    pub(crate) fn record_of(&self, uuid: &str) -> Option<&ArrayRecord> {
+        self.arrays.iter().find(|a| a.uuid == uuid)
+    }
+
+    pub(crate) fn known_arrays(&self, name: &str) -> impl Iterator<Item = &ArrayRecord> {
+        self.arrays.iter().filter(move |a| name.is_empty() || a.name == name || a.uuid == name)
+    }
+
+    pub(crate) fn check_array_count(&self) -> Result<(), ControlError> {
+        if self.arrays.len() < ARRAYS_MAX {
+            return Ok(());
+        }
+        Err(ControlError::state(format!(
+            "there are {ARRAYS_MAX} arrays, which is the most one daemon serves; unload or destroy one first"
+        )))
+    }
+
+    pub(crate) fn check_name_free(&self, name: &str, uuid: &str) -> Result<(), ControlError> {
+        if self.arrays.iter().all(|a| a.name != name || a.uuid == uuid) {
+            return Ok(());
+        }
+        let what = format!(
+            "there is another array {name} now; rename that one first: strake array rename {name} OTHER"
+        );
+        Err(ControlError::new(ControlErrorKind::Exists, what))
+    }
+
+    pub(crate) fn export_names(&self, uuid: &str) -> Vec<String> {
+        self.exports.iter().filter(|e| e.array == uuid).map(|e| e.name.clone()).collect()
+    }
+
+    /// The recorded export of a name.
+    pub(crate) fn export_record(&self, name: &str) -> Result<&ExportRecord, ControlError> {
+        self.exports.iter().find(|export| export.name == name).ok_or_else(|| {
+            let known: Vec<&str> = self.exports.iter().map(|e| e.name.as_str()).collect();
+            let hint = if known.is_empty() {
+                "there is none yet: strake export create ...".to_owned()
+            } else {
+                format!("there is: {}", known.join(", "))
+            };
+            ControlError::not_found(format!("there is no export {name:?}; {hint}"))
+        })
+    }
+
+    /// The export of a name that members record and that is not offered, if none of that name is.
+    pub(crate) fn kept_export(&self, name: &str) -> Option<ExportRecord> {
+        if self.exports.iter().any(|export| export.name == name) {
+            return None;
+        }
+        let kept = self.arrays.iter().flat_map(|array| &array.kept_exports);
+        kept.into_iter().find(|export| export.name == name).cloned()
+    }
+
+    /// Exports that the members of an array record and that are not offered here.
+    pub(crate) fn kept_exports(&self, array: &str) -> Vec<ExportRecord> {
+        let record = self.arrays.iter().find(|a| a.uuid == array);
+        record.map(|a| a.kept_exports.clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn scrub_record(&self, uuid: &str) -> ScrubRecord {
+        let record = self.arrays.iter().find(|a| a.uuid == uuid);
+        record.map(|array| array.scrub).unwrap_or_default()
+    }
+
+    pub(crate) fn copies(&self, uuid: &str) -> impl Iterator<Item = &CopyRecord> {
+        let record = self.arrays.iter().find(|a| a.uuid == uuid);
+        record.into_iter().flat_map(|a| &a.copies)
+    }
+
+    /// Whether the copy to `drive` in `place` is still wanted.
+    pub(crate) fn is_copy_wanted(&self, place: &Place, drive: &Drive) -> bool {
+        let identity = drive.device.identity();
+        self.copies(&place.array).any(|c| c.slot == place.member.0 && c.identity == identity)
+    }
+
+    /// The place that a medium is to take, when that is not `own`: the array's name and the slot.
+    pub(crate) fn promised(
+        &self,
+        identity: &str,
+        own: Option<(&str, usize)>,
+    ) -> Option<(String, usize)> {
+        self.arrays.iter().find_map(|array| {
+            let other = |c: &&CopyRecord| {
+                c.identity == identity && own != Some((array.uuid.as_str(), usize::from(c.slot)))
+            };
+            let copy = array.copies.iter().find(other)?;
+            Some((array.name.clone(), usize::from(copy.slot)))
+        })
+    }
+
+    pub(crate) fn with_spare(&self, record: &SpareRecord) -> Config {
+        let mut config = self.clone();
+        config.spares.retain(|s| s.identity != record.identity);
+        config.spares.push(record.clone());
+        config
+    }
+
+    pub(crate) fn with_name(&self, uuid: &str, new: &Name) -> Config {
+        let mut config = self.clone();
+        if let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == uuid) {
+            record.name = new.to_string();
+        }
+        config
+    }
+
+    /// The name of the array a spare is for, or the pool.
+    pub(crate) fn spare_of(&self, uuid: &str) -> String {
+        let array = self.arrays.iter().find(|array| array.uuid == uuid);
+        array.map_or_else(|| "pool".to_owned(), |array| array.name.clone())
+    }
+
+    /// Whom a spare is for, for a person.
+    pub(crate) fn whose(&self, record: &SpareRecord) -> String {
+        if record.array.is_empty() {
+            return "every array".to_owned();
+        }
+        format!("array {}", self.array_name(&record.array))
+    }
+
+    /// `config` without the export of `record`, and with its reservations marked as ended: whenever a crash comes, both
+    /// are in force or neither is.
+    pub(crate) fn without_export(&self, record: &ExportRecord) -> Config {
+        let mut config = self.clone();
+        config.exports.retain(|export| export.name != record.name);
+        if record.nvme.is_some() && !config.ended_reservations.contains(&record.array) {
+            config.ended_reservations.push(record.array.clone());
+        }
+        config
+    }
+
+    pub(crate) fn destroyed_record(&self, uuid: &str) -> Option<DestroyedRecord> {
+        self.destroyed.iter().rfind(|d| d.uuid == uuid).cloned()
+    }
+
+    /// Takes the copy of a member out of it. True when there was one.
+    pub(crate) fn drop_copy(&mut self, uuid: &str, member: MemberIndex) -> bool {
+        let Some(record) = self.arrays.iter_mut().find(|a| a.uuid == uuid) else { return false };
+        let before = record.copies.len();
+        record.copies.retain(|copy| copy.slot != member.0);
+        record.copies.len() != before
+    }
+
+    /// What is remembered of an array that is about to be destroyed.
+    pub(crate) fn remember_destroyed(&self, uuid: &str) -> Config {
+        let mut config = self.clone();
+        let Some(record) = config.arrays.iter().find(|a| a.uuid == uuid) else { return config };
+        let destroyed = DestroyedRecord {
+            uuid: record.uuid.clone(),
+            name: record.name.clone(),
+            drives: record.drives.clone(),
+            settings: record.settings,
+            exports: config.exports.iter().filter(|e| e.array == uuid).cloned().collect(),
+        };
+        config.destroyed.retain(|d| d.uuid != uuid);
+        config.destroyed.push(destroyed);
+        let old = config.destroyed.len().saturating_sub(DESTROYED_MAX);
+        config.destroyed.drain(..old);
+        config
+    }
+
+    /// Addresses of drives of a subsystem, whatever its machine is called in them: its name is its own everywhere.
+    pub(crate) fn remotes_of(&self, nqn: &str) -> Vec<String> {
+        let of_it = |address: &&String| address.parse().is_ok_and(|a: Address| a.nqn == nqn);
+        self.remotes.iter().map(|record| &record.address).filter(of_it).cloned().collect()
+    }
+
+    /// The drive that `path` leads to, by its name: itself unless it is recorded as a path to another one.
+    pub(crate) fn name_of(&self, path: &str) -> String {
+        let leads = |record: &&RemoteRecord| record.paths.iter().any(|other| other == path);
+        let record = self.remotes.iter().find(leads);
+        record.map_or_else(|| path.to_owned(), |record| record.address.clone())
+    }
+
+    /// The record of another drive than that at `path` that is the same namespace.
+    pub(crate) fn drive_of(&self, path: &str) -> Result<Option<RemoteRecord>, ControlError> {
+        let address = address_of(path)?;
+        let leads = |record: &&RemoteRecord| {
+            record.address != path
+                && address_of(&record.address).is_ok_and(|name| same_namespace(&name, &address))
+        };
+        if self.remotes.iter().any(|record| record.address == path) {
+            return Ok(None);
+        }
+        Ok(self.remotes.iter().find(leads).cloned())
+    }
+
+    pub(crate) fn is_recorded(&self, address: &str) -> bool {
+        self.remotes.iter().any(|record| record.address == address)
+    }
+
+    /// Whether there is room for one more record.
+    pub(crate) fn check_room(&self) -> Result<(), ControlError> {
+        if self.remotes.len() >= REMOTES_MAX {
+            return Err(ControlError::state(format!(
+                "{REMOTES_MAX} remote drives are connected, the limit of one daemon"
+            )));
+        }
+        Ok(())
+    }
+}

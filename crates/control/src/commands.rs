@@ -1,6 +1,7 @@
 //! What clients ask for: one module for each group of commands, from check to answer.
 
 pub(crate) mod backup;
+pub(crate) mod claims;
 pub(crate) mod clean;
 pub(crate) mod create;
 pub(crate) mod discover;

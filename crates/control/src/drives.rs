@@ -321,6 +321,19 @@ impl Drives {
         });
     }
 
+    /// Identities of connected remote drives that are recorded, which are kept open whether something uses them or not.
+    pub(crate) fn remote_identities(&self, is_recorded: impl Fn(&str) -> bool) -> Vec<String> {
+        let all = self.open.iter().filter(|open| open.kind == DriveKind::Remote);
+        let kept = all.filter(|open| is_recorded(&open.drive.path));
+        kept.map(|open| open.drive.device.identity()).collect()
+    }
+
+    /// Identities of remote drives at which requests may still be under way.
+    pub(crate) fn owing_remotes(&self) -> Vec<String> {
+        let remotes = self.open.iter().filter_map(|open| open.remote.as_ref());
+        remotes.filter(|device| device.owes()).map(|device| device.identity()).collect()
+    }
+
     /// Every connected drive of another machine.
     pub(crate) fn remotes(&self) -> Vec<Arc<FabricsDevice>> {
         self.open.iter().filter_map(|open| open.remote.clone()).collect()

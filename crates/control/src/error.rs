@@ -1,6 +1,7 @@
 //! Why a command was refused or failed.
 
 use std::fmt;
+
 use strake_engine::{ArrayError, ArrayErrorKind};
 use strake_export_nbd::{NbdError, NbdErrorKind};
 use strake_export_nvmet::{TargetError, TargetErrorKind};

@@ -1,7 +1,5 @@
 //! What the control plane owns, and how it starts and stops.
 
-use crate::state::entry::Entries;
-use crate::state::records::Records;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,7 +24,9 @@ use crate::record::files::StateFolder;
 use crate::record::store::{Settings, Store};
 use crate::remote::connections::Remotes;
 use crate::remote::past::Past;
+use crate::state::entry::Entries;
 use crate::state::newest::Newest;
+use crate::state::records::Records;
 use crate::state::running::Running;
 
 /// How the manager is run.
@@ -245,7 +245,7 @@ impl Manager {
         if let Some(at) = self.find(name) {
             return Ok(at);
         }
-        let record = self.records.config.arrays.iter().find(|a| a.name == name || a.uuid == name);
+        let record = self.records.arrays.iter().find(|a| a.name == name || a.uuid == name);
         let entry = record.map(|record| self.entries.get(&record.uuid));
         if let Some(starting) = entry.and_then(|entry| entry.starting.as_ref()) {
             return Err(ControlError::state(format!(
@@ -263,7 +263,7 @@ impl Manager {
     }
 
     pub(crate) fn no_such_array(&self, name: &str) -> ControlError {
-        self.records.config.no_such_array(name)
+        self.records.no_such_array(name)
     }
 
     /// Closes the drives that belong to no running array, are no spares, and that no command works on.
@@ -274,8 +274,9 @@ impl Manager {
             .flat_map(Running::all_drives)
             .map(|d| d.device.identity())
             .collect();
-        used.extend(self.records.config.spares.iter().map(|spare| spare.identity.clone()));
-        used.extend(self.remote_identities());
+        used.extend(self.records.spares.iter().map(|spare| spare.identity.clone()));
+        let is_recorded = |address: &str| self.records.is_recorded(address);
+        used.extend(self.drives.remote_identities(is_recorded));
         let reserved = &self.reserved;
         self.drives.close_unless(|identity| {
             used.contains(identity) || reserved.contains(&drive_key(identity))

@@ -116,7 +116,7 @@ fn hold(control: &Control, held: bool) {
     let done = control.run(|m| {
         let at = m.find_running("tank")?;
         let uuid = m.running[at].uuid();
-        let mut maintenance = m.records.config.settings(&uuid).maintenance();
+        let mut maintenance = m.records.settings(&uuid).maintenance();
         maintenance.paused = held;
         m.running[at].array.set_maintenance(maintenance);
         Ok(())

@@ -3,26 +3,30 @@
 //!
 //! What waits for drives is done by actions beside a round, so that one drive that hangs holds up none of the others.
 
+use std::time::Duration;
+
+use strake_reactor::monotonic;
+
+use crate::actions::Pace;
+use crate::commands::hooks::watch_hooks;
+use crate::commands::reservations::tell_unrecorded;
+use crate::control::Control;
+use crate::error::ControlError;
 use crate::upkeep::copies::resume_copies;
+use crate::upkeep::exports::{tell_rejections, watch_crowds};
 use crate::upkeep::lost::set_aside_lost;
 use crate::upkeep::member_config::record_on_members;
 use crate::upkeep::newest::note_newest;
 use crate::upkeep::prospects::look_at_prospects;
 use crate::upkeep::pulled::notice_pulled;
 use crate::upkeep::remotes::tend_remotes;
+use crate::upkeep::replacement::settle_replacements;
 use crate::upkeep::returned::readd_returned;
 use crate::upkeep::scrubs::tend_scrubs;
-use crate::upkeep::sick::ask_drives;
-use crate::upkeep::spares::tend_spares;
-use crate::upkeep::spares::use_spares;
+use crate::upkeep::settings::end_pauses;
+use crate::upkeep::sick::{ask_drives, notice_sick};
+use crate::upkeep::spares::{tend_spares, use_spares};
 use crate::upkeep::starting::launch_starts;
-use std::time::Duration;
-
-use strake_reactor::monotonic;
-
-use crate::actions::Pace;
-use crate::control::Control;
-use crate::error::ControlError;
 
 pub(crate) mod adopt;
 pub(crate) mod copies;
@@ -35,8 +39,10 @@ pub(crate) mod pulled;
 pub(crate) mod remotes;
 pub(crate) mod replacement;
 pub(crate) mod returned;
+pub(crate) mod returning;
 pub(crate) mod returns;
 pub(crate) mod scrubs;
+pub(crate) mod settings;
 pub(crate) mod shutdown;
 pub(crate) mod sick;
 pub(crate) mod spares;
@@ -69,14 +75,14 @@ fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
     }
     control.run(|m| {
         m.observe();
-        m.end_pauses();
+        end_pauses(m);
         Ok(())
     })?;
     set_aside_lost(control)?;
     control.act(pace, "ask drives".to_owned(), ask_drives)?;
     control.run(|m| {
-        m.notice_sick();
-        if let Err(error) = m.settle_replacements() {
+        notice_sick(m);
+        if let Err(error) = settle_replacements(m) {
             tracing::warn!(reason = %error, "the drive that took a member's place is not recorded");
         }
         Ok(())
@@ -96,11 +102,11 @@ fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
     note_newest(control)?;
     control.run(|m| {
         m.observe();
-        m.tell_rejections(monotonic());
-        m.tell_unrecorded();
-        m.watch_crowds();
+        tell_rejections(m, monotonic());
+        tell_unrecorded(m);
+        watch_crowds(m);
         m.watch_state_dir();
-        m.watch_hooks();
+        watch_hooks(m);
         Ok(())
     })
 }

@@ -1,7 +1,5 @@
 //! The configuration as one document, and back. Restoring adds what is missing and changes settings; it never deletes.
 
-use crate::commands::readd::key_at;
-use crate::commands::remote::connect_named;
 use strake_alerts::HookSpec;
 use strake_api::v1::{
     AddHookRequest, AddReferralRequest, AddSpareRequest, ConfigChange, ConfigDocument,
@@ -9,6 +7,10 @@ use strake_api::v1::{
 };
 use strake_engine::Drive;
 
+use crate::commands::exports::would_export;
+use crate::commands::hooks::would_add_hook;
+use crate::commands::hosts::put_host;
+use crate::commands::remote::{check_remote, connect_named};
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
@@ -21,6 +23,8 @@ use crate::record::store::{
     ArrayRecord, Config, ExportRecord, HostRecord, RemoteRecord, SpareRecord,
 };
 use crate::remote::paths::in_usual_form;
+use crate::upkeep::returning::key_at;
+use crate::upkeep::settings::put_settings;
 
 /// What a restore did, or would.
 #[derive(Default)]
@@ -89,7 +93,7 @@ impl Control {
         for spec in &wanted.hooks {
             // One whose secrets are covered in the document is known all the same.
             let same = |h: &HookSpec| h == spec || h.masked().is_ok_and(|masked| masked == *spec);
-            let known = self.run(|m| Ok(m.records.config.hooks.iter().any(same)))?;
+            let known = self.run(|m| Ok(m.records.hooks.iter().any(same)))?;
             if known {
                 continue;
             }
@@ -103,8 +107,8 @@ impl Control {
             };
             let outcome = if request.dry_run {
                 self.run(|m| {
-                    m.records.check(&m.records.config)?;
-                    m.would_add_hook(HookSpec::from(request_one))
+                    m.records.check(&m.records)?;
+                    would_add_hook(m, HookSpec::from(request_one))
                 })
             } else {
                 self.add_hook(&request_one).map(|change| change.result != "unchanged")
@@ -129,13 +133,13 @@ impl Control {
 /// Records a host that is not known. Its secret may be covered in the document: then it cannot connect until it is
 /// given one.
 fn restore_host(control: &Control, record: &HostRecord, restored: &mut Restored) {
-    let is_known = |m: &mut Manager| Ok(m.records.config.hosts.iter().any(|h| h.nqn == record.nqn));
+    let is_known = |m: &mut Manager| Ok(m.records.hosts.iter().any(|h| h.nqn == record.nqn));
     if control.run(is_known).unwrap_or(false) {
         return;
     }
     let outcome = match restored.foreseen {
         Some(_) => keys_of(record).map(|_| true),
-        None => control.run(|m| m.put_host(record.clone())).map(|_| true),
+        None => control.run(|m| put_host(m, record.clone())).map(|_| true),
     };
     let is_locked = outcome.is_ok() && record.is_locked();
     restored.note(format!("have host {} prove who it is", record.nqn), outcome);
@@ -154,8 +158,8 @@ fn restore_referral(control: &Control, address: &str, restored: &mut Restored) {
             referral_of(address)?;
             m.records
                 .store
-                .prepare(&m.records.config)
-                .map(|_| !m.records.config.referrals.iter().any(|r| r == address))
+                .prepare(&m.records)
+                .map(|_| !m.records.referrals.iter().any(|r| r == address))
         }),
         None => control.run(|m| m.add_referral(&request)).map(|done| done.result != "unchanged"),
     };
@@ -170,16 +174,16 @@ fn restore_remote(control: &Control, record: &RemoteRecord, restored: &mut Resto
         Err(error) => return restored.note(step, Err(error)),
     };
     let is_known =
-        |m: &mut Manager| Ok(m.records.config.remotes.iter().any(|r| r.address == record.address));
+        |m: &mut Manager| Ok(m.records.remotes.iter().any(|r| r.address == record.address));
     if control.run(is_known).unwrap_or(false) {
         return;
     }
-    if let Err(error) = control.run(|m| m.check_remote(record)) {
+    if let Err(error) = control.run(|m| check_remote(m, record)) {
         return restored.note(step, Err(error));
     }
     if restored.foreseen.is_some() {
         return restored
-            .note(step, control.run(|m| m.records.store.prepare(&m.records.config).map(|_| true)));
+            .note(step, control.run(|m| m.records.store.prepare(&m.records).map(|_| true)));
     }
     let recorded = control.run(|m| m.records.put_remote(record));
     let away = recorded.is_ok().then(|| connect_named(control, [&record.address], false));
@@ -215,14 +219,14 @@ fn restore_array(control: &Control, record: &ArrayRecord, dry_run: bool, restore
         restored.note(format!("start array {name}"), outcome);
     }
     let outcome = match &mut restored.foreseen {
-        Some(foreseen) => control.run(|m| m.foresee_settings(record, foreseen)),
+        Some(foreseen) => control.run(|m| foresee_settings(m, record, foreseen)),
         None => control.run(|m| {
-            if m.records.config.arrays.iter().all(|a| a.uuid != *uuid)
-                || m.records.config.settings(uuid) == record.settings
+            if m.records.arrays.iter().all(|a| a.uuid != *uuid)
+                || m.records.settings(uuid) == record.settings
             {
                 return Ok(false);
             }
-            m.put_settings(uuid, record.settings)?;
+            put_settings(m, uuid, record.settings)?;
             Ok(true)
         }),
     };
@@ -255,9 +259,9 @@ fn restore_export(
     let known = wanted.arrays.iter().find(|a| a.uuid == record.array);
     let name = known.map_or(record.array.as_str(), |a| a.name.as_str());
     let outcome = match &mut restored.foreseen {
-        Some(foreseen) => control.run(|m| m.foresee_export(record, foreseen)),
+        Some(foreseen) => control.run(|m| foresee_export(m, record, foreseen)),
         None => control.run(|m| {
-            if m.records.config.exports.contains(record) {
+            if m.records.exports.contains(record) {
                 return Ok(false);
             }
             m.create_export(&request_of(record)).map(|change| change.result != "unchanged")
@@ -304,44 +308,6 @@ fn parse(json: &str) -> Result<Config, ControlError> {
 }
 
 impl Manager {
-    fn foresee_settings(
-        &self,
-        record: &ArrayRecord,
-        foreseen: &mut Foreseen,
-    ) -> Result<bool, ControlError> {
-        let known = foreseen.config.arrays.iter_mut().find(|a| a.uuid == record.uuid);
-        let Some(known) = known.filter(|known| known.settings != record.settings) else {
-            return Ok(false);
-        };
-        known.settings = record.settings;
-        self.records.store.prepare(&foreseen.config).map(|_| true)
-    }
-
-    fn foresee_export(
-        &self,
-        record: &ExportRecord,
-        foreseen: &mut Foreseen,
-    ) -> Result<bool, ControlError> {
-        if foreseen.config.exports.contains(record) {
-            return Ok(false);
-        }
-        let coming = foreseen.started.contains(&record.array);
-        let known = foreseen.config.arrays.iter().find(|a| a.uuid == record.array);
-        let array = match known.filter(|_| coming) {
-            Some(coming) => (coming.name.clone(), coming.uuid.clone()),
-            None => {
-                let known = known.is_some().then(|| self.find_running(&record.array));
-                let none = || Err(foreseen.config.no_such_array(&record.array));
-                let running = &self.running[known.unwrap_or_else(none)?];
-                (running.array.name().to_string(), running.uuid())
-            }
-        };
-        let new = self.would_export(&request_of(record), &foreseen.config, array)?;
-        let any = new.is_some();
-        foreseen.config.exports.extend(new);
-        self.records.store.prepare(&foreseen.config).map(|_| any)
-    }
-
     /// The configuration in force, with the secrets of hooks, hosts and drives covered: they have to be added by hand
     /// again.
     ///
@@ -362,4 +328,42 @@ impl Manager {
             .map_err(|e| ControlError::device(format!("cannot encode the configuration: {e}")))?;
         Ok(ConfigDocument { json })
     }
+}
+
+fn foresee_settings(
+    manager: &Manager,
+    record: &ArrayRecord,
+    foreseen: &mut Foreseen,
+) -> Result<bool, ControlError> {
+    let known = foreseen.config.arrays.iter_mut().find(|a| a.uuid == record.uuid);
+    let Some(known) = known.filter(|known| known.settings != record.settings) else {
+        return Ok(false);
+    };
+    known.settings = record.settings;
+    manager.records.store.prepare(&foreseen.config).map(|_| true)
+}
+
+fn foresee_export(
+    manager: &Manager,
+    record: &ExportRecord,
+    foreseen: &mut Foreseen,
+) -> Result<bool, ControlError> {
+    if foreseen.config.exports.contains(record) {
+        return Ok(false);
+    }
+    let coming = foreseen.started.contains(&record.array);
+    let known = foreseen.config.arrays.iter().find(|a| a.uuid == record.array);
+    let array = match known.filter(|_| coming) {
+        Some(coming) => (coming.name.clone(), coming.uuid.clone()),
+        None => {
+            let known = known.is_some().then(|| manager.find_running(&record.array));
+            let none = || Err(foreseen.config.no_such_array(&record.array));
+            let running = &manager.running[known.unwrap_or_else(none)?];
+            (running.array.name().to_string(), running.uuid())
+        }
+    };
+    let new = would_export(manager, &request_of(record), &foreseen.config, array)?;
+    let any = new.is_some();
+    foreseen.config.exports.extend(new);
+    manager.records.store.prepare(&foreseen.config).map(|_| any)
 }

@@ -3,6 +3,7 @@
 use strake_api::v1::{CleanDriveRequest, DriveChange};
 use strake_engine::{Drive, OnDrive, Superblock};
 
+use crate::commands::claims::refuse_members;
 use crate::control::Control;
 use crate::drives::label::{look, wipe};
 use crate::error::ControlError;
@@ -29,9 +30,9 @@ fn try_clean(
 ) -> Result<(&'static str, Vec<String>), ControlError> {
     let (_, mut reserved) = control.reserve(|m| Ok((m.check_open()?, Vec::new())))?;
     let drive = reserved.open(&request.path)?;
-    control.run(|m| m.refuse_members(std::slice::from_ref(&drive)))?;
+    control.run(|m| refuse_members(m, std::slice::from_ref(&drive)))?;
     let found = look(&drive)?;
-    let plan = control.run(|m| m.plan_clean(&drive, &found, request.accept_loss))?;
+    let plan = control.run(|m| plan_clean(m, &drive, &found, request.accept_loss))?;
     if plan.is_empty() {
         return Ok(("unchanged", plan));
     }
@@ -43,73 +44,71 @@ fn try_clean(
     Ok(("changed", plan))
 }
 
-impl Manager {
-    /// What would be removed from a drive that holds `found`; nothing when there is nothing of ours.
-    ///
-    /// # Errors
-    /// When that may not be.
-    fn plan_clean(
-        &self,
-        drive: &Drive,
-        found: &OnDrive,
-        accept_loss: bool,
-    ) -> Result<Vec<String>, ControlError> {
-        let path = &drive.path;
-        if let Some(other) = found.other {
-            return Err(ControlError::refused(format!(
-                "{path} holds {other}, which is not Strake's; if it is not needed: wipefs --all {path}"
-            )));
-        }
-        let mut plan = Vec::new();
-        let mut losses = Vec::new();
-        for label in &found.labels {
-            plan.push(format!("remove the labels of {} from {path}", title(label)));
-            losses.extend(self.loss(label));
-        }
-        if found.labels.is_empty() && found.damaged {
-            plan.push(format!("remove damaged labels from {path}"));
-            losses.push("the owner of the damaged labels is not known".to_owned());
-        }
-        if found.unknown {
-            plan.push(format!("remove labels of an unknown format from {path}"));
-            losses.push(
-                "they were written by another version of Strake, which may need them".to_owned(),
-            );
-        }
-        if found.claimed {
-            plan.push(format!("remove Strake's partition table from {path}"));
-        }
-        if !losses.is_empty() && !accept_loss {
-            return Err(ControlError::refused(format!(
-                "{path}: {}; clean it all the same with --accept-loss",
-                losses.join("; ")
-            )));
-        }
-        Ok(plan)
+/// What would be removed from a drive that holds `found`; nothing when there is nothing of ours.
+///
+/// # Errors
+/// When that may not be.
+fn plan_clean(
+    manager: &Manager,
+    drive: &Drive,
+    found: &OnDrive,
+    accept_loss: bool,
+) -> Result<Vec<String>, ControlError> {
+    let path = &drive.path;
+    if let Some(other) = found.other {
+        return Err(ControlError::refused(format!(
+            "{path} holds {other}, which is not Strake's; if it is not needed: wipefs --all {path}"
+        )));
     }
+    let mut plan = Vec::new();
+    let mut losses = Vec::new();
+    for label in &found.labels {
+        plan.push(format!("remove the labels of {} from {path}", title(label)));
+        losses.extend(loss_with(manager, label));
+    }
+    if found.labels.is_empty() && found.damaged {
+        plan.push(format!("remove damaged labels from {path}"));
+        losses.push("the owner of the damaged labels is not known".to_owned());
+    }
+    if found.unknown {
+        plan.push(format!("remove labels of an unknown format from {path}"));
+        losses
+            .push("they were written by another version of Strake, which may need them".to_owned());
+    }
+    if found.claimed {
+        plan.push(format!("remove Strake's partition table from {path}"));
+    }
+    if !losses.is_empty() && !accept_loss {
+        return Err(ControlError::refused(format!(
+            "{path}: {}; clean it all the same with --accept-loss",
+            losses.join("; ")
+        )));
+    }
+    Ok(plan)
+}
 
-    /// What would be lost with a label; nothing when its array has given the drive up.
-    fn loss(&self, label: &Superblock) -> Option<String> {
-        if label.destroyed {
-            return None;
-        }
-        let (uuid, name, slot) = (label.array.to_string(), &label.name, label.slot);
-        let Some(at) = self.find(&uuid) else {
-            let known = self.records.config.arrays.iter().any(|array| array.uuid == uuid);
-            let (which, how) =
-                if known { ("recorded here and", "") } else { ("", " --drives ...") };
-            return Some(format!(
-                "array {name} ({uuid}), {which} not running, would miss member {slot} (strake array import {name}{how} \
-                 starts it)"
-            ));
-        };
-        // The array has put another drive in its place: nobody waits for this one.
-        let status = self.running[at].array.status();
-        let waits = status.members.get(label.slot.at()).is_some_and(|m| m.uuid == label.member);
-        waits.then(|| {
-            format!("array {name} still waits for this drive as its member {slot} and could take it back")
-        })
+/// What would be lost with a label; nothing when its array has given the drive up.
+fn loss_with(manager: &Manager, label: &Superblock) -> Option<String> {
+    if label.destroyed {
+        return None;
     }
+    let (uuid, name, slot) = (label.array.to_string(), &label.name, label.slot);
+    let Some(at) = manager.find(&uuid) else {
+        let known = manager.records.arrays.iter().any(|array| array.uuid == uuid);
+        let (which, how) = if known { ("recorded here and", "") } else { ("", " --drives ...") };
+        return Some(format!(
+            "array {name} ({uuid}), {which} not running, would miss member {slot} (strake array import {name}{how} \
+             starts it)"
+        ));
+    };
+    // The array has put another drive in its place: nobody waits for this one.
+    let status = manager.running[at].array.status();
+    let waits = status.members.get(label.slot.at()).is_some_and(|m| m.uuid == label.member);
+    waits.then(|| {
+        format!(
+            "array {name} still waits for this drive as its member {slot} and could take it back"
+        )
+    })
 }
 
 fn title(label: &Superblock) -> String {

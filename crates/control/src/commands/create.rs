@@ -1,6 +1,5 @@
 //! Creating arrays.
 
-use crate::commands::remote::connect_named;
 use strake_api::v1::{ArrayChange, CreateArrayRequest};
 use strake_dev_uring::control_wait;
 use strake_engine::{
@@ -10,6 +9,8 @@ use strake_engine::{
 use strake_raid::LevelRequest;
 use strake_units::{BlockSize, ByteSize, Name};
 
+use crate::commands::claims::refuse_members;
+use crate::commands::remote::connect_named;
 use crate::control::Control;
 use crate::drives::address::remembered;
 use crate::drives::label::retire;
@@ -37,9 +38,9 @@ impl Control {
         let (spec, level) = parse_create(request)?;
         let (existing, mut reserved) = self.reserve(|m| {
             m.check_open()?;
-            let existing = m.existing(&spec, request)?;
+            let existing = existing_array(m, &spec, request)?;
             if existing.is_none() {
-                m.records.config.check_array_count()?;
+                m.records.check_array_count()?;
             }
             Ok((existing, vec![array_key(spec.name.as_str())]))
         })?;
@@ -51,7 +52,7 @@ impl Control {
         for path in &request.drives {
             drives.push(reserved.open(path)?);
         }
-        self.run(|m| m.refuse_members(&drives))?;
+        self.run(|m| refuse_members(m, &drives))?;
         let plan = plan_create(&spec, &drives)?;
         plan.geometry.check_request(&level).map_err(|e| ControlError::usage(e.to_string()))?;
         if !request.overwrite {
@@ -99,13 +100,13 @@ fn create_now(
     // What could not be recorded is not begun.
     control.run(|m| m.records.check_recordable(&record))?;
     control.run(|m| {
-        m.note_first_activation(&drives, &ids);
+        m.past.note_first_activation(&drives, &ids);
         Ok(())
     })?;
     let made = create(plan, drives.clone(), &ids, overwrite, &mut control_wait());
     let started = made
         .map_err(ControlError::from)
-        .and_then(|assembled| control.run(|m| m.adopt_new(assembled, record, &drives)));
+        .and_then(|assembled| control.run(|m| adopt_new(m, assembled, record, &drives)));
     started.map_err(|error| left_behind(error, &drives, &ids.array.to_string()))
 }
 
@@ -129,116 +130,64 @@ fn left_behind(error: ControlError, drives: &[Drive], array: &str) -> ControlErr
     ControlError::new(error.kind, format!("{}; {left}", error.what))
 }
 
-impl Manager {
-    /// Starts an array that has just been labelled, and records it.
-    fn adopt_new(
-        &mut self,
-        assembled: Assembled,
-        record: ArrayRecord,
-        drives: &[Drive],
-    ) -> Result<strake_api::v1::Array, ControlError> {
-        self.check_open()?;
-        let mut config = self.records.config.clone();
-        let options = self.options.of_array(&record.settings);
-        config.arrays.push(record);
-        let prepared = self.records.store.prepare(&config)?;
-        let array = Array::start(assembled, &self.core_handles(), options)?;
-        self.records.config = prepared.commit()?;
-        let what = format!("array {} was created on {} drives", array.name(), drives.len());
-        let object = format!("array/{}", array.name());
-        self.record(Note::new(EventKind::ArrayCreated, object, what));
-        let drives = drives.iter().cloned().map(Some).collect();
-        self.running.push(Running::new(array, drives, true, (0, Recovery::default())));
-        Ok(self.view(self.running.len() - 1))
-    }
+/// Starts an array that has just been labelled, and records it.
+fn adopt_new(
+    manager: &mut Manager,
+    assembled: Assembled,
+    record: ArrayRecord,
+    drives: &[Drive],
+) -> Result<strake_api::v1::Array, ControlError> {
+    manager.check_open()?;
+    let mut config = manager.records.config.clone();
+    let options = manager.options.of_array(&record.settings);
+    config.arrays.push(record);
+    let prepared = manager.records.store.prepare(&config)?;
+    let array = Array::start(assembled, &manager.core_handles(), options)?;
+    manager.records.config = prepared.commit()?;
+    let what = format!("array {} was created on {} drives", array.name(), drives.len());
+    let object = format!("array/{}", array.name());
+    manager.record(Note::new(EventKind::ArrayCreated, object, what));
+    let drives = drives.iter().cloned().map(Some).collect();
+    manager.running.push(Running::new(array, drives, true, (0, Recovery::default())));
+    Ok(manager.view(manager.running.len() - 1))
+}
 
-    /// The array of that name, when there is one: the same is "unchanged", another is an error.
-    fn existing(
-        &mut self,
-        spec: &CreateSpec,
-        request: &CreateArrayRequest,
-    ) -> Result<Option<ArrayChange>, ControlError> {
-        let name = spec.name.as_str();
-        let taken = |why: &str| {
-            let what = format!(
-                "there is an array {name} already, {why}; choose another name, or destroy that one first"
-            );
-            ControlError::new(ControlErrorKind::Exists, what)
-        };
-        let Some(at) = self.running.iter().position(|r| r.array.name() == spec.name) else {
-            if self.records.config.arrays.iter().any(|a| a.name == name) {
-                return Err(taken("which is not running"));
-            }
-            return Ok(None);
-        };
-        let status = self.running[at].array.status();
-        let geometry = &status.geometry;
-        let group = geometry.level().is_grouped().then(|| geometry.width());
-        let same_shape = geometry.level() == spec.level
-            && geometry.strip_bytes() == spec.strip_bytes
-            && (group.is_none() || group == spec.group_size)
-            && spec.block_size.is_none_or(|b| b == geometry.block_size());
-        let paths = status.members.iter().map(|m| m.path.as_str());
-        let same_drives = request.drives.iter().map(String::as_str).eq(paths);
-        if !(same_shape && same_drives) {
-            return Err(taken("of another shape or on other drives"));
+/// The array of that name, when there is one: the same is "unchanged", another is an error.
+fn existing_array(
+    manager: &mut Manager,
+    spec: &CreateSpec,
+    request: &CreateArrayRequest,
+) -> Result<Option<ArrayChange>, ControlError> {
+    let name = spec.name.as_str();
+    let taken = |why: &str| {
+        let what = format!(
+            "there is an array {name} already, {why}; choose another name, or destroy that one first"
+        );
+        ControlError::new(ControlErrorKind::Exists, what)
+    };
+    let Some(at) = manager.running.iter().position(|r| r.array.name() == spec.name) else {
+        if manager.records.arrays.iter().any(|a| a.name == name) {
+            return Err(taken("which is not running"));
         }
-        Ok(Some(ArrayChange {
-            result: "unchanged".into(),
-            array: Some(self.view(at)),
-            ..ArrayChange::default()
-        }))
+        return Ok(None);
+    };
+    let status = manager.running[at].array.status();
+    let geometry = &status.geometry;
+    let group = geometry.level().is_grouped().then(|| geometry.width());
+    let same_shape = geometry.level() == spec.level
+        && geometry.strip_bytes() == spec.strip_bytes
+        && (group.is_none() || group == spec.group_size)
+        && spec.block_size.is_none_or(|b| b == geometry.block_size());
+    let paths = status.members.iter().map(|m| m.path.as_str());
+    let same_drives = request.drives.iter().map(String::as_str).eq(paths);
+    if !(same_shape && same_drives) {
+        return Err(taken("of another shape or on other drives"));
     }
-
-    /// Refuses drives that belong to a running array, or are spares.
-    pub(crate) fn refuse_members(&self, drives: &[Drive]) -> Result<(), ControlError> {
-        self.refuse_members_but(drives, None)
-    }
-
-    /// The same, except that a drive may have been promised the place `own`: the array's identity and the slot.
-    pub(crate) fn refuse_members_but(
-        &self,
-        drives: &[Drive],
-        own: Option<(&str, usize)>,
-    ) -> Result<(), ControlError> {
-        for drive in drives {
-            let identity = drive.device.identity();
-            if let Some((name, slot)) = self.records.config.promised(&identity, own) {
-                return Err(ControlError::refused(format!(
-                    "{} is to take the place of member {slot} of array {name}; use another drive, or call that off \
-                     first: strake job cancel {name}/replace",
-                    drive.path
-                )));
-            }
-            if let Some((slot, name)) = self.place_of(&identity) {
-                return Err(ControlError::refused(format!(
-                    "{} is member {slot} of array {name}; use another drive",
-                    drive.path
-                )));
-            }
-            if let Some(spare) = self.records.config.spares.iter().find(|s| s.identity == identity)
-            {
-                return Err(ControlError::refused(format!(
-                    "{} is a spare; use another drive, or take it first: strake spare remove {}",
-                    drive.path, spare.path
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    /// The slot and the name of the running array that a medium belongs to.
-    pub(crate) fn place_of(&self, identity: &str) -> Option<(usize, String)> {
-        self.running.iter().find_map(|running| {
-            let here =
-                |d: &Option<Drive>| d.as_ref().is_some_and(|d| d.device.identity() == identity);
-            let slot = running.drives.iter().position(here).or_else(|| {
-                let next = running.replacement.as_ref()?;
-                (next.drive.device.identity() == identity).then_some(next.slot.at())
-            })?;
-            Some((slot, running.array.name().to_string()))
-        })
-    }
+    Ok(Some(ArrayChange {
+        result: "unchanged".into(),
+        array: Some(manager.view(at)),
+        ..ArrayChange::default()
+    }))
 }
 
 fn parse_create(request: &CreateArrayRequest) -> Result<(CreateSpec, LevelRequest), ControlError> {

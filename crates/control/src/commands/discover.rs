@@ -39,46 +39,44 @@ impl Control {
             .map_err(|error| refusal(&error, (&host.keys, &host.tls)))?;
         let with = With { tls_key: host.tls.is_some() };
         let offers =
-            self.run(|m| Ok(found.into_iter().map(|entry| m.offered(entry, with)).collect()))?;
+            self.run(|m| Ok(found.into_iter().map(|entry| offer_of(m, entry, with)).collect()))?;
         Ok(DiscoverDrivesResponse { host_nqn: host.nqn, offers })
     }
 }
 
-impl Manager {
-    fn offered(&self, entry: Result<Entry, EntryError>, with: With) -> Offer {
-        let entry = match entry {
-            Ok(entry) => entry,
-            Err(why) => {
-                let (kind, note) = ("unknown".to_owned(), format!("cannot be used: {why}"));
-                return Offer { kind, note, ..Offer::default() };
-            }
-        };
-        let address = address_of(&entry);
-        let note = match (&address, entry.channel) {
-            (None, _) if entry.transport == Transport::Tcp => {
-                "its address is none, or has characters that mean something else to a shell"
-            }
-            (None, _) => "it is not reached over TCP",
-            (Some(_), Channel::Required) if with.tls_key => {
-                "it asks for TLS; connect with the same key, if it is for that subsystem, too: --tls-key-file"
-            }
-            (Some(_), Channel::Required) => "it asks for TLS; connect with its key: --tls-key-file",
-            (Some(_), Channel::NotSpecified | Channel::NotRequired) => "",
-        };
-        let drives = self.records.config.remotes_of(&entry.nqn);
-        let is_up = |address: &&String| {
-            self.drives.remote(address).is_some_and(|device| device.state() == LinkState::Up)
-        };
-        Offer {
-            connected: drives.iter().filter(is_up).cloned().collect(),
-            kind: kind_word(entry.kind).to_owned(),
-            address: address.unwrap_or_default(),
-            transport: transport_word(entry.transport).to_owned(),
-            secure_channel: channel_word(entry.channel).to_owned(),
-            drives,
-            note: note.to_owned(),
-            nqn: entry.nqn,
+fn offer_of(manager: &Manager, entry: Result<Entry, EntryError>, with: With) -> Offer {
+    let entry = match entry {
+        Ok(entry) => entry,
+        Err(why) => {
+            let (kind, note) = ("unknown".to_owned(), format!("cannot be used: {why}"));
+            return Offer { kind, note, ..Offer::default() };
         }
+    };
+    let address = address_of(&entry);
+    let note = match (&address, entry.channel) {
+        (None, _) if entry.transport == Transport::Tcp => {
+            "its address is none, or has characters that mean something else to a shell"
+        }
+        (None, _) => "it is not reached over TCP",
+        (Some(_), Channel::Required) if with.tls_key => {
+            "it asks for TLS; connect with the same key, if it is for that subsystem, too: --tls-key-file"
+        }
+        (Some(_), Channel::Required) => "it asks for TLS; connect with its key: --tls-key-file",
+        (Some(_), Channel::NotSpecified | Channel::NotRequired) => "",
+    };
+    let drives = manager.records.remotes_of(&entry.nqn);
+    let is_up = |address: &&String| {
+        manager.drives.remote(address).is_some_and(|device| device.state() == LinkState::Up)
+    };
+    Offer {
+        connected: drives.iter().filter(is_up).cloned().collect(),
+        kind: kind_word(entry.kind).to_owned(),
+        address: address.unwrap_or_default(),
+        transport: transport_word(entry.transport).to_owned(),
+        secure_channel: channel_word(entry.channel).to_owned(),
+        drives,
+        note: note.to_owned(),
+        nqn: entry.nqn,
     }
 }
 

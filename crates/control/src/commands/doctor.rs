@@ -2,6 +2,7 @@
 
 use strake_api::v1::{Array, DoctorCheck, DoctorReport, Drive, Hook};
 
+use crate::commands::spares::ready_spare;
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::manager::Manager;
@@ -65,7 +66,7 @@ impl Control {
     /// # Errors
     /// When an earlier command panicked.
     pub fn doctor(&self) -> Result<DoctorReport, ControlError> {
-        let mut checks = self.run(|m| Ok(m.checks()))?;
+        let mut checks = self.run(|m| Ok(all_checks(m)))?;
         // Asks the drives, so not under the lock.
         let drives = self.list_drives()?;
         checks.extend(drives.iter().flat_map(of_drive));
@@ -85,97 +86,96 @@ impl Control {
     }
 }
 
-impl Manager {
-    fn checks(&mut self) -> Checks {
-        let mut checks = Checks::new();
-        for array in self.arrays() {
-            checks.extend(of_array(&array));
-            checks.extend(self.of_spares_for(&array));
-        }
-        checks.extend(self.of_spares());
-        for export in self.exports() {
-            let name = format!("export/{}", export.name);
-            checks.push(if export.state == "online" {
-                fine(name, format!("offered on {}", export.listen))
-            } else {
-                let next = format!("strake array show {}", export.array);
-                check(name, Finding::Failed, export.reason, next)
-            });
-        }
-        let hooks = self.list_hooks().hooks;
-        checks.extend(hooks.iter().map(|hook| of_hook(hook, self.hooks.is_failing(hook))));
-        checks.extend(self.of_daemon());
-        checks
+fn all_checks(manager: &mut Manager) -> Checks {
+    let mut checks = Checks::new();
+    for array in manager.arrays() {
+        checks.extend(of_array(&array));
+        checks.extend(of_spares_for(manager, &array));
     }
-
-    fn of_spares(&self) -> Checks {
-        let spares = self.list_spares().spares.into_iter();
-        spares
-            .map(|spare| {
-                let name = format!("spare {}", spare.path);
-                if spare.state == "ready" {
-                    return fine(name, "ready");
-                }
-                let next = format!("bring it back, or: strake spare remove {}", spare.path);
-                check(name, Finding::Warning, spare.note, next)
-            })
-            .collect()
-    }
-
-    /// Whether a spare would help when a member of `array` fails.
-    fn of_spares_for(&self, array: &Array) -> Option<(Finding, DoctorCheck)> {
-        let running = self.running.iter().find(|r| r.uuid() == array.uuid)?;
-        let status = running.array.status();
-        if status.geometry.redundancy(0).is_none_or(|redundancy| redundancy == 0) {
-            return None;
-        }
-        let name = format!("array/{} spares", array.name);
-        let ready = self.records.config.spares.iter().filter(|spare| {
-            let own = spare.array.is_empty() || spare.array == array.uuid;
-            own && self.ready_spare(spare).is_some_and(|drive| fits(&status, drive).is_ok())
-        });
-        let count = ready.count();
-        let add = format!("strake spare add DRIVE --array {}", array.name);
-        Some(match (count, self.records.config.settings(&array.uuid).auto_replace) {
-            (0, _) => check(name, Finding::Warning, "no spare configured", add),
-            (_, false) => {
-                let next = format!("strake array set {} --auto-replace on", array.name);
-                check(name, Finding::Warning, "spares are not used by themselves", next)
-            }
-            (count, true) => fine(name, format!("ready: {count}")),
-        })
-    }
-
-    fn of_daemon(&self) -> Checks {
-        let mut checks = Checks::new();
-        let dir = self.records.store.dir();
-        let name = "daemon state directory";
-        let trouble = self.events().trouble().or_else(|| {
-            self.records.store.prepare(&self.records.config).err().map(|error| error.what)
-        });
-        checks.push(match trouble {
-            Some(why) => {
-                let next = format!("make room in {}, or make it writable", dir.display());
-                check(name, Finding::Failed, why, next)
-            }
-            None => machine::space(name, dir),
-        });
-        checks.push(if self.records.store.was_unclean() {
-            let what = "the daemon before this one was not shut down cleanly";
-            check("daemon last stop", Finding::Warning, what, "strake event list --last 50")
+    checks.extend(of_spares(manager));
+    for export in manager.exports() {
+        let name = format!("export/{}", export.name);
+        checks.push(if export.state == "online" {
+            fine(name, format!("offered on {}", export.listen))
         } else {
-            fine("daemon last stop", "clean")
+            let next = format!("strake array show {}", export.array);
+            check(name, Finding::Failed, export.reason, next)
         });
-        for core in self.daemon("", 0, 0).cores {
-            let name = format!("daemon core {}", core.index);
-            checks.push(if core.notice.is_empty() {
-                fine(name, "runs where it should")
-            } else {
-                check(name, Finding::Warning, core.notice, "choose other CPUs: straked --cores")
-            });
-        }
-        checks
     }
+    let hooks = manager.list_hooks().hooks;
+    checks.extend(hooks.iter().map(|hook| of_hook(hook, manager.hooks.is_failing(hook))));
+    checks.extend(of_daemon(manager));
+    checks
+}
+
+fn of_spares(manager: &Manager) -> Checks {
+    let spares = manager.list_spares().spares.into_iter();
+    spares
+        .map(|spare| {
+            let name = format!("spare {}", spare.path);
+            if spare.state == "ready" {
+                return fine(name, "ready");
+            }
+            let next = format!("bring it back, or: strake spare remove {}", spare.path);
+            check(name, Finding::Warning, spare.note, next)
+        })
+        .collect()
+}
+
+/// Whether a spare would help when a member of `array` fails.
+fn of_spares_for(manager: &Manager, array: &Array) -> Option<(Finding, DoctorCheck)> {
+    let running = manager.running.iter().find(|r| r.uuid() == array.uuid)?;
+    let status = running.array.status();
+    if status.geometry.redundancy(0).is_none_or(|redundancy| redundancy == 0) {
+        return None;
+    }
+    let name = format!("array/{} spares", array.name);
+    let ready = manager.records.spares.iter().filter(|spare| {
+        let own = spare.array.is_empty() || spare.array == array.uuid;
+        own && ready_spare(manager, spare).is_some_and(|drive| fits(&status, drive).is_ok())
+    });
+    let count = ready.count();
+    let add = format!("strake spare add DRIVE --array {}", array.name);
+    Some(match (count, manager.records.settings(&array.uuid).auto_replace) {
+        (0, _) => check(name, Finding::Warning, "no spare configured", add),
+        (_, false) => {
+            let next = format!("strake array set {} --auto-replace on", array.name);
+            check(name, Finding::Warning, "spares are not used by themselves", next)
+        }
+        (count, true) => fine(name, format!("ready: {count}")),
+    })
+}
+
+fn of_daemon(manager: &Manager) -> Checks {
+    let mut checks = Checks::new();
+    let dir = manager.records.store.dir();
+    let name = "daemon state directory";
+    let trouble = manager
+        .events()
+        .trouble()
+        .or_else(|| manager.records.store.prepare(&manager.records).err().map(|error| error.what));
+    checks.push(match trouble {
+        Some(why) => {
+            let next = format!("make room in {}, or make it writable", dir.display());
+            check(name, Finding::Failed, why, next)
+        }
+        None => machine::space(name, dir),
+    });
+    checks.push(if manager.records.store.was_unclean() {
+        let what = "the daemon before this one was not shut down cleanly";
+        check("daemon last stop", Finding::Warning, what, "strake event list --last 50")
+    } else {
+        fine("daemon last stop", "clean")
+    });
+    for core in manager.daemon("", 0, 0).cores {
+        let name = format!("daemon core {}", core.index);
+        checks.push(if core.notice.is_empty() {
+            fine(name, "runs where it should")
+        } else {
+            check(name, Finding::Warning, core.notice, "choose other CPUs: straked --cores")
+        });
+    }
+    checks
 }
 
 fn of_array(array: &Array) -> Checks {

@@ -5,9 +5,6 @@
 //! that may be cut short anywhere), and it is started from its drives, which is the only way in which a size comes into
 //! use. Whatever goes wrong after the stop, the array is started again, with the size that its labels say.
 
-use crate::upkeep::member_config::record_before_leaving;
-use crate::upkeep::starting::assemble_recorded;
-use crate::upkeep::starting::start_one;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -23,6 +20,10 @@ use strake_engine::{
 use strake_raid::MemberState;
 use strake_units::{ByteSize, MemberIndex};
 
+use crate::commands::exports::{
+    disconnect_clients_of, forget_instances_of, keep_instances_of, offered_of, pause_exports_of,
+};
+use crate::commands::spares::ready_spare;
 use crate::control::{Control, Planned, Reserved};
 use crate::drives::DriveKind;
 use crate::drives::label::{Labelled, overwritten, written_over};
@@ -36,6 +37,11 @@ use crate::record::store::ArrayRecord;
 use crate::state::growth::Growth;
 use crate::state::offline::Offline;
 use crate::state::running::Running;
+use crate::upkeep::adopt::note_offline;
+use crate::upkeep::member_config::record_before_leaving;
+use crate::upkeep::replacement::settle_replacements;
+use crate::upkeep::scrubs::keep_scrub;
+use crate::upkeep::starting::{assemble_recorded, start_one};
 
 /// What is going to happen.
 pub(crate) struct Intended {
@@ -70,7 +76,7 @@ impl Control {
     /// was not accepted, or a drive fails. The array keeps its size then.
     pub fn grow_array(&self, request: &GrowArrayRequest) -> Result<ArrayChange, ControlError> {
         let (mut intended, mut reserved) =
-            self.reserve(|m| m.plan_growth(request, Change::Grow))?;
+            self.reserve(|m| plan_growth(m, request, Change::Grow))?;
         let limit = limit_of(&intended);
         if intended.plan.is_nothing() {
             let Intended { name, view, .. } = intended;
@@ -171,7 +177,7 @@ fn make_zeroes(
             if growth.is_cancelled() {
                 return Ok(());
             }
-            control.run(|m| m.check_rest(&intended.uuid))?;
+            control.run(|m| check_rest(m, &intended.uuid))?;
             let bytes = GROWTH_STEP_BYTES.min(start + bytes - at);
             MemberIo::open(drive, &mut control_wait())?.zero(at, bytes)?;
             growth.done.fetch_add(bytes, Ordering::Relaxed);
@@ -196,14 +202,14 @@ pub(crate) fn switch(
     let uuid = &intended.uuid.clone();
     record_before_leaving(control, uuid)?;
     let (stopped, leaving) = control.run(|m| {
-        let stopped = m.stop_to_grow(intended, request)?;
-        Ok((stopped, m.pause_exports_of(uuid)))
+        let stopped = stop_to_grow(m, intended, request)?;
+        Ok((stopped, pause_exports_of(m, uuid)))
     })?;
     let Stopped { record, identities, running } = stopped;
     let calm = leaving.iter().all(|leaving| leaving.is_over(GROWTH_DRAIN));
     drop(leaving);
     control.run(|m| {
-        m.disconnect_clients_of(uuid);
+        disconnect_clients_of(m, uuid);
         Ok(())
     })?;
     let Running { array, drives, replacement, .. } = running;
@@ -212,9 +218,9 @@ pub(crate) fn switch(
     drop((drives, replacement, std::mem::take(&mut intended.drives)));
     control.run(|m| {
         if calm && in_order.is_ok() {
-            m.keep_instances_of(uuid);
+            keep_instances_of(m, uuid);
         }
-        m.reopen(&identities);
+        reopen(m, &identities);
         Ok(())
     })?;
     let relabelled = in_order.and_then(|()| relabel(control, intended, &record, reserved));
@@ -224,7 +230,7 @@ pub(crate) fn switch(
     // What holds of the array that was stopped just now need not hold of one that somebody starts later: with a
     // loss accepted, or after it was used elsewhere.
     control.run(|m| {
-        m.forget_instances_of(uuid);
+        forget_instances_of(m, uuid);
         Ok(())
     })?;
     let mut warnings = started.map_err(|error| {
@@ -287,7 +293,7 @@ fn start_grown(
     };
     let offline = Offline::new(record, &error, &here);
     control.run(|m| {
-        m.note_offline(record, offline);
+        note_offline(m, record, offline);
         Ok(())
     })?;
     Err(error)
@@ -349,174 +355,166 @@ pub(crate) fn check_ends(intended: &Intended) -> Result<(), ControlError> {
     Ok(())
 }
 
-impl Manager {
-    /// What growing an array comes to, when it is allowed, and what to reserve for it.
-    pub(crate) fn plan_growth(
-        &mut self,
-        request: &GrowArrayRequest,
-        change: Change,
-    ) -> Planned<Intended> {
-        self.check_open()?;
-        // One that has just taken a member's place is its drive.
-        self.settle_replacements()?;
-        let at = self.find_running(&request.name)?;
-        let uuid = self.running[at].uuid();
-        self.check_rest(&uuid)?;
-        let mut warnings = Vec::new();
-        match self.check_clients(&uuid, request.force) {
-            Err(error) if request.dry_run => warnings.push(format!("refused now: {}", error.what)),
-            checked => checked?,
-        }
-        let view = self.view(at);
-        let running = &self.running[at];
-        let label = running.array.newest_label();
-        let plan = plan_change(change, &label, &running.drives)?;
-        warnings.extend(self.spares_left_behind(running, &plan));
-        warnings.extend(plan.lacks_for_format_2().map(|lacks| {
-            let (name, lacks) = (&view.name, ByteSize(lacks));
-            format!(
-                "array {name} has format 1, and uses the space that format 2 needs if it grows: each drive would then \
-                 need {lacks} more for a conversion. To convert it, do that first: strake array upgrade-format {name}"
-            )
-        }));
-        let sizes = label.members.iter().map(|row| row.bytes).collect();
-        let tails = |slot| running.array.tails(MemberIndex(slot as u8));
-        let tails = (0..running.drives.len()).map(tails).collect();
-        let drives: Vec<Drive> = running.drives.iter().flatten().cloned().collect();
-        let identities = drives.iter().map(identity).collect();
-        let mut keys = vec![array_key(&view.name), array_key(&uuid)];
-        keys.extend(running.drive_keys());
-        let name = view.name.clone();
-        let intended =
-            Intended { uuid, name, plan, drives, identities, sizes, tails, warnings, view };
-        Ok((intended, keys))
+/// What growing an array comes to, when it is allowed, and what to reserve for it.
+pub(crate) fn plan_growth(
+    manager: &mut Manager,
+    request: &GrowArrayRequest,
+    change: Change,
+) -> Planned<Intended> {
+    manager.check_open()?;
+    // One that has just taken a member's place is its drive.
+    settle_replacements(manager)?;
+    let at = manager.find_running(&request.name)?;
+    let uuid = manager.running[at].uuid();
+    check_rest(manager, &uuid)?;
+    let mut warnings = Vec::new();
+    match check_clients(manager, &uuid, request.force) {
+        Err(error) if request.dry_run => warnings.push(format!("refused now: {}", error.what)),
+        checked => checked?,
     }
+    let view = manager.view(at);
+    let running = &manager.running[at];
+    let label = running.array.newest_label();
+    let plan = plan_change(change, &label, &running.drives)?;
+    warnings.extend(spares_left_behind(manager, running, &plan));
+    warnings.extend(plan.lacks_for_format_2().map(|lacks| {
+        let (name, lacks) = (&view.name, ByteSize(lacks));
+        format!(
+            "array {name} has format 1, and uses the space that format 2 needs if it grows: each drive would then \
+             need {lacks} more for a conversion. To convert it, do that first: strake array upgrade-format {name}"
+        )
+    }));
+    let sizes = label.members.iter().map(|row| row.bytes).collect();
+    let tails = |slot| running.array.tails(MemberIndex(slot as u8));
+    let tails = (0..running.drives.len()).map(tails).collect();
+    let drives: Vec<Drive> = running.drives.iter().flatten().cloned().collect();
+    let identities = drives.iter().map(identity).collect();
+    let mut keys = vec![array_key(&view.name), array_key(&uuid)];
+    keys.extend(running.drive_keys());
+    let name = view.name.clone();
+    let intended = Intended { uuid, name, plan, drives, identities, sizes, tails, warnings, view };
+    Ok((intended, keys))
+}
 
-    /// Spares that fit the array and will not when it has the size of `plan`, for a person.
-    fn spares_left_behind(&self, running: &Running, plan: &GrowPlan) -> Vec<String> {
-        let status = running.array.status();
-        let (_, least) = plan.least_drive_bytes();
-        let behind =
-            |drive: &&Drive| drive.device.info().bytes() < least && fits(&status, drive).is_ok();
-        let uuid = running.uuid();
-        let own =
-            self.records.config.spares.iter().filter(|s| s.array.is_empty() || s.array == uuid);
-        let drives = own.filter_map(|spare| self.ready_spare(spare)).filter(behind);
-        let tell = |drive: &Drive| {
-            let (path, name) = (&drive.path, &status.name);
-            format!(
-                "spare {path} is too small for array {name} afterwards; give it a larger one: \
-                 strake spare add DRIVE --array {name}"
-            )
-        };
-        drives.map(tell).collect()
+/// Spares that fit the array and will not when it has the size of `plan`, for a person.
+fn spares_left_behind(manager: &Manager, running: &Running, plan: &GrowPlan) -> Vec<String> {
+    let status = running.array.status();
+    let (_, least) = plan.least_drive_bytes();
+    let behind =
+        |drive: &&Drive| drive.device.info().bytes() < least && fits(&status, drive).is_ok();
+    let uuid = running.uuid();
+    let own = manager.records.spares.iter().filter(|s| s.array.is_empty() || s.array == uuid);
+    let drives = own.filter_map(|spare| ready_spare(manager, spare)).filter(behind);
+    let tell = |drive: &Drive| {
+        let (path, name) = (&drive.path, &status.name);
+        format!(
+            "spare {path} is too small for array {name} afterwards; give it a larger one: \
+             strake spare add DRIVE --array {name}"
+        )
+    };
+    drives.map(tell).collect()
+}
+
+/// Refuses an array that is not whole, or to which something is being done.
+fn check_rest(manager: &Manager, uuid: &str) -> Result<(), ControlError> {
+    manager.check_open()?;
+    let running = &manager.running[manager.find_running(uuid)?];
+    let status = running.array.status();
+    let name = &status.name;
+    let refuse = |why: String| {
+        Err(ControlError::state(format!("array {name} cannot change now: {why}; it is as it was")))
+    };
+    let out = status.members.iter().position(|m| m.state != MemberState::InSync);
+    if let Some(slot) = out {
+        return refuse(format!(
+            "member {slot} is not in sync; wait until it is rebuilt, or replace it: strake array show {name}"
+        ));
     }
-
-    /// Refuses an array that is not whole, or to which something is being done.
-    fn check_rest(&self, uuid: &str) -> Result<(), ControlError> {
-        self.check_open()?;
-        let running = &self.running[self.find_running(uuid)?];
-        let status = running.array.status();
-        let name = &status.name;
-        let refuse = |why: String| {
-            Err(ControlError::state(format!(
-                "array {name} cannot change now: {why}; it is as it was"
-            )))
-        };
-        let out = status.members.iter().position(|m| m.state != MemberState::InSync);
-        if let Some(slot) = out {
-            return refuse(format!(
-                "member {slot} is not in sync; wait until it is rebuilt, or replace it: strake array show {name}"
-            ));
-        }
-        let scrubbing = status.scrub.as_ref().is_some_and(|scrub| match scrub.state {
-            ScrubState::Running | ScrubState::Paused => true,
-            ScrubState::Finished | ScrubState::Stopped => false,
-        });
-        let jobs = [
-            (status.rebuild.is_some(), "rebuilt"),
-            (status.replace.is_some() || running.replacement.is_some(), "copied to another drive"),
-            (status.resync.is_some(), "resynchronized"),
-            (scrubbing, "scrubbed"),
-        ];
-        if let Some((_, job)) = jobs.into_iter().find(|(is, _)| *is) {
-            return refuse(format!("it is being {job}; wait for the end: strake job list"));
-        }
-        if status.consistency_wanted.is_some() {
-            return refuse("its consistency is being changed; wait for the end".to_owned());
-        }
-        if status.lost || running.array.has_bad_blocks() {
-            return refuse(format!(
-                "blocks of its members cannot be read; see which, and replace the drives: strake array show {name}"
-            ));
-        }
-        let down = |drive: &Drive| match self.drives.remote(&drive.path).map(|d| d.state()) {
-            Some(LinkState::Down(..)) => Some(drive.path.clone()),
-            Some(LinkState::Up) | None => None,
-        };
-        match running.drives.iter().flatten().find_map(down) {
-            Some(path) => {
-                refuse(format!("the connection to {path} is lost; wait until it is back"))
-            }
-            None => Ok(()),
-        }
+    let scrubbing = status.scrub.as_ref().is_some_and(|scrub| match scrub.state {
+        ScrubState::Running | ScrubState::Paused => true,
+        ScrubState::Finished | ScrubState::Stopped => false,
+    });
+    let jobs = [
+        (status.rebuild.is_some(), "rebuilt"),
+        (status.replace.is_some() || running.replacement.is_some(), "copied to another drive"),
+        (status.resync.is_some(), "resynchronized"),
+        (scrubbing, "scrubbed"),
+    ];
+    if let Some((_, job)) = jobs.into_iter().find(|(is, _)| *is) {
+        return refuse(format!("it is being {job}; wait for the end: strake job list"));
     }
-
-    /// Refuses when clients would be disconnected that cannot be told to wait.
-    fn check_clients(&self, uuid: &str, force: bool) -> Result<(), ControlError> {
-        for (record, server) in self.offered_of(uuid).filter(|(record, _)| record.nvme.is_none()) {
-            let connections = server.done(record).map_or(0, |done| done.connections);
-            if connections > 0 && !force {
-                return Err(ControlError::refused(format!(
-                    "export {} has {connections} clients by NBD, which cannot be paused while the array restarts; \
-                     disconnect them, or use --force to do so",
-                    record.name
-                )));
-            }
-        }
-        Ok(())
+    if status.consistency_wanted.is_some() {
+        return refuse("its consistency is being changed; wait for the end".to_owned());
     }
+    if status.lost || running.array.has_bad_blocks() {
+        return refuse(format!(
+            "blocks of its members cannot be read; see which, and replace the drives: strake array show {name}"
+        ));
+    }
+    let down = |drive: &Drive| match manager.drives.remote(&drive.path).map(|d| d.state()) {
+        Some(LinkState::Down(..)) => Some(drive.path.clone()),
+        Some(LinkState::Up) | None => None,
+    };
+    match running.drives.iter().flatten().find_map(down) {
+        Some(path) => refuse(format!("the connection to {path} is lost; wait until it is back")),
+        None => Ok(()),
+    }
+}
 
-    /// Takes an array out of sight that is about to be stopped, if nothing has changed since it was looked at.
-    fn stop_to_grow(
-        &mut self,
-        intended: &Intended,
-        request: &GrowArrayRequest,
-    ) -> Result<Stopped, ControlError> {
-        let uuid = &intended.uuid;
-        self.observe();
-        self.check_rest(uuid)?;
-        self.check_clients(uuid, request.force)?;
-        let at = self.find_running(uuid)?;
-        let running = &self.running[at];
-        let now = intended.plan.again(&running.array.newest_label(), &running.drives)?;
-        let here = running.drives.iter().flatten().map(identity);
-        if now != intended.plan || !here.eq(intended.identities.iter().cloned()) {
-            return Err(ControlError::state(format!(
-                "the drives of array {} changed while room was made on them; it is as it was, try again",
-                intended.name
+/// Refuses when clients would be disconnected that cannot be told to wait.
+fn check_clients(manager: &Manager, uuid: &str, force: bool) -> Result<(), ControlError> {
+    for (record, server) in offered_of(manager, uuid).filter(|(record, _)| record.nvme.is_none()) {
+        let connections = server.done(record).map_or(0, |done| done.connections);
+        if connections > 0 && !force {
+            return Err(ControlError::refused(format!(
+                "export {} has {connections} clients by NBD, which cannot be paused while the array restarts; \
+                 disconnect them, or use --force to do so",
+                record.name
             )));
         }
-        let record = self.records.config.arrays.iter().find(|a| a.uuid == *uuid).cloned();
-        let record = record.ok_or_else(|| self.no_such_array(uuid))?;
-        self.keep_scrub(at, true);
-        let running = self.running.remove(at);
-        let identities = running.all_drives().map(identity).collect();
-        let entry = self.entries.of(uuid);
-        entry.forget_run();
-        entry.offline = Some(Offline::growing());
-        Ok(Stopped { record, identities, running })
     }
+    Ok(())
+}
 
-    /// Closes files and devices of this machine among these, so that whoever opens them sees them as they are now.
-    fn reopen(&mut self, identities: &BTreeSet<String>) {
-        let opened_again = |kind: DriveKind| match kind {
-            DriveKind::Block | DriveKind::File => true,
-            DriveKind::Ram | DriveKind::Null | DriveKind::Remote => false,
-        };
-        let open = self.drives.all().iter().filter(|open| opened_again(open.kind));
-        let mut close: BTreeSet<String> = open.map(|open| open.drive.device.identity()).collect();
-        close.retain(|identity| identities.contains(identity));
-        self.drives.close_unless(|identity| !close.contains(identity));
+/// Takes an array out of sight that is about to be stopped, if nothing has changed since it was looked at.
+fn stop_to_grow(
+    manager: &mut Manager,
+    intended: &Intended,
+    request: &GrowArrayRequest,
+) -> Result<Stopped, ControlError> {
+    let uuid = &intended.uuid;
+    manager.observe();
+    check_rest(manager, uuid)?;
+    check_clients(manager, uuid, request.force)?;
+    let at = manager.find_running(uuid)?;
+    let running = &manager.running[at];
+    let now = intended.plan.again(&running.array.newest_label(), &running.drives)?;
+    let here = running.drives.iter().flatten().map(identity);
+    if now != intended.plan || !here.eq(intended.identities.iter().cloned()) {
+        return Err(ControlError::state(format!(
+            "the drives of array {} changed while room was made on them; it is as it was, try again",
+            intended.name
+        )));
     }
+    let record = manager.records.arrays.iter().find(|a| a.uuid == *uuid).cloned();
+    let record = record.ok_or_else(|| manager.no_such_array(uuid))?;
+    keep_scrub(manager, at, true);
+    let running = manager.running.remove(at);
+    let identities = running.all_drives().map(identity).collect();
+    let entry = manager.entries.of(uuid);
+    entry.forget_run();
+    entry.offline = Some(Offline::growing());
+    Ok(Stopped { record, identities, running })
+}
+
+/// Closes files and devices of this machine among these, so that whoever opens them sees them as they are now.
+fn reopen(manager: &mut Manager, identities: &BTreeSet<String>) {
+    let opened_again = |kind: DriveKind| match kind {
+        DriveKind::Block | DriveKind::File => true,
+        DriveKind::Ram | DriveKind::Null | DriveKind::Remote => false,
+    };
+    let open = manager.drives.all().iter().filter(|open| opened_again(open.kind));
+    let mut close: BTreeSet<String> = open.map(|open| open.drive.device.identity()).collect();
+    close.retain(|identity| identities.contains(identity));
+    manager.drives.close_unless(|identity| !close.contains(identity));
 }

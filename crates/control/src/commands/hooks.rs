@@ -19,7 +19,7 @@ impl Control {
         let spec = HookSpec::from(request.clone());
         // Looks at the program of an exec hook, which may lie on something slow: not under the lock.
         spec.check()?;
-        self.run(|m| m.add_hook(spec))
+        self.run(|m| add_hook(m, spec))
     }
 
     /// Tells somebody no more.
@@ -27,7 +27,7 @@ impl Control {
     /// # Errors
     /// When there is no such hook, or that cannot be recorded.
     pub fn remove_hook(&self, request: &RemoveHookRequest) -> Result<HookChange, ControlError> {
-        self.run(|m| m.remove_hook(&request.name))
+        self.run(|m| remove_hook(m, &request.name))
     }
 
     /// Delivers a test event now, and says how that went: "delivered" or "failed". Waits for the receiver, without
@@ -51,72 +51,71 @@ impl Control {
 }
 
 impl Manager {
-    /// Whether a hook would be added; refuses what [`Control::add_hook`] does.
-    pub(crate) fn would_add_hook(&self, spec: HookSpec) -> Result<bool, ControlError> {
-        self.check_open()?;
-        Ok(self.hooks.alerts.check(spec)? == Added::Created)
-    }
-
-    fn add_hook(&mut self, spec: HookSpec) -> Result<HookChange, ControlError> {
-        self.check_open()?;
-        let mut config = self.records.config.clone();
-        config.hooks.retain(|h| h.name != spec.name);
-        config.hooks.push(spec.clone());
-        // Recorded first; forgotten again when the hook is refused.
-        let prepared = self.records.store.prepare(&config)?;
-        let (added, hook) = self.hooks.alerts.restore(spec)?;
-        let what = format!("{}: minimum severity {}", hook.target, at_least(&hook));
-        let result = match added {
-            Added::Unchanged => "unchanged",
-            Added::Created => {
-                match prepared.commit() {
-                    Ok(config) => self.records.config = config,
-                    Err(error) => {
-                        // What may not outlast a restart must not look as if it did.
-                        drop(self.hooks.alerts.remove(&hook.name));
-                        return Err(error);
-                    }
-                }
-                let reported = format!("hook {} was added: {what}", hook.name);
-                self.record(Note::new(EventKind::HookChanged, "daemon", reported));
-                "created"
-            }
-        };
-        Ok(HookChange { result: result.into(), hook: Some(hook), what })
-    }
-
-    fn remove_hook(&mut self, name: &str) -> Result<HookChange, ControlError> {
-        self.check_open()?;
-        let Some(recorded) = self.records.config.hooks.iter().find(|h| h.name == name).cloned()
-        else {
-            let what = format!("there is no hook called {name:?}; see them with: strake hook list");
-            return Err(ControlError::not_found(what));
-        };
-        let mut config = self.records.config.clone();
-        config.hooks.retain(|h| h.name != name);
-        self.records.put(&config)?;
-        // One that makes no sense to this version is recorded and not in use.
-        let hook = self.hooks.alerts.remove(name).or_else(|_| recorded.listed()).ok();
-        self.hooks.forget(name);
-        let what = format!("hook {name} was removed");
-        self.record(Note::new(EventKind::HookChanged, "daemon", what));
-        let what = "it delivers no more events; what it had not delivered is dropped".into();
-        Ok(HookChange { result: "removed".into(), hook, what })
-    }
-
     /// All hooks, without their credentials.
     #[must_use]
     pub fn list_hooks(&self) -> ListHooksResponse {
         ListHooksResponse { hooks: self.hooks.alerts.list() }
     }
+}
 
-    /// Records once that a hook began to fail.
-    pub(crate) fn watch_hooks(&mut self) {
-        for hook in self.hooks.failing() {
-            let what = format!("hook {}: delivery to {} failed", hook.name, hook.target);
-            let note = Note::new(EventKind::HookFailed, "daemon", what).cause(hook.last_error);
-            self.record(note.next(format!("strake hook test {}", hook.name)));
+/// Whether a hook would be added; refuses what [`Control::add_hook`] does.
+pub(crate) fn would_add_hook(manager: &Manager, spec: HookSpec) -> Result<bool, ControlError> {
+    manager.check_open()?;
+    Ok(manager.hooks.alerts.check(spec)? == Added::Created)
+}
+
+fn add_hook(manager: &mut Manager, spec: HookSpec) -> Result<HookChange, ControlError> {
+    manager.check_open()?;
+    let mut config = manager.records.config.clone();
+    config.hooks.retain(|h| h.name != spec.name);
+    config.hooks.push(spec.clone());
+    // Recorded first; forgotten again when the hook is refused.
+    let prepared = manager.records.store.prepare(&config)?;
+    let (added, hook) = manager.hooks.alerts.restore(spec)?;
+    let what = format!("{}: minimum severity {}", hook.target, at_least(&hook));
+    let result = match added {
+        Added::Unchanged => "unchanged",
+        Added::Created => {
+            match prepared.commit() {
+                Ok(config) => manager.records.config = config,
+                Err(error) => {
+                    // What may not outlast a restart must not look as if it did.
+                    drop(manager.hooks.alerts.remove(&hook.name));
+                    return Err(error);
+                }
+            }
+            let reported = format!("hook {} was added: {what}", hook.name);
+            manager.record(Note::new(EventKind::HookChanged, "daemon", reported));
+            "created"
         }
+    };
+    Ok(HookChange { result: result.into(), hook: Some(hook), what })
+}
+
+fn remove_hook(manager: &mut Manager, name: &str) -> Result<HookChange, ControlError> {
+    manager.check_open()?;
+    let Some(recorded) = manager.records.hooks.iter().find(|h| h.name == name).cloned() else {
+        let what = format!("there is no hook called {name:?}; see them with: strake hook list");
+        return Err(ControlError::not_found(what));
+    };
+    let mut config = manager.records.config.clone();
+    config.hooks.retain(|h| h.name != name);
+    manager.records.put(&config)?;
+    // One that makes no sense to this version is recorded and not in use.
+    let hook = manager.hooks.alerts.remove(name).or_else(|_| recorded.listed()).ok();
+    manager.hooks.forget(name);
+    let what = format!("hook {name} was removed");
+    manager.record(Note::new(EventKind::HookChanged, "daemon", what));
+    let what = "it delivers no more events; what it had not delivered is dropped".into();
+    Ok(HookChange { result: "removed".into(), hook, what })
+}
+
+/// Records once that a hook began to fail.
+pub(crate) fn watch_hooks(manager: &mut Manager) {
+    for hook in manager.hooks.failing() {
+        let what = format!("hook {}: delivery to {} failed", hook.name, hook.target);
+        let note = Note::new(EventKind::HookFailed, "daemon", what).cause(hook.last_error);
+        manager.record(note.next(format!("strake hook test {}", hook.name)));
     }
 }
 

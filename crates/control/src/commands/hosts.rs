@@ -143,7 +143,7 @@ impl Manager {
         nqn::check(name)
             .map_err(|e| ControlError::usage(format!("{name:?} is not a valid NQN: {e}")))?;
         check_consistent(request)?;
-        let known = self.records.config.hosts.iter().find(|host| host.nqn == *name).cloned();
+        let known = self.records.hosts.iter().find(|host| host.nqn == *name).cloned();
         if known.is_none() && request.known {
             return Err(no_such_host(name));
         }
@@ -158,64 +158,7 @@ impl Manager {
         }
         check_secrets(&record.secret, &record.controller_secret)?;
         let Made { secret, controller_secret, tls_key } = made;
-        Ok(HostChange { tls_key, secret, controller_secret, ..self.put_host(record)? })
-    }
-
-    /// Records a host, and has every target know it.
-    pub(crate) fn put_host(&mut self, record: HostRecord) -> Result<HostChange, ControlError> {
-        let keys = keys_of(&record)?;
-        let mut config = self.records.config.clone();
-        let known = config.hosts.iter().find(|h| h.nqn == record.nqn).cloned();
-        let result = match &known {
-            Some(known) if *known == record => "unchanged",
-            Some(_) => "changed",
-            None => "created",
-        };
-        if result == "unchanged" {
-            return Ok(change(result, &record));
-        }
-        if known.is_none() && config.hosts.len() >= HOSTS_MAX {
-            return Err(ControlError::state(format!(
-                "there are {HOSTS_MAX} hosts, which is the most one daemon knows; remove one first"
-            )));
-        }
-        config.hosts.retain(|h| h.nqn != record.nqn);
-        config.hosts.push(record.clone());
-        self.check_secure_exports_of(&record, &config)?;
-        self.records.put(&config)?;
-        for server in self.servers.values() {
-            server.set_keys(&record.nqn, &keys);
-        }
-        let what = match (&keys.proof, &keys.tls) {
-            (_, None) => "prove who it is",
-            (None, Some(_)) => "use TLS",
-            (Some(_), Some(_)) => "use TLS and prove who it is",
-        };
-        let what = format!("host {} has to {what} from now on", record.nqn);
-        let note = Note::new(EventKind::HostChanged, "daemon", what);
-        self.record(note.cause(differences(&known.unwrap_or_default(), &record)));
-        Ok(change(result, &record))
-    }
-
-    /// Refuses to take the key for TLS from a host that needs it.
-    fn check_secure_exports_of(
-        &self,
-        record: &HostRecord,
-        config: &Config,
-    ) -> Result<(), ControlError> {
-        let names = |export: &&ExportRecord| {
-            export.nvme.as_ref().is_some_and(|nvme| nvme.hosts.contains(&record.nqn))
-        };
-        for export in self.records.config.exports.iter().filter(names) {
-            check_keys(export, config).map_err(|_| {
-                ControlError::state(format!(
-                    "host {} may connect to export {}, which is secure, and needs a key for TLS: leave --no-tls out, \
-                     or give it another with --new-tls-key",
-                    record.nqn, export.name
-                ))
-            })?;
-        }
-        Ok(())
+        Ok(HostChange { tls_key, secret, controller_secret, ..put_host(self, record)? })
     }
 
     /// Believes a host by its name again.
@@ -225,12 +168,11 @@ impl Manager {
     pub fn remove_host(&mut self, request: &RemoveHostRequest) -> Result<HostChange, ControlError> {
         self.check_open()?;
         let name = &request.nqn;
-        let Some(record) = self.records.config.hosts.iter().find(|h| h.nqn == *name).cloned()
-        else {
+        let Some(record) = self.records.hosts.iter().find(|h| h.nqn == *name).cloned() else {
             return Err(no_such_host(name));
         };
         let mut users =
-            self.records.config.exports.iter().filter(|export| {
+            self.records.exports.iter().filter(|export| {
                 export.nvme.as_ref().is_some_and(|nvme| nvme.hosts.contains(name))
             });
         if let Some(export) = users.next() {
@@ -254,8 +196,68 @@ impl Manager {
     /// The hosts that have to prove who they are, without their secrets.
     #[must_use]
     pub fn list_hosts(&self) -> ListHostsResponse {
-        ListHostsResponse { hosts: self.records.config.hosts.iter().map(message).collect() }
+        ListHostsResponse { hosts: self.records.hosts.iter().map(message).collect() }
     }
+}
+
+/// Records a host, and has every target know it.
+pub(crate) fn put_host(
+    manager: &mut Manager,
+    record: HostRecord,
+) -> Result<HostChange, ControlError> {
+    let keys = keys_of(&record)?;
+    let mut config = manager.records.config.clone();
+    let known = config.hosts.iter().find(|h| h.nqn == record.nqn).cloned();
+    let result = match &known {
+        Some(known) if *known == record => "unchanged",
+        Some(_) => "changed",
+        None => "created",
+    };
+    if result == "unchanged" {
+        return Ok(change(result, &record));
+    }
+    if known.is_none() && config.hosts.len() >= HOSTS_MAX {
+        return Err(ControlError::state(format!(
+            "there are {HOSTS_MAX} hosts, which is the most one daemon knows; remove one first"
+        )));
+    }
+    config.hosts.retain(|h| h.nqn != record.nqn);
+    config.hosts.push(record.clone());
+    check_secure_exports_of(manager, &record, &config)?;
+    manager.records.put(&config)?;
+    for server in manager.servers.values() {
+        server.set_keys(&record.nqn, &keys);
+    }
+    let what = match (&keys.proof, &keys.tls) {
+        (_, None) => "prove who it is",
+        (None, Some(_)) => "use TLS",
+        (Some(_), Some(_)) => "use TLS and prove who it is",
+    };
+    let what = format!("host {} has to {what} from now on", record.nqn);
+    let note = Note::new(EventKind::HostChanged, "daemon", what);
+    manager.record(note.cause(differences(&known.unwrap_or_default(), &record)));
+    Ok(change(result, &record))
+}
+
+/// Refuses to take the key for TLS from a host that needs it.
+fn check_secure_exports_of(
+    manager: &Manager,
+    record: &HostRecord,
+    config: &Config,
+) -> Result<(), ControlError> {
+    let names = |export: &&ExportRecord| {
+        export.nvme.as_ref().is_some_and(|nvme| nvme.hosts.contains(&record.nqn))
+    };
+    for export in manager.records.exports.iter().filter(names) {
+        check_keys(export, config).map_err(|_| {
+            ControlError::state(format!(
+                "host {} may connect to export {}, which is secure, and needs a key for TLS: leave --no-tls out, \
+                 or give it another with --new-tls-key",
+                record.nqn, export.name
+            ))
+        })?;
+    }
+    Ok(())
 }
 
 fn change(result: &str, record: &HostRecord) -> HostChange {

@@ -1,9 +1,5 @@
 //! From drives to running arrays, on request. What the daemon starts by itself is in `starting.rs`.
 
-use crate::commands::remote::connect_named;
-use crate::upkeep::adopt::assemble_one;
-use crate::upkeep::member_config::offer_kept;
-use crate::upkeep::member_config::recall_from_members;
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
@@ -11,6 +7,7 @@ use std::time::Duration;
 use strake_api::v1::{Array as ArrayMessage, ImportArraysRequest, ImportArraysResponse};
 use strake_engine::{AssemblePolicy, Drive};
 
+use crate::commands::remote::connect_named;
 use crate::control::{Control, Reserved};
 use crate::drives::address::remembered;
 use crate::drives::block_paths;
@@ -22,6 +19,9 @@ use crate::names::array_key;
 use crate::policy::candidates::push_once;
 use crate::policy::search::{Unused, is_of, not_without, of_label};
 use crate::record::store::{ArrayRecord, ScrubRecord, Settings};
+use crate::upkeep::adopt::{adopt_array, assemble_one, has_to_wait};
+use crate::upkeep::member_config::{offer_kept, recall_from_members};
+use crate::upkeep::newest::older_than_seen;
 
 /// How often a command that waits for that looks whether the daemon stops.
 const SETTLE_LOOK: Duration = Duration::from_millis(200);
@@ -48,10 +48,9 @@ impl Control {
             m.check_open()?;
             let running = m.find(name).map(|at| m.view(at));
             // Not while the array is being started by itself.
-            let known: Vec<String> =
-                m.records.config.known_arrays(name).map(|a| a.uuid.clone()).collect();
+            let known: Vec<String> = m.records.known_arrays(name).map(|a| a.uuid.clone()).collect();
             let keys = known.iter().map(|uuid| array_key(uuid)).collect();
-            Ok(((running, m.arrays(), m.places_to_look(request), known), keys))
+            Ok(((running, m.arrays(), places_to_look(m, request), known), keys))
         })?;
         if let Some(view) = running {
             if request.exports && !request.dry_run {
@@ -99,7 +98,7 @@ impl Control {
                         response.warnings.append(&mut offer_kept(self, &uuid));
                         view = self.run(|m| m.array(&uuid))?;
                     } else {
-                        let kept = self.run(|m| Ok(m.records.config.kept_exports(&uuid)))?;
+                        let kept = self.run(|m| Ok(m.records.kept_exports(&uuid)))?;
                         let each = kept.iter().map(|export| not_offered(export, &view.name));
                         response.warnings.extend(each);
                     }
@@ -121,7 +120,7 @@ impl Control {
 
 /// Waits until an array may be started from these drives.
 fn await_settled(control: &Control, here: &[Labelled]) -> Result<(), ControlError> {
-    let left = |m: &mut Manager| m.check_open().map(|()| m.has_to_wait(here));
+    let left = |m: &mut Manager| m.check_open().map(|()| has_to_wait(m, here));
     while let Some(left) = control.run(left)? {
         thread::sleep(SETTLE_LOOK.min(Duration::from_nanos(left.0)));
     }
@@ -151,7 +150,7 @@ fn import_one(
         silent: Vec::new(),
     };
     control.run(|m| m.records.check_import(&record))?;
-    let older = control.run(|m| Ok(m.older_than_seen(&record, &found.drives)))?;
+    let older = control.run(|m| Ok(older_than_seen(m, &record, &found.drives)))?;
     if let Some(older) = older.filter(|_| !policy.accept_loss) {
         return Err(ControlError::refused(older));
     }
@@ -164,7 +163,7 @@ fn import_one(
     let assembled = assemble_one(control, &found.drives, policy)?;
     let new = control.run(|m| {
         let new = m.records.record_import(record)?;
-        m.adopt(assembled, &found.drives)?;
+        adopt_array(m, assembled, &found.drives)?;
         Ok(new)
     })?;
     warnings.extend(found.drives.iter().filter_map(Labelled::objection));
@@ -237,25 +236,19 @@ fn find_labelled(
     Ok((arrays, refused))
 }
 
-impl Manager {
-    fn places_to_look(&self, request: &ImportArraysRequest) -> Vec<String> {
-        let mut look: Vec<String> = self
-            .records
-            .config
-            .known_arrays(&request.name)
-            .flat_map(|a| a.drives.clone())
-            .collect();
-        if request.drives.is_empty() {
-            look.extend(block_paths(self.drives.machine()));
-            look.extend(self.records.config.remotes.iter().map(|remote| remote.address.clone()));
-        }
-        // Drives of arrays that run need no look.
-        let runs = |path: &String| {
-            self.running.iter().flat_map(|r| r.drives.iter().flatten()).any(|d| d.path == *path)
-        };
-        look.retain(|path| !runs(path));
-        look
+fn places_to_look(manager: &Manager, request: &ImportArraysRequest) -> Vec<String> {
+    let mut look: Vec<String> =
+        manager.records.known_arrays(&request.name).flat_map(|a| a.drives.clone()).collect();
+    if request.drives.is_empty() {
+        look.extend(block_paths(manager.drives.machine()));
+        look.extend(manager.records.remotes.iter().map(|remote| remote.address.clone()));
     }
+    // Drives of arrays that run need no look.
+    let runs = |path: &String| {
+        manager.running.iter().flat_map(|r| r.drives.iter().flatten()).any(|d| d.path == *path)
+    };
+    look.retain(|path| !runs(path));
+    look
 }
 
 pub(crate) fn identity(drive: &Drive) -> String {

@@ -7,7 +7,9 @@ use crate::control::Control;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::manager::Manager;
-use crate::record::store::{PausedJobs, Settings};
+use crate::upkeep::copies::cancel_waiting_copy;
+use crate::upkeep::replacement::{begin_cancel, settle_replacements};
+use crate::upkeep::settings::{end_pauses, put_settings};
 
 /// What a change of a job still has to wait for.
 enum Begun {
@@ -21,12 +23,12 @@ impl Control {
     /// # Errors
     /// When there is no such job, or it cannot be changed like that.
     pub fn change_job(&self, request: &ChangeJobRequest) -> Result<JobChange, ControlError> {
-        match self.run(|m| m.begin_change_job(request))? {
+        match self.run(|m| begin_change_job(m, request))? {
             Begun::Done(change) => Ok(*change),
             Begun::Wait(pending, id) => {
                 pending.wait()?;
                 let job = self.run(|m| {
-                    m.settle_replacements()?;
+                    settle_replacements(m)?;
                     Ok(m.list_jobs().jobs.into_iter().find(|j| j.id == id))
                 })?;
                 Ok(JobChange { result: "changed".into(), job })
@@ -41,174 +43,122 @@ impl Manager {
         let arrays = (0..self.running.len()).map(|at| self.view(at)).collect::<Vec<_>>();
         ListJobsResponse { jobs: arrays.iter().flat_map(jobs_of).collect() }
     }
+}
 
-    fn begin_change_job(&mut self, request: &ChangeJobRequest) -> Result<Begun, ControlError> {
-        self.check_open()?;
-        // Before the job is looked for: the pause of one that has ended is not left to the next.
-        self.end_pauses();
-        let jobs = self.list_jobs().jobs;
-        let Some(job) = jobs.iter().find(|job| job.id == request.id).cloned() else {
-            let known: Vec<&str> = jobs.iter().map(|job| job.id.as_str()).collect();
-            let hint = if known.is_empty() {
-                "there is none at the moment".to_owned()
-            } else {
-                format!("there is: {}", known.join(", "))
-            };
-            return Err(ControlError::not_found(format!(
-                "there is no job {:?}; {hint}",
-                request.id
-            )));
+fn begin_change_job(
+    manager: &mut Manager,
+    request: &ChangeJobRequest,
+) -> Result<Begun, ControlError> {
+    manager.check_open()?;
+    // Before the job is looked for: the pause of one that has ended is not left to the next.
+    end_pauses(manager);
+    let jobs = manager.list_jobs().jobs;
+    let Some(job) = jobs.iter().find(|job| job.id == request.id).cloned() else {
+        let known: Vec<&str> = jobs.iter().map(|job| job.id.as_str()).collect();
+        let hint = if known.is_empty() {
+            "there is none at the moment".to_owned()
+        } else {
+            format!("there is: {}", known.join(", "))
         };
-        let at = self.find_running(&job.array)?;
-        let uuid = self.running[at].uuid();
-        let mut settings = self.records.config.settings(&uuid);
-        if job.kind == "grow" {
-            return self.change_growth(at, &job, request).map(|done| Begun::Done(Box::new(done)));
-        }
-        if job.kind == "scrub" && request.action != "set" {
-            return self.change_scrub_job(&job, request).map(|done| Begun::Done(Box::new(done)));
-        }
-        match (request.action.as_str(), request.priority) {
-            ("pause", None) => settings = settings.with_pause_of(&job.kind),
-            ("resume", None) if job.state == "halted" => {
-                self.put_settings(&uuid, settings.without_pause())?;
-                self.tell_job(&job, "was asked to try again");
-                return Ok(Begun::Wait(self.running[at].array.begin_resume(), job.id));
-            }
-            ("resume", None) => settings = settings.without_pause(),
-            ("set", Some(priority)) => settings.rebuild_priority = parse_priority(priority)?,
-            ("set", None) => {
-                return Err(ControlError::usage("say which priority with --priority, 0 to 100"));
-            }
-            ("cancel", None) if job.kind == "replace" => {
-                let member = job.members.first().copied().unwrap_or_default();
-                if self.cancel_waiting_copy(at, member)? {
-                    self.tell_job(&job, "was cancelled");
-                    let result = "changed".to_owned();
-                    return Ok(Begun::Done(Box::new(JobChange { result, job: None })));
-                }
-                let pending = self.begin_cancel(at, member)?;
-                self.tell_job(&job, "was cancelled");
-                return Ok(Begun::Wait(pending, job.id));
-            }
-            ("cancel", None) => return Err(cannot_cancel(&job)),
-            ("pause" | "resume" | "cancel", Some(_)) => {
-                return Err(ControlError::usage("a priority goes with set alone"));
-            }
-            (other, _) => {
-                let what = format!(
-                    "there is no action {other:?}; there are pause, resume, cancel and set"
-                );
-                return Err(ControlError::usage(what));
-            }
-        }
-        let unchanged = settings == self.records.config.settings(&uuid);
-        if !unchanged {
-            self.put_settings(&uuid, settings)?;
-            let how = match request.action.as_str() {
-                "pause" => "was paused".to_owned(),
-                "resume" => "was resumed".to_owned(),
-                _ => format!("was given priority {}", settings.rebuild_priority),
-            };
-            self.tell_job(&job, &how);
-        }
-        let result = if unchanged { "unchanged" } else { "changed" }.to_owned();
-        let job = self.list_jobs().jobs.into_iter().find(|j| j.id == job.id);
-        Ok(Begun::Done(Box::new(JobChange { result, job })))
+        return Err(ControlError::not_found(format!("there is no job {:?}; {hint}", request.id)));
+    };
+    let at = manager.find_running(&job.array)?;
+    let uuid = manager.running[at].uuid();
+    let mut settings = manager.records.settings(&uuid);
+    if job.kind == "grow" {
+        return change_growth(manager, at, &job, request).map(|done| Begun::Done(Box::new(done)));
     }
-
-    /// A scrub can be paused apart from what restores redundancy, and given up.
-    fn change_scrub_job(
-        &mut self,
-        job: &Job,
-        request: &ChangeJobRequest,
-    ) -> Result<JobChange, ControlError> {
-        if request.priority.is_some() {
+    if job.kind == "scrub" && request.action != "set" {
+        return change_scrub_job(manager, &job, request).map(|done| Begun::Done(Box::new(done)));
+    }
+    match (request.action.as_str(), request.priority) {
+        ("pause", None) => settings = settings.with_pause_of(&job.kind),
+        ("resume", None) if job.state == "halted" => {
+            put_settings(manager, &uuid, settings.without_pause())?;
+            tell_job(manager, &job, "was asked to try again");
+            return Ok(Begun::Wait(manager.running[at].array.begin_resume(), job.id));
+        }
+        ("resume", None) => settings = settings.without_pause(),
+        ("set", Some(priority)) => settings.rebuild_priority = parse_priority(priority)?,
+        ("set", None) => {
+            return Err(ControlError::usage("say which priority with --priority, 0 to 100"));
+        }
+        ("cancel", None) if job.kind == "replace" => {
+            let member = job.members.first().copied().unwrap_or_default();
+            if cancel_waiting_copy(manager, at, member)? {
+                tell_job(manager, &job, "was cancelled");
+                let result = "changed".to_owned();
+                return Ok(Begun::Done(Box::new(JobChange { result, job: None })));
+            }
+            let pending = begin_cancel(manager, at, member)?;
+            tell_job(manager, &job, "was cancelled");
+            return Ok(Begun::Wait(pending, job.id));
+        }
+        ("cancel", None) => return Err(cannot_cancel(&job)),
+        ("pause" | "resume" | "cancel", Some(_)) => {
             return Err(ControlError::usage("a priority goes with set alone"));
         }
-        let action = if request.action == "cancel" { "stop" } else { &request.action };
-        let request =
-            api::ChangeScrubRequest { name: job.array.clone(), action: action.to_owned() };
-        let result = self.change_scrub(&request)?.result;
-        let job = self.list_jobs().jobs.into_iter().find(|j| j.id == job.id);
-        Ok(JobChange { result, job })
-    }
-
-    /// Making room can be given up; nothing has changed then.
-    fn change_growth(
-        &self,
-        at: usize,
-        job: &Job,
-        request: &ChangeJobRequest,
-    ) -> Result<JobChange, ControlError> {
-        let growth = self.running[at].growth.as_ref();
-        match (growth, request.action.as_str()) {
-            (Some(growth), "cancel") => growth.cancel(),
-            (Some(_) | None, _) => {
-                return Err(ControlError::usage(format!(
-                    "growing array {} can be cancelled, and nothing else",
-                    job.array
-                )));
-            }
-        }
-        self.tell_job(job, "was cancelled");
-        Ok(JobChange { result: "changed".to_owned(), job: None })
-    }
-
-    pub(crate) fn tell_job(&self, job: &Job, how: &str) {
-        let what = format!("the {} of array {} {how}", job.kind, job.array);
-        self.record(Note::new(EventKind::JobChanged, format!("array/{}", job.array), what));
-    }
-
-    /// Ends each pause whose jobs have ended, so that it does not hold up the next job of the array.
-    pub(crate) fn end_pauses(&mut self) {
-        for at in 0..self.running.len() {
-            let uuid = self.running[at].uuid();
-            let settings = self.records.config.settings(&uuid);
-            if !settings.paused {
-                continue;
-            }
-            let view = self.view(at);
-            let mut listed = PausedJobs::default();
-            view.progress.iter().for_each(|progress| listed.set(&progress.job));
-            if settings.paused_jobs.are_in(listed) {
-                continue;
-            }
-            match self.put_settings(&uuid, settings.without_pause()) {
-                Ok(()) => {
-                    let what = format!(
-                        "the jobs of array {} are not paused: what was paused has ended",
-                        view.name
-                    );
-                    let object = format!("array/{}", view.name);
-                    self.record(Note::new(EventKind::JobChanged, object, what));
-                }
-                Err(error) => tracing::warn!(reason = %error, "the end of a pause is not recorded"),
-            }
+        (other, _) => {
+            let what =
+                format!("there is no action {other:?}; there are pause, resume, cancel and set");
+            return Err(ControlError::usage(what));
         }
     }
-
-    /// Records how an array shall behave, and lets it.
-    pub(crate) fn put_settings(
-        &mut self,
-        uuid: &str,
-        settings: Settings,
-    ) -> Result<(), ControlError> {
-        let mut config = self.records.config.clone();
-        if let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == uuid) {
-            record.settings = settings;
-        }
-        self.records.put(&config)?;
-        self.apply_settings(uuid);
-        Ok(())
+    let unchanged = settings == manager.records.settings(&uuid);
+    if !unchanged {
+        put_settings(manager, &uuid, settings)?;
+        let how = match request.action.as_str() {
+            "pause" => "was paused".to_owned(),
+            "resume" => "was resumed".to_owned(),
+            _ => format!("was given priority {}", settings.rebuild_priority),
+        };
+        tell_job(manager, &job, &how);
     }
+    let result = if unchanged { "unchanged" } else { "changed" }.to_owned();
+    let job = manager.list_jobs().jobs.into_iter().find(|j| j.id == job.id);
+    Ok(Begun::Done(Box::new(JobChange { result, job })))
+}
 
-    /// Lets a running array behave as is recorded.
-    pub(crate) fn apply_settings(&self, uuid: &str) {
-        if let Some(running) = self.running.iter().find(|r| r.uuid() == uuid) {
-            running.array.set_maintenance(self.records.config.settings(uuid).maintenance());
+/// A scrub can be paused apart from what restores redundancy, and given up.
+fn change_scrub_job(
+    manager: &mut Manager,
+    job: &Job,
+    request: &ChangeJobRequest,
+) -> Result<JobChange, ControlError> {
+    if request.priority.is_some() {
+        return Err(ControlError::usage("a priority goes with set alone"));
+    }
+    let action = if request.action == "cancel" { "stop" } else { &request.action };
+    let request = api::ChangeScrubRequest { name: job.array.clone(), action: action.to_owned() };
+    let result = manager.change_scrub(&request)?.result;
+    let job = manager.list_jobs().jobs.into_iter().find(|j| j.id == job.id);
+    Ok(JobChange { result, job })
+}
+
+/// Making room can be given up; nothing has changed then.
+fn change_growth(
+    manager: &Manager,
+    at: usize,
+    job: &Job,
+    request: &ChangeJobRequest,
+) -> Result<JobChange, ControlError> {
+    let growth = manager.running[at].growth.as_ref();
+    match (growth, request.action.as_str()) {
+        (Some(growth), "cancel") => growth.cancel(),
+        (Some(_) | None, _) => {
+            return Err(ControlError::usage(format!(
+                "growing array {} can be cancelled, and nothing else",
+                job.array
+            )));
         }
     }
+    tell_job(manager, job, "was cancelled");
+    Ok(JobChange { result: "changed".to_owned(), job: None })
+}
+
+fn tell_job(manager: &Manager, job: &Job, how: &str) {
+    let what = format!("the {} of array {} {how}", job.kind, job.array);
+    manager.record(Note::new(EventKind::JobChanged, format!("array/{}", job.array), what));
 }
 
 /// Reads a priority.

@@ -2,6 +2,7 @@
 
 use strake_api::v1::{DriveChange, LocateDriveRequest};
 
+use crate::commands::scan::drive_path;
 use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
 
@@ -13,7 +14,7 @@ impl Control {
     /// instead), or the kernel refuses.
     pub fn locate_drive(&self, request: &LocateDriveRequest) -> Result<DriveChange, ControlError> {
         let (path, machine) =
-            self.run(|m| Ok((m.drive_path(&request.path)?, m.drives.machine().clone())))?;
+            self.run(|m| Ok((drive_path(m, &request.path)?, m.drives.machine().clone())))?;
         let named = || machine.drives().into_iter().find(|drive| drive.path == path);
         let Some(drive) = machine.at_node(&path).or_else(named) else {
             return Err(ControlError::state(format!(

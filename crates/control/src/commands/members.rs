@@ -1,23 +1,26 @@
 //! Failing and replacing members.
 
-use crate::commands::remote::connect_named;
-use crate::upkeep::prospects::look_at_prospects;
 use strake_api::v1::{AddDriveRequest, ArrayChange, FailMemberRequest, ReplaceMemberRequest};
 use strake_dev_uring::control_wait;
-use strake_engine::{Drive, Pending, Superblock, erase_foreign, prepare_drive};
+use strake_engine::{Drive, Pending, Superblock, erase_foreign};
 use strake_raid::MemberState;
 use strake_units::MemberIndex;
 
 use crate::actions::Pace;
+use crate::commands::claims::refuse_members_but;
+use crate::commands::remote::connect_named;
 use crate::control::Control;
-use crate::drives::address::remembered;
 use crate::drives::label::{inspect, written_over};
 use crate::drives::occupied::{overwritten, refuse_occupied};
 use crate::error::ControlError;
 use crate::manager::Manager;
-use crate::names::{array_key, drive_key, fresh_uuid};
-use crate::policy::members::{is_out, redundancy_drop, with_old_paths};
+use crate::names::{array_key, drive_key};
+use crate::policy::members::{is_out, redundancy_drop};
 use crate::state::running::Place;
+use crate::upkeep::newest::is_other_half;
+use crate::upkeep::prospects::look_at_prospects;
+use crate::upkeep::replacement::{begin_replacement, forget_copy, is_serving};
+use crate::upkeep::settings::end_pauses;
 
 /// The loss that failing a member in sync costs, as it is accepted.
 const REDUNDANCY: &str = "redundancy";
@@ -36,14 +39,14 @@ impl Control {
     /// # Errors
     /// When there is no such array or member, data would be lost, or redundancy would drop and that was not accepted.
     pub fn fail_member(&self, request: &FailMemberRequest) -> Result<ArrayChange, ControlError> {
-        match self.run(|m| m.begin_fail(request))? {
+        match self.run(|m| begin_fail(m, request))? {
             Fail::Answer(answer) => Ok(*answer),
             Fail::Begun { pending, array, plan } => {
                 pending.wait()?;
                 // What can be done about it is part of the answer.
                 look_at_prospects(self, Pace::InTurn)?;
                 let view = self.run(|m| {
-                    m.close_absent(&array);
+                    close_absent(m, &array);
                     m.array(&array)
                 })?;
                 Ok(ArrayChange {
@@ -69,18 +72,18 @@ impl Control {
         let (place, mut reserved) = self.reserve(|m| m.place(&request.name, request.member))?;
         connect_named(self, [&request.drive], request.dry_run)?;
         let drive = reserved.open(&request.drive)?;
-        if let Some(unchanged) = self.run(|m| m.replaced_already(&place, &drive))? {
+        if let Some(unchanged) = self.run(|m| replaced_already(m, &place, &drive))? {
             return Ok(unchanged);
         }
-        self.run(|m| m.check_place(&place, &drive))?;
+        self.run(|m| check_place(m, &place, &drive))?;
         if !request.overwrite {
             let label = refuse_strangers(&drive, &place)?;
-            self.run(|m| m.refuse_other_half(&drive, label.as_ref()))?;
+            self.run(|m| refuse_other_half(m, &drive, label.as_ref()))?;
         }
         let one = std::slice::from_ref(&drive);
         let mut plan = if request.overwrite { overwritten(one)? } else { Vec::new() };
         plan.extend(crate::drives::undo::ended_by(one)?);
-        plan.extend(self.run(|m| m.plan_replacement(&place, &drive))?);
+        plan.extend(self.run(|m| plan_replacement(m, &place, &drive))?);
         let result = if request.dry_run {
             "planned"
         } else {
@@ -99,7 +102,7 @@ impl Control {
     /// # Errors
     /// When no member is out, and as [`replace_member`](Self::replace_member).
     pub fn add_drive(&self, request: &AddDriveRequest) -> Result<ArrayChange, ControlError> {
-        let member = self.run(|m| m.first_out(&request.name))?;
+        let member = self.run(|m| first_out(m, &request.name))?;
         self.replace_member(&ReplaceMemberRequest {
             name: request.name.clone(),
             member,
@@ -117,35 +120,15 @@ pub(crate) fn replace_now(
     drive: Drive,
 ) -> Result<(), ControlError> {
     control.run(|m| {
-        m.end_pauses();
+        end_pauses(m);
         m.records.remember_also(&place.array, &drive)
     })?;
     control.run(|m| m.records.remember_copy(place, &drive))?;
     let begun = begin_replacement(control, place, drive);
     if begun.is_err() {
-        control.run(|m| m.forget_copy(&place.array, place.member))?;
+        control.run(|m| forget_copy(m, &place.array, place.member))?;
     }
     begun
-}
-
-/// The same for a drive that is recorded, as long as it is.
-pub(crate) fn begin_replacement(
-    control: &Control,
-    place: &Place,
-    drive: Drive,
-) -> Result<(), ControlError> {
-    let uuid = fresh_uuid()?;
-    prepare_drive(&drive, uuid, &mut control_wait())?;
-    let replacing = control.run(|m| {
-        m.check_open()?;
-        let at = m.find_running(&place.array)?;
-        if !m.records.config.is_copy_wanted(place, &drive) {
-            return Err(ControlError::state("it was called off".to_owned()));
-        }
-        Ok(m.running[at].array.begin_replace(place.member, &drive, uuid)?)
-    })?;
-    replacing.wait()?;
-    control.run(|m| m.took(place, uuid, drive))
 }
 
 /// A replacement may be an empty drive, or the very drive that was in this place before.
@@ -168,57 +151,6 @@ fn refuse_strangers(drive: &Drive, place: &Place) -> Result<Option<Superblock>, 
 }
 
 impl Manager {
-    fn begin_fail(&mut self, request: &FailMemberRequest) -> Result<Fail, ControlError> {
-        self.check_open()?;
-        let at = self.find_running(&request.name)?;
-        let (member, state) = self.member(at, request.member)?;
-        let status = self.running[at].array.status();
-        let mut plan = vec![format!("take member {member} of array {} out of use", status.name)];
-        let answer = |result: &str, plan, array| {
-            Ok(Fail::Answer(Box::new(ArrayChange {
-                result: result.into(),
-                array,
-                plan,
-                ..Default::default()
-            })))
-        };
-        if state == MemberState::Faulty {
-            return answer("unchanged", plan, Some(self.view(at)));
-        }
-        let drop = redundancy_drop(&status, member)?;
-        check_accepted(&request.accept)?;
-        if let Some((before, after)) = drop {
-            plan.push(format!("member failures tolerated: {before} now, {after} afterwards"));
-            if !request.accept.iter().any(|loss| loss == REDUNDANCY) {
-                return Err(ControlError::refused(format!(
-                    "member {member} of array {name} is in sync; member failures tolerated: {before} now, {after} \
-                     without it. To do it all the same: strake array fail {name} --member {member} \
-                     --accept {REDUNDANCY}; to exchange its drive without that: strake array replace {name} --member \
-                     {member} --with DRIVE",
-                    name = status.name
-                )));
-            }
-        }
-        if request.dry_run {
-            return answer("planned", plan, Some(self.view(at)));
-        }
-        let pending = self.running[at].array.begin_fail(member)?;
-        Ok(Fail::Begun { pending, array: self.running[at].uuid(), plan })
-    }
-
-    fn member(&self, at: usize, member: u32) -> Result<(MemberIndex, MemberState), ControlError> {
-        let status = self.running[at].array.status();
-        let found =
-            status.members.get(member as usize).map(|m| (MemberIndex(member as u8), m.state));
-        found.ok_or_else(|| {
-            let last = status.members.len() - 1;
-            ControlError::usage(format!(
-                "array {} has members 0 to {last}, not {member}",
-                status.name
-            ))
-        })
-    }
-
     /// The place of a member of a running array, and what reserves it.
     pub(crate) fn place(
         &mut self,
@@ -227,128 +159,170 @@ impl Manager {
     ) -> Result<(Place, Vec<String>), ControlError> {
         self.check_open()?;
         let at = self.find_running(name)?;
-        let (member, _) = self.member(at, member)?;
+        let (member, _) = member_at(self, at, member)?;
         let running = &self.running[at];
         let (array, name) = (running.uuid(), running.array.name().to_string());
         let was = running.array.status().members[member.at()].uuid;
         let keys = vec![array_key(&array)];
         Ok((Place { array, name, member, was }, keys))
     }
+}
 
-    fn plan_replacement(&self, place: &Place, drive: &Drive) -> Result<Vec<String>, ControlError> {
-        let (name, member, path) = (&place.name, place.member, &drive.path);
-        let label = format!("label {path} as member {member} of array {name}");
-        Ok(if self.is_serving(place)? {
-            vec![
-                format!(
-                    "copy member {member} to {path} while it serves, so that no redundancy is lost"
-                ),
-                label,
-                "let go of the drive it was on".to_owned(),
-            ]
-        } else {
-            vec![label, format!("rebuild member {member} while the array serves")]
-        })
+fn begin_fail(manager: &mut Manager, request: &FailMemberRequest) -> Result<Fail, ControlError> {
+    manager.check_open()?;
+    let at = manager.find_running(&request.name)?;
+    let (member, state) = member_at(manager, at, request.member)?;
+    let status = manager.running[at].array.status();
+    let mut plan = vec![format!("take member {member} of array {} out of use", status.name)];
+    let answer = |result: &str, plan, array| {
+        Ok(Fail::Answer(Box::new(ArrayChange {
+            result: result.into(),
+            array,
+            plan,
+            ..Default::default()
+        })))
+    };
+    if state == MemberState::Faulty {
+        return answer("unchanged", plan, Some(manager.view(at)));
     }
-
-    /// The same drive in the same place again: nothing to do.
-    fn replaced_already(
-        &mut self,
-        place: &Place,
-        drive: &Drive,
-    ) -> Result<Option<ArrayChange>, ControlError> {
-        let at = self.find_running(&place.array)?;
-        let status = self.running[at].array.status();
-        let live = matches!(
-            status.members[place.member.at()].state,
-            MemberState::InSync | MemberState::Rebuilding { .. }
-        );
-        let here = self.running[at].drives[place.member.at()].as_ref();
-        let next = self.running[at].replacement.as_ref().filter(|next| next.slot == place.member);
-        let same = here
-            .into_iter()
-            .chain(next.map(|next| &next.drive))
-            .any(|here| here.device.identity() == drive.device.identity());
-        Ok((live && same).then(|| ArrayChange {
-            result: "unchanged".into(),
-            array: Some(self.view(at)),
-            ..ArrayChange::default()
-        }))
-    }
-
-    /// Checks that `drive` fits and is nobody else's; it may be the one that was in this place until now.
-    fn check_place(&mut self, place: &Place, drive: &Drive) -> Result<(), ControlError> {
-        let at = self.find_running(&place.array)?;
-        let running = &self.running[at];
-        running.array.check_replacement(place.member, drive)?;
-        let identity = drive.device.identity();
-        let here = running.drives[place.member.at()].as_ref();
-        if here.is_some_and(|here| here.device.identity() == identity) {
-            return Ok(());
-        }
-        self.refuse_members_but(
-            std::slice::from_ref(drive),
-            Some((&place.array, place.member.at())),
-        )
-    }
-
-    /// Refuses a drive that holds writes which its array lacks: rebuilding it would lose them for good.
-    fn refuse_other_half(
-        &self,
-        drive: &Drive,
-        label: Option<&Superblock>,
-    ) -> Result<(), ControlError> {
-        match label.filter(|label| self.is_other_half(label)) {
-            None => Ok(()),
-            Some(label) => Err(ControlError::refused(format!(
-                "{} was member {} of array {} and continued without it: it holds writes that the array lacks and that \
-                 are nowhere else; use another drive, or --overwrite if they are not needed",
-                drive.path, label.slot, label.name
-            ))),
+    let drop = redundancy_drop(&status, member)?;
+    check_accepted(&request.accept)?;
+    if let Some((before, after)) = drop {
+        plan.push(format!("member failures tolerated: {before} now, {after} afterwards"));
+        if !request.accept.iter().any(|loss| loss == REDUNDANCY) {
+            return Err(ControlError::refused(format!(
+                "member {member} of array {name} is in sync; member failures tolerated: {before} now, {after} \
+                 without it. To do it all the same: strake array fail {name} --member {member} \
+                 --accept {REDUNDANCY}; to exchange its drive without that: strake array replace {name} --member \
+                 {member} --with DRIVE",
+                name = status.name
+            )));
         }
     }
+    if request.dry_run {
+        return answer("planned", plan, Some(manager.view(at)));
+    }
+    let pending = manager.running[at].array.begin_fail(member)?;
+    Ok(Fail::Begun { pending, array: manager.running[at].uuid(), plan })
+}
 
-    /// Takes note of a drive that the array has taken.
-    pub(crate) fn install(&mut self, place: &Place, drive: Drive) -> Result<(), ControlError> {
-        let at = self.find_running(&place.array)?;
-        self.running[at].drives[place.member.at()] = Some(drive);
-        self.entries.of(&place.array).slot_mut(place.member.at()).taken();
-        let here: Vec<Drive> = self.running[at].drives.iter().flatten().cloned().collect();
-        let mut config = self.records.config.clone();
-        if let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == place.array) {
-            record.drives = with_old_paths(remembered(&here), &record.drives);
+fn member_at(
+    manager: &Manager,
+    at: usize,
+    member: u32,
+) -> Result<(MemberIndex, MemberState), ControlError> {
+    let status = manager.running[at].array.status();
+    let found = status.members.get(member as usize).map(|m| (MemberIndex(member as u8), m.state));
+    found.ok_or_else(|| {
+        let last = status.members.len() - 1;
+        ControlError::usage(format!("array {} has members 0 to {last}, not {member}", status.name))
+    })
+}
+
+fn plan_replacement(
+    manager: &Manager,
+    place: &Place,
+    drive: &Drive,
+) -> Result<Vec<String>, ControlError> {
+    let (name, member, path) = (&place.name, place.member, &drive.path);
+    let label = format!("label {path} as member {member} of array {name}");
+    Ok(if is_serving(manager, place)? {
+        vec![
+            format!(
+                "copy member {member} to {path} while it serves, so that no redundancy is lost"
+            ),
+            label,
+            "let go of the drive it was on".to_owned(),
+        ]
+    } else {
+        vec![label, format!("rebuild member {member} while the array serves")]
+    })
+}
+
+/// The same drive in the same place again: nothing to do.
+fn replaced_already(
+    manager: &mut Manager,
+    place: &Place,
+    drive: &Drive,
+) -> Result<Option<ArrayChange>, ControlError> {
+    let at = manager.find_running(&place.array)?;
+    let status = manager.running[at].array.status();
+    let live = matches!(
+        status.members[place.member.at()].state,
+        MemberState::InSync | MemberState::Rebuilding { .. }
+    );
+    let here = manager.running[at].drives[place.member.at()].as_ref();
+    let next = manager.running[at].replacement.as_ref().filter(|next| next.slot == place.member);
+    let same = here
+        .into_iter()
+        .chain(next.map(|next| &next.drive))
+        .any(|here| here.device.identity() == drive.device.identity());
+    Ok((live && same).then(|| ArrayChange {
+        result: "unchanged".into(),
+        array: Some(manager.view(at)),
+        ..ArrayChange::default()
+    }))
+}
+
+/// Checks that `drive` fits and is nobody else's; it may be the one that was in this place until now.
+fn check_place(manager: &mut Manager, place: &Place, drive: &Drive) -> Result<(), ControlError> {
+    let at = manager.find_running(&place.array)?;
+    let running = &manager.running[at];
+    running.array.check_replacement(place.member, drive)?;
+    let identity = drive.device.identity();
+    let here = running.drives[place.member.at()].as_ref();
+    if here.is_some_and(|here| here.device.identity() == identity) {
+        return Ok(());
+    }
+    refuse_members_but(
+        manager,
+        std::slice::from_ref(drive),
+        Some((&place.array, place.member.at())),
+    )
+}
+
+/// Refuses a drive that holds writes which its array lacks: rebuilding it would lose them for good.
+fn refuse_other_half(
+    manager: &Manager,
+    drive: &Drive,
+    label: Option<&Superblock>,
+) -> Result<(), ControlError> {
+    match label.filter(|label| is_other_half(manager, label)) {
+        None => Ok(()),
+        Some(label) => Err(ControlError::refused(format!(
+            "{} was member {} of array {} and continued without it: it holds writes that the array lacks and that \
+             are nowhere else; use another drive, or --overwrite if they are not needed",
+            drive.path, label.slot, label.name
+        ))),
+    }
+}
+
+fn first_out(manager: &Manager, name: &str) -> Result<u32, ControlError> {
+    let at = manager.find_running(name)?;
+    let status = manager.running[at].array.status();
+    status.members.iter().position(is_out).map(|member| member as u32).ok_or_else(|| {
+        ControlError::state(format!(
+            "array {} has all its members; fail or replace one, there is no place for another drive",
+            status.name
+        ))
+    })
+}
+
+/// Lets go of the block devices of missing members: under the same number, another may come. A file is known by
+/// what it is, so it can stay open until its member is taken back or replaced.
+pub(crate) fn close_absent(manager: &mut Manager, uuid: &str) {
+    let Some(running) = manager.running.iter_mut().find(|r| r.uuid() == uuid) else { return };
+    let status = running.array.status();
+    for (drive, member) in running.drives.iter_mut().zip(&status.members) {
+        let gone = drive.as_ref().is_some_and(|d| {
+            d.path.starts_with("/dev/")
+                && !manager.reserved.contains(&drive_key(&d.device.identity()))
+        });
+        if gone && member.state == MemberState::Missing {
+            *drive = None;
         }
-        config.drop_copy(&place.array, place.member);
-        self.records.put_config(&config)
     }
-
-    fn first_out(&self, name: &str) -> Result<u32, ControlError> {
-        let at = self.find_running(name)?;
-        let status = self.running[at].array.status();
-        status.members.iter().position(is_out).map(|member| member as u32).ok_or_else(|| {
-            ControlError::state(format!(
-                "array {} has all its members; fail or replace one, there is no place for another drive",
-                status.name
-            ))
-        })
-    }
-
-    /// Lets go of the block devices of missing members: under the same number, another may come. A file is known by
-    /// what it is, so it can stay open until its member is taken back or replaced.
-    pub(crate) fn close_absent(&mut self, uuid: &str) {
-        let Some(running) = self.running.iter_mut().find(|r| r.uuid() == uuid) else { return };
-        let status = running.array.status();
-        for (drive, member) in running.drives.iter_mut().zip(&status.members) {
-            let gone = drive.as_ref().is_some_and(|d| {
-                d.path.starts_with("/dev/")
-                    && !self.reserved.contains(&drive_key(&d.device.identity()))
-            });
-            if gone && member.state == MemberState::Missing {
-                *drive = None;
-            }
-        }
-        self.close_unused_drives();
-    }
+    manager.close_unused_drives();
 }
 
 fn check_accepted(accept: &[String]) -> Result<(), ControlError> {

@@ -23,7 +23,7 @@ impl Manager {
         self.check_open()?;
         let address = service_of(&request.address)?.to_string();
         let referral = referral_of(&address)?;
-        if self.records.config.referrals.iter().any(|known| is_at(known, &address)) {
+        if self.records.referrals.iter().any(|known| is_at(known, &address)) {
             return Ok(change("unchanged", address));
         }
         if self.servers.contains_key(&referral.address.to_string()) {
@@ -31,14 +31,14 @@ impl Manager {
                 "{address} is this daemon itself, which hosts that ask it know already"
             )));
         }
-        if self.records.config.referrals.len() >= REFERRALS_MAX {
+        if self.records.referrals.len() >= REFERRALS_MAX {
             return Err(ControlError::state(format!(
                 "there are {REFERRALS_MAX} referrals, the limit; remove one first"
             )));
         }
         let mut config = self.records.config.clone();
         config.referrals.push(address.clone());
-        self.refer(&config)?;
+        put_referrals(self, &config)?;
         let what = format!("discovery refers hosts to {address}");
         self.record(Note::new(EventKind::ReferralChanged, "daemon", what));
         Ok(change("created", address))
@@ -54,14 +54,14 @@ impl Manager {
     ) -> Result<ReferralChange, ControlError> {
         self.check_open()?;
         let address = service_of(&request.address)?.to_string();
-        if !self.records.config.referrals.iter().any(|known| is_at(known, &address)) {
+        if !self.records.referrals.iter().any(|known| is_at(known, &address)) {
             return Err(ControlError::not_found(format!(
                 "there is no referral to {address}; see: strake export referral list"
             )));
         }
         let mut config = self.records.config.clone();
         config.referrals.retain(|known| !is_at(known, &address));
-        self.refer(&config)?;
+        put_referrals(self, &config)?;
         let what = format!("discovery no longer refers hosts to {address}");
         self.record(Note::new(EventKind::ReferralChanged, "daemon", what));
         Ok(change("removed", address))
@@ -71,16 +71,14 @@ impl Manager {
     #[must_use]
     pub fn list_referrals(&self) -> ListReferralsResponse {
         let message = |address: &String| Referral { address: address.clone() };
-        ListReferralsResponse {
-            referrals: self.records.config.referrals.iter().map(message).collect(),
-        }
+        ListReferralsResponse { referrals: self.records.referrals.iter().map(message).collect() }
     }
+}
 
-    /// Records what hosts are told of, and tells them.
-    fn refer(&mut self, config: &Config) -> Result<(), ControlError> {
-        self.records.put(config)?;
-        self.servers.values().try_for_each(|server| server.refer(&self.records.config.referrals))
-    }
+/// Records what hosts are told of, and tells them.
+fn put_referrals(manager: &mut Manager, config: &Config) -> Result<(), ControlError> {
+    manager.records.put(config)?;
+    manager.servers.values().try_for_each(|server| server.refer(&manager.records.referrals))
 }
 
 fn change(result: &str, address: String) -> ReferralChange {

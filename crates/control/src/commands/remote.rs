@@ -14,6 +14,7 @@ use strake_engine::Drive;
 use strake_export_nvmet::nqn;
 use strake_units::{Nanos, Uuid};
 
+use crate::commands::claims::refuse_members;
 use crate::control::Control;
 use crate::drives::DriveKind;
 use crate::drives::address::{address_of, is_remote};
@@ -43,9 +44,9 @@ impl Control {
         let path = address_of(&request.address)?.to_string();
         let (aim, _reserved) = self.reserve(|m| {
             m.check_open()?;
-            let name = m.records.config.drive_of(&path)?.map(|record| remote_key(&record.address));
+            let name = m.records.drive_of(&path)?.map(|record| remote_key(&record.address));
             let keys = [remote_key(&path)].into_iter().chain(name).collect();
-            Ok((m.aim_of(&path, request)?, keys))
+            Ok((aim_of(m, &path, request)?, keys))
         })?;
         let reservation =
             if request.take_over { ReservationMode::TakeOver } else { ReservationMode::Claim };
@@ -59,7 +60,7 @@ impl Control {
             Aim::Rekey(record) => {
                 // A secret that does not work would be found out only when the connection is lost.
                 drop(record.connect(ReservationMode::Off, Nanos(0))?);
-                self.run(|m| m.rekey_remote(&record))?;
+                self.run(|m| rekey_remote(m, &record))?;
                 "changed"
             }
         };
@@ -79,7 +80,7 @@ impl Control {
         let path = address_of(&request.address)?.to_string();
         let ((name, is_unreserved), _reserved) = self.reserve(|m| {
             m.check_open()?;
-            let name = m.records.config.name_of(&path);
+            let name = m.records.name_of(&path);
             let device = m.drives.remote(&name);
             let is_unreserved = device.is_some_and(|device| device.is_reserved().is_none());
             let open = m.drives.remote(&name).map(|device| drive_key(&device.identity()));
@@ -91,11 +92,11 @@ impl Control {
         })?;
         let drive = self.drive(&path).ok();
         let warnings = if name == path {
-            let record = self.run(|m| m.forget_remote(&path))?;
+            let record = self.run(|m| forget_remote(m, &path))?;
             let failed = if is_unreserved { None } else { record.release().err() };
             failed.map(|error| unreleased(&path, &error)).into_iter().collect()
         } else {
-            self.run(|m| m.forget_path(&name, &path))?;
+            self.run(|m| forget_path(m, &name, &path))?;
             Vec::new()
         };
         let result = "changed".to_owned();
@@ -109,7 +110,7 @@ fn connect_new(
     record: &RemoteRecord,
     reservation: ReservationMode,
 ) -> Result<&'static str, ControlError> {
-    let settled_at = control.run(Manager::may_connect)?;
+    let settled_at = control.run(|m| m.past.may_connect())?;
     // Looked at first: what the kernel has connected and an array here writes to must not be reserved against it.
     let seen = record.connect(ReservationMode::Off, settled_at)?;
     control.run(|m| match m.drives.remote(&record.address) {
@@ -119,9 +120,9 @@ fn connect_new(
     drop(seen);
     let device = record.connect(reservation, settled_at)?;
     let is_new = device.was_reserved_now();
-    control.run(|m| m.adopt_remote(record, device)).inspect_err(|_| {
+    control.run(|m| adopt_remote(m, record, device)).inspect_err(|_| {
         // One that is recorded is ours, and may have been connected meanwhile.
-        let is_known = |m: &mut Manager| Ok(m.records.config.is_recorded(&record.address));
+        let is_known = |m: &mut Manager| Ok(m.records.is_recorded(&record.address));
         if is_new && control.run(is_known).is_ok_and(|known| !known) {
             // Nobody uses it, so others may. Why it is refused is told, and that is enough.
             let _ = record.release();
@@ -141,7 +142,7 @@ pub(crate) fn connect_named<'a>(
 ) -> Result<(), ControlError> {
     for address in drives.into_iter().filter(|path| is_remote(path) && !dry_run) {
         let path = address_of(address)?.to_string();
-        if !control.run(|m| Ok(m.drives.remote(&m.records.config.name_of(&path)).is_some()))? {
+        if !control.run(|m| Ok(m.drives.remote(&m.records.name_of(&path)).is_some()))? {
             control.connect_drive(&ConnectDriveRequest {
                 address: path,
                 ..ConnectDriveRequest::default()
@@ -151,120 +152,109 @@ pub(crate) fn connect_named<'a>(
     Ok(())
 }
 
-impl Manager {
-    /// Takes note of a drive that was connected. Says whether that is new.
-    pub(crate) fn adopt_remote(
-        &mut self,
-        record: &RemoteRecord,
-        device: FabricsDevice,
-    ) -> Result<&'static str, ControlError> {
-        self.check_open()?;
-        if self.drives.remote(&record.address).is_some() {
-            // It was connected meanwhile, as it was recorded.
-            if self.records.config.remotes.contains(record) {
-                return Ok("unchanged");
-            }
-            self.rekey_remote(record)?;
-            return Ok("changed");
+/// Takes note of a drive that was connected. Says whether that is new.
+pub(crate) fn adopt_remote(
+    manager: &mut Manager,
+    record: &RemoteRecord,
+    device: FabricsDevice,
+) -> Result<&'static str, ControlError> {
+    manager.check_open()?;
+    if manager.drives.remote(&record.address).is_some() {
+        // It was connected meanwhile, as it was recorded.
+        if manager.records.remotes.contains(record) {
+            return Ok("unchanged");
         }
-        let device = Arc::new(device);
-        self.note_association(&device);
-        self.drives.refuse_duplicate(&record.address, &device)?;
-        let known = self.records.config.is_recorded(&record.address);
-        if !self.records.config.remotes.contains(record) {
-            self.records.put_remote(record)?;
-        }
-        self.add_remote(record, device);
-        Ok(if known { "changed" } else { "created" })
+        rekey_remote(manager, record)?;
+        return Ok("changed");
     }
+    let device = Arc::new(device);
+    manager.past.note_use(&device);
+    manager.drives.refuse_duplicate(&record.address, &device)?;
+    let known = manager.records.is_recorded(&record.address);
+    if !manager.records.remotes.contains(record) {
+        manager.records.put_remote(record)?;
+    }
+    add_remote(manager, record, device);
+    Ok(if known { "changed" } else { "created" })
+}
 
-    /// Has the next connections to a drive be made with other secrets.
-    fn rekey_remote(&mut self, record: &RemoteRecord) -> Result<(), ControlError> {
-        let (keys, tls) = (record.keys()?, record.tls_key()?);
-        self.records.put_remote(record)?;
-        if let Some(device) = self.drives.remote(&record.address) {
-            device.set_keys(keys);
-            device.set_tls_key(tls);
-        }
-        Ok(())
+/// Has the next connections to a drive be made with other secrets.
+fn rekey_remote(manager: &mut Manager, record: &RemoteRecord) -> Result<(), ControlError> {
+    let (keys, tls) = (record.keys()?, record.tls_key()?);
+    manager.records.put_remote(record)?;
+    if let Some(device) = manager.drives.remote(&record.address) {
+        device.set_keys(keys);
+        device.set_tls_key(tls);
     }
+    Ok(())
+}
 
-    fn add_remote(&mut self, record: &RemoteRecord, device: Arc<FabricsDevice>) {
-        self.remotes.failed.remove(&record.address);
-        self.drives.add_remote(record.address.clone(), device);
-    }
+fn add_remote(manager: &mut Manager, record: &RemoteRecord, device: Arc<FabricsDevice>) {
+    manager.remotes.failed.remove(&record.address);
+    manager.drives.add_remote(record.address.clone(), device);
+}
 
-    fn forget_remote(&mut self, path: &str) -> Result<RemoteRecord, ControlError> {
-        let record =
-            self.records.config.remotes.iter().find(|record| record.address == path).cloned();
-        let Some(record) = record else {
-            return Err(ControlError::not_found(format!(
-                "{path} is not connected; strake drive list shows what is"
-            )));
-        };
-        self.refuse_needed(path)?;
-        let mut config = self.records.config.clone();
-        config.remotes.retain(|record| record.address != path);
-        self.records.put(&config)?;
-        self.remotes.failed.remove(path);
-        self.remotes.reported.forget_drive(path);
-        for address in record.addresses() {
-            self.remotes.reported.forget_path(address);
-        }
-        self.close_unused_drives();
-        Ok(record)
+fn forget_remote(manager: &mut Manager, path: &str) -> Result<RemoteRecord, ControlError> {
+    let record = manager.records.remotes.iter().find(|record| record.address == path).cloned();
+    let Some(record) = record else {
+        return Err(ControlError::not_found(format!(
+            "{path} is not connected; strake drive list shows what is"
+        )));
+    };
+    refuse_needed(manager, path)?;
+    let mut config = manager.records.config.clone();
+    config.remotes.retain(|record| record.address != path);
+    manager.records.put(&config)?;
+    manager.remotes.failed.remove(path);
+    manager.remotes.reported.forget_drive(path);
+    for address in record.addresses() {
+        manager.remotes.reported.forget_path(address);
     }
+    manager.close_unused_drives();
+    Ok(record)
+}
 
-    /// Refuses a drive that an array or a spare counts on, whether it is connected or not.
-    fn refuse_needed(&self, path: &str) -> Result<(), ControlError> {
-        if let Some(device) = self.drives.remote(path) {
-            let device: Arc<dyn BlockDevice> = Arc::<FabricsDevice>::clone(device);
-            self.refuse_members(&[Drive { device, path: path.to_owned() }])?;
-        }
-        let is_member = |running: &&Running| {
-            running.array.status().members.iter().any(|member| member.path == path)
-        };
-        let running = self.running.iter().find(is_member).map(|r| r.array.name().to_string());
-        let waiting = self.records.config.arrays.iter().find(|array| {
-            self.find(&array.uuid).is_none() && array.drives.iter().any(|drive| drive == path)
-        });
-        if let Some(name) = running.or_else(|| waiting.map(|array| array.name.clone())) {
-            return Err(ControlError::refused(format!(
-                "{path} belongs to array {name}; give the member another drive first (strake array replace {name}), or \
-                 unload the array"
-            )));
-        }
-        if self.records.config.spares.iter().any(|spare| spare.path == path) {
-            return Err(ControlError::refused(format!(
-                "{path} is a spare; take it first: strake spare remove {path}"
-            )));
-        }
-        Ok(())
+/// Refuses a drive that an array or a spare counts on, whether it is connected or not.
+fn refuse_needed(manager: &Manager, path: &str) -> Result<(), ControlError> {
+    if let Some(device) = manager.drives.remote(path) {
+        let device: Arc<dyn BlockDevice> = Arc::<FabricsDevice>::clone(device);
+        refuse_members(manager, &[Drive { device, path: path.to_owned() }])?;
     }
+    let is_member = |running: &&Running| {
+        running.array.status().members.iter().any(|member| member.path == path)
+    };
+    let running = manager.running.iter().find(is_member).map(|r| r.array.name().to_string());
+    let waiting = manager.records.arrays.iter().find(|array| {
+        manager.find(&array.uuid).is_none() && array.drives.iter().any(|drive| drive == path)
+    });
+    if let Some(name) = running.or_else(|| waiting.map(|array| array.name.clone())) {
+        return Err(ControlError::refused(format!(
+            "{path} belongs to array {name}; give the member another drive first (strake array replace {name}), or \
+             unload the array"
+        )));
+    }
+    if manager.records.spares.iter().any(|spare| spare.path == path) {
+        return Err(ControlError::refused(format!(
+            "{path} is a spare; take it first: strake spare remove {path}"
+        )));
+    }
+    Ok(())
+}
 
-    /// Drives that are recorded and have not been connected since the daemon started.
-    pub(crate) fn absent_remotes(&self) -> Vec<DriveMessage> {
-        let absent = |record: &&RemoteRecord| self.drives.remote(&record.address).is_none();
-        let message = |record: &RemoteRecord| DriveMessage {
-            path: record.address.clone(),
-            kind: DriveKind::Remote.word().to_owned(),
-            state: "failed".to_owned(),
-            note: match self.remotes.failed.get(&record.address) {
-                Some(failed) => format!("not connected: {}", failed.why),
-                None => "not connected yet".to_owned(),
-            },
-            ..DriveMessage::default()
-        };
-        self.records.config.remotes.iter().filter(absent).map(message).collect()
-    }
-
-    /// Identities of connected drives of other machines, which are kept open whether something uses them or not.
-    pub(crate) fn remote_identities(&self) -> Vec<String> {
-        let recorded = |path: &str| self.records.config.remotes.iter().any(|r| r.address == path);
-        let all = self.drives.all().iter().filter(|open| open.kind == DriveKind::Remote);
-        let kept = all.filter(|open| recorded(&open.drive.path));
-        kept.map(|open| open.drive.device.identity()).collect()
-    }
+/// Drives that are recorded and have not been connected since the daemon started.
+pub(crate) fn absent_remotes(manager: &Manager) -> Vec<DriveMessage> {
+    let absent = |record: &&RemoteRecord| manager.drives.remote(&record.address).is_none();
+    let message = |record: &RemoteRecord| DriveMessage {
+        path: record.address.clone(),
+        kind: DriveKind::Remote.word().to_owned(),
+        state: "failed".to_owned(),
+        note: match manager.remotes.failed.get(&record.address) {
+            Some(failed) => format!("not connected: {}", failed.why),
+            None => "not connected yet".to_owned(),
+        },
+        ..DriveMessage::default()
+    };
+    manager.records.remotes.iter().filter(absent).map(message).collect()
 }
 
 pub(crate) fn unreleased(path: &str, error: &ControlError) -> String {
@@ -277,7 +267,7 @@ pub(crate) fn unreleased(path: &str, error: &ControlError) -> String {
 }
 
 /// Connects a drive over the last of the paths in `record` too.
-pub(crate) fn connect_path(
+fn connect_path(
     control: &Control,
     record: &RemoteRecord,
     reservation: ReservationMode,
@@ -287,9 +277,9 @@ pub(crate) fn connect_path(
     let drive = || control.run(|m| Ok(m.drives.remote(&record.address).cloned()));
     if drive()?.is_none() {
         // It may be the only path that works.
-        let settled_at = control.run(Manager::may_connect)?;
+        let settled_at = control.run(|m| m.past.may_connect())?;
         let device = record.connect(reservation, settled_at)?;
-        control.run(|m| m.adopt_remote(record, device))?;
+        control.run(|m| adopt_remote(m, record, device))?;
     }
     // It may have been connected meanwhile, as it was recorded before.
     let Some(device) = drive()?.filter(|device| !leads_over(device, &address)) else {
@@ -303,141 +293,140 @@ pub(crate) fn connect_path(
     })
 }
 
-impl Manager {
-    /// What is to be done for a request to connect what is a path to a recorded drive, if it is one.
-    pub(super) fn aim_of_path(
-        &self,
-        path: &str,
-        request: &ConnectDriveRequest,
-    ) -> Result<Option<Aim>, ControlError> {
-        let Some(record) = self.records.config.drive_of(path)? else { return Ok(None) };
-        let name = record.address.clone();
-        let mut record = known_as_asked(record, request)?;
-        check_same_keys(path, &record, request)?;
-        if !record.paths.iter().any(|known| known == path) {
-            record.paths.push(path.to_owned());
-            check_paths(&record)?;
-            return Ok(Some(Aim::Path(record)));
-        }
-        let address = address_of(path)?;
-        Ok(Some(match self.drives.remote(&name) {
-            None => Aim::Connect(record),
-            Some(device) if leads_over(device, &address) => {
-                refuse_taken_over(&name, device)?;
-                Aim::Nothing
-            }
-            Some(_) => {
-                record.paths.retain(|known| known != path);
-                record.paths.push(path.to_owned());
-                Aim::Path(record)
-            }
-        }))
+/// What is to be done for a request to connect what is a path to a recorded drive, if it is one.
+fn aim_of_path(
+    manager: &Manager,
+    path: &str,
+    request: &ConnectDriveRequest,
+) -> Result<Option<Aim>, ControlError> {
+    let Some(record) = manager.records.drive_of(path)? else { return Ok(None) };
+    let name = record.address.clone();
+    let mut record = known_as_asked(record, request)?;
+    check_same_keys(path, &record, request)?;
+    if !record.paths.iter().any(|known| known == path) {
+        record.paths.push(path.to_owned());
+        check_paths(&record)?;
+        return Ok(Some(Aim::Path(record)));
     }
-
-    /// Does without a path to the drive `name` from now on.
-    pub(super) fn forget_path(&mut self, name: &str, path: &str) -> Result<(), ControlError> {
-        let address = address_of(path)?;
-        let mut config = self.records.config.clone();
-        for record in config.remotes.iter_mut().filter(|record| record.address == name) {
+    let address = address_of(path)?;
+    Ok(Some(match manager.drives.remote(&name) {
+        None => Aim::Connect(record),
+        Some(device) if leads_over(device, &address) => {
+            refuse_taken_over(&name, device)?;
+            Aim::Nothing
+        }
+        Some(_) => {
             record.paths.retain(|known| known != path);
+            record.paths.push(path.to_owned());
+            Aim::Path(record)
         }
-        // First, so that what cannot be recorded is not done.
-        let prepared = self.records.store.prepare(&config)?;
-        if let Some(device) = self.drives.remote(name)
-            && leads_over(device, &address)
-            && !device.remove_path(&address)
-        {
-            return Err(ControlError::refused(format!(
-                "{name} is connected over {path} alone; wait until another path is live, or disconnect the drive: \
-                 strake drive disconnect {name}"
-            )));
-        }
-        self.records.config = prepared.commit()?;
-        self.remotes.reported.forget_path(path);
-        Ok(())
-    }
+    }))
 }
 
-impl Manager {
-    /// What is to be done for a request to connect the drive at `path`.
-    pub(super) fn aim_of(
-        &mut self,
-        path: &str,
-        request: &ConnectDriveRequest,
-    ) -> Result<Aim, ControlError> {
-        let (secret, controller) = (request.secret.trim(), request.controller_secret.trim());
-        check_secrets(secret, controller)?;
-        if let Some(aim) = self.aim_of_path(path, request)? {
-            return Ok(aim);
-        }
-        let known =
-            self.records.config.remotes.iter().find(|record| record.address == path).cloned();
-        let mut record = match known.clone() {
-            Some(known) => known_as_asked(known, request)?,
-            None => self.new_record(path, request)?,
-        };
-        if !secret.is_empty() {
-            if controller.is_empty() && !record.controller_secret.is_empty() {
-                return Err(ControlError::usage(format!(
-                    "{path} is connected to a target that has to prove itself; give the target's secret, too \
-                     (--controller-secret-file), or, to believe it without, first: strake drive disconnect {path}"
-                )));
-            }
-            (record.secret, record.controller_secret) = (secret.to_owned(), controller.to_owned());
-        }
-        if !request.tls_key.trim().is_empty() {
-            record.tls_key = request.tls_key.trim().to_owned();
-        }
-        record.covered.uncover(secret, controller, request.tls_key.trim());
-        record.keys()?;
-        record.tls_key()?;
-        let connected = self.drives.remote(path).is_some();
-        if let Some(device) = self.drives.remote(path) {
-            refuse_taken_over(path, device)?;
-        }
-        Ok(match known {
-            Some(known) if connected && known == record => Aim::Nothing,
-            Some(_) if connected => Aim::Rekey(record),
-            Some(_) | None => Aim::Connect(record),
-        })
+/// Does without a path to the drive `name` from now on.
+pub(crate) fn forget_path(
+    manager: &mut Manager,
+    name: &str,
+    path: &str,
+) -> Result<(), ControlError> {
+    let address = address_of(path)?;
+    let mut config = manager.records.config.clone();
+    for record in config.remotes.iter_mut().filter(|record| record.address == name) {
+        record.paths.retain(|known| known != path);
     }
+    // First, so that what cannot be recorded is not done.
+    let prepared = manager.records.store.prepare(&config)?;
+    if let Some(device) = manager.drives.remote(name)
+        && leads_over(device, &address)
+        && !device.remove_path(&address)
+    {
+        return Err(ControlError::refused(format!(
+            "{name} is connected over {path} alone; wait until another path is live, or disconnect the drive: \
+             strake drive disconnect {name}"
+        )));
+    }
+    manager.records.config = prepared.commit()?;
+    manager.remotes.reported.forget_path(path);
+    Ok(())
+}
 
-    fn new_record(
-        &mut self,
-        path: &str,
-        request: &ConnectDriveRequest,
-    ) -> Result<RemoteRecord, ControlError> {
-        self.records.config.check_room()?;
-        check_hold(request.hold_s)?;
-        let (host_nqn, host_id) = self.records.host_name(&request.host_nqn)?;
-        Ok(RemoteRecord {
-            address: path.to_owned(),
-            paths: Vec::new(),
-            host_nqn,
-            host_id,
-            hold_s: request.hold_s,
-            secret: String::new(),
-            controller_secret: String::new(),
-            tls_key: String::new(),
-            covered: Covered::default(),
-        })
+/// What is to be done for a request to connect the drive at `path`.
+fn aim_of(
+    manager: &mut Manager,
+    path: &str,
+    request: &ConnectDriveRequest,
+) -> Result<Aim, ControlError> {
+    let (secret, controller) = (request.secret.trim(), request.controller_secret.trim());
+    check_secrets(secret, controller)?;
+    if let Some(aim) = aim_of_path(manager, path, request)? {
+        return Ok(aim);
     }
+    let known = manager.records.remotes.iter().find(|record| record.address == path).cloned();
+    let mut record = match known.clone() {
+        Some(known) => known_as_asked(known, request)?,
+        None => new_record(manager, path, request)?,
+    };
+    if !secret.is_empty() {
+        if controller.is_empty() && !record.controller_secret.is_empty() {
+            return Err(ControlError::usage(format!(
+                "{path} is connected to a target that has to prove itself; give the target's secret, too \
+                 (--controller-secret-file), or, to believe it without, first: strake drive disconnect {path}"
+            )));
+        }
+        (record.secret, record.controller_secret) = (secret.to_owned(), controller.to_owned());
+    }
+    if !request.tls_key.trim().is_empty() {
+        record.tls_key = request.tls_key.trim().to_owned();
+    }
+    record.covered.uncover(secret, controller, request.tls_key.trim());
+    record.keys()?;
+    record.tls_key()?;
+    let connected = manager.drives.remote(path).is_some();
+    if let Some(device) = manager.drives.remote(path) {
+        refuse_taken_over(path, device)?;
+    }
+    Ok(match known {
+        Some(known) if connected && known == record => Aim::Nothing,
+        Some(_) if connected => Aim::Rekey(record),
+        Some(_) | None => Aim::Connect(record),
+    })
+}
 
-    /// The record of a drive that somebody else has written, if it is one that could have been made here.
-    pub(crate) fn check_remote(&self, record: &RemoteRecord) -> Result<(), ControlError> {
-        self.records.config.check_room()?;
-        check_hold(record.hold_s)?;
-        check_paths(record)?;
-        nqn::check(&record.host_nqn).map_err(|error| {
-            ControlError::usage(format!("{:?} is not a valid NQN: {error}", record.host_nqn))
-        })?;
-        record.host_id.parse::<Uuid>().map_err(|error| {
-            ControlError::usage(format!("{:?} identifies no host: {error}", record.host_id))
-        })?;
-        check_secrets(&record.secret, &record.controller_secret)?;
-        record.tls_key()?;
-        record.keys().map(drop)
-    }
+fn new_record(
+    manager: &mut Manager,
+    path: &str,
+    request: &ConnectDriveRequest,
+) -> Result<RemoteRecord, ControlError> {
+    manager.records.check_room()?;
+    check_hold(request.hold_s)?;
+    let (host_nqn, host_id) = manager.records.host_name(&request.host_nqn)?;
+    Ok(RemoteRecord {
+        address: path.to_owned(),
+        paths: Vec::new(),
+        host_nqn,
+        host_id,
+        hold_s: request.hold_s,
+        secret: String::new(),
+        controller_secret: String::new(),
+        tls_key: String::new(),
+        covered: Covered::default(),
+    })
+}
+
+/// The record of a drive that somebody else has written, if it is one that could have been made here.
+pub(crate) fn check_remote(manager: &Manager, record: &RemoteRecord) -> Result<(), ControlError> {
+    manager.records.check_room()?;
+    check_hold(record.hold_s)?;
+    check_paths(record)?;
+    nqn::check(&record.host_nqn).map_err(|error| {
+        ControlError::usage(format!("{:?} is not a valid NQN: {error}", record.host_nqn))
+    })?;
+    record.host_id.parse::<Uuid>().map_err(|error| {
+        ControlError::usage(format!("{:?} identifies no host: {error}", record.host_id))
+    })?;
+    check_secrets(&record.secret, &record.controller_secret)?;
+    record.tls_key()?;
+    record.keys().map(drop)
 }
 
 /// What a request to connect a drive comes to.

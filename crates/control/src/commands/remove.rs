@@ -1,11 +1,10 @@
 //! Unloading and destroying arrays.
 
-use crate::commands::exports::disconnect;
-use crate::upkeep::member_config::record_before_leaving;
 use strake_api::v1::{ArrayChange, DestroyArrayRequest, UnloadArrayRequest};
 use strake_engine::{Drive, MemberStatus};
 use strake_raid::MemberState;
 
+use crate::commands::exports::{disconnect, withdraw_exports_of};
 use crate::control::Control;
 use crate::drives::address::outlasts;
 use crate::drives::label::retire;
@@ -16,6 +15,8 @@ use crate::manager::Manager;
 use crate::names::array_key;
 use crate::record::store::Config;
 use crate::state::running::Running;
+use crate::upkeep::member_config::record_before_leaving;
+use crate::upkeep::scrubs::keep_scrub;
 use crate::upkeep::shutdown::stop_one;
 
 impl Control {
@@ -25,7 +26,7 @@ impl Control {
     /// When there is no such array, it has exports (unless forced), or the state cannot be recorded.
     pub fn unload_array(&self, request: &UnloadArrayRequest) -> Result<ArrayChange, ControlError> {
         let (view, reserved) =
-            self.reserve(|m| m.removable(&request.name, request.force, false))?;
+            self.reserve(|m| plan_removal(m, &request.name, request.force, false))?;
         let mut steps = removal_steps(&view.exports);
         let hint = import_hint(&view);
         steps.push(format!(
@@ -39,7 +40,7 @@ impl Control {
         let mut warnings = Vec::new();
         record_before_leaving(self, &view.uuid)?;
         disconnect(self, |export| export.array == view.uuid)?;
-        let removed = self.run(|m| m.forget_array(&view.uuid, m.records.config.clone()))?;
+        let removed = self.run(|m| forget_array(m, &view.uuid, m.records.config.clone()))?;
         // Reserved for as long as it takes: nobody else gets a drive that still owes us something.
         match removed.map(|running| stop_one(running, reserved, UNLOAD_LIMIT)).transpose() {
             Ok(stopped) => warnings.extend(stopped.and_then(|(_, error)| error).map(|e| e.what)),
@@ -66,14 +67,15 @@ impl Control {
         &self,
         request: &DestroyArrayRequest,
     ) -> Result<ArrayChange, ControlError> {
-        let (view, reserved) = self.reserve(|m| m.removable(&request.name, request.force, true))?;
+        let (view, reserved) =
+            self.reserve(|m| plan_removal(m, &request.name, request.force, true))?;
         let mut steps = removal_steps(&view.exports);
         steps.push(format!("stop array {}", view.name));
         let here = view.members.iter().filter(|m| !m.path.is_empty());
         steps.extend(
             here.map(|m| format!("mark the label on {} (member {}) destroyed", m.path, m.position)),
         );
-        let undo = self.run(|m| Ok(m.undo_of_destroying(&view.uuid)))?;
+        let undo = self.run(|m| Ok(undo_of_destroying(m, &view.uuid)))?;
         steps.push(match &undo {
             Ok(undo) => {
                 format!("until its drives are written to, undo with: {undo}")
@@ -85,8 +87,8 @@ impl Control {
         }
         let mut warnings = Vec::new();
         disconnect(self, |export| export.array == view.uuid)?;
-        let removed = self
-            .run(|m| m.forget_array(&view.uuid, m.records.config.remember_destroyed(&view.uuid)))?;
+        let removed =
+            self.run(|m| forget_array(m, &view.uuid, m.records.remember_destroyed(&view.uuid)))?;
         self.run(|m| {
             crate::record::scrub_file::forget(m.records.store.folder(), &view.uuid);
             Ok(())
@@ -129,65 +131,63 @@ fn planned(view: strake_api::v1::Array, plan: Vec<String>) -> ArrayChange {
     ArrayChange { result: "planned".into(), array: Some(view), plan, ..ArrayChange::default() }
 }
 
-impl Manager {
-    /// The array to be taken out of service, when that is allowed, and what to reserve for it.
-    fn removable(
-        &mut self,
-        name: &str,
-        force: bool,
-        must_run: bool,
-    ) -> Result<(strake_api::v1::Array, Vec<String>), ControlError> {
-        self.check_open()?;
-        if must_run {
-            self.find_running(name)?;
-        }
-        let view = self.array(name)?;
-        refuse_exported(&view.name, &view.exports, force)?;
-        let mut keys = vec![array_key(&view.name), array_key(&view.uuid)];
-        let running = self.running.iter().find(|r| r.uuid() == view.uuid);
-        keys.extend(running.into_iter().flat_map(Running::drive_keys));
-        Ok((view, keys))
+/// The array to be taken out of service, when that is allowed, and what to reserve for it.
+fn plan_removal(
+    manager: &mut Manager,
+    name: &str,
+    force: bool,
+    must_run: bool,
+) -> Result<(strake_api::v1::Array, Vec<String>), ControlError> {
+    manager.check_open()?;
+    if must_run {
+        manager.find_running(name)?;
     }
+    let view = manager.array(name)?;
+    refuse_exported(&view.name, &view.exports, force)?;
+    let mut keys = vec![array_key(&view.name), array_key(&view.uuid)];
+    let running = manager.running.iter().find(|r| r.uuid() == view.uuid);
+    keys.extend(running.into_iter().flat_map(Running::drive_keys));
+    Ok((view, keys))
+}
 
-    /// What brings a running array back once it is destroyed, or why nothing does.
-    fn undo_of_destroying(&self, uuid: &str) -> Result<String, String> {
-        let at = self.find(uuid).ok_or_else(|| "it does not run".to_owned())?;
-        let status = self.running[at].array.status();
-        let stays = |m: &MemberStatus| m.state == MemberState::InSync && outlasts(&m.path);
-        let gone = status.members.iter().enumerate().filter(|(_, m)| !stays(m));
-        let mask = gone.clone().fold(0, |mask, (slot, _)| mask | 1 << slot);
-        if status.geometry.tolerates(mask) {
-            let name = &status.name;
-            // The name may have been another array's, which could be brought back as well.
-            let again = self.records.config.destroyed.iter().any(|d| d.name == name.as_str());
-            let which = if again { uuid } else { name.as_str() };
-            return Ok(format!("strake array undelete {which}"));
-        }
-        let slots: Vec<String> = gone.map(|(slot, _)| slot.to_string()).collect();
-        Err(format!(
-            "too few of its members would be left, since {} {} in memory or not in sync",
-            slots.join(", "),
-            if slots.len() == 1 { "is" } else { "are" }
-        ))
+/// What brings a running array back once it is destroyed, or why nothing does.
+fn undo_of_destroying(manager: &Manager, uuid: &str) -> Result<String, String> {
+    let at = manager.find(uuid).ok_or_else(|| "it does not run".to_owned())?;
+    let status = manager.running[at].array.status();
+    let stays = |m: &MemberStatus| m.state == MemberState::InSync && outlasts(&m.path);
+    let gone = status.members.iter().enumerate().filter(|(_, m)| !stays(m));
+    let mask = gone.clone().fold(0, |mask, (slot, _)| mask | 1 << slot);
+    if status.geometry.tolerates(mask) {
+        let name = &status.name;
+        // The name may have been another array's, which could be brought back as well.
+        let again = manager.records.destroyed.iter().any(|d| d.name == name.as_str());
+        let which = if again { uuid } else { name.as_str() };
+        return Ok(format!("strake array undelete {which}"));
     }
+    let slots: Vec<String> = gone.map(|(slot, _)| slot.to_string()).collect();
+    Err(format!(
+        "too few of its members would be left, since {} {} in memory or not in sync",
+        slots.join(", "),
+        if slots.len() == 1 { "is" } else { "are" }
+    ))
+}
 
-    /// Takes an array out of the records and out of sight; returns it when it ran.
-    fn forget_array(
-        &mut self,
-        uuid: &str,
-        mut config: Config,
-    ) -> Result<Option<Running>, ControlError> {
-        self.check_open()?;
-        config.arrays.retain(|a| a.uuid != uuid);
-        config.exports.retain(|e| e.array != uuid);
-        let prepared = self.records.store.prepare(&config)?;
-        self.withdraw_exports_of(uuid)?;
-        self.entries.remove(uuid);
-        self.records.config = prepared.commit()?;
-        let at = self.running.iter().position(|r| r.uuid() == uuid);
-        at.into_iter().for_each(|at| self.keep_scrub(at, true));
-        Ok(at.map(|at| self.running.remove(at)))
-    }
+/// Takes an array out of the records and out of sight; returns it when it ran.
+fn forget_array(
+    manager: &mut Manager,
+    uuid: &str,
+    mut config: Config,
+) -> Result<Option<Running>, ControlError> {
+    manager.check_open()?;
+    config.arrays.retain(|a| a.uuid != uuid);
+    config.exports.retain(|e| e.array != uuid);
+    let prepared = manager.records.store.prepare(&config)?;
+    withdraw_exports_of(manager, uuid)?;
+    manager.entries.remove(uuid);
+    manager.records.config = prepared.commit()?;
+    let at = manager.running.iter().position(|r| r.uuid() == uuid);
+    at.into_iter().for_each(|at| keep_scrub(manager, at, true));
+    Ok(at.map(|at| manager.running.remove(at)))
 }
 
 fn refuse_exported(name: &str, exports: &[String], force: bool) -> Result<(), ControlError> {

@@ -5,50 +5,12 @@ use std::collections::BTreeMap;
 use strake_api::v1::{ExportChange, ReleaseExportRequest};
 use strake_export_nvmet::Ledger;
 
+use crate::commands::exports::{export_change, offer_recorded_exports, unrecorded_why};
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::manager::Manager;
-use crate::record::store::ExportRecord;
 
 impl Manager {
-    /// Why hosts of an export could not change reservations the last time.
-    pub(crate) fn unrecorded(&self, record: &ExportRecord) -> Option<String> {
-        let why = self.servers.get(&record.listen)?.reservation_trouble(record)?;
-        Some(format!("a change of its reservations was not recorded, and refused: {why}"))
-    }
-
-    /// Tells of changes of reservations that could not be recorded, of each export once until one could be.
-    pub(crate) fn tell_unrecorded(&mut self) {
-        let known = self.records.config.exports.iter();
-        let now: BTreeMap<String, String> = known
-            .filter_map(|record| Some((record.name.clone(), self.unrecorded(record)?)))
-            .collect();
-        for (name, why) in now.iter().filter(|(name, _)| !self.reported_unrecorded.contains(*name))
-        {
-            let what = format!("hosts cannot change the reservations of export {name}");
-            let note = Note::new(EventKind::ReservationsUnrecorded, format!("export/{name}"), what);
-            let next = "have the state directory take files again; hosts can try again at any time";
-            self.record(note.cause(why.clone()).next(next));
-        }
-        self.reported_unrecorded = now.into_keys().collect();
-    }
-
-    /// Removes what is recorded of an export that has just gone. Reports what is left behind: the next start, and the
-    /// next export of the array, try again.
-    pub(crate) fn remove_reservations_of(&mut self, record: &ExportRecord) {
-        if record.nvme.is_none() {
-            return;
-        }
-        if let Err(error) = self.records.finish_ending(&record.array) {
-            let what = format!("the reservations of export {} did not go with it", record.name);
-            let object = format!("export/{}", record.name);
-            let next = "make the state directory writable; they are removed with the next start, or before the array \
-                        is exported again";
-            let note = Note::new(EventKind::ReservationsUnrecorded, object, what);
-            self.record(note.cause(error.what).next(next));
-        }
-    }
-
     /// Ends reservation and registrations of an export whose hosts will not, because they are gone for good. An export
     /// that is not offered because its file cannot be read is offered then; the file is put aside.
     ///
@@ -59,7 +21,7 @@ impl Manager {
         request: &ReleaseExportRequest,
     ) -> Result<ExportChange, ControlError> {
         self.check_open()?;
-        let record = self.records.config.export_record(&request.name)?.clone();
+        let record = self.records.export_record(&request.name)?.clone();
         if record.nvme.is_none() {
             let what =
                 format!("export {} is offered over NBD, which has no reservations", record.name);
@@ -80,7 +42,7 @@ impl Manager {
             }
             (_, None, Err(_)) => {
                 ledger.put_aside().map_err(|e| ControlError::device(e.to_string()))?;
-                self.offer_recorded_exports(&record.array);
+                offer_recorded_exports(self, &record.array);
                 true
             }
         };
@@ -91,6 +53,21 @@ impl Manager {
             let object = format!("export/{}", record.name);
             self.record(Note::new(EventKind::ReservationsReleased, object, what));
         }
-        Ok(self.export_change(result, &record))
+        Ok(export_change(self, result, &record))
     }
+}
+
+/// Tells of changes of reservations that could not be recorded, of each export once until one could be.
+pub(crate) fn tell_unrecorded(manager: &mut Manager) {
+    let known = manager.records.exports.iter();
+    let now: BTreeMap<String, String> = known
+        .filter_map(|record| Some((record.name.clone(), unrecorded_why(manager, record)?)))
+        .collect();
+    for (name, why) in now.iter().filter(|(name, _)| !manager.reported_unrecorded.contains(*name)) {
+        let what = format!("hosts cannot change the reservations of export {name}");
+        let note = Note::new(EventKind::ReservationsUnrecorded, format!("export/{name}"), what);
+        let next = "have the state directory take files again; hosts can try again at any time";
+        manager.record(note.cause(why.clone()).next(next));
+    }
+    manager.reported_unrecorded = now.into_keys().collect();
 }

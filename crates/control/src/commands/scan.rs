@@ -10,6 +10,7 @@ use strake_ondisk::Foreign;
 use strake_raid::MemberState;
 use strake_units::ByteSize;
 
+use crate::commands::remote::absent_remotes;
 use crate::control::Control;
 use crate::drives::address::lost_note;
 use crate::drives::probe::{Probe, Probes, Target};
@@ -215,7 +216,7 @@ impl Control {
     /// # Errors
     /// When an earlier command panicked.
     pub fn list_drives(&self) -> Result<Vec<DriveMessage>, ControlError> {
-        Ok(self.run(|m| Ok(m.survey()))?.drives())
+        Ok(self.run(|m| Ok(survey_of(m)))?.drives())
     }
 
     /// One drive by any of its names. Looks at it, as [`list_drives`](Self::list_drives) does.
@@ -223,106 +224,102 @@ impl Control {
     /// # Errors
     /// When it is neither one of the machine's drives nor open nor a file.
     pub fn drive(&self, name: &str) -> Result<DriveMessage, ControlError> {
-        let (survey, path) = self.run(|m| Ok((m.survey(), m.drive_path(name)?)))?;
+        let (survey, path) = self.run(|m| Ok((survey_of(m), drive_path(m, name)?)))?;
         survey.drive(name, &path)
     }
 }
 
 impl Manager {
-    /// What is known of drives, to be looked through without the manager.
-    fn survey(&self) -> Survey {
-        let open = self.drives.all().iter().map(|d| (self.of_open(d), d.medium.clone()));
-        let absent = self.absent_remotes().into_iter().map(|message| (message, None));
-        Survey {
-            machine: self.drives.machine().clone(),
-            probes: self.drives.probes().clone(),
-            open: open.chain(absent).collect(),
-            anchors: self.drives.all().iter().map(|d| d.anchor(&d.drive.path)).collect(),
-        }
-    }
-
-    /// The path of the drive that `name` means.
-    pub(crate) fn drive_path(&self, name: &str) -> Result<String, ControlError> {
-        match self.drives.path_of(name) {
-            // A drive that is not connected is known by its record alone.
-            Ok(path) => Ok(self.records.config.name_of(&path)),
-            // Several drives are a usage error of its own; nothing here by that name is not.
-            Err(error) if self.drives.is_shared(name) => Err(error),
-            Err(_) => Err(no_such_drive(name)),
-        }
-    }
-
     /// Drives that are open, and those of other machines that should be. Looks at none of them.
     #[must_use]
     pub fn open_drives(&self) -> Vec<DriveMessage> {
-        let open = self.drives.all().iter().map(|d| self.of_open(d));
-        open.chain(self.absent_remotes()).collect()
+        let open = self.drives.all().iter().map(|d| of_open(self, d));
+        open.chain(absent_remotes(self)).collect()
     }
+}
 
-    fn of_open(&self, open: &OpenDrive) -> DriveMessage {
-        let info = open.drive.device.info();
-        let place = self.running.iter().find_map(|r| {
-            let same = |d: &Option<strake_engine::Drive>| {
-                d.as_ref().is_some_and(|d| d.device.identity() == info.identity)
-            };
-            let slot = r.drives.iter().position(same)?;
-            Some((r.array.name().to_string(), slot, r.array.status().members[slot].clone()))
-        });
-        let errors =
-            place.as_ref().map(|(_, _, status)| crate::view::array::errors_of(&status.health));
-        let (array, member, state, mut notes) = match place {
-            Some((array, slot, status)) => {
-                let faulty = status.state == MemberState::Faulty;
-                let why = status.cause.map(|c| c.text().to_owned());
-                (
-                    array,
-                    Some(slot as u32),
-                    if faulty { "failed" } else { "member" },
-                    why.into_iter().collect(),
-                )
-            }
-            None => (String::new(), None, "free", Vec::new()),
+/// What is known of drives, to be looked through without the manager.
+fn survey_of(manager: &Manager) -> Survey {
+    let open = manager.drives.all().iter().map(|d| (of_open(manager, d), d.medium.clone()));
+    let absent = absent_remotes(manager).into_iter().map(|message| (message, None));
+    Survey {
+        machine: manager.drives.machine().clone(),
+        probes: manager.drives.probes().clone(),
+        open: open.chain(absent).collect(),
+        anchors: manager.drives.all().iter().map(|d| d.anchor(&d.drive.path)).collect(),
+    }
+}
+
+/// The path of the drive that `name` means.
+pub(crate) fn drive_path(manager: &Manager, name: &str) -> Result<String, ControlError> {
+    match manager.drives.path_of(name) {
+        // A drive that is not connected is known by its record alone.
+        Ok(path) => Ok(manager.records.name_of(&path)),
+        // Several drives are a usage error of its own; nothing here by that name is not.
+        Err(error) if manager.drives.is_shared(name) => Err(error),
+        Err(_) => Err(no_such_drive(name)),
+    }
+}
+
+fn of_open(manager: &Manager, open: &OpenDrive) -> DriveMessage {
+    let info = open.drive.device.info();
+    let place = manager.running.iter().find_map(|r| {
+        let same = |d: &Option<strake_engine::Drive>| {
+            d.as_ref().is_some_and(|d| d.device.identity() == info.identity)
         };
-        let spare = self.records.config.spares.iter().find(|spare| spare.identity == info.identity);
-        notes.extend(open.notices.iter().cloned());
-        if open.kind == DriveKind::Ram || open.kind == DriveKind::Null {
-            notes.push(format!("{} in memory: gone when the daemon stops", ByteSize(info.bytes())));
+        let slot = r.drives.iter().position(same)?;
+        Some((r.array.name().to_string(), slot, r.array.status().members[slot].clone()))
+    });
+    let errors = place.as_ref().map(|(_, _, status)| crate::view::array::errors_of(&status.health));
+    let (array, member, state, mut notes) = match place {
+        Some((array, slot, status)) => {
+            let faulty = status.state == MemberState::Faulty;
+            let why = status.cause.map(|c| c.text().to_owned());
+            (
+                array,
+                Some(slot as u32),
+                if faulty { "failed" } else { "member" },
+                why.into_iter().collect(),
+            )
         }
-        let (model, serial) =
-            open.remote.as_ref().map(|d| d.model_and_serial()).unwrap_or_default();
-        if let Some(LinkState::Down(reason, _)) = open.remote.as_ref().map(|d| d.state()) {
-            notes.push(lost_note(reason));
-        }
-        let paths = open.remote.as_ref().map(|d| d.paths()).unwrap_or_default();
-        notes.extend(paths_note(&paths).filter(|_| paths.len() > 1));
-        DriveMessage {
-            path: open.drive.path.clone(),
-            identity: info.identity.clone(),
-            model,
-            serial,
-            kind: open.kind.word().to_owned(),
-            size_bytes: info.bytes(),
-            block_bytes: info.block_size.bytes(),
-            state: state.to_owned(),
-            array,
-            member,
-            note: notes.join("; "),
-            errors,
-            paths: paths.iter().map(message_of).collect(),
-            association: open.remote.as_ref().map_or(0, |d| d.association()),
-            reconnects: open.remote.as_ref().map_or(0, |d| d.reconnects()),
-            reservation: open.remote.as_ref().map_or("", |d| reservation_word(d)).to_owned(),
-            queues: open.remote.as_ref().map(|d| queues_of(d)).unwrap_or_default(),
-            spare_of: spare
-                .map(|spare| self.records.config.spare_of(&spare.array))
-                .unwrap_or_default(),
-            ..DriveMessage::default()
-        }
+        None => (String::new(), None, "free", Vec::new()),
+    };
+    let spare = manager.records.spares.iter().find(|spare| spare.identity == info.identity);
+    notes.extend(open.notices.iter().cloned());
+    if open.kind == DriveKind::Ram || open.kind == DriveKind::Null {
+        notes.push(format!("{} in memory: gone when the daemon stops", ByteSize(info.bytes())));
+    }
+    let (model, serial) = open.remote.as_ref().map(|d| d.model_and_serial()).unwrap_or_default();
+    if let Some(LinkState::Down(reason, _)) = open.remote.as_ref().map(|d| d.state()) {
+        notes.push(lost_note(reason));
+    }
+    let paths = open.remote.as_ref().map(|d| d.paths()).unwrap_or_default();
+    notes.extend(paths_note(&paths).filter(|_| paths.len() > 1));
+    DriveMessage {
+        path: open.drive.path.clone(),
+        identity: info.identity.clone(),
+        model,
+        serial,
+        kind: open.kind.word().to_owned(),
+        size_bytes: info.bytes(),
+        block_bytes: info.block_size.bytes(),
+        state: state.to_owned(),
+        array,
+        member,
+        note: notes.join("; "),
+        errors,
+        paths: paths.iter().map(message_of).collect(),
+        association: open.remote.as_ref().map_or(0, |d| d.association()),
+        reconnects: open.remote.as_ref().map_or(0, |d| d.reconnects()),
+        reservation: open.remote.as_ref().map_or("", |d| reservation_word(d)).to_owned(),
+        queues: open.remote.as_ref().map(|d| queues_of(d)).unwrap_or_default(),
+        spare_of: spare.map(|spare| manager.records.spare_of(&spare.array)).unwrap_or_default(),
+        ..DriveMessage::default()
     }
 }
 
 /// What keeps other hosts from writing to a drive.
-pub(crate) fn reservation_word(device: &FabricsDevice) -> &'static str {
+fn reservation_word(device: &FabricsDevice) -> &'static str {
     match device.is_reserved() {
         Some(true) => "reserved",
         Some(false) => "taken_over",

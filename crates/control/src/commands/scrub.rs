@@ -10,6 +10,8 @@ use crate::events::EventKind;
 use crate::manager::Manager;
 use crate::policy::scrub::note;
 use crate::record::store::{ScrubAim, ScrubRecord, UnderWay};
+use crate::upkeep::scrubs::{begin_scrub, note_finished};
+use crate::upkeep::settings::put_settings;
 
 impl Manager {
     /// Begins a scrub.
@@ -24,8 +26,8 @@ impl Manager {
         let aim = ScrubAim::parse(&request.mode)?;
         let at = self.find_running(&request.name)?;
         // What the one before found counts until this one finished.
-        self.note_finished(at, self.options.clock.now_us())?;
-        self.begin_scrub(at, {
+        note_finished(self, at, self.options.clock.now_us())?;
+        begin_scrub(self, at, {
             let begun_us = self.options.clock.now_us();
             UnderWay { mode: aim, paused: false, scheduled: false, begun_us }
         })?;
@@ -47,7 +49,7 @@ impl Manager {
         let name = self.running[at].array.name().to_string();
         let status = self.running[at].array.status().scrub;
         let runs = |state| matches!(state, ScrubState::Running | ScrubState::Paused);
-        let record = self.records.config.scrub_record(&uuid);
+        let record = self.records.scrub_record(&uuid);
         let Some(scrub) = record.under_way.filter(|_| status.is_some_and(|s| runs(s.state))) else {
             return Err(ControlError::state(format!(
                 "array {name} is not being scrubbed; strake array scrub start {name}"
@@ -64,9 +66,9 @@ impl Manager {
                 return Err(ControlError::usage(what));
             }
         };
-        let settings = self.records.config.settings(&uuid);
+        let settings = self.records.settings(&uuid);
         if request.action == "resume" && settings.paused {
-            self.put_settings(&uuid, settings.without_pause())?;
+            put_settings(self, &uuid, settings.without_pause())?;
         }
         let since_us = match under_way {
             None => self.options.clock.now_us(),

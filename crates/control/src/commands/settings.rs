@@ -1,6 +1,5 @@
 //! How arrays behave, and what they are called.
 
-use crate::upkeep::spares::use_spare;
 use strake_api::v1::{ArrayChange, RebuildArrayRequest, RenameArrayRequest, SetArrayRequest};
 use strake_units::Name;
 
@@ -13,6 +12,8 @@ use crate::manager::Manager;
 use crate::names::array_key;
 use crate::policy::members::is_out;
 use crate::record::store::Settings;
+use crate::upkeep::settings::put_settings;
+use crate::upkeep::spares::{choose_spare, use_spare};
 
 /// A name that an array is about to get.
 struct Renaming {
@@ -31,7 +32,7 @@ impl Control {
             .new_name
             .parse()
             .map_err(|e| ControlError::usage(format!("array name: {e}")))?;
-        let (renaming, _reserved) = self.reserve(|m| m.check_rename(&request.name, &new))?;
+        let (renaming, _reserved) = self.reserve(|m| check_rename(m, &request.name, &new))?;
         let Renaming { uuid, old, runs } = &renaming;
         let plan = vec![format!("write the name {new} to the labels of array {old}")];
         let result = if *old == new.to_string() {
@@ -41,13 +42,13 @@ impl Control {
         } else {
             if *runs {
                 let pending = self.run(|m| {
-                    m.records.check(&m.records.config.with_name(uuid, &new))?;
+                    m.records.check(&m.records.with_name(uuid, &new))?;
                     let at = m.find_running(uuid)?;
                     Ok(m.running[at].array.begin_rename(new.clone()))
                 })?;
                 pending.wait()?;
             }
-            self.run(|m| m.record_name(uuid, old, &new))?;
+            self.run(|m| record_name(m, uuid, old, &new))?;
             "changed"
         };
         let array = Some(self.run(|m| m.array(uuid))?);
@@ -62,7 +63,7 @@ impl Control {
         &self,
         request: &RebuildArrayRequest,
     ) -> Result<ArrayChange, ControlError> {
-        let (uuid, halted, paused, out) = self.run(|m| m.standing_still(&request.name))?;
+        let (uuid, halted, paused, out) = self.run(|m| standing_still(m, &request.name))?;
         let mut plan = Vec::new();
         if paused {
             plan.push(format!("resume the jobs of array {}", request.name));
@@ -71,7 +72,7 @@ impl Control {
             plan.push(format!("try the halted rebuild of array {} again", request.name));
         }
         for slot in &out {
-            match self.run(|m| Ok(m.choose_spare(&uuid, *slot)))? {
+            match self.run(|m| Ok(choose_spare(m, &uuid, *slot)))? {
                 Some((_, spare)) => {
                     plan.push(format!("put spare {} in the place of member {slot}", spare.path));
                 }
@@ -102,7 +103,7 @@ impl Control {
     /// When there is no such array, a value makes no sense, or it cannot be recorded.
     pub fn set_array(&self, request: &SetArrayRequest) -> Result<ArrayChange, ControlError> {
         let mode = request.consistency.as_deref().map(consistency_of).transpose()?;
-        let mut change = self.run(|m| m.set_array(request))?;
+        let mut change = self.run(|m| set_array(m, request))?;
         let Some(mode) = mode else { return Ok(change) };
         let (uuid, pending, before) = self.run(|m| {
             let at = m.find_running(&request.name)?;
@@ -138,8 +139,8 @@ fn rebuild_now(
 ) -> Result<(), ControlError> {
     if paused {
         control.run(|m| {
-            let settings = m.records.config.settings(uuid).without_pause();
-            m.put_settings(uuid, settings)
+            let settings = m.records.settings(uuid).without_pause();
+            put_settings(m, uuid, settings)
         })?;
     }
     if halted {
@@ -152,78 +153,83 @@ fn rebuild_now(
     out.iter().try_for_each(|slot| use_spare(control, uuid, *slot))
 }
 
-impl Manager {
-    fn check_rename(
-        &mut self,
-        name: &str,
-        new: &Name,
-    ) -> Result<(Renaming, Vec<String>), ControlError> {
-        self.check_open()?;
-        let at = self.find_running(name)?;
-        let uuid = self.running[at].uuid();
-        let taken =
-            self.records.config.arrays.iter().find(|a| a.name == new.as_str() && a.uuid != uuid);
-        if taken.is_some() {
-            let what = format!("there is an array {new} already; choose another name");
-            return Err(ControlError::new(ControlErrorKind::Exists, what));
-        }
-        let old = self.running[at].array.name().to_string();
-        let keys = vec![array_key(&uuid), array_key(new.as_str())];
-        Ok((Renaming { uuid, old, runs: true }, keys))
+fn check_rename(
+    manager: &mut Manager,
+    name: &str,
+    new: &Name,
+) -> Result<(Renaming, Vec<String>), ControlError> {
+    manager.check_open()?;
+    let at = manager.find_running(name)?;
+    let uuid = manager.running[at].uuid();
+    let taken = manager.records.arrays.iter().find(|a| a.name == new.as_str() && a.uuid != uuid);
+    if taken.is_some() {
+        let what = format!("there is an array {new} already; choose another name");
+        return Err(ControlError::new(ControlErrorKind::Exists, what));
     }
+    let old = manager.running[at].array.name().to_string();
+    let keys = vec![array_key(&uuid), array_key(new.as_str())];
+    Ok((Renaming { uuid, old, runs: true }, keys))
+}
 
-    fn record_name(&mut self, uuid: &str, old: &str, new: &Name) -> Result<(), ControlError> {
-        self.records.put(&self.records.config.with_name(uuid, new))?;
-        let what = format!("array {old} is called {new} from now on");
-        self.record(Note::new(EventKind::ArrayRenamed, format!("array/{new}"), what));
-        Ok(())
-    }
+fn record_name(
+    manager: &mut Manager,
+    uuid: &str,
+    old: &str,
+    new: &Name,
+) -> Result<(), ControlError> {
+    manager.records.put(&manager.records.with_name(uuid, new))?;
+    let what = format!("array {old} is called {new} from now on");
+    manager.record(Note::new(EventKind::ArrayRenamed, format!("array/{new}"), what));
+    Ok(())
+}
 
-    fn set_array(&mut self, request: &SetArrayRequest) -> Result<ArrayChange, ControlError> {
-        self.check_open()?;
-        let view = self.array(&request.name)?;
-        let before = self.records.config.settings(&view.uuid);
-        let mut after = before;
-        if let Some(priority) = request.rebuild_priority {
-            after.rebuild_priority = parse_priority(priority)?;
-        }
-        after.auto_replace = request.auto_replace.unwrap_or(before.auto_replace);
-        after.auto_readd = request.auto_readd.unwrap_or(before.auto_readd);
-        after.replace_after_errors =
-            request.replace_after_errors.unwrap_or(before.replace_after_errors);
-        if let Some(seconds) = request.scrub_every_s {
-            after.scrub_every_s = crate::policy::scrub::parse_every(seconds)?;
-        }
-        after.scrub_repair = request.scrub_repair.unwrap_or(before.scrub_repair);
-        let plan = differences(before, after);
-        let result = if plan.is_empty() {
-            "unchanged"
-        } else {
-            self.put_settings(&view.uuid, after)?;
-            let what = format!("array {}: {}", view.name, plan.join(", "));
-            let object = format!("array/{}", view.name);
-            self.record(Note::new(EventKind::SettingsChanged, object, what));
-            "changed"
-        };
-        let array = Some(self.array(&view.uuid)?);
-        Ok(ArrayChange { result: result.into(), array, plan, ..ArrayChange::default() })
+fn set_array(
+    manager: &mut Manager,
+    request: &SetArrayRequest,
+) -> Result<ArrayChange, ControlError> {
+    manager.check_open()?;
+    let view = manager.array(&request.name)?;
+    let before = manager.records.settings(&view.uuid);
+    let mut after = before;
+    if let Some(priority) = request.rebuild_priority {
+        after.rebuild_priority = parse_priority(priority)?;
     }
+    after.auto_replace = request.auto_replace.unwrap_or(before.auto_replace);
+    after.auto_readd = request.auto_readd.unwrap_or(before.auto_readd);
+    after.replace_after_errors =
+        request.replace_after_errors.unwrap_or(before.replace_after_errors);
+    if let Some(seconds) = request.scrub_every_s {
+        after.scrub_every_s = crate::policy::scrub::parse_every(seconds)?;
+    }
+    after.scrub_repair = request.scrub_repair.unwrap_or(before.scrub_repair);
+    let plan = differences(before, after);
+    let result = if plan.is_empty() {
+        "unchanged"
+    } else {
+        put_settings(manager, &view.uuid, after)?;
+        let what = format!("array {}: {}", view.name, plan.join(", "));
+        let object = format!("array/{}", view.name);
+        manager.record(Note::new(EventKind::SettingsChanged, object, what));
+        "changed"
+    };
+    let array = Some(manager.array(&view.uuid)?);
+    Ok(ArrayChange { result: result.into(), array, plan, ..ArrayChange::default() })
+}
 
-    /// What of an array's rebuild stands still: halted, paused, and the members that wait for a drive.
-    fn standing_still(
-        &mut self,
-        name: &str,
-    ) -> Result<(String, bool, bool, Vec<usize>), ControlError> {
-        self.check_open()?;
-        let at = self.find_running(name)?;
-        let uuid = self.running[at].uuid();
-        let status = self.running[at].array.status();
-        let out = status.members.iter().enumerate().filter(|(_, m)| is_out(m));
-        let out = out.map(|(slot, _)| slot).collect();
-        let halted = status.rebuild_halted || status.resync_halted;
-        let paused = self.records.config.settings(&uuid).paused;
-        Ok((uuid, halted, paused, out))
-    }
+/// What of an array's rebuild stands still: halted, paused, and the members that wait for a drive.
+fn standing_still(
+    manager: &mut Manager,
+    name: &str,
+) -> Result<(String, bool, bool, Vec<usize>), ControlError> {
+    manager.check_open()?;
+    let at = manager.find_running(name)?;
+    let uuid = manager.running[at].uuid();
+    let status = manager.running[at].array.status();
+    let out = status.members.iter().enumerate().filter(|(_, m)| is_out(m));
+    let out = out.map(|(slot, _)| slot).collect();
+    let halted = status.rebuild_halted || status.resync_halted;
+    let paused = manager.records.settings(&uuid).paused;
+    Ok((uuid, halted, paused, out))
 }
 
 fn differences(before: Settings, after: Settings) -> Vec<String> {

@@ -4,9 +4,13 @@ use strake_api::v1::{self as api, Core, Daemon, Export as ExportMessage, Problem
 use strake_reactor::{CoreThread, Pinning};
 use strake_units::MemberIndex;
 
+use crate::commands::exports::export_message;
 use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::policy::advice::{keep_open, other_half};
+use crate::upkeep::copies::show_waiting_copies;
+use crate::upkeep::prospects::{has_returned, refused_prospect};
+use crate::upkeep::scrubs::{corrupt_bytes, scrub_view};
 use crate::view::array::{being_started, corrupt_next};
 use crate::view::queues::controller;
 use crate::view::stats::{by_operation, counters};
@@ -15,7 +19,7 @@ impl Manager {
     /// Every array: those that run and those that are recorded and do not.
     pub fn arrays(&mut self) -> Vec<api::Array> {
         let mut arrays: Vec<api::Array> = (0..self.running.len()).map(|at| self.view(at)).collect();
-        for record in &self.records.config.arrays {
+        for record in &self.records.arrays {
             if self.find(&record.uuid).is_none() {
                 let entry = self.entries.get(&record.uuid);
                 let starting = entry.starting.as_ref();
@@ -23,7 +27,7 @@ impl Manager {
                     // What speaks against it is known from the last try, and more to the point.
                     Some(offline) => {
                         let mut view =
-                            offline.view(record, self.records.config.export_names(&record.uuid));
+                            offline.view(record, self.records.export_names(&record.uuid));
                         // Until it runs again, whatever it was tried with since.
                         view.states.extend(entry.loss.is_some().then(|| "lost".to_owned()));
                         if let Some(starting) = starting {
@@ -31,11 +35,9 @@ impl Manager {
                         }
                         view
                     }
-                    None => being_started(
-                        record,
-                        starting,
-                        self.records.config.export_names(&record.uuid),
-                    ),
+                    None => {
+                        being_started(record, starting, self.records.export_names(&record.uuid))
+                    }
                 });
             }
         }
@@ -54,16 +56,16 @@ impl Manager {
 
     pub(crate) fn view(&mut self, at: usize) -> api::Array {
         let uuid = self.running[at].uuid();
-        let exports = self.records.config.export_names(&uuid);
-        let settings = self.records.config.settings(&uuid);
+        let exports = self.records.export_names(&uuid);
+        let settings = self.records.settings(&uuid);
         let mut view = self.running[at].view(exports);
-        self.show_waiting_copies(&uuid, &mut view);
+        show_waiting_copies(self, &uuid, &mut view);
         for progress in &mut view.progress {
             progress.priority = u32::from(settings.rebuild_priority);
         }
         view.settings = Some(settings.message());
-        let scrub = self.scrub_view(at, &view);
-        view.corrupt_bytes = self.corrupt_bytes(at);
+        let scrub = scrub_view(self, at, &view);
+        view.corrupt_bytes = corrupt_bytes(self, at);
         if view.corrupt_bytes > 0 {
             view.states.push("corrupt".to_owned());
             if view.next_action.is_empty() {
@@ -74,10 +76,10 @@ impl Manager {
         let mut back = None;
         for member in &mut view.members {
             let index = MemberIndex(member.position as u8);
-            member.returned = self.has_returned(&uuid, index);
+            member.returned = has_returned(self, &uuid, index);
             if member.returned {
                 back = back.or(Some(index));
-            } else if let Some((path, why)) = self.refused_prospect(&uuid, index) {
+            } else if let Some((path, why)) = refused_prospect(self, &uuid, index) {
                 member.cause =
                     format!("{}; its drive at {path} cannot be taken back: {why}", member.cause);
             }
@@ -139,8 +141,8 @@ impl Manager {
     /// # Errors
     /// When there is none of that name.
     pub fn export(&self, name: &str) -> Result<ExportMessage, ControlError> {
-        let record = self.records.config.export_record(name)?;
-        let mut message = self.export_message(record);
+        let record = self.records.export_record(name)?;
+        let mut message = export_message(self, record);
         if let Some(server) = self.servers.get(&record.listen) {
             message.controllers = server.controllers(record).into_iter().map(controller).collect();
         }

@@ -3,13 +3,14 @@
 //! A spare is held open for as long as the daemon runs, so that nobody else takes it. What is recorded of it is where
 //! it was and what identifies its medium; another medium at the same path is no spare.
 
-use crate::commands::remote::connect_named;
 use strake_api::v1::{
     AddSpareRequest, ListSparesResponse, RemoveSpareRequest, Spare as SpareMessage, SpareChange,
 };
 use strake_dev_uring::control_wait;
 use strake_engine::{Drive, erase_foreign, prepare_drive};
 
+use crate::commands::claims::refuse_members;
+use crate::commands::remote::connect_named;
 use crate::control::Control;
 use crate::drives::Sighting;
 use crate::drives::address::outlasts;
@@ -39,14 +40,14 @@ impl Control {
         connect_named(self, [&request.drive], request.dry_run)?;
         let (_, mut reserved) = self.reserve(|m| Ok((m.check_open()?, Vec::new())))?;
         let drive = reserved.open(&request.drive)?;
-        let (record, known, mut warnings) = self.run(|m| m.check_spare(request, &drive))?;
+        let (record, known, mut warnings) = self.run(|m| check_spare(m, request, &drive))?;
         let mut change = SpareChange { result: "unchanged".into(), ..SpareChange::default() };
         if !known {
             change.plan = admit(self, request, &record, &drive)?;
             change.result = if request.dry_run { "planned" } else { "created" }.into();
         }
         change.warnings.append(&mut warnings);
-        change.spare = Some(self.run(|m| Ok(m.spare_message(&record)))?);
+        change.spare = Some(self.run(|m| Ok(spare_message(m, &record)))?);
         Ok(change)
     }
 
@@ -62,7 +63,7 @@ impl Control {
         })?;
         // Without the lock: the path may lie on something that does not answer.
         let seen = Sighting::within(&path, &machine, GLANCE_LIMIT).ok();
-        self.run(|m| m.drop_spare(&path, seen.as_ref()))
+        self.run(|m| drop_spare(m, &path, seen.as_ref()))
     }
 }
 
@@ -84,165 +85,169 @@ fn admit(
         return Ok(plan);
     }
     // What could not be recorded is not begun.
-    control.run(|m| m.records.check(&m.records.config.with_spare(record)))?;
+    control.run(|m| m.records.check(&m.records.with_spare(record)))?;
     if request.overwrite {
         erase_foreign(drive, &mut control_wait())?;
         prepare_drive(drive, fresh_uuid()?, &mut control_wait())?;
     }
-    control.run(|m| m.adopt_spare(record, drive))?;
+    control.run(|m| adopt_spare(m, record, drive))?;
     Ok(plan)
 }
 
 impl Manager {
-    /// Checks everything about a new spare but its contents. True when it is one already.
-    fn check_spare(
-        &mut self,
-        request: &AddSpareRequest,
-        drive: &Drive,
-    ) -> Result<(SpareRecord, bool, Vec<String>), ControlError> {
-        let array = match request.array.as_str() {
-            "" => String::new(),
-            name => self
-                .records
-                .config
-                .arrays
-                .iter()
-                .find(|a| a.name == name || a.uuid == name)
-                .map(|a| a.uuid.clone())
-                .ok_or_else(|| self.no_such_array(name))?,
-        };
-        let info = drive.device.info();
-        let record = SpareRecord {
-            path: drive.path.clone(),
-            identity: info.identity.clone(),
-            bytes: info.bytes(),
-            array,
-        };
-        if let Some(known) =
-            self.records.config.spares.iter().find(|s| s.identity == record.identity)
-        {
-            if known.array == record.array {
-                return Ok((known.clone(), true, Vec::new()));
-            }
-        } else {
-            self.refuse_members(std::slice::from_ref(drive))?;
-        }
-        if self.records.config.spares.len() >= SPARES_MAX {
-            return Err(ControlError::state(format!(
-                "there are {SPARES_MAX} spares, which is the most one daemon keeps; remove one first"
-            )));
-        }
-        let warnings = self.check_fit(&record, drive)?;
-        Ok((record, false, warnings))
-    }
-
-    fn check_fit(&self, record: &SpareRecord, drive: &Drive) -> Result<Vec<String>, ControlError> {
-        let mut warnings = Vec::new();
-        for running in &self.running {
-            let status = running.array.status();
-            if let Err(why) = fits(&status, drive) {
-                if running.uuid() == record.array {
-                    return Err(ControlError::usage(format!(
-                        "{} cannot be a spare of array {}: {why}",
-                        record.path, status.name
-                    )));
-                }
-                if record.array.is_empty() {
-                    warnings.push(format!(
-                        "{} is no spare for array {}: {why}",
-                        record.path, status.name
-                    ));
-                }
-            } else if status.geometry.redundancy(0) == Some(0) {
-                warnings.push(format!(
-                    "array {} has no redundancy, so that a spare cannot help it",
-                    status.name
-                ));
-            }
-        }
-        Ok(warnings)
-    }
-
-    fn adopt_spare(&mut self, record: &SpareRecord, drive: &Drive) -> Result<(), ControlError> {
-        self.records.put(&self.records.config.with_spare(record))?;
-        self.spares.insert(record.identity.clone(), SpareState::Ready(drive.clone()));
-        let whom = self.records.config.whose(record);
-        let what = format!("{} became a spare of {whom}", record.path);
-        self.record(Note::new(EventKind::SpareAdded, format!("drive/{}", record.path), what));
-        Ok(())
-    }
-
-    fn drop_spare(
-        &mut self,
-        path: &str,
-        seen: Option<&Sighting>,
-    ) -> Result<SpareChange, ControlError> {
-        self.check_open()?;
-        let open = self.drives.named(path).or_else(|| self.drives.seen_as(path, seen?));
-        let open = open.map(|drive| drive.device.identity());
-        let same = |s: &&SpareRecord| s.path == path || open.as_ref() == Some(&s.identity);
-        let Some(record) = self.records.config.spares.iter().find(same).cloned() else {
-            let known: Vec<&str> =
-                self.records.config.spares.iter().map(|s| s.path.as_str()).collect();
-            let hint = if known.is_empty() {
-                "there is none yet: strake spare add ...".to_owned()
-            } else {
-                format!("there is: {}", known.join(", "))
-            };
-            return Err(ControlError::not_found(format!("{path} is no spare; {hint}")));
-        };
-        let spare = Some(self.spare_message(&record));
-        self.forget_spare(&record)?;
-        let what = format!("{} was removed as a spare", record.path);
-        self.record(Note::new(EventKind::SpareRemoved, format!("drive/{}", record.path), what));
-        Ok(SpareChange {
-            result: "removed".into(),
-            spare,
-            plan: vec![format!("close {}; it is an ordinary free drive", record.path)],
-            warnings: Vec::new(),
-        })
-    }
-
-    pub(crate) fn forget_spare(&mut self, record: &SpareRecord) -> Result<(), ControlError> {
-        let mut config = self.records.config.clone();
-        config.spares.retain(|s| s.identity != record.identity);
-        self.records.put(&config)?;
-        self.spares.remove(&record.identity);
-        self.close_unused_drives();
-        Ok(())
-    }
-
     /// Every spare.
     #[must_use]
     pub fn list_spares(&self) -> ListSparesResponse {
-        let spares =
-            self.records.config.spares.iter().map(|record| self.spare_message(record)).collect();
+        let spares = self.records.spares.iter().map(|record| spare_message(self, record)).collect();
         ListSparesResponse { spares }
     }
+}
 
-    /// The drive of a spare that could be used now.
-    pub(crate) fn ready_spare(&self, record: &SpareRecord) -> Option<&Drive> {
-        match self.spares.get(&record.identity)? {
-            SpareState::Ready(drive) => Some(drive),
-            SpareState::Missing(_) | SpareState::Failed(_) => None,
+/// Checks everything about a new spare but its contents. True when it is one already.
+fn check_spare(
+    manager: &mut Manager,
+    request: &AddSpareRequest,
+    drive: &Drive,
+) -> Result<(SpareRecord, bool, Vec<String>), ControlError> {
+    let array = match request.array.as_str() {
+        "" => String::new(),
+        name => manager
+            .records
+            .arrays
+            .iter()
+            .find(|a| a.name == name || a.uuid == name)
+            .map(|a| a.uuid.clone())
+            .ok_or_else(|| manager.no_such_array(name))?,
+    };
+    let info = drive.device.info();
+    let record = SpareRecord {
+        path: drive.path.clone(),
+        identity: info.identity.clone(),
+        bytes: info.bytes(),
+        array,
+    };
+    if let Some(known) = manager.records.spares.iter().find(|s| s.identity == record.identity) {
+        if known.array == record.array {
+            return Ok((known.clone(), true, Vec::new()));
+        }
+    } else {
+        refuse_members(manager, std::slice::from_ref(drive))?;
+    }
+    if manager.records.spares.len() >= SPARES_MAX {
+        return Err(ControlError::state(format!(
+            "there are {SPARES_MAX} spares, which is the most one daemon keeps; remove one first"
+        )));
+    }
+    let warnings = check_fit(manager, &record, drive)?;
+    Ok((record, false, warnings))
+}
+
+fn check_fit(
+    manager: &Manager,
+    record: &SpareRecord,
+    drive: &Drive,
+) -> Result<Vec<String>, ControlError> {
+    let mut warnings = Vec::new();
+    for running in &manager.running {
+        let status = running.array.status();
+        if let Err(why) = fits(&status, drive) {
+            if running.uuid() == record.array {
+                return Err(ControlError::usage(format!(
+                    "{} cannot be a spare of array {}: {why}",
+                    record.path, status.name
+                )));
+            }
+            if record.array.is_empty() {
+                warnings
+                    .push(format!("{} is no spare for array {}: {why}", record.path, status.name));
+            }
+        } else if status.geometry.redundancy(0) == Some(0) {
+            warnings.push(format!(
+                "array {} has no redundancy, so that a spare cannot help it",
+                status.name
+            ));
         }
     }
+    Ok(warnings)
+}
 
-    fn spare_message(&self, record: &SpareRecord) -> SpareMessage {
-        let state = self.spares.get(&record.identity);
-        let array = if record.array.is_empty() {
-            String::new()
+fn adopt_spare(
+    manager: &mut Manager,
+    record: &SpareRecord,
+    drive: &Drive,
+) -> Result<(), ControlError> {
+    manager.records.put(&manager.records.with_spare(record))?;
+    manager.spares.insert(record.identity.clone(), SpareState::Ready(drive.clone()));
+    let whom = manager.records.whose(record);
+    let what = format!("{} became a spare of {whom}", record.path);
+    manager.record(Note::new(EventKind::SpareAdded, format!("drive/{}", record.path), what));
+    Ok(())
+}
+
+fn drop_spare(
+    manager: &mut Manager,
+    path: &str,
+    seen: Option<&Sighting>,
+) -> Result<SpareChange, ControlError> {
+    manager.check_open()?;
+    let open = manager.drives.named(path).or_else(|| manager.drives.seen_as(path, seen?));
+    let open = open.map(|drive| drive.device.identity());
+    let same = |s: &&SpareRecord| s.path == path || open.as_ref() == Some(&s.identity);
+    let Some(record) = manager.records.spares.iter().find(same).cloned() else {
+        let known: Vec<&str> = manager.records.spares.iter().map(|s| s.path.as_str()).collect();
+        let hint = if known.is_empty() {
+            "there is none yet: strake spare add ...".to_owned()
         } else {
-            self.records.config.array_name(&record.array)
+            format!("there is: {}", known.join(", "))
         };
-        SpareMessage {
-            path: record.path.clone(),
-            identity: record.identity.clone(),
-            serial: String::new(),
-            size_bytes: record.bytes,
-            array,
-            state: state.map_or("missing", SpareState::word).to_owned(),
-            note: state.map_or("", SpareState::note).to_owned(),
-        }
+        return Err(ControlError::not_found(format!("{path} is no spare; {hint}")));
+    };
+    let spare = Some(spare_message(manager, &record));
+    forget_spare(manager, &record)?;
+    let what = format!("{} was removed as a spare", record.path);
+    manager.record(Note::new(EventKind::SpareRemoved, format!("drive/{}", record.path), what));
+    Ok(SpareChange {
+        result: "removed".into(),
+        spare,
+        plan: vec![format!("close {}; it is an ordinary free drive", record.path)],
+        warnings: Vec::new(),
+    })
+}
+
+pub(crate) fn forget_spare(
+    manager: &mut Manager,
+    record: &SpareRecord,
+) -> Result<(), ControlError> {
+    let mut config = manager.records.config.clone();
+    config.spares.retain(|s| s.identity != record.identity);
+    manager.records.put(&config)?;
+    manager.spares.remove(&record.identity);
+    manager.close_unused_drives();
+    Ok(())
+}
+
+/// The drive of a spare that could be used now.
+pub(crate) fn ready_spare<'a>(manager: &'a Manager, record: &SpareRecord) -> Option<&'a Drive> {
+    match manager.spares.get(&record.identity)? {
+        SpareState::Ready(drive) => Some(drive),
+        SpareState::Missing(_) | SpareState::Failed(_) => None,
+    }
+}
+
+fn spare_message(manager: &Manager, record: &SpareRecord) -> SpareMessage {
+    let state = manager.spares.get(&record.identity);
+    let array = if record.array.is_empty() {
+        String::new()
+    } else {
+        manager.records.array_name(&record.array)
+    };
+    SpareMessage {
+        path: record.path.clone(),
+        identity: record.identity.clone(),
+        serial: String::new(),
+        size_bytes: record.bytes,
+        array,
+        state: state.map_or("missing", SpareState::word).to_owned(),
+        note: state.map_or("", SpareState::note).to_owned(),
     }
 }

@@ -4,6 +4,8 @@ use strake_api::v1::{ArrayChange, CreateExportRequest, ImportArraysRequest, Unde
 use strake_dev_uring::control_wait;
 use strake_engine::{Drive, check_destroyed, unmark_destroyed};
 
+use crate::commands::claims::refuse_members;
+use crate::commands::exports::would_export;
 use crate::control::{Control, Planned, Reserved};
 use crate::drives::block_paths;
 use crate::drives::label::{inspect, written_over};
@@ -13,6 +15,7 @@ use crate::exports::requests::{not_offered, request_of};
 use crate::manager::Manager;
 use crate::names::array_key;
 use crate::record::store::{DestroyedRecord, ExportRecord};
+use crate::upkeep::settings::put_settings;
 
 impl Control {
     /// Brings a destroyed array back, with the exports and settings it had.
@@ -23,11 +26,11 @@ impl Control {
         &self,
         request: &UndeleteArrayRequest,
     ) -> Result<ArrayChange, ControlError> {
-        let (look, mut reserved) = self.reserve(|m| m.plan_undelete(request))?;
+        let (look, mut reserved) = self.reserve(|m| plan_undelete(m, request))?;
         let (uuid, name, drives) = find_destroyed(&mut reserved, request, &look)?;
-        let record = self.run(|m| Ok(m.records.config.destroyed_record(&uuid)))?;
+        let record = self.run(|m| Ok(m.records.destroyed_record(&uuid)))?;
         self.run(|m| {
-            m.refuse_members(&drives).and_then(|()| m.records.config.check_name_free(&name, &uuid))
+            refuse_members(m, &drives).and_then(|()| m.records.check_name_free(&name, &uuid))
         })?;
         let mut plan: Vec<String> =
             drives.iter().map(|d| format!("give {} its label back", d.path)).collect();
@@ -39,7 +42,7 @@ impl Control {
         // A plan is only shown where the real run would not be refused.
         check_destroyed(&drives, &mut control_wait())?;
         if request.dry_run {
-            let warnings = self.run(|m| Ok(m.refused_exports(&name, &exports)))?;
+            let warnings = self.run(|m| Ok(refused_exports(m, &name, &exports)))?;
             let result = "planned".into();
             return Ok(ArrayChange { result, plan, warnings, ..ArrayChange::default() });
         }
@@ -57,7 +60,7 @@ impl Control {
             warnings.retain(|warning| !offered(warning));
             warnings.extend(offer_again(self, record));
         }
-        let (result, array) = ("changed".into(), Some(self.run(|m| m.reported_undeleted(&uuid))?));
+        let (result, array) = ("changed".into(), Some(self.run(|m| reported_undeleted(m, &uuid))?));
         Ok(ArrayChange { result, array, plan, warnings, ..ArrayChange::default() })
     }
 }
@@ -86,7 +89,7 @@ fn offer_again(control: &Control, record: &DestroyedRecord) -> Vec<String> {
         let offered = control.run(|m| m.create_export(&request));
         warnings.extend(offered.err().map(|e| format!("export {}: {e}", export.name)));
     }
-    let set = control.run(|m| m.put_settings(&record.uuid, record.settings));
+    let set = control.run(|m| put_settings(m, &record.uuid, record.settings));
     warnings.extend(set.err().map(|e| e.what));
     warnings
 }
@@ -174,62 +177,58 @@ fn bring_back(name: &str, destroyed: &DestroyedRecord) -> String {
     )
 }
 
-impl Manager {
-    fn plan_undelete(&mut self, request: &UndeleteArrayRequest) -> Planned<Vec<String>> {
-        self.check_open()?;
-        let name = &request.name;
-        if let Some(known) =
-            self.records.config.arrays.iter().find(|a| a.name == *name || a.uuid == *name)
-        {
-            let older = self.records.config.destroyed.iter().filter(|d| d.name == *name);
-            let older: Vec<String> = older.map(|d| bring_back(name, d)).collect();
-            let older = if older.is_empty() {
-                "there is nothing to bring back".to_owned()
-            } else {
-                format!("an older one of that name is: {}", older.join("; "))
-            };
-            return Err(ControlError::state(format!(
-                "array {} is not destroyed; {older}",
-                known.name
-            )));
-        }
-        // A name may have been used again: labels tell which of its arrays can be brought back.
-        let records =
-            self.records.config.destroyed.iter().filter(|d| d.name == *name || d.uuid == *name);
-        let mut look: Vec<String> = Vec::new();
-        for path in records.rev().flat_map(|record| &record.drives) {
-            if !look.contains(path) {
-                look.push(path.clone());
-            }
-        }
-        if request.drives.is_empty() {
-            look.extend(block_paths(self.drives.machine()));
-        }
-        let keys = vec![array_key(name)];
-        Ok((look, keys))
+fn plan_undelete(manager: &mut Manager, request: &UndeleteArrayRequest) -> Planned<Vec<String>> {
+    manager.check_open()?;
+    let name = &request.name;
+    if let Some(known) = manager.records.arrays.iter().find(|a| a.name == *name || a.uuid == *name)
+    {
+        let older = manager.records.destroyed.iter().filter(|d| d.name == *name);
+        let older: Vec<String> = older.map(|d| bring_back(name, d)).collect();
+        let older = if older.is_empty() {
+            "there is nothing to bring back".to_owned()
+        } else {
+            format!("an older one of that name is: {}", older.join("; "))
+        };
+        return Err(ControlError::state(format!("array {} is not destroyed; {older}", known.name)));
     }
+    // A name may have been used again: labels tell which of its arrays can be brought back.
+    let records = manager.records.destroyed.iter().filter(|d| d.name == *name || d.uuid == *name);
+    let mut look: Vec<String> = Vec::new();
+    for path in records.rev().flat_map(|record| &record.drives) {
+        if !look.contains(path) {
+            look.push(path.clone());
+        }
+    }
+    if request.drives.is_empty() {
+        look.extend(block_paths(manager.drives.machine()));
+    }
+    let keys = vec![array_key(name)];
+    Ok((look, keys))
+}
 
-    /// Why exports of a destroyed array would not be offered again with it, in words.
-    fn refused_exports(&self, name: &str, exports: &[ExportRecord]) -> Vec<String> {
-        let mut config = self.records.config.clone();
-        let mut warnings = Vec::new();
-        for export in exports {
-            let array = (name.to_owned(), export.array.clone());
-            match self.would_export(&request_of(export), &config, array) {
-                Ok(record) => config.exports.extend(record),
-                Err(error) => warnings.push(format!("export {}: {error}", export.name)),
-            }
+/// Why exports of a destroyed array would not be offered again with it, in words.
+fn refused_exports(manager: &Manager, name: &str, exports: &[ExportRecord]) -> Vec<String> {
+    let mut config = manager.records.config.clone();
+    let mut warnings = Vec::new();
+    for export in exports {
+        let array = (name.to_owned(), export.array.clone());
+        match would_export(manager, &request_of(export), &config, array) {
+            Ok(record) => config.exports.extend(record),
+            Err(error) => warnings.push(format!("export {}: {error}", export.name)),
         }
-        warnings
     }
+    warnings
+}
 
-    fn reported_undeleted(&mut self, uuid: &str) -> Result<strake_api::v1::Array, ControlError> {
-        let view = self.array(uuid)?;
-        let mut config = self.records.config.clone();
-        config.destroyed.retain(|d| d.uuid != uuid);
-        self.records.put(&config)?;
-        let what = format!("array {} was brought back", view.name);
-        self.record(Note::new(EventKind::ArrayUndeleted, format!("array/{}", view.name), what));
-        Ok(view)
-    }
+fn reported_undeleted(
+    manager: &mut Manager,
+    uuid: &str,
+) -> Result<strake_api::v1::Array, ControlError> {
+    let view = manager.array(uuid)?;
+    let mut config = manager.records.config.clone();
+    config.destroyed.retain(|d| d.uuid != uuid);
+    manager.records.put(&config)?;
+    let what = format!("array {} was brought back", view.name);
+    manager.record(Note::new(EventKind::ArrayUndeleted, format!("array/{}", view.name), what));
+    Ok(view)
 }

@@ -3,12 +3,11 @@
 //! It is growing without more room: the array is stopped, gets one label more, and is started from its drives. No block
 //! moves, so a crash anywhere leaves an array of the one format or of the other.
 
-use crate::commands::grow::switch;
 use strake_api::v1::{ArrayChange, GrowArrayRequest, UpgradeFormatRequest};
 use strake_engine::Change;
 use strake_units::ByteSize;
 
-use crate::commands::grow::{Intended, check_ends};
+use crate::commands::grow::{Intended, check_ends, plan_growth, switch};
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
@@ -27,7 +26,7 @@ impl Control {
         let UpgradeFormatRequest { name, dry_run, force } = request.clone();
         let stop = GrowArrayRequest { name, dry_run, force };
         let change = Change::UpgradeFormat;
-        let (mut intended, mut reserved) = self.reserve(|m| m.plan_growth(&stop, change))?;
+        let (mut intended, mut reserved) = self.reserve(|m| plan_growth(m, &stop, change))?;
         if intended.plan.is_nothing() {
             let Intended { name, view, .. } = intended;
             return Ok(ArrayChange {

@@ -1,11 +1,12 @@
 //! Which of the labelled drives that were found an array can be started from.
 
-use crate::drives::label::{Labelled, geometry_of};
 use std::collections::BTreeMap;
 
 use strake_engine::AssemblePolicy;
 use strake_ondisk::{Found, MemberRecord, Policy, RecordedState, Superblock, Verdict};
 use strake_units::Uuid;
+
+use crate::drives::label::{Labelled, geometry_of};
 
 /// Why drives of `here` that are whole are not used as the members that their labels name, in words for a person; by
 /// their place in `here`.

@@ -1,9 +1,8 @@
 //! Where scrubs stand, in a file of the state directory for each array: a scrub goes on after a restart where it was,
 //! and what the last one found can still be asked for.
 
-use std::fs;
-use std::io;
 use std::ops::Range;
+use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 use strake_engine::{

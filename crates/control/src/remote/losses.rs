@@ -3,10 +3,11 @@
 //! How a path is is looked at now and then, and a target that was started anew may be back before the next look: what
 //! was missed is known by how often the path was made anew.
 
-use crate::events::{EventKind, Note};
 use std::collections::{BTreeMap, BTreeSet};
 
 use strake_dev_fabrics::{PathState, PathStatus};
+
+use crate::events::{EventKind, Note};
 
 /// What was told of connections.
 #[derive(Default)]

@@ -10,6 +10,7 @@
 //! Losing the file loses no protection of arrays: their labels say that they were not stopped, and an activation that
 //! the file does not name is waited for as long as any target may take (`strake_engine::settling`).
 
+use crate::ControlError;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -17,8 +18,11 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use strake_block::BlockDevice;
+use strake_dev_fabrics::FabricsDevice;
 use strake_engine::settling::{Candidate, LastUse, wait_until};
+use strake_engine::{Drive, Ids};
 use strake_ondisk::Superblock;
+use strake_reactor::monotonic;
 use strake_units::{Nanos, Uuid};
 
 use super::process::Process;
@@ -195,6 +199,49 @@ impl Past {
             }
         }
         self.state.replace(FILE, &serde_json::to_vec_pretty(&all)?)
+    }
+
+    /// From when on drives of other machines that are connected to now may be changed, on the monotonic clock.
+    ///
+    /// # Errors
+    /// When another process that used them with the records of this one still runs.
+    pub(crate) fn may_connect(&mut self) -> Result<Nanos, ControlError> {
+        let now = monotonic();
+        match self.still_runs(now) {
+            None => Ok(self.all_settled_at(now)),
+            Some(pid) => Err(ControlError::state(format!(
+                "process {pid}, an earlier daemon with this state directory, still runs and may write to the drive; \
+                 end it first"
+            ))),
+        }
+    }
+
+    /// Records that a drive is used, before it is. What cannot be recorded is used all the same: the labels of arrays
+    /// have the next daemon wait as well.
+    pub(crate) fn note_use(&mut self, device: &FabricsDevice) {
+        if let Err(error) = self.use_drive(device, monotonic()) {
+            tracing::warn!(drive = %device.address(), %error, "the use of a remote drive is not recorded");
+        }
+    }
+
+    /// Records that `epoch` is an activation of ours, when that matters: where drives of other machines are used.
+    pub(crate) fn note_activation(&mut self, here: &[Labelled], epoch: Uuid) {
+        let remote = here.iter().any(|found| found.drive.device.settle_time() > Nanos(0));
+        let newest = here.iter().map(|found| &found.label).max_by_key(|label| label.generation);
+        let Some(newest) = newest.filter(|_| remote) else { return };
+        if let Err(error) = self.begin(newest, epoch, monotonic()) {
+            tracing::warn!(array = %newest.name, %error, "the start of an array is not recorded");
+        }
+    }
+
+    /// The same for an array that is made of these drives.
+    pub(crate) fn note_first_activation(&mut self, drives: &[Drive], ids: &Ids) {
+        if drives.iter().all(|drive| drive.device.settle_time() == Nanos(0)) {
+            return;
+        }
+        if let Err(error) = self.begin_first(ids.array, ids.epoch, monotonic()) {
+            tracing::warn!(array = %ids.array, %error, "the start of an array is not recorded");
+        }
     }
 }
 

@@ -207,6 +207,13 @@ impl Entries {
         self.arrays.iter().filter_map(|(uuid, entry)| Some((uuid, entry.starting.as_ref()?)))
     }
 
+    /// A start of the array changes no labels any more.
+    pub(crate) fn end_assembling(&mut self, uuid: &str) {
+        if let Some(starting) = self.get_mut(uuid).and_then(|entry| entry.starting.as_mut()) {
+            starting.assembling = false;
+        }
+    }
+
     /// Forgets an array that is gone.
     pub(crate) fn remove(&mut self, uuid: &str) {
         self.arrays.remove(uuid);

@@ -1,25 +1,17 @@
 //! What the recorded configuration says, and what it would say after a change.
 
-use crate::ArrayRecord;
-use crate::ControlError;
-use crate::ControlErrorKind;
-use crate::ExportRecord;
-use crate::drives::address::address_of;
-use crate::limits::ARRAYS_MAX;
-use crate::limits::REMOTES_MAX;
-use crate::record::store::CopyRecord;
-use crate::record::store::DestroyedRecord;
-use crate::record::store::RemoteRecord;
-use crate::record::store::ScrubRecord;
-use crate::record::store::Settings;
-use crate::record::store::SpareRecord;
-use crate::remote::paths::same_namespace;
-use crate::state::running::Place;
 use strake_dev_fabrics::Address;
 use strake_engine::Drive;
 use strake_units::{MemberIndex, Name};
 
-use crate::record::store::Config;
+use crate::drives::address::address_of;
+use crate::limits::{ARRAYS_MAX, REMOTES_MAX};
+use crate::record::store::{
+    Config, CopyRecord, DestroyedRecord, RemoteRecord, ScrubRecord, Settings, SpareRecord,
+};
+use crate::remote::paths::same_namespace;
+use crate::state::running::Place;
+use crate::{ArrayRecord, ControlError, ControlErrorKind, ExportRecord};
 
 /// Destroyed arrays whose drives and exports are remembered, the latest.
 const DESTROYED_MAX: usize = 16;

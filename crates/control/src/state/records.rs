@@ -1,30 +1,35 @@
 //! The recorded configuration in force, and the one way to change it.
 
-use crate::ArrayRecord;
-use crate::ExportRecord;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use strake_engine::Drive;
+use strake_export_nvmet::{Ledger, nqn};
+use strake_units::Uuid;
+
 use crate::drives::address::remembered;
+use crate::error::ControlError;
 use crate::limits::ARRAYS_MAX;
 use crate::names::fresh_uuid;
 use crate::policy::members::with_old_paths;
 use crate::record::reserved::ReservationFile;
-use crate::record::store::CopyRecord;
-use crate::record::store::RemoteRecord;
-use crate::record::store::ScrubRecord;
-use crate::record::store::SilentRecord;
+use crate::record::store::{Config, CopyRecord, RemoteRecord, ScrubRecord, SilentRecord, Store};
 use crate::state::running::Place;
-use std::sync::Arc;
-use strake_engine::Drive;
-use strake_export_nvmet::Ledger;
-use strake_export_nvmet::nqn;
-use strake_units::Uuid;
-
-use crate::error::ControlError;
-use crate::record::store::{Config, Store};
+use crate::{ArrayRecord, ExportRecord};
 
 /// What is recorded, and where.
 pub struct Records {
     pub(crate) store: Store,
     pub(crate) config: Config,
+}
+
+/// What is in force is read as it is; only [`put`](Records::put) and what it commits change it.
+impl Deref for Records {
+    type Target = Config;
+
+    fn deref(&self) -> &Config {
+        &self.config
+    }
 }
 
 impl Records {

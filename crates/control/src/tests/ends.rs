@@ -41,7 +41,7 @@ fn nothing_is_written_once_the_directory_is_given_up() {
     let folder = Folder::new();
     let control = folder.control();
     stop(&control);
-    let late = control.run(|m| m.records.check(&m.records.config));
+    let late = control.run(|m| m.records.check(&m.records));
     let late = late.expect_err("the directory may be another daemon's");
     assert_eq!(late.kind, ControlErrorKind::Stopped);
     // It is: what stays of the first process keeps nobody out.

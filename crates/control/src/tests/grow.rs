@@ -5,6 +5,7 @@ use super::remote::{HOST, Machine, connect};
 use super::{Folder, array, check_refused, fail, raid6, stop, tick_until};
 use crate::ControlErrorKind;
 use crate::commands::grow::make_room_in;
+use crate::commands::grow::plan_growth;
 use crate::control::Control;
 use crate::state::growth::Growth;
 use std::fs::OpenOptions;
@@ -302,7 +303,7 @@ fn growing_is_a_job_that_can_be_cancelled() {
     check_refused(change("pause"), ControlErrorKind::Usage, "cancelled, and nothing else");
     assert_eq!(change("cancel").expect("it can be").result, "changed");
     let (intended, reserved) =
-        control.reserve(|m| m.plan_growth(&request("tank"), Change::Grow)).expect("it may");
+        control.reserve(|m| plan_growth(m, &request("tank"), Change::Grow)).expect("it may");
     let areas = vec![vec![intended.plan.new_area()]; 2];
     let given_up = make_room_in(&control, &intended, &areas, &growth);
     check_refused(given_up, ControlErrorKind::State, "was given up; it is as it was");

@@ -7,6 +7,7 @@ use crate::error::ControlErrorKind;
 use crate::events::EventKind;
 use crate::manager::Options;
 use crate::record::store::{Config, ExportRecord, SpareRecord};
+use crate::upkeep::settings::put_settings;
 use std::fs;
 use std::time::Duration;
 use strake_api::v1::{
@@ -260,7 +261,7 @@ fn a_pause_ends_with_its_job_and_the_next_one_is_not_paused() {
     let control = folder.control();
     control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
     tick_until(&control, "the initialization", || healthy(&control));
-    let is_paused = || control.run(|m| Ok(m.records.config.settings(&m.running[0].uuid()).paused));
+    let is_paused = || control.run(|m| Ok(m.records.settings(&m.running[0].uuid()).paused));
     // Found by a round.
     pause_at_the_end(&control);
     control.tick().expect("it answers");
@@ -293,8 +294,8 @@ fn a_pause_ends_with_its_job_and_the_next_one_is_not_paused() {
         .run(|m| {
             let uuid = m.running[0].uuid();
             let settings =
-                crate::record::store::Settings { paused: true, ..m.records.config.settings(&uuid) };
-            m.put_settings(&uuid, settings)
+                crate::record::store::Settings { paused: true, ..m.records.settings(&uuid) };
+            put_settings(m, &uuid, settings)
         })
         .expect("it is recorded");
     control.tick().expect("it answers");
@@ -315,8 +316,8 @@ fn a_pause_of_a_job_that_ended_does_not_hold_up_one_beside_it() {
     let pause = |kind: &str| {
         control.run(|m| {
             let uuid = m.running[0].uuid();
-            let settings = m.records.config.settings(&uuid).with_pause_of(kind);
-            m.put_settings(&uuid, settings)
+            let settings = m.records.settings(&uuid).with_pause_of(kind);
+            put_settings(m, &uuid, settings)
         })
     };
     // The resync has ended; the rebuild is listed.

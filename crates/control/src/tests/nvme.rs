@@ -1,12 +1,16 @@
 //! Exports over NVMe/TCP: who may be let in, what is refused, and what is remembered.
 
 use super::{Folder, check_refused, exports, raid6, stop};
+use crate::commands::exports::offer_recorded_exports;
+use crate::commands::exports::withdraw;
+use crate::commands::reservations::tell_unrecorded;
 use crate::control::Control;
 use crate::error::ControlErrorKind;
 use crate::manager::Manager;
 use crate::record::files::StateFolder;
 use crate::record::reserved::ReservationFile;
 use crate::record::store::{Config, ExportRecord};
+use crate::upkeep::exports::tell_rejections;
 use crate::upkeep::starting::start_recorded;
 use strake_api::v1::{
     AddHostRequest, AddReferralRequest, CreateArrayRequest, CreateExportRequest,
@@ -325,9 +329,8 @@ fn a_host_keeps_what_it_is_not_given_again() {
     // A backup of one that needs nothing but TLS: a host without it is not shown even what there is.
     let document = control.run(|m| m.config_document()).expect("it can be encoded").json;
     restore_hosts(&control, document);
-    let keys = control
-        .run(|m| crate::exports::keys::keys_of(&m.records.config.hosts[0]))
-        .expect("made up");
+    let keys =
+        control.run(|m| crate::exports::keys::keys_of(&m.records.hosts[0])).expect("made up");
     assert!(keys.proof.is_none() && keys.tls.is_some());
     add(without(false, true, host(SECRET, ""))).expect("its secret is enough");
     is(("ready", true, false), "its secret is new, its key for TLS is taken away");
@@ -340,7 +343,7 @@ fn a_host_is_given_other_secrets_one_by_one() {
     let folder = Folder::new();
     let control = folder.control();
     let add = |r: AddHostRequest| control.run(|m| m.add_host(&r));
-    let recorded = || control.run(|m| Ok(m.records.config.hosts[0].clone())).expect("it is there");
+    let recorded = || control.run(|m| Ok(m.records.hosts[0].clone())).expect("it is there");
     let new = || AddHostRequest { known: true, new_secret: true, ..host("", "") };
     let missing = ControlErrorKind::NotFound;
     check_refused(add(new()), missing, "strake host list");
@@ -373,15 +376,13 @@ fn a_host_is_given_other_secrets_one_by_one() {
     let listed = || control.run(|m| Ok(m.list_hosts())).expect("hosts").hosts.remove(0);
     add(host(SECRET, "")).expect("its secret");
     assert_eq!((listed().state.as_str(), listed().bidirectional), ("locked", true));
-    let keys = control
-        .run(|m| crate::exports::keys::keys_of(&m.records.config.hosts[0]))
-        .expect("made up");
+    let keys =
+        control.run(|m| crate::exports::keys::keys_of(&m.records.hosts[0])).expect("made up");
     assert!(keys.proof.is_some_and(|proof| Ok(proof.host) != SECRET.parse()));
     add(AddHostRequest { no_controller_secret: true, ..host("", "") }).expect("none");
     assert_eq!((listed().state.as_str(), listed().bidirectional), ("ready", false));
-    let keys = control
-        .run(|m| crate::exports::keys::keys_of(&m.records.config.hosts[0]))
-        .expect("its own");
+    let keys =
+        control.run(|m| crate::exports::keys::keys_of(&m.records.hosts[0])).expect("its own");
     assert!(keys.proof.is_some_and(|proof| Ok(proof.host) == SECRET.parse()));
     stop(&control);
 }
@@ -440,7 +441,7 @@ fn hosts_that_are_rejected_are_reported_once() {
     let reported = |second: u64| {
         let now = Nanos(second * Nanos::SECOND.0);
         let tell = |m: &mut Manager| {
-            m.tell_rejections(now);
+            tell_rejections(m, now);
             Ok(())
         };
         control.run(tell).expect("it answers");
@@ -581,8 +582,8 @@ fn f32_a_host_that_comes_back_before_the_array_is_let_in() {
 /// Offers an export as if its array had been started just now.
 fn offer_again(control: &Control, record: &ExportRecord) {
     let again = |m: &mut Manager| {
-        m.withdraw(record, Removal::Force)?;
-        m.offer_recorded_exports(&record.array);
+        withdraw(m, record, Removal::Force)?;
+        offer_recorded_exports(m, &record.array);
         Ok(())
     };
     control.run(again).expect("it goes on");
@@ -595,7 +596,7 @@ fn why_reservations_are_not_recorded_is_reported() {
     let control = folder.control();
     control.create_array(&raid6(folder.drives(4))).expect("it is created");
     control.run(|m| m.create_export(&request())).expect("it is offered");
-    let record = control.run(|m| Ok(m.records.config.exports[0].clone())).expect("one export");
+    let record = control.run(|m| Ok(m.records.exports[0].clone())).expect("one export");
     let file = ReservationFile::new(&StateFolder::of(&folder.path("state")), &record);
     let registrants = vec![Registrant { host: [1; 16], name: HOST.into(), key: 1 }];
     let reservations = Reservations { persists: true, registrants, ..Reservations::default() };
@@ -609,7 +610,7 @@ fn why_reservations_are_not_recorded_is_reported() {
         || control.run(|m| m.release_export(&ReleaseExportRequest { name: "tank".into() }));
     let events = || {
         let tell = |m: &mut Manager| {
-            m.tell_unrecorded();
+            tell_unrecorded(m);
             Ok(())
         };
         control.run(tell).expect("it tells");
@@ -638,7 +639,7 @@ fn reservations_that_do_not_go_with_their_export_are_reported() {
     let control = folder.control();
     control.create_array(&raid6(folder.drives(4))).expect("it is created");
     control.run(|m| m.create_export(&request())).expect("it is offered");
-    let array = control.run(|m| Ok(m.records.config.exports[0].array.clone())).expect("one export");
+    let array = control.run(|m| Ok(m.records.exports[0].array.clone())).expect("one export");
     let path = folder.path("state").join(format!("reservations/{array}.json"));
     std::fs::create_dir_all(&path).expect("a folder can be in the way");
     let remove = RemoveExportRequest { name: "tank".into(), force: true };
@@ -665,7 +666,7 @@ fn reservations_outlast_the_daemon_and_are_never_lost_silently() {
         control.run(|m| m.release_export(&request)).map(|change| change.result)
     };
     assert_eq!(release(&control).expect("there is nothing to end"), "unchanged");
-    let record = control.run(|m| Ok(m.records.config.exports[0].clone())).expect("one export");
+    let record = control.run(|m| Ok(m.records.exports[0].clone())).expect("one export");
     stop(&control);
     drop(control);
 

@@ -8,6 +8,7 @@ use crate::record::files::StateFolder;
 use crate::record::files::tests::{Fate, Forgetful, Left};
 use crate::record::reserved::ReservationFile;
 use crate::record::store::{Config, ExportRecord, Settings, Store};
+use crate::upkeep::scrubs::keep_scrubs;
 use std::fs;
 use std::sync::Arc;
 use strake_api::v1::{
@@ -70,8 +71,7 @@ impl Bench {
     fn export(&self, request: &CreateExportRequest) -> ExportRecord {
         let change = self.control.run(|m| m.create_export(request)).expect("it is offered");
         let name = change.export.expect("it is told").name;
-        let find =
-            |m: &mut Manager| Ok(m.records.config.exports.iter().find(|e| e.name == name).cloned());
+        let find = |m: &mut Manager| Ok(m.records.exports.iter().find(|e| e.name == name).cloned());
         self.control.run(find).expect("it answers").expect("it is recorded")
     }
 
@@ -299,10 +299,9 @@ fn start_and_export(
         control.run(|m| m.create_export(&over_nvme("net"))).expect("it is offered");
     }
     let server = |m: &mut Manager| {
-        let record =
-            m.records.config.exports.iter().find(|export| export.name == record.name).cloned();
+        let record = m.records.exports.iter().find(|export| export.name == record.name).cloned();
         let record = record.expect("it is recorded");
-        assert!(m.records.config.ended_reservations.is_empty(), "nothing is left to be done");
+        assert!(m.records.ended_reservations.is_empty(), "nothing is left to be done");
         Ok(m.servers.get(&record.listen).and_then(|server| server.reservations(&record)))
     };
     let found = control.run(server).expect("it answers");
@@ -355,7 +354,7 @@ fn what_is_forgotten_of_a_scrub_stays_forgotten() {
     let scrub = StartScrubRequest { name: "tank".into(), mode: "check".into() };
     bench.control.run(|m| m.start_scrub(&scrub)).expect("it is begun");
     let keep = |m: &mut Manager| {
-        m.keep_scrubs();
+        keep_scrubs(m);
         Ok(())
     };
     let file = format!("scrub-{uuid}.json");

@@ -2,11 +2,14 @@
 
 use super::life::{try_write, write};
 use super::{Folder, check_refused, fail, raid6, stop, tick_until};
+use crate::commands::remote::adopt_remote;
+use crate::commands::remote::check_remote;
 use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::exports::requests::request_of;
 use crate::manager::Manager;
 use crate::record::store::RemoteRecord;
+use crate::upkeep::starting::begin_start;
 use std::time::{Duration, Instant};
 use strake_api::v1::{
     AddHostRequest, AddSpareRequest, ConnectDriveRequest, CreateArrayRequest, CreateExportRequest,
@@ -248,7 +251,7 @@ fn another_machine_tells_what_it_offers() {
     let known = answer.offers.iter().find(|offer| !offer.drives.is_empty()).expect("it is known");
     assert_eq!((&known.drives, &known.connected), (&vec![by_name], &vec![]));
     // Nothing is remembered but what was connected.
-    assert_eq!(control.run(|m| Ok(m.records.config.remotes.len())).expect("it answers"), 1);
+    assert_eq!(control.run(|m| Ok(m.records.remotes.len())).expect("it answers"), 1);
     stop(&control);
     machine.stop();
 }
@@ -261,7 +264,7 @@ fn a_dry_run_connects_nothing() {
     let dry = CreateArrayRequest { dry_run: true, ..raid6(machine.addresses.clone()) };
     let refused = control.create_array(&dry);
     check_refused(refused, ControlErrorKind::State, "strake drive connect nvme-tcp://");
-    assert_eq!(control.run(|m| Ok(m.records.config.remotes.len())).expect("it answers"), 0);
+    assert_eq!(control.run(|m| Ok(m.records.remotes.len())).expect("it answers"), 0);
     stop(&control);
     machine.stop();
 }
@@ -356,7 +359,7 @@ fn an_array_that_is_lost_starts_again_when_its_drives_are_back() {
         let array = control.run(|m| m.array("tank")).expect("it is known");
         let export = control.run(|m| Ok(m.exports()[0].clone())).expect("it is known");
         let offers = |m: &mut Manager| {
-            let record = &m.records.config.exports[0];
+            let record = &m.records.exports[0];
             Ok(m.servers.get(&record.listen).is_some_and(|server| server.offers(record)))
         };
         assert!(control.run(offers).expect("it answers"), "hosts find it");
@@ -364,8 +367,7 @@ fn an_array_that_is_lost_starts_again_when_its_drives_are_back() {
     };
     let both = |state: &str| (state.to_owned(), state.to_owned());
 
-    let lent =
-        machine.control.run(|m| Ok(m.records.config.exports[0].clone())).expect("it is offered");
+    let lent = machine.control.run(|m| Ok(m.records.exports[0].clone())).expect("it is offered");
     let away = RemoveExportRequest { name: lent.name.clone(), force: true };
     machine.control.run(|m| m.remove_export(&away)).expect("it is taken away");
     assert!(try_write(&control, "tank", 1).is_err(), "longer than I/O is held");
@@ -374,8 +376,8 @@ fn an_array_that_is_lost_starts_again_when_its_drives_are_back() {
     tick_until(&control, "it runs", || states() == both("online"));
     write(&control, "tank", 1);
     let again = |m: &mut Manager| {
-        let record = m.records.config.arrays[0].clone();
-        Ok(m.begin_start(&record).is_some())
+        let record = m.records.arrays[0].clone();
+        Ok(begin_start(m, &record).is_some())
     };
     assert!(!control.run(again).expect("it answers"), "whoever was to start it comes too late");
     let reported =
@@ -428,7 +430,7 @@ fn a_backup_brings_drives_of_other_machines_back() {
     let dry = RestoreConfigRequest { json: document.clone(), dry_run: true };
     let planned = control.restore_config(&dry).expect("it is understood").plan;
     assert!(planned.contains(&format!("connect {}", machine.addresses[3])), "{planned:?}");
-    assert_eq!(control.run(|m| Ok(m.records.config.remotes.len())).expect("it answers"), 0);
+    assert_eq!(control.run(|m| Ok(m.records.remotes.len())).expect("it answers"), 0);
     let restore = RestoreConfigRequest { json: document, dry_run: false };
     let restored = control.restore_config(&restore).expect("it is understood");
     assert!(is_whole(&control), "{restored:?}");
@@ -469,10 +471,10 @@ fn a_secret_is_kept_although_the_drive_was_connected_meanwhile() {
     for result in ["changed", "unchanged"] {
         let device =
             record.connect(ReservationMode::Claim, Nanos(0)).expect("the target asks nobody");
-        let adopted = control.run(|m| m.adopt_remote(&record, device)).expect("it is the same");
+        let adopted = control.run(|m| adopt_remote(m, &record, device)).expect("it is the same");
         assert_eq!(adopted, result);
     }
-    assert!(control.run(|m| Ok(m.records.config.remotes == [record.clone()])).expect("it answers"));
+    assert!(control.run(|m| Ok(m.records.remotes == [record.clone()])).expect("it answers"));
     stop(&control);
     machine.stop();
 }
@@ -492,7 +494,7 @@ fn a_path_that_is_recorded_and_not_used_is_connected_when_it_is_asked_for() {
     assert_eq!(connect(&control, &second).expect("it leads there").result, "changed");
     assert_eq!(shown(&control, address).paths.len(), 2);
     let doubled = RemoteRecord { paths: vec![address.to_owned()], ..known };
-    let refused = control.run(|m| m.check_remote(&doubled));
+    let refused = control.run(|m| check_remote(m, &doubled));
     check_refused(refused, ControlErrorKind::Usage, "twice");
     stop(&control);
     machine.stop();
@@ -524,7 +526,7 @@ fn records_of_a_backup_are_looked_at() {
             let restored = control.restore_config(&request).expect("it is understood");
             assert!(restored.warnings.iter().any(|warning| warning.contains(why)), "{restored:?}");
         }
-        assert_eq!(control.run(|m| Ok(m.records.config.remotes.len())).expect("it answers"), 0);
+        assert_eq!(control.run(|m| Ok(m.records.remotes.len())).expect("it answers"), 0);
     }
     let json = changed(address, &format!("{address}?nsid=1"));
     control.restore_config(&RestoreConfigRequest { json, dry_run: false }).expect("it is fine");

@@ -5,6 +5,7 @@ use super::remote::{Machine, OTHER_HOST, connect, disconnect, is_whole, request,
 use super::{Folder, check_refused, raid6, stop, tick_until};
 use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
+use crate::upkeep::remotes::end_connecting;
 use strake_api::v1::{ConnectDriveRequest, CreateArrayRequest, DriveChange, UnloadArrayRequest};
 use strake_dev_fabrics::ReservationMode;
 use strake_units::Nanos;
@@ -32,7 +33,7 @@ fn f19_a_drive_is_used_by_one_host_until_another_takes_it_over() {
 
     let refused = other(&second, &addresses[0], false);
     check_refused(refused, ControlErrorKind::Device, "another host uses the drive");
-    let known = second.run(|m| Ok(m.records.config.remotes.len())).expect("it answers");
+    let known = second.run(|m| Ok(m.records.remotes.len())).expect("it answers");
     assert_eq!(known, 0, "what was refused is not remembered");
     write(&first, "tank", 4);
 
@@ -96,12 +97,12 @@ fn a_drive_that_is_forgotten_while_it_is_connected_is_given_up() {
     let (folder, second_folder) = (Folder::new(), Folder::new());
     let (first, second) = (folder.control(), second_folder.control());
     connect(&first, address).expect("nobody has it");
-    let record = first.run(|m| Ok(m.records.config.remotes[0].clone())).expect("it answers");
+    let record = first.run(|m| Ok(m.records.remotes[0].clone())).expect("it answers");
     disconnect(&first, address).expect("nothing uses it");
     let late = || {
         let device = record.connect(ReservationMode::Claim, Nanos(0)).expect("nobody has it");
         first.run(|m| {
-            m.end_connecting(&record, Ok(device));
+            end_connecting(m, &record, Ok(device));
             Ok(())
         })
     };
@@ -128,7 +129,7 @@ fn a_further_path_takes_a_drive_over() {
     let (folder, second_folder) = (Folder::new(), Folder::new());
     let (first, second) = (folder.control(), second_folder.control());
     connect(&first, address).expect("nobody has it");
-    let record = first.run(|m| Ok(m.records.config.remotes[0].clone())).expect("it answers");
+    let record = first.run(|m| Ok(m.records.remotes[0].clone())).expect("it answers");
     disconnect(&first, address).expect("nothing uses it");
     other(&second, address, false).expect("nobody has it");
     first.run(|m| m.records.put_remote(&record)).expect("it is recorded");

@@ -4,7 +4,6 @@
 //! before the drive is touched, and begun again whenever the array runs and the very same drive is here: it is known by
 //! its medium, since paths change. A copy that waits is a job like one that runs.
 
-use crate::commands::members::begin_replacement;
 use strake_api::v1 as api;
 use strake_engine::Drive;
 use strake_raid::MemberState;
@@ -20,18 +19,19 @@ use crate::events::{EventKind, Note};
 use crate::manager::Manager;
 use crate::names::array_key;
 use crate::record::store::CopyRecord;
+use crate::upkeep::replacement::{begin_replacement, forget_copy};
 
 /// Begins the copies again that a restart interrupted. What keeps one from that is told once, and shown until it
 /// is over.
 pub(crate) fn resume_copies(control: &Control, pace: Pace) -> Result<(), ControlError> {
-    for (array, copy) in control.run(|m| Ok(m.waiting_copies()))? {
+    for (array, copy) in control.run(|m| Ok(waiting_copies(m)))? {
         let name = format!("copy of member {} of {array}", copy.slot);
         control.act(pace, name, move |control| {
             let reserved = control.try_reserve(vec![array_key(&array)])?;
             let Some(mut reserved) = reserved else { return Ok(()) };
             let resumed = resume_copy(control, &mut reserved, &array, &copy);
             control.run(|m| {
-                m.note_copy(&array, &copy, resumed.err());
+                note_copy(m, &array, &copy, resumed.err());
                 Ok(())
             })
         })?;
@@ -46,7 +46,7 @@ fn resume_copy(
     copy: &CopyRecord,
 ) -> Result<(), ControlError> {
     // It may have been called off while others were looked at.
-    if !control.run(|m| Ok(m.records.config.copies(array).any(|other| other == copy)))? {
+    if !control.run(|m| Ok(m.records.copies(array).any(|other| other == copy)))? {
         return Ok(());
     }
     let drive = find_copy(control, reserved, copy)?;
@@ -56,7 +56,7 @@ fn resume_copy(
         let (place, _) = m.place(array, u32::from(copy.slot))?;
         let at = m.find_running(array)?;
         m.running[at].array.check_replacement(place.member, &drive)?;
-        m.take_from_spares(&copy.identity)?;
+        take_from_spares(m, &copy.identity)?;
         Ok(place)
     })?;
     begin_replacement(control, &place, drive)
@@ -89,135 +89,116 @@ fn find_copy(
     })
 }
 
-impl Manager {
-    /// Copies that are recorded and not under way, of members that are still those that were to be copied. One that
-    /// failed since or is missing is reconstructed on the same drive, as if it had failed during the copy.
-    fn waiting_copies(&mut self) -> Vec<(String, CopyRecord)> {
-        if self.stopping {
-            return Vec::new();
-        }
-        let mut waiting = Vec::new();
-        let mut over = Vec::new();
-        for running in &self.running {
-            let (uuid, status) = (running.uuid(), running.array.status());
-            // Whoever works on it knows more than the records.
-            if self.reserved.contains(&array_key(&uuid)) {
-                continue;
-            }
-            for copy in self.records.config.copies(&uuid) {
-                let member = status.members.get(usize::from(copy.slot));
-                let Some(member) = member.filter(|m| m.uuid.to_string() == copy.member) else {
-                    // The other drive has the place already.
-                    over.push((uuid.clone(), copy.slot));
-                    continue;
-                };
-                // What was in memory went with the daemon before this one.
-                if !outlasts(&copy.path) && running.replacement.is_none() {
-                    over.push((uuid.clone(), copy.slot));
-                    continue;
-                }
-                let may = match member.state {
-                    MemberState::InSync | MemberState::Faulty | MemberState::Missing => true,
-                    MemberState::Rebuilding { .. } => false,
-                };
-                let idle = running.replacement.is_none() && member.replacement.is_empty();
-                if may && idle && !status.lost {
-                    waiting.push((uuid.clone(), copy.clone()));
-                }
-            }
-        }
-        for (uuid, slot) in over {
-            if let Err(error) = self.forget_copy(&uuid, MemberIndex(slot)) {
-                tracing::warn!(%uuid, reason = %error, "a copy that is over is still recorded");
-            }
-        }
-        waiting
+/// Copies that are recorded and not under way, of members that are still those that were to be copied. One that
+/// failed since or is missing is reconstructed on the same drive, as if it had failed during the copy.
+fn waiting_copies(manager: &mut Manager) -> Vec<(String, CopyRecord)> {
+    if manager.stopping {
+        return Vec::new();
     }
-
-    /// Forgets the copy of a member: it ended, or is not wanted any more.
-    pub(crate) fn forget_copy(
-        &mut self,
-        uuid: &str,
-        member: MemberIndex,
-    ) -> Result<(), ControlError> {
-        if let Some(entry) = self.entries.get_mut(uuid) {
-            entry.slot_mut(member.at()).copy_trouble = None;
+    let mut waiting = Vec::new();
+    let mut over = Vec::new();
+    for running in &manager.running {
+        let (uuid, status) = (running.uuid(), running.array.status());
+        // Whoever works on it knows more than the records.
+        if manager.reserved.contains(&array_key(&uuid)) {
+            continue;
         }
-        let mut config = self.records.config.clone();
-        if config.drop_copy(uuid, member) {
-            self.records.put(&config)?;
-        }
-        Ok(())
-    }
-
-    /// A spare that is being copied to is none any more, whatever a crash left in the records.
-    fn take_from_spares(&mut self, identity: &str) -> Result<(), ControlError> {
-        let mut config = self.records.config.clone();
-        config.spares.retain(|spare| spare.identity != identity);
-        if config != self.records.config {
-            self.records.put(&config)?;
-            self.spares.remove(identity);
-        }
-        Ok(())
-    }
-
-    /// Takes note of why a copy is not begun again, or that it is.
-    fn note_copy(&mut self, uuid: &str, copy: &CopyRecord, error: Option<ControlError>) {
-        // It may have been called off meanwhile.
-        if !self.records.config.copies(uuid).any(|other| other == copy) {
-            return;
-        }
-        let slot = usize::from(copy.slot);
-        let why = error.map(|error| error.what);
-        let trouble = &mut self.entries.of(uuid).slot_mut(slot).copy_trouble;
-        if *trouble == why {
-            return;
-        }
-        trouble.clone_from(&why);
-        let Some(why) = why else { return };
-        let (name, path) = (self.records.config.array_name(uuid), &copy.path);
-        let what = format!("the copy of member {slot} of array {name} to {path} waits");
-        let note = Note::new(EventKind::ReplaceWaits, format!("array/{name}"), what);
-        let next = format!("bring {path} back, or: strake job cancel {name}/replace");
-        self.record(note.member(slot).cause(why).next(next));
-    }
-
-    /// Shows copies that wait as jobs.
-    pub(crate) fn show_waiting_copies(&self, uuid: &str, view: &mut api::Array) {
-        for copy in self.records.config.copies(uuid) {
-            let slot = usize::from(copy.slot);
-            let Some(member) = view.members.get_mut(slot).filter(|m| m.replacement.is_empty())
-            else {
+        for copy in manager.records.copies(&uuid) {
+            let member = status.members.get(usize::from(copy.slot));
+            let Some(member) = member.filter(|m| m.uuid.to_string() == copy.member) else {
+                // The other drive has the place already.
+                over.push((uuid.clone(), copy.slot));
                 continue;
             };
-            if member.uuid != copy.member || member.state == "rebuilding" {
+            // What was in memory went with the daemon before this one.
+            if !outlasts(&copy.path) && running.replacement.is_none() {
+                over.push((uuid.clone(), copy.slot));
                 continue;
             }
-            member.replacement.clone_from(&copy.path);
-            let why = &self.entries.get(uuid).slot(slot).copy_trouble;
-            member.replacement_waits = why.clone().unwrap_or_default();
-            if !view.progress.iter().any(|progress| progress.job == "replace") {
-                view.progress.push(api::Progress {
-                    job: "replace".to_owned(),
-                    state: "waiting".to_owned(),
-                    ..api::Progress::default()
-                });
+            let may = match member.state {
+                MemberState::InSync | MemberState::Faulty | MemberState::Missing => true,
+                MemberState::Rebuilding { .. } => false,
+            };
+            let idle = running.replacement.is_none() && member.replacement.is_empty();
+            if may && idle && !status.lost {
+                waiting.push((uuid.clone(), copy.clone()));
             }
         }
     }
-
-    /// Calls off a copy that is recorded and not under way. False when it is.
-    pub(crate) fn cancel_waiting_copy(
-        &mut self,
-        at: usize,
-        member: u32,
-    ) -> Result<bool, ControlError> {
-        let status = self.running[at].array.status();
-        let runs = status.members.get(member as usize).is_some_and(|m| !m.replacement.is_empty());
-        if !runs {
-            let uuid = self.running[at].uuid();
-            self.forget_copy(&uuid, MemberIndex(member as u8))?;
+    for (uuid, slot) in over {
+        if let Err(error) = forget_copy(manager, &uuid, MemberIndex(slot)) {
+            tracing::warn!(%uuid, reason = %error, "a copy that is over is still recorded");
         }
-        Ok(!runs)
     }
+    waiting
+}
+
+/// A spare that is being copied to is none any more, whatever a crash left in the records.
+fn take_from_spares(manager: &mut Manager, identity: &str) -> Result<(), ControlError> {
+    let mut config = manager.records.config.clone();
+    config.spares.retain(|spare| spare.identity != identity);
+    if config != manager.records.config {
+        manager.records.put(&config)?;
+        manager.spares.remove(identity);
+    }
+    Ok(())
+}
+
+/// Takes note of why a copy is not begun again, or that it is.
+fn note_copy(manager: &mut Manager, uuid: &str, copy: &CopyRecord, error: Option<ControlError>) {
+    // It may have been called off meanwhile.
+    if !manager.records.copies(uuid).any(|other| other == copy) {
+        return;
+    }
+    let slot = usize::from(copy.slot);
+    let why = error.map(|error| error.what);
+    let trouble = &mut manager.entries.of(uuid).slot_mut(slot).copy_trouble;
+    if *trouble == why {
+        return;
+    }
+    trouble.clone_from(&why);
+    let Some(why) = why else { return };
+    let (name, path) = (manager.records.array_name(uuid), &copy.path);
+    let what = format!("the copy of member {slot} of array {name} to {path} waits");
+    let note = Note::new(EventKind::ReplaceWaits, format!("array/{name}"), what);
+    let next = format!("bring {path} back, or: strake job cancel {name}/replace");
+    manager.record(note.member(slot).cause(why).next(next));
+}
+
+/// Shows copies that wait as jobs.
+pub(crate) fn show_waiting_copies(manager: &Manager, uuid: &str, view: &mut api::Array) {
+    for copy in manager.records.copies(uuid) {
+        let slot = usize::from(copy.slot);
+        let Some(member) = view.members.get_mut(slot).filter(|m| m.replacement.is_empty()) else {
+            continue;
+        };
+        if member.uuid != copy.member || member.state == "rebuilding" {
+            continue;
+        }
+        member.replacement.clone_from(&copy.path);
+        let why = &manager.entries.get(uuid).slot(slot).copy_trouble;
+        member.replacement_waits = why.clone().unwrap_or_default();
+        if !view.progress.iter().any(|progress| progress.job == "replace") {
+            view.progress.push(api::Progress {
+                job: "replace".to_owned(),
+                state: "waiting".to_owned(),
+                ..api::Progress::default()
+            });
+        }
+    }
+}
+
+/// Calls off a copy that is recorded and not under way. False when it is.
+pub(crate) fn cancel_waiting_copy(
+    manager: &mut Manager,
+    at: usize,
+    member: u32,
+) -> Result<bool, ControlError> {
+    let status = manager.running[at].array.status();
+    let runs = status.members.get(member as usize).is_some_and(|m| !m.replacement.is_empty());
+    if !runs {
+        let uuid = manager.running[at].uuid();
+        forget_copy(manager, &uuid, MemberIndex(member as u8))?;
+    }
+    Ok(!runs)
 }

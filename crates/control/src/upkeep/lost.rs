@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use strake_units::Nanos;
 
+use crate::commands::exports::{disconnect_clients_of, suspend_exports_of};
 use crate::control::{Control, Reserved};
 use crate::error::ControlError;
 use crate::manager::Manager;
@@ -17,17 +18,19 @@ use crate::names::array_key;
 use crate::state::loss::Loss;
 use crate::state::offline::Offline;
 use crate::state::running::Running;
+use crate::upkeep::newest::note_running;
+use crate::upkeep::scrubs::keep_scrub;
 
 /// How long what drives of this machine owe a lost array is waited for.
 const LOCAL_DRAIN: Duration = Duration::from_secs(5);
 
 /// The same for remote drives: as long as their paths hold requests, and some more. What one owes after that keeps the
-/// array from being started ([`Manager::has_to_wait`]), and no thread waits for it.
+/// array from being started (`has_to_wait`), and no thread waits for it.
 const REMOTE_DRAIN: Duration = Duration::from_secs(40);
 
 /// Takes arrays out of service that are lost.
 pub(crate) fn set_aside_lost(control: &Control) -> Result<(), ControlError> {
-    for (uuid, keys) in control.run(|m| Ok(m.lost_arrays()))? {
+    for (uuid, keys) in control.run(|m| Ok(lost_arrays(m)))? {
         // A command that works on it ends soon, because of the loss.
         let Some(reserved) = control.try_reserve(keys)? else { continue };
         let control = control.clone();
@@ -44,13 +47,13 @@ pub(crate) fn set_aside_lost(control: &Control) -> Result<(), ControlError> {
 /// Takes an array out of service, and keeps it reserved until its drives owe it nothing any more: what arrives at
 /// one of them later would hit the array that is started from them.
 fn set_aside(control: &Control, uuid: &str, reserved: Reserved) {
-    match control.run(|m| Ok(m.take_lost(uuid))) {
+    match control.run(|m| Ok(take_lost(m, uuid))) {
         Ok(Some(running)) => stop(running),
         Ok(None) => {}
         Err(error) => tracing::warn!(%uuid, reason = %error, "not taken out of service"),
     }
     let disconnected = control.run(|m| {
-        m.disconnect_clients_of(uuid);
+        disconnect_clients_of(m, uuid);
         Ok(())
     });
     if let Err(error) = disconnected {
@@ -77,34 +80,32 @@ fn stop(running: Running) {
     drop((drives, replacement));
 }
 
-impl Manager {
-    /// Arrays that are lost, and what to reserve of each.
-    fn lost_arrays(&self) -> Vec<(String, Vec<String>)> {
-        if self.stopping {
-            return Vec::new();
-        }
-        let lost = self.running.iter().filter(|running| running.array.status().lost);
-        lost.map(|running| {
-            let names = [array_key(running.array.name().as_str()), array_key(&running.uuid())];
-            (running.uuid(), names.into_iter().chain(running.drive_keys()).collect())
-        })
-        .collect()
+/// Arrays that are lost, and what to reserve of each.
+fn lost_arrays(manager: &Manager) -> Vec<(String, Vec<String>)> {
+    if manager.stopping {
+        return Vec::new();
     }
+    let lost = manager.running.iter().filter(|running| running.array.status().lost);
+    lost.map(|running| {
+        let names = [array_key(running.array.name().as_str()), array_key(&running.uuid())];
+        (running.uuid(), names.into_iter().chain(running.drive_keys()).collect())
+    })
+    .collect()
+}
 
-    /// Takes a lost array out of sight, as one that cannot be started for now.
-    fn take_lost(&mut self, uuid: &str) -> Option<Running> {
-        // While it is there: what it was like last is noted, and its loss is told.
-        self.note_running();
-        self.observe();
-        let at = self.running.iter().position(|r| r.uuid() == uuid && r.array.status().lost)?;
-        let record = self.records.config.arrays.iter().find(|a| a.uuid == uuid)?.clone();
-        drop(self.suspend_exports_of(uuid));
-        self.keep_scrub(at, true);
-        let running = self.running.remove(at);
-        let entry = self.entries.of(uuid);
-        entry.forget_run();
-        entry.loss = Some(Loss::after(entry.loss, Instant::now()));
-        entry.offline = Some(Offline::after_loss(&record));
-        Some(running)
-    }
+/// Takes a lost array out of sight, as one that cannot be started for now.
+fn take_lost(manager: &mut Manager, uuid: &str) -> Option<Running> {
+    // While it is there: what it was like last is noted, and its loss is told.
+    note_running(manager);
+    manager.observe();
+    let at = manager.running.iter().position(|r| r.uuid() == uuid && r.array.status().lost)?;
+    let record = manager.records.arrays.iter().find(|a| a.uuid == uuid)?.clone();
+    drop(suspend_exports_of(manager, uuid));
+    keep_scrub(manager, at, true);
+    let running = manager.running.remove(at);
+    let entry = manager.entries.of(uuid);
+    entry.forget_run();
+    entry.loss = Some(Loss::after(entry.loss, Instant::now()));
+    entry.offline = Some(Offline::after_loss(&record));
+    Some(running)
 }

@@ -12,10 +12,11 @@ use crate::names::array_key;
 use crate::policy::members::is_out;
 use crate::record::member::{Due, MemberConfig, MemberExport, VERSION, recall, store_side_by_side};
 use crate::state::written::Written;
+use crate::upkeep::settings::put_settings;
 
 /// Writes to the members what changed of their arrays' exports and settings, and what new members do not know.
 pub(crate) fn record_on_members(control: &Control, pace: Pace) -> Result<(), ControlError> {
-    let due = control.run(|m| Ok(if m.stopping { Vec::new() } else { m.due_on_members() }))?;
+    let due = control.run(|m| Ok(if m.stopping { Vec::new() } else { due_on_members(m) }))?;
     for array in due.into_iter().map(|due| due.array) {
         control.act(pace, format!("record on members of {array}"), move |control| {
             let Some(_reserved) = control.try_reserve(vec![array_key(&array)])? else {
@@ -34,7 +35,7 @@ pub(crate) fn record_on_members(control: &Control, pace: Pace) -> Result<(), Con
 /// # Errors
 /// When an earlier command panicked. Members that could not be written are logged, as ever.
 pub(crate) fn record_before_leaving(control: &Control, array: &str) -> Result<(), ControlError> {
-    match control.run(|m| Ok(m.due_on_members().into_iter().find(|due| due.array == array)))? {
+    match control.run(|m| Ok(due_on_members(m).into_iter().find(|due| due.array == array)))? {
         Some(due) => store_on_members(control, due),
         None => Ok(()),
     }
@@ -44,7 +45,7 @@ pub(crate) fn record_before_leaving(control: &Control, array: &str) -> Result<()
 fn store_on_members(control: &Control, due: Due) -> Result<(), ControlError> {
     let stored = store_side_by_side(&due);
     control.run(|m| {
-        m.noted_on_members(due, stored.err());
+        noted_on_members(m, due, stored.err());
         Ok(())
     })
 }
@@ -54,7 +55,7 @@ fn store_on_members(control: &Control, due: Due) -> Result<(), ControlError> {
 pub(crate) fn recall_from_members(control: &Control, array: &str, drives: &[Drive]) -> Vec<String> {
     let Some(config) = recall(array, drives) else { return Vec::new() };
     let exports: Vec<_> = config.exports.iter().map(|export| export.record(array)).collect();
-    let settings = control.run(|m| m.put_settings(array, config.settings));
+    let settings = control.run(|m| put_settings(m, array, config.settings));
     let kept = control.run(|m| m.records.keep_exports(array, exports));
     let what = [("settings", settings.err()), ("exports", kept.err())];
     let wrong = what.into_iter().filter_map(|(what, error)| Some((what, error?)));
@@ -64,7 +65,7 @@ pub(crate) fn recall_from_members(control: &Control, array: &str, drives: &[Driv
 /// Offers the exports of an array that its members record and that are not offered here. What cannot be offered is
 /// returned in words.
 pub(crate) fn offer_kept(control: &Control, array: &str) -> Vec<String> {
-    let kept = control.run(|m| Ok(m.records.config.kept_exports(array))).unwrap_or_default();
+    let kept = control.run(|m| Ok(m.records.kept_exports(array))).unwrap_or_default();
     let mut warnings = Vec::new();
     for export in kept {
         if let Err(error) = control.run(|m| m.create_export(&request_of(&export))) {
@@ -77,48 +78,46 @@ pub(crate) fn offer_kept(control: &Control, array: &str) -> Vec<String> {
     warnings
 }
 
-impl Manager {
-    fn due_on_members(&self) -> Vec<Due> {
-        let due = self.running.iter().filter_map(|running| {
-            let array = running.uuid();
-            let status = running.array.status();
-            // Not beside a loss: nothing is to be written to what is left.
-            if status.lost {
-                return None;
-            }
-            let serving = running.drives.iter().zip(&status.members).filter(|(_, m)| !is_out(m));
-            let drives: Vec<Drive> = serving.filter_map(|(drive, _)| drive.clone()).collect();
-            let content = self.member_config(&array)?;
-            let known = self.entries.get(&array).written.as_ref();
-            if known.is_some_and(|written| !written.is_due(&content, &identities(&drives))) {
-                return None;
-            }
-            Some(Due { uuid: running.array.uuid(), array, content, drives })
-        });
-        due.collect()
-    }
-
-    fn member_config(&self, array: &str) -> Option<Vec<u8>> {
-        let exports = self.records.config.exports.iter().filter(|e| e.array == array);
-        let kept = self.records.config.kept_exports(array);
-        let exports = exports.chain(&kept);
-        let config = MemberConfig {
-            version: VERSION,
-            settings: self.records.config.settings(array),
-            exports: exports.map(MemberExport::from).collect(),
-        };
-        serde_json::to_vec(&config).ok()
-    }
-
-    fn noted_on_members(&mut self, due: Due, error: Option<ControlError>) {
-        let failed = error.map(|error| {
-            tracing::warn!(array = %due.array, reason = %error, "configuration not recorded on all members");
-            std::time::Instant::now()
-        });
-        if self.find(&due.array).is_some() {
-            let written = Written::new(due.content, identities(&due.drives), failed);
-            self.entries.of(&due.array).written = Some(written);
+fn due_on_members(manager: &Manager) -> Vec<Due> {
+    let due = manager.running.iter().filter_map(|running| {
+        let array = running.uuid();
+        let status = running.array.status();
+        // Not beside a loss: nothing is to be written to what is left.
+        if status.lost {
+            return None;
         }
+        let serving = running.drives.iter().zip(&status.members).filter(|(_, m)| !is_out(m));
+        let drives: Vec<Drive> = serving.filter_map(|(drive, _)| drive.clone()).collect();
+        let content = member_config(manager, &array)?;
+        let known = manager.entries.get(&array).written.as_ref();
+        if known.is_some_and(|written| !written.is_due(&content, &identities(&drives))) {
+            return None;
+        }
+        Some(Due { uuid: running.array.uuid(), array, content, drives })
+    });
+    due.collect()
+}
+
+fn member_config(manager: &Manager, array: &str) -> Option<Vec<u8>> {
+    let exports = manager.records.exports.iter().filter(|e| e.array == array);
+    let kept = manager.records.kept_exports(array);
+    let exports = exports.chain(&kept);
+    let config = MemberConfig {
+        version: VERSION,
+        settings: manager.records.settings(array),
+        exports: exports.map(MemberExport::from).collect(),
+    };
+    serde_json::to_vec(&config).ok()
+}
+
+fn noted_on_members(manager: &mut Manager, due: Due, error: Option<ControlError>) {
+    let failed = error.map(|error| {
+        tracing::warn!(array = %due.array, reason = %error, "configuration not recorded on all members");
+        std::time::Instant::now()
+    });
+    if manager.find(&due.array).is_some() {
+        let written = Written::new(due.content, identities(&due.drives), failed);
+        manager.entries.of(&due.array).written = Some(written);
     }
 }
 

@@ -1,10 +1,9 @@
 //! Members that are out and whose drive is here: whether they could be taken back is found out beforehand, so that
 //! nobody is told to do what would be refused.
 
-use crate::commands::readd::key_at;
 use std::collections::BTreeSet;
 
-use strake_units::{MemberIndex, Uuid};
+use strake_units::MemberIndex;
 
 use crate::actions::Pace;
 use crate::bounded;
@@ -17,6 +16,7 @@ use crate::manager::Manager;
 use crate::names::array_key;
 use crate::policy::members::is_out;
 use crate::state::prospect::{Prospect, Sight};
+use crate::upkeep::returning::{check_return, key_at, prospect_of, serving_paths};
 
 /// A path at which the drive of a member that is out may be.
 struct Place {
@@ -27,7 +27,7 @@ struct Place {
 
 /// Looks at the drives of members that are out, as far as something about them has changed.
 pub(crate) fn look_at_prospects(control: &Control, pace: Pace) -> Result<(), ControlError> {
-    for (array, places) in control.run(|m| Ok(m.places_of_absent()))? {
+    for (array, places) in control.run(|m| Ok(places_of_absent(m)))? {
         control.act(pace, format!("prospects of {array}"), move |control| {
             look_at_prospects_of(control, places)
         })?;
@@ -40,7 +40,7 @@ fn look_at_prospects_of(control: &Control, places: Vec<Place>) -> Result<(), Con
         let Ok(key) = key_at(control, &place.path)? else { continue };
         let Some(key) = key else {
             control.run(|m| {
-                m.forget_prospect(&place);
+                forget_prospect(m, &place);
                 Ok(())
             })?;
             continue;
@@ -48,7 +48,7 @@ fn look_at_prospects_of(control: &Control, places: Vec<Place>) -> Result<(), Con
         let (path, generation) = (place.path.clone(), place.generation);
         let sight = bounded::look(&place.path, move || Sight::of(&path, key, generation));
         let Ok(sight) = sight else { continue };
-        if control.run(|m| Ok(m.is_known_sight(&place, sight)))? {
+        if control.run(|m| Ok(is_known_sight(m, &place, sight)))? {
             continue;
         }
         // Along with its array: who takes a member of that back must not find the drive in use by this look at it.
@@ -66,8 +66,8 @@ fn look_at_prospects_of(control: &Control, places: Vec<Place>) -> Result<(), Con
                 entry.put_sight(&place.path, sight);
             }
             match found.filter(|found| found.label.array.to_string() == place.array) {
-                Some(found) => m.note_prospect(&found),
-                None => m.forget_prospect(&place),
+                Some(found) => note_prospect(m, &found),
+                None => forget_prospect(m, &place),
             }
             Ok(())
         })?;
@@ -75,98 +75,79 @@ fn look_at_prospects_of(control: &Control, places: Vec<Place>) -> Result<(), Con
     Ok(())
 }
 
-impl Manager {
-    fn places_of_absent(&mut self) -> Vec<(String, Vec<Place>)> {
-        if self.stopping {
-            return Vec::new();
+fn places_of_absent(manager: &mut Manager) -> Vec<(String, Vec<Place>)> {
+    if manager.stopping {
+        return Vec::new();
+    }
+    let mut places = Vec::new();
+    for running in &manager.running {
+        let (array, status) = (running.uuid(), running.array.status());
+        if status.lost || !status.members.iter().any(is_out) {
+            continue;
         }
-        let mut places = Vec::new();
-        for running in &self.running {
-            let (array, status) = (running.uuid(), running.array.status());
-            if status.lost || !status.members.iter().any(is_out) {
-                continue;
-            }
-            let serving = self.serving_paths(&array);
-            let record = self.records.config.arrays.iter().find(|a| a.uuid == array);
-            let remembered = record.into_iter().flat_map(|a| a.drives.iter().cloned());
-            let open = running.drives.iter().flatten().map(|drive| drive.path.clone());
-            let last = status.members.iter().map(|member| member.path.clone());
-            let known = self.entries.get(&array).prospect_paths().cloned();
-            let paths: BTreeSet<String> = remembered.chain(open).chain(last).chain(known).collect();
-            let paths = paths.into_iter().filter(|p| outlasts(p) && !serving.contains(p));
-            let generation = status.generation;
-            let here = paths.map(|path| Place { array: array.clone(), path, generation });
-            let here = here.collect();
-            places.push((array, here));
-        }
-        for (uuid, entry) in self.entries.iter_mut() {
-            let here = places.iter().filter(|(array, _)| array == uuid).flat_map(|(_, here)| here);
-            entry.keep_sights(|path| here.clone().any(|place: &Place| place.path == path));
-        }
-        places
+        let serving = serving_paths(manager, &array);
+        let record = manager.records.arrays.iter().find(|a| a.uuid == array);
+        let remembered = record.into_iter().flat_map(|a| a.drives.iter().cloned());
+        let open = running.drives.iter().flatten().map(|drive| drive.path.clone());
+        let last = status.members.iter().map(|member| member.path.clone());
+        let known = manager.entries.get(&array).prospect_paths().cloned();
+        let paths: BTreeSet<String> = remembered.chain(open).chain(last).chain(known).collect();
+        let paths = paths.into_iter().filter(|p| outlasts(p) && !serving.contains(p));
+        let generation = status.generation;
+        let here = paths.map(|path| Place { array: array.clone(), path, generation });
+        let here = here.collect();
+        places.push((array, here));
     }
+    for (uuid, entry) in manager.entries.iter_mut() {
+        let here = places.iter().filter(|(array, _)| array == uuid).flat_map(|(_, here)| here);
+        entry.keep_sights(|path| here.clone().any(|place: &Place| place.path == path));
+    }
+    places
+}
 
-    fn is_known_sight(&self, place: &Place, sight: Sight) -> bool {
-        self.entries.get(&place.array).is_known_sight(&place.path, sight)
-    }
+fn is_known_sight(manager: &Manager, place: &Place, sight: Sight) -> bool {
+    manager.entries.get(&place.array).is_known_sight(&place.path, sight)
+}
 
-    fn forget_prospect(&mut self, place: &Place) {
-        if let Some(entry) = self.entries.get_mut(&place.array) {
-            entry.forget_prospect(&place.path);
-        }
+fn forget_prospect(manager: &mut Manager, place: &Place) {
+    if let Some(entry) = manager.entries.get_mut(&place.array) {
+        entry.forget_prospect(&place.path);
     }
+}
 
-    /// Finds out whether the drive of a member that is out could be taken back.
-    pub(crate) fn note_prospect(&mut self, found: &Labelled) {
-        let array = found.label.array.to_string();
-        if self.prospect_of(&array, found).is_some() {
-            // It notes how it ends.
-            let _ = self.check_return(&array, Some(u32::from(found.label.slot.0)), found.clone());
-        }
+/// Finds out whether the drive of a member that is out could be taken back.
+pub(crate) fn note_prospect(manager: &mut Manager, found: &Labelled) {
+    let array = found.label.array.to_string();
+    if prospect_of(manager, &array, found).is_some() {
+        // It notes how it ends.
+        let _ = check_return(manager, &array, Some(u32::from(found.label.slot.0)), found.clone());
     }
+}
 
-    /// Notes how a check of the drive of a member that is out has ended.
-    pub(crate) fn put_prospect(&mut self, array: &str, found: &Labelled, refusal: Option<String>) {
-        if let Some(member) = self.prospect_of(array, found) {
-            let path = found.drive.path.clone();
-            let notes = self.entries.of(array).slot_mut(found.label.slot.at());
-            notes.prospect = Some(Prospect { member, path, refusal });
-        }
-    }
+/// What was found out about the drive of a member, when the member is out and its drive is here.
+fn prospect_at<'a>(manager: &'a Manager, array: &str, member: MemberIndex) -> Option<&'a Prospect> {
+    let running = manager.running.iter().find(|r| r.uuid() == array)?;
+    let status = running.array.status();
+    let now = status.members.get(member.at()).filter(|now| is_out(now) && !status.lost)?;
+    let prospect = manager.entries.get(array).slot(member.at()).prospect.as_ref()?;
+    (prospect.member == now.uuid).then_some(prospect)
+}
 
-    /// The member of `array` that is out and that `found` was last.
-    fn prospect_of(&self, array: &str, found: &Labelled) -> Option<Uuid> {
-        let running = self.running.iter().find(|r| r.uuid() == array)?;
-        let status = running.array.status();
-        let member = status.members.get(found.label.slot.at())?;
-        (is_out(member) && member.uuid == found.label.member).then_some(member.uuid)
-    }
+/// Where the drive of a member that is out is, and why it would not be taken back, if so.
+pub(crate) fn refused_prospect<'a>(
+    manager: &'a Manager,
+    array: &str,
+    member: MemberIndex,
+) -> Option<(&'a str, &'a str)> {
+    let prospect = prospect_at(manager, array, member)?;
+    Some((&prospect.path, prospect.refusal.as_deref()?))
+}
 
-    /// What was found out about the drive of a member, when the member is out and its drive is here.
-    fn prospect(&self, array: &str, member: MemberIndex) -> Option<&Prospect> {
-        let running = self.running.iter().find(|r| r.uuid() == array)?;
-        let status = running.array.status();
-        let now = status.members.get(member.at()).filter(|now| is_out(now) && !status.lost)?;
-        let prospect = self.entries.get(array).slot(member.at()).prospect.as_ref()?;
-        (prospect.member == now.uuid).then_some(prospect)
-    }
-
-    /// Where the drive of a member that is out is, and why it would not be taken back, if so.
-    pub(crate) fn refused_prospect(
-        &self,
-        array: &str,
-        member: MemberIndex,
-    ) -> Option<(&str, &str)> {
-        let prospect = self.prospect(array, member)?;
-        Some((&prospect.path, prospect.refusal.as_deref()?))
-    }
-
-    /// Whether a member that is out could be taken back: its drive is here, and nothing speaks against it as far as was
-    /// last seen.
-    pub(crate) fn has_returned(&self, array: &str, member: MemberIndex) -> bool {
-        let notes = self.entries.get(array).slot(member.at());
-        notes.objection.is_none()
-            && notes.other_half.is_none()
-            && self.prospect(array, member).is_some_and(|prospect| prospect.refusal.is_none())
-    }
+/// Whether a member that is out could be taken back: its drive is here, and nothing speaks against it as far as was
+/// last seen.
+pub(crate) fn has_returned(manager: &Manager, array: &str, member: MemberIndex) -> bool {
+    let notes = manager.entries.get(array).slot(member.at());
+    notes.objection.is_none()
+        && notes.other_half.is_none()
+        && prospect_at(manager, array, member).is_some_and(|prospect| prospect.refusal.is_none())
 }

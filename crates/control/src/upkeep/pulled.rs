@@ -1,6 +1,5 @@
 //! Members whose drive was pulled, or whose file was cut short.
 
-use crate::policy::advice::keep_open;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,11 +10,13 @@ use strake_units::MemberIndex;
 
 use crate::actions::Pace;
 use crate::bounded::{self, Silent};
+use crate::commands::members::close_absent;
 use crate::control::Control;
 use crate::drives::{Anchor, AtPath, DriveKind, OpenDrive};
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::manager::Manager;
+use crate::policy::advice::keep_open;
 
 /// The drive of a member in use, and where it should be.
 struct Post {
@@ -46,7 +47,7 @@ fn is_cut(path: &str, bytes: u64) -> Option<bool> {
 /// Calls members missing whose path is gone or leads to another drive: theirs was pulled, though it may still
 /// answer, and nobody would find it there after a restart.
 pub(crate) fn notice_pulled(control: &Control, pace: Pace) -> Result<(), ControlError> {
-    for (array, posts) in control.run(|m| Ok(m.posts()))? {
+    for (array, posts) in control.run(|m| Ok(posts(m)))? {
         control.act(pace, format!("pulled drives of {array}"), move |control| {
             notice_pulled_of(control, &array, posts)
         })?;
@@ -64,7 +65,7 @@ fn notice_pulled_of(control: &Control, array: &str, posts: Vec<Post>) -> Result<
         if at_path == AtPath::Itself && !cut {
             continue;
         }
-        let Some(pending) = control.run(|m| Ok(m.begin_vanish(&post)))? else { continue };
+        let Some(pending) = control.run(|m| Ok(begin_vanish(m, &post)))? else { continue };
         // A drive that the data depends on is kept for as long as it answers.
         let vanished = pending.wait().is_ok();
         if !vanished {
@@ -77,18 +78,18 @@ fn notice_pulled_of(control: &Control, array: &str, posts: Vec<Post>) -> Result<
         } else {
             control.run(|m| {
                 match at_path {
-                    AtPath::Another => m.note_swapped(&post),
-                    AtPath::Itself => m.note_cut(&post),
+                    AtPath::Another => note_swapped(m, &post),
+                    AtPath::Itself => note_cut(m, &post),
                     AtPath::Nothing => {}
                 }
                 m.observe();
-                m.close_absent(&post.array);
+                close_absent(m, &post.array);
                 Ok(())
             })?;
         }
     }
     control.run(|m| {
-        m.note_unreachable(array, unreachable);
+        note_unreachable(m, array, unreachable);
         Ok(())
     })
 }
@@ -120,78 +121,72 @@ impl Post {
     }
 }
 
-impl Manager {
-    /// The drives of members in use, by array.
-    fn posts(&self) -> BTreeMap<String, Vec<Post>> {
-        let mut posts: BTreeMap<String, Vec<Post>> = BTreeMap::new();
-        if self.stopping {
-            return posts;
-        }
-        let open: BTreeMap<String, &OpenDrive> =
-            self.drives.all().iter().map(|o| (o.drive.device.identity(), o)).collect();
-        for running in &self.running {
-            let status = running.array.status();
-            let label = running.array.newest_label();
-            let posts = posts.entry(running.uuid()).or_default();
-            for (slot, (drive, member)) in running.drives.iter().zip(&status.members).enumerate() {
-                let Some(drive) = drive else { continue };
-                if drive.path.starts_with('/') && !crate::policy::members::is_out(member) {
-                    let identity = drive.device.identity();
-                    let open = open.get(&identity).copied();
-                    let is_file = open.is_some_and(|open| open.kind == DriveKind::File);
-                    posts.push(Post {
-                        array: running.uuid(),
-                        slot,
-                        path: drive.path.clone(),
-                        anchor: open.map(|open| open.anchor(&drive.path)),
-                        identity,
-                        file_bytes: label
-                            .members
-                            .get(slot)
-                            .filter(|_| is_file)
-                            .map(|row| row.bytes),
-                    });
-                }
+/// The drives of members in use, by array.
+fn posts(manager: &Manager) -> BTreeMap<String, Vec<Post>> {
+    let mut posts: BTreeMap<String, Vec<Post>> = BTreeMap::new();
+    if manager.stopping {
+        return posts;
+    }
+    let open: BTreeMap<String, &OpenDrive> =
+        manager.drives.all().iter().map(|o| (o.drive.device.identity(), o)).collect();
+    for running in &manager.running {
+        let status = running.array.status();
+        let label = running.array.newest_label();
+        let posts = posts.entry(running.uuid()).or_default();
+        for (slot, (drive, member)) in running.drives.iter().zip(&status.members).enumerate() {
+            let Some(drive) = drive else { continue };
+            if drive.path.starts_with('/') && !crate::policy::members::is_out(member) {
+                let identity = drive.device.identity();
+                let open = open.get(&identity).copied();
+                let is_file = open.is_some_and(|open| open.kind == DriveKind::File);
+                posts.push(Post {
+                    array: running.uuid(),
+                    slot,
+                    path: drive.path.clone(),
+                    anchor: open.map(|open| open.anchor(&drive.path)),
+                    identity,
+                    file_bytes: label.members.get(slot).filter(|_| is_file).map(|row| row.bytes),
+                });
             }
         }
-        posts
     }
+    posts
+}
 
-    /// Tells of members that are in use only because they are open, once each.
-    fn note_unreachable(&mut self, array: &str, now: BTreeMap<usize, String>) {
-        let Some(entry) = self.entries.get_mut(array) else { return };
-        let new = entry.put_unreachable(now);
-        let Some(at) = self.find(array) else { return };
-        let name = self.running[at].array.name().to_string();
-        for (slot, why) in new {
-            let what = format!("array {name} depends on member {slot}, which no longer has a path");
-            let note = Note::new(EventKind::MemberUnreachable, format!("array/{name}"), what);
-            self.record(note.member(slot).cause(why).next(keep_open(&name)));
-        }
+/// Tells of members that are in use only because they are open, once each.
+fn note_unreachable(manager: &mut Manager, array: &str, now: BTreeMap<usize, String>) {
+    let Some(entry) = manager.entries.get_mut(array) else { return };
+    let new = entry.put_unreachable(now);
+    let Some(at) = manager.find(array) else { return };
+    let name = manager.running[at].array.name().to_string();
+    for (slot, why) in new {
+        let what = format!("array {name} depends on member {slot}, which no longer has a path");
+        let note = Note::new(EventKind::MemberUnreachable, format!("array/{name}"), what);
+        manager.record(note.member(slot).cause(why).next(keep_open(&name)));
     }
+}
 
-    /// Remembers that another drive is at the path of a member: it is not taken for the member, whatever it says.
-    fn note_swapped(&mut self, post: &Post) {
-        let Some(entry) = self.entries.get_mut(&post.array) else { return };
-        let notes = entry.slot_mut(post.slot);
-        notes.objection = Some(format!("another drive is at its path {}", post.path));
-        notes.swapped = Some(post.identity.clone());
-    }
+/// Remembers that another drive is at the path of a member: it is not taken for the member, whatever it says.
+fn note_swapped(manager: &mut Manager, post: &Post) {
+    let Some(entry) = manager.entries.get_mut(&post.array) else { return };
+    let notes = entry.slot_mut(post.slot);
+    notes.objection = Some(format!("another drive is at its path {}", post.path));
+    notes.swapped = Some(post.identity.clone());
+}
 
-    /// Remembers that what a member holds is lost in part, which no label says.
-    fn note_cut(&mut self, post: &Post) {
-        let what = format!("its file {} was cut short while it served", post.path);
-        if let Some(entry) = self.entries.get_mut(&post.array) {
-            entry.slot_mut(post.slot).objection = Some(what);
-        }
+/// Remembers that what a member holds is lost in part, which no label says.
+fn note_cut(manager: &mut Manager, post: &Post) {
+    let what = format!("its file {} was cut short while it served", post.path);
+    if let Some(entry) = manager.entries.get_mut(&post.array) {
+        entry.slot_mut(post.slot).objection = Some(what);
     }
+}
 
-    fn begin_vanish(&self, post: &Post) -> Option<Pending> {
-        let running = self.running.iter().find(|r| r.uuid() == post.array)?;
-        let here = running.drives.get(post.slot)?.as_ref()?;
-        if here.path != post.path {
-            return None;
-        }
-        running.array.begin_vanish(MemberIndex(post.slot as u8)).ok()
+fn begin_vanish(manager: &Manager, post: &Post) -> Option<Pending> {
+    let running = manager.running.iter().find(|r| r.uuid() == post.array)?;
+    let here = running.drives.get(post.slot)?.as_ref()?;
+    if here.path != post.path {
+        return None;
     }
+    running.array.begin_vanish(MemberIndex(post.slot as u8)).ok()
 }

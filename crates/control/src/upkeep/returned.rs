@@ -1,7 +1,5 @@
 //! Members that come back without a command.
 
-use crate::commands::readd::key_at;
-use crate::commands::readd::readd_now;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
@@ -9,7 +7,7 @@ use strake_raid::MemberState;
 use strake_units::{ByteSize, Uuid};
 
 use crate::actions::Pace;
-use crate::commands::readd::Returned;
+use crate::commands::readd::readd_now;
 use crate::control::Control;
 use crate::drives::PathKey;
 use crate::drives::label::{Labelled, labelled};
@@ -22,6 +20,8 @@ use crate::policy::advice::other_half;
 use crate::policy::members::is_out;
 use crate::policy::returns::{Away, Verdict, verdict};
 use crate::state::running::Place;
+use crate::upkeep::returning::{Returned, check_return, key_at, serving_paths};
+use crate::upkeep::returns::{awaited_at, note_silent, why_away};
 
 /// Where the drive of a member that is out may be.
 struct Candidate {
@@ -39,7 +39,7 @@ struct Welcome {
 
 /// Takes back by themselves members whose drive has come back, and tells of those it cannot take.
 pub(crate) fn readd_returned(control: &Control, pace: Pace) -> Result<(), ControlError> {
-    for (array, candidates) in control.run(|m| Ok(m.candidates()))? {
+    for (array, candidates) in control.run(|m| Ok(candidates_of_all(m)))? {
         control.act(pace, format!("returned drives of {array}"), move |control| {
             readd_returned_of(control, candidates)
         })?;
@@ -51,8 +51,8 @@ fn readd_returned_of(control: &Control, candidates: Vec<Candidate>) -> Result<()
     for candidate in candidates {
         let Ok(key) = key_at(control, &candidate.path)? else { continue };
         let (news, awaited) = control.run(|m| {
-            let awaited = m.awaited(&candidate.array, &candidate.path);
-            Ok((m.is_news(&candidate, key), awaited.filter(|_| key.is_some())))
+            let awaited = awaited_at(m, &candidate.array, &candidate.path);
+            Ok((is_news(m, &candidate, key), awaited.filter(|_| key.is_some())))
         })?;
         if !news && awaited.is_none() {
             continue;
@@ -73,9 +73,9 @@ fn readd_returned_of(control: &Control, candidates: Vec<Candidate>) -> Result<()
             }
         };
         let welcome = control.run(|m| {
-            m.looked_at(&candidate, key);
-            m.stop_waiting(&candidate, awaited, found.as_ref());
-            Ok(found.and_then(|found| m.welcome(&candidate, found)))
+            looked_at(m, &candidate, key);
+            stop_waiting(m, &candidate, awaited, found.as_ref());
+            Ok(found.and_then(|found| welcome(m, &candidate, found)))
         })?;
         if let Some(welcome) = welcome {
             take_back(control, &candidate, welcome)?;
@@ -113,7 +113,7 @@ fn take_back(
         match &taken {
             Ok(()) => note.into_iter().for_each(|note| m.record(note)),
             Err(error) => {
-                m.tell_not_taken(&returned.place, &candidate.path, error);
+                tell_not_taken(m, &returned.place, &candidate.path, error);
                 m.returns.look_later(member);
             }
         }
@@ -121,141 +121,137 @@ fn take_back(
     })
 }
 
-impl Manager {
-    /// Paths that are remembered of arrays, without those that serve, and block devices that have just appeared.
-    fn candidates(&mut self) -> Vec<(String, Vec<Candidate>)> {
-        if self.stopping {
-            return Vec::new();
-        }
-        let (appeared, notes) = self.listed.notice(self.drives.machine());
-        notes.into_iter().for_each(|note| self.record(note));
-        let mut candidates = Vec::new();
-        for running in &self.running {
-            let array = running.uuid();
-            let serving = self.serving_paths(&array);
-            let record = self.records.config.arrays.iter().find(|a| a.uuid == array);
-            let remembered = record.into_iter().flat_map(|a| a.drives.iter());
-            let paths: BTreeSet<&String> = remembered.chain(&appeared).collect();
-            let idle = paths.into_iter().filter(|path| !serving.contains(*path));
-            let idle = idle.map(|path| Candidate { array: array.clone(), path: path.clone() });
-            candidates.push((array.clone(), idle.collect()));
-        }
-        candidates
+/// Paths that are remembered of arrays, without those that serve, and block devices that have just appeared.
+fn candidates_of_all(manager: &mut Manager) -> Vec<(String, Vec<Candidate>)> {
+    if manager.stopping {
+        return Vec::new();
     }
-
-    /// Whether what is at the path is worth a look: it has just come, or a member is missing and it was not looked at.
-    fn is_news(&mut self, candidate: &Candidate, key: Option<PathKey>) -> bool {
-        let running = self.running.iter().find(|r| r.uuid() == candidate.array);
-        let missing = running.is_some_and(|r| {
-            r.array.status().members.iter().any(|m| m.state == MemberState::Missing)
-        });
-        let entry = self.entries.get_mut(&candidate.array);
-        entry.is_some_and(|entry| entry.is_news(&candidate.path, key, missing))
+    let (appeared, notes) = manager.listed.notice(manager.drives.machine());
+    notes.into_iter().for_each(|note| manager.record(note));
+    let mut candidates = Vec::new();
+    for running in &manager.running {
+        let array = running.uuid();
+        let serving = serving_paths(manager, &array);
+        let record = manager.records.arrays.iter().find(|a| a.uuid == array);
+        let remembered = record.into_iter().flat_map(|a| a.drives.iter());
+        let paths: BTreeSet<&String> = remembered.chain(&appeared).collect();
+        let idle = paths.into_iter().filter(|path| !serving.contains(*path));
+        let idle = idle.map(|path| Candidate { array: array.clone(), path: path.clone() });
+        candidates.push((array.clone(), idle.collect()));
     }
+    candidates
+}
 
-    fn looked_at(&mut self, candidate: &Candidate, key: Option<PathKey>) {
-        if let Some(entry) = self.entries.get_mut(&candidate.array) {
-            entry.looked_at(&candidate.path, key);
-        }
+/// Whether what is at the path is worth a look: it has just come, or a member is missing and it was not looked at.
+fn is_news(manager: &mut Manager, candidate: &Candidate, key: Option<PathKey>) -> bool {
+    let running = manager.running.iter().find(|r| r.uuid() == candidate.array);
+    let missing = running
+        .is_some_and(|r| r.array.status().members.iter().any(|m| m.state == MemberState::Missing));
+    let entry = manager.entries.get_mut(&candidate.array);
+    entry.is_some_and(|entry| entry.is_news(&candidate.path, key, missing))
+}
+
+fn looked_at(manager: &mut Manager, candidate: &Candidate, key: Option<PathKey>) {
+    if let Some(entry) = manager.entries.get_mut(&candidate.array) {
+        entry.looked_at(&candidate.path, key);
     }
+}
 
-    /// Says whose drive has come back, and whether it is taken by itself.
-    fn welcome(&mut self, candidate: &Candidate, found: Labelled) -> Option<Welcome> {
-        let Labelled { label, drive, .. } = &found;
-        if label.array.to_string() != candidate.array {
-            return None;
+/// Says whose drive has come back, and whether it is taken by itself.
+fn welcome(manager: &mut Manager, candidate: &Candidate, found: Labelled) -> Option<Welcome> {
+    let Labelled { label, drive, .. } = &found;
+    if label.array.to_string() != candidate.array {
+        return None;
+    }
+    let at = manager.find(&candidate.array)?;
+    let status = manager.running[at].array.status();
+    let (name, slot, path) = (status.name.to_string(), label.slot.at(), drive.path.clone());
+    let member = status.members.get(slot)?;
+    let object = format!("array/{name}");
+    if member.uuid != label.member {
+        let what = format!(
+            "{path} was member {slot} of array {name} and is here again, but another drive has its place"
+        );
+        let next =
+            format!("strake drive clean {path}, which makes it free; or keep it for reference");
+        manager
+            .record(Note::new(EventKind::MemberSuperseded, object, what).member(slot).next(next));
+        return None;
+    }
+    if !is_out(member) {
+        return None;
+    }
+    let auto = manager.records.settings(&candidate.array).auto_readd;
+    let away = why_away(manager, &candidate.array, slot, member);
+    let verdict = verdict(away, auto, manager.returns.tries(label.member), Instant::now());
+    let again = if away == Away::Silent { "answers again" } else { "is here again" };
+    let what = format!("member {slot} of array {name} {again} at {path}");
+    let note = Note::new(EventKind::MemberReturned, object, what).member(slot);
+    let member = label.member;
+    let checked = check_return(manager, &candidate.array, Some(slot as u32), found);
+    let readd = format!("strake array readd {name} --member {slot} --drive {path}");
+    if away == Away::Silent && (verdict != Verdict::TakeBack || checked.is_err()) {
+        manager.returns.leave_to_hand(member);
+        note_silent(manager);
+    }
+    match (checked, verdict) {
+        (Ok(returned), Verdict::TakeBack) => {
+            let copied = ByteSize(returned.stale_bytes);
+            let note = note.cause(format!("it is taken back, and {copied} are copied to it"));
+            // One that may owe answers is taken back a moment later, and told of then.
+            if away == Away::Silent {
+                return Some(Welcome { returned, away, note: Some(note) });
+            }
+            manager.record(note);
+            Some(Welcome { returned, away, note: None })
         }
-        let at = self.find(&candidate.array)?;
-        let status = self.running[at].array.status();
-        let (name, slot, path) = (status.name.to_string(), label.slot.at(), drive.path.clone());
-        let member = status.members.get(slot)?;
-        let object = format!("array/{name}");
-        if member.uuid != label.member {
-            let what = format!(
-                "{path} was member {slot} of array {name} and is here again, but another drive has its place"
+        (Ok(_), Verdict::ByHand) => {
+            manager.record(note.next(readd));
+            None
+        }
+        (Ok(_), Verdict::Unsteady) => {
+            let why = format!(
+                "it was taken back {RETURNS_MAX} times within an hour and hung again each time, so only a command \
+                 takes it back now"
             );
-            let next =
-                format!("strake drive clean {path}, which makes it free; or keep it for reference");
-            self.record(
-                Note::new(EventKind::MemberSuperseded, object, what).member(slot).next(next),
-            );
-            return None;
+            manager.record(note.severity(Severity::Warning).cause(why).next(readd));
+            None
         }
-        if !is_out(member) {
-            return None;
-        }
-        let auto = self.records.config.settings(&candidate.array).auto_readd;
-        let away = self.away(&candidate.array, slot, member);
-        let verdict = verdict(away, auto, self.returns.tries(label.member), Instant::now());
-        let again = if away == Away::Silent { "answers again" } else { "is here again" };
-        let what = format!("member {slot} of array {name} {again} at {path}");
-        let note = Note::new(EventKind::MemberReturned, object, what).member(slot);
-        let member = label.member;
-        let checked = self.check_return(&candidate.array, Some(slot as u32), found);
-        let readd = format!("strake array readd {name} --member {slot} --drive {path}");
-        if away == Away::Silent && (verdict != Verdict::TakeBack || checked.is_err()) {
-            self.returns.leave_to_hand(member);
-            self.note_silent();
-        }
-        match (checked, verdict) {
-            (Ok(returned), Verdict::TakeBack) => {
-                let copied = ByteSize(returned.stale_bytes);
-                let note = note.cause(format!("it is taken back, and {copied} are copied to it"));
-                // One that may owe answers is taken back a moment later, and told of then.
-                if away == Away::Silent {
-                    return Some(Welcome { returned, away, note: Some(note) });
-                }
-                self.record(note);
-                Some(Welcome { returned, away, note: None })
-            }
-            (Ok(_), Verdict::ByHand) => {
-                self.record(note.next(readd));
-                None
-            }
-            (Ok(_), Verdict::Unsteady) => {
-                let why = format!(
-                    "it was taken back {RETURNS_MAX} times within an hour and hung again each time, so only a command \
-                     takes it back now"
-                );
-                self.record(note.severity(Severity::Warning).cause(why).next(readd));
-                None
-            }
-            (Err(error), _) => {
-                let note = note.cause(format!("it is not taken: {error}"));
-                let notes = self.entries.get(&candidate.array).slot(slot);
-                self.record(if notes.other_half.is_some() {
-                    let (_, next) = other_half(&name, slot, &path);
-                    note.severity(Severity::Critical).next(next)
-                } else {
-                    note
-                });
-                None
-            }
+        (Err(error), _) => {
+            let note = note.cause(format!("it is not taken: {error}"));
+            let notes = manager.entries.get(&candidate.array).slot(slot);
+            manager.record(if notes.other_half.is_some() {
+                let (_, next) = other_half(&name, slot, &path);
+                note.severity(Severity::Critical).next(next)
+            } else {
+                note
+            });
+            None
         }
     }
+}
 
-    /// Waits no more for the drive of the member `awaited` at the path of `candidate` when another one is there.
-    fn stop_waiting(
-        &mut self,
-        candidate: &Candidate,
-        awaited: Option<Uuid>,
-        found: Option<&Labelled>,
-    ) {
-        let Some(awaited) = awaited else { return };
-        let is_it = |found: &Labelled| {
-            found.label.array.to_string() == candidate.array && found.label.member == awaited
-        };
-        if !found.is_some_and(is_it) {
-            self.returns.leave_to_hand(awaited);
-            self.note_silent();
-        }
+/// Waits no more for the drive of the member `awaited` at the path of `candidate` when another one is there.
+fn stop_waiting(
+    manager: &mut Manager,
+    candidate: &Candidate,
+    awaited: Option<Uuid>,
+    found: Option<&Labelled>,
+) {
+    let Some(awaited) = awaited else { return };
+    let is_it = |found: &Labelled| {
+        found.label.array.to_string() == candidate.array && found.label.member == awaited
+    };
+    if !found.is_some_and(is_it) {
+        manager.returns.leave_to_hand(awaited);
+        note_silent(manager);
     }
+}
 
-    fn tell_not_taken(&mut self, place: &Place, path: &str, error: &ControlError) {
-        let Place { name, member, .. } = place;
-        let what = format!("member {member} of array {name} could not be taken back from {path}");
-        let note = Note::new(EventKind::MemberFailed, format!("array/{name}"), what);
-        let next = format!("strake array replace {name} --member {member} --with DRIVE");
-        self.record(note.member(member.at()).cause(error.what.clone()).next(next));
-    }
+fn tell_not_taken(manager: &mut Manager, place: &Place, path: &str, error: &ControlError) {
+    let Place { name, member, .. } = place;
+    let what = format!("member {member} of array {name} could not be taken back from {path}");
+    let note = Note::new(EventKind::MemberFailed, format!("array/{name}"), what);
+    let next = format!("strake array replace {name} --member {member} --with DRIVE");
+    manager.record(note.member(member.at()).cause(error.what.clone()).next(next));
 }

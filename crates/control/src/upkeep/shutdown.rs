@@ -1,25 +1,25 @@
 //! The end of the daemon: everything that waits for drives or clients is stopped side by side, and all of it within one
 //! limit, since a service manager kills what takes too long. What is late is named, and left as a crash leaves it.
 
-use crate::upkeep::member_config::record_before_leaving;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use strake_block::BlockDevice;
 use strake_engine::MemberStatus;
 use strake_reactor::monotonic;
 
-use crate::bounded;
-use crate::bounded::{Job, side_by_side, within};
+use crate::bounded::{self, Job, side_by_side, within};
 use crate::control::{Control, Reserved};
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
-use crate::exports::servers;
-use crate::exports::servers::ExportServer;
+use crate::exports::servers::{self, ExportServer};
 use crate::limits::{STOP_LIMIT, STOP_RECORD_LIMIT};
 use crate::manager::Manager;
 use crate::names::array_key;
 use crate::state::running::Running;
+use crate::upkeep::member_config::record_before_leaving;
+use crate::upkeep::newest::note_newest_at_stop;
+use crate::upkeep::returns::silent_now;
+use crate::upkeep::scrubs::keep_scrubs;
 
 /// How long data cores have to end; nothing is left on them that waits.
 const CORES_END: Duration = Duration::from_secs(3);
@@ -58,14 +58,14 @@ impl Control {
         errors.append(&mut end_commands(self, deadline));
         errors.append(&mut end_starts(self, deadline));
         // What a queue was not answered before it was closed may still be carried out.
-        let owing = self.run(|m| Ok(m.owing_remotes())).unwrap_or_default();
+        let owing = self.run(|m| Ok(m.drives.owing_remotes())).unwrap_or_default();
         let cores = self.run(|m| Ok(m.take_cores())).unwrap_or_default();
         if within("cores end", CORES_END, move || drop(cores)).is_none() {
             errors.push(late_error("a data core did not end in time".to_owned()));
         }
         let recorded = self.run(|m| {
             m.drives.close_unless(|_| false);
-            m.record_stop(&mut errors, &owing);
+            record_stop(m, &mut errors, &owing);
             Ok(())
         });
         errors.extend(recorded.err());
@@ -100,8 +100,8 @@ fn record_at_stop(control: &Control, deadline: Instant) {
 
 fn stop_arrays(control: &Control, deadline: Instant) -> Vec<ControlError> {
     let running = control.run(|m| {
-        m.note_newest_at_stop();
-        m.keep_scrubs();
+        note_newest_at_stop(m);
+        keep_scrubs(m);
         Ok(std::mem::take(&mut m.running))
     });
     let running = running.unwrap_or_default();
@@ -121,7 +121,7 @@ fn stop_arrays(control: &Control, deadline: Instant) -> Vec<ControlError> {
 fn note_silent_at_stop(control: &Control, stopped: &[Stopped]) {
     let noted = control.run(|m| {
         for Stopped { uuid, members, .. } in stopped {
-            if let Some(silent) = m.silent_now(uuid, members) {
+            if let Some(silent) = silent_now(m, uuid, members) {
                 m.records.record_silent(uuid, silent);
             }
         }
@@ -150,10 +150,10 @@ fn end_commands(control: &Control, deadline: Instant) -> Vec<ControlError> {
 fn end_starts(control: &Control, deadline: Instant) -> Vec<ControlError> {
     let left = deadline.saturating_duration_since(Instant::now());
     // One that only waits for drives has changed nothing.
-    let over = |m: &Manager| m.assembling().is_empty();
+    let over = |m: &Manager| names_assembling(m).is_empty();
     let _ = control.wait_until(left, over);
     let cut_short = control.run(|m| {
-        let mut names = m.assembling();
+        let mut names = names_assembling(m);
         names.append(&mut m.cut_short);
         Ok(names)
     });
@@ -195,7 +195,7 @@ fn stop_array(running: Running) -> Job<Stopped> {
 }
 
 /// Paths of the drives of an array.
-pub(crate) fn paths_of(running: &Running) -> Vec<String> {
+fn paths_of(running: &Running) -> Vec<String> {
     running.all_drives().map(|drive| drive.path.clone()).collect()
 }
 
@@ -248,36 +248,33 @@ fn silent_among(paths: &[String]) -> Vec<String> {
     known.into_iter().cloned().chain(late).collect()
 }
 
-impl Manager {
-    /// Records that the daemon stopped, and whether it did so in order. Nothing is written after that.
-    fn record_stop(&mut self, errors: &mut Vec<ControlError>, owing: &[String]) {
-        let why: Vec<&str> = errors.iter().map(|e| e.what.as_str()).collect();
-        let note = Note::new(EventKind::DaemonStopped, "daemon", "the daemon stopped");
-        self.record(note.cause(why.join("; ")));
-        // Trouble with the directory was told while the daemon ran.
-        self.events().flush();
-        self.hooks.stop();
-        if errors.is_empty()
-            && let Err(error) = self.records.store.mark_clean()
-        {
-            match self.state_trouble() {
-                // Told while the daemon ran; nobody is to wait for that at the end.
-                Some(_) => tracing::warn!(reason = %error, "not marked as stopped in order"),
-                None => errors.push(error),
-            }
+/// Records that the daemon stopped, and whether it did so in order. Nothing is written after that.
+fn record_stop(manager: &mut Manager, errors: &mut Vec<ControlError>, owing: &[String]) {
+    let why: Vec<&str> = errors.iter().map(|e| e.what.as_str()).collect();
+    let note = Note::new(EventKind::DaemonStopped, "daemon", "the daemon stopped");
+    manager.record(note.cause(why.join("; ")));
+    // Trouble with the directory was told while the daemon ran.
+    manager.events().flush();
+    manager.hooks.stop();
+    if errors.is_empty()
+        && let Err(error) = manager.records.store.mark_clean()
+    {
+        match manager.state_trouble() {
+            // Told while the daemon ran; nobody is to wait for that at the end.
+            Some(_) => tracing::warn!(reason = %error, "not marked as stopped in order"),
+            None => errors.push(error),
         }
-        if errors.is_empty()
-            && let Err(error) = self.past.end(owing, monotonic())
-        {
-            tracing::warn!(%error, "the next daemon waits for requests that are over");
-        }
-        self.records.store.give_up();
     }
+    if errors.is_empty()
+        && let Err(error) = manager.past.end(owing, monotonic())
+    {
+        tracing::warn!(%error, "the next daemon waits for requests that are over");
+    }
+    manager.records.store.give_up();
+}
 
-    /// Identities of drives of other machines at which requests may still be under way.
-    pub(crate) fn owing_remotes(&self) -> Vec<String> {
-        let remotes = self.drives.remotes();
-        let owing = remotes.iter().filter(|device| device.owes());
-        owing.map(|device| device.identity()).collect()
-    }
+/// Names of arrays whose labels are being changed by a start: they say that the array runs.
+fn names_assembling(manager: &Manager) -> Vec<String> {
+    let assembling = manager.entries.starting().filter(|(_, starting)| starting.assembling);
+    assembling.map(|(uuid, _)| manager.records.array_name(uuid)).collect()
 }

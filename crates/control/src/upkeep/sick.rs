@@ -14,7 +14,7 @@ const ASK_EVERY: Duration = Duration::from_secs(60);
 
 /// Asks drives of members how they are, now and then.
 pub(crate) fn ask_drives(control: &Control) -> Result<(), ControlError> {
-    let due = control.run(|m| Ok(m.drives_to_ask()))?;
+    let due = control.run(|m| Ok(drives_to_ask(m)))?;
     let Some((probes, targets)) = due else { return Ok(()) };
     let seen = probes.look(targets);
     control.run(|m| {
@@ -26,41 +26,39 @@ pub(crate) fn ask_drives(control: &Control) -> Result<(), ControlError> {
     })
 }
 
-impl Manager {
-    /// The drives of members that can say how they are, when it is time to ask.
-    fn drives_to_ask(&mut self) -> Option<(crate::drives::probe::Probes, Vec<Target>)> {
-        if self.sick.asked.is_some_and(|asked| asked.elapsed() < ASK_EVERY) {
-            return None;
-        }
-        self.sick.asked = Some(Instant::now());
-        let nvme = |path: &String| path.starts_with("/dev/nvme");
-        let members = self.running.iter().flat_map(|running| running.array.status().members);
-        let paths = members.map(|member| member.path).filter(nvme);
-        let targets = paths.map(|path| Target { path, bytes: None, nvme: true }).collect();
-        Some((self.drives.probes().clone(), targets))
+/// The drives of members that can say how they are, when it is time to ask.
+fn drives_to_ask(manager: &mut Manager) -> Option<(crate::drives::probe::Probes, Vec<Target>)> {
+    if manager.sick.asked.is_some_and(|asked| asked.elapsed() < ASK_EVERY) {
+        return None;
     }
+    manager.sick.asked = Some(Instant::now());
+    let nvme = |path: &String| path.starts_with("/dev/nvme");
+    let members = manager.running.iter().flat_map(|running| running.array.status().members);
+    let paths = members.map(|member| member.path).filter(nvme);
+    let targets = paths.map(|path| Target { path, bytes: None, nvme: true }).collect();
+    Some((manager.drives.probes().clone(), targets))
+}
 
-    /// Notices members that should be replaced, and says so once.
-    pub(crate) fn notice_sick(&mut self) {
-        let mut there = BTreeSet::new();
-        for at in 0..self.running.len() {
-            let status = self.running[at].array.status();
-            let settings = self.records.config.settings(&self.running[at].uuid());
-            let name = &status.name;
-            for (slot, member) in status.members.iter().enumerate() {
-                there.insert(member.uuid);
-                let Some(why) = self.sick.judge(member, settings) else { continue };
-                if self.sick.why.insert(member.uuid, why.clone()).is_some() {
-                    continue;
-                }
-                let what =
-                    format!("member {slot} ({}) of array {name} should be replaced", member.path);
-                let note = Note::new(EventKind::MemberSick, format!("array/{name}"), what);
-                let next = format!("strake array replace {name} --member {slot} --with DRIVE");
-                self.record(note.member(slot).cause(why).next(next));
+/// Notices members that should be replaced, and says so once.
+pub(crate) fn notice_sick(manager: &mut Manager) {
+    let mut there = BTreeSet::new();
+    for at in 0..manager.running.len() {
+        let status = manager.running[at].array.status();
+        let settings = manager.records.settings(&manager.running[at].uuid());
+        let name = &status.name;
+        for (slot, member) in status.members.iter().enumerate() {
+            there.insert(member.uuid);
+            let Some(why) = manager.sick.judge(member, settings) else { continue };
+            if manager.sick.why.insert(member.uuid, why.clone()).is_some() {
+                continue;
             }
+            let what =
+                format!("member {slot} ({}) of array {name} should be replaced", member.path);
+            let note = Note::new(EventKind::MemberSick, format!("array/{name}"), what);
+            let next = format!("strake array replace {name} --member {slot} --with DRIVE");
+            manager.record(note.member(slot).cause(why).next(next));
         }
-        self.sick.why.retain(|uuid, _| there.contains(uuid));
-        self.sick.left_alone.retain(|uuid| there.contains(uuid));
     }
+    manager.sick.why.retain(|uuid, _| there.contains(uuid));
+    manager.sick.left_alone.retain(|uuid| there.contains(uuid));
 }

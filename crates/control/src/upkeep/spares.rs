@@ -1,12 +1,14 @@
 //! Spares that are opened, missed and used without a command.
 
-use crate::commands::members::replace_now;
 use std::fs;
 
 use strake_engine::Drive;
 
 use crate::actions::Pace;
 use crate::bounded;
+use crate::commands::claims::place_of;
+use crate::commands::members::replace_now;
+use crate::commands::spares::forget_spare;
 use crate::control::Control;
 use crate::drives::address::is_remote;
 use crate::drives::occupied::refuse_occupied;
@@ -20,7 +22,7 @@ use crate::record::store::SpareRecord;
 
 /// Puts spares in the places of members that are out. What fails is told, and tried with another spare.
 pub(crate) fn use_spares(control: &Control, pace: Pace) -> Result<(), ControlError> {
-    for (array, slots) in control.run(|m| Ok(m.places_for_spares()))? {
+    for (array, slots) in control.run(|m| Ok(places_for_spares(m)))? {
         control.act(pace, format!("spares for {array}"), move |control| {
             for slot in slots {
                 // What went wrong was told; the next round tries another spare.
@@ -39,7 +41,7 @@ pub(crate) fn use_spares(control: &Control, pace: Pace) -> Result<(), ControlErr
 pub(crate) fn use_spare(control: &Control, array: &str, slot: usize) -> Result<(), ControlError> {
     let Some(reserved) = control.try_reserve(vec![array_key(array)])? else { return Ok(()) };
     let mut reserved = reserved.limit_to(GLANCE_LIMIT);
-    let chosen = control.run(|m| Ok(m.choose_spare(array, slot)))?;
+    let chosen = control.run(|m| Ok(choose_spare(m, array, slot)))?;
     let Some((place, record)) = chosen else { return Ok(()) };
     let opened = reserved.open_now(&record.path).and_then(|drive| {
         refuse_occupied(std::slice::from_ref(&drive))?;
@@ -49,9 +51,9 @@ pub(crate) fn use_spare(control: &Control, array: &str, slot: usize) -> Result<(
     let used = opened.and_then(|drive| replace_now(control, &place, drive));
     control.run(|m| {
         match &used {
-            Ok(()) => m.reported_spare_use(&place.name, slot, &record),
+            Ok(()) => reported_spare_use(m, &place.name, slot, &record),
             Err(error) if fits && !is_of_the_drive(error.kind) => {}
-            Err(error) => m.note_spare(&record, SpareState::Failed(error.what.clone())),
+            Err(error) => note_spare(m, &record, SpareState::Failed(error.what.clone())),
         }
         Ok(())
     })?;
@@ -60,7 +62,7 @@ pub(crate) fn use_spare(control: &Control, array: &str, slot: usize) -> Result<(
 
 /// Opens spares that are not open, and notices those that went.
 pub(crate) fn tend_spares(control: &Control, pace: Pace) -> Result<(), ControlError> {
-    for (record, is_open) in control.run(|m| Ok(m.spares_to_look_at()))? {
+    for (record, is_open) in control.run(|m| Ok(spares_to_look_at(m)))? {
         control.act(pace, format!("spare {}", record.identity), move |control| {
             tend_spare(control, &record, is_open)
         })?;
@@ -86,7 +88,7 @@ fn tend_spare(control: &Control, record: &SpareRecord, is_open: bool) -> Result<
         }
     };
     control.run(|m| {
-        m.note_spare(record, state);
+        note_spare(m, record, state);
         Ok(())
     })
 }
@@ -102,144 +104,138 @@ fn examine(record: &SpareRecord, drive: Drive) -> SpareState {
     }
 }
 
-impl Manager {
-    /// Spares whose path has to be looked at, and whether they are open.
-    fn spares_to_look_at(&mut self) -> Vec<(SpareRecord, bool)> {
-        if self.stopping {
-            return Vec::new();
-        }
-        // A spare that a crash left in both lists serves as a member.
-        let taken: Vec<SpareRecord> = self
-            .records
-            .config
-            .spares
-            .iter()
-            .filter(|s| self.place_of(&s.identity).is_some())
-            .cloned()
-            .collect();
-        for record in taken {
-            if let Err(error) = self.forget_spare(&record) {
-                tracing::warn!(spare = %record.path, reason = %error, "spare not forgotten");
-            }
-        }
-        let look = |s: &SpareRecord| match self.spares.get(&s.identity) {
-            Some(SpareState::Ready(_)) if is_remote(&s.path) => {
-                self.drives.remote_key(&s.path).is_none().then_some(false)
-            }
-            Some(SpareState::Ready(_)) => Some(true),
-            Some(SpareState::Missing(_)) | None => Some(false),
-            Some(SpareState::Failed(_)) => None,
-        };
-        let spares = self.records.config.spares.iter();
-        spares.filter_map(|spare| Some((spare.clone(), look(spare)?))).collect()
+/// Spares whose path has to be looked at, and whether they are open.
+fn spares_to_look_at(manager: &mut Manager) -> Vec<(SpareRecord, bool)> {
+    if manager.stopping {
+        return Vec::new();
     }
-
-    fn note_spare(&mut self, record: &SpareRecord, state: SpareState) {
-        if self.records.config.spares.iter().all(|s| s.identity != record.identity) {
-            return;
+    // A spare that a crash left in both lists serves as a member.
+    let taken: Vec<SpareRecord> = manager
+        .records
+        .spares
+        .iter()
+        .filter(|s| place_of(manager, &s.identity).is_some())
+        .cloned()
+        .collect();
+    for record in taken {
+        if let Err(error) = forget_spare(manager, &record) {
+            tracing::warn!(spare = %record.path, reason = %error, "spare not forgotten");
         }
-        let before = self.spares.get(&record.identity).map(SpareState::word);
-        let object = format!("drive/{}", record.path);
-        match (before, &state) {
-            (Some("missing" | "failed"), SpareState::Ready(_)) => {
-                let what = format!("spare {} is here again", record.path);
-                self.record(Note::new(EventKind::SpareReturned, object, what));
-            }
-            (Some("ready") | None, SpareState::Missing(why) | SpareState::Failed(why)) => {
-                let what = format!("spare {} cannot be used", record.path);
-                let note = Note::new(EventKind::SpareMissing, object, what).cause(why.clone());
-                let path = &record.path;
-                self.record(note.next(format!("bring it back, or: strake spare remove {path}")));
-            }
-            (Some(_) | None, _) => {}
-        }
-        self.spares.insert(record.identity.clone(), state);
-        self.close_unused_drives();
     }
-
-    fn is_copied(&self, array: &str, slot: usize) -> bool {
-        let running = self.running.iter().find(|r| r.array.name().to_string() == array);
-        running.is_some_and(|r| r.replacement.as_ref().is_some_and(|next| next.slot.at() == slot))
-    }
-
-    /// Members that are out or sick, of arrays that take spares by themselves.
-    fn places_for_spares(&mut self) -> Vec<(String, Vec<usize>)> {
-        if self.stopping || self.records.config.spares.is_empty() {
-            return Vec::new();
+    let look = |s: &SpareRecord| match manager.spares.get(&s.identity) {
+        Some(SpareState::Ready(_)) if is_remote(&s.path) => {
+            manager.drives.remote_key(&s.path).is_none().then_some(false)
         }
-        let mut places = Vec::new();
-        for running in &self.running {
-            let status = running.array.status();
-            let uuid = running.uuid();
-            if status.lost || !self.records.config.settings(&uuid).auto_replace {
-                continue;
-            }
-            let slots = slots_for_spares(&status, |member| self.sick.wants_spare(member));
-            if !slots.is_empty() {
-                places.push((uuid, slots));
-            }
-        }
-        places
-    }
+        Some(SpareState::Ready(_)) => Some(true),
+        Some(SpareState::Missing(_)) | None => Some(false),
+        Some(SpareState::Failed(_)) => None,
+    };
+    let spares = manager.records.spares.iter();
+    spares.filter_map(|spare| Some((spare.clone(), look(spare)?))).collect()
+}
 
-    /// The smallest spare that fits, of the array's own first. When none does, says so once.
-    pub(crate) fn choose_spare(
-        &mut self,
-        array: &str,
-        slot: usize,
-    ) -> Option<(crate::state::running::Place, SpareRecord)> {
-        // It may have been replaced or stopped in the meantime.
-        let (place, _) = self.place(array, slot as u32).ok()?;
-        let running = self.running.iter().find(|r| r.uuid() == array)?;
+fn note_spare(manager: &mut Manager, record: &SpareRecord, state: SpareState) {
+    if manager.records.spares.iter().all(|s| s.identity != record.identity) {
+        return;
+    }
+    let before = manager.spares.get(&record.identity).map(SpareState::word);
+    let object = format!("drive/{}", record.path);
+    match (before, &state) {
+        (Some("missing" | "failed"), SpareState::Ready(_)) => {
+            let what = format!("spare {} is here again", record.path);
+            manager.record(Note::new(EventKind::SpareReturned, object, what));
+        }
+        (Some("ready") | None, SpareState::Missing(why) | SpareState::Failed(why)) => {
+            let what = format!("spare {} cannot be used", record.path);
+            let note = Note::new(EventKind::SpareMissing, object, what).cause(why.clone());
+            let path = &record.path;
+            manager.record(note.next(format!("bring it back, or: strake spare remove {path}")));
+        }
+        (Some(_) | None, _) => {}
+    }
+    manager.spares.insert(record.identity.clone(), state);
+    manager.close_unused_drives();
+}
+
+fn is_copied(manager: &Manager, array: &str, slot: usize) -> bool {
+    let running = manager.running.iter().find(|r| r.array.name().to_string() == array);
+    running.is_some_and(|r| r.replacement.as_ref().is_some_and(|next| next.slot.at() == slot))
+}
+
+/// Members that are out or sick, of arrays that take spares by themselves.
+fn places_for_spares(manager: &mut Manager) -> Vec<(String, Vec<usize>)> {
+    if manager.stopping || manager.records.spares.is_empty() {
+        return Vec::new();
+    }
+    let mut places = Vec::new();
+    for running in &manager.running {
         let status = running.array.status();
-        let member = &status.members[slot];
-        if !crate::policy::members::is_out(member) && !self.sick.wants_spare(member) {
-            return None;
+        let uuid = running.uuid();
+        if status.lost || !manager.records.settings(&uuid).auto_replace {
+            continue;
         }
-        let usable = |s: &&SpareRecord| match self.spares.get(&s.identity) {
-            Some(SpareState::Ready(drive)) => {
-                // A crash may have left the drive of a copy among them.
-                fits(&status, drive).is_ok()
-                    && self.records.config.promised(&s.identity, None).is_none()
-            }
-            Some(SpareState::Missing(_) | SpareState::Failed(_)) | None => false,
-        };
-        let own = |s: &&SpareRecord| s.array == array || s.array.is_empty();
-        let best = self
-            .records
-            .config
-            .spares
-            .iter()
-            .filter(own)
-            .filter(usable)
-            .min_by_key(|s| (s.array.is_empty(), s.bytes));
-        if let Some(best) = best {
-            return Some((place, best.clone()));
+        let slots = slots_for_spares(&status, |member| manager.sick.wants_spare(member));
+        if !slots.is_empty() {
+            places.push((uuid, slots));
         }
-        let name = place.name;
-        let reported = self.entries.get_mut(array).and_then(|entry| entry.seen.as_mut());
-        let reported = reported.is_some_and(|seen| !seen.tell_no_spare(slot));
-        if !reported {
-            let what = format!("no spare fits in the place of member {slot} of array {name}");
-            let note = Note::new(EventKind::SpareNone, format!("array/{name}"), what).member(slot);
-            self.record(
-                note.next(format!("strake array replace {name} --member {slot} --with DRIVE")),
-            );
-        }
-        None
     }
+    places
+}
 
-    fn reported_spare_use(&mut self, array: &str, slot: usize, record: &SpareRecord) {
-        let path = &record.path;
-        let what = if self.is_copied(array, slot) {
-            format!("member {slot} of array {array} is being copied to spare {path}")
-        } else {
-            format!("spare {path} took the place of member {slot} of array {array}")
-        };
-        let note = Note::new(EventKind::SpareUsed, format!("array/{array}"), what);
-        self.record(note.member(slot).next("strake spare add DRIVE, so that there is another"));
-        if let Err(error) = self.forget_spare(record) {
-            tracing::warn!(spare = %path, reason = %error, "spare not forgotten");
+/// The smallest spare that fits, of the array's own first. When none does, says so once.
+pub(crate) fn choose_spare(
+    manager: &mut Manager,
+    array: &str,
+    slot: usize,
+) -> Option<(crate::state::running::Place, SpareRecord)> {
+    // It may have been replaced or stopped in the meantime.
+    let (place, _) = manager.place(array, slot as u32).ok()?;
+    let running = manager.running.iter().find(|r| r.uuid() == array)?;
+    let status = running.array.status();
+    let member = &status.members[slot];
+    if !crate::policy::members::is_out(member) && !manager.sick.wants_spare(member) {
+        return None;
+    }
+    let usable = |s: &&SpareRecord| match manager.spares.get(&s.identity) {
+        Some(SpareState::Ready(drive)) => {
+            // A crash may have left the drive of a copy among them.
+            fits(&status, drive).is_ok() && manager.records.promised(&s.identity, None).is_none()
         }
+        Some(SpareState::Missing(_) | SpareState::Failed(_)) | None => false,
+    };
+    let own = |s: &&SpareRecord| s.array == array || s.array.is_empty();
+    let best = manager
+        .records
+        .spares
+        .iter()
+        .filter(own)
+        .filter(usable)
+        .min_by_key(|s| (s.array.is_empty(), s.bytes));
+    if let Some(best) = best {
+        return Some((place, best.clone()));
+    }
+    let name = place.name;
+    let reported = manager.entries.get_mut(array).and_then(|entry| entry.seen.as_mut());
+    let reported = reported.is_some_and(|seen| !seen.tell_no_spare(slot));
+    if !reported {
+        let what = format!("no spare fits in the place of member {slot} of array {name}");
+        let note = Note::new(EventKind::SpareNone, format!("array/{name}"), what).member(slot);
+        manager
+            .record(note.next(format!("strake array replace {name} --member {slot} --with DRIVE")));
+    }
+    None
+}
+
+fn reported_spare_use(manager: &mut Manager, array: &str, slot: usize, record: &SpareRecord) {
+    let path = &record.path;
+    let what = if is_copied(manager, array, slot) {
+        format!("member {slot} of array {array} is being copied to spare {path}")
+    } else {
+        format!("spare {path} took the place of member {slot} of array {array}")
+    };
+    let note = Note::new(EventKind::SpareUsed, format!("array/{array}"), what);
+    manager.record(note.member(slot).next("strake spare add DRIVE, so that there is another"));
+    if let Err(error) = forget_spare(manager, record) {
+        tracing::warn!(spare = %path, reason = %error, "spare not forgotten");
     }
 }

@@ -4,7 +4,6 @@
 //! opened; one that turns out to belong to another array is given back at once. So two starts, or a start and a search
 //! for spares, never claim the same drive, and none waits for another for longer than a look at a label takes.
 
-use crate::upkeep::adopt::assemble_one;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,6 +15,7 @@ use strake_engine::{AssemblePolicy, Assembled};
 use strake_units::Nanos;
 
 use crate::bounded;
+use crate::commands::exports::announce_recorded_exports;
 use crate::control::{Control, Reserved};
 use crate::drives::block_paths;
 use crate::drives::label::{Labelled, labelled};
@@ -30,6 +30,8 @@ use crate::record::store::ArrayRecord;
 use crate::state::loss::Loss;
 use crate::state::offline::{Offline, WAITS};
 use crate::state::start::Starting;
+use crate::upkeep::adopt::{adopt_array, assemble_one, has_to_wait, note_offline};
+use crate::upkeep::newest::older_than_seen;
 
 /// How often arrays are looked for once they are later than the assemble timeout.
 const RETRY_EVERY: Duration = Duration::from_secs(15);
@@ -80,7 +82,7 @@ impl Control {
         let control = Self::new(Manager::open(state, options)?);
         control.run(|m| {
             m.records.finish_endings();
-            m.announce_recorded_exports();
+            announce_recorded_exports(m);
             m.watch_state_dir();
             Ok(())
         })?;
@@ -107,13 +109,13 @@ pub(crate) fn start_recorded(control: &Control) -> Result<(), ControlError> {
 
 /// Begins to start what is recorded and not running, each array by a thread of its own.
 pub(crate) fn launch_starts(control: &Control) -> Result<(), ControlError> {
-    for record in control.run(|m| Ok(m.due_to_start()))? {
+    for record in control.run(|m| Ok(due_to_start(m)))? {
         // Whoever works on it now knows more than the records do.
         let Some(reserved) = control.try_reserve(vec![array_key(&record.uuid)])? else {
             continue;
         };
         // It may have been started meanwhile.
-        let Some(policy) = control.run(|m| Ok(m.begin_start(&record)))? else { continue };
+        let Some(policy) = control.run(|m| Ok(begin_start(m, &record)))? else { continue };
         let (own, uuid) = (control.clone(), record.uuid.clone());
         let start = move || {
             // However it ends: what waits for it must not wait for ever.
@@ -145,14 +147,14 @@ fn start_by_itself(
     let policy = search.within(policy);
     let started = found
         .and_then(|()| assemble_found(control, record, policy, &search.here))
-        .and_then(|assembled| control.run(|m| m.adopt(assembled, &search.here)));
+        .and_then(|assembled| control.run(|m| adopt_array(m, assembled, &search.here)));
     let Err(error) = started else { return Ok(()) };
     let error = search.explained(error);
     let offline = Offline::new(record, &error, &search.here);
     // Closed without the lock, with what was reserved.
     drop(search);
     control.run(|m| {
-        m.note_offline(record, offline);
+        note_offline(m, record, offline);
         Ok(())
     })
 }
@@ -165,7 +167,7 @@ pub(crate) fn start_one(
     here: &mut Vec<Labelled>,
 ) -> Result<(), ControlError> {
     let assembled = assemble_recorded(control, reserved, record, policy, here)?;
-    control.run(|m| m.adopt(assembled, here))
+    control.run(|m| adopt_array(m, assembled, here))
 }
 
 /// Assembles what is recorded; `here` gets its drives that were found. Writes their labels, and starts nothing.
@@ -191,12 +193,12 @@ fn assemble_found(
     here: &[Labelled],
 ) -> Result<Assembled, ControlError> {
     let uuid = &record.uuid;
-    if let Some(older) = control.run(|m| m.begin_assembling(record, here))? {
+    if let Some(older) = control.run(|m| begin_assembling(m, record, here))? {
         return Err(ControlError::refused(older));
     }
-    if let Some(left) = control.run(|m| Ok(m.has_to_wait(here)))? {
+    if let Some(left) = control.run(|m| Ok(has_to_wait(m, here)))? {
         control.run(|m| {
-            m.end_assembling(uuid);
+            m.entries.end_assembling(uuid);
             Ok(())
         })?;
         let seconds = left.0.div_ceil(Nanos::SECOND.0);
@@ -209,7 +211,7 @@ fn assemble_found(
     if assembled.is_err() {
         // Whatever was written says no more than what a start finds that was cut short.
         control.run(|m| {
-            m.end_assembling(uuid);
+            m.entries.end_assembling(uuid);
             Ok(())
         })?;
     }
@@ -338,7 +340,7 @@ fn open_released(
 }
 
 /// Has `object` be waited for from now on by the start of an array; `None` when that is over.
-pub(crate) fn note_wait(control: &Control, uuid: &str, object: &str, what: Option<&'static str>) {
+fn note_wait(control: &Control, uuid: &str, object: &str, what: Option<&'static str>) {
     // A control plane that a panic has left unusable is told by others.
     let _ = control.run(|m| {
         if let Some(starting) = m.entries.get_mut(uuid).and_then(|e| e.starting.as_mut()) {
@@ -351,7 +353,7 @@ pub(crate) fn note_wait(control: &Control, uuid: &str, object: &str, what: Optio
 fn end_start(control: &Control, uuid: &str) {
     // As above.
     let _ = control.run(|m| {
-        let name = m.records.config.array_name(uuid);
+        let name = m.records.array_name(uuid);
         let ended = m.entries.get_mut(uuid).and_then(|entry| entry.starting.take());
         if ended.is_some_and(|starting| starting.assembling) && !m.cut_short.contains(&name) {
             m.cut_short.push(name);
@@ -385,70 +387,56 @@ fn is_there(path: &str) -> bool {
     bounded::ask(path, GLANCE_LIMIT, move || fs::metadata(at).is_ok()).unwrap_or(false)
 }
 
-impl Manager {
-    /// What is recorded, does not run, and is to be tried now.
-    fn due_to_start(&self) -> Vec<ArrayRecord> {
-        let due = |record: &&ArrayRecord| self.is_due(record);
-        self.records.config.arrays.iter().filter(due).cloned().collect()
-    }
+/// What is recorded, does not run, and is to be tried now.
+fn due_to_start(manager: &Manager) -> Vec<ArrayRecord> {
+    let due = |record: &&ArrayRecord| is_due(manager, record);
+    manager.records.arrays.iter().filter(due).cloned().collect()
+}
 
-    fn is_due(&self, record: &ArrayRecord) -> bool {
-        let entry = self.entries.get(&record.uuid);
-        let soon =
-            self.is_late(record) && entry.last_try.is_some_and(|at| at.elapsed() < RETRY_EVERY);
-        !(self.stopping || soon || entry.starting.is_some())
-            && self.find(&record.uuid).is_none()
-            && entry.loss.as_ref().is_none_or(Loss::allows_start)
-    }
+fn is_due(manager: &Manager, record: &ArrayRecord) -> bool {
+    let entry = manager.entries.get(&record.uuid);
+    let soon =
+        is_late(manager, record) && entry.last_try.is_some_and(|at| at.elapsed() < RETRY_EVERY);
+    !(manager.stopping || soon || entry.starting.is_some())
+        && manager.find(&record.uuid).is_none()
+        && entry.loss.as_ref().is_none_or(Loss::allows_start)
+}
 
-    /// Whether an array has waited long enough for members: since the daemon started, or since it was lost.
-    fn is_late(&self, record: &ArrayRecord) -> bool {
-        let since = self.entries.get(&record.uuid).loss.map_or(self.started, |loss| loss.at);
-        self.options.assemble_timeout.is_some_and(|limit| since.elapsed() >= limit)
-    }
+/// Whether an array has waited long enough for members: since the daemon started, or since it was lost.
+fn is_late(manager: &Manager, record: &ArrayRecord) -> bool {
+    let since = manager.entries.get(&record.uuid).loss.map_or(manager.started, |loss| loss.at);
+    manager.options.assemble_timeout.is_some_and(|limit| since.elapsed() >= limit)
+}
 
-    /// What is allowed to start the array `record`, which is being started from here on; `None` when it is not to be
-    /// started any more. With its key.
-    pub(crate) fn begin_start(&mut self, record: &ArrayRecord) -> Option<AssemblePolicy> {
-        let is_recorded = self.records.config.arrays.iter().any(|a| a.uuid == record.uuid);
-        if !is_recorded || !self.is_due(record) {
-            return None;
-        }
-        let late = self.is_late(record);
-        let entry = self.entries.of(&record.uuid);
-        if late {
-            entry.last_try = Some(Instant::now());
-        }
-        entry.starting = Some(Starting::new());
-        Some(AssemblePolicy { allow_degraded: late, accept_loss: false })
+/// What is allowed to start the array `record`, which is being started from here on; `None` when it is not to be
+/// started any more. With its key.
+pub(crate) fn begin_start(manager: &mut Manager, record: &ArrayRecord) -> Option<AssemblePolicy> {
+    let is_recorded = manager.records.arrays.iter().any(|a| a.uuid == record.uuid);
+    if !is_recorded || !is_due(manager, record) {
+        return None;
     }
+    let late = is_late(manager, record);
+    let entry = manager.entries.of(&record.uuid);
+    if late {
+        entry.last_try = Some(Instant::now());
+    }
+    entry.starting = Some(Starting::new());
+    Some(AssemblePolicy { allow_degraded: late, accept_loss: false })
+}
 
-    /// Notes that labels of `record` are being changed from here on; or says why they must not be.
-    fn begin_assembling(
-        &mut self,
-        record: &ArrayRecord,
-        here: &[Labelled],
-    ) -> Result<Option<String>, ControlError> {
-        self.check_open()?;
-        let older = self.older_than_seen(record, here);
-        if older.is_none()
-            && let Some(entry) = self.entries.get_mut(&record.uuid)
-            && let Some(starting) = &mut entry.starting
-        {
-            starting.assembling = true;
-        }
-        Ok(older)
+/// Notes that labels of `record` are being changed from here on; or says why they must not be.
+fn begin_assembling(
+    manager: &mut Manager,
+    record: &ArrayRecord,
+    here: &[Labelled],
+) -> Result<Option<String>, ControlError> {
+    manager.check_open()?;
+    let older = older_than_seen(manager, record, here);
+    if older.is_none()
+        && let Some(entry) = manager.entries.get_mut(&record.uuid)
+        && let Some(starting) = &mut entry.starting
+    {
+        starting.assembling = true;
     }
-
-    pub(crate) fn end_assembling(&mut self, uuid: &str) {
-        if let Some(starting) = self.entries.get_mut(uuid).and_then(|e| e.starting.as_mut()) {
-            starting.assembling = false;
-        }
-    }
-
-    /// Names of arrays whose labels are being changed by a start: they say that the array runs.
-    pub(crate) fn assembling(&self) -> Vec<String> {
-        let assembling = self.entries.starting().filter(|(_, starting)| starting.assembling);
-        assembling.map(|(uuid, _)| self.records.config.array_name(uuid)).collect()
-    }
+    Ok(older)
 }

@@ -5,30 +5,13 @@ use strake_units::MemberIndex;
 
 use crate::manager::Manager;
 use crate::policy::report::{Seen, note_of};
+use crate::upkeep::returns::note_silent;
 
 impl Manager {
-    /// Tells what the array itself reports and two pictures do not show.
-    fn tell_array_events(&mut self, at: usize) {
-        let array = &self.running[at].array;
-        let (name, events) = (array.name().to_string(), array.drain_events());
-        if let Some(seen) = &mut self.entries.of(&array.uuid().to_string()).seen {
-            let replaced = events.iter().filter(|e| e.kind == ArrayEventKind::ReplaceFinished);
-            let status = array.status();
-            for slot in replaced.filter_map(|event| event.member).map(MemberIndex::at) {
-                seen.note_replaced(slot, &status);
-            }
-        }
-        for event in events {
-            if let Some(note) = note_of(&name, event) {
-                self.record(note);
-            }
-        }
-    }
-
     /// Compares every running array with what was last told about it, and tells the difference.
     pub fn observe(&mut self) {
         for at in 0..self.running.len() {
-            self.tell_array_events(at);
+            tell_array_events(self, at);
             let entry = self.entries.of(&self.running[at].uuid());
             let objection = |slot| entry.slot(slot).objection.as_ref();
             let status = self.running[at].array.status();
@@ -36,11 +19,29 @@ impl Manager {
             entry.seen = Some(now);
             notes.into_iter().for_each(|note| self.record(note));
         }
-        self.note_silent();
+        note_silent(self);
         for (uuid, entry) in self.entries.iter_mut() {
             if self.running.iter().all(|running| running.uuid() != *uuid) {
                 entry.seen = None;
             }
+        }
+    }
+}
+
+/// Tells what the array itself reports and two pictures do not show.
+fn tell_array_events(manager: &mut Manager, at: usize) {
+    let array = &manager.running[at].array;
+    let (name, events) = (array.name().to_string(), array.drain_events());
+    if let Some(seen) = &mut manager.entries.of(&array.uuid().to_string()).seen {
+        let replaced = events.iter().filter(|e| e.kind == ArrayEventKind::ReplaceFinished);
+        let status = array.status();
+        for slot in replaced.filter_map(|event| event.member).map(MemberIndex::at) {
+            seen.note_replaced(slot, &status);
+        }
+    }
+    for event in events {
+        if let Some(note) = note_of(&name, event) {
+            manager.record(note);
         }
     }
 }

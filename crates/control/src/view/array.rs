@@ -1,12 +1,5 @@
 //! What people and scripts see of an array.
 
-use crate::limits::BAD_RANGES_MAX;
-use crate::policy::advice::{cause_of, in_doubt_next};
-use crate::record::store::ArrayRecord;
-use crate::state::meters::Meter;
-use crate::state::running::Running;
-use crate::state::start::Starting;
-use crate::view::stats::counters;
 use std::time::Instant;
 
 use strake_api::v1::{self as api, Problem};
@@ -15,6 +8,14 @@ use strake_engine::{
 };
 use strake_raid::{Condition, MemberState};
 use strake_units::{ByteSize, Nanos};
+
+use crate::limits::BAD_RANGES_MAX;
+use crate::policy::advice::{cause_of, in_doubt_next};
+use crate::record::store::ArrayRecord;
+use crate::state::meters::Meter;
+use crate::state::running::Running;
+use crate::state::start::Starting;
+use crate::view::stats::counters;
 
 /// What a job does.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,54 @@
+//! Drives that are taken: by members, by copies that wait, as spares.
+
+use strake_engine::Drive;
+
+use crate::error::ControlError;
+use crate::manager::Manager;
+
+/// Refuses drives that belong to a running array, or are spares.
+pub(crate) fn refuse_members(manager: &Manager, drives: &[Drive]) -> Result<(), ControlError> {
+    refuse_members_but(manager, drives, None)
+}
+
+/// The same, except that a drive may have been promised the place `own`: the array's identity and the slot.
+pub(crate) fn refuse_members_but(
+    manager: &Manager,
+    drives: &[Drive],
+    own: Option<(&str, usize)>,
+) -> Result<(), ControlError> {
+    for drive in drives {
+        let identity = drive.device.identity();
+        if let Some((name, slot)) = manager.records.promised(&identity, own) {
+            return Err(ControlError::refused(format!(
+                "{} is to take the place of member {slot} of array {name}; use another drive, or call that off \
+                 first: strake job cancel {name}/replace",
+                drive.path
+            )));
+        }
+        if let Some((slot, name)) = place_of(manager, &identity) {
+            return Err(ControlError::refused(format!(
+                "{} is member {slot} of array {name}; use another drive",
+                drive.path
+            )));
+        }
+        if let Some(spare) = manager.records.spares.iter().find(|s| s.identity == identity) {
+            return Err(ControlError::refused(format!(
+                "{} is a spare; use another drive, or take it first: strake spare remove {}",
+                drive.path, spare.path
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The slot and the name of the running array that a medium belongs to.
+pub(crate) fn place_of(manager: &Manager, identity: &str) -> Option<(usize, String)> {
+    manager.running.iter().find_map(|running| {
+        let here = |d: &Option<Drive>| d.as_ref().is_some_and(|d| d.device.identity() == identity);
+        let slot = running.drives.iter().position(here).or_else(|| {
+            let next = running.replacement.as_ref()?;
+            (next.drive.device.identity() == identity).then_some(next.slot.at())
+        })?;
+        Some((slot, running.array.name().to_string()))
+    })
+}

@@ -1,0 +1,140 @@
+//! Whether the drive of a member that is out can be taken back.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+
+use strake_engine::Drive;
+use strake_units::Uuid;
+
+use crate::bounded::{self, Silent};
+use crate::commands::claims::{place_of, refuse_members};
+use crate::control::Control;
+use crate::drives::PathKey;
+use crate::drives::address::is_remote;
+use crate::drives::label::Labelled;
+use crate::error::ControlError;
+use crate::manager::Manager;
+use crate::policy::members::is_out;
+use crate::state::prospect::Prospect;
+use crate::state::running::Place;
+use crate::upkeep::newest::is_other_half;
+
+/// What tells what is at a path, unless it is silent.
+type KeyAt = Result<Option<PathKey>, Silent>;
+
+/// A member that is out, and its drive.
+pub(crate) struct Returned {
+    pub(crate) place: Place,
+    pub(crate) found: Labelled,
+    pub(crate) stale_bytes: u64,
+}
+
+/// Checks whether `found` can be taken back, and remembers how that ended for whoever asks what to do.
+pub(crate) fn check_return(
+    manager: &mut Manager,
+    array: &str,
+    member: Option<u32>,
+    found: Labelled,
+) -> Result<Returned, ControlError> {
+    let checked = check_return_of(manager, array, member, found.clone());
+    put_prospect(manager, array, &found, checked.as_ref().err().map(|error| error.what.clone()));
+    checked
+}
+
+fn check_return_of(
+    manager: &mut Manager,
+    array: &str,
+    member: Option<u32>,
+    found: Labelled,
+) -> Result<Returned, ControlError> {
+    let member = member.unwrap_or(u32::from(found.label.slot.0));
+    let (place, _) = manager.place(array, member)?;
+    let swapped = &manager.entries.get(&place.array).slot(place.member.at()).swapped;
+    if swapped.as_ref().is_some_and(|was| *was != found.identity()) {
+        return Err(ControlError::refused(format!(
+            "{} was put in the place of the drive that was member {member} of array {name} while that was in use, \
+             so it is a copy at best, and lacks what was written since; bring the member's own drive back, or: \
+             strake array replace {name} --member {member} --with DRIVE",
+            found.drive.path,
+            name = place.name
+        )));
+    }
+    note_objection(manager, &found);
+    if let Some(objection) = found.objection() {
+        return Err(ControlError::refused(objection));
+    }
+    let at = manager.find_running(array)?;
+    let check = manager.running[at].array.check_readd(place.member, &found.drive, &found.label);
+    let stale_bytes = check?;
+    refuse_serving(manager, &found.drive, &place)?;
+    Ok(Returned { place, found, stale_bytes })
+}
+
+/// Remembers why the drive of a member that is out is of no use, as far as was last seen.
+pub(crate) fn note_objection(manager: &mut Manager, found: &Labelled) {
+    let label = &found.label;
+    let uuid = label.array.to_string();
+    let Some(running) = manager.running.iter().find(|r| r.uuid() == uuid) else { return };
+    let status = running.array.status();
+    // Another drive may have its place by now.
+    if status.members.get(label.slot.at()).is_none_or(|m| m.uuid != label.member) {
+        return;
+    }
+    let other_half = is_other_half(manager, label).then(|| found.drive.path.clone());
+    let notes = manager.entries.of(&uuid).slot_mut(label.slot.at());
+    (notes.objection, notes.other_half) = (found.damage(), other_half);
+}
+
+/// Refuses a drive that serves elsewhere, or is a spare; the one that was in this place until now is fine.
+fn refuse_serving(manager: &Manager, drive: &Drive, place: &Place) -> Result<(), ControlError> {
+    let own = (place.member.at(), place.name.clone());
+    if place_of(manager, &drive.device.identity()).is_some_and(|other| other == own) {
+        return Ok(());
+    }
+    refuse_members(manager, std::slice::from_ref(drive))
+}
+
+/// Paths of the drives that serve in an array.
+pub(crate) fn serving_paths(manager: &Manager, array: &str) -> BTreeSet<String> {
+    let Some(running) = manager.running.iter().find(|r| r.uuid() == array) else {
+        return BTreeSet::new();
+    };
+    let status = running.array.status();
+    let serving = running.drives.iter().zip(&status.members).filter(|(_, m)| !is_out(m));
+    serving.filter_map(|(drive, _)| drive.as_ref().map(|d| d.path.clone())).collect()
+}
+
+/// What tells what is at `path` now from what may be there later; `None` when nothing is, and an error when that is
+/// not said. Looked for outside of the lock: a path may lie on something that does not answer.
+pub(crate) fn key_at(control: &Control, path: &str) -> Result<KeyAt, ControlError> {
+    if is_remote(path) {
+        return control.run(|m| Ok(Ok(m.drives.remote_key(path))));
+    }
+    let at = path.to_owned();
+    Ok(bounded::look(path, move || {
+        let meta = std::fs::metadata(at).ok();
+        meta.map(|meta| (meta.dev(), meta.ino(), meta.rdev()))
+    }))
+}
+
+/// Notes how a check of the drive of a member that is out has ended.
+pub(crate) fn put_prospect(
+    manager: &mut Manager,
+    array: &str,
+    found: &Labelled,
+    refusal: Option<String>,
+) {
+    if let Some(member) = prospect_of(manager, array, found) {
+        let path = found.drive.path.clone();
+        let notes = manager.entries.of(array).slot_mut(found.label.slot.at());
+        notes.prospect = Some(Prospect { member, path, refusal });
+    }
+}
+
+/// The member of `array` that is out and that `found` was last.
+pub(crate) fn prospect_of(manager: &Manager, array: &str, found: &Labelled) -> Option<Uuid> {
+    let running = manager.running.iter().find(|r| r.uuid() == array)?;
+    let status = running.array.status();
+    let member = status.members.get(found.label.slot.at())?;
+    (is_out(member) && member.uuid == found.label.member).then_some(member.uuid)
+}

@@ -1,0 +1,56 @@
+//! How arrays behave: settings that take effect, and pauses that end.
+
+use crate::error::ControlError;
+use crate::events::{EventKind, Note};
+use crate::manager::Manager;
+use crate::record::store::{PausedJobs, Settings};
+
+/// Ends each pause whose jobs have ended, so that it does not hold up the next job of the array.
+pub(crate) fn end_pauses(manager: &mut Manager) {
+    for at in 0..manager.running.len() {
+        let uuid = manager.running[at].uuid();
+        let settings = manager.records.settings(&uuid);
+        if !settings.paused {
+            continue;
+        }
+        let view = manager.view(at);
+        let mut listed = PausedJobs::default();
+        view.progress.iter().for_each(|progress| listed.set(&progress.job));
+        if settings.paused_jobs.are_in(listed) {
+            continue;
+        }
+        match put_settings(manager, &uuid, settings.without_pause()) {
+            Ok(()) => {
+                let what = format!(
+                    "the jobs of array {} are not paused: what was paused has ended",
+                    view.name
+                );
+                let object = format!("array/{}", view.name);
+                manager.record(Note::new(EventKind::JobChanged, object, what));
+            }
+            Err(error) => tracing::warn!(reason = %error, "the end of a pause is not recorded"),
+        }
+    }
+}
+
+/// Records how an array shall behave, and lets it.
+pub(crate) fn put_settings(
+    manager: &mut Manager,
+    uuid: &str,
+    settings: Settings,
+) -> Result<(), ControlError> {
+    let mut config = manager.records.config.clone();
+    if let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == uuid) {
+        record.settings = settings;
+    }
+    manager.records.put(&config)?;
+    apply_settings(manager, uuid);
+    Ok(())
+}
+
+/// Lets a running array behave as is recorded.
+fn apply_settings(manager: &Manager, uuid: &str) {
+    if let Some(running) = manager.running.iter().find(|r| r.uuid() == uuid) {
+        running.array.set_maintenance(manager.records.settings(uuid).maintenance());
+    }
+}

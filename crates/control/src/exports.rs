@@ -2,6 +2,7 @@
 
 pub(crate) mod crowds;
 pub(crate) mod keys;
+pub(crate) mod offered;
 pub(crate) mod referral;
 pub(crate) mod rejections;
 pub(crate) mod requests;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use strake_dev_uring::{Machine, inherit_nothing};
 use strake_engine::IoLimits;
+use strake_ondisk::Superblock;
 use strake_reactor::{CoreHandle, CoreThread, monotonic};
 
 use crate::cores::{CoreChoice, start_cores};
@@ -13,13 +14,12 @@ use crate::drives::Drives;
 use crate::drives::listed::Listed;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Events, Note, WallClock};
-use crate::exports::crowds::Crowds;
-use crate::exports::servers::ExportServer;
+use crate::exports::offered::Exports;
 use crate::hooks::Hooks;
 use crate::names::drive_key;
 use crate::policy::returns::Returns;
 use crate::policy::sick::Sick;
-use crate::policy::spares::SpareState;
+use crate::policy::spares::Spares;
 use crate::record::files::StateFolder;
 use crate::record::store::{Settings, Store};
 use crate::remote::connections::Remotes;
@@ -68,9 +68,7 @@ impl Options {
 /// The control plane under its lock. It is shared, and waits for drives, through [`Control`](crate::Control).
 pub struct Manager {
     // Dropped in this order when it was not stopped: servers leave the arrays, arrays the cores.
-    pub(crate) servers: BTreeMap<String, Arc<ExportServer>>,
-    /// What was told of addresses that had no room.
-    pub(crate) crowds: Crowds,
+    pub(crate) exports: Exports,
     pub(crate) running: Vec<Running>,
     pub(crate) drives: Drives,
     pub(crate) cores: Vec<CoreThread>,
@@ -79,7 +77,7 @@ pub struct Manager {
     /// What is known of each array.
     pub(crate) entries: Entries,
     /// What each spare is like, by the identity of its medium.
-    pub(crate) spares: BTreeMap<String, SpareState>,
+    pub(crate) spares: Spares,
     /// What commands and actions under way work on.
     pub(crate) reserved: BTreeSet<String>,
     /// Commands under way, which a stop waits for.
@@ -94,15 +92,9 @@ pub struct Manager {
     pub(crate) whole_files: BTreeSet<String>,
     /// What was last seen of each recorded array.
     pub(crate) newest: Newest,
-    /// The same as it is on disk; `None` while nobody knows.
-    pub(crate) newest_written: Option<Newest>,
     events: Arc<Events>,
     /// The trouble of the state directory that was last told.
     reported_trouble: Option<String>,
-    /// Why each recorded export that is not offered is not, by its name.
-    pub(crate) export_trouble: BTreeMap<String, String>,
-    /// Exports of which it was told that their reservations are not recorded.
-    pub(crate) reported_unrecorded: BTreeSet<String>,
     pub(crate) started: Instant,
     pub(crate) sick: Sick,
     /// Members that were taken back without a command.
@@ -136,15 +128,14 @@ impl Manager {
             events.record(note);
         }
         Ok(Self {
-            servers: BTreeMap::new(),
+            exports: Exports::default(),
             running: Vec::new(),
             drives: Drives::of(options.machine.clone()),
             cores,
             records: Records { store, config },
             options,
             entries: Entries::default(),
-            spares: BTreeMap::new(),
-            crowds: Crowds::default(),
+            spares: Spares::default(),
             reserved: BTreeSet::new(),
             commands: Commands::default(),
             hooks,
@@ -152,12 +143,9 @@ impl Manager {
             past: Past::open(state.clone(), monotonic()),
             listed: Listed::default(),
             whole_files: BTreeSet::new(),
-            newest: crate::state::newest::read(state.path()),
-            newest_written: None,
+            newest: Newest::read(state.path()),
             events,
             reported_trouble: None,
-            export_trouble: BTreeMap::new(),
-            reported_unrecorded: BTreeSet::new(),
             started: Instant::now(),
             sick: Sick::default(),
             returns: Returns::default(),
@@ -240,7 +228,23 @@ impl Manager {
         self.running.iter().position(|r| r.array.name().as_str() == name || r.uuid() == name)
     }
 
-    /// The same, or why it is not there.
+    /// The running array with this identity.
+    pub(crate) fn running_of(&self, uuid: &str) -> Option<&Running> {
+        self.running.iter().find(|running| running.uuid() == uuid)
+    }
+
+    /// The slot and the name of the running array that a medium belongs to.
+    pub(crate) fn place_of(&self, identity: &str) -> Option<(usize, String)> {
+        self.running.iter().find_map(|r| Some((r.slot_of(identity)?, r.array.name().to_string())))
+    }
+
+    /// Whether a running array was left by the drive with this label: see [`Running::is_left_by`].
+    pub(crate) fn is_other_half(&self, found: &Superblock) -> bool {
+        let running = self.running.iter().find(|r| r.array.uuid() == found.array);
+        running.is_some_and(|running| running.is_left_by(found))
+    }
+
+    /// Where in `running` it is, or why it is not there.
     pub(crate) fn find_running(&self, name: &str) -> Result<usize, ControlError> {
         if let Some(at) = self.find(name) {
             return Ok(at);

@@ -3,17 +3,15 @@
 //!
 //! What waits for drives is done by actions beside a round, so that one drive that hangs holds up none of the others.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use strake_reactor::monotonic;
 
 use crate::actions::Pace;
 use crate::commands::hooks::watch_hooks;
-use crate::commands::reservations::tell_unrecorded;
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::upkeep::copies::resume_copies;
-use crate::upkeep::exports::{tell_rejections, watch_crowds};
 use crate::upkeep::lost::set_aside_lost;
 use crate::upkeep::member_config::record_on_members;
 use crate::upkeep::newest::note_newest;
@@ -30,7 +28,6 @@ use crate::upkeep::starting::launch_starts;
 
 pub(crate) mod adopt;
 pub(crate) mod copies;
-pub(crate) mod exports;
 pub(crate) mod lost;
 pub(crate) mod member_config;
 pub(crate) mod newest;
@@ -102,9 +99,10 @@ fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
     note_newest(control)?;
     control.run(|m| {
         m.observe();
-        tell_rejections(m, monotonic());
-        tell_unrecorded(m);
-        watch_crowds(m);
+        let mut news = m.exports.rejections(monotonic());
+        news.extend(m.exports.unrecorded_news(&m.records));
+        news.extend(m.exports.crowd_news(Instant::now()));
+        news.into_iter().for_each(|note| m.record(note));
         m.watch_state_dir();
         watch_hooks(m);
         Ok(())

@@ -25,7 +25,7 @@ pub(crate) fn refuse_members_but(
                 drive.path
             )));
         }
-        if let Some((slot, name)) = place_of(manager, &identity) {
+        if let Some((slot, name)) = manager.place_of(&identity) {
             return Err(ControlError::refused(format!(
                 "{} is member {slot} of array {name}; use another drive",
                 drive.path
@@ -39,16 +39,4 @@ pub(crate) fn refuse_members_but(
         }
     }
     Ok(())
-}
-
-/// The slot and the name of the running array that a medium belongs to.
-pub(crate) fn place_of(manager: &Manager, identity: &str) -> Option<(usize, String)> {
-    manager.running.iter().find_map(|running| {
-        let here = |d: &Option<Drive>| d.as_ref().is_some_and(|d| d.device.identity() == identity);
-        let slot = running.drives.iter().position(here).or_else(|| {
-            let next = running.replacement.as_ref()?;
-            (next.drive.device.identity() == identity).then_some(next.slot.at())
-        })?;
-        Some((slot, running.array.name().to_string()))
-    })
 }

@@ -2,7 +2,6 @@
 
 use strake_api::v1::{Array, DoctorCheck, DoctorReport, Drive, Hook};
 
-use crate::commands::spares::ready_spare;
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::manager::Manager;
@@ -124,7 +123,7 @@ fn of_spares(manager: &Manager) -> Checks {
 
 /// Whether a spare would help when a member of `array` fails.
 fn of_spares_for(manager: &Manager, array: &Array) -> Option<(Finding, DoctorCheck)> {
-    let running = manager.running.iter().find(|r| r.uuid() == array.uuid)?;
+    let running = manager.running_of(&array.uuid)?;
     let status = running.array.status();
     if status.geometry.redundancy(0).is_none_or(|redundancy| redundancy == 0) {
         return None;
@@ -132,7 +131,7 @@ fn of_spares_for(manager: &Manager, array: &Array) -> Option<(Finding, DoctorChe
     let name = format!("array/{} spares", array.name);
     let ready = manager.records.spares.iter().filter(|spare| {
         let own = spare.array.is_empty() || spare.array == array.uuid;
-        own && ready_spare(manager, spare).is_some_and(|drive| fits(&status, drive).is_ok())
+        own && manager.spares.ready(spare).is_some_and(|drive| fits(&status, drive).is_ok())
     });
     let count = ready.count();
     let add = format!("strake spare add DRIVE --array {}", array.name);

@@ -6,12 +6,10 @@ use strake_api::v1::{
     CreateExportRequest, Export as ExportMessage, ExportChange, RemoveExportRequest,
 };
 use strake_export_nbd::Removal;
-use strake_export_nvmet::Leaving;
 
 use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
-use crate::exports::keys::keys_of;
 use crate::exports::requests::{forget_kept, record_of, request_of};
 use crate::exports::servers::{self, ExportServer};
 use crate::manager::Manager;
@@ -45,7 +43,7 @@ pub(crate) fn disconnect(
         // What cannot be recorded is not begun.
         m.records.check(&m.records)?;
         let wanted = m.records.exports.iter().filter(|export| exports(export));
-        let server = |e: &ExportRecord| Some((e.clone(), Arc::clone(m.servers.get(&e.listen)?)));
+        let server = |e: &ExportRecord| Some((e.clone(), Arc::clone(m.exports.at(&e.listen)?)));
         Ok(wanted.filter_map(server).collect())
     })?;
     for (record, server) in offered {
@@ -80,12 +78,13 @@ impl Manager {
         config.exports.push(record.clone());
         forget_kept(&mut config, |kept| kept.name == name && kept.array == record.array);
         self.records.check(&config)?;
-        record.listen = offer(self, &record)?;
+        let (array, cores) = (&self.running[at].array, self.core_handles());
+        record.listen = self.exports.offer(&record, array, &self.records, cores)?;
         if let Some(last) = config.exports.last_mut() {
             last.listen.clone_from(&record.listen);
         }
         if let Err(error) = self.records.put(&config) {
-            withdraw(self, &record, Removal::Force)?;
+            self.exports.withdraw(&record, Removal::Force)?;
             return Err(error);
         }
         let what = format!(
@@ -122,7 +121,8 @@ impl Manager {
         let change = export_change(self, "removed", &record);
         let config = self.records.without_export(&record);
         let prepared = self.records.store.prepare(&config)?;
-        withdraw(self, &record, if request.force { Removal::Force } else { Removal::IfUnused })?;
+        self.exports
+            .withdraw(&record, if request.force { Removal::Force } else { Removal::IfUnused })?;
         self.records.config = prepared.commit()?;
         remove_reservations_of(self, &record);
         tell_withdrawn(self, &record, "by a command");
@@ -143,7 +143,7 @@ pub(crate) fn would_export(
     if known {
         return Ok(None);
     }
-    let shared = manager.servers.contains_key(&record.listen)
+    let shared = manager.exports.at(&record.listen).is_some()
         || config.exports.iter().any(|other| other.listen == record.listen);
     if !shared {
         servers::try_listen(&record)?;
@@ -163,131 +163,11 @@ pub(crate) fn export_change(
     }
 }
 
-/// Puts an export on its server, which is started if need be. Returns the address, with its port.
-fn offer(manager: &mut Manager, record: &ExportRecord) -> Result<String, ControlError> {
-    let at = manager.find_running(&record.array)?;
-    if let Some(server) = manager.servers.get(&record.listen) {
-        server.add(record, &manager.running[at].array, manager.records.ledger_of(record))?;
-        return Ok(record.listen.clone());
-    }
-    let server = start_server(manager, record)?;
-    server.add(record, &manager.running[at].array, manager.records.ledger_of(record))?;
-    let listen =
-        server.address().map_or_else(|| record.listen.clone(), |address| address.to_string());
-    manager.servers.insert(listen.clone(), Arc::new(server));
-    Ok(listen)
-}
-
-fn start_server(manager: &Manager, record: &ExportRecord) -> Result<ExportServer, ControlError> {
-    let server = ExportServer::start(record, manager.core_handles())?;
-    // Known before there is anything to connect to.
-    for host in &manager.records.hosts {
-        server.set_keys(&host.nqn, &keys_of(host)?);
-    }
-    server.refer(&manager.records.referrals)?;
-    Ok(server)
-}
-
-/// Lets hosts find all recorded exports before the first array is started: one that comes back sooner than its
-/// array must be told to wait, not that there is nothing. What cannot be offered now is tried again with its array,
-/// and told of then.
-pub(crate) fn announce_recorded_exports(manager: &mut Manager) {
-    for record in manager.records.exports.clone() {
-        if record.nvme.is_none() {
-            continue;
-        }
-        if let Err(error) = announce(manager, &record) {
-            tracing::warn!(export = %record.name, reason = %error, "export not announced");
-        }
-    }
-}
-
-/// Lets hosts find an export that cannot be offered, if its address allows that, so that they wait until somebody
-/// has decided what is to be done: one whose reservations cannot be read, for example.
-fn announce_if_absent(manager: &mut Manager, record: &ExportRecord) {
-    let server = manager.servers.get(&record.listen);
-    if record.nvme.is_none() || server.is_some_and(|server| server.offers(record)) {
-        return;
-    }
-    if let Err(error) = announce(manager, record) {
-        tracing::warn!(export = %record.name, reason = %error, "export not announced");
-    }
-}
-
-fn announce(manager: &mut Manager, record: &ExportRecord) -> Result<(), ControlError> {
-    if let Some(server) = manager.servers.get(&record.listen) {
-        return server.announce(record);
-    }
-    let server = start_server(manager, record)?;
-    server.announce(record)?;
-    manager.servers.insert(record.listen.clone(), Arc::new(server));
-    Ok(())
-}
-
-pub(crate) fn withdraw(
-    manager: &mut Manager,
-    record: &ExportRecord,
-    removal: Removal,
-) -> Result<(), ControlError> {
-    let Some(server) = manager.servers.get(&record.listen) else { return Ok(()) };
-    if server.offers(record) {
-        server.remove(record, removal)?;
-    }
-    if server.is_empty()
-        && let Some(server) = manager.servers.remove(&record.listen)
-    {
-        servers::stop(server)?;
-    }
-    Ok(())
-}
-
-/// Has hosts of an array wait that goes out of service and will come back. What is in flight yet is returned.
-pub(crate) fn suspend_exports_of(manager: &Manager, uuid: &str) -> Vec<Leaving> {
-    let suspend = |(record, server): (_, &ExportServer)| server.suspend(record);
-    offered_of(manager, uuid).filter_map(suspend).collect()
-}
-
-/// The same for an array that is started again at once: what they send meanwhile waits for it.
-pub(crate) fn pause_exports_of(manager: &Manager, uuid: &str) -> Vec<Leaving> {
-    let pause = |(record, server): (_, &ExportServer)| server.pause(record);
-    offered_of(manager, uuid).filter_map(pause).collect()
-}
-
-/// Has these hosts go on with the array when it is back: it has everything that it acknowledged.
-pub(crate) fn keep_instances_of(manager: &Manager, uuid: &str) {
-    offered_of(manager, uuid).for_each(|(record, server)| server.keep_instance(record));
-}
-
-/// Has hosts that find it not back begin anew with it, whenever it comes.
-pub(crate) fn forget_instances_of(manager: &Manager, uuid: &str) {
-    offered_of(manager, uuid).for_each(|(record, server)| server.forget_instance(record));
-}
-
-/// The exports of an array, each with what serves its address.
-pub(crate) fn offered_of<'a>(
-    manager: &'a Manager,
-    uuid: &str,
-) -> impl Iterator<Item = (&'a ExportRecord, &'a ExportServer)> {
-    let of_it = manager.records.exports.iter().filter(move |e| e.array == uuid);
-    of_it.filter_map(|record| Some((record, &**manager.servers.get(&record.listen)?)))
-}
-
-/// Disconnects the clients of such an array that cannot be told to wait. Nothing of it is in flight any more.
-pub(crate) fn disconnect_clients_of(manager: &mut Manager, uuid: &str) {
-    let of_it = |e: &&ExportRecord| e.array == uuid && e.nvme.is_none();
-    let records: Vec<_> = manager.records.exports.iter().filter(of_it).cloned().collect();
-    for record in records {
-        if let Err(error) = withdraw(manager, &record, Removal::Force) {
-            tracing::warn!(export = %record.name, reason = %error, "clients not disconnected");
-        }
-    }
-}
-
 pub(crate) fn withdraw_exports_of(manager: &mut Manager, uuid: &str) -> Result<(), ControlError> {
     let records: Vec<ExportRecord> =
         manager.records.exports.iter().filter(|e| e.array == uuid).cloned().collect();
     for record in records {
-        withdraw(manager, &record, Removal::Force)?;
+        manager.exports.withdraw(&record, Removal::Force)?;
         tell_withdrawn(manager, &record, "together with its array");
     }
     Ok(())
@@ -298,13 +178,18 @@ pub(crate) fn offer_recorded_exports(manager: &mut Manager, uuid: &str) {
     let records: Vec<ExportRecord> =
         manager.records.exports.iter().filter(|e| e.array == uuid).cloned().collect();
     for record in records {
-        match offer(manager, &record) {
+        let cores = manager.core_handles();
+        let offered = manager.find_running(&record.array).and_then(|at| {
+            let array = &manager.running[at].array;
+            manager.exports.offer(&record, array, &manager.records, cores.clone())
+        });
+        match offered {
             Ok(_) => {
                 tracing::info!(export = %record.name, listen = %record.listen, "export offered again");
-                manager.export_trouble.remove(&record.name);
+                manager.exports.trouble.remove(&record.name);
             }
             Err(error) => {
-                announce_if_absent(manager, &record);
+                manager.exports.announce_if_absent(&record, &manager.records, cores);
                 let what = format!("export {} cannot be offered on {}", record.name, record.listen);
                 let note =
                     Note::new(EventKind::ExportOffline, format!("export/{}", record.name), what);
@@ -318,24 +203,24 @@ pub(crate) fn offer_recorded_exports(manager: &mut Manager, uuid: &str) {
                     ),
                 };
                 manager.record(note.cause(error.what.clone()).next(remedy));
-                manager.export_trouble.insert(record.name, error.what);
+                manager.exports.trouble.insert(record.name, error.what);
             }
         }
     }
 }
 
 pub(crate) fn export_message(manager: &Manager, record: &ExportRecord) -> ExportMessage {
-    let done = manager.servers.get(&record.listen).and_then(|server| server.done(record));
-    let running = manager.running.iter().find(|r| r.uuid() == record.array);
+    let done = manager.exports.at(&record.listen).and_then(|server| server.done(record));
+    let running = manager.running_of(&record.array);
     let name =
         manager.records.arrays.iter().find(|a| a.uuid == record.array).map(|a| a.name.clone());
     let reason = match (&done, running) {
-        (Some(_), _) => unrecorded_why(manager, record).unwrap_or_default(),
+        (Some(_), _) => manager.exports.unrecorded(record).unwrap_or_default(),
         (None, None) if manager.entries.get(&record.array).starting.is_some() => {
             "its array is being started".to_owned()
         }
         (None, None) => "its array is not running".to_owned(),
-        (None, Some(_)) => manager.export_trouble.get(&record.name).cloned().unwrap_or_default(),
+        (None, Some(_)) => manager.exports.trouble.get(&record.name).cloned().unwrap_or_default(),
     };
     let CreateExportRequest { via, nqn, allow_hosts, namespace, secure, .. } = request_of(record);
     let mut message = ExportMessage {
@@ -363,14 +248,14 @@ pub(crate) fn export_message(manager: &Manager, record: &ExportRecord) -> Export
         message.flushes = done.flushes;
         message.errors = done.errors;
     }
-    let server = manager.servers.get(&record.listen);
+    let server = manager.exports.at(&record.listen);
     message.reservation =
         server.and_then(|server| server.reservations(record)).and_then(|r| reserved::message(&r));
     message
 }
 
 fn tell_withdrawn(manager: &mut Manager, record: &ExportRecord, cause: &str) {
-    manager.export_trouble.remove(&record.name);
+    manager.exports.trouble.remove(&record.name);
     let what = format!("export {} was withdrawn", record.name);
     let note = Note::new(EventKind::ExportWithdrawn, format!("export/{}", record.name), what);
     manager.record(note.cause(cause));
@@ -390,10 +275,4 @@ fn remove_reservations_of(manager: &mut Manager, record: &ExportRecord) {
         let note = Note::new(EventKind::ReservationsUnrecorded, object, what);
         manager.record(note.cause(error.what).next(next));
     }
-}
-
-/// Why hosts of an export could not change reservations the last time.
-pub(crate) fn unrecorded_why(manager: &Manager, record: &ExportRecord) -> Option<String> {
-    let why = manager.servers.get(&record.listen)?.reservation_trouble(record)?;
-    Some(format!("a change of its reservations was not recorded, and refused: {why}"))
 }

@@ -20,10 +20,6 @@ use strake_engine::{
 use strake_raid::MemberState;
 use strake_units::{ByteSize, MemberIndex};
 
-use crate::commands::exports::{
-    disconnect_clients_of, forget_instances_of, keep_instances_of, offered_of, pause_exports_of,
-};
-use crate::commands::spares::ready_spare;
 use crate::control::{Control, Planned, Reserved};
 use crate::drives::DriveKind;
 use crate::drives::label::{Labelled, overwritten, written_over};
@@ -203,13 +199,13 @@ pub(crate) fn switch(
     record_before_leaving(control, uuid)?;
     let (stopped, leaving) = control.run(|m| {
         let stopped = stop_to_grow(m, intended, request)?;
-        Ok((stopped, pause_exports_of(m, uuid)))
+        Ok((stopped, m.exports.pause(uuid, &m.records)))
     })?;
     let Stopped { record, identities, running } = stopped;
     let calm = leaving.iter().all(|leaving| leaving.is_over(GROWTH_DRAIN));
     drop(leaving);
     control.run(|m| {
-        disconnect_clients_of(m, uuid);
+        m.exports.disconnect_clients(uuid, &m.records);
         Ok(())
     })?;
     let Running { array, drives, replacement, .. } = running;
@@ -218,7 +214,7 @@ pub(crate) fn switch(
     drop((drives, replacement, std::mem::take(&mut intended.drives)));
     control.run(|m| {
         if calm && in_order.is_ok() {
-            keep_instances_of(m, uuid);
+            m.exports.keep_instances(uuid, &m.records);
         }
         reopen(m, &identities);
         Ok(())
@@ -230,7 +226,7 @@ pub(crate) fn switch(
     // What holds of the array that was stopped just now need not hold of one that somebody starts later: with a
     // loss accepted, or after it was used elsewhere.
     control.run(|m| {
-        forget_instances_of(m, uuid);
+        m.exports.forget_instances(uuid, &m.records);
         Ok(())
     })?;
     let mut warnings = started.map_err(|error| {
@@ -404,7 +400,7 @@ fn spares_left_behind(manager: &Manager, running: &Running, plan: &GrowPlan) -> 
         |drive: &&Drive| drive.device.info().bytes() < least && fits(&status, drive).is_ok();
     let uuid = running.uuid();
     let own = manager.records.spares.iter().filter(|s| s.array.is_empty() || s.array == uuid);
-    let drives = own.filter_map(|spare| ready_spare(manager, spare)).filter(behind);
+    let drives = own.filter_map(|spare| manager.spares.ready(spare)).filter(behind);
     let tell = |drive: &Drive| {
         let (path, name) = (&drive.path, &status.name);
         format!(
@@ -463,7 +459,9 @@ fn check_rest(manager: &Manager, uuid: &str) -> Result<(), ControlError> {
 
 /// Refuses when clients would be disconnected that cannot be told to wait.
 fn check_clients(manager: &Manager, uuid: &str, force: bool) -> Result<(), ControlError> {
-    for (record, server) in offered_of(manager, uuid).filter(|(record, _)| record.nvme.is_none()) {
+    for (record, server) in
+        manager.exports.of_array(uuid, &manager.records).filter(|(record, _)| record.nvme.is_none())
+    {
         let connections = server.done(record).map_or(0, |done| done.connections);
         if connections > 0 && !force {
             return Err(ControlError::refused(format!(

@@ -185,7 +185,7 @@ impl Manager {
         let mut config = self.records.config.clone();
         config.hosts.retain(|h| h.nqn != *name);
         self.records.put(&config)?;
-        for server in self.servers.values() {
+        for server in self.exports.servers() {
             server.set_keys(name, &HostKeys { proof: None, tls: None });
         }
         let what = format!("host {name} has no secret and no key any more");
@@ -225,7 +225,7 @@ pub(crate) fn put_host(
     config.hosts.push(record.clone());
     check_secure_exports_of(manager, &record, &config)?;
     manager.records.put(&config)?;
-    for server in manager.servers.values() {
+    for server in manager.exports.servers() {
         server.set_keys(&record.nqn, &keys);
     }
     let what = match (&keys.proof, &keys.tls) {

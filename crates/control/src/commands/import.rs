@@ -21,7 +21,6 @@ use crate::policy::search::{Unused, is_of, not_without, of_label};
 use crate::record::store::{ArrayRecord, ScrubRecord, Settings};
 use crate::upkeep::adopt::{adopt_array, assemble_one, has_to_wait};
 use crate::upkeep::member_config::{offer_kept, recall_from_members};
-use crate::upkeep::newest::older_than_seen;
 
 /// How often a command that waits for that looks whether the daemon stops.
 const SETTLE_LOOK: Duration = Duration::from_millis(200);
@@ -150,7 +149,7 @@ fn import_one(
         silent: Vec::new(),
     };
     control.run(|m| m.records.check_import(&record))?;
-    let older = control.run(|m| Ok(older_than_seen(m, &record, &found.drives)))?;
+    let older = control.run(|m| Ok(m.newest.objection(&record, &found.drives)))?;
     if let Some(older) = older.filter(|_| !policy.accept_loss) {
         return Err(ControlError::refused(older));
     }

@@ -17,7 +17,6 @@ use crate::manager::Manager;
 use crate::names::{array_key, drive_key};
 use crate::policy::members::{is_out, redundancy_drop};
 use crate::state::running::Place;
-use crate::upkeep::newest::is_other_half;
 use crate::upkeep::prospects::look_at_prospects;
 use crate::upkeep::replacement::{begin_replacement, forget_copy, is_serving};
 use crate::upkeep::settings::end_pauses;
@@ -287,7 +286,7 @@ fn refuse_other_half(
     drive: &Drive,
     label: Option<&Superblock>,
 ) -> Result<(), ControlError> {
-    match label.filter(|label| is_other_half(manager, label)) {
+    match label.filter(|label| manager.is_other_half(label)) {
         None => Ok(()),
         Some(label) => Err(ControlError::refused(format!(
             "{} was member {} of array {} and continued without it: it holds writes that the array lacks and that \

@@ -16,7 +16,7 @@ use crate::manager::Manager;
 use crate::names::array_key;
 use crate::policy::members::is_out;
 use crate::upkeep::replacement::install_drive;
-use crate::upkeep::returning::{Returned, check_return, put_prospect, serving_paths};
+use crate::upkeep::returning::{Returned, check_return, put_prospect};
 use crate::upkeep::settings::end_pauses;
 
 impl Control {
@@ -138,7 +138,7 @@ fn places_of_members(
         .collect();
     look.extend(status.members.iter().filter(|m| is_out(m)).map(|m| m.path.clone()));
     look.extend(block_paths(manager.drives.machine()));
-    let serving = serving_paths(manager, &array);
+    let serving = manager.running[at].serving_paths();
     look.retain(|path| outlasts(path) && !serving.contains(path));
     let keys = vec![array_key(&array)];
     Ok(((array, name, look), keys))
@@ -146,10 +146,7 @@ fn places_of_members(
 
 /// Whether `found` is a member of `array` that is out, and the one asked for if one was.
 fn is_wanted(manager: &Manager, array: &str, member: Option<u32>, found: &Labelled) -> bool {
-    let Some(running) = manager.running.iter().find(|r| r.uuid() == array) else { return false };
-    let slot = found.label.slot;
-    let status = running.array.status();
     found.label.array.to_string() == array
-        && member.is_none_or(|member| member as usize == slot.at())
-        && status.members.get(slot.at()).is_some_and(|m| is_out(m) && m.uuid == found.label.member)
+        && member.is_none_or(|member| member as usize == found.label.slot.at())
+        && manager.running_of(array).is_some_and(|running| running.absent_as(found).is_some())
 }

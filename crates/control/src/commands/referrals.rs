@@ -26,7 +26,7 @@ impl Manager {
         if self.records.referrals.iter().any(|known| is_at(known, &address)) {
             return Ok(change("unchanged", address));
         }
-        if self.servers.contains_key(&referral.address.to_string()) {
+        if self.exports.at(&referral.address.to_string()).is_some() {
             return Err(ControlError::usage(format!(
                 "{address} is this daemon itself, which hosts that ask it know already"
             )));
@@ -78,7 +78,7 @@ impl Manager {
 /// Records what hosts are told of, and tells them.
 fn put_referrals(manager: &mut Manager, config: &Config) -> Result<(), ControlError> {
     manager.records.put(config)?;
-    manager.servers.values().try_for_each(|server| server.refer(&manager.records.referrals))
+    manager.exports.servers().try_for_each(|server| server.refer(&manager.records.referrals))
 }
 
 fn change(result: &str, address: String) -> ReferralChange {

@@ -190,7 +190,7 @@ fn rekey_remote(manager: &mut Manager, record: &RemoteRecord) -> Result<(), Cont
 }
 
 fn add_remote(manager: &mut Manager, record: &RemoteRecord, device: Arc<FabricsDevice>) {
-    manager.remotes.failed.remove(&record.address);
+    manager.remotes.forget_failure(&record.address);
     manager.drives.add_remote(record.address.clone(), device);
 }
 
@@ -205,11 +205,7 @@ fn forget_remote(manager: &mut Manager, path: &str) -> Result<RemoteRecord, Cont
     let mut config = manager.records.config.clone();
     config.remotes.retain(|record| record.address != path);
     manager.records.put(&config)?;
-    manager.remotes.failed.remove(path);
-    manager.remotes.reported.forget_drive(path);
-    for address in record.addresses() {
-        manager.remotes.reported.forget_path(address);
-    }
+    manager.remotes.forget(&record);
     manager.close_unused_drives();
     Ok(record)
 }
@@ -248,10 +244,7 @@ pub(crate) fn absent_remotes(manager: &Manager) -> Vec<DriveMessage> {
         path: record.address.clone(),
         kind: DriveKind::Remote.word().to_owned(),
         state: "failed".to_owned(),
-        note: match manager.remotes.failed.get(&record.address) {
-            Some(failed) => format!("not connected: {}", failed.why),
-            None => "not connected yet".to_owned(),
-        },
+        note: manager.remotes.absence(&record.address),
         ..DriveMessage::default()
     };
     manager.records.remotes.iter().filter(absent).map(message).collect()

@@ -145,7 +145,7 @@ fn plan_removal(
     let view = manager.array(name)?;
     refuse_exported(&view.name, &view.exports, force)?;
     let mut keys = vec![array_key(&view.name), array_key(&view.uuid)];
-    let running = manager.running.iter().find(|r| r.uuid() == view.uuid);
+    let running = manager.running_of(&view.uuid);
     keys.extend(running.into_iter().flat_map(Running::drive_keys));
     Ok((view, keys))
 }

@@ -1,11 +1,9 @@
 //! Reservations of exports: recorded, reported and ended.
 
-use std::collections::BTreeMap;
-
 use strake_api::v1::{ExportChange, ReleaseExportRequest};
 use strake_export_nvmet::Ledger;
 
-use crate::commands::exports::{export_change, offer_recorded_exports, unrecorded_why};
+use crate::commands::exports::{export_change, offer_recorded_exports};
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::manager::Manager;
@@ -28,7 +26,7 @@ impl Manager {
             return Err(ControlError::usage(what));
         }
         let ledger = self.records.ledger_of(&record);
-        let server = self.servers.get(&record.listen);
+        let server = self.exports.at(&record.listen);
         let served = server.and_then(|server| server.reservations(&record));
         let is_changed = match (server, served, ledger.read()) {
             (Some(server), Some(seen), _) if seen.persists || !seen.registrants.is_empty() => {
@@ -55,19 +53,4 @@ impl Manager {
         }
         Ok(export_change(self, result, &record))
     }
-}
-
-/// Tells of changes of reservations that could not be recorded, of each export once until one could be.
-pub(crate) fn tell_unrecorded(manager: &mut Manager) {
-    let known = manager.records.exports.iter();
-    let now: BTreeMap<String, String> = known
-        .filter_map(|record| Some((record.name.clone(), unrecorded_why(manager, record)?)))
-        .collect();
-    for (name, why) in now.iter().filter(|(name, _)| !manager.reported_unrecorded.contains(*name)) {
-        let what = format!("hosts cannot change the reservations of export {name}");
-        let note = Note::new(EventKind::ReservationsUnrecorded, format!("export/{name}"), what);
-        let next = "have the state directory take files again; hosts can try again at any time";
-        manager.record(note.cause(why.clone()).next(next));
-    }
-    manager.reported_unrecorded = now.into_keys().collect();
 }

@@ -143,7 +143,7 @@ impl Manager {
     pub fn export(&self, name: &str) -> Result<ExportMessage, ControlError> {
         let record = self.records.export_record(name)?;
         let mut message = export_message(self, record);
-        if let Some(server) = self.servers.get(&record.listen) {
+        if let Some(server) = self.exports.at(&record.listen) {
             message.controllers = server.controllers(record).into_iter().map(controller).collect();
         }
         Ok(message)

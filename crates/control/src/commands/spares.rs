@@ -177,7 +177,7 @@ fn adopt_spare(
     drive: &Drive,
 ) -> Result<(), ControlError> {
     manager.records.put(&manager.records.with_spare(record))?;
-    manager.spares.insert(record.identity.clone(), SpareState::Ready(drive.clone()));
+    manager.spares.put(record, SpareState::Ready(drive.clone()));
     let whom = manager.records.whose(record);
     let what = format!("{} became a spare of {whom}", record.path);
     manager.record(Note::new(EventKind::SpareAdded, format!("drive/{}", record.path), what));
@@ -226,16 +226,8 @@ pub(crate) fn forget_spare(
     Ok(())
 }
 
-/// The drive of a spare that could be used now.
-pub(crate) fn ready_spare<'a>(manager: &'a Manager, record: &SpareRecord) -> Option<&'a Drive> {
-    match manager.spares.get(&record.identity)? {
-        SpareState::Ready(drive) => Some(drive),
-        SpareState::Missing(_) | SpareState::Failed(_) => None,
-    }
-}
-
 fn spare_message(manager: &Manager, record: &SpareRecord) -> SpareMessage {
-    let state = manager.spares.get(&record.identity);
+    let state = manager.spares.get(record);
     let array = if record.array.is_empty() {
         String::new()
     } else {

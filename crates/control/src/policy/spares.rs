@@ -1,9 +1,12 @@
 //! Which drives can replace which members.
 
+use std::collections::BTreeMap;
+
 use strake_engine::{ArrayStatus, Drive, MemberStatus};
 use strake_units::ByteSize;
 
 use crate::error::ControlErrorKind;
+use crate::record::store::SpareRecord;
 
 /// What a spare is like now.
 #[derive(Clone)]
@@ -30,6 +33,37 @@ impl SpareState {
             Self::Ready(_) => "",
             Self::Missing(why) | Self::Failed(why) => why,
         }
+    }
+}
+
+/// What each spare is like, by the identity of its medium.
+#[derive(Default)]
+pub(crate) struct Spares {
+    states: BTreeMap<String, SpareState>,
+}
+
+impl Spares {
+    /// What a spare is like; `None` when it was not looked at yet.
+    pub(crate) fn get(&self, record: &SpareRecord) -> Option<&SpareState> {
+        self.states.get(&record.identity)
+    }
+
+    /// The drive of a spare that could be used now.
+    pub(crate) fn ready(&self, record: &SpareRecord) -> Option<&Drive> {
+        match self.get(record)? {
+            SpareState::Ready(drive) => Some(drive),
+            SpareState::Missing(_) | SpareState::Failed(_) => None,
+        }
+    }
+
+    /// Takes note of what a spare is like.
+    pub(crate) fn put(&mut self, record: &SpareRecord, state: SpareState) {
+        self.states.insert(record.identity.clone(), state);
+    }
+
+    /// The medium is no spare any more.
+    pub(crate) fn remove(&mut self, identity: &str) {
+        self.states.remove(identity);
     }
 }
 

@@ -11,25 +11,108 @@ use crate::remote::losses::Reported;
 #[derive(Default)]
 pub(crate) struct Remotes {
     /// Addresses that a thread connects to just now.
-    pub(crate) connecting: BTreeSet<String>,
+    connecting: BTreeSet<String>,
     /// Those of which the last try has failed.
-    pub(crate) failed: BTreeMap<String, Failed>,
+    failed: BTreeMap<String, Failed>,
     /// Reserved for drives that were forgotten while they were being connected: it is to be given up.
     pub(crate) orphans: Vec<RemoteRecord>,
     pub(crate) reported: Reported,
 }
 
+impl Remotes {
+    /// Those of `records` that should be connected to now, if that is free; they count as being connected from here
+    /// on.
+    pub(crate) fn begin_due(
+        &mut self,
+        records: &[RemoteRecord],
+        is_free: impl Fn(&str) -> bool,
+    ) -> Vec<RemoteRecord> {
+        let now = Instant::now();
+        let is_due = |record: &&RemoteRecord| {
+            let address = &record.address;
+            !self.connecting.contains(address)
+                && is_free(address)
+                && self.failed.get(address).is_none_or(|failed| now >= failed.next)
+        };
+        let due: Vec<_> = records.iter().filter(is_due).cloned().collect();
+        self.connecting.extend(due.iter().map(|record| record.address.clone()));
+        due
+    }
+
+    /// A thread has ended that connected to a drive.
+    pub(crate) fn end(&mut self, address: &str) {
+        self.connecting.remove(address);
+    }
+
+    /// A drive could not be connected; it is tried again later.
+    pub(crate) fn note_failed(&mut self, address: &str, why: String) {
+        self.end(address);
+        let failed = Failed::after(self.failed.get(address), why);
+        self.failed.insert(address.to_owned(), failed);
+    }
+
+    /// The last try has not failed any more.
+    pub(crate) fn forget_failure(&mut self, address: &str) {
+        self.failed.remove(address);
+    }
+
+    /// A drive is recorded no more.
+    pub(crate) fn forget(&mut self, record: &RemoteRecord) {
+        self.forget_failure(&record.address);
+        self.reported.forget_drive(&record.address);
+        record.addresses().for_each(|address| self.reported.forget_path(address));
+    }
+
+    /// Why a recorded drive is not connected.
+    pub(crate) fn absence(&self, address: &str) -> String {
+        match self.failed.get(address) {
+            Some(failed) => format!("not connected: {}", failed.why),
+            None => "not connected yet".to_owned(),
+        }
+    }
+}
+
 /// A recorded drive that could not be connected.
-pub(crate) struct Failed {
-    pub(crate) why: String,
+struct Failed {
+    why: String,
     /// When it is tried again, and how long was waited for that.
-    pub(crate) next: Instant,
+    next: Instant,
     back_off: Duration,
 }
 
 impl Failed {
-    pub(crate) fn after(before: Option<&Self>, why: String) -> Self {
+    fn after(before: Option<&Self>, why: String) -> Self {
         let back_off = before.map_or(REMOTE_RETRY_MIN, |b| b.back_off * 2).min(REMOTE_RETRY_MAX);
         Self { why, next: Instant::now() + back_off, back_off }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Remotes;
+    use crate::record::store::RemoteRecord;
+
+    fn record(address: &str) -> RemoteRecord {
+        let json = format!(r#"{{"address":"{address}","host_nqn":"nqn","host_id":"id"}}"#);
+        serde_json::from_str(&json).expect("a record")
+    }
+
+    #[test]
+    fn a_drive_is_connected_by_one_thread_at_a_time_and_later_after_a_failure() {
+        let (mut remotes, records) = (Remotes::default(), [record("a"), record("b")]);
+        let begin = |remotes: &mut Remotes| -> Vec<String> {
+            let due = remotes.begin_due(&records, |address| address != "b");
+            due.into_iter().map(|record| record.address).collect()
+        };
+        assert_eq!(begin(&mut remotes), ["a"], "what is not free is left alone");
+        assert!(begin(&mut remotes).is_empty(), "a thread is at it");
+        remotes.end("a");
+        assert_eq!(begin(&mut remotes), ["a"]);
+        remotes.note_failed("a", "no answer".to_owned());
+        assert_eq!(remotes.absence("a"), "not connected: no answer");
+        assert!(begin(&mut remotes).is_empty(), "it is tried again later");
+        remotes.forget(&records[0]);
+        assert_eq!(remotes.absence("a"), "not connected yet");
+        assert_eq!(begin(&mut remotes), ["a"], "what is recorded anew is tried at once");
     }
 }

@@ -14,7 +14,7 @@ use strake_units::Uuid;
 
 use crate::drives::label::Labelled;
 use crate::record::files::StateFolder;
-use crate::record::store::ArrayRecord;
+use crate::record::store::{ArrayRecord, Config};
 use crate::state::running::Running;
 
 /// The file.
@@ -24,7 +24,47 @@ const FILE: &str = "newest.json";
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// What was last seen of each array, by its identity.
-pub(crate) type Newest = BTreeMap<String, Mark>;
+pub(crate) type Marks = BTreeMap<String, Mark>;
+
+/// What was last seen of each recorded array.
+pub(crate) struct Newest {
+    marks: Marks,
+    /// The same as it is on disk; `None` while nobody knows.
+    written: Option<Marks>,
+}
+
+impl Newest {
+    /// What the directory holds. A file that is not there, or not understood, knows nothing: the labels decide alone
+    /// then.
+    pub(crate) fn read(dir: &Path) -> Self {
+        Self { marks: read(dir), written: None }
+    }
+
+    /// Takes note of what the running arrays are like; forgets arrays that are not recorded any more.
+    pub(crate) fn note(&mut self, running: &[Running], config: &Config) {
+        for running in running {
+            self.marks.insert(running.uuid(), Mark::of(running));
+        }
+        self.marks.retain(|uuid, _| config.arrays.iter().any(|a| a.uuid == *uuid));
+    }
+
+    /// What is to be written, unless it is there already.
+    pub(crate) fn unwritten(&self) -> Option<Marks> {
+        (self.written.as_ref() != Some(&self.marks)).then(|| self.marks.clone())
+    }
+
+    /// Takes note of what was written.
+    pub(crate) fn note_written(&mut self, marks: Marks) {
+        self.written = Some(marks);
+    }
+
+    /// Why the labels `here` must not start the array `record`; see [`Mark::objection`].
+    pub(crate) fn objection(&self, record: &ArrayRecord, here: &[Labelled]) -> Option<String> {
+        let usable = here.iter().filter(|l| l.is_usable());
+        let usable: Vec<Labelled> = usable.cloned().collect();
+        self.marks.get(&record.uuid)?.objection(record, &usable)
+    }
+}
 
 /// The newest label of an array, as far as it matters for telling older ones from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +84,7 @@ struct Holder {
 }
 
 impl Mark {
-    pub(crate) fn of(running: &Running) -> Self {
+    fn of(running: &Running) -> Self {
         let label = running.array.newest_label();
         let paths = running.array.status().members;
         let in_sync = label.members.iter().zip(&paths).enumerate();
@@ -71,7 +111,7 @@ impl Mark {
     }
 
     /// Why an array must not be started from the labels `here`, when all of them are older than this.
-    pub(crate) fn objection(&self, record: &ArrayRecord, here: &[Labelled]) -> Option<String> {
+    fn objection(&self, record: &ArrayRecord, here: &[Labelled]) -> Option<String> {
         if here.is_empty() || here.iter().any(|found| self.is_continued_by(&found.label)) {
             return None;
         }
@@ -100,18 +140,18 @@ impl Mark {
     }
 }
 
-/// What the directory holds. A file that is not there, or not understood, knows nothing: the labels decide alone then.
-pub(crate) fn read(dir: &Path) -> Newest {
+fn read(dir: &Path) -> Marks {
     let path = dir.join(FILE);
     let small = fs::metadata(&path).is_ok_and(|meta| meta.len() <= FILE_BYTES_MAX);
-    let text = if small { fs::read(&path).unwrap_or_default() } else { return Newest::new() };
+    let text = if small { fs::read(&path).unwrap_or_default() } else { return Marks::new() };
     serde_json::from_slice(&text).unwrap_or_else(|error| {
         tracing::warn!(path = %path.display(), %error, "not understood: older and newer halves of an array cannot be \
                                                         distinguished");
-        Newest::new()
+        Marks::new()
     })
 }
 
-pub(crate) fn write(state: &StateFolder, newest: &Newest) -> std::io::Result<()> {
+/// Writes what was seen.
+pub(crate) fn write(state: &StateFolder, newest: &Marks) -> std::io::Result<()> {
     state.replace(FILE, &serde_json::to_vec_pretty(newest)?)
 }

@@ -1,11 +1,15 @@
 //! An array that runs, and its drives.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use strake_engine::{Array, Drive, Recovery, ScrubPosition};
+use strake_ondisk::{Returning, Superblock, returning};
 use strake_units::{MemberIndex, Uuid};
 
+use crate::drives::label::Labelled;
 use crate::names::drive_key;
+use crate::policy::members::is_out;
 use crate::state::growth::Growth;
 use crate::state::meters::Meters;
 
@@ -60,6 +64,34 @@ impl Running {
     /// Keys that reserve its drives.
     pub(crate) fn drive_keys(&self) -> impl Iterator<Item = String> {
         self.all_drives().map(|d| drive_key(&d.device.identity()))
+    }
+
+    /// Paths of the drives that serve.
+    pub(crate) fn serving_paths(&self) -> BTreeSet<String> {
+        let status = self.array.status();
+        let serving = self.drives.iter().zip(&status.members).filter(|(_, m)| !is_out(m));
+        serving.filter_map(|(drive, _)| Some(drive.as_ref()?.path.clone())).collect()
+    }
+
+    /// The member that is out and that `found` was last.
+    pub(crate) fn absent_as(&self, found: &Labelled) -> Option<Uuid> {
+        let status = self.array.status();
+        let member = status.members.get(found.label.slot.at())?;
+        (is_out(member) && member.uuid == found.label.member).then_some(member.uuid)
+    }
+
+    /// Whether `found` is a member that went on without the array: it holds writes that the array lacks.
+    pub(crate) fn is_left_by(&self, found: &Superblock) -> bool {
+        matches!(returning(&self.array.newest_label(), found), Returning::Fork { .. })
+    }
+
+    /// The slot that a medium has, or is to get when it is filled.
+    pub(crate) fn slot_of(&self, identity: &str) -> Option<usize> {
+        let here = |d: &Option<Drive>| d.as_ref().is_some_and(|d| d.device.identity() == identity);
+        self.drives.iter().position(here).or_else(|| {
+            let next = self.replacement.as_ref()?;
+            (next.drive.device.identity() == identity).then_some(next.slot.at())
+        })
     }
 }
 

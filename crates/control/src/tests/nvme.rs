@@ -2,15 +2,12 @@
 
 use super::{Folder, check_refused, exports, raid6, stop};
 use crate::commands::exports::offer_recorded_exports;
-use crate::commands::exports::withdraw;
-use crate::commands::reservations::tell_unrecorded;
 use crate::control::Control;
 use crate::error::ControlErrorKind;
 use crate::manager::Manager;
 use crate::record::files::StateFolder;
 use crate::record::reserved::ReservationFile;
 use crate::record::store::{Config, ExportRecord};
-use crate::upkeep::exports::tell_rejections;
 use crate::upkeep::starting::start_recorded;
 use strake_api::v1::{
     AddHostRequest, AddReferralRequest, CreateArrayRequest, CreateExportRequest,
@@ -441,7 +438,7 @@ fn hosts_that_are_rejected_are_reported_once() {
     let reported = |second: u64| {
         let now = Nanos(second * Nanos::SECOND.0);
         let tell = |m: &mut Manager| {
-            tell_rejections(m, now);
+            m.exports.rejections(now).into_iter().for_each(|note| m.record(note));
             Ok(())
         };
         control.run(tell).expect("it answers");
@@ -582,7 +579,7 @@ fn f32_a_host_that_comes_back_before_the_array_is_let_in() {
 /// Offers an export as if its array had been started just now.
 fn offer_again(control: &Control, record: &ExportRecord) {
     let again = |m: &mut Manager| {
-        withdraw(m, record, Removal::Force)?;
+        m.exports.withdraw(record, Removal::Force)?;
         offer_recorded_exports(m, &record.array);
         Ok(())
     };
@@ -610,7 +607,7 @@ fn why_reservations_are_not_recorded_is_reported() {
         || control.run(|m| m.release_export(&ReleaseExportRequest { name: "tank".into() }));
     let events = || {
         let tell = |m: &mut Manager| {
-            tell_unrecorded(m);
+            m.exports.unrecorded_news(&m.records).into_iter().for_each(|note| m.record(note));
             Ok(())
         };
         control.run(tell).expect("it tells");

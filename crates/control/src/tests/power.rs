@@ -302,7 +302,7 @@ fn start_and_export(
         let record = m.records.exports.iter().find(|export| export.name == record.name).cloned();
         let record = record.expect("it is recorded");
         assert!(m.records.ended_reservations.is_empty(), "nothing is left to be done");
-        Ok(m.servers.get(&record.listen).and_then(|server| server.reservations(&record)))
+        Ok(m.exports.at(&record.listen).and_then(|server| server.reservations(&record)))
     };
     let found = control.run(server).expect("it answers");
     stop(&control);

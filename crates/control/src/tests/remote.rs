@@ -360,7 +360,7 @@ fn an_array_that_is_lost_starts_again_when_its_drives_are_back() {
         let export = control.run(|m| Ok(m.exports()[0].clone())).expect("it is known");
         let offers = |m: &mut Manager| {
             let record = &m.records.exports[0];
-            Ok(m.servers.get(&record.listen).is_some_and(|server| server.offers(record)))
+            Ok(m.exports.at(&record.listen).is_some_and(|server| server.offers(record)))
         };
         assert!(control.run(offers).expect("it answers"), "hosts find it");
         (array.states[0].clone(), export.state)

@@ -262,7 +262,7 @@ fn an_address_without_room_is_reported() {
     let tell = |turned_away| {
         let counts = vec![("192.0.2.1:4420".to_owned(), turned_away)];
         let reported = control.run(|m| {
-            let notes = m.crowds.news(counts, std::time::Instant::now());
+            let notes = m.exports.crowds.news(counts, std::time::Instant::now());
             notes.into_iter().for_each(|note| m.record(note));
             Ok(())
         });

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use strake_units::Nanos;
 
-use crate::commands::exports::{disconnect_clients_of, suspend_exports_of};
 use crate::control::{Control, Reserved};
 use crate::error::ControlError;
 use crate::manager::Manager;
@@ -18,7 +17,6 @@ use crate::names::array_key;
 use crate::state::loss::Loss;
 use crate::state::offline::Offline;
 use crate::state::running::Running;
-use crate::upkeep::newest::note_running;
 use crate::upkeep::scrubs::keep_scrub;
 
 /// How long what drives of this machine owe a lost array is waited for.
@@ -53,7 +51,7 @@ fn set_aside(control: &Control, uuid: &str, reserved: Reserved) {
         Err(error) => tracing::warn!(%uuid, reason = %error, "not taken out of service"),
     }
     let disconnected = control.run(|m| {
-        disconnect_clients_of(m, uuid);
+        m.exports.disconnect_clients(uuid, &m.records);
         Ok(())
     });
     if let Err(error) = disconnected {
@@ -96,11 +94,11 @@ fn lost_arrays(manager: &Manager) -> Vec<(String, Vec<String>)> {
 /// Takes a lost array out of sight, as one that cannot be started for now.
 fn take_lost(manager: &mut Manager, uuid: &str) -> Option<Running> {
     // While it is there: what it was like last is noted, and its loss is told.
-    note_running(manager);
+    manager.newest.note(&manager.running, &manager.records);
     manager.observe();
     let at = manager.running.iter().position(|r| r.uuid() == uuid && r.array.status().lost)?;
     let record = manager.records.arrays.iter().find(|a| a.uuid == uuid)?.clone();
-    drop(suspend_exports_of(manager, uuid));
+    drop(manager.exports.suspend(uuid, &manager.records));
     keep_scrub(manager, at, true);
     let running = manager.running.remove(at);
     let entry = manager.entries.of(uuid);

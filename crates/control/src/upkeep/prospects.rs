@@ -16,7 +16,7 @@ use crate::manager::Manager;
 use crate::names::array_key;
 use crate::policy::members::is_out;
 use crate::state::prospect::{Prospect, Sight};
-use crate::upkeep::returning::{check_return, key_at, prospect_of, serving_paths};
+use crate::upkeep::returning::{check_return, key_at};
 
 /// A path at which the drive of a member that is out may be.
 struct Place {
@@ -85,7 +85,7 @@ fn places_of_absent(manager: &mut Manager) -> Vec<(String, Vec<Place>)> {
         if status.lost || !status.members.iter().any(is_out) {
             continue;
         }
-        let serving = serving_paths(manager, &array);
+        let serving = running.serving_paths();
         let record = manager.records.arrays.iter().find(|a| a.uuid == array);
         let remembered = record.into_iter().flat_map(|a| a.drives.iter().cloned());
         let open = running.drives.iter().flatten().map(|drive| drive.path.clone());
@@ -118,7 +118,7 @@ fn forget_prospect(manager: &mut Manager, place: &Place) {
 /// Finds out whether the drive of a member that is out could be taken back.
 pub(crate) fn note_prospect(manager: &mut Manager, found: &Labelled) {
     let array = found.label.array.to_string();
-    if prospect_of(manager, &array, found).is_some() {
+    if manager.running_of(&array).and_then(|r| r.absent_as(found)).is_some() {
         // It notes how it ends.
         let _ = check_return(manager, &array, Some(u32::from(found.label.slot.0)), found.clone());
     }
@@ -126,7 +126,7 @@ pub(crate) fn note_prospect(manager: &mut Manager, found: &Labelled) {
 
 /// What was found out about the drive of a member, when the member is out and its drive is here.
 fn prospect_at<'a>(manager: &'a Manager, array: &str, member: MemberIndex) -> Option<&'a Prospect> {
-    let running = manager.running.iter().find(|r| r.uuid() == array)?;
+    let running = manager.running_of(array)?;
     let status = running.array.status();
     let now = status.members.get(member.at()).filter(|now| is_out(now) && !status.lost)?;
     let prospect = manager.entries.get(array).slot(member.at()).prospect.as_ref()?;

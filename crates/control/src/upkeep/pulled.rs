@@ -183,7 +183,7 @@ fn note_cut(manager: &mut Manager, post: &Post) {
 }
 
 fn begin_vanish(manager: &Manager, post: &Post) -> Option<Pending> {
-    let running = manager.running.iter().find(|r| r.uuid() == post.array)?;
+    let running = manager.running_of(&post.array)?;
     let here = running.drives.get(post.slot)?.as_ref()?;
     if here.path != post.path {
         return None;

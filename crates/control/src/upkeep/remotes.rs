@@ -1,7 +1,6 @@
 //! Remote drives that are connected again, and reports of those that are lost.
 
 use std::thread;
-use std::time::Instant;
 
 use strake_dev_fabrics::{FabricsDevice, ReservationMode};
 
@@ -10,7 +9,6 @@ use crate::control::Control;
 use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::record::store::RemoteRecord;
-use crate::remote::connections::{Failed, Remotes};
 
 /// Connects recorded drives that are not connected, and tells which were lost and came back.
 pub(crate) fn tend_remotes(control: &Control) -> Result<(), ControlError> {
@@ -36,7 +34,7 @@ pub(crate) fn tend_remotes(control: &Control) -> Result<(), ControlError> {
         let started = thread::Builder::new().name("drive connect".to_owned()).spawn(connect);
         if let Err(error) = started {
             control.run(|m| {
-                note_failed(m, &address, format!("it cannot be connected: {error}"));
+                m.remotes.note_failed(&address, format!("it cannot be connected: {error}"));
                 Ok(())
             })?;
         }
@@ -79,17 +77,10 @@ fn due_remotes(manager: &mut Manager) -> Vec<RemoteRecord> {
     if manager.stopping {
         return Vec::new();
     }
-    let Remotes { connecting, failed, .. } = &manager.remotes;
-    let now = Instant::now();
-    let is_due = |record: &&RemoteRecord| {
-        manager.drives.remote(&record.address).is_none()
-            && !connecting.contains(&record.address)
-            && !manager.reserved.contains(&remote_key(&record.address))
-            && failed.get(&record.address).is_none_or(|failed| now >= failed.next)
+    let is_free = |address: &str| {
+        manager.drives.remote(address).is_none() && !manager.reserved.contains(&remote_key(address))
     };
-    let due: Vec<_> = manager.records.remotes.iter().filter(is_due).cloned().collect();
-    manager.remotes.connecting.extend(due.iter().map(|record| record.address.clone()));
-    due
+    manager.remotes.begin_due(&manager.records.remotes, is_free)
 }
 
 pub(crate) fn end_connecting(
@@ -97,7 +88,7 @@ pub(crate) fn end_connecting(
     record: &RemoteRecord,
     result: Result<FabricsDevice, ControlError>,
 ) {
-    manager.remotes.connecting.remove(&record.address);
+    manager.remotes.end(&record.address);
     let is_ours = |device: &FabricsDevice| device.is_reserved() == Some(true);
     if result.as_ref().is_ok_and(is_ours) && !manager.records.is_recorded(&record.address) {
         // It was forgotten, perhaps before it was reserved.
@@ -109,14 +100,8 @@ pub(crate) fn end_connecting(
         return;
     }
     if let Err(error) = result.and_then(|device| adopt_remote(manager, record, device)) {
-        note_failed(manager, &record.address, error.what);
+        manager.remotes.note_failed(&record.address, error.what);
     }
-}
-
-fn note_failed(manager: &mut Manager, address: &str, why: String) {
-    manager.remotes.connecting.remove(address);
-    let failed = Failed::after(manager.remotes.failed.get(address), why);
-    manager.remotes.failed.insert(address.to_owned(), failed);
 }
 
 /// Tells of drives that were lost and came back since the last look, and of paths to drives that have several: the

@@ -20,7 +20,7 @@ use crate::policy::advice::other_half;
 use crate::policy::members::is_out;
 use crate::policy::returns::{Away, Verdict, verdict};
 use crate::state::running::Place;
-use crate::upkeep::returning::{Returned, check_return, key_at, serving_paths};
+use crate::upkeep::returning::{Returned, check_return, key_at};
 use crate::upkeep::returns::{awaited_at, note_silent, why_away};
 
 /// Where the drive of a member that is out may be.
@@ -131,7 +131,7 @@ fn candidates_of_all(manager: &mut Manager) -> Vec<(String, Vec<Candidate>)> {
     let mut candidates = Vec::new();
     for running in &manager.running {
         let array = running.uuid();
-        let serving = serving_paths(manager, &array);
+        let serving = running.serving_paths();
         let record = manager.records.arrays.iter().find(|a| a.uuid == array);
         let remembered = record.into_iter().flat_map(|a| a.drives.iter());
         let paths: BTreeSet<&String> = remembered.chain(&appeared).collect();
@@ -144,7 +144,7 @@ fn candidates_of_all(manager: &mut Manager) -> Vec<(String, Vec<Candidate>)> {
 
 /// Whether what is at the path is worth a look: it has just come, or a member is missing and it was not looked at.
 fn is_news(manager: &mut Manager, candidate: &Candidate, key: Option<PathKey>) -> bool {
-    let running = manager.running.iter().find(|r| r.uuid() == candidate.array);
+    let running = manager.running_of(&candidate.array);
     let missing = running
         .is_some_and(|r| r.array.status().members.iter().any(|m| m.state == MemberState::Missing));
     let entry = manager.entries.get_mut(&candidate.array);

@@ -1,23 +1,19 @@
 //! Whether the drive of a member that is out can be taken back.
 
-use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 
 use strake_engine::Drive;
-use strake_units::Uuid;
 
 use crate::bounded::{self, Silent};
-use crate::commands::claims::{place_of, refuse_members};
+use crate::commands::claims::refuse_members;
 use crate::control::Control;
 use crate::drives::PathKey;
 use crate::drives::address::is_remote;
 use crate::drives::label::Labelled;
 use crate::error::ControlError;
 use crate::manager::Manager;
-use crate::policy::members::is_out;
 use crate::state::prospect::Prospect;
 use crate::state::running::Place;
-use crate::upkeep::newest::is_other_half;
 
 /// What tells what is at a path, unless it is silent.
 type KeyAt = Result<Option<PathKey>, Silent>;
@@ -74,13 +70,13 @@ fn check_return_of(
 pub(crate) fn note_objection(manager: &mut Manager, found: &Labelled) {
     let label = &found.label;
     let uuid = label.array.to_string();
-    let Some(running) = manager.running.iter().find(|r| r.uuid() == uuid) else { return };
+    let Some(running) = manager.running_of(&uuid) else { return };
     let status = running.array.status();
     // Another drive may have its place by now.
     if status.members.get(label.slot.at()).is_none_or(|m| m.uuid != label.member) {
         return;
     }
-    let other_half = is_other_half(manager, label).then(|| found.drive.path.clone());
+    let other_half = manager.is_other_half(label).then(|| found.drive.path.clone());
     let notes = manager.entries.of(&uuid).slot_mut(label.slot.at());
     (notes.objection, notes.other_half) = (found.damage(), other_half);
 }
@@ -88,20 +84,10 @@ pub(crate) fn note_objection(manager: &mut Manager, found: &Labelled) {
 /// Refuses a drive that serves elsewhere, or is a spare; the one that was in this place until now is fine.
 fn refuse_serving(manager: &Manager, drive: &Drive, place: &Place) -> Result<(), ControlError> {
     let own = (place.member.at(), place.name.clone());
-    if place_of(manager, &drive.device.identity()).is_some_and(|other| other == own) {
+    if manager.place_of(&drive.device.identity()).is_some_and(|other| other == own) {
         return Ok(());
     }
     refuse_members(manager, std::slice::from_ref(drive))
-}
-
-/// Paths of the drives that serve in an array.
-pub(crate) fn serving_paths(manager: &Manager, array: &str) -> BTreeSet<String> {
-    let Some(running) = manager.running.iter().find(|r| r.uuid() == array) else {
-        return BTreeSet::new();
-    };
-    let status = running.array.status();
-    let serving = running.drives.iter().zip(&status.members).filter(|(_, m)| !is_out(m));
-    serving.filter_map(|(drive, _)| drive.as_ref().map(|d| d.path.clone())).collect()
 }
 
 /// What tells what is at `path` now from what may be there later; `None` when nothing is, and an error when that is
@@ -124,17 +110,9 @@ pub(crate) fn put_prospect(
     found: &Labelled,
     refusal: Option<String>,
 ) {
-    if let Some(member) = prospect_of(manager, array, found) {
+    if let Some(member) = manager.running_of(array).and_then(|r| r.absent_as(found)) {
         let path = found.drive.path.clone();
         let notes = manager.entries.of(array).slot_mut(found.label.slot.at());
         notes.prospect = Some(Prospect { member, path, refusal });
     }
-}
-
-/// The member of `array` that is out and that `found` was last.
-pub(crate) fn prospect_of(manager: &Manager, array: &str, found: &Labelled) -> Option<Uuid> {
-    let running = manager.running.iter().find(|r| r.uuid() == array)?;
-    let status = running.array.status();
-    let member = status.members.get(found.label.slot.at())?;
-    (is_out(member) && member.uuid == found.label.member).then_some(member.uuid)
 }

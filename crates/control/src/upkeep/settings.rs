@@ -50,7 +50,7 @@ pub(crate) fn put_settings(
 
 /// Lets a running array behave as is recorded.
 fn apply_settings(manager: &Manager, uuid: &str) {
-    if let Some(running) = manager.running.iter().find(|r| r.uuid() == uuid) {
+    if let Some(running) = manager.running_of(uuid) {
         running.array.set_maintenance(manager.records.settings(uuid).maintenance());
     }
 }

@@ -45,7 +45,7 @@ impl Control {
         }
         self.wake_waiters();
         record_at_stop(self, deadline.min(Instant::now() + STOP_RECORD_LIMIT));
-        let servers = self.run(|m| Ok(std::mem::take(&mut m.servers))).unwrap_or_default();
+        let servers = self.run(|m| Ok(m.exports.take())).unwrap_or_default();
         let jobs = servers.into_iter().map(|(listen, server)| stop_server(listen, server));
         // A client whose request hangs leaves time for the arrays.
         let drained = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 2;

@@ -6,7 +6,6 @@ use strake_engine::Drive;
 
 use crate::actions::Pace;
 use crate::bounded;
-use crate::commands::claims::place_of;
 use crate::commands::members::replace_now;
 use crate::commands::spares::forget_spare;
 use crate::control::Control;
@@ -114,7 +113,7 @@ fn spares_to_look_at(manager: &mut Manager) -> Vec<(SpareRecord, bool)> {
         .records
         .spares
         .iter()
-        .filter(|s| place_of(manager, &s.identity).is_some())
+        .filter(|s| manager.place_of(&s.identity).is_some())
         .cloned()
         .collect();
     for record in taken {
@@ -122,7 +121,7 @@ fn spares_to_look_at(manager: &mut Manager) -> Vec<(SpareRecord, bool)> {
             tracing::warn!(spare = %record.path, reason = %error, "spare not forgotten");
         }
     }
-    let look = |s: &SpareRecord| match manager.spares.get(&s.identity) {
+    let look = |s: &SpareRecord| match manager.spares.get(s) {
         Some(SpareState::Ready(_)) if is_remote(&s.path) => {
             manager.drives.remote_key(&s.path).is_none().then_some(false)
         }
@@ -138,7 +137,7 @@ fn note_spare(manager: &mut Manager, record: &SpareRecord, state: SpareState) {
     if manager.records.spares.iter().all(|s| s.identity != record.identity) {
         return;
     }
-    let before = manager.spares.get(&record.identity).map(SpareState::word);
+    let before = manager.spares.get(record).map(SpareState::word);
     let object = format!("drive/{}", record.path);
     match (before, &state) {
         (Some("missing" | "failed"), SpareState::Ready(_)) => {
@@ -153,7 +152,7 @@ fn note_spare(manager: &mut Manager, record: &SpareRecord, state: SpareState) {
         }
         (Some(_) | None, _) => {}
     }
-    manager.spares.insert(record.identity.clone(), state);
+    manager.spares.put(record, state);
     manager.close_unused_drives();
 }
 
@@ -190,18 +189,16 @@ pub(crate) fn choose_spare(
 ) -> Option<(crate::state::running::Place, SpareRecord)> {
     // It may have been replaced or stopped in the meantime.
     let (place, _) = manager.place(array, slot as u32).ok()?;
-    let running = manager.running.iter().find(|r| r.uuid() == array)?;
+    let running = manager.running_of(array)?;
     let status = running.array.status();
     let member = &status.members[slot];
     if !crate::policy::members::is_out(member) && !manager.sick.wants_spare(member) {
         return None;
     }
-    let usable = |s: &&SpareRecord| match manager.spares.get(&s.identity) {
-        Some(SpareState::Ready(drive)) => {
-            // A crash may have left the drive of a copy among them.
-            fits(&status, drive).is_ok() && manager.records.promised(&s.identity, None).is_none()
-        }
-        Some(SpareState::Missing(_) | SpareState::Failed(_)) | None => false,
+    // A crash may have left the drive of a copy among them.
+    let usable = |s: &&SpareRecord| {
+        manager.spares.ready(s).is_some_and(|drive| fits(&status, drive).is_ok())
+            && manager.records.promised(&s.identity, None).is_none()
     };
     let own = |s: &&SpareRecord| s.array == array || s.array.is_empty();
     let best = manager

@@ -15,7 +15,6 @@ use strake_engine::{AssemblePolicy, Assembled};
 use strake_units::Nanos;
 
 use crate::bounded;
-use crate::commands::exports::announce_recorded_exports;
 use crate::control::{Control, Reserved};
 use crate::drives::block_paths;
 use crate::drives::label::{Labelled, labelled};
@@ -31,7 +30,6 @@ use crate::state::loss::Loss;
 use crate::state::offline::{Offline, WAITS};
 use crate::state::start::Starting;
 use crate::upkeep::adopt::{adopt_array, assemble_one, has_to_wait, note_offline};
-use crate::upkeep::newest::older_than_seen;
 
 /// How often arrays are looked for once they are later than the assemble timeout.
 const RETRY_EVERY: Duration = Duration::from_secs(15);
@@ -82,7 +80,10 @@ impl Control {
         let control = Self::new(Manager::open(state, options)?);
         control.run(|m| {
             m.records.finish_endings();
-            announce_recorded_exports(m);
+            let cores = m.core_handles();
+            for record in &m.records.exports {
+                m.exports.announce_if_absent(record, &m.records, cores.clone());
+            }
             m.watch_state_dir();
             Ok(())
         })?;
@@ -431,7 +432,7 @@ fn begin_assembling(
     here: &[Labelled],
 ) -> Result<Option<String>, ControlError> {
     manager.check_open()?;
-    let older = older_than_seen(manager, record, here);
+    let older = manager.newest.objection(record, here);
     if older.is_none()
         && let Some(entry) = manager.entries.get_mut(&record.uuid)
         && let Some(starting) = &mut entry.starting

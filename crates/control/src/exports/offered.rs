@@ -1,0 +1,214 @@
+//! The exports that are offered, each by the server of its address.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use strake_engine::Array;
+use strake_export_nbd::Removal;
+use strake_export_nvmet::Leaving;
+use strake_reactor::CoreHandle;
+use strake_units::Nanos;
+
+use crate::error::ControlError;
+use crate::events::{EventKind, Note};
+use crate::exports::crowds::Crowds;
+use crate::exports::keys::keys_of;
+use crate::exports::rejections::note_of;
+use crate::exports::servers::{self, ExportServer};
+use crate::record::store::{Config, ExportRecord};
+use crate::state::records::Records;
+
+/// The servers by their addresses, and what was reported of them and of the exports.
+#[derive(Default)]
+pub(crate) struct Exports {
+    servers: BTreeMap<String, Arc<ExportServer>>,
+    pub(crate) crowds: Crowds,
+    /// Why each recorded export that is not offered is not, by its name.
+    pub(crate) trouble: BTreeMap<String, String>,
+    /// Exports of which it was told that their reservations are not recorded.
+    unrecorded: BTreeSet<String>,
+}
+
+impl Exports {
+    /// What serves an address.
+    pub(crate) fn at(&self, listen: &str) -> Option<&Arc<ExportServer>> {
+        self.servers.get(listen)
+    }
+
+    /// All servers.
+    pub(crate) fn servers(&self) -> impl Iterator<Item = &Arc<ExportServer>> {
+        self.servers.values()
+    }
+
+    /// The servers by their addresses, to be stopped.
+    pub(crate) fn take(&mut self) -> BTreeMap<String, Arc<ExportServer>> {
+        std::mem::take(&mut self.servers)
+    }
+
+    fn start(
+        record: &ExportRecord,
+        records: &Records,
+        cores: Vec<CoreHandle>,
+    ) -> Result<ExportServer, ControlError> {
+        let server = ExportServer::start(record, cores)?;
+        // Known before there is anything to connect to.
+        for host in &records.hosts {
+            server.set_keys(&host.nqn, &keys_of(host)?);
+        }
+        server.refer(&records.referrals)?;
+        Ok(server)
+    }
+
+    /// Puts an export on its server, which is started if need be. Returns the address, with its port.
+    pub(crate) fn offer(
+        &mut self,
+        record: &ExportRecord,
+        array: &Array,
+        records: &Records,
+        cores: Vec<CoreHandle>,
+    ) -> Result<String, ControlError> {
+        let ledger = records.ledger_of(record);
+        if let Some(server) = self.at(&record.listen) {
+            server.add(record, array, ledger)?;
+            return Ok(record.listen.clone());
+        }
+        let server = Self::start(record, records, cores)?;
+        server.add(record, array, ledger)?;
+        let address = server.address();
+        let listen = address.map_or_else(|| record.listen.clone(), |address| address.to_string());
+        self.servers.insert(listen.clone(), Arc::new(server));
+        Ok(listen)
+    }
+
+    /// Lets hosts find an export that is not offered yet, if its address allows that, so that they wait: its array is
+    /// not started yet, or somebody has to decide what is to be done. What cannot be announced is tried again with the
+    /// array, and told of then.
+    pub(crate) fn announce_if_absent(
+        &mut self,
+        record: &ExportRecord,
+        records: &Records,
+        cores: Vec<CoreHandle>,
+    ) {
+        if record.nvme.is_none() || self.at(&record.listen).is_some_and(|s| s.offers(record)) {
+            return;
+        }
+        if let Err(error) = self.announce(record, records, cores) {
+            tracing::warn!(export = %record.name, reason = %error, "export not announced");
+        }
+    }
+
+    fn announce(
+        &mut self,
+        record: &ExportRecord,
+        records: &Records,
+        cores: Vec<CoreHandle>,
+    ) -> Result<(), ControlError> {
+        if let Some(server) = self.at(&record.listen) {
+            return server.announce(record);
+        }
+        let server = Self::start(record, records, cores)?;
+        server.announce(record)?;
+        self.servers.insert(record.listen.clone(), Arc::new(server));
+        Ok(())
+    }
+
+    /// Withdraws an export, and stops its server when that has no other.
+    pub(crate) fn withdraw(
+        &mut self,
+        record: &ExportRecord,
+        removal: Removal,
+    ) -> Result<(), ControlError> {
+        let Some(server) = self.at(&record.listen) else { return Ok(()) };
+        if server.offers(record) {
+            server.remove(record, removal)?;
+        }
+        if server.is_empty()
+            && let Some(server) = self.servers.remove(&record.listen)
+        {
+            servers::stop(server)?;
+        }
+        Ok(())
+    }
+
+    /// The exports of an array, each with what serves its address.
+    pub(crate) fn of_array<'a>(
+        &'a self,
+        uuid: &str,
+        config: &'a Config,
+    ) -> impl Iterator<Item = (&'a ExportRecord, &'a ExportServer)> {
+        let of_it = config.exports.iter().filter(move |e| e.array == uuid);
+        of_it.filter_map(|record| Some((record, &**self.at(&record.listen)?)))
+    }
+
+    /// Has hosts of an array wait that goes out of service and will come back. What is in flight yet is returned.
+    pub(crate) fn suspend(&self, uuid: &str, config: &Config) -> Vec<Leaving> {
+        self.of_array(uuid, config).filter_map(|(record, server)| server.suspend(record)).collect()
+    }
+
+    /// The same for an array that is started again at once: what they send meanwhile waits for it.
+    pub(crate) fn pause(&self, uuid: &str, config: &Config) -> Vec<Leaving> {
+        self.of_array(uuid, config).filter_map(|(record, server)| server.pause(record)).collect()
+    }
+
+    /// Has these hosts go on with the array when it is back: it has everything that it acknowledged.
+    pub(crate) fn keep_instances(&self, uuid: &str, config: &Config) {
+        self.of_array(uuid, config).for_each(|(record, server)| server.keep_instance(record));
+    }
+
+    /// Has hosts that find it not back begin anew with it, whenever it comes.
+    pub(crate) fn forget_instances(&self, uuid: &str, config: &Config) {
+        self.of_array(uuid, config).for_each(|(record, server)| server.forget_instance(record));
+    }
+
+    /// Disconnects the clients of such an array that cannot be told to wait. Nothing of it is in flight any more.
+    pub(crate) fn disconnect_clients(&mut self, uuid: &str, config: &Config) {
+        for record in config.exports.iter().filter(|e| e.array == uuid && e.nvme.is_none()) {
+            if let Err(error) = self.withdraw(record, Removal::Force) {
+                tracing::warn!(export = %record.name, reason = %error, "clients not disconnected");
+            }
+        }
+    }
+
+    /// Why hosts of an export could not change reservations the last time.
+    pub(crate) fn unrecorded(&self, record: &ExportRecord) -> Option<String> {
+        let why = self.at(&record.listen)?.reservation_trouble(record)?;
+        Some(format!("a change of its reservations was not recorded, and refused: {why}"))
+    }
+
+    /// What is to be told of changes of reservations that could not be recorded, of each export once until one could
+    /// be.
+    pub(crate) fn unrecorded_news(&mut self, config: &Config) -> Vec<Note> {
+        let known = config.exports.iter();
+        let now: BTreeMap<String, String> = known
+            .filter_map(|record| Some((record.name.clone(), self.unrecorded(record)?)))
+            .collect();
+        let news = now.iter().filter(|(name, _)| !self.unrecorded.contains(*name));
+        let note = |(name, why): (&String, &String)| {
+            let what = format!("hosts cannot change the reservations of export {name}");
+            let note = Note::new(EventKind::ReservationsUnrecorded, format!("export/{name}"), what);
+            let next = "have the state directory take files again; hosts can try again at any time";
+            note.cause(why.clone()).next(next)
+        };
+        let notes = news.map(note).collect();
+        self.unrecorded = now.into_keys().collect();
+        notes
+    }
+
+    /// What is to be told of addresses that turned connections away since they were told of last.
+    pub(crate) fn crowd_news(&mut self, now: Instant) -> Vec<Note> {
+        let Self { servers, crowds, .. } = self;
+        crowds.keep(|listen| servers.contains_key(listen));
+        let counts = servers.iter().map(|(at, server)| (at.clone(), server.turned_away()));
+        crowds.news(counts.collect(), now)
+    }
+
+    /// What is to be told at `now` of hosts that were rejected.
+    pub(crate) fn rejections(&self, now: Nanos) -> Vec<Note> {
+        let due = |(listen, server): (&String, &Arc<ExportServer>)| -> Vec<Note> {
+            let rejections = server.take_rejections(now);
+            rejections.iter().map(|rejection| note_of(listen, rejection)).collect()
+        };
+        self.servers.iter().flat_map(due).collect()
+    }
+}

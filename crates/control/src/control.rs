@@ -1,9 +1,10 @@
 //! The manager behind its lock, and who may work on what at the same time.
 //!
-//! Looking at things, and everything that only changes memory and records, is a method of [`Manager`] called under
-//! the lock, which is held shortly. A command that talks to drives is a method of [`Control`]: it looks and reserves
-//! what it needs under the lock, does its I/O without it, and takes note of the outcome under it again. So a drive
-//! that is slow holds up the command that uses it, and no other.
+//! What only looks, or changes memory and records, works on the [`Manager`] under the lock, which is held shortly. A
+//! command that talks to drives is a method of [`Control`]: it looks and reserves what it needs under the lock, does
+//! its I/O without it, and takes note of the outcome under it again. So a drive that is slow holds up the command that
+//! uses it, and no other. The steps of a command are functions of its module in `commands`, and those of what happens
+//! by itself are functions of the modules in `upkeep`.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -245,6 +246,14 @@ impl Control {
         let done = job(&mut manager);
         self.close_unused(manager);
         done
+    }
+
+    /// The same for what cannot be refused.
+    ///
+    /// # Errors
+    /// When an earlier command panicked.
+    pub(crate) fn with<T>(&self, job: impl FnOnce(&mut Manager) -> T) -> Result<T, ControlError> {
+        self.run(|manager| Ok(job(manager)))
     }
 
     /// Closes what is not used any more, without the lock. Until then it is reserved as if it was being opened: whoever

@@ -73,6 +73,15 @@ impl Note {
         Self { kind, severity: kind.severity(), event }
     }
 
+    /// The same about the array `name`.
+    pub(crate) fn of_array(
+        kind: EventKind,
+        name: &impl fmt::Display,
+        what: impl Into<String>,
+    ) -> Self {
+        Self::new(kind, format!("array/{name}"), what)
+    }
+
     /// With the member concerned.
     #[must_use]
     pub fn member(mut self, member: usize) -> Self {

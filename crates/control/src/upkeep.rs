@@ -17,9 +17,9 @@ use crate::upkeep::member_config::record_on_members;
 use crate::upkeep::newest::note_newest;
 use crate::upkeep::prospects::look_at_prospects;
 use crate::upkeep::pulled::notice_pulled;
+use crate::upkeep::readd::readd_returned;
 use crate::upkeep::remotes::tend_remotes;
 use crate::upkeep::replacement::settle_replacements;
-use crate::upkeep::returned::readd_returned;
 use crate::upkeep::scrubs::tend_scrubs;
 use crate::upkeep::settings::end_pauses;
 use crate::upkeep::sick::{ask_drives, notice_sick};
@@ -27,21 +27,21 @@ use crate::upkeep::spares::{tend_spares, use_spares};
 use crate::upkeep::starting::launch_starts;
 
 pub(crate) mod adopt;
+pub(crate) mod check_readd;
 pub(crate) mod copies;
 pub(crate) mod lost;
 pub(crate) mod member_config;
 pub(crate) mod newest;
 pub(crate) mod prospects;
 pub(crate) mod pulled;
+pub(crate) mod readd;
 pub(crate) mod remotes;
 pub(crate) mod replacement;
-pub(crate) mod returned;
-pub(crate) mod returning;
-pub(crate) mod returns;
 pub(crate) mod scrubs;
 pub(crate) mod settings;
 pub(crate) mod shutdown;
 pub(crate) mod sick;
+pub(crate) mod silent;
 pub(crate) mod spares;
 pub(crate) mod starting;
 pub(crate) mod watch;
@@ -70,19 +70,17 @@ fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
     if pace == Pace::InTurn {
         while !control.starts_are_over(Duration::MAX)? {}
     }
-    control.run(|m| {
+    control.with(|m| {
         m.observe();
         end_pauses(m);
-        Ok(())
     })?;
     set_aside_lost(control)?;
     control.act(pace, "ask drives".to_owned(), ask_drives)?;
-    control.run(|m| {
+    control.with(|m| {
         notice_sick(m);
         if let Err(error) = settle_replacements(m) {
             tracing::warn!(reason = %error, "the drive that took a member's place is not recorded");
         }
-        Ok(())
     })?;
     notice_pulled(control, pace)?;
     // Before spares: the drive of a copy may be recorded as one.
@@ -97,7 +95,7 @@ fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
     look_at_prospects(control, pace)?;
     record_on_members(control, pace)?;
     note_newest(control)?;
-    control.run(|m| {
+    control.with(|m| {
         m.observe();
         let mut news = m.exports.rejections(monotonic());
         news.extend(m.exports.unrecorded_news(&m.records));
@@ -105,6 +103,5 @@ fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
         news.into_iter().for_each(|note| m.record(note));
         m.watch_state_dir();
         watch_hooks(m);
-        Ok(())
     })
 }

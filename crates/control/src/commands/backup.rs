@@ -23,7 +23,7 @@ use crate::record::store::{
     ArrayRecord, Config, ExportRecord, HostRecord, RemoteRecord, SpareRecord,
 };
 use crate::remote::paths::in_usual_form;
-use crate::upkeep::returning::key_at;
+use crate::upkeep::check_readd::key_at;
 use crate::upkeep::settings::put_settings;
 
 /// What a restore did, or would.
@@ -67,7 +67,7 @@ impl Control {
         self.run(|m| m.check_open())?;
         let mut restored = Restored::default();
         if request.dry_run {
-            let config = self.run(|m| Ok(m.records.config.clone()))?;
+            let config = self.with(|m| m.records.config.clone())?;
             restored.foreseen = Some(Foreseen { config, started: Vec::new() });
         }
         // Before what is made of them.
@@ -93,7 +93,7 @@ impl Control {
         for spec in &wanted.hooks {
             // One whose secrets are covered in the document is known all the same.
             let same = |h: &HookSpec| h == spec || h.masked().is_ok_and(|masked| masked == *spec);
-            let known = self.run(|m| Ok(m.records.hooks.iter().any(same)))?;
+            let known = self.with(|m| m.records.hooks.iter().any(same))?;
             if known {
                 continue;
             }
@@ -199,7 +199,7 @@ fn restore_remote(control: &Control, record: &RemoteRecord, restored: &mut Resto
 
 fn restore_array(control: &Control, record: &ArrayRecord, dry_run: bool, restored: &mut Restored) {
     let (name, uuid) = (&record.name, &record.uuid);
-    let runs = control.run(|m| Ok(m.find(uuid).is_some())).unwrap_or(false);
+    let runs = control.with(|m| m.find(uuid).is_some()).unwrap_or(false);
     if !runs {
         let is_here =
             |path: &&String| key_at(control, path).is_ok_and(|key| matches!(key, Ok(Some(_))));

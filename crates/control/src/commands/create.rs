@@ -99,10 +99,7 @@ fn create_now(
     };
     // What could not be recorded is not begun.
     control.run(|m| m.records.check_recordable(&record))?;
-    control.run(|m| {
-        m.past.note_first_activation(&drives, &ids);
-        Ok(())
-    })?;
+    control.with(|m| m.past.note_first_activation(&drives, &ids))?;
     let made = create(plan, drives.clone(), &ids, overwrite, &mut control_wait());
     let started = made
         .map_err(ControlError::from)
@@ -145,8 +142,7 @@ fn adopt_new(
     let array = Array::start(assembled, &manager.core_handles(), options)?;
     manager.records.config = prepared.commit()?;
     let what = format!("array {} was created on {} drives", array.name(), drives.len());
-    let object = format!("array/{}", array.name());
-    manager.record(Note::new(EventKind::ArrayCreated, object, what));
+    manager.record(Note::of_array(EventKind::ArrayCreated, &array.name(), what));
     let drives = drives.iter().cloned().map(Some).collect();
     manager.running.push(Running::new(array, drives, true, (0, Recovery::default())));
     Ok(manager.view(manager.running.len() - 1))

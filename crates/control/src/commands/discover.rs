@@ -39,7 +39,7 @@ impl Control {
             .map_err(|error| refusal(&error, (&host.keys, &host.tls)))?;
         let with = With { tls_key: host.tls.is_some() };
         let offers =
-            self.run(|m| Ok(found.into_iter().map(|entry| offer_of(m, entry, with)).collect()))?;
+            self.with(|m| found.into_iter().map(|entry| offer_of(m, entry, with)).collect())?;
         Ok(DiscoverDrivesResponse { host_nqn: host.nqn, offers })
     }
 }

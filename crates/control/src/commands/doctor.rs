@@ -65,11 +65,11 @@ impl Control {
     /// # Errors
     /// When an earlier command panicked.
     pub fn doctor(&self) -> Result<DoctorReport, ControlError> {
-        let mut checks = self.run(|m| Ok(all_checks(m)))?;
+        let mut checks = self.with(all_checks)?;
         // Asks the drives, so not under the lock.
         let drives = self.list_drives()?;
         checks.extend(drives.iter().flat_map(of_drive));
-        let arrays = self.run(|m| Ok(m.arrays()))?;
+        let arrays = self.with(|m| m.arrays())?;
         checks.extend(arrays.iter().filter_map(|array| of_neighbours(array, &drives)));
         checks.extend(machine::checks());
         let worst = checks.iter().map(|(finding, _)| *finding).max().unwrap_or(Finding::Ok);

@@ -112,9 +112,7 @@ impl Manager {
     ) -> Result<ExportChange, ControlError> {
         self.check_open()?;
         if let Some(kept) = self.records.kept_export(&request.name) {
-            let mut config = self.records.config.clone();
-            forget_kept(&mut config, |other| *other == kept);
-            self.records.put(&config)?;
+            self.records.change(|config| forget_kept(config, |other| *other == kept))?;
             return Ok(export_change(self, "removed", &kept));
         }
         let record = self.records.export_record(&request.name)?.clone();

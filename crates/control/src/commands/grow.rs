@@ -100,7 +100,7 @@ impl Control {
         let uuid = &intended.uuid;
         let view = self.run(|m| {
             let what = format!("array {} has grown {}", intended.name, intended.plan);
-            let note = Note::new(EventKind::ArrayGrown, format!("array/{}", intended.name), what);
+            let note = Note::of_array(EventKind::ArrayGrown, &intended.name, what);
             m.record(note);
             m.array(uuid)
         })?;
@@ -146,11 +146,10 @@ pub(crate) fn make_room_in(
     // All of them: whoever comes first may only have been told to stop.
     let made: Vec<Result<(), ControlError>> = made.iter().collect();
     let made: Result<(), ControlError> = made.into_iter().collect();
-    control.run(|m| {
+    control.with(|m| {
         if let Some(at) = m.find(&intended.uuid) {
             m.running[at].growth = None;
         }
-        Ok(())
     })?;
     made?;
     if growth.is_cancelled() {
@@ -204,20 +203,16 @@ pub(crate) fn switch(
     let Stopped { record, identities, running } = stopped;
     let calm = leaving.iter().all(|leaving| leaving.is_over(GROWTH_DRAIN));
     drop(leaving);
-    control.run(|m| {
-        m.exports.disconnect_clients(uuid, &m.records);
-        Ok(())
-    })?;
+    control.with(|m| m.exports.disconnect_clients(uuid, &m.records))?;
     let Running { array, drives, replacement, .. } = running;
     let in_order = array.stop().map_err(ControlError::from);
     // Nobody may hold what is to be opened anew.
     drop((drives, replacement, std::mem::take(&mut intended.drives)));
-    control.run(|m| {
+    control.with(|m| {
         if calm && in_order.is_ok() {
             m.exports.keep_instances(uuid, &m.records);
         }
         reopen(m, &identities);
-        Ok(())
     })?;
     let relabelled = in_order.and_then(|()| relabel(control, intended, &record, reserved));
     let trouble = relabelled.err();
@@ -225,10 +220,7 @@ pub(crate) fn switch(
     let started = start_grown(control, &record, reserved);
     // What holds of the array that was stopped just now need not hold of one that somebody starts later: with a
     // loss accepted, or after it was used elsewhere.
-    control.run(|m| {
-        m.exports.forget_instances(uuid, &m.records);
-        Ok(())
-    })?;
+    control.with(|m| m.exports.forget_instances(uuid, &m.records))?;
     let mut warnings = started.map_err(|error| {
         let what = format!("array {} is stopped: {why}{}", intended.name, error.what);
         ControlError::new(error.kind, what)
@@ -288,10 +280,7 @@ fn start_grown(
         return Ok(vec![format!("it was started without a member: {}", first.what)]);
     };
     let offline = Offline::new(record, &error, &here);
-    control.run(|m| {
-        note_offline(m, record, offline);
-        Ok(())
-    })?;
+    control.with(|m| note_offline(m, record, offline))?;
     Err(error)
 }
 

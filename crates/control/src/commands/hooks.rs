@@ -98,9 +98,7 @@ fn remove_hook(manager: &mut Manager, name: &str) -> Result<HookChange, ControlE
         let what = format!("there is no hook called {name:?}; see them with: strake hook list");
         return Err(ControlError::not_found(what));
     };
-    let mut config = manager.records.config.clone();
-    config.hooks.retain(|h| h.name != name);
-    manager.records.put(&config)?;
+    manager.records.change(|config| config.hooks.retain(|h| h.name != name))?;
     // One that makes no sense to this version is recorded and not in use.
     let hook = manager.hooks.alerts.remove(name).or_else(|_| recorded.listed()).ok();
     manager.hooks.forget(name);

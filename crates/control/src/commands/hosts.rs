@@ -182,9 +182,7 @@ impl Manager {
                 export.name
             )));
         }
-        let mut config = self.records.config.clone();
-        config.hosts.retain(|h| h.nqn != *name);
-        self.records.put(&config)?;
+        self.records.change(|config| config.hosts.retain(|h| h.nqn != *name))?;
         for server in self.exports.servers() {
             server.set_keys(name, &HostKeys { proof: None, tls: None });
         }

@@ -1,4 +1,4 @@
-//! From drives to running arrays, on request. What the daemon starts by itself is in `starting.rs`.
+//! From drives to running arrays, on request. What the daemon starts by itself is in `upkeep/starting.rs`.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -97,7 +97,7 @@ impl Control {
                         response.warnings.append(&mut offer_kept(self, &uuid));
                         view = self.run(|m| m.array(&uuid))?;
                     } else {
-                        let kept = self.run(|m| Ok(m.records.kept_exports(&uuid)))?;
+                        let kept = self.with(|m| m.records.kept_exports(&uuid))?;
                         let each = kept.iter().map(|export| not_offered(export, &view.name));
                         response.warnings.extend(each);
                     }
@@ -134,7 +134,7 @@ fn import_one(
     dry_run: bool,
     warnings: &mut Vec<String>,
 ) -> Result<(&'static str, ArrayMessage), ControlError> {
-    if let Some(running) = control.run(|m| Ok(m.find(uuid).map(|at| m.view(at))))? {
+    if let Some(running) = control.with(|m| m.find(uuid).map(|at| m.view(at)))? {
         return Ok(("unchanged", running));
     }
     let paths: Vec<Drive> = found.drives.iter().map(|l| l.drive.clone()).collect();
@@ -149,7 +149,7 @@ fn import_one(
         silent: Vec::new(),
     };
     control.run(|m| m.records.check_import(&record))?;
-    let older = control.run(|m| Ok(m.newest.objection(&record, &found.drives)))?;
+    let older = control.with(|m| m.newest.objection(&record, &found.drives))?;
     if let Some(older) = older.filter(|_| !policy.accept_loss) {
         return Err(ControlError::refused(older));
     }

@@ -158,7 +158,7 @@ fn change_growth(
 
 fn tell_job(manager: &Manager, job: &Job, how: &str) {
     let what = format!("the {} of array {} {how}", job.kind, job.array);
-    manager.record(Note::new(EventKind::JobChanged, format!("array/{}", job.array), what));
+    manager.record(Note::of_array(EventKind::JobChanged, &job.array, what));
 }
 
 /// Reads a priority.

@@ -1,4 +1,4 @@
-//! Members that come back: found again at a path that is remembered, or on a drive that has just appeared.
+//! Members that come back when a command asks for them. `upkeep/readd.rs` takes them back without one.
 
 use strake_api::v1::{ArrayChange, ReaddMemberRequest};
 use strake_dev_uring::control_wait;
@@ -15,8 +15,8 @@ use crate::limits::{GLANCE_LIMIT, LOOK_LIMIT};
 use crate::manager::Manager;
 use crate::names::array_key;
 use crate::policy::members::is_out;
+use crate::upkeep::check_readd::{Returned, check_return, put_prospect};
 use crate::upkeep::replacement::install_drive;
-use crate::upkeep::returning::{Returned, check_return, put_prospect};
 use crate::upkeep::settings::end_pauses;
 
 impl Control {
@@ -76,7 +76,7 @@ fn find_member(
         else {
             continue;
         };
-        let wanted = control.run(|m| Ok(is_wanted(m, array, request.member, &found)))?;
+        let wanted = control.with(|m| is_wanted(m, array, request.member, &found))?;
         if wanted {
             return Ok(found);
         }
@@ -105,10 +105,7 @@ pub(crate) fn readd_now(control: &Control, returned: &Returned) -> Result<(), Co
     if let Err(error) = readding.wait() {
         // What speaks against the drive; what only speaks against this moment may be over in the next.
         if error.kind == ArrayErrorKind::Refused {
-            control.run(|m| {
-                put_prospect(m, &place.array, found, Some(error.what.clone()));
-                Ok(())
-            })?;
+            control.with(|m| put_prospect(m, &place.array, found, Some(error.what.clone())))?;
         }
         return Err(error.into());
     }

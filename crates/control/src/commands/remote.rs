@@ -1,4 +1,4 @@
-//! Drives of other machines: connected to by a command, remembered, and connected to again after a restart.
+//! Remote drives: connected and disconnected by a command, and remembered. `upkeep/remotes.rs` connects to them again.
 //!
 //! Connecting takes as long as the target does, so it is never done under the lock of the manager: whatever names such
 //! a drive is told to connect it first, and one that is recorded is connected by a thread of its own.
@@ -142,7 +142,7 @@ pub(crate) fn connect_named<'a>(
 ) -> Result<(), ControlError> {
     for address in drives.into_iter().filter(|path| is_remote(path) && !dry_run) {
         let path = address_of(address)?.to_string();
-        if !control.run(|m| Ok(m.drives.remote(&m.records.name_of(&path)).is_some()))? {
+        if !control.with(|m| m.drives.remote(&m.records.name_of(&path)).is_some())? {
             control.connect_drive(&ConnectDriveRequest {
                 address: path,
                 ..ConnectDriveRequest::default()
@@ -202,9 +202,7 @@ fn forget_remote(manager: &mut Manager, path: &str) -> Result<RemoteRecord, Cont
         )));
     };
     refuse_needed(manager, path)?;
-    let mut config = manager.records.config.clone();
-    config.remotes.retain(|record| record.address != path);
-    manager.records.put(&config)?;
+    manager.records.change(|config| config.remotes.retain(|record| record.address != path))?;
     manager.remotes.forget(&record);
     manager.close_unused_drives();
     Ok(record)
@@ -267,7 +265,7 @@ fn connect_path(
 ) -> Result<(), ControlError> {
     let Some(path) = record.paths.last() else { return Ok(()) };
     let address = address_of(path)?;
-    let drive = || control.run(|m| Ok(m.drives.remote(&record.address).cloned()));
+    let drive = || control.with(|m| m.drives.remote(&record.address).cloned());
     if drive()?.is_none() {
         // It may be the only path that works.
         let settled_at = control.run(|m| m.past.may_connect())?;

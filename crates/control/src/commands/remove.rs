@@ -75,7 +75,7 @@ impl Control {
         steps.extend(
             here.map(|m| format!("mark the label on {} (member {}) destroyed", m.path, m.position)),
         );
-        let undo = self.run(|m| Ok(undo_of_destroying(m, &view.uuid)))?;
+        let undo = self.with(|m| undo_of_destroying(m, &view.uuid))?;
         steps.push(match &undo {
             Ok(undo) => {
                 format!("until its drives are written to, undo with: {undo}")
@@ -89,10 +89,7 @@ impl Control {
         disconnect(self, |export| export.array == view.uuid)?;
         let removed =
             self.run(|m| forget_array(m, &view.uuid, m.records.remember_destroyed(&view.uuid)))?;
-        self.run(|m| {
-            crate::record::scrub_file::forget(m.records.store.folder(), &view.uuid);
-            Ok(())
-        })?;
+        self.with(|m| crate::record::scrub_file::forget(m.records.store.folder(), &view.uuid))?;
         // One that has just taken a member's place may not be noted as such.
         let drives: Vec<Drive> = removed.iter().flat_map(Running::all_drives).cloned().collect();
         let stopped = removed.map(|running| stop_one(running, reserved, UNLOAD_LIMIT)).transpose();
@@ -124,7 +121,7 @@ impl Control {
 }
 
 fn tell(control: &Control, kind: EventKind, array: &str, what: String, next: String) {
-    control.events().record(Note::new(kind, format!("array/{array}"), what).next(next));
+    control.events().record(Note::of_array(kind, &array, what).next(next));
 }
 
 fn planned(view: strake_api::v1::Array, plan: Vec<String>) -> ArrayChange {

@@ -1,4 +1,4 @@
-//! Reservations of exports: recorded, reported and ended.
+//! Reservations of exports that a command ends.
 
 use strake_api::v1::{ExportChange, ReleaseExportRequest};
 use strake_export_nvmet::Ledger;

@@ -216,7 +216,7 @@ impl Control {
     /// # Errors
     /// When an earlier command panicked.
     pub fn list_drives(&self) -> Result<Vec<DriveMessage>, ControlError> {
-        Ok(self.run(|m| Ok(survey_of(m)))?.drives())
+        Ok(self.with(|m| survey_of(m))?.drives())
     }
 
     /// One drive by any of its names. Looks at it, as [`list_drives`](Self::list_drives) does.

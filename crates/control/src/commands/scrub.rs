@@ -1,5 +1,6 @@
 //! Scrubs: started, changed and shown.
 
+use crate::events::Note;
 use strake_api::v1::{self as api, ChangeScrubRequest, ScrubChange, StartScrubRequest};
 use strake_engine::{ScrubFinding, ScrubState};
 use strake_raid::Geometry;
@@ -8,7 +9,6 @@ use strake_units::BlockSize;
 use crate::error::ControlError;
 use crate::events::EventKind;
 use crate::manager::Manager;
-use crate::policy::scrub::note;
 use crate::record::store::{ScrubAim, ScrubRecord, UnderWay};
 use crate::upkeep::scrubs::{begin_scrub, note_finished};
 use crate::upkeep::settings::put_settings;
@@ -82,7 +82,7 @@ impl Manager {
         };
         if changed && under_way.is_some() {
             let what = format!("the scrub of array {name} {how}");
-            self.record(note(&name, EventKind::JobChanged, what));
+            self.record(Note::of_array(EventKind::JobChanged, &name, what));
         }
         let result = if changed { "changed" } else { "unchanged" }.to_owned();
         Ok(ScrubChange { result, scrub: Some(self.scrub(&request.name)?) })

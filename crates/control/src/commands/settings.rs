@@ -72,7 +72,7 @@ impl Control {
             plan.push(format!("try the halted rebuild of array {} again", request.name));
         }
         for slot in &out {
-            match self.run(|m| Ok(choose_spare(m, &uuid, *slot)))? {
+            match self.with(|m| choose_spare(m, &uuid, *slot))? {
                 Some((_, spare)) => {
                     plan.push(format!("put spare {} in the place of member {slot}", spare.path));
                 }
@@ -116,11 +116,9 @@ impl Control {
         if let Some(pending) = pending {
             pending.wait()?;
             let what = format!("consistency {mode} instead of {before}");
-            self.run(|m| {
-                let object = format!("array/{}", request.name);
+            self.with(|m| {
                 let what = format!("array {}: {what}", request.name);
-                m.record(Note::new(EventKind::SettingsChanged, object, what));
-                Ok(())
+                m.record(Note::of_array(EventKind::SettingsChanged, &request.name, what));
             })?;
             change.plan.push(what);
             change.result = "changed".into();
@@ -179,7 +177,7 @@ fn record_name(
 ) -> Result<(), ControlError> {
     manager.records.put(&manager.records.with_name(uuid, new))?;
     let what = format!("array {old} is called {new} from now on");
-    manager.record(Note::new(EventKind::ArrayRenamed, format!("array/{new}"), what));
+    manager.record(Note::of_array(EventKind::ArrayRenamed, &new, what));
     Ok(())
 }
 
@@ -208,8 +206,7 @@ fn set_array(
     } else {
         put_settings(manager, &view.uuid, after)?;
         let what = format!("array {}: {}", view.name, plan.join(", "));
-        let object = format!("array/{}", view.name);
-        manager.record(Note::new(EventKind::SettingsChanged, object, what));
+        manager.record(Note::of_array(EventKind::SettingsChanged, &view.name, what));
         "changed"
     };
     let array = Some(manager.array(&view.uuid)?);

@@ -47,7 +47,7 @@ impl Control {
             change.result = if request.dry_run { "planned" } else { "created" }.into();
         }
         change.warnings.append(&mut warnings);
-        change.spare = Some(self.run(|m| Ok(spare_message(m, &record)))?);
+        change.spare = Some(self.with(|m| spare_message(m, &record))?);
         Ok(change)
     }
 
@@ -218,9 +218,7 @@ pub(crate) fn forget_spare(
     manager: &mut Manager,
     record: &SpareRecord,
 ) -> Result<(), ControlError> {
-    let mut config = manager.records.config.clone();
-    config.spares.retain(|s| s.identity != record.identity);
-    manager.records.put(&config)?;
+    manager.records.change(|config| config.spares.retain(|s| s.identity != record.identity))?;
     manager.spares.remove(&record.identity);
     manager.close_unused_drives();
     Ok(())

@@ -28,7 +28,7 @@ impl Control {
     ) -> Result<ArrayChange, ControlError> {
         let (look, mut reserved) = self.reserve(|m| plan_undelete(m, request))?;
         let (uuid, name, drives) = find_destroyed(&mut reserved, request, &look)?;
-        let record = self.run(|m| Ok(m.records.destroyed_record(&uuid)))?;
+        let record = self.with(|m| m.records.destroyed_record(&uuid))?;
         self.run(|m| {
             refuse_members(m, &drives).and_then(|()| m.records.check_name_free(&name, &uuid))
         })?;
@@ -42,7 +42,7 @@ impl Control {
         // A plan is only shown where the real run would not be refused.
         check_destroyed(&drives, &mut control_wait())?;
         if request.dry_run {
-            let warnings = self.run(|m| Ok(refused_exports(m, &name, &exports)))?;
+            let warnings = self.with(|m| refused_exports(m, &name, &exports))?;
             let result = "planned".into();
             return Ok(ArrayChange { result, plan, warnings, ..ArrayChange::default() });
         }
@@ -225,10 +225,8 @@ fn reported_undeleted(
     uuid: &str,
 ) -> Result<strake_api::v1::Array, ControlError> {
     let view = manager.array(uuid)?;
-    let mut config = manager.records.config.clone();
-    config.destroyed.retain(|d| d.uuid != uuid);
-    manager.records.put(&config)?;
+    manager.records.change(|config| config.destroyed.retain(|d| d.uuid != uuid))?;
     let what = format!("array {} was brought back", view.name);
-    manager.record(Note::new(EventKind::ArrayUndeleted, format!("array/{}", view.name), what));
+    manager.record(Note::of_array(EventKind::ArrayUndeleted, &view.name, what));
     Ok(view)
 }

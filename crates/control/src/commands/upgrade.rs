@@ -53,8 +53,7 @@ impl Control {
         warnings.extend(switch(self, &mut intended, &stop, &mut reserved)?);
         let view = self.run(|m| {
             let what = format!("array {} was converted {}", intended.name, intended.plan);
-            let subject = format!("array/{}", intended.name);
-            m.record(Note::new(EventKind::ArrayFormatUpgraded, subject, what));
+            m.record(Note::of_array(EventKind::ArrayFormatUpgraded, &intended.name, what));
             m.array(&intended.uuid)
         })?;
         let (result, array) = ("changed".into(), Some(view));

@@ -124,10 +124,6 @@ impl Seen {
     fn out(&self) -> usize {
         self.members.iter().filter(|m| m.state != MemberState::InSync).count()
     }
-
-    fn object(&self) -> String {
-        format!("array/{}", self.name)
-    }
 }
 
 /// What is to be told of an array that was `before` and is `now`.
@@ -139,21 +135,21 @@ fn differences(before: &Seen, now: &Seen) -> Vec<Note> {
     notes.extend(redundancy_note(before, now));
     if now.halted && !before.halted {
         let what = format!("the rebuild of array {} stalled", now.name);
-        let note = Note::new(EventKind::RebuildHalted, now.object(), what);
+        let note = Note::of_array(EventKind::RebuildHalted, &now.name, what);
         notes.push(
             note.cause("more blocks are lost than can be listed")
                 .next(format!("strake array show {}", now.name)),
         );
     }
     match (before.resync, now.resync) {
-        (false, true) => notes.push(Note::new(
+        (false, true) => notes.push(Note::of_array(
             EventKind::ResyncStarted,
-            now.object(),
+            &now.name,
             format!("array {} began to make parity or copies agree", now.name),
         )),
-        (true, false) if !now.lost => notes.push(Note::new(
+        (true, false) if !now.lost => notes.push(Note::of_array(
             EventKind::ResyncFinished,
-            now.object(),
+            &now.name,
             format!("parity or copies of array {} agree everywhere", now.name),
         )),
         (false, false) | (true, true) | (true, false) => {}
@@ -162,7 +158,7 @@ fn differences(before: &Seen, now: &Seen) -> Vec<Note> {
 }
 
 fn member_notes(now: &Seen, at: usize, was: &MemberSeen, is: &MemberSeen) -> Vec<Note> {
-    let note = |kind, what: String| Note::new(kind, now.object(), what).member(at);
+    let note = |kind, what: String| Note::of_array(kind, &now.name, what).member(at);
     let (name, member) = (&now.name, is.named(at));
     let replace = format!("strake array replace {name} --member {at} --with DRIVE");
     // A rebuild may have begun and ended between two looks.
@@ -198,7 +194,7 @@ fn member_notes(now: &Seen, at: usize, was: &MemberSeen, is: &MemberSeen) -> Vec
 /// What the array reports, as far as [`differences`] does not tell it anyway.
 pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
     let note = |kind, what: String| {
-        let note = Note::new(kind, format!("array/{name}"), what);
+        let note = Note::of_array(kind, &name, what);
         match event.member {
             Some(member) => note.member(member.at()),
             None => note,
@@ -299,7 +295,7 @@ fn redundancy_note(before: &Seen, now: &Seen) -> Option<Note> {
         let what =
             format!("array {name} is lost: more members are gone than its redundancy covers");
         let next = format!("bring members back, and it starts by itself; strake array show {name}");
-        return Some(Note::new(EventKind::ArrayLost, now.object(), what).next(next));
+        return Some(Note::of_array(EventKind::ArrayLost, &now.name, what).next(next));
     }
     let (out, left) = (now.out(), now.left?);
     if now.lost || (out == before.out() && now.left == before.left) {
@@ -307,7 +303,7 @@ fn redundancy_note(before: &Seen, now: &Seen) -> Option<Note> {
     }
     if out == 0 {
         let what = format!("array {name} has all its redundancy again");
-        return Some(Note::new(EventKind::ArrayRecovered, now.object(), what));
+        return Some(Note::of_array(EventKind::ArrayRecovered, &now.name, what));
     }
     let members = if out == 1 { "1 member is".to_owned() } else { format!("{out} members are") };
     let next = format!("strake array show {name}");
@@ -319,12 +315,12 @@ fn redundancy_note(before: &Seen, now: &Seen) -> Option<Note> {
         let known = before.left == Some(0);
         let severity = if known { Severity::Warning } else { Severity::Critical };
         return Some(
-            Note::new(EventKind::ArrayNoRedundancy, now.object(), what)
+            Note::of_array(EventKind::ArrayNoRedundancy, &now.name, what)
                 .severity(severity)
                 .next(next),
         );
     }
     let what =
         format!("array {name} is degraded: {members} not in sync, failures tolerated: {left}");
-    Some(Note::new(EventKind::ArrayDegraded, now.object(), what).next(next))
+    Some(Note::of_array(EventKind::ArrayDegraded, &now.name, what).next(next))
 }

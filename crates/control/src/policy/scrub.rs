@@ -57,10 +57,6 @@ pub(crate) fn has_redundancy(geometry: &Geometry) -> bool {
     geometry.redundancy(0).is_some_and(|left| left > 0)
 }
 
-pub(crate) fn note(name: &str, kind: EventKind, what: String) -> Note {
-    Note::new(kind, format!("array/{name}"), what)
-}
-
 fn show(name: &str) -> String {
     format!("strake array scrub show {name}")
 }
@@ -74,13 +70,13 @@ pub(crate) fn started(name: &str, mode: ScrubMode, done_bytes: u64) -> Note {
         }
     };
     let what = format!("array {name} {how}: {}", purpose(mode));
-    note(name, EventKind::ScrubStarted, what)
+    Note::of_array(EventKind::ScrubStarted, &name, what)
 }
 
 /// It has found something, so far this.
 pub(crate) fn has_found(name: &str, counts: &ScrubCounts) -> Note {
     let what = format!("the scrub of array {name} has found so far: {}", found(counts));
-    note(name, EventKind::ScrubFound, what).next(show(name))
+    Note::of_array(EventKind::ScrubFound, &name, what).next(show(name))
 }
 
 /// It is over, `whole` when it has been over all of the array.
@@ -90,7 +86,7 @@ pub(crate) fn ended(name: &str, whole: bool, counts: &ScrubCounts) -> Note {
         false => (EventKind::ScrubStopped, "was stopped before it finished"),
     };
     let what = format!("the scrub of array {name} {how}: {}", found(counts));
-    let note = note(name, kind, what);
+    let note = Note::of_array(kind, &name, what);
     match counts.left() {
         0 => note,
         _ => note.severity(Severity::Warning).next(show(name)),

@@ -1,4 +1,4 @@
-//! What is recorded of drives of other machines, and what a request wants to be done about it.
+//! What is recorded of remote drives, and how they are connected from that.
 
 use strake_api::v1::ConnectDriveRequest;
 use strake_block::{DeviceError, IoErrorKind};

@@ -42,6 +42,19 @@ impl Records {
         Ok(())
     }
 
+    /// Records what is in force with a change.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub(crate) fn change<T>(
+        &mut self,
+        change: impl FnOnce(&mut Config) -> T,
+    ) -> Result<(), ControlError> {
+        let mut config = self.config.clone();
+        change(&mut config);
+        self.put(&config)
+    }
+
     /// Whether `config` could be recorded.
     ///
     /// # Errors
@@ -172,9 +185,7 @@ impl Records {
         ReservationFile::of_array(self.store.folder(), array)
             .write(None)
             .map_err(ControlError::device)?;
-        let mut config = self.config.clone();
-        config.ended_reservations.retain(|ended| ended != array);
-        self.put(&config)
+        self.change(|config| config.ended_reservations.retain(|ended| ended != array))
     }
 
     /// Removes the reservations that a crash left behind between the removal of their export and their own.
@@ -211,9 +222,8 @@ impl Records {
             return Ok((asked.to_owned(), id));
         }
         if self.config.host.is_empty() {
-            let mut config = self.config.clone();
-            config.host = fresh_uuid()?.to_string();
-            self.put(&config)?;
+            let host = fresh_uuid()?.to_string();
+            self.change(|config| config.host = host)?;
         }
         let id = self.config.host.clone();
         Ok((format!("{}{id}", nqn::UUID_PREFIX), id))

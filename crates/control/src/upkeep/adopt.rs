@@ -16,8 +16,8 @@ use crate::policy::candidates::{objections, usable};
 use crate::record::store::ArrayRecord;
 use crate::state::offline::Offline;
 use crate::state::running::Running;
+use crate::upkeep::check_readd::note_objection;
 use crate::upkeep::prospects::note_prospect;
-use crate::upkeep::returning::note_objection;
 
 /// Assembles the one array that `here` belong to. Writes their labels. A drive that was written over counts as one
 /// that is not here, and drives that are not used are named when the array does not start.
@@ -31,10 +31,7 @@ pub(crate) fn assemble_one(
     let mut wait = control_wait();
     let mut begin = || {
         // A manager that panicked starts nothing, which is found out when the array is adopted.
-        let _ = control.run(|m| {
-            m.past.note_activation(here, epoch);
-            Ok(())
-        });
+        let _ = control.with(|m| m.past.note_activation(here, epoch));
         epoch
     };
     let (outcomes, unreadable) = assemble(&drives, policy, &|_, _| true, &mut begin, &mut wait);
@@ -83,7 +80,7 @@ pub(crate) fn note_offline(manager: &mut Manager, record: &ArrayRecord, offline:
     if before.is_none_or(|before| before.why != offline.why) {
         let what = format!("array {} cannot be started", record.name);
         let next = offline.view(record, Vec::new()).next_action;
-        let note = Note::new(EventKind::ArrayOffline, format!("array/{}", record.name), what);
+        let note = Note::of_array(EventKind::ArrayOffline, &record.name, what);
         manager.record(note.cause(offline.why.clone()).next(next));
     }
     manager.entries.of(&record.uuid).offline = Some(offline);
@@ -111,7 +108,7 @@ pub(crate) fn adopt_array(
     let drive = |path: &str| here.iter().find(|l| l.drive.path == path).map(|l| l.drive.clone());
     let slots = array.status().members.iter().map(|m| drive(&m.path)).collect();
     let what = format!("array {} was started", array.name());
-    let note = Note::new(EventKind::ArrayStarted, format!("array/{}", array.name()), what);
+    let note = Note::of_array(EventKind::ArrayStarted, &array.name(), what);
     manager.record(if recovery.crashed { note.cause(recovery.to_string()) } else { note });
     manager.entries.of(&uuid).offline = None;
     manager.entries.end_assembling(&uuid);

@@ -24,16 +24,13 @@ use crate::upkeep::replacement::{begin_replacement, forget_copy};
 /// Begins the copies again that a restart interrupted. What keeps one from that is told once, and shown until it
 /// is over.
 pub(crate) fn resume_copies(control: &Control, pace: Pace) -> Result<(), ControlError> {
-    for (array, copy) in control.run(|m| Ok(waiting_copies(m)))? {
+    for (array, copy) in control.with(waiting_copies)? {
         let name = format!("copy of member {} of {array}", copy.slot);
         control.act(pace, name, move |control| {
             let reserved = control.try_reserve(vec![array_key(&array)])?;
             let Some(mut reserved) = reserved else { return Ok(()) };
             let resumed = resume_copy(control, &mut reserved, &array, &copy);
-            control.run(|m| {
-                note_copy(m, &array, &copy, resumed.err());
-                Ok(())
-            })
+            control.with(|m| note_copy(m, &array, &copy, resumed.err()))
         })?;
     }
     Ok(())
@@ -46,7 +43,7 @@ fn resume_copy(
     copy: &CopyRecord,
 ) -> Result<(), ControlError> {
     // It may have been called off while others were looked at.
-    if !control.run(|m| Ok(m.records.copies(array).any(|other| other == copy)))? {
+    if !control.with(|m| m.records.copies(array).any(|other| other == copy))? {
         return Ok(());
     }
     let drive = find_copy(control, reserved, copy)?;
@@ -75,7 +72,7 @@ fn find_copy(
     {
         return Ok(drive.clone());
     }
-    let machine = control.run(|m| Ok(m.drives.machine().clone()))?;
+    let machine = control.with(|m| m.drives.machine().clone())?;
     for path in block_paths(&machine).iter().filter(|path| **path != copy.path) {
         if let Ok(drive) = reserved.open_now(path)
             && is_it(&drive)
@@ -160,7 +157,7 @@ fn note_copy(manager: &mut Manager, uuid: &str, copy: &CopyRecord, error: Option
     let Some(why) = why else { return };
     let (name, path) = (manager.records.array_name(uuid), &copy.path);
     let what = format!("the copy of member {slot} of array {name} to {path} waits");
-    let note = Note::new(EventKind::ReplaceWaits, format!("array/{name}"), what);
+    let note = Note::of_array(EventKind::ReplaceWaits, &name, what);
     let next = format!("bring {path} back, or: strake job cancel {name}/replace");
     manager.record(note.member(slot).cause(why).next(next));
 }

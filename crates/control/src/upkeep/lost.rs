@@ -28,7 +28,7 @@ const REMOTE_DRAIN: Duration = Duration::from_secs(40);
 
 /// Takes arrays out of service that are lost.
 pub(crate) fn set_aside_lost(control: &Control) -> Result<(), ControlError> {
-    for (uuid, keys) in control.run(|m| Ok(lost_arrays(m)))? {
+    for (uuid, keys) in control.with(|m| lost_arrays(m))? {
         // A command that works on it ends soon, because of the loss.
         let Some(reserved) = control.try_reserve(keys)? else { continue };
         let control = control.clone();
@@ -45,15 +45,12 @@ pub(crate) fn set_aside_lost(control: &Control) -> Result<(), ControlError> {
 /// Takes an array out of service, and keeps it reserved until its drives owe it nothing any more: what arrives at
 /// one of them later would hit the array that is started from them.
 fn set_aside(control: &Control, uuid: &str, reserved: Reserved) {
-    match control.run(|m| Ok(take_lost(m, uuid))) {
+    match control.with(|m| take_lost(m, uuid)) {
         Ok(Some(running)) => stop(running),
         Ok(None) => {}
         Err(error) => tracing::warn!(%uuid, reason = %error, "not taken out of service"),
     }
-    let disconnected = control.run(|m| {
-        m.exports.disconnect_clients(uuid, &m.records);
-        Ok(())
-    });
+    let disconnected = control.with(|m| m.exports.disconnect_clients(uuid, &m.records));
     if let Err(error) = disconnected {
         tracing::warn!(%uuid, reason = %error, "clients not disconnected");
     }

@@ -16,7 +16,7 @@ use crate::upkeep::settings::put_settings;
 
 /// Writes to the members what changed of their arrays' exports and settings, and what new members do not know.
 pub(crate) fn record_on_members(control: &Control, pace: Pace) -> Result<(), ControlError> {
-    let due = control.run(|m| Ok(if m.stopping { Vec::new() } else { due_on_members(m) }))?;
+    let due = control.with(|m| if m.stopping { Vec::new() } else { due_on_members(m) })?;
     for array in due.into_iter().map(|due| due.array) {
         control.act(pace, format!("record on members of {array}"), move |control| {
             let Some(_reserved) = control.try_reserve(vec![array_key(&array)])? else {
@@ -35,7 +35,7 @@ pub(crate) fn record_on_members(control: &Control, pace: Pace) -> Result<(), Con
 /// # Errors
 /// When an earlier command panicked. Members that could not be written are logged, as ever.
 pub(crate) fn record_before_leaving(control: &Control, array: &str) -> Result<(), ControlError> {
-    match control.run(|m| Ok(due_on_members(m).into_iter().find(|due| due.array == array)))? {
+    match control.with(|m| due_on_members(m).into_iter().find(|due| due.array == array))? {
         Some(due) => store_on_members(control, due),
         None => Ok(()),
     }
@@ -44,10 +44,7 @@ pub(crate) fn record_before_leaving(control: &Control, array: &str) -> Result<()
 /// Writes to all members side by side: one that does not answer keeps the record from none of the others.
 fn store_on_members(control: &Control, due: Due) -> Result<(), ControlError> {
     let stored = store_side_by_side(&due);
-    control.run(|m| {
-        noted_on_members(m, due, stored.err());
-        Ok(())
-    })
+    control.with(|m| noted_on_members(m, due, stored.err()))
 }
 
 /// Brings back what the members know of an array that has just been imported and was not recorded here: its
@@ -65,7 +62,7 @@ pub(crate) fn recall_from_members(control: &Control, array: &str, drives: &[Driv
 /// Offers the exports of an array that its members record and that are not offered here. What cannot be offered is
 /// returned in words.
 pub(crate) fn offer_kept(control: &Control, array: &str) -> Vec<String> {
-    let kept = control.run(|m| Ok(m.records.kept_exports(array))).unwrap_or_default();
+    let kept = control.with(|m| m.records.kept_exports(array)).unwrap_or_default();
     let mut warnings = Vec::new();
     for export in kept {
         if let Err(error) = control.run(|m| m.create_export(&request_of(&export))) {

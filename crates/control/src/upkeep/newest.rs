@@ -9,13 +9,10 @@ use crate::state::newest::{Marks, write};
 /// Writes down what has changed since it was last written. A directory that refuses is asked again with the next
 /// round; that it refuses is told by the events, which want to be written too.
 pub(crate) fn note_newest(control: &Control) -> Result<(), ControlError> {
-    let Some((state, newest)) = control.run(|m| Ok(unwritten_newest(m)))? else { return Ok(()) };
+    let Some((state, newest)) = control.with(unwritten_newest)? else { return Ok(()) };
     // Without the lock: the directory may be slow.
     match write(&state, &newest) {
-        Ok(()) => control.run(|m| {
-            m.newest.note_written(newest);
-            Ok(())
-        }),
+        Ok(()) => control.with(|m| m.newest.note_written(newest)),
         Err(error) => {
             tracing::debug!(%error, "the newest generations could not be written");
             Ok(())

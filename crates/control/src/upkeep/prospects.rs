@@ -16,7 +16,7 @@ use crate::manager::Manager;
 use crate::names::array_key;
 use crate::policy::members::is_out;
 use crate::state::prospect::{Prospect, Sight};
-use crate::upkeep::returning::{check_return, key_at};
+use crate::upkeep::check_readd::{check_return, key_at};
 
 /// A path at which the drive of a member that is out may be.
 struct Place {
@@ -27,7 +27,7 @@ struct Place {
 
 /// Looks at the drives of members that are out, as far as something about them has changed.
 pub(crate) fn look_at_prospects(control: &Control, pace: Pace) -> Result<(), ControlError> {
-    for (array, places) in control.run(|m| Ok(places_of_absent(m)))? {
+    for (array, places) in control.with(places_of_absent)? {
         control.act(pace, format!("prospects of {array}"), move |control| {
             look_at_prospects_of(control, places)
         })?;
@@ -39,16 +39,13 @@ fn look_at_prospects_of(control: &Control, places: Vec<Place>) -> Result<(), Con
     for place in places {
         let Ok(key) = key_at(control, &place.path)? else { continue };
         let Some(key) = key else {
-            control.run(|m| {
-                forget_prospect(m, &place);
-                Ok(())
-            })?;
+            control.with(|m| forget_prospect(m, &place))?;
             continue;
         };
         let (path, generation) = (place.path.clone(), place.generation);
         let sight = bounded::look(&place.path, move || Sight::of(&path, key, generation));
         let Ok(sight) = sight else { continue };
-        if control.run(|m| Ok(is_known_sight(m, &place, sight)))? {
+        if control.with(|m| is_known_sight(m, &place, sight))? {
             continue;
         }
         // Along with its array: who takes a member of that back must not find the drive in use by this look at it.
@@ -61,7 +58,7 @@ fn look_at_prospects_of(control: &Control, places: Vec<Place>) -> Result<(), Con
         else {
             continue;
         };
-        control.run(|m| {
+        control.with(|m| {
             if let Some(entry) = m.entries.get_mut(&place.array) {
                 entry.put_sight(&place.path, sight);
             }
@@ -69,7 +66,6 @@ fn look_at_prospects_of(control: &Control, places: Vec<Place>) -> Result<(), Con
                 Some(found) => note_prospect(m, &found),
                 None => forget_prospect(m, &place),
             }
-            Ok(())
         })?;
     }
     Ok(())

@@ -47,7 +47,7 @@ fn is_cut(path: &str, bytes: u64) -> Option<bool> {
 /// Calls members missing whose path is gone or leads to another drive: theirs was pulled, though it may still
 /// answer, and nobody would find it there after a restart.
 pub(crate) fn notice_pulled(control: &Control, pace: Pace) -> Result<(), ControlError> {
-    for (array, posts) in control.run(|m| Ok(posts(m)))? {
+    for (array, posts) in control.with(|m| posts(m))? {
         control.act(pace, format!("pulled drives of {array}"), move |control| {
             notice_pulled_of(control, &array, posts)
         })?;
@@ -56,7 +56,7 @@ pub(crate) fn notice_pulled(control: &Control, pace: Pace) -> Result<(), Control
 }
 
 fn notice_pulled_of(control: &Control, array: &str, posts: Vec<Post>) -> Result<(), ControlError> {
-    let machine = control.run(|m| Ok(m.drives.machine().clone()))?;
+    let machine = control.with(|m| m.drives.machine().clone())?;
     let mut unreachable = BTreeMap::new();
     // Looked for outside of the lock: a path may lie on something that does not answer.
     for post in posts {
@@ -65,7 +65,7 @@ fn notice_pulled_of(control: &Control, array: &str, posts: Vec<Post>) -> Result<
         if at_path == AtPath::Itself && !cut {
             continue;
         }
-        let Some(pending) = control.run(|m| Ok(begin_vanish(m, &post)))? else { continue };
+        let Some(pending) = control.with(|m| begin_vanish(m, &post))? else { continue };
         // A drive that the data depends on is kept for as long as it answers.
         let vanished = pending.wait().is_ok();
         if !vanished {
@@ -76,7 +76,7 @@ fn notice_pulled_of(control: &Control, array: &str, posts: Vec<Post>) -> Result<
             };
             unreachable.insert(post.slot, format!("{what} ({})", post.path));
         } else {
-            control.run(|m| {
+            control.with(|m| {
                 match at_path {
                     AtPath::Another => note_swapped(m, &post),
                     AtPath::Itself => note_cut(m, &post),
@@ -84,21 +84,17 @@ fn notice_pulled_of(control: &Control, array: &str, posts: Vec<Post>) -> Result<
                 }
                 m.observe();
                 close_absent(m, &post.array);
-                Ok(())
             })?;
         }
     }
-    control.run(|m| {
-        note_unreachable(m, array, unreachable);
-        Ok(())
-    })
+    control.with(|m| note_unreachable(m, array, unreachable))
 }
 
 /// Whether the file of a member was whole at an earlier look and is not any more; `cut` is what a look has shown.
 fn has_been_cut(control: &Control, post: &Post, cut: Option<bool>) -> Result<bool, ControlError> {
     match cut {
         None => Ok(false),
-        Some(true) => control.run(|m| Ok(m.whole_files.remove(&post.identity))),
+        Some(true) => control.with(|m| m.whole_files.remove(&post.identity)),
         Some(false) => control.run(|m| {
             m.whole_files.insert(post.identity.clone());
             Ok(false)
@@ -161,7 +157,7 @@ fn note_unreachable(manager: &mut Manager, array: &str, now: BTreeMap<usize, Str
     let name = manager.running[at].array.name().to_string();
     for (slot, why) in new {
         let what = format!("array {name} depends on member {slot}, which no longer has a path");
-        let note = Note::new(EventKind::MemberUnreachable, format!("array/{name}"), what);
+        let note = Note::of_array(EventKind::MemberUnreachable, &name, what);
         manager.record(note.member(slot).cause(why).next(keep_open(&name)));
     }
 }

@@ -26,16 +26,12 @@ pub(crate) fn tend_remotes(control: &Control) -> Result<(), ControlError> {
             let settled_at = own.run(|m| m.past.may_connect());
             let result = settled_at.and_then(|at| record.connect(ReservationMode::Claim, at));
             // Nobody is there to be told when the control plane is of no use any more.
-            let _ = own.run(|m| {
-                end_connecting(m, &record, result);
-                Ok(())
-            });
+            let _ = own.with(|m| end_connecting(m, &record, result));
         };
         let started = thread::Builder::new().name("drive connect".to_owned()).spawn(connect);
         if let Err(error) = started {
-            control.run(|m| {
-                m.remotes.note_failed(&address, format!("it cannot be connected: {error}"));
-                Ok(())
+            control.with(|m| {
+                m.remotes.note_failed(&address, format!("it cannot be connected: {error}"))
             })?;
         }
     }
@@ -46,12 +42,9 @@ pub(crate) fn tend_remotes(control: &Control) -> Result<(), ControlError> {
 fn release_orphan(control: &Control, record: RemoteRecord) -> Result<(), ControlError> {
     let Some(reserved) = control.try_reserve(vec![remote_key(&record.address)])? else {
         // Somebody connects or disconnects it just now.
-        return control.run(|m| {
-            m.remotes.orphans.push(record);
-            Ok(())
-        });
+        return control.with(|m| m.remotes.orphans.push(record));
     };
-    if control.run(|m| Ok(m.records.is_recorded(&record.address)))? {
+    if control.with(|m| m.records.is_recorded(&record.address))? {
         return Ok(());
     }
     let release = move || {

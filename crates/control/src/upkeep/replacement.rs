@@ -1,4 +1,4 @@
-//! Drives that are filled to take the place of members that still serve.
+//! Drives that take the places of members, at once or after the member that still serves was copied to them.
 //!
 //! The engine copies and decides when devices change places; until then the array has both drives, and here is kept
 //! which one is to come.

@@ -16,7 +16,7 @@ const SECOND_US: u64 = 1_000_000;
 
 /// Takes note of scrubs that ended, begins those again that a restart interrupted, and those that are due.
 pub(crate) fn tend_scrubs(control: &Control) -> Result<(), ControlError> {
-    control.run(|m| {
+    control.with(|m| {
         let now_us = m.options.clock.now_us();
         for at in 0..m.running.len() {
             if let Err(error) = tend_scrub(m, at, now_us) {
@@ -25,7 +25,6 @@ pub(crate) fn tend_scrubs(control: &Control) -> Result<(), ControlError> {
                 tracing::debug!(%array, reason = %error, "the scrub is not looked after");
             }
         }
-        Ok(())
     })
 }
 

@@ -25,8 +25,7 @@ pub(crate) fn end_pauses(manager: &mut Manager) {
                     "the jobs of array {} are not paused: what was paused has ended",
                     view.name
                 );
-                let object = format!("array/{}", view.name);
-                manager.record(Note::new(EventKind::JobChanged, object, what));
+                manager.record(Note::of_array(EventKind::JobChanged, &view.name, what));
             }
             Err(error) => tracing::warn!(reason = %error, "the end of a pause is not recorded"),
         }

@@ -18,8 +18,8 @@ use crate::names::array_key;
 use crate::state::running::Running;
 use crate::upkeep::member_config::record_before_leaving;
 use crate::upkeep::newest::note_newest_at_stop;
-use crate::upkeep::returns::silent_now;
 use crate::upkeep::scrubs::keep_scrubs;
+use crate::upkeep::silent::silent_now;
 
 /// How long data cores have to end; nothing is left on them that waits.
 const CORES_END: Duration = Duration::from_secs(3);
@@ -38,14 +38,14 @@ impl Control {
     pub(crate) fn stop_within(&self, limit: Duration) -> Vec<ControlError> {
         let deadline = Instant::now() + limit;
         let mut errors: Vec<ControlError> = Vec::new();
-        match self.run(|m| Ok(std::mem::replace(&mut m.stopping, true))) {
+        match self.with(|m| std::mem::replace(&mut m.stopping, true)) {
             Ok(false) => {}
             Ok(true) => return errors,
             Err(error) => return vec![error],
         }
         self.wake_waiters();
         record_at_stop(self, deadline.min(Instant::now() + STOP_RECORD_LIMIT));
-        let servers = self.run(|m| Ok(m.exports.take())).unwrap_or_default();
+        let servers = self.with(|m| m.exports.take()).unwrap_or_default();
         let jobs = servers.into_iter().map(|(listen, server)| stop_server(listen, server));
         // A client whose request hangs leaves time for the arrays.
         let drained = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 2;
@@ -58,15 +58,14 @@ impl Control {
         errors.append(&mut end_commands(self, deadline));
         errors.append(&mut end_starts(self, deadline));
         // What a queue was not answered before it was closed may still be carried out.
-        let owing = self.run(|m| Ok(m.drives.owing_remotes())).unwrap_or_default();
-        let cores = self.run(|m| Ok(m.take_cores())).unwrap_or_default();
+        let owing = self.with(|m| m.drives.owing_remotes()).unwrap_or_default();
+        let cores = self.with(|m| m.take_cores()).unwrap_or_default();
         if within("cores end", CORES_END, move || drop(cores)).is_none() {
             errors.push(late_error("a data core did not end in time".to_owned()));
         }
-        let recorded = self.run(|m| {
+        let recorded = self.with(|m| {
             m.drives.close_unless(|_| false);
             record_stop(m, &mut errors, &owing);
-            Ok(())
         });
         errors.extend(recorded.err());
         errors
@@ -76,7 +75,7 @@ impl Control {
 /// Writes to the members what commands acknowledged and they do not know yet: no other chance comes for who
 /// imports the array elsewhere.
 fn record_at_stop(control: &Control, deadline: Instant) {
-    let arrays = control.run(|m| Ok(m.running.iter().map(Running::uuid).collect::<Vec<_>>()));
+    let arrays = control.with(|m| m.running.iter().map(Running::uuid).collect::<Vec<_>>());
     let job = |uuid: String| -> Job<()> {
         let control = control.clone();
         let name = uuid.clone();
@@ -119,13 +118,12 @@ fn stop_arrays(control: &Control, deadline: Instant) -> Vec<ControlError> {
 
 /// Records which members hung when their arrays stopped: they are taken back after the next start.
 fn note_silent_at_stop(control: &Control, stopped: &[Stopped]) {
-    let noted = control.run(|m| {
+    let noted = control.with(|m| {
         for Stopped { uuid, members, .. } in stopped {
             if let Some(silent) = silent_now(m, uuid, members) {
                 m.records.record_silent(uuid, silent);
             }
         }
-        Ok(())
     });
     if let Err(error) = noted {
         tracing::warn!(reason = %error, "members that hang are not recorded");
@@ -136,7 +134,7 @@ fn note_silent_at_stop(control: &Control, stopped: &[Stopped]) {
 fn end_commands(control: &Control, deadline: Instant) -> Vec<ControlError> {
     let left = deadline.saturating_duration_since(Instant::now());
     let _ = control.wait_until(left, |m| m.commands.objects().is_empty());
-    let late = control.run(|m| Ok(m.commands.objects())).unwrap_or_default();
+    let late = control.with(|m| m.commands.objects()).unwrap_or_default();
     let error = |object| {
         late_error(format!(
             "a command has not ended that works on {object}; see what became of it at the next start"

@@ -14,7 +14,7 @@ const ASK_EVERY: Duration = Duration::from_secs(60);
 
 /// Asks drives of members how they are, now and then.
 pub(crate) fn ask_drives(control: &Control) -> Result<(), ControlError> {
-    let due = control.run(|m| Ok(drives_to_ask(m)))?;
+    let due = control.with(drives_to_ask)?;
     let Some((probes, targets)) = due else { return Ok(()) };
     let seen = probes.look(targets);
     control.run(|m| {
@@ -54,7 +54,7 @@ pub(crate) fn notice_sick(manager: &mut Manager) {
             }
             let what =
                 format!("member {slot} ({}) of array {name} should be replaced", member.path);
-            let note = Note::new(EventKind::MemberSick, format!("array/{name}"), what);
+            let note = Note::of_array(EventKind::MemberSick, &name, what);
             let next = format!("strake array replace {name} --member {slot} --with DRIVE");
             manager.record(note.member(slot).cause(why).next(next));
         }

@@ -21,7 +21,7 @@ use crate::record::store::SpareRecord;
 
 /// Puts spares in the places of members that are out. What fails is told, and tried with another spare.
 pub(crate) fn use_spares(control: &Control, pace: Pace) -> Result<(), ControlError> {
-    for (array, slots) in control.run(|m| Ok(places_for_spares(m)))? {
+    for (array, slots) in control.with(places_for_spares)? {
         control.act(pace, format!("spares for {array}"), move |control| {
             for slot in slots {
                 // What went wrong was told; the next round tries another spare.
@@ -40,7 +40,7 @@ pub(crate) fn use_spares(control: &Control, pace: Pace) -> Result<(), ControlErr
 pub(crate) fn use_spare(control: &Control, array: &str, slot: usize) -> Result<(), ControlError> {
     let Some(reserved) = control.try_reserve(vec![array_key(array)])? else { return Ok(()) };
     let mut reserved = reserved.limit_to(GLANCE_LIMIT);
-    let chosen = control.run(|m| Ok(choose_spare(m, array, slot)))?;
+    let chosen = control.with(|m| choose_spare(m, array, slot))?;
     let Some((place, record)) = chosen else { return Ok(()) };
     let opened = reserved.open_now(&record.path).and_then(|drive| {
         refuse_occupied(std::slice::from_ref(&drive))?;
@@ -61,7 +61,7 @@ pub(crate) fn use_spare(control: &Control, array: &str, slot: usize) -> Result<(
 
 /// Opens spares that are not open, and notices those that went.
 pub(crate) fn tend_spares(control: &Control, pace: Pace) -> Result<(), ControlError> {
-    for (record, is_open) in control.run(|m| Ok(spares_to_look_at(m)))? {
+    for (record, is_open) in control.with(spares_to_look_at)? {
         control.act(pace, format!("spare {}", record.identity), move |control| {
             tend_spare(control, &record, is_open)
         })?;
@@ -86,10 +86,7 @@ fn tend_spare(control: &Control, record: &SpareRecord, is_open: bool) -> Result<
             Ok(drive) => examine(record, drive),
         }
     };
-    control.run(|m| {
-        note_spare(m, record, state);
-        Ok(())
-    })
+    control.with(|m| note_spare(m, record, state))
 }
 
 /// What is at a spare's path.
@@ -216,7 +213,7 @@ pub(crate) fn choose_spare(
     let reported = reported.is_some_and(|seen| !seen.tell_no_spare(slot));
     if !reported {
         let what = format!("no spare fits in the place of member {slot} of array {name}");
-        let note = Note::new(EventKind::SpareNone, format!("array/{name}"), what).member(slot);
+        let note = Note::of_array(EventKind::SpareNone, &name, what).member(slot);
         manager
             .record(note.next(format!("strake array replace {name} --member {slot} --with DRIVE")));
     }
@@ -230,7 +227,7 @@ fn reported_spare_use(manager: &mut Manager, array: &str, slot: usize, record: &
     } else {
         format!("spare {path} took the place of member {slot} of array {array}")
     };
-    let note = Note::new(EventKind::SpareUsed, format!("array/{array}"), what);
+    let note = Note::of_array(EventKind::SpareUsed, &array, what);
     manager.record(note.member(slot).next("strake spare add DRIVE, so that there is another"));
     if let Err(error) = forget_spare(manager, record) {
         tracing::warn!(spare = %path, reason = %error, "spare not forgotten");

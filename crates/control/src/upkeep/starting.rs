@@ -60,10 +60,7 @@ impl Control {
     ) -> Result<Self, ControlError> {
         let control = Self::open_in(state, options)?;
         while !control.starts_are_over(Duration::MAX)? {}
-        control.run(|m| {
-            m.observe();
-            Ok(())
-        })?;
+        control.with(|m| m.observe())?;
         Ok(control)
     }
 
@@ -78,14 +75,13 @@ impl Control {
 
     fn open_in(state: StateFolder, options: crate::manager::Options) -> Result<Self, ControlError> {
         let control = Self::new(Manager::open(state, options)?);
-        control.run(|m| {
+        control.with(|m| {
             m.records.finish_endings();
             let cores = m.core_handles();
             for record in &m.records.exports {
                 m.exports.announce_if_absent(record, &m.records, cores.clone());
             }
             m.watch_state_dir();
-            Ok(())
         })?;
         launch_starts(&control)?;
         Ok(control)
@@ -110,13 +106,13 @@ pub(crate) fn start_recorded(control: &Control) -> Result<(), ControlError> {
 
 /// Begins to start what is recorded and not running, each array by a thread of its own.
 pub(crate) fn launch_starts(control: &Control) -> Result<(), ControlError> {
-    for record in control.run(|m| Ok(due_to_start(m)))? {
+    for record in control.with(|m| due_to_start(m))? {
         // Whoever works on it now knows more than the records do.
         let Some(reserved) = control.try_reserve(vec![array_key(&record.uuid)])? else {
             continue;
         };
         // It may have been started meanwhile.
-        let Some(policy) = control.run(|m| Ok(begin_start(m, &record)))? else { continue };
+        let Some(policy) = control.with(|m| begin_start(m, &record))? else { continue };
         let (own, uuid) = (control.clone(), record.uuid.clone());
         let start = move || {
             // However it ends: what waits for it must not wait for ever.
@@ -154,10 +150,7 @@ fn start_by_itself(
     let offline = Offline::new(record, &error, &search.here);
     // Closed without the lock, with what was reserved.
     drop(search);
-    control.run(|m| {
-        note_offline(m, record, offline);
-        Ok(())
-    })
+    control.with(|m| note_offline(m, record, offline))
 }
 
 pub(crate) fn start_one(
@@ -197,11 +190,8 @@ fn assemble_found(
     if let Some(older) = control.run(|m| begin_assembling(m, record, here))? {
         return Err(ControlError::refused(older));
     }
-    if let Some(left) = control.run(|m| Ok(has_to_wait(m, here)))? {
-        control.run(|m| {
-            m.entries.end_assembling(uuid);
-            Ok(())
-        })?;
+    if let Some(left) = control.with(|m| has_to_wait(m, here))? {
+        control.with(|m| m.entries.end_assembling(uuid))?;
         let seconds = left.0.div_ceil(Nanos::SECOND.0);
         return Err(ControlError::state(format!("{WAITS} ({seconds} s left)")));
     }
@@ -211,10 +201,7 @@ fn assemble_found(
     note_wait(control, uuid, &drives, None);
     if assembled.is_err() {
         // Whatever was written says no more than what a start finds that was cut short.
-        control.run(|m| {
-            m.entries.end_assembling(uuid);
-            Ok(())
-        })?;
+        control.with(|m| m.entries.end_assembling(uuid))?;
     }
     assembled
 }
@@ -226,7 +213,7 @@ fn search_drives(
     record: &ArrayRecord,
     search: &mut Search,
 ) -> Result<(), ControlError> {
-    let machine = control.run(|m| Ok(m.drives.machine().clone()))?;
+    let machine = control.with(|m| m.drives.machine().clone())?;
     // Names of kernel devices change from start to start; labels do not.
     let mut renamed = false;
     for (path, found) in
@@ -324,7 +311,7 @@ fn open_released(
     reserved: &mut Reserved,
     path: &str,
 ) -> Result<Option<Labelled>, Unused> {
-    let started = control.run(|m| Ok(m.started))?;
+    let started = control.with(|m| m.started)?;
     loop {
         let limit = reserved.limit();
         let opened = reserved.open_within(path, LOOK_LIMIT).map_err(Unused::Otherwise);
@@ -343,23 +330,21 @@ fn open_released(
 /// Has `object` be waited for from now on by the start of an array; `None` when that is over.
 fn note_wait(control: &Control, uuid: &str, object: &str, what: Option<&'static str>) {
     // A control plane that a panic has left unusable is told by others.
-    let _ = control.run(|m| {
+    let _ = control.with(|m| {
         if let Some(starting) = m.entries.get_mut(uuid).and_then(|e| e.starting.as_mut()) {
             starting.wait_for(object, what);
         }
-        Ok(())
     });
 }
 
 fn end_start(control: &Control, uuid: &str) {
     // As above.
-    let _ = control.run(|m| {
+    let _ = control.with(|m| {
         let name = m.records.array_name(uuid);
         let ended = m.entries.get_mut(uuid).and_then(|entry| entry.starting.take());
         if ended.is_some_and(|starting| starting.assembling) && !m.cut_short.contains(&name) {
             m.cut_short.push(name);
         }
-        Ok(())
     });
     control.wake_waiters();
 }

@@ -5,7 +5,7 @@ use strake_units::MemberIndex;
 
 use crate::manager::Manager;
 use crate::policy::report::{Seen, note_of};
-use crate::upkeep::returns::note_silent;
+use crate::upkeep::silent::note_silent;
 
 impl Manager {
     /// Compares every running array with what was last told about it, and tells the difference.

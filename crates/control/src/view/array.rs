@@ -1,5 +1,6 @@
 //! What people and scripts see of an array.
 
+use crate::policy::members::absent_mask;
 use std::time::Instant;
 
 use strake_api::v1::{self as api, Problem};
@@ -143,8 +144,7 @@ fn array_message(
 ) -> api::Array {
     let geometry = &status.geometry;
     let shift = geometry.block_size().shift();
-    let absent = status.members.iter().enumerate().filter(|(_, m)| m.state != MemberState::InSync);
-    let absent = absent.fold(0u64, |mask, (at, _)| mask | 1 << at);
+    let absent = absent_mask(status);
     let (reason, next_action) = advice(status);
     api::Array {
         name: status.name.to_string(),
@@ -199,8 +199,7 @@ fn guarantees(status: &ArrayStatus) -> Vec<String> {
         )];
     }
     let mut lines = vec![format!("{crash}: {holds}")];
-    let out = status.members.iter().enumerate().filter(|(_, m)| m.state != MemberState::InSync);
-    let out = out.fold(0u64, |mask, (at, _)| mask | 1 << at);
+    let out = absent_mask(status);
     let damage = "neighbouring blocks in the same stripe may be damaged: the array is not started by itself then, and \
                   the \
                   regions are listed";

@@ -25,6 +25,29 @@ impl PausedJobs {
     fn is_unknown(&self) -> bool {
         *self == Self::default()
     }
+
+    /// Adds a job of `kind`. A scrub records its own pause, and a growth cannot be paused.
+    pub(crate) fn set(&mut self, kind: &str) {
+        match kind {
+            "rebuild" => self.rebuild = true,
+            "replace" => self.replace = true,
+            "resync" | "initialize" => self.resync = true,
+            _ => {}
+        }
+    }
+
+    /// Whether one of these jobs is among `listed`.
+    pub(crate) fn are_in(self, listed: Self) -> bool {
+        let known = if self == Self::default() {
+            Self { rebuild: true, replace: true, resync: true }
+        } else {
+            self
+        };
+        let both = |ours, theirs| ours && theirs;
+        both(known.rebuild, listed.rebuild)
+            || both(known.replace, listed.replace)
+            || both(known.resync, listed.resync)
+    }
 }
 
 /// How an array behaves; what each means is said in the interface's `ArraySettings`.
@@ -82,34 +105,7 @@ impl Settings {
     pub(crate) fn without_pause(self) -> Self {
         Self { paused: false, paused_jobs: PausedJobs::default(), ..self }
     }
-}
 
-impl PausedJobs {
-    /// Adds a job of `kind`. A scrub records its own pause, and a growth cannot be paused.
-    pub(crate) fn set(&mut self, kind: &str) {
-        match kind {
-            "rebuild" => self.rebuild = true,
-            "replace" => self.replace = true,
-            "resync" | "initialize" => self.resync = true,
-            _ => {}
-        }
-    }
-
-    /// Whether one of these jobs is among `listed`.
-    pub(crate) fn are_in(self, listed: Self) -> bool {
-        let known = if self == Self::default() {
-            Self { rebuild: true, replace: true, resync: true }
-        } else {
-            self
-        };
-        let both = |ours, theirs| ours && theirs;
-        both(known.rebuild, listed.rebuild)
-            || both(known.replace, listed.replace)
-            || both(known.resync, listed.resync)
-    }
-}
-
-impl Settings {
     /// As a message.
     pub(crate) fn message(self) -> ArraySettings {
         ArraySettings {

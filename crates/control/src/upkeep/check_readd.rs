@@ -94,7 +94,7 @@ fn refuse_serving(manager: &Manager, drive: &Drive, place: &Place) -> Result<(),
 /// not said. Looked for outside of the lock: a path may lie on something that does not answer.
 pub(crate) fn key_at(control: &Control, path: &str) -> Result<KeyAt, ControlError> {
     if is_remote(path) {
-        return control.run(|m| Ok(Ok(m.drives.remote_key(path))));
+        return control.with(|m| Ok(m.drives.remote_key(path)));
     }
     let at = path.to_owned();
     Ok(bounded::look(path, move || {

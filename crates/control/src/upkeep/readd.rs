@@ -1,4 +1,5 @@
-//! Members that come back without a command.
+//! Members that come back without a command: found again at a path that is remembered, or on a drive that has just
+//! appeared.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -20,8 +21,8 @@ use crate::policy::advice::other_half;
 use crate::policy::members::is_out;
 use crate::policy::returns::{Away, Verdict, verdict};
 use crate::state::running::Place;
-use crate::upkeep::returning::{Returned, check_return, key_at};
-use crate::upkeep::returns::{awaited_at, note_silent, why_away};
+use crate::upkeep::check_readd::{Returned, check_return, key_at};
+use crate::upkeep::silent::{awaited_at, note_silent, why_away};
 
 /// Where the drive of a member that is out may be.
 struct Candidate {
@@ -39,7 +40,7 @@ struct Welcome {
 
 /// Takes back by themselves members whose drive has come back, and tells of those it cannot take.
 pub(crate) fn readd_returned(control: &Control, pace: Pace) -> Result<(), ControlError> {
-    for (array, candidates) in control.run(|m| Ok(candidates_of_all(m)))? {
+    for (array, candidates) in control.with(candidates_of_all)? {
         control.act(pace, format!("returned drives of {array}"), move |control| {
             readd_returned_of(control, candidates)
         })?;
@@ -167,15 +168,15 @@ fn welcome(manager: &mut Manager, candidate: &Candidate, found: Labelled) -> Opt
     let status = manager.running[at].array.status();
     let (name, slot, path) = (status.name.to_string(), label.slot.at(), drive.path.clone());
     let member = status.members.get(slot)?;
-    let object = format!("array/{name}");
     if member.uuid != label.member {
         let what = format!(
             "{path} was member {slot} of array {name} and is here again, but another drive has its place"
         );
         let next =
             format!("strake drive clean {path}, which makes it free; or keep it for reference");
-        manager
-            .record(Note::new(EventKind::MemberSuperseded, object, what).member(slot).next(next));
+        manager.record(
+            Note::of_array(EventKind::MemberSuperseded, &name, what).member(slot).next(next),
+        );
         return None;
     }
     if !is_out(member) {
@@ -186,7 +187,7 @@ fn welcome(manager: &mut Manager, candidate: &Candidate, found: Labelled) -> Opt
     let verdict = verdict(away, auto, manager.returns.tries(label.member), Instant::now());
     let again = if away == Away::Silent { "answers again" } else { "is here again" };
     let what = format!("member {slot} of array {name} {again} at {path}");
-    let note = Note::new(EventKind::MemberReturned, object, what).member(slot);
+    let note = Note::of_array(EventKind::MemberReturned, &name, what).member(slot);
     let member = label.member;
     let checked = check_return(manager, &candidate.array, Some(slot as u32), found);
     let readd = format!("strake array readd {name} --member {slot} --drive {path}");
@@ -251,7 +252,7 @@ fn stop_waiting(
 fn tell_not_taken(manager: &mut Manager, place: &Place, path: &str, error: &ControlError) {
     let Place { name, member, .. } = place;
     let what = format!("member {member} of array {name} could not be taken back from {path}");
-    let note = Note::new(EventKind::MemberFailed, format!("array/{name}"), what);
+    let note = Note::of_array(EventKind::MemberFailed, &name, what);
     let next = format!("strake array replace {name} --member {member} --with DRIVE");
     manager.record(note.member(member.at()).cause(error.what.clone()).next(next));
 }

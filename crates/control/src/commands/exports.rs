@@ -210,8 +210,7 @@ pub(crate) fn offer_recorded_exports(manager: &mut Manager, uuid: &str) {
 pub(crate) fn export_message(manager: &Manager, record: &ExportRecord) -> ExportMessage {
     let done = manager.exports.at(&record.listen).and_then(|server| server.done(record));
     let running = manager.running_of(&record.array);
-    let name =
-        manager.records.arrays.iter().find(|a| a.uuid == record.array).map(|a| a.name.clone());
+    let name = manager.records.record_of(&record.array).map(|a| a.name.clone());
     let reason = match (&done, running) {
         (Some(_), _) => manager.exports.unrecorded(record).unwrap_or_default(),
         (None, None) if manager.entries.get(&record.array).starting.is_some() => {

@@ -483,7 +483,7 @@ fn stop_to_grow(
             intended.name
         )));
     }
-    let record = manager.records.arrays.iter().find(|a| a.uuid == *uuid).cloned();
+    let record = manager.records.record_of(uuid).cloned();
     let record = record.ok_or_else(|| manager.no_such_array(uuid))?;
     keep_scrub(manager, at, true);
     let running = manager.running.remove(at);

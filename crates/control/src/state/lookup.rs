@@ -17,24 +17,27 @@ use crate::{ArrayRecord, ControlError, ControlErrorKind, ExportRecord};
 const DESTROYED_MAX: usize = 16;
 
 impl Config {
+    /// How an array behaves.
     pub(crate) fn settings(&self, uuid: &str) -> Settings {
-        let record = self.arrays.iter().find(|a| a.uuid == uuid);
-        record.map(|a| a.settings).unwrap_or_default()
+        self.record_of(uuid).map(|a| a.settings).unwrap_or_default()
     }
 
+    /// The name of an array, or its identity if it is not recorded.
     pub(crate) fn array_name(&self, uuid: &str) -> String {
-        let known = self.arrays.iter().find(|a| a.uuid == uuid);
-        known.map_or_else(|| uuid.to_owned(), |a| a.name.clone())
+        self.record_of(uuid).map_or_else(|| uuid.to_owned(), |a| a.name.clone())
     }
 
+    /// The record of an array.
     pub(crate) fn record_of(&self, uuid: &str) -> Option<&ArrayRecord> {
         self.arrays.iter().find(|a| a.uuid == uuid)
     }
 
+    /// The array with this name or identity; all without one.
     pub(crate) fn known_arrays(&self, name: &str) -> impl Iterator<Item = &ArrayRecord> {
         self.arrays.iter().filter(move |a| name.is_empty() || a.name == name || a.uuid == name)
     }
 
+    /// Refuses a further array when there are as many as one daemon serves.
     pub(crate) fn check_array_count(&self) -> Result<(), ControlError> {
         if self.arrays.len() < ARRAYS_MAX {
             return Ok(());
@@ -44,6 +47,7 @@ impl Config {
         )))
     }
 
+    /// Refuses the name of another array.
     pub(crate) fn check_name_free(&self, name: &str, uuid: &str) -> Result<(), ControlError> {
         if self.arrays.iter().all(|a| a.name != name || a.uuid == uuid) {
             return Ok(());
@@ -54,6 +58,7 @@ impl Config {
         Err(ControlError::new(ControlErrorKind::Exists, what))
     }
 
+    /// The names an array is offered under.
     pub(crate) fn export_names(&self, uuid: &str) -> Vec<String> {
         self.exports.iter().filter(|e| e.array == uuid).map(|e| e.name.clone()).collect()
     }
@@ -82,17 +87,19 @@ impl Config {
 
     /// Exports that the members of an array record and that are not offered here.
     pub(crate) fn kept_exports(&self, array: &str) -> Vec<ExportRecord> {
-        let record = self.arrays.iter().find(|a| a.uuid == array);
+        let record = self.record_of(array);
         record.map(|a| a.kept_exports.clone()).unwrap_or_default()
     }
 
+    /// When an array was scrubbed, and what is being scrubbed.
     pub(crate) fn scrub_record(&self, uuid: &str) -> ScrubRecord {
-        let record = self.arrays.iter().find(|a| a.uuid == uuid);
+        let record = self.record_of(uuid);
         record.map(|array| array.scrub).unwrap_or_default()
     }
 
+    /// The copies of members of an array that were ordered.
     pub(crate) fn copies(&self, uuid: &str) -> impl Iterator<Item = &CopyRecord> {
-        let record = self.arrays.iter().find(|a| a.uuid == uuid);
+        let record = self.record_of(uuid);
         record.into_iter().flat_map(|a| &a.copies)
     }
 
@@ -117,6 +124,7 @@ impl Config {
         })
     }
 
+    /// The same with a spare.
     pub(crate) fn with_spare(&self, record: &SpareRecord) -> Config {
         let mut config = self.clone();
         config.spares.retain(|s| s.identity != record.identity);
@@ -124,6 +132,7 @@ impl Config {
         config
     }
 
+    /// The same with another name of an array.
     pub(crate) fn with_name(&self, uuid: &str, new: &Name) -> Config {
         let mut config = self.clone();
         if let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == uuid) {
@@ -157,6 +166,7 @@ impl Config {
         config
     }
 
+    /// What is remembered of a destroyed array.
     pub(crate) fn destroyed_record(&self, uuid: &str) -> Option<DestroyedRecord> {
         self.destroyed.iter().rfind(|d| d.uuid == uuid).cloned()
     }
@@ -213,6 +223,7 @@ impl Config {
         Ok(self.remotes.iter().find(leads).cloned())
     }
 
+    /// Whether a remote drive is recorded by this address.
     pub(crate) fn is_recorded(&self, address: &str) -> bool {
         self.remotes.iter().any(|record| record.address == address)
     }
@@ -225,5 +236,80 @@ impl Config {
             )));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::record::store::{
+        ArrayRecord, Config, CopyRecord, ExportRecord, ScrubRecord, Settings, SubsystemRecord,
+    };
+    use strake_units::MemberIndex;
+
+    fn config() -> Config {
+        let copy = CopyRecord {
+            slot: 2,
+            member: "m".into(),
+            path: "/dev/new".into(),
+            identity: "new".into(),
+        };
+        let array = ArrayRecord {
+            uuid: "u".into(),
+            name: "tank".into(),
+            drives: Vec::new(),
+            settings: Settings::default(),
+            scrub: ScrubRecord::default(),
+            kept_exports: vec![export("kept", None)],
+            copies: vec![copy],
+            silent: Vec::new(),
+        };
+        let nvme =
+            SubsystemRecord { nqn: "nqn".into(), hosts: Vec::new(), namespace: 1, secure: false };
+        let exports = vec![export("nbd", None), export("nvme", Some(nvme))];
+        Config { arrays: vec![array], exports, ..Config::default() }
+    }
+
+    fn export(name: &str, nvme: Option<SubsystemRecord>) -> ExportRecord {
+        ExportRecord {
+            name: name.to_owned(),
+            array: "u".to_owned(),
+            listen: "unix:/s".to_owned(),
+            read_only: false,
+            nvme,
+        }
+    }
+
+    #[test]
+    fn a_drive_is_promised_to_others_until_its_copy_is_forgotten() {
+        let mut config = config();
+        let promised = Some(("tank".to_owned(), 2));
+        assert_eq!(config.promised("new", None), promised);
+        assert_eq!(config.promised("new", Some(("u", 1))), promised);
+        assert_eq!(config.promised("new", Some(("u", 2))), None, "it is what it was promised to");
+        assert!(!config.drop_copy("u", MemberIndex(1)));
+        assert!(config.drop_copy("u", MemberIndex(2)));
+        assert_eq!(config.promised("new", None), None);
+    }
+
+    #[test]
+    fn an_export_that_goes_has_its_reservations_ended_if_it_can_have_some() {
+        let config = config();
+        let without = config.without_export(&config.exports[0]);
+        assert_eq!(without.export_names("u"), ["nvme"]);
+        assert!(without.ended_reservations.is_empty());
+        let without = config.without_export(&config.exports[1]);
+        assert_eq!(without.export_names("u"), ["nbd"]);
+        assert_eq!(without.ended_reservations, ["u"]);
+    }
+
+    #[test]
+    fn what_members_record_is_kept_beside_what_is_offered() {
+        let config = config();
+        assert_eq!(config.kept_export("kept").map(|export| export.array), Some("u".to_owned()));
+        assert_eq!(config.kept_export("nbd"), None, "it is offered");
+        assert_eq!(config.kept_exports("u").len(), 1);
+        assert!(config.kept_exports("other").is_empty());
+        let known = config.export_record("nothing").expect_err("there is none");
+        assert!(known.what.contains("there is: nbd, nvme"), "{known}");
     }
 }

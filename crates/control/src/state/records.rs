@@ -139,6 +139,7 @@ impl Records {
         self.put(&config)
     }
 
+    /// Records the members of an array that are taken back when they answer. A directory that refuses is asked again.
     pub(crate) fn record_silent(&mut self, uuid: &str, silent: Vec<SilentRecord>) {
         let mut config = self.config.clone();
         let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == uuid) else { return };
@@ -167,6 +168,7 @@ impl Records {
         }
     }
 
+    /// Records when an array was scrubbed, and what is being scrubbed.
     pub(crate) fn put_scrub(&mut self, uuid: &str, scrub: ScrubRecord) -> Result<(), ControlError> {
         let mut config = self.config.clone();
         match config.arrays.iter_mut().find(|array| array.uuid == uuid) {
@@ -229,10 +231,12 @@ impl Records {
         Ok((format!("{}{id}", nqn::UUID_PREFIX), id))
     }
 
+    /// Where the reservations of an export are recorded.
     pub(crate) fn ledger_of(&self, record: &ExportRecord) -> Arc<ReservationFile> {
         Arc::new(ReservationFile::new(self.store.folder(), record))
     }
 
+    /// Refuses an array that cannot be recorded beside those that are.
     pub(crate) fn check_import(&self, record: &ArrayRecord) -> Result<(), ControlError> {
         let ArrayRecord { uuid, name, .. } = record;
         let arrays = &self.config.arrays;

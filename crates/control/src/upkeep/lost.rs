@@ -94,7 +94,7 @@ fn take_lost(manager: &mut Manager, uuid: &str) -> Option<Running> {
     manager.newest.note(&manager.running, &manager.records);
     manager.observe();
     let at = manager.running.iter().position(|r| r.uuid() == uuid && r.array.status().lost)?;
-    let record = manager.records.arrays.iter().find(|a| a.uuid == uuid)?.clone();
+    let record = manager.records.record_of(uuid)?.clone();
     drop(manager.exports.suspend(uuid, &manager.records));
     keep_scrub(manager, at, true);
     let running = manager.running.remove(at);

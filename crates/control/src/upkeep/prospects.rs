@@ -82,7 +82,7 @@ fn places_of_absent(manager: &mut Manager) -> Vec<(String, Vec<Place>)> {
             continue;
         }
         let serving = running.serving_paths();
-        let record = manager.records.arrays.iter().find(|a| a.uuid == array);
+        let record = manager.records.record_of(&array);
         let remembered = record.into_iter().flat_map(|a| a.drives.iter().cloned());
         let open = running.drives.iter().flatten().map(|drive| drive.path.clone());
         let last = status.members.iter().map(|member| member.path.clone());

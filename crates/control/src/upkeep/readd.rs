@@ -133,7 +133,7 @@ fn candidates_of_all(manager: &mut Manager) -> Vec<(String, Vec<Candidate>)> {
     for running in &manager.running {
         let array = running.uuid();
         let serving = running.serving_paths();
-        let record = manager.records.arrays.iter().find(|a| a.uuid == array);
+        let record = manager.records.record_of(&array);
         let remembered = record.into_iter().flat_map(|a| a.drives.iter());
         let paths: BTreeSet<&String> = remembered.chain(&appeared).collect();
         let idle = paths.into_iter().filter(|path| !serving.contains(*path));

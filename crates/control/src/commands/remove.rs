@@ -180,10 +180,10 @@ fn forget_array(
     config.exports.retain(|e| e.array != uuid);
     let prepared = manager.records.store.prepare(&config)?;
     withdraw_exports_of(manager, uuid)?;
-    manager.entries.remove(uuid);
     manager.records.config = prepared.commit()?;
     let at = manager.running.iter().position(|r| r.uuid() == uuid);
     at.into_iter().for_each(|at| keep_scrub(manager, at, true));
+    manager.entries.remove(uuid);
     Ok(at.map(|at| manager.running.remove(at)))
 }
 

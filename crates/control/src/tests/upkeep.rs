@@ -8,7 +8,9 @@ use super::{Folder, array, fail, raid6, stop};
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use strake_api::v1::{CreateExportRequest, ImportArraysRequest, ReaddMemberRequest};
+use strake_api::v1::{
+    CreateExportRequest, ImportArraysRequest, ReaddMemberRequest, UnloadArrayRequest,
+};
 
 /// An array was imported into an empty state directory after a power loss, and had lost its exports, once in fifty
 /// times: between its start and the look at what its members know, the upkeep of that second had found an array without
@@ -74,5 +76,23 @@ fn a_member_is_taken_back_while_upkeep_looks_at_its_drive() {
         done.store(true, Ordering::Relaxed);
         taken_back.expect("its drive is here");
     });
+    stop(&control);
+}
+
+/// Objections against drives, and what was looked at, stayed in seven maps: the same array, imported again, was shown
+/// with what had been found out about it before.
+#[test]
+fn an_array_that_was_unloaded_leaves_no_record_behind() {
+    let folder = Folder::new();
+    let control = folder.control();
+    control.create_array(&raid6(folder.drives(4))).expect("it is created");
+    control.tick().expect("it answers");
+    let uuid = array(&control, "tank").expect("it is there").uuid;
+    let is_known = || control.with(|m| m.entries.get_mut(&uuid).is_some()).expect("it answers");
+    assert!(is_known());
+    let unload = UnloadArrayRequest { name: "tank".into(), ..Default::default() };
+    control.unload_array(&unload).expect("it is unloaded");
+    control.tick().expect("it answers");
+    assert!(!is_known());
     stop(&control);
 }

@@ -21,7 +21,7 @@ pub(crate) struct Listed {
 }
 
 impl Listed {
-    /// The machine's block devices that came since the last look, and what is to be told of those that came and went.
+    /// The machine's block devices that came since the last look, and what to report of those that came and went.
     pub(crate) fn notice(&mut self, machine: &Machine) -> (Vec<String>, Vec<Note>) {
         let names = machine.names();
         self.rounds += 1;

@@ -5,23 +5,23 @@ use std::time::{Duration, Instant};
 
 use crate::events::{EventKind, Note};
 
-/// How often an address is told of at most: whoever is turned away comes again at once.
+/// How often an address is reported at most: a client that is turned away comes again at once.
 const REPORTED_EVERY: Duration = Duration::from_secs(60);
 
-/// What was told of an address.
+/// What was reported of an address.
 struct Crowd {
     /// Connections that it had turned away by then.
     turned_away: u64,
     when: Instant,
 }
 
-/// Whether it is to be told that so many were turned away.
+/// Whether to report that so many were turned away.
 fn is_news(reported: Option<&Crowd>, turned_away: u64, now: Instant) -> bool {
     turned_away > reported.map_or(0, |reported| reported.turned_away)
         && reported.is_none_or(|reported| now.duration_since(reported.when) >= REPORTED_EVERY)
 }
 
-/// What was told of each address.
+/// What was reported of each address.
 #[derive(Default)]
 pub(crate) struct Crowds {
     addresses: BTreeMap<String, Crowd>,
@@ -33,7 +33,7 @@ impl Crowds {
         self.addresses.retain(|listen, _| is_served(listen));
     }
 
-    /// What is to be told of addresses that have turned so many away in all.
+    /// What to report of addresses that have turned so many away in all.
     pub(crate) fn news(&mut self, counts: Vec<(String, u64)>, now: Instant) -> Vec<Note> {
         let mut notes = Vec::new();
         for (listen, turned_away) in counts {

@@ -26,7 +26,7 @@ pub(crate) struct Exports {
     pub(crate) crowds: Crowds,
     /// Why each recorded export that is not offered is not, by its name.
     pub(crate) trouble: BTreeMap<String, String>,
-    /// Exports of which it was told that their reservations are not recorded.
+    /// Exports whose reservations were reported as not recorded.
     unrecorded: BTreeSet<String>,
 }
 
@@ -82,8 +82,8 @@ impl Exports {
     }
 
     /// Lets hosts find an export that is not offered yet, if its address allows that, so that they wait: its array is
-    /// not started yet, or somebody has to decide what is to be done. What cannot be announced is tried again with the
-    /// array, and told of then.
+    /// not started yet, or an operator has to decide what to do. What cannot be announced is tried again with the
+    /// array, and reported then.
     pub(crate) fn announce_if_absent(
         &mut self,
         record: &ExportRecord,
@@ -156,7 +156,7 @@ impl Exports {
         self.of_array(uuid, config).for_each(|(record, server)| server.keep_instance(record));
     }
 
-    /// Has hosts that find it not back begin anew with it, whenever it comes.
+    /// Has hosts that find it not back begin again with it, whenever it comes.
     pub(crate) fn forget_instances(&self, uuid: &str, config: &Config) {
         self.of_array(uuid, config).for_each(|(record, server)| server.forget_instance(record));
     }
@@ -176,7 +176,7 @@ impl Exports {
         Some(format!("a change of its reservations was not recorded, and refused: {why}"))
     }
 
-    /// What is to be told of changes of reservations that could not be recorded, of each export once until one could
+    /// What to report of changes of reservations that could not be recorded, of each export once until one could
     /// be.
     pub(crate) fn unrecorded_news(&mut self, config: &Config) -> Vec<Note> {
         let known = config.exports.iter();
@@ -195,7 +195,7 @@ impl Exports {
         notes
     }
 
-    /// What is to be told of addresses that turned connections away since they were told of last.
+    /// What to report of addresses that turned connections away since the last report.
     pub(crate) fn crowd_news(&mut self, now: Instant) -> Vec<Note> {
         let Self { servers, crowds, .. } = self;
         crowds.keep(|listen| servers.contains_key(listen));
@@ -203,7 +203,7 @@ impl Exports {
         crowds.news(counts.collect(), now)
     }
 
-    /// What is to be told at `now` of hosts that were rejected.
+    /// What to report at `now` of hosts that were rejected.
     pub(crate) fn rejections(&self, now: Nanos) -> Vec<Note> {
         let due = |(listen, server): (&String, &Arc<ExportServer>)| -> Vec<Note> {
             let rejections = server.take_rejections(now);

@@ -94,7 +94,7 @@ impl Seen {
         (now, notes)
     }
 
-    /// A member was replaced, which the array itself has told: there was no rebuild.
+    /// A member was replaced, which the array itself reports: there was no rebuild.
     pub(crate) fn note_replaced(&mut self, slot: usize, status: &ArrayStatus) {
         self.members[slot].uuid = status.members[slot].uuid.to_string();
     }

@@ -56,7 +56,7 @@ impl Remotes {
         self.failed.remove(address);
     }
 
-    /// A drive is recorded no more.
+    /// A drive is not recorded any more.
     pub(crate) fn forget(&mut self, record: &RemoteRecord) {
         self.forget_failure(&record.address);
         self.reported.forget_drive(&record.address);
@@ -113,6 +113,6 @@ mod tests {
         assert!(begin(&mut remotes).is_empty(), "it is tried again later");
         remotes.forget(&records[0]);
         assert_eq!(remotes.absence("a"), "not connected yet");
-        assert_eq!(begin(&mut remotes), ["a"], "what is recorded anew is tried at once");
+        assert_eq!(begin(&mut remotes), ["a"], "a new record is tried at once");
     }
 }

@@ -9,10 +9,10 @@ use strake_dev_fabrics::{PathState, PathStatus};
 
 use crate::events::{EventKind, Note};
 
-/// What was told of connections.
+/// What was reported of connections.
 #[derive(Default)]
 pub(crate) struct Reported {
-    /// Drives of which it was told that they are lost.
+    /// Drives that were reported as lost.
     drives: BTreeSet<String>,
     /// What was seen of paths, by their addresses.
     paths: BTreeMap<String, Seen>,
@@ -29,8 +29,8 @@ impl Reported {
 }
 
 impl Reported {
-    /// What is to be told of drives that were lost and came back since the last look, and of paths to drives that have
-    /// several: the only path of a drive is told of as the drive. `all` is how the paths of each drive are.
+    /// What to report of drives that were lost and came back since the last look, and of paths to drives that have
+    /// several: the only path of a drive is reported as the drive. `all` is how the paths of each drive are.
     pub(crate) fn look(&mut self, all: Vec<(String, Vec<PathStatus>)>) -> Vec<Note> {
         let addresses: BTreeSet<_> =
             all.iter().flat_map(|(_, paths)| paths).map(|path| path.address.to_string()).collect();
@@ -52,7 +52,7 @@ impl Reported {
         notes
     }
 
-    /// What is to be told of a drive, of which each path is lost, or was since the last look.
+    /// What to report of a drive of which each path is lost, or was since the last look.
     fn drive_notes(&mut self, name: &str, all_lost: bool, paths: &[PathStatus]) -> Vec<Note> {
         let is_up = paths.iter().any(|path| matches!(path.state, PathState::Up(_)));
         let news = News::of(self.drives.contains(name), all_lost, is_up);
@@ -73,7 +73,7 @@ impl Reported {
     }
 }
 
-/// What is to be told of a path to a drive that has several.
+/// What to report of a path to a drive that has several.
 fn path_notes(name: &str, address: &str, news: News, path: &PathStatus) -> Vec<Note> {
     let object = format!("drive/{name}");
     let mut notes = Vec::new();

@@ -29,7 +29,7 @@ pub(crate) type Marks = BTreeMap<String, Mark>;
 /// What was last seen of each recorded array.
 pub(crate) struct Newest {
     marks: Marks,
-    /// The same as it is on disk; `None` while nobody knows.
+    /// The same as it is on disk; `None` until it was written.
     written: Option<Marks>,
 }
 

@@ -38,7 +38,7 @@ use crate::rng::Rng;
 use crate::trace::Trace;
 pub use away::FOREVER;
 pub use lie::{Lie, differing};
-use state::{Lane, State};
+use state::{DriveState, Lane};
 
 /// What a drive is like.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,7 @@ pub enum Crash {
 
 /// A simulated drive. Clones are the same drive.
 #[derive(Clone)]
-pub struct SimDrive(Arc<Mutex<State>>);
+pub struct SimDrive(Arc<Mutex<DriveState>>);
 
 impl SimDrive {
     /// A new drive for member `slot`, full of junk unless it promises zeroes.
@@ -88,7 +88,7 @@ impl SimDrive {
         let mut rng = rng.fork();
         let junk = (spec.deallocate != DeallocateReads::Zeroes).then(|| rng.bits());
         let medium = Medium::new(spec.bytes, junk);
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(DriveState {
             spec,
             name: format!("sim:{serial}"),
             slot,
@@ -113,7 +113,7 @@ impl SimDrive {
         })))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DriveState> {
         let mut state = self.0.lock().expect("one thread runs the world");
         state.catch_up();
         state
@@ -161,7 +161,7 @@ impl SimDrive {
         let mut state = self.state();
         let rng = state.rng.fork();
         let visible = state.visible.clone();
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(DriveState {
             spec: state.spec,
             name: format!("sim:{serial}"),
             slot: state.slot,

@@ -1,13 +1,16 @@
 //! A world: one array on simulated drives, its clients, and what happens to them.
 
 mod before;
+mod chance;
 mod chores;
 mod client;
 mod control;
+mod crash;
 mod doubt;
 mod ending;
 mod lies;
 mod mishaps;
+mod restart;
 mod silence;
 pub mod stage;
 
@@ -20,11 +23,12 @@ use strake_reactor::{Poller, Sleep, Turn};
 use strake_units::{CoreIndex, MemberIndex, Name, Nanos, Uuid};
 
 use crate::drive::{DriveSpec, SimDrive};
-use crate::faults::{Faults, Kind, Kinds, Mutant};
+use crate::faults::{Faults, Kinds, Mutant};
 use crate::oracle::{Content, Oracle};
 use crate::rng::Rng;
 use crate::shape::Shape;
 use crate::trace::Trace;
+use chance::Chance;
 use client::{Client, Ground, Scene};
 
 /// Rounds in which nothing at all happens although somebody asks not to sleep, before that counts as a mistake.
@@ -88,9 +92,9 @@ pub fn run(seed: u64, settings: Settings) -> Report {
     let shape = Shape::draw(&mut rng).within(&settings.limits);
     let mut requests = 0;
     let result = catch_unwind(AssertUnwindSafe(|| {
-        let mut world = World::new(&shape, rng, settings, &trace)?;
-        let result = world.live();
-        requests = world.next_id;
+        let mut chance = Chance { world: World::new(&shape, rng, settings, &trace)? };
+        let result = chance.live();
+        requests = chance.world.next_id;
         result
     }));
     let violation = match result {
@@ -145,6 +149,8 @@ impl Asked {
     }
 }
 
+/// The array with all that is around it, and time. What happens to it is decided by [`Chance`], or by the script of a
+/// [`Stage`](stage::Stage).
 struct World {
     rng: Rng,
     /// What came later: histories stay as they were where it brings nothing.
@@ -285,30 +291,6 @@ impl World {
 
     fn array(&self) -> &Array {
         &self.running.as_ref().expect("the array runs").array
-    }
-
-    /// The whole life of a world.
-    fn live(&mut self) -> Result<(), String> {
-        self.faults.arm(true);
-        let mut budget = self.shape.requests;
-        while budget > 0 {
-            let burst = self.rng.between(1, 2 * self.shape.calm).min(budget);
-            budget -= burst;
-            self.left = burst;
-            // Sometimes the next thing happens while the last requests are still under way.
-            let leave = if self.rng.one_in(2) { self.rng.below(burst) } else { 0 };
-            self.run_until("requests to be made", |world| world.left <= leave)?;
-            budget += std::mem::take(&mut self.left);
-            if leave == 0 && self.rng.one_in(3) {
-                self.run_until("requests to be answered", |world| world.outstanding() == 0)?;
-            }
-            self.something_happens()?;
-            self.something_else_happens()?;
-        }
-        if self.rng.one_in(4) && self.faults.has(Kind::Lose) {
-            self.lose_too_many()?;
-        }
-        self.end()
     }
 
     fn outstanding(&self) -> usize {

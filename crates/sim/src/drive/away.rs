@@ -8,7 +8,7 @@
 use strake_block::{Durability, Io, Op};
 use strake_units::Nanos;
 
-use super::state::{Lane, State};
+use super::state::{DriveState, Lane};
 use super::{Crash, SimDrive, describe};
 
 /// A silence without end.
@@ -86,7 +86,7 @@ impl SimDrive {
     }
 }
 
-impl State {
+impl DriveState {
     fn clock(&self) -> Nanos {
         self.away.seen.max(self.trace.now())
     }

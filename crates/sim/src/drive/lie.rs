@@ -3,7 +3,7 @@
 use strake_block::Durability;
 
 use super::SimDrive;
-use super::state::{Change, State, apply};
+use super::state::{Change, DriveState, apply};
 use crate::medium::{Medium, PAGE};
 
 /// What becomes of a write to the data area.
@@ -67,7 +67,7 @@ impl SimDrive {
     }
 }
 
-impl State {
+impl DriveState {
     /// Does a write, or what a lie makes of it.
     pub(super) fn write(&mut self, offset: u64, change: Change, durability: Durability) {
         let Some(reported) = self.reported.as_mut().filter(|_| offset >= strake_ondisk::HEAD_BYTES)

@@ -92,7 +92,7 @@ pub(super) struct Unflushed {
     change: Change,
 }
 
-pub(super) struct State {
+pub(super) struct DriveState {
     pub(super) spec: DriveSpec,
     pub(super) name: String,
     pub(super) slot: u8,
@@ -122,7 +122,7 @@ pub(super) struct State {
     pub(super) next_lane: u64,
 }
 
-impl State {
+impl DriveState {
     fn range_bytes(&self, op: &Op) -> (u64, u64) {
         let LbaRange { start, blocks } = op.range(self.spec.block_size);
         (start.bytes(self.spec.block_size), blocks << self.spec.block_size.shift())

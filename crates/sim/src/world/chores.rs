@@ -4,52 +4,52 @@
 use strake_engine::{Consistency, ScrubMode, ScrubState};
 use strake_units::Nanos;
 
-use super::World;
+use super::chance::Chance;
 use crate::faults::Kind;
 
 /// Requests beside a scrub, or a change of the mode, at most.
 const BESIDE_MAX: u64 = 40;
 
-impl World {
+impl Chance {
     /// An array on which nothing is wrong is scrubbed beside its clients, and nothing is found. What comes of the scrub
     /// afterwards is left to chance.
     pub(super) fn scrub_beside_clients(&mut self) -> Result<(), String> {
         if !self.is_sound() || !self.is_small() {
             return Ok(());
         }
-        self.faults.arm(false);
-        self.faults.stall(Nanos(0));
-        self.array().stop_scrub();
-        let mode = self.later.pick(&[ScrubMode::Check, ScrubMode::Repair]);
-        self.happens(Kind::Scrub, &[mode as u64]);
-        self.array().begin_scrub(mode).map_err(|error| error.to_string())?;
+        self.world.faults.arm(false);
+        self.world.faults.stall(Nanos(0));
+        self.world.array().stop_scrub();
+        let mode = self.world.later.pick(&[ScrubMode::Check, ScrubMode::Repair]);
+        self.world.happens(Kind::Scrub, &[mode as u64]);
+        self.world.array().begin_scrub(mode).map_err(|error| error.to_string())?;
         self.work_beside("requests beside a scrub")?;
-        match self.later.below(4) {
+        match self.world.later.below(4) {
             0 => {
-                self.array().pause_scrub(true);
+                self.world.array().pause_scrub(true);
                 self.work_beside("requests beside a scrub that rests")?;
-                self.array().pause_scrub(false);
+                self.world.array().pause_scrub(false);
                 self.finish_scrub()?;
             }
             1 => {
-                self.array().stop_scrub();
+                self.world.array().stop_scrub();
             }
             // It goes on beside whatever comes, or ends with the machine.
             2 => {}
             _ => self.finish_scrub()?,
         }
         self.nothing_found("a scrub beside clients")?;
-        self.faults.arm(!self.recovering);
+        self.world.faults.arm(!self.world.recovering);
         Ok(())
     }
 
     fn work_beside(&mut self, what: &str) -> Result<(), String> {
-        self.left = self.later.between(1, BESIDE_MAX);
-        self.run_until(what, |world| world.left == 0)
+        self.world.left = self.world.later.between(1, BESIDE_MAX);
+        self.world.run_until(what, |world| world.left == 0)
     }
 
     fn finish_scrub(&mut self) -> Result<(), String> {
-        self.run_until("the end of a scrub", |world| {
+        self.world.run_until("the end of a scrub", |world| {
             world.array().status().scrub.is_none_or(|scrub| scrub.state == ScrubState::Finished)
         })
     }
@@ -57,23 +57,24 @@ impl World {
     /// Writes are made safe against crashes in another way, while they go on. A crash in the middle of that may meet
     /// the promise of either mode, so none comes before it is through.
     pub(super) fn change_mode(&mut self) -> Result<(), String> {
-        let mode = self.later.pick(&[Consistency::Resync, Consistency::Safe, Consistency::Strict]);
+        let mode =
+            self.world.later.pick(&[Consistency::Resync, Consistency::Safe, Consistency::Strict]);
         // From `strict` to `safe` nothing counts as logged for a moment. Worlds do not meet that with members out and
         // two parities yet.
-        let from_partial_writes = self.shape.consistency == Consistency::Strict
+        let from_partial_writes = self.world.shape.consistency == Consistency::Strict
             && mode == Consistency::Safe
-            && self.geometry.parity_strips() > 1;
+            && self.world.geometry.parity_strips() > 1;
         if from_partial_writes && !self.is_sound() {
             return Ok(());
         }
-        let armed = !from_partial_writes && !self.recovering;
-        self.faults.arm(armed);
-        self.happens(Kind::Mode, &[mode as u64]);
-        let mut pending = self.array().begin_set_consistency(mode);
+        let armed = !from_partial_writes && !self.world.recovering;
+        self.world.faults.arm(armed);
+        self.world.happens(Kind::Mode, &[mode as u64]);
+        let mut pending = self.world.array().begin_set_consistency(mode);
         self.work_beside("requests beside a change of the mode")?;
         let answer = std::cell::RefCell::new(None);
         let pending = std::cell::RefCell::new(&mut pending);
-        self.run_until("a change of the mode", |world| {
+        self.world.run_until("a change of the mode", |world| {
             let mut answer = answer.borrow_mut();
             if answer.is_none() {
                 *answer = pending.borrow_mut().poll();
@@ -83,8 +84,8 @@ impl World {
         if let Some(Err(error)) = answer.into_inner() {
             return Err(format!("the mode was not changed to {mode}: {error}"));
         }
-        self.shape.consistency = mode;
-        self.faults.arm(!self.recovering);
+        self.world.shape.consistency = mode;
+        self.world.faults.arm(!self.world.recovering);
         Ok(())
     }
 }

@@ -4,6 +4,7 @@ use strake_raid::MemberState;
 use strake_units::{Lba, LbaRange, Nanos};
 
 use super::World;
+use super::chance::Chance;
 use crate::drive::Crash;
 use crate::textbook;
 
@@ -13,25 +14,39 @@ const CHECK_BLOCKS: u64 = 64;
 /// Rounds of failing, replacing and rebuilding before members that do not get well count as a mistake.
 const REPAIRS_MAX: usize = 40;
 
-impl World {
+impl Chance {
     pub(super) fn end(&mut self) -> Result<(), String> {
-        self.trace.event(&[95], || format!("the end begins; {}", self.picture()));
-        self.ending = true;
-        self.faults.arm(false);
-        self.faults.stall(Nanos(0));
+        self.world.trace.event(&[95], || format!("the end begins; {}", self.world.picture()));
+        self.world.ending = true;
+        self.world.faults.arm(false);
+        self.world.faults.stall(Nanos(0));
         self.wake_all_drives();
-        self.drives.iter().for_each(|drive| drive.slow_down(1));
-        self.left = 0;
-        self.run_until("the last requests", |world| world.outstanding() == 0)?;
-        self.make_whole()?;
-        self.read_everything()?;
+        self.world.drives.iter().for_each(|drive| drive.slow_down(1));
+        self.world.left = 0;
+        self.world.run_until("the last requests", |world| world.outstanding() == 0)?;
+        self.world.make_whole()?;
+        self.world.read_everything()?;
         self.restart_clean()?;
-        self.read_everything()?;
-        textbook::verify(&self.shape.placement(), &|member, offset| {
-            self.drives[member].page(offset)
+        self.world.read_everything()?;
+        textbook::verify(&self.world.shape.placement(), &|member, offset| {
+            self.world.drives[member].page(offset)
         })
     }
 
+    /// A clean stop, a power cut, and a start that has nothing to repair.
+    fn restart_clean(&mut self) -> Result<(), String> {
+        if !self.world.stop()? {
+            return Err("something was left to resynchronize at the end".to_owned());
+        }
+        self.world.drives.iter().for_each(|drive| drive.crash(Crash::Power));
+        self.world.recovering = false;
+        self.world.restart(false)?;
+        self.world.faults.arm(false);
+        Ok(())
+    }
+}
+
+impl World {
     /// Replaces who is out until every member is in sync and all parity is known to be right.
     pub(super) fn make_whole(&mut self) -> Result<(), String> {
         for _ in 0..REPAIRS_MAX {
@@ -103,17 +118,5 @@ impl World {
 
     fn read(&mut self, range: LbaRange) -> Result<(), String> {
         self.say(|client, ground, scene| client.read(ground, range, scene))
-    }
-
-    /// A clean stop, a power cut, and a start that has nothing to repair.
-    fn restart_clean(&mut self) -> Result<(), String> {
-        if !self.stop()? {
-            return Err("something was left to resynchronize at the end".to_owned());
-        }
-        self.drives.iter().for_each(|drive| drive.crash(Crash::Power));
-        self.recovering = false;
-        self.restart(false)?;
-        self.faults.arm(false);
-        Ok(())
     }
 }

@@ -12,7 +12,7 @@ use strake_ondisk::HEAD_BYTES;
 use strake_raid::{MemberState, Place, Role};
 use strake_units::{Lba, LbaRange, MemberIndex, Nanos};
 
-use super::World;
+use super::chance::Chance;
 use crate::drive::{Lie, SimDrive, differing};
 use crate::faults::Kind;
 use crate::medium::{Medium, PAGE};
@@ -35,69 +35,70 @@ struct Liar {
     wrong: BTreeSet<u64>,
 }
 
-impl World {
+impl Chance {
     /// Somebody lies, and a scrub finds out.
     pub(super) fn a_drive_lies(&mut self) -> Result<(), String> {
         let kinds = [Kind::BitFlip, Kind::LostWrite, Kind::Misdirected, Kind::StaleRead];
-        let kind = self.later.pick(&kinds);
-        if !self.is_sound() || !self.is_small() || !self.faults.has(kind) {
+        let kind = self.world.later.pick(&kinds);
+        if !self.is_sound() || !self.is_small() || !self.world.faults.has(kind) {
             return Ok(());
         }
-        self.array().stop_scrub();
-        self.faults.arm(false);
-        self.faults.stall(Nanos(0));
-        self.run_until("requests before a lie", |world| world.outstanding() == 0)?;
-        self.refresh();
+        self.world.array().stop_scrub();
+        self.world.faults.arm(false);
+        self.world.faults.stall(Nanos(0));
+        self.world.run_until("requests before a lie", |world| world.outstanding() == 0)?;
+        self.world.refresh();
         if self.is_sound() {
             self.flush()?;
             let liar = self.lie(kind)?;
             self.find_out(liar)?;
             self.flush()?;
         }
-        self.faults.arm(!self.recovering);
+        self.world.faults.arm(!self.world.recovering);
         Ok(())
     }
 
     /// Everybody is in sync and nothing else is the matter.
     pub(super) fn is_sound(&self) -> bool {
-        !self.recovering
-            && !self.faults.is_held()
-            && self.faults.impaired() == 0
-            && self.asked.is_empty()
-            && self.geometry.redundancy(0).is_some_and(|spare| spare > 0)
-            && self.array().status().resync.is_none()
-            && self.states().iter().all(|state| *state == MemberState::InSync)
+        !self.world.recovering
+            && !self.world.faults.is_held()
+            && self.world.faults.impaired() == 0
+            && self.world.asked.is_empty()
+            && self.world.geometry.redundancy(0).is_some_and(|spare| spare > 0)
+            && self.world.array().status().resync.is_none()
+            && self.world.states().iter().all(|state| *state == MemberState::InSync)
     }
 
     pub(super) fn is_small(&self) -> bool {
-        self.geometry.capacity_blocks() << self.geometry.block_size().shift() <= SCRUBBED_MAX
+        self.world.geometry.capacity_blocks() << self.world.geometry.block_size().shift()
+            <= SCRUBBED_MAX
     }
 
     /// Redundancy says who is wrong.
     fn is_located(&self) -> bool {
-        self.geometry.parity_strips() > 1 || self.geometry.copies() > 2
+        self.world.geometry.parity_strips() > 1 || self.world.geometry.copies() > 2
     }
 
     fn used(&self) -> u64 {
-        self.geometry.member_blocks_used() << self.geometry.block_size().shift()
+        self.world.geometry.member_blocks_used() << self.world.geometry.block_size().shift()
     }
 
     fn lie(&mut self, kind: Kind) -> Result<Liar, String> {
         let range = self.range_in_a_stripe();
         let slot = self.writer_of(range);
         let numbers = [slot as u64, range.start.0, range.blocks];
-        self.happens(kind, &numbers);
-        let drive = self.drives[slot].clone();
+        self.world.happens(kind, &numbers);
+        let drive = self.world.drives[slot].clone();
         let truth = if kind == Kind::BitFlip {
             let truth = drive.medium();
-            for _ in 0..self.later.between(1, FLIPS_MAX) {
-                let byte = self.later.below(self.used());
-                drive.flip(HEAD_BYTES + byte, self.later.below(8) as u32);
+            for _ in 0..self.world.later.between(1, FLIPS_MAX) {
+                let byte = self.world.later.below(self.used());
+                drive.flip(HEAD_BYTES + byte, self.world.later.below(8) as u32);
             }
             truth
         } else {
             drive.begin_lie(self.lie_of(kind));
-            self.ask(|client, ground, scene| client.write(ground, range, scene))?;
+            self.world.ask(|client, ground, scene| client.write(ground, range, scene))?;
             drive.end_lie()
         };
         let area = HEAD_BYTES..HEAD_BYTES + self.used();
@@ -110,54 +111,57 @@ impl World {
         if kind != Kind::Misdirected {
             return Lie::Lost;
         }
-        let (used, strip) = (self.used(), u64::from(self.geometry.strip_bytes()));
+        let (used, strip) = (self.used(), u64::from(self.world.geometry.strip_bytes()));
         // To another row, for what this one holds may still be read.
-        Lie::Misdirected { by: self.later.between(1, used / strip - 1) * strip, used }
+        Lie::Misdirected { by: self.world.later.between(1, used / strip - 1) * strip, used }
     }
 
     /// Some blocks of one stripe.
     fn range_in_a_stripe(&mut self) -> LbaRange {
-        let spot = self.later.pick(&self.ground.spots);
-        let stripe = self.geometry.place(Lba(spot)).stripe;
-        let first = self.geometry.lba(Place { stripe, strip: 0, offset: 0 });
-        let (blocks, strip) = (self.ground.stripe, self.ground.strip);
-        let most = (WRITE_BYTES_MAX >> self.ground.block_size.shift()).min(blocks);
-        let length = match self.later.below(4) {
+        let spot = self.world.later.pick(&self.world.ground.spots);
+        let stripe = self.world.geometry.place(Lba(spot)).stripe;
+        let first = self.world.geometry.lba(Place { stripe, strip: 0, offset: 0 });
+        let (blocks, strip) = (self.world.ground.stripe, self.world.ground.strip);
+        let most = (WRITE_BYTES_MAX >> self.world.ground.block_size.shift()).min(blocks);
+        let length = match self.world.later.below(4) {
             0 => most,
             1 => strip.min(most),
             2 => 1,
-            _ => self.later.between(1, most),
+            _ => self.world.later.between(1, most),
         };
-        LbaRange::new(Lba(first.0 + self.later.below(blocks - length + 1)), length)
+        LbaRange::new(Lba(first.0 + self.world.later.below(blocks - length + 1)), length)
     }
 
     /// A member that a write of `range` has to write.
     fn writer_of(&mut self, range: LbaRange) -> usize {
-        let block = range.start.0 + self.later.below(range.blocks);
-        let place = self.geometry.place(Lba(block));
-        let parities = self.geometry.parity_strips();
-        let role = if parities > 0 && self.later.one_in(2) {
-            Role::Parity { index: self.later.below(u64::from(parities)) as u8 }
+        let block = range.start.0 + self.world.later.below(range.blocks);
+        let place = self.world.geometry.place(Lba(block));
+        let parities = self.world.geometry.parity_strips();
+        let role = if parities > 0 && self.world.later.one_in(2) {
+            Role::Parity { index: self.world.later.below(u64::from(parities)) as u8 }
         } else {
-            let copy = self.later.below(u64::from(self.geometry.copies())) as u8;
+            let copy = self.world.later.below(u64::from(self.world.geometry.copies())) as u8;
             Role::Data { strip: place.strip, copy }
         };
-        self.geometry.member(place.stripe, self.geometry.position(place.stripe, role)).at()
+        self.world
+            .geometry
+            .member(place.stripe, self.world.geometry.position(place.stripe, role))
+            .at()
     }
 
     fn find_out(&mut self, liar: Liar) -> Result<(), String> {
         let repairs = self.is_located() && liar.kind != Kind::StaleRead;
-        let mode = match repairs || self.later.one_in(2) && !self.is_located() {
+        let mode = match repairs || self.world.later.one_in(2) && !self.is_located() {
             true => ScrubMode::Repair,
             false => ScrubMode::Check,
         };
-        let before: Vec<Medium> = self.drives.iter().map(SimDrive::medium).collect();
+        let before: Vec<Medium> = self.world.drives.iter().map(SimDrive::medium).collect();
         let status = self.scrub(mode)?;
         let story =
             |what| format!("{mode:?} after a {} of member {}: {what}", liar.kind.word(), liar.slot);
         self.judge(&liar, repairs).map_err(story)?;
         let area = HEAD_BYTES..HEAD_BYTES + self.used();
-        for (slot, drive) in self.drives.iter().enumerate() {
+        for (slot, drive) in self.world.drives.iter().enumerate() {
             let should = if slot == liar.slot && repairs { &liar.truth } else { &before[slot] };
             if let Some(at) = differing(should, &drive.medium(), area.clone()).first() {
                 return Err(story(format!(
@@ -167,7 +171,7 @@ impl World {
             }
         }
         if !repairs {
-            let drive = &self.drives[liar.slot];
+            let drive = &self.world.drives[liar.slot];
             liar.wrong.iter().for_each(|at| drive.correct(HEAD_BYTES + at, &liar.truth));
         }
         self.scrub(ScrubMode::Check)?;
@@ -176,12 +180,13 @@ impl World {
 
     /// Scrubs everything.
     pub(super) fn scrub(&mut self, mode: ScrubMode) -> Result<ScrubStatus, String> {
-        self.array().begin_scrub(mode).map_err(|error| error.to_string())?;
-        self.run_until("the end of a scrub", |world| {
+        self.world.array().begin_scrub(mode).map_err(|error| error.to_string())?;
+        self.world.run_until("the end of a scrub", |world| {
             world.array().status().scrub.is_some_and(|scrub| scrub.state == ScrubState::Finished)
         })?;
-        let status = self.array().status().scrub.ok_or("a scrub was forgotten")?;
-        let size = self.geometry.capacity_blocks() << self.geometry.block_size().shift();
+        let status = self.world.array().status().scrub.ok_or("a scrub was forgotten")?;
+        let size =
+            self.world.geometry.capacity_blocks() << self.world.geometry.block_size().shift();
         if status.counts.checked != size {
             return Err(format!("a scrub of {size} bytes is over: {status:?}"));
         }
@@ -190,7 +195,7 @@ impl World {
 
     /// The last scrub has found nothing.
     pub(super) fn nothing_found(&self, what: &str) -> Result<(), String> {
-        match self.array().scrub_findings().first() {
+        match self.world.array().scrub_findings().first() {
             Some(finding) => Err(format!("{what} found what is not so: {finding:?}")),
             None => Ok(()),
         }
@@ -199,9 +204,9 @@ impl World {
     /// Compares what was found with what is wrong.
     fn judge(&self, liar: &Liar, repairs: bool) -> Result<(), String> {
         let mut found = BTreeSet::new();
-        for finding in self.array().scrub_findings() {
-            let rows = finding.rows.start.bytes(self.ground.block_size)
-                ..finding.rows.end().bytes(self.ground.block_size);
+        for finding in self.world.array().scrub_findings() {
+            let rows = finding.rows.start.bytes(self.world.ground.block_size)
+                ..finding.rows.end().bytes(self.world.ground.block_size);
             self.judge_one(liar, &finding, repairs)
                 .map_err(|what| format!("{what}: {finding:?}"))?;
             for at in rows.step_by(PAGE) {
@@ -218,8 +223,8 @@ impl World {
 
     fn judge_one(&self, liar: &Liar, found: &ScrubFinding, repairs: bool) -> Result<(), String> {
         let member = MemberIndex(liar.slot as u8);
-        let holds = self.geometry.data_at(member, found.rows.start);
-        let copies = self.geometry.parity_strips() == 0;
+        let holds = self.world.geometry.data_at(member, found.rows.start);
+        let copies = self.world.geometry.parity_strips() == 0;
         let verdict = match (self.is_located(), copies, holds) {
             (false, true, _) => ScrubVerdict::CopiesDiffer,
             (false, false, _) => ScrubVerdict::ParityDiffers,
@@ -233,7 +238,7 @@ impl World {
         if found.member != self.is_located().then_some(member) {
             return Err("names another member".to_owned());
         }
-        if self.geometry.position_of_member(found.stripe, member).is_none() {
+        if self.world.geometry.position_of_member(found.stripe, member).is_none() {
             return Err("is of another group".to_owned());
         }
         if holds.is_some_and(|lba| lba < found.array.start || lba >= found.array.end()) {
@@ -247,6 +252,6 @@ impl World {
 
     /// Makes everything stable that was acknowledged.
     fn flush(&mut self) -> Result<(), String> {
-        self.ask(|client, _, scene| client.flush(scene))
+        self.world.ask(|client, _, scene| client.flush(scene))
     }
 }

@@ -12,6 +12,7 @@ use strake_raid::MemberState;
 use strake_units::Nanos;
 
 use super::World;
+use super::chance::Chance;
 use crate::drive::{FOREVER, SimDrive};
 use crate::faults::Kind;
 
@@ -55,25 +56,33 @@ fn rings(drive: &SimDrive) -> Option<[RingScan; 2]> {
     }))
 }
 
-impl World {
+impl Chance {
     /// A drive falls silent. Half the time the latency of requests made meanwhile is checked.
     pub(super) fn silence_one(&mut self) -> Result<(), String> {
-        self.refresh();
-        let alone = self.faults.impaired() == 0 && self.faults.stalled_until() <= self.now;
-        let Some(slot) = self.silence_for(Kind::Silence) else { return Ok(()) };
-        if !alone || !self.silences.one_in(2) {
+        self.world.refresh();
+        let alone = self.world.faults.impaired() == 0
+            && self.world.faults.stalled_until() <= self.world.now;
+        let Some(slot) = self.world.silence_for(Kind::Silence) else { return Ok(()) };
+        if !alone || !self.world.silences.one_in(2) {
             return Ok(());
         }
-        self.faults.arm(false);
-        let began = self.now;
-        self.left = self.silences.between(1, BESIDE_MAX);
-        self.run_until("requests beside a silent drive", |world| {
+        self.world.faults.arm(false);
+        let began = self.world.now;
+        self.world.left = self.world.silences.between(1, BESIDE_MAX);
+        self.world.run_until("requests beside a silent drive", |world| {
             world.left == 0 && world.outstanding() == 0
         })?;
-        self.faults.arm(!self.recovering);
-        self.in_time("requests", began, slot)
+        self.world.faults.arm(!self.world.recovering);
+        self.world.in_time("requests", began, slot)
     }
 
+    /// All drives answer again.
+    pub(super) fn wake_all_drives(&self) {
+        self.world.drives.iter().chain(&self.world.retired).for_each(SimDrive::speak);
+    }
+}
+
+impl World {
     /// The same while the array is stopped.
     pub(super) fn silence_at_stop(&mut self) -> Option<usize> {
         if !self.silences.one_in(3) {
@@ -127,11 +136,6 @@ impl World {
         {
             drive.speak();
         }
-    }
-
-    /// All drives answer again.
-    pub(super) fn wake_all_drives(&self) {
-        self.drives.iter().chain(&self.retired).for_each(SimDrive::speak);
     }
 
     /// A drive may be about to fall silent while the array is assembled.

@@ -167,7 +167,7 @@ impl Array {
         ));
         shared.set_maintenance(options.maintenance);
         for region in assembled.bitmaps.of(Bitmap::Written).iter_ones() {
-            shared.mark_written(strake_units::RegionIndex(region));
+            shared.written.mark(strake_units::RegionIndex(region));
         }
         for slot in (0..assembled.states.len() as u8).map(MemberIndex) {
             let regions = assembled.bitmaps.stale(slot).count_ones();

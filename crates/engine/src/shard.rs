@@ -176,7 +176,7 @@ pub(crate) struct Shard {
 
 impl Shard {
     fn open_group(&self) -> Group {
-        self.members.borrow_mut().open_group(self.scheduler.current())
+        self.members.borrow_mut().groups.open(self.scheduler.current())
     }
 
     fn counters(&self) -> &CoreCounters {
@@ -209,8 +209,8 @@ impl Shard {
     /// Tells the leader that a member may not be used any more.
     fn report(&self, member: MemberIndex, cause: IoErrorKind) {
         let members = self.members.borrow();
-        if members.view(member) != View::Absent && !members.retired(member) {
-            let copied = members.copied().is_some();
+        if members.view(member) != View::Absent && !members.paired.is_retired(member) {
+            let copied = members.paired.copied().is_some();
             if member.at() < self.geometry.members() {
                 self.shared.note_failing(member);
             }
@@ -223,7 +223,7 @@ impl Shard {
     fn blame(&self, member: MemberIndex, failure: Failure) {
         if !failure.former {
             if member.at() < self.geometry.members() {
-                self.shared.count_device_error(member);
+                self.shared.errors.count_device(member);
             }
             self.report(member, failure.kind);
         }
@@ -270,7 +270,7 @@ impl Shard {
             return matches!(batch.items[0].fill, Fill::Deallocate) && !self.covers(batch);
         }
         let region = self.regions.region_of(band.stripe);
-        if !self.shared.is_written(region) && self.region_table.borrow().trusted(region) {
+        if !self.shared.written.contains(region) && self.region_table.borrow().trusted(region) {
             return true;
         }
         let deallocates = matches!(batch.items[0].fill, Fill::Deallocate);
@@ -297,7 +297,7 @@ impl Shard {
         let members = self.members.borrow();
         let handed = |position: &u8| {
             positions & 1 << position != 0
-                && members.changed_hands(self.geometry.member(stripe, *position), since)
+                && members.paired.changed_hands(self.geometry.member(stripe, *position), since)
         };
         (0..self.geometry.width()).filter(handed).fold(0, |mask, position| mask | 1 << position)
     }

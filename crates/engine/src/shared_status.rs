@@ -10,12 +10,19 @@ use std::sync::{Arc, Mutex};
 use strake_block::{Extent, ExtentSource, IoErrorKind};
 use strake_ondisk::{BadList, Consistency, Superblock};
 use strake_raid::{Geometry, MemberState, Regions};
-use strake_units::{Lba, LbaRange, MemberIndex, Name, Nanos, RegionIndex, Uuid};
+use strake_units::{Lba, MemberIndex, Name, Nanos, RegionIndex, Uuid};
 
 use crate::events::{ArrayEvent, ArrayEventKind, EventRing};
 use crate::histogram::CoreTimes;
 use crate::pacing::Maintenance;
 use crate::scrub::{ScrubState, SharedScrub};
+
+mod errors;
+mod scrub;
+mod written;
+
+use errors::MemberErrors;
+use written::WrittenRegions;
 
 /// A member as a status shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,14 +98,6 @@ pub(crate) struct MemberCounters {
     pub(crate) sitting_out: AtomicBool,
 }
 
-/// What goes wrong with a member, wherever it is noticed.
-#[derive(Default)]
-struct MemberErrors {
-    medium: AtomicU64,
-    repaired: AtomicU64,
-    device: AtomicU64,
-}
-
 /// One core's counters.
 #[derive(Default)]
 pub(crate) struct CoreCounters {
@@ -143,10 +142,11 @@ pub(crate) struct SharedStatus {
     stale_regions: Vec<AtomicU64>,
     /// The last label that every live member holds.
     superblock: Mutex<Superblock>,
-    written: Vec<AtomicU64>,
+    /// Regions that were ever written.
+    pub(crate) written: WrittenRegions,
     geometry: Geometry,
     regions: Regions,
-    errors: Vec<MemberErrors>,
+    pub(crate) errors: MemberErrors,
     degraded_reads: AtomicU64,
     /// [`Maintenance`], packed.
     maintenance: AtomicU64,
@@ -193,14 +193,14 @@ impl SharedStatus {
                     ..CoreCounters::default()
                 })
                 .collect(),
-            errors: members.iter().map(|_| MemberErrors::default()).collect(),
+            errors: MemberErrors::none(members.len()),
             stale_regions: members.iter().map(|_| AtomicU64::new(0)).collect(),
             generation: AtomicU64::new(superblock.generation),
             marks: AtomicU64::new(0),
             in_doubt: Mutex::default(),
             superblock: Mutex::new(superblock),
             members: Mutex::new(members),
-            written: (0..regions.count().div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
+            written: WrittenRegions::none(geometry, regions),
             geometry,
             regions,
             degraded_reads: AtomicU64::new(0),
@@ -218,18 +218,6 @@ impl SharedStatus {
             replacing: AtomicU64::new(0),
             untrusted: Mutex::new(untrusted),
         }
-    }
-
-    pub(crate) fn count_medium_error(&self, member: MemberIndex) {
-        self.errors[member.at()].medium.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn count_repair(&self, member: MemberIndex) {
-        self.errors[member.at()].repaired.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn count_device_error(&self, member: MemberIndex) {
-        self.errors[member.at()].device.fetch_add(1, Relaxed);
     }
 
     /// Members that stand still for some core, as a mask.
@@ -276,30 +264,19 @@ impl SharedStatus {
         let most = |of: fn(&MemberCounters) -> &AtomicU64| {
             Nanos(cores().map(|m| of(m).load(Relaxed)).max().unwrap_or(0))
         };
-        let errors = &self.errors[at];
         MemberHealth {
-            medium: errors.medium.load(Relaxed),
-            repaired: errors.repaired.load(Relaxed),
             slow: sum(|m| &m.slow),
             timeouts: sum(|m| &m.timeouts),
-            device: errors.device.load(Relaxed),
             read_p50: most(|m| &m.read_p50),
             read_p99: most(|m| &m.read_p99),
             sit_outs: sum(|m| &m.sit_outs),
             sitting_out: cores().any(|m| m.sitting_out.load(Relaxed)),
+            ..self.errors.of(at)
         }
     }
 
     pub(crate) fn count_degraded_reads(&self, count: u64) {
         self.degraded_reads.fetch_add(count, Relaxed);
-    }
-
-    pub(crate) fn medium_errors(&self) -> u64 {
-        self.errors.iter().map(|e| e.medium.load(Relaxed)).sum()
-    }
-
-    pub(crate) fn repairs(&self) -> u64 {
-        self.errors.iter().map(|e| e.repaired.load(Relaxed)).sum()
     }
 
     pub(crate) fn degraded_reads(&self) -> u64 {
@@ -460,14 +437,6 @@ impl SharedStatus {
         members
     }
 
-    /// Another drive takes the member's place: what was counted was the old one's.
-    pub(crate) fn forget_errors(&self, member: MemberIndex) {
-        let errors = &self.errors[member.at()];
-        for counter in [&errors.medium, &errors.repaired, &errors.device] {
-            counter.store(0, Relaxed);
-        }
-    }
-
     /// Changes a member's status. Called by the leader when a state changes, never per I/O.
     pub(crate) fn update_member(
         &self,
@@ -481,45 +450,10 @@ impl SharedStatus {
     pub(crate) fn update_members(&self, change: impl FnOnce(&mut [MemberStatus])) {
         change(&mut self.members.lock().expect("a status writer panicked"));
     }
-
-    pub(crate) fn mark_written(&self, region: RegionIndex) {
-        self.written[region.at() / 64].fetch_or(1 << (region.0 % 64), Relaxed);
-    }
-
-    pub(crate) fn mark_all_written(&self) {
-        (0..self.regions.count()).for_each(|region| self.mark_written(RegionIndex(region)));
-    }
-
-    pub(crate) fn is_written(&self, region: RegionIndex) -> bool {
-        self.written[region.at() / 64].load(Relaxed) & 1 << (region.0 % 64) != 0
-    }
-
-    fn region_at(&self, at: Lba) -> RegionIndex {
-        self.regions.region_of(self.geometry.place(at).stripe)
-    }
-
-    /// First block after `region`.
-    fn region_end(&self, region: RegionIndex) -> u64 {
-        let end = self.regions.stripes(region).end * self.geometry.stripe_data_blocks();
-        end.min(self.geometry.capacity_blocks())
-    }
 }
-
-mod scrub;
 
 impl ExtentSource for SharedStatus {
     fn extent(&self, at: Lba, blocks_max: u64) -> Extent {
-        let limit = at.0.saturating_add(blocks_max).min(self.geometry.capacity_blocks());
-        let mut region = self.region_at(at);
-        let written = self.is_written(region);
-        let mut end = self.region_end(region);
-        while end < limit {
-            region = RegionIndex(region.0 + 1);
-            if self.is_written(region) != written {
-                break;
-            }
-            end = self.region_end(region);
-        }
-        Extent { range: LbaRange::new(at, end.min(limit).saturating_sub(at.0)), written }
+        self.written.extent(at, blocks_max)
     }
 }

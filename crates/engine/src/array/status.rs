@@ -149,8 +149,8 @@ impl Array {
                 read_bytes: sum(|c| &c.read_bytes),
                 write_bytes: sum(|c| &c.write_bytes),
                 degraded_reads: self.shared.degraded_reads(),
-                medium_errors: self.shared.medium_errors(),
-                repairs: self.shared.repairs(),
+                medium_errors: self.shared.errors.medium(),
+                repairs: self.shared.errors.repairs(),
             },
             members,
         }

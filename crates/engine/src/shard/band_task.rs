@@ -57,7 +57,7 @@ pub(crate) async fn run(shard: &Shard, entry: u32) {
             }
         }
     }
-    shard.members.borrow_mut().close_group(group);
+    shard.members.borrow_mut().groups.close(group);
 }
 
 /// Reads a range of one strip, from whatever is left of its stripe if need be.

@@ -518,8 +518,8 @@ impl Shard {
                     self.rebuild.borrow_mut().start(member);
                 }
             }
-            if matches!(pairing, Pairing::Copying(_)) && members.copied().is_none() {
-                self.rebuild.borrow_mut().start(members.replacement_place());
+            if matches!(pairing, Pairing::Copying(_)) && members.paired.copied().is_none() {
+                self.rebuild.borrow_mut().start(members.paired.place());
             }
             members.set_views(views);
             members.pair(pairing);

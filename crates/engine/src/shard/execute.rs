@@ -161,7 +161,7 @@ impl Shard {
         match failure.kind {
             IoErrorKind::Medium => {
                 failed.medium |= 1 << position;
-                self.shared.count_medium_error(self.geometry.member(stripe, position));
+                self.shared.errors.count_medium(self.geometry.member(stripe, position));
             }
             IoErrorKind::Device
             | IoErrorKind::Gone
@@ -385,7 +385,7 @@ impl Shard {
         for (slot, position) in slots {
             let (op, result) = self.members.borrow_mut().take(slot);
             failed.replacement =
-                failed.replacement.or(self.members.borrow_mut().take_replacement_failed());
+                failed.replacement.or(self.members.borrow_mut().paired.take_failed());
             if let Err(error) = result {
                 // A write that fails costs the member whatever the reason: its block is stale from now on.
                 failed.member |= 1 << position;

@@ -49,7 +49,7 @@ pub(crate) async fn labels(shard: Rc<Shard>) {
         let Some(change) = change else { break };
         apply(&shard, group, change).await;
     }
-    shard.members.borrow_mut().close_group(group);
+    shard.members.borrow_mut().groups.close(group);
 }
 
 async fn apply(shard: &Shard, group: Group, change: Change) {
@@ -561,7 +561,7 @@ fn show(shard: &Shard) {
             (status.uuid, status.path) = (uuid, path);
             status.replacement.clear();
             if new {
-                shard.shared.forget_errors(member);
+                shard.shared.errors.forget(member);
             }
         }
     });

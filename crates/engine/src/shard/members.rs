@@ -12,7 +12,6 @@ use strake_block::{
     BlockDevice, Completion, CompletionBatch, DeallocateReads, DeviceError, DeviceKind, Io,
     IoError, IoErrorKind, IoQueue, Op, SgMut, Token, VolatileCache,
 };
-use strake_reactor::TaskId;
 use strake_units::{BlockSize, CoreIndex, LbaRange, MemberIndex, Nanos};
 
 use super::address::DataArea;
@@ -24,6 +23,7 @@ use crate::slab::Slab;
 
 mod back;
 mod direct;
+mod groups;
 mod issue;
 mod latency;
 mod overdue;
@@ -33,18 +33,16 @@ mod token;
 
 pub(crate) use back::{PartBack, PartTaken, Takers};
 pub(crate) use direct::{DirectRead, Unplaced};
+pub(crate) use groups::Group;
 pub(crate) use latency::Percentiles;
 pub(crate) use overdue::Overdue;
 pub(crate) use part::{Part, Sent};
-pub(crate) use replacement::Pairing;
+pub(crate) use replacement::{Pair, Pairing};
 pub(crate) use token::next as next_generation;
 
 use direct::Direct;
+use groups::Groups;
 use latency::Latency;
-
-/// A task's I/Os that are waited for together.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Group(u32);
 
 /// One issued I/O of a group.
 #[derive(Clone, Copy, Debug, Default)]
@@ -141,11 +139,6 @@ struct Inflight {
     done: Option<(Op, Result<(), IoError>)>,
 }
 
-struct GroupState {
-    task: TaskId,
-    outstanding: u32,
-}
-
 struct Member {
     view: View,
     /// The last change to `View::Absent` is in force on every shard.
@@ -217,10 +210,7 @@ pub(crate) struct Members {
     block_size: BlockSize,
     /// Members of the array; the place behind the last one is a replacement's.
     count: usize,
-    pairing: Pairing,
-    /// [`Members::membership_epoch`] when the devices of a pair last changed places, and whose.
-    swapped: (u64, Option<MemberIndex>),
-    replacement_failed: Option<(MemberIndex, Failure)>,
+    pub(crate) paired: Pair,
     /// How long the members' I/Os take, for whoever asks.
     times: Arc<CoreTimes>,
     members: Vec<Member>,
@@ -230,7 +220,7 @@ pub(crate) struct Members {
     parts: usize,
     /// Members that were sent something since the last doorbell, as a mask.
     unrung: u64,
-    groups: Slab<GroupState>,
+    pub(crate) groups: Groups,
     graveyard: Vec<Former>,
     batch: CompletionBatch,
     generation: u32,
@@ -281,9 +271,7 @@ impl Members {
             core,
             block_size,
             count,
-            pairing: Pairing::None,
-            swapped: (0, None),
-            replacement_failed: None,
+            paired: Pair::none(count),
             times,
             members: (0..=count).take(64).map(member).collect(),
             inflight: Slab::new(inflight),
@@ -291,7 +279,7 @@ impl Members {
             parts: 0,
             unrung: 0,
             // The task that writes labels flushes in a group of its own.
-            groups: Slab::new(tasks + 1),
+            groups: Groups::new(tasks + 1),
             graveyard: Vec::with_capacity(count),
             batch: CompletionBatch::new(MEMBER_DEPTH as usize),
             generation: 0,
@@ -375,7 +363,7 @@ impl Members {
     /// Members that are read and written as they are, as a mask: in sync, and without a replacement.
     pub(crate) fn plain(&self) -> u64 {
         let members = (0..self.count).map(|at| MemberIndex(at as u8));
-        let plain = members.filter(|m| self.view(*m) == View::InSync && !self.is_paired(*m));
+        let plain = members.filter(|m| self.view(*m) == View::InSync && !self.paired.is_paired(*m));
         plain.fold(0, |mask, member| mask | 1 << member.0)
     }
 
@@ -449,15 +437,6 @@ impl Members {
         self.inflight.live() + self.direct.live() + self.parts
     }
 
-    pub(crate) fn open_group(&mut self, task: TaskId) -> Group {
-        Group(self.groups.insert(GroupState { task, outstanding: 0 }))
-    }
-
-    pub(crate) fn close_group(&mut self, group: Group) {
-        let state = self.groups.remove(group.0);
-        assert_eq!(state.outstanding, 0, "a task left I/Os behind");
-    }
-
     /// Operations that came back after their task had given up on them.
     pub(crate) fn take_orphans(&mut self) -> std::vec::Drain<'_, Op> {
         self.orphans.drain(..)
@@ -498,7 +477,7 @@ impl Members {
 
     /// True when `member` was put out of use after the moment `issued`.
     pub(crate) fn left_since(&self, member: MemberIndex, issued: u64) -> bool {
-        self.members[member.at()].left > issued || self.changed_hands(member, issued)
+        self.members[member.at()].left > issued || self.paired.changed_hands(member, issued)
     }
 
     /// What an idle core must watch to notice completions.
@@ -521,15 +500,10 @@ impl Members {
     }
 }
 
-impl Members {
-    /// True when every I/O of `group` has an outcome.
-    pub(crate) fn is_settled(&self, group: Group) -> bool {
-        self.groups.get(group.0).expect("the group is open").outstanding == 0
-    }
-}
-
 /// Waits until every I/O of `group` has an outcome.
 pub(crate) async fn settled(members: &std::cell::RefCell<Members>, group: Group) {
-    poll_fn(|_| if members.borrow().is_settled(group) { Poll::Ready(()) } else { Poll::Pending })
-        .await;
+    poll_fn(|_| {
+        if members.borrow().groups.is_settled(group) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }

@@ -134,7 +134,7 @@ async fn write_back(
     let slot = shard.issue(group, band.stripe, place.position, op);
     settled(&shard.members, group).await;
     let (op, result) = shard.members.borrow_mut().take(slot);
-    let replacement = shard.members.borrow_mut().take_replacement_failed();
+    let replacement = shard.members.borrow_mut().paired.take_failed();
     if let Some(Op::Write { data, .. }) = op {
         scratch::give_back_list(&shard.scratch, data);
     }
@@ -142,7 +142,7 @@ async fn write_back(
     let _ = Box::pin(shard.expel_replacement(replacement)).await;
     let member = shard.geometry.member(band.stripe, place.position);
     match result {
-        Ok(()) => shard.shared.count_repair(member),
+        Ok(()) => shard.shared.errors.count_repair(member),
         Err(error) => shard.blame(member, error),
     }
     if bad && result.is_ok() {

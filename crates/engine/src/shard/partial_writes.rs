@@ -210,7 +210,7 @@ pub(super) async fn record(shard: &Shard) {
     }
     shard.partial_writes.borrow_mut().pages.push(page);
     shard.recorders.set(shard.recorders.get() - 1);
-    shard.members.borrow_mut().close_group(group);
+    shard.members.borrow_mut().groups.close(group);
 }
 
 /// Puts as many partial writes on record as one record holds, on the members at `positions` of `stripe`.

@@ -400,10 +400,7 @@ impl Shard {
     pub(crate) fn next_to_rebuild(&self) -> Option<(RegionIndex, u64)> {
         let (rebuilding, absent) = {
             let members = self.members.borrow();
-            (
-                members.viewed(View::Rebuilding) | members.replacement_bit(),
-                members.viewed(View::Absent),
-            )
+            (members.viewed(View::Rebuilding) | members.paired.bit(), members.viewed(View::Absent))
         };
         if rebuilding == 0 {
             return None;

@@ -302,7 +302,7 @@ async fn finish(shard: &Shard, slot: MemberIndex) {
         (replacement.uuid, replacement.path)
     };
     tasks::publish(shard).await;
-    shard.shared.forget_errors(slot);
+    shard.shared.errors.forget(slot);
     shard.shared.update_member(slot, |m| {
         m.uuid = uuid;
         m.path = path;
@@ -425,7 +425,7 @@ pub(super) async fn copy(shard: &Shard, group: Group, band: Band) -> Result<(), 
     let mut left =
         Columns::new(Window { offset: geometry.band_offset(band), blocks: geometry.band_blocks() });
     while let Some(window) = left.next() {
-        if shard.members.borrow().copied() != Some(slot) {
+        if shard.members.borrow().paired.copied() != Some(slot) {
             break;
         }
         let since = shard.members.borrow().membership_epoch();
@@ -438,7 +438,7 @@ pub(super) async fn copy(shard: &Shard, group: Group, band: Band) -> Result<(), 
             }
             Err(_) if window.blocks > 1 => left.halve(window),
             Err(_) => {
-                shard.shared.count_medium_error(slot);
+                shard.shared.errors.count_medium(slot);
                 Box::pin(recover_column(shard, group, band, window, position)).await?;
             }
         }
@@ -480,9 +480,9 @@ async fn read_column(
 
 fn wanted(shard: &Shard, band: Band) -> Option<(MemberIndex, u8)> {
     let members = shard.members.borrow();
-    let slot = members.copied()?;
+    let slot = members.paired.copied()?;
     let region = shard.regions.region_of(band.stripe);
-    let lacks = shard.rebuild.borrow().lacks(members.replacement_place(), region);
+    let lacks = shard.rebuild.borrow().lacks(members.paired.place(), region);
     let position = shard.geometry.position_of_member(band.stripe, slot)?;
     lacks.then_some((slot, position))
 }
@@ -496,7 +496,7 @@ async fn write_replacement(
     let at = shard.geometry.member_lba(band.stripe, window.offset);
     let place = {
         let members = shard.members.borrow();
-        members.copied().map(|_| members.replacement_place())
+        members.paired.copied().map(|_| members.paired.place())
     };
     let Some(place) = place else {
         scratch::give_back_list(&shard.scratch, data);
@@ -535,18 +535,18 @@ impl Shard {
         let Some((member, failure)) = failed else { return Ok(()) };
         let (since, place) = {
             let members = self.members.borrow();
-            (members.membership_epoch(), members.replacement_place())
+            (members.membership_epoch(), members.paired.place())
         };
         self.blame(member, failure);
         if member != place {
-            let swapped = self.members.borrow().swapped_at();
+            let swapped = self.members.borrow().paired.swapped_at();
             self.await_member_out(member, swapped).await?;
             // The old device may have failed as well, and be read by shards that do not know of the replacement yet.
             return self.await_member_out(place, since).await;
         }
-        let slot = self.members.borrow().copied();
+        let slot = self.members.borrow().paired.copied();
         self.await_member_out(place, since).await?;
-        let swapped = self.members.borrow().swapped_at();
+        let swapped = self.members.borrow().paired.swapped_at();
         match slot {
             // It was swapped in before the leader heard of the failure.
             Some(slot) if swapped > since && self.members.borrow().view(slot) != View::Absent => {

@@ -276,7 +276,7 @@ impl Shard {
 pub(crate) async fn flush(shard: &Shard, request: u32) {
     let group = shard.open_group();
     let failed = flush_members(shard, group).await;
-    shard.members.borrow_mut().close_group(group);
+    shard.members.borrow_mut().groups.close(group);
     let result = shard.expel(failed).await;
     shard.requests.borrow_mut().span_back(request, result, None);
 }

@@ -25,7 +25,7 @@ pub(crate) async fn bitmap(shard: Rc<Shard>) {
             break;
         }
         for (_, region) in &asked {
-            shard.shared.mark_written(*region);
+            shard.shared.written.mark(*region);
         }
         let failed = write_pages(&shard, group).await;
         // A bitmap that misses a bit must never be believed. When too few are left the answer below says so.
@@ -36,7 +36,7 @@ pub(crate) async fn bitmap(shard: Rc<Shard>) {
         }
     }
     shard.leader_mut().bitmap_running = false;
-    shard.members.borrow_mut().close_group(group);
+    shard.members.borrow_mut().groups.close(group);
 }
 
 /// Clears the bits of regions that a finished sweep found idle, once their data is stable.

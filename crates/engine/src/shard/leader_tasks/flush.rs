@@ -23,7 +23,7 @@ pub(in crate::shard) async fn flush_all(shard: &Shard, group: Group) -> bool {
         get_through(shard, group, change).await;
     }
     let failed = end_flush(shard, flushes);
-    shard.members.borrow_mut().close_group(flushing);
+    shard.members.borrow_mut().groups.close(flushing);
     for (member, failure) in failed {
         fail_member(shard, group, member, event_of(failure.kind), Some(failure.kind)).await;
     }
@@ -33,7 +33,7 @@ pub(in crate::shard) async fn flush_all(shard: &Shard, group: Group) -> bool {
 /// The next failure to record; `None` when the flushes are done.
 async fn failure_or_settled(shard: &Shard, flushing: Group) -> Option<Change> {
     poll_fn(|_| {
-        if shard.members.borrow().is_settled(flushing) {
+        if shard.members.borrow().groups.is_settled(flushing) {
             return Poll::Ready(None);
         }
         let mut leader = shard.leader_mut();

@@ -129,7 +129,7 @@ pub(super) async fn change_consistency(
                 // Nobody will note what is written.
                 leader.state.bitmaps.change(Bitmap::Written, Bits::fill);
                 leader.lack_everything();
-                shard.shared.mark_all_written();
+                shard.shared.written.mark_all();
             }
         }
         shard.shared.set_consistency_wanted(mode);

@@ -5,9 +5,10 @@ use strake_reactor::Scheduler;
 use strake_units::{MemberIndex, Nanos};
 
 use super::direct::{Back, Direct};
+use super::groups::Groups;
 use super::latency::Latency;
 use super::token::Named;
-use super::{DirectRead, Failed, GroupState, HostRead, Inflight, Members, PartIo, Waiter};
+use super::{DirectRead, Failed, HostRead, Inflight, Members, PartIo, Waiter};
 use crate::histogram::{CoreTimes, Timed};
 use crate::slab::Slab;
 
@@ -109,14 +110,6 @@ impl Members {
     }
 }
 
-pub(super) fn settle_one(groups: &mut Slab<GroupState>, group: u32, scheduler: &Scheduler) {
-    let state = groups.get_mut(group).expect("a group outlives its I/Os");
-    state.outstanding -= 1;
-    if state.outstanding == 0 {
-        scheduler.wake(state.task);
-    }
-}
-
 /// Where it is noted how long a member takes.
 struct Clock<'a> {
     /// Its reads of the last seconds.
@@ -146,7 +139,7 @@ struct Home<'a, T> {
     inflight: &'a mut Slab<Inflight>,
     direct: &'a mut Direct,
     parts: &'a mut usize,
-    groups: &'a mut Slab<GroupState>,
+    groups: &'a mut Groups,
     scheduler: &'a Scheduler,
     orphans: &'a mut Vec<Op>,
     takers: &'a mut T,
@@ -214,7 +207,7 @@ impl<T: Takers> Home<'_, T> {
         match entry.waiter {
             Waiter::Group(group) => {
                 entry.done = Some((take_op(done), done.result));
-                settle_one(self.groups, group, self.scheduler);
+                self.groups.settle_one(group, self.scheduler);
             }
             Waiter::Late => {
                 entry.done = Some((take_op(done), Err(IoError::new(IoErrorKind::Timeout))));

@@ -166,11 +166,11 @@ impl Members {
         self.generation = token::next(self.generation);
         // Whatever the clock said when it was issued: it was not yet this old at the last look but one.
         let earliest = Nanos(now.0.saturating_sub(2 * TIMEOUT_CHECK.0));
-        let gone = self.changed_hands(member, issued);
+        let gone = self.paired.changed_hands(member, issued);
         let hasty = read && waiter.is_hasty();
         self.inflight.insert(Inflight {
             waiter,
-            member: if gone { self.replacement_place() } else { member },
+            member: if gone { self.paired.place() } else { member },
             asked: member,
             generation: self.generation,
             started: Some(since.max(earliest)),

@@ -22,14 +22,16 @@ impl Members {
     ) -> IoSlot {
         let again = match (&op, target) {
             (Op::Write { at, data, durability }, Target::Data | Target::Log)
-                if self.is_paired(member) =>
+                if self.paired.is_paired(member) =>
             {
                 Some(Op::Write { at: *at, data: data.clone(), durability: *durability })
             }
-            (Op::Deallocate { range }, Target::Data) if self.is_paired(member) => {
+            (Op::Deallocate { range }, Target::Data) if self.paired.is_paired(member) => {
                 Some(Op::Deallocate { range: *range })
             }
-            (Op::WriteZeroes { range, durability }, Target::Data) if self.is_paired(member) => {
+            (Op::WriteZeroes { range, durability }, Target::Data)
+                if self.paired.is_paired(member) =>
+            {
                 Some(Op::WriteZeroes { range: *range, durability: *durability })
             }
             (Op::Read { .. } | Op::Write { .. } | Op::Flush, _)
@@ -80,7 +82,7 @@ impl Members {
         let place = &mut self.members[member.at()];
         let op = translate(op, target, place.area, self.block_size);
         if let Waiter::Group(group) = waiter {
-            self.groups.get_mut(group).expect("a group outlives its I/Os").outstanding += 1;
+            self.groups.add_one(group);
         }
         let issued = self.membership_epoch;
         let hasty = waiter.is_hasty();

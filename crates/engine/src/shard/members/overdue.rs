@@ -6,7 +6,7 @@ use strake_block::{IoError, IoErrorKind};
 use strake_reactor::Scheduler;
 use strake_units::Nanos;
 
-use super::back::settle_one;
+use super::groups::Groups;
 use super::{Failed, HostRead, Inflight, Members, PartIo, Percentiles, Waiter};
 use crate::limits::{IO_TIMEOUT_COMMON, READ_PATIENCE, STANDSTILL};
 
@@ -130,7 +130,7 @@ impl Members {
 fn release(
     entry: &mut Inflight,
     slow: bool,
-    groups: &mut crate::slab::Slab<super::GroupState>,
+    groups: &mut Groups,
     scheduler: &Scheduler,
     host_reads: &mut VecDeque<HostRead>,
     given_up: &mut Vec<(PartIo, Failed)>,
@@ -149,7 +149,7 @@ fn release(
         }
         Waiter::Group(group) => {
             entry.waiter = Waiter::Late;
-            settle_one(groups, group, scheduler);
+            groups.settle_one(group, scheduler);
         }
         Waiter::Host { request, range } => host_reads.push_back(HostRead {
             request,

@@ -28,22 +28,34 @@ pub(crate) enum Pairing {
     TakenOver(MemberIndex),
 }
 
-impl Members {
-    /// The place of the replacement.
-    pub(crate) fn replacement_place(&self) -> MemberIndex {
-        MemberIndex(self.count as u8)
+/// A member that has two devices: its own, and the replacement, which has the place behind the last member's.
+pub(crate) struct Pair {
+    place: MemberIndex,
+    pairing: Pairing,
+    /// [`Members::membership_epoch`] when the devices of a pair last changed places, and whose.
+    swapped: (u64, Option<MemberIndex>),
+    failed: Option<(MemberIndex, Failure)>,
+}
+
+impl Pair {
+    /// None, in an array of so many members.
+    pub(super) const fn none(members: usize) -> Self {
+        let place = MemberIndex(members as u8);
+        Self { place, pairing: Pairing::None, swapped: (0, None), failed: None }
     }
 
-    /// The replacement's bit, while a replacement is being filled.
-    pub(crate) fn replacement_bit(&self) -> u64 {
-        match self.pairing {
-            Pairing::Copying(_) => 1 << self.count,
-            Pairing::None | Pairing::Orphaned(_) | Pairing::Swapped(_) | Pairing::TakenOver(_) => 0,
-        }
+    /// The place of the replacement.
+    pub(crate) const fn place(&self) -> MemberIndex {
+        self.place
+    }
+
+    /// The replacement's bit, while it is being filled.
+    pub(crate) fn bit(&self) -> u64 {
+        self.copied().map_or(0, |_| 1 << self.place.0)
     }
 
     /// The moment when the devices of a pair last changed places.
-    pub(crate) fn swapped_at(&self) -> u64 {
+    pub(crate) const fn swapped_at(&self) -> u64 {
         self.swapped.0
     }
 
@@ -53,12 +65,12 @@ impl Members {
     }
 
     /// True when every device of a pair has been written since the devices last changed places.
-    pub(crate) fn retired(&self, member: MemberIndex) -> bool {
-        matches!(self.pairing, Pairing::Swapped(_)) && member == self.replacement_place()
+    pub(crate) fn is_retired(&self, member: MemberIndex) -> bool {
+        matches!(self.pairing, Pairing::Swapped(_)) && member == self.place
     }
 
     /// The member whose replacement is being filled.
-    pub(crate) fn copied(&self) -> Option<MemberIndex> {
+    pub(crate) const fn copied(&self) -> Option<MemberIndex> {
         match self.pairing {
             Pairing::Copying(member) => Some(member),
             Pairing::None | Pairing::Orphaned(_) | Pairing::Swapped(_) | Pairing::TakenOver(_) => {
@@ -67,10 +79,26 @@ impl Members {
         }
     }
 
+    /// True when `member` has two devices that are written.
+    pub(super) fn is_paired(&self, member: MemberIndex) -> bool {
+        match self.pairing {
+            Pairing::None | Pairing::Orphaned(_) | Pairing::TakenOver(_) => false,
+            Pairing::Copying(paired) | Pairing::Swapped(paired) => paired == member,
+        }
+    }
+
+    /// The device that failed a write that another device of the same member got as well, if any has since this was
+    /// last asked.
+    pub(crate) fn take_failed(&mut self) -> Option<(MemberIndex, Failure)> {
+        self.failed.take()
+    }
+}
+
+impl Members {
     /// Uses the devices of a member like this from now on.
     pub(crate) fn pair(&mut self, next: Pairing) {
         let place = self.count;
-        match (self.pairing, next) {
+        match (self.paired.pairing, next) {
             (before, after) if before == after => return,
             (Pairing::Copying(_), Pairing::Swapped(member)) => self.swap(member, View::Rebuilding),
             (Pairing::Orphaned(_), Pairing::TakenOver(member)) => self.swap(member, View::Absent),
@@ -86,7 +114,7 @@ impl Members {
             }
             (before, after) => unreachable!("the leader does not go from {before:?} to {after:?}"),
         }
-        self.pairing = next;
+        self.paired.pairing = next;
     }
 
     fn put_out(&mut self, at: usize) {
@@ -108,8 +136,8 @@ impl Members {
 
     /// The devices change places, and what is under way goes with them.
     fn swap(&mut self, member: MemberIndex, retired_view: View) {
-        let place = self.replacement_place();
-        self.swapped = (self.membership_epoch, Some(member));
+        let place = self.paired.place;
+        self.paired.swapped = (self.membership_epoch, Some(member));
         let (view, settled, left) = {
             let old = &self.members[member.at()];
             (old.view, old.settled, old.left)
@@ -141,18 +169,9 @@ impl Members {
         target: Target,
         op: Op,
     ) {
-        let replacement =
-            self.send(now, Waiter::Group(group.0), self.replacement_place(), target, op);
-        debug_assert!(self.is_paired(member), "only a pair is written twice");
+        let replacement = self.send(now, Waiter::Group(group.0), self.paired.place, target, op);
+        debug_assert!(self.paired.is_paired(member), "only a pair is written twice");
         self.inflight.get_mut(slot.0).expect("just issued").replacement = Some(IoSlot(replacement));
-    }
-
-    /// True when `member` has two devices that are written.
-    pub(super) fn is_paired(&self, member: MemberIndex) -> bool {
-        match self.pairing {
-            Pairing::None | Pairing::Orphaned(_) | Pairing::TakenOver(_) => false,
-            Pairing::Copying(paired) | Pairing::Swapped(paired) => paired == member,
-        }
     }
 
     /// Takes the outcome of a write to both devices of a pair: that of the device with the member's place now. A
@@ -167,12 +186,12 @@ impl Members {
         let (other, mirrored) = self.take_one(replacement);
         // Its buffers are shared with the write to the member: whoever is last gives them back.
         self.orphans.extend(other);
-        let place = self.replacement_place();
+        let place = self.paired.place;
         let retired = result.err().filter(|failure| failure.place == place);
         let beside = mirrored.err().filter(|failure| !failure.former);
         let failed = beside.or(retired.filter(|failure| !failure.former));
-        self.replacement_failed =
-            failed.map(|failure| (failure.place, failure)).or(self.replacement_failed);
+        let failed = failed.map(|failure| (failure.place, failure));
+        self.paired.failed = failed.or(self.paired.failed);
         match retired {
             None => (op, result),
             // The replacement is the member now, unless that has gone out as well.
@@ -180,11 +199,5 @@ impl Members {
                 (op, mirrored.or_else(|failure| if failure.former { Err(failure) } else { Ok(()) }))
             }
         }
-    }
-
-    /// Who failed a write that another device of the same member got as well, if anybody has since this was last
-    /// asked.
-    pub(crate) fn take_replacement_failed(&mut self) -> Option<(MemberIndex, Failure)> {
-        self.replacement_failed.take()
     }
 }

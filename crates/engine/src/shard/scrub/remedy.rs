@@ -132,7 +132,7 @@ fn tell(shard: &Shard, rows: Rows, seen: &Seen, after: Option<&Seen>, report: &m
     for position in bits(rows.unreadable) {
         let repaired = gone(None, rows.window, 0) && gone(copied(shard, position), rows.window, 0);
         if repaired {
-            shard.shared.count_repair(shard.geometry.member(rows.band.stripe, position));
+            shard.shared.errors.count_repair(shard.geometry.member(rows.band.stripe, position));
         }
         let verdict = ScrubVerdict::Unreadable;
         let finding = finding(shard, rows.band, rows.window, (verdict, Some(position)), repaired);

@@ -1,0 +1,53 @@
+//! I/Os that a task waits for together.
+
+use strake_reactor::{Scheduler, TaskId};
+
+use crate::slab::Slab;
+
+/// A task's I/Os that are waited for together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Group(pub(super) u32);
+
+struct GroupState {
+    task: TaskId,
+    outstanding: u32,
+}
+
+/// The groups of a shard.
+pub(crate) struct Groups(Slab<GroupState>);
+
+impl Groups {
+    pub(super) fn new(count: usize) -> Self {
+        Self(Slab::new(count))
+    }
+
+    pub(crate) fn open(&mut self, task: TaskId) -> Group {
+        Group(self.0.insert(GroupState { task, outstanding: 0 }))
+    }
+
+    pub(crate) fn close(&mut self, group: Group) {
+        let state = self.0.remove(group.0);
+        assert_eq!(state.outstanding, 0, "a task left I/Os behind");
+    }
+
+    /// True when every I/O of `group` has an outcome.
+    pub(crate) fn is_settled(&self, group: Group) -> bool {
+        self.0.get(group.0).expect("the group is open").outstanding == 0
+    }
+
+    /// One more I/O is issued.
+    #[inline]
+    pub(super) fn add_one(&mut self, group: u32) {
+        self.0.get_mut(group).expect("a group outlives its I/Os").outstanding += 1;
+    }
+
+    /// One has an outcome.
+    #[inline]
+    pub(super) fn settle_one(&mut self, group: u32, scheduler: &Scheduler) {
+        let state = self.0.get_mut(group).expect("a group outlives its I/Os");
+        state.outstanding -= 1;
+        if state.outstanding == 0 {
+            scheduler.wake(state.task);
+        }
+    }
+}

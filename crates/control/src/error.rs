@@ -3,8 +3,7 @@
 use std::fmt;
 
 use strake_engine::{ArrayError, ArrayErrorKind};
-use strake_export_nbd::{NbdError, NbdErrorKind};
-use strake_export_nvmet::{TargetError, TargetErrorKind};
+use strake_export_nvmet::{ExportError, ExportErrorKind};
 use strake_units::Uuid;
 
 /// What kind of refusal or failure it is; decides the gRPC status and the exit code.
@@ -92,44 +91,25 @@ impl From<ArrayError> for ControlError {
     }
 }
 
-impl From<NbdError> for ControlError {
-    fn from(error: NbdError) -> Self {
-        if error.kind == NbdErrorKind::Listen {
+impl From<ExportError> for ControlError {
+    fn from(error: ExportError) -> Self {
+        if error.kind == ExportErrorKind::Listen {
             // The address is the caller's choice, so it is the caller who can mend it.
             return Self::state(format!("{error}; choose another address with --listen"));
         }
         let kind = match error.kind {
-            NbdErrorKind::BadAddress | NbdErrorKind::BadExport => ControlErrorKind::Usage,
-            NbdErrorKind::Duplicate => ControlErrorKind::Exists,
-            NbdErrorKind::Unknown => ControlErrorKind::NotFound,
-            NbdErrorKind::InUse => ControlErrorKind::Refused,
-            NbdErrorKind::TooMany => ControlErrorKind::State,
-            NbdErrorKind::Listen | NbdErrorKind::DrainTimeout | NbdErrorKind::System => {
+            ExportErrorKind::BadAddress
+            | ExportErrorKind::BadExport
+            | ExportErrorKind::BadReferral => ControlErrorKind::Usage,
+            ExportErrorKind::Duplicate => ControlErrorKind::Exists,
+            ExportErrorKind::Unknown => ControlErrorKind::NotFound,
+            ExportErrorKind::InUse => ControlErrorKind::Refused,
+            ExportErrorKind::TooMany => ControlErrorKind::State,
+            ExportErrorKind::BadReservations => ControlErrorKind::Store,
+            ExportErrorKind::Listen | ExportErrorKind::DrainTimeout | ExportErrorKind::System => {
                 ControlErrorKind::Device
             }
-            NbdErrorKind::Stopped => ControlErrorKind::Stopped,
-        };
-        Self::new(kind, error.to_string())
-    }
-}
-
-impl From<TargetError> for ControlError {
-    fn from(error: TargetError) -> Self {
-        if error.kind == TargetErrorKind::Listen {
-            // As for NBD: it is the caller who can mend it.
-            return Self::state(format!("{error}; choose another address with --listen"));
-        }
-        let kind = match error.kind {
-            TargetErrorKind::BadExport | TargetErrorKind::BadReferral => ControlErrorKind::Usage,
-            TargetErrorKind::Duplicate => ControlErrorKind::Exists,
-            TargetErrorKind::Unknown => ControlErrorKind::NotFound,
-            TargetErrorKind::InUse => ControlErrorKind::Refused,
-            TargetErrorKind::TooMany => ControlErrorKind::State,
-            TargetErrorKind::BadReservations => ControlErrorKind::Store,
-            TargetErrorKind::Listen | TargetErrorKind::DrainTimeout | TargetErrorKind::System => {
-                ControlErrorKind::Device
-            }
-            TargetErrorKind::Stopped => ControlErrorKind::Stopped,
+            ExportErrorKind::Stopped => ControlErrorKind::Stopped,
         };
         Self::new(kind, error.to_string())
     }

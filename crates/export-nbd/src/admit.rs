@@ -7,25 +7,8 @@ use crate::handshake::{Agreement, Allocation, ReplyStyle};
 use crate::limits::REQUEST_BYTES_MAX;
 use crate::wire::{Code, Request, command, command_flag};
 use strake_block::Durability;
+pub use strake_export_net::{Ability, Access};
 use strake_units::BlockSize;
-
-/// Whether clients may change an export.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// They may.
-    ReadWrite,
-    /// They may not.
-    ReadOnly,
-}
-
-/// Whether the device has an operation, or has it cheaply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ability {
-    /// It has.
-    Present,
-    /// It has not.
-    Absent,
-}
 
 /// What requests are checked against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

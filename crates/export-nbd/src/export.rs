@@ -1,10 +1,8 @@
 //! What is served: the exports, who sits at them, and what they have done.
 
 use crate::admit::{Ability, Access, Terms};
-use crate::error::{NbdError, NbdErrorKind};
 use crate::handshake::{Agreement, Directory, Offer, Refusal};
 use crate::limits::{DESCRIPTION_BYTES_MAX, EXPORTS_MAX, PIECE_BYTES_MAX, REQUEST_BYTES_MAX};
-use crate::server::Removal;
 use crate::wire::{STRING_BYTES_MAX, transmission_flag};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -12,7 +10,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strake_block::{BlockDevice, DeallocateReads, DeviceInfo, ExtentSource};
-use strake_export_net::{ConnectionSlots, Counters, NoConnectionSlot};
+use strake_export_net::{
+    ConnectionSlots, Counters, ExportError, ExportErrorKind, NoConnectionSlot, Removal,
+};
 
 /// A device under a name.
 #[derive(Clone)]
@@ -209,18 +209,18 @@ impl Registry {
         self.exports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn add(&self, export: Export) -> Result<(), NbdError> {
+    pub(crate) fn add(&self, export: Export) -> Result<(), ExportError> {
         let served = Arc::new(self.prepare(export)?);
         let mut exports = self.lock();
         let exports = exports.as_mut().ok_or_else(stopped)?;
         if exports.len() >= EXPORTS_MAX {
             let what = format!("cannot export {:?}: there are {EXPORTS_MAX} exports", served.name);
-            return Err(NbdError::new(NbdErrorKind::TooMany, what));
+            return Err(ExportError::new(ExportErrorKind::TooMany, what));
         }
         match exports.entry(served.name.clone()) {
             Entry::Occupied(entry) => {
                 let what = format!("there is an export named {:?} already", entry.key());
-                Err(NbdError::new(NbdErrorKind::Duplicate, what))
+                Err(ExportError::new(ExportErrorKind::Duplicate, what))
             }
             Entry::Vacant(entry) => {
                 entry.insert(served);
@@ -229,10 +229,10 @@ impl Registry {
         }
     }
 
-    fn prepare(&self, export: Export) -> Result<Served, NbdError> {
+    fn prepare(&self, export: Export) -> Result<Served, ExportError> {
         let refuse = |why: &str| {
             let what = format!("cannot export {:?}: {why}", export.name);
-            Err(NbdError::new(NbdErrorKind::BadExport, what))
+            Err(ExportError::new(ExportErrorKind::BadExport, what))
         };
         let is_string = |text: &str| text.len() <= STRING_BYTES_MAX && !text.contains('\0');
         if export.name.is_empty() || !is_string(&export.name) {
@@ -259,7 +259,11 @@ impl Registry {
 
     /// Closes an export to new clients. It stays in the registry, invisible to clients, until
     /// [`forget`](Self::forget): its name is not free before its last I/O is over.
-    pub(crate) fn withdraw(&self, name: &str, removal: Removal) -> Result<Arc<Served>, NbdError> {
+    pub(crate) fn withdraw(
+        &self,
+        name: &str,
+        removal: Removal,
+    ) -> Result<Arc<Served>, ExportError> {
         let exports = self.lock();
         let exports = exports.as_ref().ok_or_else(stopped)?;
         let served = exports.get(name).ok_or_else(|| unknown(name))?;
@@ -269,7 +273,7 @@ impl Registry {
                 let what = format!(
                     "export {name:?} has {taken} connected clients: disconnect them or remove it by force"
                 );
-                Err(NbdError::new(NbdErrorKind::InUse, what))
+                Err(ExportError::new(ExportErrorKind::InUse, what))
             }
             Removal::IfUnused | Removal::Force => {
                 served.connection_slots.close();
@@ -320,12 +324,12 @@ const fn no_connection_slot(why: NoConnectionSlot) -> Refusal {
     }
 }
 
-fn unknown(name: &str) -> NbdError {
-    NbdError::new(NbdErrorKind::Unknown, format!("there is no export named {name:?}"))
+fn unknown(name: &str) -> ExportError {
+    ExportError::new(ExportErrorKind::Unknown, format!("there is no export named {name:?}"))
 }
 
-fn stopped() -> NbdError {
-    NbdError::new(NbdErrorKind::Stopped, "the NBD server is stopping")
+fn stopped() -> ExportError {
+    ExportError::new(ExportErrorKind::Stopped, "the NBD server is stopping")
 }
 
 impl Directory for Registry {

@@ -18,7 +18,6 @@
 
 pub mod admit;
 mod connection;
-pub mod error;
 pub mod export;
 pub mod handshake;
 pub mod limits;
@@ -28,7 +27,7 @@ mod requests;
 pub mod server;
 pub mod wire;
 
-pub use error::{NbdError, NbdErrorKind};
 pub use export::{Export, ExportStats};
 pub use listen::{Listen, try_listen};
-pub use server::{Removal, Server, ServerConfig};
+pub use server::{Server, ServerConfig};
+pub use strake_export_net::{ExportError, ExportErrorKind, Removal};

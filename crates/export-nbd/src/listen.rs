@@ -1,6 +1,5 @@
 //! Where the server can be reached, and the socket behind it.
 
-use crate::error::{NbdError, NbdErrorKind};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -11,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use strake_export_net::limits::BACKLOG;
+use strake_export_net::{ExportError, ExportErrorKind};
 
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Listen {
 ///
 /// # Errors
 /// Those of [`Server::start`](crate::Server::start) about the address.
-pub fn try_listen(listen: Listen) -> Result<(), NbdError> {
+pub fn try_listen(listen: Listen) -> Result<(), ExportError> {
     Listener::open(listen).map(drop)
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    pub(crate) fn open(listen: Listen) -> Result<Self, NbdError> {
+    pub(crate) fn open(listen: Listen) -> Result<Self, ExportError> {
         match listen {
             Listen::Unix { path, mode } => Self::open_unix(path, mode),
             Listen::Tcp(address) => Self::open_tcp(address),
@@ -68,17 +68,17 @@ impl Listener {
         self.address
     }
 
-    fn open_tcp(address: SocketAddr) -> Result<Self, NbdError> {
+    fn open_tcp(address: SocketAddr) -> Result<Self, ExportError> {
         if !address.ip().is_loopback() {
             let what = format!(
                 "refusing to listen on {address}: NBD over a network needs TLS, which this server does not \
                  have; use a unix socket or a loopback address"
             );
-            return Err(NbdError::new(NbdErrorKind::BadAddress, what));
+            return Err(ExportError::new(ExportErrorKind::BadAddress, what));
         }
         let failed = |source| {
             let what = format!("cannot listen on {address}");
-            NbdError::system(NbdErrorKind::Listen, what, source)
+            ExportError::system(ExportErrorKind::Listen, what, source)
         };
         let listener = TcpListener::bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
@@ -91,18 +91,18 @@ impl Listener {
         })
     }
 
-    fn open_unix(path: PathBuf, mode: u32) -> Result<Self, NbdError> {
+    fn open_unix(path: PathBuf, mode: u32) -> Result<Self, ExportError> {
         if mode & !0o660 != 0 {
             let what = format!(
                 "refusing mode {mode:o} for {}: every user who can connect can read and write the exports, so only \
                  owner and group may (at most 660)",
                 path.display()
             );
-            return Err(NbdError::new(NbdErrorKind::BadAddress, what));
+            return Err(ExportError::new(ExportErrorKind::BadAddress, what));
         }
         let failed = |errno: Errno| {
             let what = format!("cannot listen on {}", path.display());
-            NbdError::system(NbdErrorKind::Listen, what, errno.into())
+            ExportError::system(ExportErrorKind::Listen, what, errno.into())
         };
         let name = SocketAddrUnix::new(&path).map_err(failed)?;
         remove_stale(&path, &name)?;
@@ -149,14 +149,14 @@ fn unix_socket() -> Result<OwnedFd, Errno> {
 
 /// Removes a socket that nobody listens on any more; anything else at the path is left alone, and `bind` then
 /// says that the address is in use.
-fn remove_stale(path: &Path, name: &SocketAddrUnix) -> Result<(), NbdError> {
+fn remove_stale(path: &Path, name: &SocketAddrUnix) -> Result<(), ExportError> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     if !is_socket {
         return Ok(());
     }
     let failed = |source: io::Error| {
         let what = format!("cannot replace the socket {}", path.display());
-        NbdError::system(NbdErrorKind::Listen, what, source)
+        ExportError::system(ExportErrorKind::Listen, what, source)
     };
     let probe = unix_socket().map_err(|errno| failed(errno.into()))?;
     match rustix::net::connect(&probe, name) {

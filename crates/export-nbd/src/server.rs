@@ -1,6 +1,5 @@
 //! The server as control threads see it.
 
-use crate::error::{NbdError, NbdErrorKind};
 use crate::export::{Export, ExportStats, Registry, Served};
 use crate::limits::{
     CONNECTIONS_MAX, CONNECTIONS_PER_EXPORT_MAX, DRAIN_SECONDS_MAX, HANDSHAKE_TIME_MAX, INPUT_BYTES,
@@ -10,7 +9,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use strake_export_net::{Service, ServiceError, ServiceErrorKind, Setup};
+use strake_export_net::{ExportError, ExportErrorKind, Removal, Service, Setup};
 use strake_reactor::CoreHandle;
 use strake_units::Nanos;
 
@@ -38,27 +37,10 @@ impl Default for ServerConfig {
     }
 }
 
-/// What to do about clients of an export that is to be removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Removal {
-    /// Refuse to remove it while there are any.
-    IfUnused,
-    /// Let what they have begun end, then disconnect them.
-    Force,
-}
-
-fn refused(error: ServiceError) -> NbdError {
-    let kind = match error.kind {
-        ServiceErrorKind::Stopped => NbdErrorKind::Stopped,
-        ServiceErrorKind::System => NbdErrorKind::System,
-    };
-    NbdError { kind, what: error.what, source: error.source }
-}
-
-fn too_late(export: &Served) -> NbdError {
+fn too_late(export: &Served) -> ExportError {
     let what =
         format!("export {:?}: the device did not complete what was in flight in time", export.name);
-    NbdError::new(NbdErrorKind::DrainTimeout, what)
+    ExportError::new(ExportErrorKind::DrainTimeout, what)
 }
 
 /// A running NBD server. Dropping it stops it like [`stop`](Self::stop).
@@ -85,7 +67,7 @@ impl Server {
         listen: Listen,
         cores: Vec<CoreHandle>,
         config: ServerConfig,
-    ) -> Result<Self, NbdError> {
+    ) -> Result<Self, ExportError> {
         let listener = Listener::open(listen)?;
         let address = listener.address();
         let registry = Arc::new(Registry::new(cores.len(), config.connections_per_export_max));
@@ -101,8 +83,7 @@ impl Server {
             input_bytes: INPUT_BYTES,
             stock: None,
         };
-        let service = Service::start(Box::new(listener), cores, Arc::clone(&registry), setup)
-            .map_err(refused)?;
+        let service = Service::start(Box::new(listener), cores, Arc::clone(&registry), setup)?;
         Ok(Self { registry, service, address, config })
     }
 
@@ -123,7 +104,7 @@ impl Server {
     ///
     /// # Errors
     /// When the name is taken or not acceptable, or there are too many exports.
-    pub fn add_export(&self, export: Export) -> Result<(), NbdError> {
+    pub fn add_export(&self, export: Export) -> Result<(), ExportError> {
         self.registry.add(export)
     }
 
@@ -134,7 +115,7 @@ impl Server {
     /// When there is no such export; when it has clients and [`Removal::IfUnused`] was asked for; when the
     /// device did not complete what was in flight within the configured time (the export then takes no more
     /// clients, and removing it can be tried again).
-    pub fn remove_export(&self, name: &str, removal: Removal) -> Result<(), NbdError> {
+    pub fn remove_export(&self, name: &str, removal: Removal) -> Result<(), ExportError> {
         let export = self.registry.withdraw(name, removal)?;
         if !self.service.vacate(&export, self.deadline()) {
             return Err(too_late(&export));
@@ -159,11 +140,11 @@ impl Server {
     ///
     /// # Errors
     /// When a device did not complete what was in flight within the configured time.
-    pub fn stop(mut self) -> Result<(), NbdError> {
+    pub fn stop(mut self) -> Result<(), ExportError> {
         self.shut_down()
     }
 
-    fn shut_down(&mut self) -> Result<(), NbdError> {
+    fn shut_down(&mut self) -> Result<(), ExportError> {
         if self.service.is_over() {
             return Ok(());
         }

@@ -17,7 +17,7 @@ use strake_block::{
 };
 use strake_dev_mem::{Effect, FaultPlan, Faulty, Ops, RamDevice, Rule};
 use strake_export_nbd::wire::{self, Code, command, option, option_reply};
-use strake_export_nbd::{Export, Listen, NbdErrorKind, Removal, Server, ServerConfig, limits};
+use strake_export_nbd::{Export, ExportErrorKind, Listen, Removal, Server, ServerConfig, limits};
 use strake_reactor::{CoreConfig, CoreThread};
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos};
 
@@ -256,9 +256,9 @@ fn removing_an_export_waits_for_its_io() {
     client.put(&request(command::WRITE, 0, 1, 0, 4096).bytes());
     client.put(&[9; 4096]);
     until("the write is at the device", || plan.struck(rule) == Some(1));
-    let kind = |result: Result<(), strake_export_nbd::NbdError>| result.map_err(|e| e.kind);
+    let kind = |result: Result<(), strake_export_nbd::ExportError>| result.map_err(|e| e.kind);
     let removed = host.server().remove_export("ram", Removal::Force);
-    assert_eq!(kind(removed), Err(NbdErrorKind::DrainTimeout));
+    assert_eq!(kind(removed), Err(ExportErrorKind::DrainTimeout));
     // It is withdrawn, and its name is not free while its buffers are out.
     assert_eq!(Client::hello(&host.socket()).go("ram"), Err(option_reply::ERR_UNKNOWN));
     plan.remove(rule);
@@ -324,7 +324,7 @@ fn an_extent_source_that_lies_is_not_believed() {
 }
 
 /// Starts a server on one core, or says why not.
-fn start(listen: Listen) -> Result<(Server, CoreThread), NbdErrorKind> {
+fn start(listen: Listen) -> Result<(Server, CoreThread), ExportErrorKind> {
     let core = CoreThread::start(CoreConfig::new(CoreIndex(0))).expect("a core starts");
     let server = Server::start(listen, vec![core.handle()], ServerConfig::default());
     Ok((server.map_err(|error| error.kind)?, core))
@@ -335,13 +335,13 @@ fn only_local_addresses_are_listened_on() {
     let refused = |listen| start(listen).err();
     for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:10809"] {
         let address: SocketAddr = address.parse().expect("an address");
-        assert_eq!(refused(Listen::Tcp(address)), Some(NbdErrorKind::BadAddress), "{address}");
+        assert_eq!(refused(Listen::Tcp(address)), Some(ExportErrorKind::BadAddress), "{address}");
     }
     let folder = common::Folder::new();
     let path = folder.path("nbd");
     for mode in [0o666, 0o606, 0o770, 0o1600] {
         let listen = Listen::Unix { path: path.clone(), mode };
-        assert_eq!(refused(listen), Some(NbdErrorKind::BadAddress), "{mode:o}");
+        assert_eq!(refused(listen), Some(ExportErrorKind::BadAddress), "{mode:o}");
     }
     assert!(!path.exists());
 }
@@ -367,7 +367,7 @@ fn a_socket_path_is_private_replaced_when_stale_and_removed() {
     let mode = |path: &Path| std::fs::metadata(path).expect("it is there").permissions().mode();
     let (server, core) = start(Listen::unix(&path)).expect("the path is free");
     assert_eq!(mode(&path) & 0o7777, 0o600);
-    assert_eq!(start(Listen::unix(&path)).err(), Some(NbdErrorKind::Listen), "it is in use");
+    assert_eq!(start(Listen::unix(&path)).err(), Some(ExportErrorKind::Listen), "it is in use");
     server.stop().expect("nothing is in flight");
     drop(core);
     assert!(!path.exists());
@@ -380,7 +380,7 @@ fn a_socket_path_is_private_replaced_when_stale_and_removed() {
     assert_eq!(mode(&path) & 0o7777, 0o660);
     drop(server);
     std::fs::write(&path, b"precious").expect("the folder is writable");
-    assert_eq!(start(Listen::unix(&path)).err(), Some(NbdErrorKind::Listen));
+    assert_eq!(start(Listen::unix(&path)).err(), Some(ExportErrorKind::Listen));
     assert_eq!(std::fs::read(&path).expect("it is untouched"), b"precious");
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use strake_block::{BlockDevice, Extent, ExtentSource, IoErrorKind};
 use strake_dev_mem::{Effect, FaultPlan, Faulty, MemSpec, Ops, RamDevice, Rule, When};
 use strake_export_nbd::wire::{self, Code, command, command_flag};
-use strake_export_nbd::{Export, NbdErrorKind};
+use strake_export_nbd::{Export, ExportErrorKind};
 use strake_units::{BlockSize, Lba, LbaRange};
 
 const KIB: usize = 1 << 10;
@@ -344,15 +344,15 @@ fn exports_come_and_go() {
         extents: None,
         read_only: false,
     };
-    let kind = |result: Result<(), strake_export_nbd::NbdError>| result.map_err(|e| e.kind);
-    assert_eq!(kind(server.add_export(spare())), Err(NbdErrorKind::Duplicate));
+    let kind = |result: Result<(), strake_export_nbd::ExportError>| result.map_err(|e| e.kind);
+    assert_eq!(kind(server.add_export(spare())), Err(ExportErrorKind::Duplicate));
     let empty = Export { name: String::new(), ..spare() };
-    assert_eq!(kind(server.add_export(empty)), Err(NbdErrorKind::BadExport));
+    assert_eq!(kind(server.add_export(empty)), Err(ExportErrorKind::BadExport));
     let unused = strake_export_nbd::Removal::IfUnused;
-    assert_eq!(kind(server.remove_export("none", unused)), Err(NbdErrorKind::Unknown));
+    assert_eq!(kind(server.remove_export("none", unused)), Err(ExportErrorKind::Unknown));
     let mut client = Client::simple(&host.socket(), "ram");
     assert_eq!(server.exports()[0].connections, 1);
-    assert_eq!(kind(server.remove_export("ram", unused)), Err(NbdErrorKind::InUse));
+    assert_eq!(kind(server.remove_export("ram", unused)), Err(ExportErrorKind::InUse));
     assert_eq!(kind(server.remove_export("ram", strake_export_nbd::Removal::Force)), Ok(()));
     assert!(client.is_closed());
     assert_eq!(kind(server.add_export(spare())), Ok(()));

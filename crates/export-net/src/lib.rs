@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod acceptor;
+mod admission;
 mod connection_slots;
 mod device;
 pub mod error;
@@ -30,11 +31,12 @@ mod service;
 mod session_poller;
 mod stock;
 
+pub use admission::{Ability, Access, Removal};
 pub use connection_slots::{
     ConnectionSlot, ConnectionSlots, Counters, Export, NoConnectionSlot, count,
 };
 pub use device::DeviceQueue;
-pub use error::{ServiceError, ServiceErrorKind};
+pub use error::{ExportError, ExportErrorKind};
 pub use input::{Input, Place, Received};
 pub use peer::Peer;
 pub use place::place_of;

@@ -2,7 +2,7 @@
 
 use crate::acceptor::{Acceptor, Stop};
 use crate::connection_slots::Export;
-use crate::error::ServiceError;
+use crate::error::{ExportError, ExportErrorKind};
 use crate::limits::REPEAT_AFTER;
 use crate::pools::{PoolSizes, Pools};
 use crate::protocol::{CoreContext, Listener, Protocol};
@@ -84,7 +84,7 @@ impl<P: Protocol> Lane<P> {
         lane: usize,
         protocol: &Arc<P>,
         setup: &Setup,
-    ) -> Result<Self, ServiceError> {
+    ) -> Result<Self, ExportError> {
         let (sender, orders) = mpsc::channel();
         let load = Arc::new(AtomicU32::new(0));
         let (theirs, protocol) = (Arc::clone(&load), Arc::clone(protocol));
@@ -100,7 +100,7 @@ impl<P: Protocol> Lane<P> {
         let gone = |gone: &dyn std::fmt::Display| stopped(setup, gone);
         let poller = added.map_err(|error| gone(&error))?.map_err(|source: io::Error| {
             let what = format!("cannot serve {} on core {index}", setup.peers);
-            ServiceError::system(what, source)
+            ExportError::system(ExportErrorKind::System, what, source)
         })?;
         Ok(Self { core, orders: sender, load, poller })
     }
@@ -119,8 +119,8 @@ impl<P: Protocol> Lane<P> {
     }
 }
 
-fn stopped(setup: &Setup, why: &dyn std::fmt::Display) -> ServiceError {
-    ServiceError::stopped(format!("cannot serve {}: {why}", setup.peers))
+fn stopped(setup: &Setup, why: &dyn std::fmt::Display) -> ExportError {
+    ExportError::new(ExportErrorKind::Stopped, format!("cannot serve {}: {why}", setup.peers))
 }
 
 /// Opens a lane on every core, or on none.
@@ -128,7 +128,7 @@ fn open_lanes<P: Protocol>(
     cores: Vec<CoreHandle>,
     protocol: &Arc<P>,
     setup: &Setup,
-) -> Result<Vec<Lane<P>>, ServiceError> {
+) -> Result<Vec<Lane<P>>, ExportError> {
     let mut lanes = Vec::with_capacity(cores.len());
     for (number, core) in cores.into_iter().enumerate() {
         match Lane::open(core, number, protocol, setup) {
@@ -161,13 +161,13 @@ impl<P: Protocol> Service<P> {
         cores: Vec<CoreHandle>,
         protocol: Arc<P>,
         setup: Setup,
-    ) -> Result<Self, ServiceError> {
+    ) -> Result<Self, ExportError> {
         if cores.is_empty() {
             return Err(stopped(&setup, &"there is no data core"));
         }
         let no_thread = |source| {
             let what = format!("cannot start the thread that accepts {}", setup.peers);
-            ServiceError::system(what, source)
+            ExportError::system(ExportErrorKind::System, what, source)
         };
         let (stop, stopping) = Stop::pair().map_err(no_thread)?;
         let lanes = open_lanes(cores, &protocol, &setup)?;

@@ -5,6 +5,7 @@
 use crate::limits::{COPY_BYTES_MAX, EFFECT_BYTES_MAX, IN_CAPSULE_BYTES, TRANSFER_BYTES_MAX};
 use crate::reservation::Rights;
 use strake_block::Durability;
+pub use strake_export_net::{Ability, Access};
 use strake_nvme_wire::command::Fuse;
 use strake_nvme_wire::identify::CopyLimits;
 use strake_nvme_wire::nvm::{
@@ -12,24 +13,6 @@ use strake_nvme_wire::nvm::{
 };
 use strake_nvme_wire::{Sgl, SglError, Sqe, Status};
 use strake_units::{BlockSize, Lba, LbaRange};
-
-/// Whether hosts may change a namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// They may.
-    ReadWrite,
-    /// They may not.
-    ReadOnly,
-}
-
-/// Whether the device has an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ability {
-    /// It has.
-    Present,
-    /// It has not.
-    Absent,
-}
 
 /// What commands are checked against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,7 +24,6 @@ mod connect_handler;
 mod connection;
 mod controller;
 mod discovery_connections;
-pub mod error;
 mod failures;
 pub mod handshake;
 mod kept;
@@ -44,7 +43,7 @@ pub mod target;
 mod tls;
 mod watch;
 
-pub use strake_export_net::PoolSizes;
+pub use strake_export_net::{ExportError, ExportErrorKind, PoolSizes, Removal};
 pub use strake_nvme_auth::{Keys, Secret, SecretError, TlsKey, TlsKeyError};
 pub use strake_nvme_wire::Digests;
 pub use strake_nvme_wire::nqn;
@@ -53,10 +52,9 @@ pub use strake_nvme_wire::pdu::Use;
 pub use strake_nvme_wire::reservation::{HostId, ReservationType};
 
 pub use audit::{Reason, Rejection};
-pub use error::{TargetError, TargetErrorKind};
 pub use kept::Ledger;
 pub use namespace::{Export, ExportStats, Leaving};
 pub use referral::Referral;
 pub use reservation::{Held, Registrant, Reservations};
 pub use stats::{ControllerStats, QueueFacts, QueueStats};
-pub use target::{Removal, Target, TargetConfig, try_listen};
+pub use target::{Target, TargetConfig, try_listen};

@@ -1,8 +1,8 @@
 //! Other discovery services that hosts are told of (Base, section 3.1.2.3).
 
-use crate::error::{TargetError, TargetErrorKind};
 use crate::limits::REFERRALS_MAX;
 use std::net::SocketAddr;
+use strake_export_net::{ExportError, ExportErrorKind};
 use strake_nvme_wire::log::{DISCOVERY_BYTES, Family, Portal, Security};
 use strake_nvme_wire::{log, nqn};
 
@@ -41,8 +41,8 @@ pub(crate) fn with_portal<T>(
 }
 
 /// Refuses referrals that a host could do nothing with.
-pub(crate) fn check(referrals: &[Referral]) -> Result<(), TargetError> {
-    let refuse = |what| Err(TargetError::new(TargetErrorKind::BadReferral, what));
+pub(crate) fn check(referrals: &[Referral]) -> Result<(), ExportError> {
+    let refuse = |what| Err(ExportError::new(ExportErrorKind::BadReferral, what));
     if referrals.len() > REFERRALS_MAX {
         return refuse(format!("at most {REFERRALS_MAX} referrals"));
     }

@@ -3,7 +3,6 @@
 use crate::audit::Audit;
 use crate::controller::{Controller, Host, Place};
 use crate::discovery_connections::{DiscoveryConnection, DiscoveryConnections};
-use crate::error::{TargetError, TargetErrorKind};
 use crate::handshake::{Names, Refusal};
 use crate::kept::Kept;
 use crate::limits::{
@@ -17,14 +16,14 @@ use crate::reservation::Reservations;
 use crate::reservation_thread::{self, Asker, ReservationThread, Wish};
 use crate::stats::ControllerStats;
 use crate::subsystem::{Subsystem, is_number};
-use crate::target::{Removal, TargetConfig};
+use crate::target::TargetConfig;
 use crate::tls::TlsKeys;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use strake_export_net::ConnectionSlot;
+use strake_export_net::{ConnectionSlot, ExportError, ExportErrorKind, Removal};
 use strake_nvme_auth::{self as auth, Exchange, Fresh, Keys};
 use strake_nvme_wire::fabrics::{ANY_CONTROLLER, Connect, ConnectData, Part};
 use strake_nvme_wire::log::Security;
@@ -125,7 +124,7 @@ impl Registry {
         self.generation.load(Ordering::Acquire)
     }
 
-    pub(crate) fn add(&self, export: &Export) -> Result<(), TargetError> {
+    pub(crate) fn add(&self, export: &Export) -> Result<(), ExportError> {
         let served = self.prepare(export)?;
         let mut subsystems = self.lock();
         let subsystems = subsystems.as_mut().ok_or_else(stopped)?;
@@ -139,12 +138,12 @@ impl Registry {
         if subsystems.len() >= EXPORTS_MAX {
             let what =
                 format!("cannot export {:?}: there are {EXPORTS_MAX} subsystems", export.nqn);
-            return Err(TargetError::new(TargetErrorKind::TooMany, what));
+            return Err(ExportError::new(ExportErrorKind::TooMany, what));
         }
         match subsystems.entry(export.nqn.clone()) {
             Entry::Occupied(entry) => {
                 let what = format!("subsystem {:?} is being removed", entry.key());
-                Err(TargetError::new(TargetErrorKind::Duplicate, what))
+                Err(ExportError::new(ExportErrorKind::Duplicate, what))
             }
             Entry::Vacant(entry) => {
                 let mut subsystem = Subsystem::of(export, self.connections_per_export);
@@ -158,10 +157,10 @@ impl Registry {
     }
 
     /// What of an export is to be served, if its device is there.
-    fn prepare(&self, export: &Export) -> Result<Option<Arc<Served>>, TargetError> {
+    fn prepare(&self, export: &Export) -> Result<Option<Arc<Served>>, ExportError> {
         let refuse = |why: String| {
             let what = format!("cannot export {:?}: {why}", export.nqn);
-            Err(TargetError::new(TargetErrorKind::BadExport, what))
+            Err(ExportError::new(ExportErrorKind::BadExport, what))
         };
         for name in export.hosts.iter().chain([&export.nqn]) {
             if let Err(error) = nqn::check(name) {
@@ -196,7 +195,7 @@ impl Registry {
     }
 
     /// The reservations that a namespace has yet, or those that are recorded.
-    fn kept_of(&self, export: &Export) -> Result<Arc<Kept>, TargetError> {
+    fn kept_of(&self, export: &Export) -> Result<Arc<Kept>, ExportError> {
         let known = self.find(&export.nqn).and_then(|known| known.kept(export.namespace).ok());
         if let Some(kept) = known {
             return Ok(kept);
@@ -206,7 +205,7 @@ impl Registry {
                 "cannot export {:?}: the reservations of namespace {} cannot be known: {why}",
                 export.nqn, export.namespace
             );
-            TargetError::new(TargetErrorKind::BadReservations, what)
+            ExportError::new(ExportErrorKind::BadReservations, what)
         })
     }
 
@@ -239,20 +238,20 @@ impl Registry {
         nqn: &str,
         namespace: u32,
         removal: Removal,
-    ) -> Result<Withdrawn, TargetError> {
+    ) -> Result<Withdrawn, ExportError> {
         let subsystems = self.lock();
         let subsystems = subsystems.as_ref().ok_or_else(stopped)?;
         let known = subsystems.get(nqn).filter(|known| known.uuid(namespace).is_some());
         let subsystem = known.ok_or_else(|| {
             let what = format!("there is no namespace {namespace} in a subsystem {nqn:?}");
-            TargetError::new(TargetErrorKind::Unknown, what)
+            ExportError::new(ExportErrorKind::Unknown, what)
         })?;
         let taken = subsystem.connection_slots.taken();
         if removal == Removal::IfUnused && taken > 0 {
             let what = format!(
                 "subsystem {nqn:?} has {taken} connected queues: disconnect its hosts or remove it by force"
             );
-            return Err(TargetError::new(TargetErrorKind::InUse, what));
+            return Err(ExportError::new(ExportErrorKind::InUse, what));
         }
         if subsystem.numbers().len() > 1 {
             let served = subsystem.close(namespace);
@@ -342,7 +341,7 @@ impl Registry {
     }
 
     /// Tells hosts of these other services and no others.
-    pub(crate) fn refer(&self, referrals: Vec<Referral>) -> Result<(), TargetError> {
+    pub(crate) fn refer(&self, referrals: Vec<Referral>) -> Result<(), ExportError> {
         referral::check(&referrals)?;
         let mut known = self.referrals();
         if *known != referrals {
@@ -488,15 +487,15 @@ impl Registry {
     }
 }
 
-fn fresh_instance(nqn: &str) -> Result<[u8; 16], TargetError> {
+fn fresh_instance(nqn: &str) -> Result<[u8; 16], ExportError> {
     let mut instance = [0; 16];
     getrandom::fill(&mut instance).map_err(|error| {
         let what = format!("cannot export {nqn:?}: no random numbers: {error}");
-        TargetError::new(TargetErrorKind::System, what)
+        ExportError::new(ExportErrorKind::System, what)
     })?;
     Ok(instance)
 }
 
-fn stopped() -> TargetError {
-    TargetError::new(TargetErrorKind::Stopped, "the NVMe/TCP target is stopping")
+fn stopped() -> ExportError {
+    ExportError::new(ExportErrorKind::Stopped, "the NVMe/TCP target is stopping")
 }

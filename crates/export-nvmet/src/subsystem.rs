@@ -1,7 +1,6 @@
 //! A subsystem: its namespaces, who may connect to it, and what of it has changed.
 
 use crate::controller::{CONTROLLER_MAX, Controller};
-use crate::error::{TargetError, TargetErrorKind};
 use crate::kept::Kept;
 use crate::limits::{CONNECTIONS_PER_HOST_MAX, NAMESPACES_MAX, PAUSE_TIME_MAX};
 use crate::namespace::{Export, ExportStats, Facts, Served};
@@ -12,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use strake_block::DeviceInfo;
-use strake_export_net::ConnectionSlots;
+use strake_export_net::{ConnectionSlots, ExportError, ExportErrorKind};
 use strake_nvme_wire::Status;
 use strake_nvme_wire::log::{Access, AccessGroup};
 use strake_nvme_wire::reservation::{HostId, NoticeKind};
@@ -189,27 +188,27 @@ impl Subsystem {
         &self,
         export: &Export,
         mut served: Option<Arc<Served>>,
-    ) -> Result<(), TargetError> {
+    ) -> Result<(), ExportError> {
         let refuse = |kind, why: &str| {
             let what =
                 format!("cannot export {:?}: namespace {} {why}", self.nqn, export.namespace);
-            Err(TargetError::new(kind, what))
+            Err(ExportError::new(kind, what))
         };
         let mut namespaces = self.lock();
         if export.hosts != self.hosts {
-            return refuse(TargetErrorKind::BadExport, "has other hosts than the others");
+            return refuse(ExportErrorKind::BadExport, "has other hosts than the others");
         }
         if export.secure != self.secure {
-            return refuse(TargetErrorKind::BadExport, "is not secure as the others are, or alone");
+            return refuse(ExportErrorKind::BadExport, "is not secure as the others are, or alone");
         }
         if let Some(known) = namespaces.there.get(&export.namespace) {
             if known.uuid != export.uuid || known.online().is_some() {
-                return refuse(TargetErrorKind::Duplicate, "is there already");
+                return refuse(ExportErrorKind::Duplicate, "is there already");
             }
             // Its reservations are those of the device that it had, until it has another one.
             served = served.or_else(|| known.served.clone());
         } else if namespaces.there.values().any(|other| other.uuid == export.uuid) {
-            return refuse(TargetErrorKind::Duplicate, "is there under another number");
+            return refuse(ExportErrorKind::Duplicate, "is there under another number");
         }
         namespaces.changes += 1;
         let now = namespaces.changes;

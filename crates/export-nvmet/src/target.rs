@@ -1,7 +1,6 @@
 //! The target as control threads see it.
 
 use crate::audit::Rejection;
-use crate::error::{TargetError, TargetErrorKind};
 use crate::limits::{
     CANDIDATES_MAX, CANDIDATES_PER_ADDRESS_MAX, CONNECTIONS_MAX, CONNECTIONS_PER_EXPORT_MAX,
     DRAIN_SECONDS_MAX, FAILED_HANDSHAKE_TIME, HANDSHAKE_TIME_MAX, INPUT_BYTES, PAUSE_TIME_MAX,
@@ -23,7 +22,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use strake_export_net::limits::BACKLOG;
-use strake_export_net::{Listener, PoolSizes, Service, ServiceError, ServiceErrorKind, Setup};
+use strake_export_net::{
+    ExportError, ExportErrorKind, Listener, PoolSizes, Removal, Service, Setup,
+};
 use strake_nvme_auth::{Keys, TlsKey};
 use strake_reactor::CoreHandle;
 use strake_units::Nanos;
@@ -64,20 +65,11 @@ impl Default for TargetConfig {
     }
 }
 
-/// What to do about hosts of an export that is to be removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Removal {
-    /// Refuse to remove it while there are any.
-    IfUnused,
-    /// Let what they have begun end, then disconnect them.
-    Force,
-}
-
 /// Listens, and says at which address, with the port the kernel chose if none was given.
-fn listen(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), TargetError> {
+fn listen(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), ExportError> {
     let failed = |source: io::Error| {
         let what = format!("cannot listen on {address}");
-        TargetError::system(TargetErrorKind::Listen, what, source)
+        ExportError::system(ExportErrorKind::Listen, what, source)
     };
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -102,7 +94,7 @@ fn listen(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), TargetError> {
 ///
 /// # Errors
 /// Those of [`Target::start`] about the address.
-pub fn try_listen(address: SocketAddr) -> Result<(), TargetError> {
+pub fn try_listen(address: SocketAddr) -> Result<(), ExportError> {
     listen(address).map(drop)
 }
 
@@ -126,17 +118,9 @@ impl Listener for Port {
     }
 }
 
-fn refused(error: ServiceError) -> TargetError {
-    let kind = match error.kind {
-        ServiceErrorKind::Stopped => TargetErrorKind::Stopped,
-        ServiceErrorKind::System => TargetErrorKind::System,
-    };
-    TargetError { kind, what: error.what, source: error.source }
-}
-
-fn too_late(nqn: &str) -> TargetError {
+fn too_late(nqn: &str) -> ExportError {
     let what = format!("subsystem {nqn:?}: the device did not complete what was in flight in time");
-    TargetError::new(TargetErrorKind::DrainTimeout, what)
+    ExportError::new(ExportErrorKind::DrainTimeout, what)
 }
 
 /// A running NVMe/TCP target. Dropping it stops it like [`stop`](Self::stop).
@@ -164,12 +148,12 @@ impl Target {
         address: SocketAddr,
         cores: Vec<CoreHandle>,
         config: TargetConfig,
-    ) -> Result<Self, TargetError> {
+    ) -> Result<Self, ExportError> {
         let (socket, address) = listen(address)?;
         let (reservation_thread, thread) =
             ReservationThread::start(cores.clone()).map_err(|source| {
                 let what = format!("cannot serve NVMe/TCP on {address}: no thread");
-                TargetError::system(TargetErrorKind::System, what, source)
+                ExportError::system(ExportErrorKind::System, what, source)
             })?;
         let registry = Arc::new(Registry::new(cores.clone(), &config, reservation_thread));
         let setup = Setup {
@@ -184,10 +168,7 @@ impl Target {
             stock: Some(config.stock),
         };
         let service = Service::start(Box::new(Port(socket)), cores, Arc::clone(&registry), setup)
-            .map_err(|error| {
-            registry.reservation_thread.close();
-            refused(error)
-        })?;
+            .inspect_err(|_| registry.reservation_thread.close())?;
         Ok(Self { registry, service, reservation_thread: Some(thread), address, config })
     }
 
@@ -208,7 +189,7 @@ impl Target {
     ///
     /// # Errors
     /// When the namespace is there already, something about the export is not acceptable, or there are too many.
-    pub fn add_export(&self, export: &Export) -> Result<(), TargetError> {
+    pub fn add_export(&self, export: &Export) -> Result<(), ExportError> {
         self.registry.add(export)
     }
 
@@ -225,7 +206,7 @@ impl Target {
         nqn: &str,
         namespace: u32,
         removal: Removal,
-    ) -> Result<(), TargetError> {
+    ) -> Result<(), ExportError> {
         let withdrawn = self.registry.withdraw(nqn, namespace, removal)?;
         let is_over = match &withdrawn {
             Withdrawn::Subsystem(subsystem) => self.service.vacate(subsystem, self.deadline()),
@@ -292,7 +273,7 @@ impl Target {
     ///
     /// # Errors
     /// When there are too many, or one has no address or name that a host could use.
-    pub fn set_referrals(&self, referrals: Vec<Referral>) -> Result<(), TargetError> {
+    pub fn set_referrals(&self, referrals: Vec<Referral>) -> Result<(), ExportError> {
         self.registry.refer(referrals)
     }
 
@@ -347,20 +328,20 @@ impl Target {
     ///
     /// # Errors
     /// When it never had a device, or that cannot be recorded; nothing has changed then.
-    pub fn clear_reservations(&self, nqn: &str, namespace: u32) -> Result<(), TargetError> {
+    pub fn clear_reservations(&self, nqn: &str, namespace: u32) -> Result<(), ExportError> {
         let refuse = |kind, why: &str| {
             let what =
                 format!("cannot end the reservations of {nqn:?}, namespace {namespace}: {why}");
-            Err(TargetError::new(kind, what))
+            Err(ExportError::new(kind, what))
         };
         match self.registry.clear_reservations(nqn, namespace) {
             Some(status) if status.is_success() => Ok(()),
             Some(_) => {
                 let why = self.reservation_trouble(nqn, namespace);
                 let why = why.unwrap_or_else(|| "the target is stopping".to_owned());
-                refuse(TargetErrorKind::BadReservations, &format!("not recorded: {why}"))
+                refuse(ExportErrorKind::BadReservations, &format!("not recorded: {why}"))
             }
-            None => refuse(TargetErrorKind::Unknown, "it never had a device"),
+            None => refuse(ExportErrorKind::Unknown, "it never had a device"),
         }
     }
 
@@ -369,11 +350,11 @@ impl Target {
     ///
     /// # Errors
     /// When a device did not complete what was in flight within the configured time.
-    pub fn stop(mut self) -> Result<(), TargetError> {
+    pub fn stop(mut self) -> Result<(), ExportError> {
         self.shut_down()
     }
 
-    fn shut_down(&mut self) -> Result<(), TargetError> {
+    fn shut_down(&mut self) -> Result<(), ExportError> {
         if self.service.is_over() {
             return Ok(());
         }

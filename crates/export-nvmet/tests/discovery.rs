@@ -9,7 +9,7 @@ use strake_dev_mem::RamDevice;
 use strake_export_nvmet::limits::{
     DISCOVERY_CONNECTIONS_MAX, DISCOVERY_CONNECTIONS_PER_ADDRESS_MAX, REFERRALS_MAX,
 };
-use strake_export_nvmet::{Referral, Removal, TargetConfig, TargetErrorKind, nqn};
+use strake_export_nvmet::{ExportErrorKind, Referral, Removal, TargetConfig, nqn};
 use strake_nvme_wire::Sgl;
 use strake_nvme_wire::discovered::{Channel, Entry, Kind};
 use strake_nvme_wire::feature::event;
@@ -134,10 +134,10 @@ fn a_host_is_notified_of_other_discovery_services() {
         Referral { address: SocketAddr::from(([192, 0, 2, 1], 0)), ..refer(1, nqn::DISCOVERY) },
     ] {
         let error = set(&[entry]).expect_err("of no use to a host");
-        assert_eq!(error.kind, TargetErrorKind::BadReferral);
+        assert_eq!(error.kind, ExportErrorKind::BadReferral);
     }
     let many = vec![refer(1, nqn::DISCOVERY); REFERRALS_MAX + 1];
-    assert_eq!(set(&many).expect_err("too many").kind, TargetErrorKind::BadReferral);
+    assert_eq!(set(&many).expect_err("too many").kind, ExportErrorKind::BadReferral);
     assert_eq!(look(&mut host, 0), 3, "nothing of that counts, and none of it is told");
     let entries = page(&mut host, 3);
     assert_eq!(

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_block::BlockDevice;
 use strake_dev_mem::RamDevice;
-use strake_export_nvmet::{Export, Removal, TargetErrorKind};
+use strake_export_nvmet::{Export, ExportErrorKind, Removal};
 use strake_nvme_wire::feature::event;
 use strake_nvme_wire::{Sgl, Status};
 use strake_units::BlockSize;
@@ -115,7 +115,7 @@ fn hosts_see_namespaces_come_and_go() {
     assert_eq!(write(&mut io, 2, 0x22), 0, "a queue that was there before");
 
     let in_use = machine.target.remove_export(SUBSYSTEM, 2, Removal::IfUnused);
-    assert_eq!(in_use.map_err(|e| e.kind), Err(TargetErrorKind::InUse));
+    assert_eq!(in_use.map_err(|e| e.kind), Err(ExportErrorKind::InUse));
     machine.target.remove_export(SUBSYSTEM, 2, Removal::Force).expect("it goes");
     assert_eq!((reported(&mut admin), reported(&mut admin)), (ACCESS, NAMESPACES));
     assert_eq!(look(&mut admin), (vec![2], vec![(1, 1)]));
@@ -264,12 +264,12 @@ fn namespaces_that_would_clash_are_refused() {
     let refused = |export: Export| {
         machine.target.add_export(&export).map_err(|error| error.kind).expect_err("it is refused")
     };
-    assert_eq!(refused(other(1, ram(64))), TargetErrorKind::Duplicate, "another under one number");
-    assert_eq!(refused(Export { uuid: [7; 16], ..other(2, ram(64)) }), TargetErrorKind::Duplicate);
-    assert_eq!(refused(other(0, ram(64))), TargetErrorKind::BadExport);
-    assert_eq!(refused(other(33, ram(64))), TargetErrorKind::BadExport);
+    assert_eq!(refused(other(1, ram(64))), ExportErrorKind::Duplicate, "another under one number");
+    assert_eq!(refused(Export { uuid: [7; 16], ..other(2, ram(64)) }), ExportErrorKind::Duplicate);
+    assert_eq!(refused(other(0, ram(64))), ExportErrorKind::BadExport);
+    assert_eq!(refused(other(33, ram(64))), ExportErrorKind::BadExport);
     let hosts = vec!["nqn.2014-08.org.nvmexpress:uuid:another".to_owned()];
-    assert_eq!(refused(Export { hosts, ..other(2, ram(64)) }), TargetErrorKind::BadExport);
+    assert_eq!(refused(Export { hosts, ..other(2, ram(64)) }), ExportErrorKind::BadExport);
     let unknown = machine.target.remove_export(SUBSYSTEM, 2, Removal::Force);
-    assert_eq!(unknown.map_err(|e| e.kind), Err(TargetErrorKind::Unknown));
+    assert_eq!(unknown.map_err(|e| e.kind), Err(ExportErrorKind::Unknown));
 }

@@ -8,7 +8,7 @@ use std::net::Shutdown;
 use std::sync::Arc;
 use strake_dev_mem::RamDevice;
 use strake_export_nvmet::{
-    Export, Keys, Reason, Rejection, TargetConfig, TargetErrorKind, TlsKey, nqn,
+    Export, ExportErrorKind, Keys, Reason, Rejection, TargetConfig, TlsKey, nqn,
 };
 use strake_nvme_wire::Sgl;
 use strake_tls::{Client, TlsError};
@@ -209,7 +209,7 @@ fn no_host_connects_to_a_secure_subsystem_without_tls() {
     let second = Export { namespace: 2, uuid: [2; 16], ..strict };
     let joins = |export: Export| machine.target.add_export(&export).map_err(|error| error.kind);
     let lax = Export { secure: false, ..second.clone() };
-    assert_eq!(joins(lax), Err(TargetErrorKind::BadExport), "one way for all of a subsystem");
+    assert_eq!(joins(lax), Err(ExportErrorKind::BadExport), "one way for all of a subsystem");
     assert_eq!(joins(second), Ok(()));
 }
 

@@ -336,10 +336,6 @@ impl ExportServer {
         match (self, &record.nvme) {
             (Self::Nbd(server), None) => Ok(server.remove_export(&record.name, removal)?),
             (Self::Nvme(target), Some(subsystem)) => {
-                let removal = match removal {
-                    Removal::IfUnused => nvmet::Removal::IfUnused,
-                    Removal::Force => nvmet::Removal::Force,
-                };
                 Ok(target.remove_export(&subsystem.nqn, subsystem.namespace, removal)?)
             }
             (Self::Nbd(_), Some(_)) | (Self::Nvme(_), None) => Ok(()),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use strake_block::BlockDevice;
 use strake_export_nvmet::limits::RESERVATIONS_ASKED_MAX;
-use strake_export_nvmet::{Export, Ledger, Registrant, Removal, Reservations, TargetErrorKind};
+use strake_export_nvmet::{Export, ExportErrorKind, Ledger, Registrant, Removal, Reservations};
 use strake_nvme_wire::feature::event;
 use strake_nvme_wire::nvm::opcode as nvm;
 use strake_nvme_wire::reservation::{Acquire, Action, KeyCheck, Persistence, ReservationType as T};
@@ -133,7 +133,7 @@ fn what_cannot_be_recorded_is_refused() {
     assert_eq!(machine.target.reservation_trouble(SUBSYSTEM, 2), None);
     let cleared = machine.target.clear_reservations(SUBSYSTEM, 2);
     let refused = cleared.expect_err("it cannot be recorded");
-    assert_eq!(refused.kind, TargetErrorKind::BadReservations);
+    assert_eq!(refused.kind, ExportErrorKind::BadReservations);
     assert!(refused.what.contains("the page is torn"), "{refused}");
     let trouble = machine.target.reservation_trouble(SUBSYSTEM, 2);
     assert_eq!(trouble.as_deref(), Some("the page is torn"));
@@ -141,7 +141,7 @@ fn what_cannot_be_recorded_is_refused() {
 
     let other = Machine::start();
     let refused = other.target.add_export(&export).expect_err("it cannot be known");
-    assert_eq!(refused.kind, TargetErrorKind::BadReservations);
+    assert_eq!(refused.kind, ExportErrorKind::BadReservations);
     assert!(refused.what.contains("the page is torn"), "{refused}");
     book.fail(None);
     let zero = Registrant { host: [1; 16], name: String::new(), key: 0 };
@@ -176,7 +176,7 @@ fn an_operator_ends_what_no_host_does() {
     assert_eq!(reported(&mut admin), event::RESERVATION_RESULT);
     assert_eq!(notice(&mut admin, 0), (1, 3, 0, 2));
     let unknown = machine.target.clear_reservations(SUBSYSTEM, 9);
-    assert_eq!(unknown.map_err(|e| e.kind), Err(TargetErrorKind::Unknown));
+    assert_eq!(unknown.map_err(|e| e.kind), Err(ExportErrorKind::Unknown));
 }
 
 /// A host that sends many of them while nothing can be written is told to try again, and its queue goes on.

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 use strake_dev_mem::{FaultPlan, Ops};
 use strake_export_nvmet::limits::RESERVATIONS_ASKED_MAX;
-use strake_export_nvmet::{Export, Ledger, Reservations, TargetConfig, TargetErrorKind};
+use strake_export_nvmet::{Export, ExportErrorKind, Ledger, Reservations, TargetConfig};
 use strake_nvme_wire::feature::{self, event};
 use strake_nvme_wire::nvm::opcode as nvm;
 use strake_nvme_wire::reservation::{Acquire, Action, Persistence, ReservationType as T, opcode};
@@ -294,7 +294,7 @@ fn a_target_that_stops_waits_for_no_answer() {
         }
         drop(pass);
         let stopped = stop.join().expect("no panic").map_err(|error| error.kind);
-        assert_eq!(stopped, Err(TargetErrorKind::DrainTimeout), "the device does not answer");
+        assert_eq!(stopped, Err(ExportErrorKind::DrainTimeout), "the device does not answer");
     });
     released.0.release();
 }

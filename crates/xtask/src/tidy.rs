@@ -12,6 +12,7 @@ pub mod formats;
 pub mod layers;
 pub mod lex;
 pub mod repo;
+pub mod rows;
 pub mod rules;
 pub mod sizes;
 pub mod source;
@@ -52,6 +53,7 @@ pub const RULES: &[(&str, &str)] = &[
         "structure",
         "few modules import each other, and no type has many methods; what is above is no worse",
     ),
+    ("rows", "modules import none of a later row of the table in lib.rs"),
     ("conflicts", "no document has a mark of a merge conflict"),
 ];
 
@@ -67,6 +69,7 @@ pub fn check(repo: &Repo) -> Vec<Finding> {
     findings.extend(catalogue::check(repo));
     findings.extend(words::check(repo));
     findings.extend(structure::check(repo));
+    findings.extend(rows::check(repo));
     findings.sort();
     findings
 }

@@ -68,7 +68,7 @@ pub fn report(repo: &Repo) -> String {
 }
 
 /// The sources of each crate that are no tests.
-fn crates(repo: &Repo) -> BTreeMap<&str, Vec<&Source>> {
+pub(super) fn crates(repo: &Repo) -> BTreeMap<&str, Vec<&Source>> {
     let mut crates = BTreeMap::<&str, Vec<&Source>>::new();
     for source in repo.sources.iter().filter(|source| !source.is_test_file()) {
         let Some(name) = source.crate_folder() else { continue };
@@ -80,7 +80,7 @@ fn crates(repo: &Repo) -> BTreeMap<&str, Vec<&Source>> {
 }
 
 /// The path of a module below its crate: empty for the root.
-fn module_of(source: &Source) -> Vec<&str> {
+pub(super) fn module_of(source: &Source) -> Vec<&str> {
     let inside = source.path.splitn(4, '/').nth(3).unwrap_or_default().trim_end_matches(".rs");
     let parts: Vec<&str> = inside.split('/').collect();
     match parts[..] {
@@ -90,19 +90,30 @@ fn module_of(source: &Source) -> Vec<&str> {
     }
 }
 
+/// Each import of one module of a crate by another: the source of the importing one, and both paths.
+pub(super) fn edges<'a>(
+    sources: &[&'a Source],
+) -> impl Iterator<Item = (&'a Source, Vec<&'a str>, Vec<&'a str>)> {
+    let modules: Vec<Vec<&str>> = sources.iter().map(|source| module_of(source)).collect();
+    let names: BTreeSet<&[&str]> = modules.iter().map(Vec::as_slice).collect();
+    let mut edges = Vec::new();
+    for (source, module) in sources.iter().zip(&modules) {
+        let to = imports(source, module, &names).into_iter();
+        edges.extend(to.map(|to| (*source, module.clone(), to)));
+    }
+    edges.into_iter()
+}
+
 /// The modules of the largest cycle, by name; none when no two import each other.
 fn largest_cycle(sources: &[&Source]) -> Vec<String> {
     let modules: Vec<Vec<&str>> = sources.iter().map(|source| module_of(source)).collect();
-    let names: BTreeSet<&[&str]> = modules.iter().map(Vec::as_slice).collect();
-    let edges: Vec<BTreeSet<usize>> = sources
-        .iter()
-        .zip(&modules)
-        .map(|(source, module)| {
-            let to = imports(source, module, &names);
-            let at = |to: &Vec<&str>| modules.iter().position(|module| module == to);
-            to.iter().filter_map(at).collect()
-        })
-        .collect();
+    let at = |module: &Vec<&str>| modules.iter().position(|other| other == module);
+    let mut edges = vec![BTreeSet::new(); modules.len()];
+    for (_, from, to) in self::edges(sources) {
+        if let (Some(from), Some(to)) = (at(&from), at(&to)) {
+            edges[from].insert(to);
+        }
+    }
     let reached: Vec<BTreeSet<usize>> = (0..edges.len()).map(|at| reach(&edges, at)).collect();
     let cycle = |at: usize| -> Vec<usize> {
         reached[at].iter().copied().filter(|other| reached[*other].contains(&at)).collect()

@@ -212,9 +212,24 @@ fn bad_documents() -> Vec<(&'static str, usize, Repo)> {
         ("words", 1, with(sound(), "crates/cli/src/args.rs", "/// Somebody.\nconst A: u8 = 0;\n")),
         ("words", 2, with(sound(), "crates/api/a.proto", "message A {\n  // Somebody.\n}\n")),
         ("structure", 0, high(&format!("impl A {{{}}}\n", "\n    fn f() {}".repeat(61)))),
+        ("rows", 0, with(divided("front"), "crates/high/src/back.rs", "use crate::front::A;\n")),
+        ("rows", 0, divided("gone")),
         ("words", 1, high("fn is_told() {}\n")),
         ("words", 2, high("#[cfg(test)]\nfn NobodyElse() {}\n")),
     ]
+}
+
+/// A crate of two modules whose first page has `back` in the row before `front`.
+fn divided(front: &str) -> Repo {
+    let table = format!(
+        "//! | modules | what |\n//! |---|---|\n//! | `back` | a |\n//! | `{front}` | b |\n"
+    );
+    let (repo, lib) = (sound(), "crates/high/src/lib.rs");
+    let page = repo.sources.iter().find(|source| source.path == lib).map(|source| &source.text);
+    let text = format!("{}{table}mod back;\nmod front;\n", page.expect("it has a first page"));
+    let repo = with(repo, lib, &text);
+    let repo = with(repo, "crates/high/src/back.rs", "pub struct B;\n");
+    with(repo, "crates/high/src/front.rs", "pub struct A;\nuse crate::back::B;\n")
 }
 
 fn bad_catalogues() -> Vec<(&'static str, usize, Repo)> {

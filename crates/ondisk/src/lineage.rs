@@ -123,11 +123,12 @@ impl Superblock {
         self.history.push(Activation { epoch, first_generation: self.generation });
     }
 
-    /// Whether the array that this label describes has been at `generation` of `epoch` with the members `in_sync`, or
-    /// is there now. True as well when that lies before what the label remembers.
+    /// Whether the array that this label describes had the label of `generation` and `epoch`, which called the members
+    /// `in_sync` in sync. True as well when that label is from before what this one remembers.
     ///
     /// A number and an epoch alone show nothing: a start that records absent members writes labels of the last epoch.
-    /// Every member that is in sync since then was one of `in_sync`; otherwise this label is of another history.
+    /// Every member that is in sync since then was one of `in_sync`; otherwise this label is of another history. Where
+    /// no member is in sync since then, the number and the epoch decide.
     #[must_use]
     pub fn continues(&self, generation: u64, epoch: Uuid, in_sync: &[Uuid]) -> bool {
         let past = Self { generation, epoch, ..self.clone() };

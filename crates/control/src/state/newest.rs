@@ -110,7 +110,7 @@ impl Mark {
         holders.map_or(true, |holders| label.continues(self.generation, epoch, &holders))
     }
 
-    /// Why an array must not be started from the labels `here`, when all of them are older than this.
+    /// Why an array must not be started from the labels `here`, when none of them continues this.
     fn objection(&self, record: &ArrayRecord, here: &[Labelled]) -> Option<String> {
         if here.is_empty() || here.iter().any(|found| self.is_continued_by(&found.label)) {
             return None;
@@ -131,9 +131,9 @@ impl Mark {
         };
         let name = &record.name;
         Some(format!(
-            "array {name} is not started: what is here is older than what this host last saw of it (generation \
-             {newest} here, {} seen), and what was written since would be missing. The newer state is with: \
-             {holders}. Attach it; or, to start from the older data and discard what was written since: strake \
+            "array {name} is not started: what is here is older than what this host last saw of it, or went on \
+             without it (generation {newest} here, {} seen), and what was written would be missing. What this host \
+             saw is with: {holders}. Attach it; or, to start without it and discard what was written there: strake \
              array import {name} --degraded --accept-loss",
             self.generation
         ))

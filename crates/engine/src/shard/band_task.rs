@@ -26,7 +26,7 @@ pub(crate) async fn run(shard: &Shard, entry: u32) {
         }
         match batch {
             None => break,
-            Some(Batch::Read { span }) if copies_differ(shard, band) => {
+            Some(Batch::Read { span }) if copies_may_differ(shard, band) => {
                 Box::pin(read_agreed(shard, group, span)).await;
             }
             Some(Batch::Read { span }) => match shard.join_reads(entry, span) {
@@ -76,21 +76,22 @@ pub(super) async fn read(shard: &Shard, group: Group, span: Span) {
     shard.finish(origin, result, Some(data));
 }
 
-/// Whether copies of the band may differ: the array crashed, and the band's region was not resynchronized since.
-fn copies_differ(shard: &Shard, band: Band) -> bool {
+/// Whether copies of the band may differ: it was being written when the array crashed, or never, and its region was not
+/// resynchronized since.
+fn copies_may_differ(shard: &Shard, band: Band) -> bool {
     shard.copies_may_differ.get()
         && shard.geometry.copies() > 1
         && !shard.health(band).parity_trusted
 }
 
-/// Reads a range of one strip whose copies may differ after a crash, once they agree. Otherwise the member that was
-/// read could go out before the resync comes here, and a later read would return what was there before.
+/// Reads a range of one strip whose copies may differ, after making them agree. Otherwise, if the member that was read
+/// goes out before the resync of the band, a later read returns older data.
 async fn read_agreed(shard: &Shard, group: Group, span: Span) {
     let Span { band, work: Work::Read { range, .. }, .. } = &span else {
         unreachable!("a read batch holds a read")
     };
-    let segments = shard.geometry.segments(*band, *range);
-    match agree(shard, group, *band, &segments).await {
+    let segment = shard.geometry.segments(*band, *range)[0];
+    match agree(shard, group, *band, segment).await {
         Ok(()) => read(shard, group, span).await,
         Err(error) => {
             if let Span { work: Work::Read { data, .. }, origin, .. } = span {

@@ -1,8 +1,10 @@
 //! Resync and rebuild of one band: as one plan, or column by column where blocks cannot be recovered.
 
-use strake_block::{Durability, IoError};
+use std::ops::Range;
+
+use strake_block::{Durability, IoError, IoErrorKind};
 use strake_ondisk::BadEvent;
-use strake_raid::{Band, Place, Purpose, Query, Scheme, Segment, SegmentList, Window, hull};
+use strake_raid::{Band, Place, Purpose, Query, Scheme, Segment, Window, hull};
 
 use super::bad::{Columns, all_of};
 pub(super) use super::degraded_reads::bits;
@@ -19,26 +21,34 @@ pub(super) async fn maintain(
     purpose: Purpose,
     origin: Origin,
 ) {
-    let result = maintain_segments(shard, group, band, &SegmentList::new(), purpose).await;
+    let whole = (band, &[][..], 0..shard.geometry.data_strips());
+    let result = maintain_strips(shard, group, whole, purpose).await;
     shard.finish(origin, result, None);
 }
 
-/// Makes the copies of `segments` agree, as a resync does.
+/// Makes the copies of `segment` agree, as a resync does.
+///
+/// The region's bit may be cleared while this writes, when the resync has been here before. What is written is then
+/// what every copy holds.
 pub(super) async fn agree(
     shard: &Shard,
     group: Group,
     band: Band,
-    segments: &[Segment],
+    segment: Segment,
 ) -> Result<(), IoError> {
-    maintain_segments(shard, group, band, segments, Purpose::Resync).await
+    let strips = segment.strip..segment.strip + 1;
+    match maintain_strips(shard, group, (band, &[segment], strips), Purpose::Resync).await {
+        // A full list cannot be changed: a block stays listed that is good, or one is not listed that no copy can show.
+        Err(error) if error.kind == IoErrorKind::NoSpace => Ok(()),
+        ended => ended,
+    }
 }
 
-/// Resynchronizes or rebuilds `segments` of a band, or all of it when there are none.
-async fn maintain_segments(
+/// Resynchronizes or rebuilds `segments`, all of which are in `strips`; the whole band when there are none.
+async fn maintain_strips(
     shard: &Shard,
     group: Group,
-    band: Band,
-    segments: &[Segment],
+    (band, segments, strips): (Band, &[Segment], Range<u8>),
     purpose: Purpose,
 ) -> Result<(), IoError> {
     match maintain_window(shard, group, band, (segments, 0), purpose).await {
@@ -46,7 +56,8 @@ async fn maintain_segments(
         Ended::Stuck(stuck) if !stuck.by_blocks() => Err(LOST),
         Ended::Stuck(_) => {
             let window = if segments.is_empty() { shard.whole(band) } else { hull(segments) };
-            Box::pin(maintain_by_columns(shard, group, (band, window), purpose)).await
+            let columns = (band, window, strips);
+            Box::pin(maintain_by_columns(shard, group, columns, purpose)).await
         }
     }
 }
@@ -84,8 +95,8 @@ pub(super) async fn recover_column(
     }
 }
 
-/// The same for the columns of `segments`, or for all when there are none; positions that are known to be unreadable
-/// come with them.
+/// Resynchronizes or rebuilds the columns of `segments`, or the whole band when there are none, as one plan. With them
+/// come positions that are known to be unreadable.
 pub(super) async fn maintain_window(
     shard: &Shard,
     group: Group,
@@ -117,7 +128,17 @@ pub(super) async fn maintain_window(
             return Ended::Stuck(Stuck { blocks: excluded.unreadable, health });
         };
         if plan.writes.is_empty() {
-            return Ended::Done(Ok(()));
+            // What a member holds whose read failed was not compared with: until it is out of use, reads return it.
+            match missed(shard, band, excluded.absent, since).await {
+                Ok(Missed::Out) => return Ended::Done(Ok(())),
+                Ok(Missed::HandedOver) => {
+                    excluded = Excluded::over(shard, band, window);
+                    excluded.unreadable |= unreadable;
+                    since = shard.members.borrow().membership_epoch();
+                    continue;
+                }
+                Err(error) => return Ended::Done(Err(error)),
+            }
         }
         let bad = shard.bad_positions(band, window) != 0;
         let durability = if bad { Durability::Fua } else { Durability::Normal };
@@ -147,36 +168,33 @@ pub(super) async fn maintain_window(
             return Ended::Done(Err(error));
         }
         // Members whose reads failed may differ from what was made up for them, so they must be out of use too.
-        let missed = failed.any() | excluded.absent;
-        let out = shard.await_out_of_use(band.stripe, missed, since).await;
-        if out.is_ok() && shard.handed_over(band.stripe, missed, since) != 0 {
-            // What was reconstructed for the old device may not be what its replacement holds, which has the place now.
-            excluded = Excluded::over(shard, band, window);
-            excluded.unreadable |= unreadable;
-            since = shard.members.borrow().membership_epoch();
-            continue;
-        }
-        if out.is_err() || !bad {
-            return Ended::Done(out);
+        match missed(shard, band, failed.any() | excluded.absent, since).await {
+            Ok(Missed::Out) if bad => {}
+            Ok(Missed::HandedOver) => {
+                excluded = Excluded::over(shard, band, window);
+                excluded.unreadable |= unreadable;
+                since = shard.members.borrow().membership_epoch();
+                continue;
+            }
+            ended => return Ended::Done(ended.map(|_| ())),
         }
         let noted = shard.note_written(band, &plan, (failed.any(), 0), BadEvent::Restored);
         return Ended::Done(Box::pin(noted).await);
     }
 }
 
-/// Does what can be done column by column, and takes note of what cannot.
+/// Does what can be done of `strips` column by column, and takes note of what cannot.
 pub(super) async fn maintain_by_columns(
     shard: &Shard,
     group: Group,
-    (band, window): (Band, Window),
+    (band, window, strips): (Band, Window, Range<u8>),
     purpose: Purpose,
 ) -> Result<(), IoError> {
-    let geometry = &shard.geometry;
     let mut left = Columns::new(window);
     let mut notes = Vec::new();
     while let Some(window) = left.next() {
         let segments: Vec<Segment> =
-            (0..geometry.data_strips()).map(|strip| segment(shard, band, window, strip)).collect();
+            strips.clone().map(|strip| segment(shard, band, window, strip)).collect();
         match maintain_window(shard, group, band, (&segments, 0), purpose).await {
             Ended::Done(result) => result?,
             Ended::Stuck(stuck) if !stuck.by_blocks() => return Err(LOST),
@@ -242,6 +260,21 @@ async fn lose_column(
         (Purpose::Read | Purpose::Write, _) => unreachable!("maintenance does not serve hosts"),
     }
     Ok(notes)
+}
+
+/// What became of members that missed a write, or failed a read.
+enum Missed {
+    /// They are out of use.
+    Out,
+    /// The replacement of one has its place: what was reconstructed for the old device may not be what it holds.
+    HandedOver,
+}
+
+/// Waits until the members at `positions` are out of use, or were replaced after the moment `since`.
+async fn missed(shard: &Shard, band: Band, positions: u64, since: u64) -> Result<Missed, IoError> {
+    shard.await_out_of_use(band.stripe, positions, since).await?;
+    let handed_over = shard.handed_over(band.stripe, positions, since) != 0;
+    Ok(if handed_over { Missed::HandedOver } else { Missed::Out })
 }
 
 impl Shard {

@@ -66,13 +66,13 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
         agrees |= health.parity_trusted;
         if !agrees && shard.lacks_data(band, excluded) {
             // What is made up below is what parity says, so parity has to be made true first.
-            let columns = (band, hull(&batch.segments));
+            let columns = (band, hull(&batch.segments), 0..shard.geometry.data_strips());
             let resync = maintain_by_columns(shard, group, columns, Purpose::Resync);
             if let Err(error) = Box::pin(resync).await {
                 return Ended::Done(Err(error));
             }
             // What could not be read was written back along with it, or is listed.
-            excluded.unreadable = shard.hidden_positions(band, columns.1);
+            excluded.unreadable = shard.hidden_positions(band, hull(&batch.segments));
             agrees = true;
             continue;
         }

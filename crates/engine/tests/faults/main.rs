@@ -6,6 +6,7 @@ mod away;
 mod badblocks;
 mod bugs;
 mod control;
+mod copies;
 mod cut_short;
 mod degraded_reads;
 mod fair;

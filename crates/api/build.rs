@@ -1,4 +1,4 @@
-//! Compiles the interface with protox, so that nobody needs `protoc`.
+//! Compiles the interface with protox, so that the build does not need `protoc`.
 
 #![forbid(unsafe_code)]
 

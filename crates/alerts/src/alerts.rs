@@ -18,14 +18,14 @@ use crate::limits::{HOOKS_MAX, Limits, RESOLVER_THREADS};
 use crate::spec::{Checked, HookSpec};
 use crate::way::{Inside, Setting};
 
-/// Kind of an event that a daemon may record about a hook that fails. It is never delivered: it would be told through
-/// hooks, and the one that fails would cause the next.
+/// Kind of an event that a daemon may record about a hook that fails. It is never delivered: hooks would deliver it,
+/// and the one that fails would cause the next.
 pub const KIND_HOOK_FAILED: &str = "hook_failed";
 
 /// What [`Alerts`] needs to know from outside.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Name of this machine, for whoever receives events of several.
+    /// Name of this machine, for recipients of events from several machines.
     pub host: String,
     /// Where waiting comes from.
     pub clock: Arc<dyn Clock>,
@@ -120,7 +120,7 @@ impl Alerts {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Adds a hook that somebody asked for.
+    /// Adds a hook at the operator's request.
     ///
     /// # Errors
     /// `Usage`: it makes no sense, or its program may not be run. `Exists`: another hook has the name. `TooMany`:
@@ -202,8 +202,8 @@ impl Alerts {
         self.inner.hooks().values().map(|working| working.hook.checked.spec.clone()).collect()
     }
 
-    /// Tells every hook that asks for events this bad. Never waits for a delivery and never fails; what does not fit
-    /// is counted and summed up in a later message.
+    /// Offers `event` to every hook that asks for events this bad. Never waits for a delivery and never fails; what
+    /// does not fit is counted and summed up in a later message.
     pub fn offer(&self, event: &Event) {
         if event.kind == KIND_HOOK_FAILED {
             return;
@@ -250,7 +250,7 @@ impl Alerts {
         for working in self.inner.hooks().values_mut() {
             ending.extend(working.ended.take().map(|ended| (ended, working.task.clone())));
         }
-        // From here on without the lock, so that nobody who offers an event waits.
+        // From here on without the lock, so that no offer of an event waits.
         let start = Instant::now();
         let mut broken_off = 0;
         for (ended, task) in ending {

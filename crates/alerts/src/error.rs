@@ -1,4 +1,4 @@
-//! Why a hook was refused or could not be told.
+//! Why a hook was refused or could not deliver.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Telling a program on this machine.
+//! Delivery to a program on this machine.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Seek as _, Write as _};
@@ -50,7 +50,7 @@ impl Program {
         let path = may_run(self)?;
         let mut run = Run::start(&path, message)
             .map_err(|e| Failure::passing(format!("cannot start {}: {e}", path.display())))?;
-        // It ran, so it may have told somebody: once more could be once too often.
+        // It ran, so it may have notified a person: once more could be once too often.
         let ended = setting.in_time(run.ended()).await;
         let (status, said) = ended.map_err(|failure| Failure::lasting(failure.what))?;
         if status.success() { Ok(()) } else { Err(Failure::lasting(ending(status, &said))) }
@@ -65,7 +65,7 @@ struct Run {
 }
 
 /// The process group of a program, as long as it certainly is that: once the program is reaped, its number may be given
-/// to somebody else.
+/// to another group.
 #[derive(Default)]
 struct Group(Mutex<Option<Pid>>);
 
@@ -85,13 +85,13 @@ impl Run {
         let (reader, writer) = io::pipe()?;
         let output = pipe::Receiver::from_owned_fd(reader.into())?;
         let group = Arc::new(Group::default());
-        // The thread comes first: a program that nobody can wait for must not be started.
+        // The thread comes first: a program must not start without a thread that can wait for it.
         let (give, take) = mpsc::channel();
         let (tell, status) = oneshot::channel();
         let shared = group.clone();
         let reap = move || {
             if let Ok(child) = take.recv() {
-                // Nobody asks any more when the delivery was broken off.
+                // A delivery that was broken off no longer receives it.
                 let _ = tell.send(reap(child, &shared));
             }
         };
@@ -181,7 +181,7 @@ fn keep(said: &mut Vec<u8>, bytes: &[u8]) {
     said.extend_from_slice(&bytes[..bytes.len().min(room)]);
 }
 
-/// `bytes` as something to read from. A file in memory, because a pipe would need somebody to fill it.
+/// `bytes` as something to read from. A file in memory, because a pipe would need a writer.
 fn input(bytes: &[u8]) -> io::Result<Stdio> {
     let mut file = File::from(memfd_create("strake-event", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
@@ -202,7 +202,7 @@ fn ending(status: ExitStatus, said: &str) -> String {
     if said.is_empty() { how } else { format!("{how}: {said}") }
 }
 
-/// The file to run, when nobody but root and the user of the daemon can have put something else in its place.
+/// The file to run, when only root and the user of the daemon can have put something else in its place.
 pub(crate) fn may_run(program: &Program) -> Result<PathBuf, Failure> {
     let shown = program.path.display();
     let path = fs::canonicalize(&program.path)

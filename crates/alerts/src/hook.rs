@@ -116,7 +116,7 @@ impl Hook {
         }
     }
 
-    /// One try, in a task of its own: a panic in somebody else's code costs this try and not the hook.
+    /// One try, in a task of its own: a panic in a library costs this try and not the hook.
     pub(crate) async fn attempt(self: Arc<Self>, event: Event) -> Result<(), Failure> {
         let mut task = JoinSet::new();
         task.spawn(async move {
@@ -142,7 +142,7 @@ impl Hook {
     }
 
     /// Keeps the reason of a failure for the listing. It becomes no event: a hook that fails must not cause what
-    /// the hooks would have to tell.
+    /// the hooks would have to deliver.
     fn note(&self, done: &Result<(), Failure>) {
         if let Err(failure) = done {
             let error = cut(&one_line(&failure.what), ERROR_BYTES_MAX);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Hooks of one daemon. Each costs a task and a queue; more people than this are told through one that forwards.
+/// Hooks of one daemon. Each costs a task and a queue; more recipients than this need a hook that forwards.
 pub const HOOKS_MAX: usize = 64;
 
 /// Events that wait for one hook. Enough for every member of an array to fail and come back; what does not fit is
@@ -19,8 +19,8 @@ pub const TARGET_BYTES_MAX: usize = 2048;
 pub const ERROR_BYTES_MAX: usize = 400;
 
 /// Most bytes that are read of an answer: HTTP headers, or all of a conversation with a mail server, in which the
-/// certificates of STARTTLS are the largest part (some 10 KiB). No more than that, because the parsers begin anew with
-/// every line: the time they take grows with the square.
+/// certificates of STARTTLS are the largest part (some 10 KiB). No more than that, because the parsers start from the
+/// beginning with every line: the time they take grows with the square.
 pub const ANSWER_BYTES_MAX: usize = 24 << 10;
 
 /// Bytes of an answer's body, or of a program's output, that are kept to explain a failure.
@@ -32,7 +32,7 @@ pub const ADDRESSES_MAX: usize = 4;
 /// Threads that resolve names. A resolver that hangs occupies one until it gives up by itself.
 pub const RESOLVER_THREADS: usize = 4;
 
-/// How fast a hook is told, and how long it may take.
+/// How fast a hook delivers, and how long it may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Messages that go out at once after a quiet time: one failure and what follows from it.

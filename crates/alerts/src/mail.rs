@@ -1,4 +1,4 @@
-//! Telling by e-mail.
+//! Delivery by e-mail.
 
 use std::fmt;
 

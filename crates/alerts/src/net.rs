@@ -64,8 +64,8 @@ where
     })
 }
 
-/// Trusts what this machine trusts, read anew each time because the certificates outlive neither their dates nor
-/// an update of the system; and `roots`.
+/// Trusts what this machine trusts, read again each time because the certificates outlive neither their dates nor an
+/// update of the system; and `roots`.
 fn config(roots: &[CertificateDer<'static>]) -> Result<ClientConfig, Failure> {
     let mut store = RootCertStore::empty();
     store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);

@@ -1,4 +1,4 @@
-//! What a hook is told next, and when: a queue, a token bucket, and the sum of what was too much.
+//! What a hook delivers next, and when: a queue, a token bucket, and the sum of what was too much.
 //!
 //! Pure: time comes in as an argument, so every order of events can be tried in a test.
 
@@ -16,15 +16,15 @@ pub(crate) const KIND_SUMMARY: &str = "events_held_back";
 /// What to do now.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Next {
-    /// Tell this.
+    /// Deliver this.
     Deliver(Box<Event>),
     /// Ask again after this time.
     Wait(Duration),
-    /// There is nothing to tell.
+    /// There is nothing to deliver.
     Idle,
 }
 
-/// Events that will be told in one message.
+/// Events that will be delivered in one message.
 #[derive(Debug)]
 struct Held {
     events: u64,
@@ -67,7 +67,7 @@ impl Pace {
         }
     }
 
-    /// Events that were told only as part of a sum.
+    /// Events that were delivered only as part of a sum.
     pub(crate) const fn held_back(&self) -> u64 {
         self.held_back
     }

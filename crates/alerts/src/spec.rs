@@ -17,7 +17,7 @@ use crate::webhook::Webhook;
 /// What stands for a secret where hooks are shown.
 pub(crate) const MASK: &str = "***";
 
-/// Whom to tell, how, and about what. The fields are those of `AddHookRequest`.
+/// Whom to notify, how, and about what. The fields are those of `AddHookRequest`.
 ///
 /// It holds credentials where the target or the server does, so it is for a file that only the daemon reads;
 /// `Debug` leaves them out, and what people see comes from [`HookSpec::listed`].
@@ -84,7 +84,7 @@ impl HookSpec {
     }
 
     /// The same with its credentials covered, for a document that others may read. Such a hook is refused when it is
-    /// added, so that nobody takes it for the real one.
+    /// added, so that it is not taken for the real one.
     ///
     /// # Errors
     /// `Usage`: as [`Self::listed`].
@@ -106,7 +106,7 @@ pub(crate) struct Checked {
     pub way: Way,
 }
 
-/// How somebody is told.
+/// How a hook delivers.
 #[derive(Debug)]
 pub(crate) enum Way {
     Webhook(Webhook),

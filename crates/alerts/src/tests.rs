@@ -37,7 +37,7 @@ fn limits() -> Limits {
     }
 }
 
-/// Hooks on a machine called `node1` whose time stands still.
+/// Hooks on a machine called `node1` whose clock is stopped.
 struct Bench {
     alerts: Alerts,
     hand: Arc<Hand>,

@@ -1,4 +1,4 @@
-//! What the three ways of telling have in common.
+//! What the three ways of delivery have in common.
 
 use std::future::Future;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! Telling by HTTP: one POST, and the status of the answer.
+//! Delivery by HTTP: one POST, and the status of the answer.
 
 use std::fmt;
 

@@ -26,7 +26,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left behind is temporary, and there is nobody to tell.
+        // What is left behind is temporary, and there is no caller to report it to.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

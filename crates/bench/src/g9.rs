@@ -34,7 +34,7 @@ pub struct Options {
     pub kernel: Kernel,
 }
 
-/// Samples behind a median unless somebody says otherwise: they are short, and the machine's moods are longer.
+/// Samples behind a median by default: they are short, and disturbances by the machine are longer.
 pub const REPEATS: usize = 21;
 
 /// A hot stripe stays in one core's caches, so little memory does; but a sample must be long enough to time.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use libloading::Library;
 
-/// Names the loader is asked for, in this order, when nobody names a file.
+/// Names the loader is asked for, in this order, when no file is named.
 const NAMES: [&str; 2] = ["libisal.so.2", "libisal.so"];
 
 /// Bytes of one coefficient in the tables of `ec_init_tables`.

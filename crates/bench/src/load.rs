@@ -171,8 +171,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Gets everything ready; the first turn sends the first requests. `stopped` is told once when the load was asked
-    /// to stop and nothing is out any more; it needs room for that.
+    /// Gets everything ready; the first turn sends the first requests. `stopped` is notified once, when the load was
+    /// asked to stop and no request is out; it needs room for that.
     #[must_use]
     pub fn new(
         queue: Box<dyn IoQueue>,
@@ -263,7 +263,7 @@ struct Flow {
     read_run: Run,
     write_run: Run,
     progress: Arc<Progress>,
-    /// Who waits for the end, until told.
+    /// Notified of the end, then `None`.
     stopped: Option<SyncSender<()>>,
 }
 
@@ -300,11 +300,11 @@ impl Flow {
         }
     }
 
-    /// Sends what was never sent, or sees that nothing is out any more.
+    /// Sends the requests that were never sent; after a stop, reports once that none is out.
     fn start(&mut self, now: Nanos, queue: &mut dyn IoQueue) {
         if self.progress.stop.load(Relaxed) {
             if let Some(stopped) = self.stopped.take_if(|_| self.out == 0) {
-                // Whoever waited has gone when this fails.
+                // The receiver is gone when this fails.
                 let _ = stopped.try_send(());
             }
             return;

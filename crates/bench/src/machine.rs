@@ -13,7 +13,7 @@ pub struct Machine {
     pub last_cache: usize,
     /// The kernel.
     pub kernel: String,
-    /// CPUs that others kept busy during the run, on average: what they did disturbs. `None` when nobody has looked.
+    /// CPUs that others kept busy during the run, on average, which disturbs the run. `None` when it was not measured.
     #[serde(default)]
     pub others: Option<f64>,
     /// Whether it is a virtual machine.

@@ -1,4 +1,4 @@
-//! The work of G1 and G2 while somebody watches, and while maintenance that is under way is paused.
+//! The work of G1 and G2 while a client watches, and while maintenance that is under way is paused.
 //!
 //! Watching is what the daemon's handlers of `GetArray` and `ListArrays` and its event pump do with an array, ten times
 //! a second: a picture of its status and its events, and its histograms of latencies with them. That is all that
@@ -31,7 +31,7 @@ const LEFT: f64 = 0.9;
 enum Company {
     /// Nothing, on a healthy array.
     None,
-    /// Somebody looks, ten times a second.
+    /// A client looks, ten times a second.
     Watched,
     /// A healthy member is to be replaced; the copy is paused.
     CopyPaused,
@@ -161,7 +161,7 @@ fn measure(points: &mut [Point], options: &Options, progress: &mut impl FnMut(&s
 }
 
 impl Point {
-    /// Which array it is measured on: that which nobody watches is the one that is watched, too.
+    /// Which array it is measured on: the same one with and without a watching client.
     fn place(&self) -> (Option<Level>, Company) {
         let company = match self.company {
             Company::None | Company::Watched => Company::None,
@@ -238,7 +238,7 @@ impl Watched {
     }
 }
 
-/// What the daemon does for somebody who looks. Returns how many events there were.
+/// What the daemon does for a client that looks. Returns how many events there were.
 fn look(array: &Array) -> u64 {
     std::hint::black_box((array.status(), array.latencies()));
     array.drain_events().len() as u64

@@ -312,7 +312,7 @@ impl Running {
         Ok(self.moved(&times)?.since(&before))
     }
 
-    /// Stops it and waits until nothing is out any more. Returns how many requests failed since it began.
+    /// Stops it and waits until no request is out. Returns how many requests failed since it began.
     ///
     /// # Errors
     /// When requests do not come back.
@@ -347,7 +347,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Whoever wants to know whether requests came back calls `stop`.
+        // A caller that wants to know whether requests came back calls `stop`.
         let _ = self.halt();
     }
 }

@@ -25,7 +25,7 @@ const BLOCK: BlockSize = BlockSize::B4096;
 pub struct Options {
     /// Only rows whose case has this in it.
     pub filter: Option<String>,
-    /// Samples behind every median; 5 unless somebody says otherwise, and more where samples are short.
+    /// Samples behind every median; by default 5, and more where samples are short.
     pub repeats: Option<usize>,
     /// How long a sample takes.
     pub span: Duration,
@@ -68,7 +68,7 @@ pub enum Made {
     Ram,
     /// Of drives with the timing of a profile.
     Model(Profile),
-    /// Of files and block devices, which somebody else opens.
+    /// Of files and block devices, which the caller opens.
     Real,
 }
 
@@ -96,7 +96,7 @@ impl Made {
         }
     }
 
-    /// Bytes of a drive that nobody wants of another size.
+    /// Bytes of a drive by default.
     #[must_use]
     pub const fn usual_bytes(self) -> u64 {
         match self {
@@ -471,7 +471,7 @@ impl Subject {
     }
 
     /// Puts load on it for a third of `span`, so that it is warm, and then takes a sample. Writes to an array warm up
-    /// for longer: after a rest regions are marked anew, which is the price of a rest and not of a write.
+    /// for longer: after a rest regions are marked again, which is the cost of a rest and not of a write.
     ///
     /// # Errors
     /// When requests fail or do not come back: such a run has no number.

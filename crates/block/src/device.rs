@@ -78,7 +78,7 @@ pub trait BlockDevice: Send + Sync {
     fn info(&self) -> DeviceInfo;
 
     /// What identifies the medium, as in [`info`](Self::info). It never changes, so a device that would ask the kernel
-    /// for the rest answers from memory: whoever only compares identities waits for no drive.
+    /// for the rest answers from memory: a caller that only compares identities waits for no drive.
     fn identity(&self) -> String {
         self.info().identity
     }
@@ -91,7 +91,7 @@ pub trait BlockDevice: Send + Sync {
     fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError>;
 
     /// How long the device holds a request by itself before it fails it: the time that paths to a remote drive have to
-    /// come back. Zero for a drive of this machine. Whoever waits for an answer has to wait longer than that.
+    /// come back. Zero for a drive of this machine. A caller that waits for an answer has to wait longer than that.
     fn hold(&self) -> Nanos {
         Nanos(0)
     }
@@ -108,8 +108,8 @@ pub trait BlockDevice: Send + Sync {
     }
 
     /// How long after the end of a process that used the device a request of that process may still be carried out. 0
-    /// for a device of this machine: a request in flight keeps the claim on it (`O_EXCL`, `flock`), so that nobody else
-    /// opens it before. More for a device of another machine, which has to notice first that its host is gone.
+    /// for a device of this machine: a request in flight keeps the claim on it (`O_EXCL`, `flock`), so that no other
+    /// process opens it before. More for a device of another machine, which has to notice first that its host is gone.
     fn settle_time(&self) -> Nanos {
         Nanos(0)
     }

@@ -4,7 +4,7 @@ use crate::buf::{Sg, SgMut};
 use crate::error::IoError;
 use strake_units::{BlockSize, Lba, LbaRange};
 
-/// Names an I/O to whoever submitted it. A device returns it unchanged and never looks inside.
+/// Names an I/O to its submitter. A device returns it unchanged and never looks inside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Token(pub u64);
 

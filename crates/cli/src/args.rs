@@ -282,7 +282,7 @@ pub struct WaitArgs {
 pub enum Goal {
     /// Every member that was being rebuilt is in sync.
     Rebuild,
-    /// No member is being copied to another drive any more.
+    /// No member is being copied to another drive.
     Replace,
     /// Parity is known to be true everywhere, after a crash or after create.
     Resync,

@@ -17,12 +17,12 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
-/// Where the daemon listens unless told otherwise: `/run/strake` for root, the user's runtime folder (XDG base
-/// directory specification) for everybody else, as straked itself has it.
+/// Where the daemon listens by default: `/run/strake` for root, the user's runtime folder (XDG base directory
+/// specification) for other users, as straked itself has it.
 ///
 /// # Errors
-/// When an ordinary user has no runtime folder. A folder in `/tmp` would be no substitute: anybody could have made
-/// it first.
+/// When an ordinary user has no runtime folder. A folder in `/tmp` would be no substitute: any user could have made it
+/// first.
 pub fn default_socket() -> Result<PathBuf, CliError> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|d| !d.is_empty());
     socket_for(rustix::process::geteuid().is_root(), runtime.map(PathBuf::from)).ok_or_else(|| {
@@ -51,7 +51,7 @@ impl Connection {
     /// Connects to the daemon at `socket`.
     ///
     /// # Errors
-    /// [`crate::error::ErrorKind::NoDaemon`] when nobody answers there, naming the socket and the remedy.
+    /// [`crate::error::ErrorKind::NoDaemon`] when no daemon answers there, naming the socket and the remedy.
     pub async fn open(socket: &Path) -> Result<Self, CliError> {
         Self::try_open(socket).await.map_err(|e| CliError::no_daemon(socket, reason(&e)))
     }
@@ -130,7 +130,7 @@ impl Connection {
     }
 }
 
-/// The innermost cause of a transport error, in words: "transport error" alone helps nobody.
+/// The innermost cause of a transport error, in words: "transport error" alone does not help.
 fn reason(error: &tonic::transport::Error) -> String {
     let mut inner: &dyn std::error::Error = error;
     while let Some(source) = inner.source() {

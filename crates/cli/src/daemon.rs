@@ -140,7 +140,7 @@ async fn answers(launch: &Launch, child: &mut Child) -> Result<(), (ErrorKind, S
         }
         tokio::time::sleep(START_RETRY).await;
     }
-    // It is ours, and nobody else knows that it is there.
+    // It is ours, and no other process knows that it is there.
     let _ = child.kill();
     let seconds = (START_RETRY * START_ATTEMPTS).as_secs();
     let why = format!("it did not answer within {seconds} s");
@@ -249,7 +249,7 @@ fn not_started(launch: &Launch, why: &str, log: &mut File, begin: u64) -> String
 /// Waits until process `pid` is gone, which used `drives`.
 ///
 /// # Errors
-/// When it is still there after [`STOP_ATTEMPTS`], with the drive that it waits for as far as that can be told.
+/// When it is still there after [`STOP_ATTEMPTS`], with the drive that it waits for as far as that is known.
 pub async fn gone(pid: u32, drives: &[String]) -> Result<(), CliError> {
     let Some(id) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
         return Ok(());

@@ -63,7 +63,7 @@ impl CliError {
         Self { kind: ErrorKind::Io(error.kind()), text: format!("{what}: {error}") }
     }
 
-    /// Nobody answers on `socket`.
+    /// No daemon answers on `socket`.
     pub fn no_daemon(socket: &Path, why: impl fmt::Display) -> Self {
         // With another state directory it would know nothing of the arrays.
         let advice = match started_before(socket) {

@@ -15,7 +15,7 @@ pub enum Exit {
     Failed,
     /// The command cannot be carried out as given: change it and try again.
     Usage,
-    /// Nobody knows: the daemon cannot be reached, or did not answer.
+    /// Unknown: the daemon cannot be reached, or did not answer.
     Unknown,
 }
 

@@ -15,7 +15,7 @@ pub fn write(file: &Path, bytes: &[u8]) -> Result<(), CliError> {
     let beside = beside(file)?;
     let written = fill(&beside, bytes).and_then(|()| fs::rename(&beside, file));
     if written.is_err() {
-        // It is ours, and of no use to anybody.
+        // It is ours, and of no further use.
         let _ = fs::remove_file(&beside);
     }
     written
@@ -29,7 +29,7 @@ fn fill(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// The name to write under: in the same folder, so that it can be renamed, and not anybody else's.
+/// The name to write under: in the same folder, so that it can be renamed, and not used by any other process.
 fn beside(file: &Path) -> Result<PathBuf, CliError> {
     let Some(name) = file.file_name() else {
         return Err(CliError::usage(format!("{} is no name of a file", file.display())));

@@ -35,8 +35,8 @@ pub fn address(file: &str) -> Result<String, CliError> {
     }
 }
 
-/// The key that is the only line of `file`, which nobody but its owner may read, or of standard input for `-`. A pipe,
-/// such as `/dev/fd/3`, has no readers but us.
+/// The key that is the only line of `file`, which only its owner may read, or of standard input for `-`. A pipe, such
+/// as `/dev/fd/3`, has no readers but us.
 ///
 /// # Errors
 /// When it cannot be read, others may read it too, or it is no such line. The message does not repeat what was read.

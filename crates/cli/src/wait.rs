@@ -22,7 +22,7 @@ pub enum Standing {
     Reached,
     /// On its way, or not yet.
     Waiting,
-    /// It stands still, and goes on only when somebody does something.
+    /// It is stalled, and goes on only when the operator acts.
     Halted,
     /// It cannot get there: data or the array is gone.
     Lost,
@@ -249,8 +249,8 @@ mod tests {
         Array { members, ..Array::default() }
     }
 
-    /// The story: the target of a rebuild was pulled in the middle. Nothing was being rebuilt any more, so `strake wait
-    /// --for rebuild` ended with 0, and a script went on to pull the next drive.
+    /// The story: the target of a rebuild was pulled in the middle. The rebuild was over, so `strake wait --for
+    /// rebuild` ended with 0, and a script went on to pull the next drive.
     #[test]
     fn a_rebuild_that_ended_without_its_member_in_sync_is_a_failure() {
         let check = |seen: &[&[&str]], last: &[&str], failure: Option<&str>| {
@@ -271,7 +271,7 @@ mod tests {
         check(&[&rebuilding, &out], &["in_sync", "faulty"], Some("is faulty"));
         check(&[], &whole, None);
         check(&[], &out, Some("member 1 is not being rebuilt and is missing"));
-        // Another member that nobody gave a drive is not what was waited for.
+        // Another member without a drive is not what was waited for.
         check(&[&["rebuilding", "missing"]], &["in_sync", "missing"], None);
     }
 }

@@ -10,8 +10,8 @@ use std::io::Write as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tonic::Streaming;
 
-/// The ways in which a person or the system asks a command to end. Once heard, none of them ends the process by
-/// itself any more.
+/// The ways in which a person or the system asks a command to end. Once listened for, none of them ends the process by
+/// itself.
 pub struct Signals([Signal; 3]);
 
 impl Signals {
@@ -40,7 +40,7 @@ impl Signals {
 }
 
 /// Prints what `look` finds as `table` makes it: once, or, when it is `watched`, again whenever it has changed, until
-/// somebody ends it. The command ends with the `exit` of the latest answer.
+/// the user ends it. The command ends with the `exit` of the latest answer.
 ///
 /// # Errors
 /// Those of `look`, and when standard output is gone.
@@ -68,7 +68,7 @@ pub async fn answer<M: Serialize>(
     }
 }
 
-/// As [`answer`] for messages that the daemon sends by itself, until it ends them or somebody ends this.
+/// As [`answer`] for messages that the daemon sends by itself, until it ends them or the user ends this.
 ///
 /// # Errors
 /// What the daemon answered instead, and when standard output is gone.

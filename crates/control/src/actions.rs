@@ -40,7 +40,7 @@ impl Drop for UnderWay {
 pub(crate) enum Pace {
     /// By actions that it does not wait for.
     Beside,
-    /// One piece after the other, for whoever wants to see the outcome of a round.
+    /// One piece after the other, for a caller that wants to see the outcome of a round.
     InTurn,
 }
 

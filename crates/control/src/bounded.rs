@@ -2,8 +2,8 @@
 //!
 //! `open`, `stat` and `close` of a file on FUSE or NFS, or of a drive whose controller hangs, may sleep in the kernel
 //! for as long as the other side is silent, and no signal ends that. Such a call is made by a thread that can be left
-//! behind. What was left behind is remembered by its path: until its call has come back, nobody asks there again, so
-//! that a silent drive costs one thread and not one with every look.
+//! behind. What was left behind is remembered by its path: until its call has returned, no other is made there, so that
+//! a silent drive costs one thread and not one with every look.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -69,7 +69,7 @@ pub(crate) fn side_by_side<T: Send + 'static>(
     for (at, (name, job)) in jobs.into_iter().enumerate() {
         let send = send.clone();
         let run = move || {
-            // Nobody may be waiting any more.
+            // The caller may have stopped waiting.
             let _ = send.send((at, job()));
         };
         // One without a thread is as late as can be.
@@ -121,7 +121,7 @@ pub(crate) fn within<T: Send + 'static>(
 ) -> Option<T> {
     let (send, receive) = mpsc::channel();
     let run = move || {
-        // Nobody may be waiting any more.
+        // The caller may have stopped waiting.
         let _ = send.send(job());
     };
     thread::Builder::new().name(name.to_owned()).spawn(run).ok()?;
@@ -151,7 +151,7 @@ impl Asked {
             let answer = job();
             let is_wanted = is_wanted.lock().unwrap_or_else(PoisonError::into_inner);
             if *is_wanted {
-                // Whoever waits takes it out, or has had a panic.
+                // The waiting thread receives it, or has panicked.
                 let _ = send.send(answer);
             } else {
                 asked.has_answered(&at);

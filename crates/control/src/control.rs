@@ -26,13 +26,13 @@ pub(crate) type Planned<T> = Result<(T, Vec<String>), ControlError>;
 
 struct Inner {
     manager: Mutex<Manager>,
-    /// Told when something is no longer reserved.
+    /// Notified when something is no longer reserved.
     freed: Condvar,
     events: Arc<Events>,
     actions: Actions,
 }
 
-/// The control plane, to be shared by everybody who calls it.
+/// The control plane, shared by its callers.
 #[derive(Clone)]
 pub struct Control {
     inner: Arc<Inner>,
@@ -256,8 +256,8 @@ impl Control {
         self.run(|manager| Ok(job(manager)))
     }
 
-    /// Closes what is not used any more, without the lock. Until then it is reserved as if it was being opened: whoever
-    /// wants it waits, and does not find it in use.
+    /// Closes drives that are no longer used, without the lock. Until then their paths are reserved as if they were
+    /// being opened: a command that wants one waits, and does not find it in use.
     fn close_unused(&self, mut manager: MutexGuard<'_, Manager>) {
         let closed = manager.drives.take_closed();
         if closed.is_empty() {
@@ -301,7 +301,7 @@ impl Control {
         self.inner.freed.notify_all();
     }
 
-    /// Has others work on what `keys` reserve, and closes what nobody uses any more.
+    /// Releases `keys` to other commands, and closes drives that are no longer used.
     fn free(&self, keys: &[String], command: Option<u64>) {
         // A panic elsewhere does not make the set of names wrong.
         let mut manager = self.inner.manager.lock().unwrap_or_else(PoisonError::into_inner);
@@ -318,8 +318,8 @@ impl Control {
         self.inner.freed.notify_all();
     }
 
-    /// Runs `plan` under the lock and reserves the keys it returns. While another command holds one of them, waits
-    /// for that one's end and plans anew.
+    /// Runs `plan` under the lock and reserves the keys it returns. While another command holds one of them, waits for
+    /// it to end and plans again.
     pub(crate) fn reserve<T>(
         &self,
         mut plan: impl FnMut(&mut Manager) -> Planned<T>,
@@ -352,7 +352,7 @@ impl Control {
                     limit.as_secs()
                 )));
             }
-            // Nothing that was planned may be kept: it is planned anew from what is there then.
+            // Nothing of this plan may be kept: the next one starts from what is there then.
             drop(planned);
             let woken = self.inner.freed.wait_timeout(manager, left);
             manager = woken.map_err(|_| ControlError::state("the control plane is unusable"))?.0;

@@ -101,7 +101,7 @@ pub struct Drives {
     machine: Machine,
     probes: Probes,
     open: Vec<OpenDrive>,
-    /// Those that are not used any more, and not closed yet.
+    /// Drives that are no longer used, and not closed yet.
     closed: Vec<OpenDrive>,
     memory_made: u32,
 }
@@ -266,8 +266,8 @@ impl Drives {
         self.open.push(opened);
     }
 
-    /// A drive of another machine, which was connected before. While its connection is lost it is not there: whoever
-    /// opens a drive wants to read it.
+    /// A drive of another machine, which was connected before. Fails while its connection is lost: a caller that opens
+    /// a drive wants to read it.
     fn open_remote(&self, path: String) -> Result<Drive, ControlError> {
         let Some(device) = self.remote(&path) else {
             return Err(ControlError::state(format!(
@@ -416,7 +416,7 @@ impl Drives {
         self.closed.extend(unused);
     }
 
-    /// Drives that are not used any more, to be dropped without any lock.
+    /// Drives that are no longer used, to be dropped without any lock.
     pub(crate) fn take_closed(&mut self) -> Vec<OpenDrive> {
         std::mem::take(&mut self.closed)
     }
@@ -433,16 +433,16 @@ pub struct Anchor {
 /// What is at the path of an open drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtPath {
-    /// The drive, or something that cannot be told from it.
+    /// The drive, or something that cannot be distinguished from it.
     Itself,
     /// Nothing.
     Nothing,
-    /// Another drive: what is open is reached by nobody who opens the path anew.
+    /// Another drive: opening the path again does not reach the one that is open.
     Another,
 }
 
 impl AtPath {
-    /// What can be told of `path` without knowing what should be there.
+    /// What can be said of `path` without knowing what should be there.
     #[must_use]
     pub fn of(path: &str) -> Self {
         let gone = |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
@@ -478,7 +478,7 @@ impl Anchor {
         let now = machine.at_node(&self.path).map(medium);
         // A device number may be given to another drive, and a drive another number; its medium tells.
         let same = match (&self.medium, &now) {
-            // One that was made larger under its number is the same: as long as it is open, nobody else gets that.
+            // A drive that grew under its number is the same: while it is open, no other drive gets that number.
             (Some(was), Some(is)) => {
                 was == is || (self.key == key && was.0 == is.0 && was.1 < is.1)
             }

@@ -17,7 +17,7 @@ pub enum ControlErrorKind {
     Exists,
     /// The thing is in a state that does not allow it.
     State,
-    /// It would lose data or disturb somebody, and that was not asked for.
+    /// It would lose data or affect something in use, and that was not asked for.
     Refused,
     /// A drive, a socket or another resource of the machine failed.
     Device,

@@ -178,7 +178,7 @@ impl Events {
         Ok(Self { shared, clock })
     }
 
-    /// Gives `note` a number and a time, keeps it, and tells everybody who listens. Never waits for the file.
+    /// Gives `note` a number and a time, keeps it, and notifies all listeners. Never waits for the file.
     pub fn record(&self, note: Note) -> Arc<Event> {
         let Note { kind, severity, mut event } = note;
         for text in [
@@ -286,7 +286,7 @@ impl Drop for Events {
     }
 }
 
-/// Which events somebody wants.
+/// Which events a client wants.
 #[derive(Clone, Debug)]
 pub struct Filter {
     object: String,

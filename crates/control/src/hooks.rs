@@ -1,5 +1,5 @@
-//! Hooks: who outside is told about events. The crate `strake-alerts` tells them; here they are recorded, and what goes
-//! wrong with them becomes an event that no hook delivers.
+//! Hooks: recipients outside that are notified of events. The crate `strake-alerts` notifies them; this module records
+//! them, and turns their failures into events that no hook delivers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +26,7 @@ impl From<AlertError> for ControlError {
     }
 }
 
-/// The hooks at work, and what was last told about each.
+/// The hooks in use, and what was last reported about each.
 pub(crate) struct Hooks {
     pub(crate) alerts: Alerts,
     seen: BTreeMap<String, Seen>,
@@ -37,12 +37,12 @@ pub(crate) struct Hooks {
 struct Seen {
     delivered: u64,
     failed: u64,
-    /// That it fails was told, and it has delivered nothing since.
+    /// Its failure was reported, and it has delivered nothing since.
     reported: bool,
 }
 
 impl Hooks {
-    /// Puts the recorded hooks to work, before the first event of this run happens. One that cannot be is told, and
+    /// Starts the recorded hooks, before the first event of this run happens. One that cannot start is reported, and
     /// stays recorded.
     pub(crate) fn start(config: &Config, events: &Events) -> Result<Self, ControlError> {
         let alerts = Alerts::new(Settings::new(host()))?;
@@ -57,7 +57,7 @@ impl Hooks {
         Ok(Self { alerts, seen: BTreeMap::new() })
     }
 
-    /// Lets every hook tell what it still has.
+    /// Lets every hook deliver what it still has.
     pub(crate) fn stop(&self) {
         let stopped = self.alerts.stop(HOOKS_STOP);
         if stopped.broken_off > 0 {
@@ -68,13 +68,13 @@ impl Hooks {
         }
     }
 
-    /// Whether a hook fails: it has delivered nothing since it last failed, as far as anybody knows.
+    /// Whether a hook fails: as far as is known, it has delivered nothing since it last failed.
     pub(crate) fn is_failing(&self, hook: &Hook) -> bool {
         let seen = self.seen.get(&hook.name).copied().unwrap_or_default();
         hook.failed > seen.failed || (seen.reported && hook.delivered == seen.delivered)
     }
 
-    /// A hook that was removed is not reported any more.
+    /// Forgets a hook that was removed.
     pub(crate) fn forget(&mut self, name: &str) {
         self.seen.remove(name);
     }
@@ -99,7 +99,7 @@ impl Hooks {
     }
 }
 
-/// The machine's name, for whoever is told about several machines.
+/// The machine's name, for recipients of events from several machines.
 fn host() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let name = name.trim();

@@ -11,7 +11,7 @@ pub const EXPORTS_MAX: usize = 256;
 /// Most hosts that have to prove who they are.
 pub const HOSTS_MAX: usize = 256;
 
-/// Most other discovery services that hosts are told of.
+/// Most other discovery services that hosts are referred to.
 pub const REFERRALS_MAX: usize = strake_export_nvmet::limits::REFERRALS_MAX;
 
 /// Most spares of one daemon; each is held open.
@@ -41,8 +41,8 @@ pub const EVENTS_RETRY: Duration = Duration::from_secs(1);
 /// How long a stop waits for events to reach the file.
 pub const EVENTS_STOP: Duration = Duration::from_secs(2);
 
-/// How long a stop waits for hooks to tell what they still have. Enough for a receiver that is up; a machine that goes
-/// down must not wait for one that is not.
+/// How long a stop waits for hooks to deliver what they still have. Enough for a receiver that is up; a machine that
+/// goes down must not wait for one that is not.
 pub const HOOKS_STOP: Duration = Duration::from_secs(5);
 
 /// Time after which a record that a member refused is written again.
@@ -79,7 +79,7 @@ pub const LOOK_LIMIT: Duration = Duration::from_secs(8);
 pub const GLANCE_LIMIT: Duration = Duration::from_secs(2);
 
 /// How often a member that hung is taken back without a command within [`RETURN_WINDOW`]. A drive that hangs again and
-/// again costs a rebuild each time, and needs someone to look at it.
+/// again costs a rebuild each time, and needs the operator's attention.
 pub const RETURNS_MAX: usize = 3;
 
 /// The time over which those are counted.
@@ -88,7 +88,7 @@ pub const RETURN_WINDOW: Duration = Duration::from_secs(3600);
 /// Time between two looks at a drive that has not answered everything yet.
 pub const RETURN_RETRY: Duration = Duration::from_secs(1);
 
-/// How long a command waits for drives that it does not use any more to be closed.
+/// How long a command waits for drives that it no longer uses to be closed.
 pub const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 /// How long a stop may take as a whole, from the end of the last call: service managers kill after 90 seconds, and

@@ -93,7 +93,7 @@ pub struct Manager {
     /// What was last seen of each recorded array.
     pub(crate) newest: Newest,
     events: Arc<Events>,
-    /// The trouble of the state directory that was last told.
+    /// The trouble of the state directory that was last reported.
     reported_trouble: Option<String>,
     pub(crate) started: Instant,
     pub(crate) sick: Sick,
@@ -189,7 +189,7 @@ impl Manager {
         self.records.store.trouble().map(|e| e.what.clone()).or_else(|| self.events.trouble())
     }
 
-    /// Tells when the state directory begins or ceases to refuse what is to be written.
+    /// Reports when the state directory begins or ceases to refuse what is to be written.
     pub(crate) fn watch_state_dir(&mut self) {
         if self.records.store.trouble().is_some() {
             self.records.store.test(&self.records.config);

@@ -282,7 +282,7 @@ fn an_unloaded_array_stays_away_until_it_is_imported() {
     stop(&control);
 }
 
-/// The array was unloaded within a second of `export create`, before anybody had told its members of the export; on the
+/// The array was unloaded within a second of `export create`, before the export was recorded on its members; on the
 /// other machine it came back without.
 #[test]
 fn f36_what_was_set_just_before_unloading_comes_along() {

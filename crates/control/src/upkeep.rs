@@ -50,7 +50,7 @@ impl Control {
     /// One round of upkeep, which waits for no drive: what does so goes on beside it.
     ///
     /// # Errors
-    /// When an earlier command panicked; whatever else goes wrong is told by an event.
+    /// When an earlier command panicked; an event reports any other failure.
     pub fn round(&self) -> Result<(), ControlError> {
         tend(self, Pace::Beside)
     }
@@ -85,7 +85,7 @@ fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
     notice_pulled(control, pace)?;
     // Before spares: the drive of a copy may be recorded as one.
     resume_copies(control, pace)?;
-    // At once: what is written from here on is missing on whoever is out.
+    // At once: what is written from here on is missing on members that are out.
     note_newest(control)?;
     readd_returned(control, pace)?;
     tend_spares(control, pace)?;

@@ -409,7 +409,8 @@ fn a_destroyed_array_is_named_and_its_drives_are_free() {
     world.create("1", &drives).expect("both are free");
 }
 
-/// Making an array over a destroyed one needs no consent, but is told to end the time in which that one comes back.
+/// Making an array over a destroyed one needs no consent, but its plan says that the destroyed one then comes back
+/// without these members, or not at all.
 #[test]
 fn a_plan_over_a_destroyed_array_says_that_it_cannot_be_undone_then() {
     let mut world = World::new();
@@ -531,7 +532,7 @@ fn f23_a_drive_with_larger_blocks_is_refused() {
     assert!(error.what.contains("4096") && error.what.contains("512"), "{error}");
 }
 
-/// F24: every label of a drive is damaged. It is foreign: not assembled, not taken without being told, not guessed.
+/// F24: every label of a drive is damaged. It is foreign: not assembled, not taken without `overwrite`, not guessed.
 #[test]
 fn f24_a_drive_whose_labels_are_all_damaged_is_foreign() {
     let mut world = World::new();

@@ -22,7 +22,7 @@ use strake_control::{Control, ControlErrorKind, Options};
 const DRIVE_BYTES: u64 = 512 << 20;
 
 /// The tests here start programs, and a drive is held by a lock on its open file, which a child shares until it has
-/// become the program: another test that opens the same drive anew in that moment would find it in use.
+/// become the program: another test that opens the same drive again in that moment would find it in use.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -42,7 +42,7 @@ impl Drop for Folder {
 
 fn blank(folder: &Path, name: &str) -> PathBuf {
     let path = folder.join(name);
-    // Anew, so that nothing is left of what was there before.
+    // Removed first, so that nothing is left of what was there before.
     let _ = fs::remove_file(&path);
     let file = File::create(&path).expect("a file can be made");
     file.set_len(DRIVE_BYTES).expect("a sparse file can be made");
@@ -143,7 +143,7 @@ const MADE: [(&str, &str, &str); 40] = [
     ("sfdisk", "SGI", "printf 'label: sgi\\n' | sfdisk $F"),
 ];
 
-/// Why `create` refused a mirror of `file` and an empty drive; `None` when it took them, which is undone by nobody.
+/// Why `create` refused a mirror of `file` and an empty drive; `None` when it took them; nothing undoes that.
 fn refusal(control: &Control, file: &Path, empty: &Path) -> Option<String> {
     let request = CreateArrayRequest {
         name: "tank".into(),
@@ -351,7 +351,7 @@ fn check_made_over(folder: &Path, number: usize, (words, command): (&str, &str))
     let waits = tank(&control);
     assert_eq!(waits.states, ["offline"], "{command}: {}", waits.reason);
     assert!(waits.reason.contains("waits for member 1"), "{command}: {}", waits.reason);
-    // Where the tool left no label, the drive is a stranger, and nobody knows that it was a member.
+    // Where the tool left no label, the drive is foreign, and nothing shows that it was a member.
     let known = waits.reason.contains(&drives[1].display().to_string());
     assert!(!known || waits.reason.contains(words), "{command}: {}", waits.reason);
     stop(control);

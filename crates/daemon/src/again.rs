@@ -1,8 +1,8 @@
 //! How to start this daemon again, in a file beside its socket.
 //!
 //! A daemon that was killed cannot say where its state directory was, and one that is started with another directory
-//! knows none of the arrays. So the command is written down while the daemon lives, and `strake` shows it when nobody
-//! answers on the socket.
+//! knows none of the arrays. So the command is written down while the daemon lives, and `strake` shows it when no
+//! daemon answers on the socket.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};

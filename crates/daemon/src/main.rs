@@ -34,7 +34,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // Help and version are no errors; everything else is wrong usage.
             let code = if error.use_stderr() { 3 } else { 0 };
-            // Nobody is left to tell when the terminal is gone.
+            // It fails when the terminal is gone, which cannot be reported.
             let _ = error.print();
             return ExitCode::from(code);
         }

@@ -1,6 +1,6 @@
-//! Figures for whoever watches machines: OpenMetrics text over HTTP, as Prometheus and others read it.
+//! Figures for monitoring systems: OpenMetrics text over HTTP, as Prometheus and others read it.
 //!
-//! Off unless an address is given. What is told is a copy of what the gRPC interface tells, taken for each request:
+//! Off unless an address is given. The figures are a copy of what the gRPC interface reports, taken for each request:
 //! nothing is kept here, and the data path knows nothing of it. Labels are names that an administrator gave or a
 //! drive's path, never what a host said, so that no host can make series.
 
@@ -20,7 +20,7 @@ use crate::process;
 pub use place::Place;
 pub use serve::{Metrics, listen};
 
-/// What is told of, all of one moment.
+/// What the figures are computed from, all of one moment.
 #[derive(Debug, Default)]
 struct Snapshot {
     daemon: Daemon,

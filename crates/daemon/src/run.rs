@@ -37,7 +37,7 @@ const STARTS_FIRST: Duration = Duration::from_secs(1);
 /// How long calls under way may take to end once the daemon is stopping.
 const CALLS_END: Duration = Duration::from_secs(5);
 
-/// Why the daemon ended without having been told to.
+/// Why the daemon ended without a request to stop.
 pub struct Ended {
     /// How far it had come.
     pub when: When,
@@ -60,7 +60,7 @@ impl From<String> for Ended {
     }
 }
 
-/// Runs the daemon until it is told to stop.
+/// Runs the daemon until it is asked to stop.
 pub fn run(args: &Args) -> Result<(), Ended> {
     log::start(args.log);
     let kernel = args.parity_kernel.unwrap_or(Kernel::fit());
@@ -81,9 +81,9 @@ pub fn run(args: &Args) -> Result<(), Ended> {
         control_threads().map_err(|e| format!("cannot start the control threads: {e}"))?;
     // Another daemon there is found out before arrays are started and events recorded that it knows nothing of.
     socket::refuse_in_use(&path)?;
-    // The state directory's lock comes first: whoever holds it may replace a stale socket.
+    // The state directory's lock comes first: the process that holds it may replace a stale socket.
     let control = Control::open(&state_dir, options).map_err(|e| e.to_string())?;
-    // Whoever connects finds the arrays of drives that answer at once; the others are started behind us.
+    // The first client finds the arrays of drives that answer at once; the others are started in the background.
     if !control.starts_are_over(STARTS_FIRST).map_err(|e| e.to_string())? {
         tracing::info!("arrays are still being started: strake status says what they wait for");
     }

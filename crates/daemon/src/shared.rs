@@ -20,7 +20,7 @@ pub struct Shared {
     control: Control,
     /// Commands that may be under way.
     turns: Arc<Semaphore>,
-    /// Told when a client asks the daemon to stop.
+    /// Notified when a client asks the daemon to stop.
     pub stop: Arc<Notify>,
     /// Where the daemon listens, for people.
     pub socket: Arc<str>,
@@ -32,7 +32,7 @@ impl Shared {
     pub fn new(control: Control, socket: &str) -> Self {
         let (tell, newest) = watch::channel(control.events().last());
         control.events().listen(move |event| {
-            // One that nobody follows is no loss.
+            // A number that no client follows is no loss.
             tell.send_replace(event.number);
         });
         let turns = Arc::new(Semaphore::new(COMMANDS_MAX));
@@ -81,8 +81,8 @@ impl Shared {
     ) -> Result<Response<T>, Status> {
         let actor = actor_of(&request);
         let command = request.into_inner();
-        // Commands wait for drives and for each other. Those in excess wait here, so that threads are left for whoever
-        // only looks, and for the stop.
+        // Commands wait for drives and for each other. Those in excess wait here, so that threads are left for calls
+        // that only read, and for the stop.
         let turn = self.turns.acquire().await;
         let _turn = turn.map_err(|_| Status::unavailable("the daemon is stopping"))?;
         self.call(move |control| control.command(&actor, &command, job)).await.map(Response::new)

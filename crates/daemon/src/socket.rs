@@ -1,8 +1,8 @@
 //! The unix socket: made once, for one daemon, and open to few.
 //!
-//! The socket has mode 0660, so the file system already keeps strangers out; whoever connects is also asked of
-//! the kernel (`SO_PEERCRED`, unix(7)), and served when it is root, the daemon's own user, or a member of the
-//! socket's group by its effective group.
+//! The socket has mode 0660, so the file system already keeps strangers out. The kernel also identifies each client
+//! (`SO_PEERCRED`, unix(7)), which is served when it is root, the daemon's own user, or a member of the socket's group
+//! by its effective group.
 
 use std::fs;
 use std::io;
@@ -25,10 +25,10 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::transport::server::{Connected, UdsConnectInfo};
 
-/// How often a socket that answers is tried again before it counts as somebody's.
+/// How often a socket that answers is tried again before it counts as in use.
 const KNOCKS: u32 = 20;
 
-/// Connections that may wait to be accepted; the kernel allows fewer where it is told to.
+/// Connections that may wait to be accepted; the kernel's own limit may be lower.
 const BACKLOG: i32 = 1024;
 
 /// Time between two tries.
@@ -64,8 +64,8 @@ pub fn listen(path: &Path, option: &str) -> Result<(UnixListener, Socket), Strin
     Ok((listener, socket))
 }
 
-/// A socket at `path` with its mode set. Nobody can connect before it listens, so there is no moment in which others
-/// than its owner and group may.
+/// A socket at `path` with its mode set. No process can connect before it listens, so there is no moment in which
+/// others than its owner and group may.
 pub fn bind(path: &Path) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

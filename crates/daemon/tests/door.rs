@@ -89,7 +89,7 @@ impl Daemon {
             let Some(line) = log.next() else { return Err(said) };
             said += &line.expect("it is text");
         }
-        // What nobody reads would hold it up in the end.
+        // An unread log would block it in the end.
         thread::spawn(move || log.for_each(drop));
         Ok(())
     }
@@ -118,7 +118,7 @@ fn answers(socket: &Path) -> bool {
 }
 
 /// Runs `what`, which checks `property`, on a thread of the stranger's; `None`, with the reason printed, where that
-/// takes rights we lack. Printed to the file itself: the test harness shows what a passing test prints to nobody.
+/// takes rights we lack. Printed to the file itself: the test harness does not show what a passing test prints.
 fn as_stranger<T: Send>(property: &str, what: impl FnOnce() -> T + Send) -> Option<T> {
     if !geteuid().is_root() {
         let why = "only root can take another user's place";
@@ -183,7 +183,7 @@ fn a_second_daemon_is_refused_by_the_lock_and_by_the_socket() {
     assert!(!folder.path("another").exists(), "nothing was begun");
     assert!(answers(&folder.path("socket")), "the first goes on");
     daemon.kill();
-    // Nobody has the lock any more, and nobody answers on what is left of the socket.
+    // No process has the lock, and none answers on what is left of the socket.
     assert!(folder.path("socket").exists(), "it was killed");
     let next = Daemon::start(&folder, "state", "socket", &[]);
     assert_eq!(mode(&folder.path("socket")), 0o660);

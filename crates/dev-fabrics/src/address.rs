@@ -79,7 +79,7 @@ fn machine_of(place: &str, usual: u16) -> Result<(String, u16), &'static str> {
     Ok((machine.to_owned(), port))
 }
 
-/// Machine and port, which is the `usual` one unless it is told; an IPv6 address is in brackets.
+/// Machine and port; the `usual` port where none is given. An IPv6 address is in brackets.
 fn split_port(place: &str, usual: u16) -> Option<(&str, u16)> {
     let (machine, port) = match place.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?,

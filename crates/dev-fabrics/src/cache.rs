@@ -1,24 +1,25 @@
 //! What may have been lost with the volatile cache of a target.
 //!
 //! A change that completed is in the target's cache until a flush. When the association ends before that and the target
-//! starts anew, the change may be lost, and nothing tells: a flush over the next association succeeds and says nothing
-//! about what was there before, and a read shows what was there before that. So both have to fail, which has an array
-//! take the member out and copy to it what was written since the last flush that worked.
+//! restarts, the change may be lost, and nothing reports it: a flush over the next association succeeds although it
+//! does not cover the change, and a read returns the data from before the change. So both have to fail; an array then
+//! takes the member out and copies to it what was written since the last flush that worked.
 //!
-//! Who opens a queue relies on what completes from then on. What was there before is for the queues of that time to
-//! tell of, so whoever opens several for one purpose uses none before all are open.
+//! A queue answers for what completes after it was opened. Losses of earlier changes are reported by the queues of that
+//! time, so a caller that opens several queues for one purpose uses none before all are open.
 //!
-//! Targets that say which instance of a device they serve
-//! ([`instance`](strake_nvme_wire::identified::NamespaceFacts::instance)) tell that nothing is lost. Of any other it
-//! has to be feared.
+//! A target that says which instance of a device it serves
+//! ([`instance`](strake_nvme_wire::identified::NamespaceFacts::instance)) shows by the same instance that nothing is
+//! lost. With any other target a loss has to be assumed.
 
 use super::atomic::{AtomicU64, Ordering};
 
-/// Counts for a device of all whose queues a flush of one of them is for.
+/// Counts for a device. A flush of one of its queues is for all of them.
 ///
-/// Completions and the beginning of an association are on several cores: whoever counts a completion looks after that
-/// which association was the first of the instance, and whoever begins one looks at the count after having said so. One
-/// of them sees the other (all of it sequentially consistent; `tests/loom.rs` tries every order of the steps).
+/// Completions and the beginning of an association are on several cores: the core that counts a completion reads after
+/// that which association was the first of the instance, and the thread that begins an association reads the count
+/// after it has stored that. One of them sees the other (all of it sequentially consistent; `tests/loom.rs` tries every
+/// order of the steps).
 #[derive(Debug)]
 pub(crate) struct Cache {
     /// Changes that completed and are not durable by themselves.

@@ -38,8 +38,8 @@ pub struct Options {
     pub loss_time: Nanos,
     /// What is done about other hosts that could use it.
     pub reservation: ReservationMode,
-    /// The digests to ask for. A drive's data deserves more than the checksum of TCP, so both unless somebody knows
-    /// better; a target that has none is used without.
+    /// The digests to ask for. Both by default, since the checksum of TCP is too weak for a drive's data; a target that
+    /// has none is used without.
     pub digests: Digests,
     /// Nothing is changed before this time of the monotonic clock: until then the target may carry out what another
     /// process was not answered.
@@ -221,7 +221,7 @@ impl FabricsDevice {
     /// Adds a path to the namespace. Waits for the target, as [`connect`](Self::connect) does.
     ///
     /// # Errors
-    /// As `connect`, and when it does not lead to the same namespace, or nobody can say whether it does.
+    /// As `connect`, and when it does not lead to the same namespace, or it cannot be determined whether it does.
     pub fn add_path(&self, address: &Address) -> Result<(), DeviceError> {
         let shared = &self.shared;
         let fail = |kind, what: String| DeviceError::new(kind, address.to_string(), what);
@@ -286,8 +286,8 @@ impl FabricsDevice {
         self.shared.claimed().is_some_and(|claimed| claimed.is_new)
     }
 
-    /// Gives up what `host` has of the reservation of the namespace at `address`, so that other hosts may use it; for
-    /// who writes no more. Waits for the target. A target without reservations has nothing to be given up.
+    /// Gives up what `host` has of the reservation of the namespace at `address`, so that other hosts may use it; for a
+    /// host that no longer writes. Waits for the target. A target without reservations has nothing to be given up.
     ///
     /// # Errors
     /// When it cannot be reached, or refuses.
@@ -332,14 +332,14 @@ impl FabricsDevice {
         self.shared.stats().iter().map(|queue| queue.read()).collect()
     }
 
-    /// Times that its association was made anew.
+    /// Times that its association was established again.
     #[must_use]
     pub fn reconnects(&self) -> u64 {
         self.shared.reconnects.load(Ordering::Relaxed)
     }
 
-    /// Another number, and a larger one, each time that whoever uses the drive has reason to begin anew: when its
-    /// association was made anew after a loss, and when what was not flushed may have been lost.
+    /// A number that grows each time the user of the drive has reason to begin again: when its association was
+    /// established again after a loss, and when what was not flushed may have been lost.
     #[must_use]
     pub fn renewals(&self) -> u64 {
         self.reconnects() + self.shared.cache.lost()

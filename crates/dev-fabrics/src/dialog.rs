@@ -112,8 +112,8 @@ impl Dialog {
         Ok(dialog)
     }
 
-    /// Has all that is said from now on be over by then, whatever each thing may take: whoever answers everything late
-    /// must not hold us any longer than who does not answer.
+    /// Sets when everything from now on has to be over, however long each step may take: a target that answers every
+    /// step late must not hold us longer than one that does not answer.
     pub(crate) fn finish_by(&mut self, ends: Until) {
         self.ends = Some(ends);
     }
@@ -139,12 +139,12 @@ impl Dialog {
         }
     }
 
-    /// The connection for I/O, which is not waited for any more.
+    /// The connection for I/O, on which no call waits from now on.
     pub(crate) fn into_wire(self) -> Result<Wire, Reason> {
         self.stream.into_wire()
     }
 
-    /// Waits for `span`, or until the target says something that nobody has asked for.
+    /// Waits for `span`, or until the target sends something unasked.
     pub(crate) fn rest(&self, span: Duration) -> Result<(), Reason> {
         let span = Timespec { tv_sec: 0, tv_nsec: i64::from(span.subsec_nanos()) };
         match poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], Some(&span)) {

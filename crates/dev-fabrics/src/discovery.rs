@@ -1,8 +1,8 @@
 //! Asking a discovery service what it offers to this host (Base, sections 3.1.2.3 and 5.16.1.23).
 //!
-//! The log is read in pieces, and may change between two of them. So its generation is looked at again at the end, and
-//! another one has it read from the beginning. Other discovery services that a log names are told of and not asked:
-//! that they name each other is usual.
+//! The log is read in pieces, and may change between two of them. So its generation is read again at the end; if that
+//! has changed, the log is read from the beginning. Other discovery services that a log names are reported and not
+//! asked: they usually name each other.
 
 use crate::address::{HostName, Service};
 use crate::dialog::{Dialog, Load};
@@ -66,7 +66,7 @@ impl Log<'_> {
         let mut header = self.header()?;
         for _ in 0..DISCOVERY_TRIES_MAX {
             let parts = self.entries(header.records);
-            // What is no more there when it is asked for is refused.
+            // The target refuses a read of what is no longer there.
             if !matches!(parts, Ok(_) | Err(Reason::Refused(_))) {
                 return parts;
             }

@@ -16,9 +16,9 @@ pub enum Reason {
     Closed,
     /// The connection failed.
     Socket(Errno),
-    /// The machine's name means nothing.
+    /// The machine's name does not resolve.
     NoSuchMachine,
-    /// Nobody said in time what the machine's name means.
+    /// The machine's name was not resolved in time.
     NamesSilent,
     /// The target did not answer in time.
     Silent,
@@ -81,7 +81,7 @@ pub enum Breach {
     Length,
     /// The end of a command of which data is missing.
     Short,
-    /// Digests that nobody asked for, or none where they were granted.
+    /// Digests that were not asked for, or none where they were granted.
     Digests,
     /// A discovery log that is laid out in a way that does not exist, or too long for any use.
     Log,
@@ -100,7 +100,7 @@ pub enum Unfit {
     Metadata,
     /// Data in a capsule does not follow the command at once.
     Capsule,
-    /// It may go on with what it was told for longer after the end of an association than requests can be held.
+    /// After the end of an association it may carry out commands for longer than requests can be held.
     Quiesce,
 }
 

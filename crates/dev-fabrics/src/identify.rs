@@ -41,7 +41,7 @@ pub(crate) struct Facts {
     pub(crate) cache: VolatileCache,
     pub(crate) read_only: bool,
     pub(crate) optimal_bytes: u32,
-    /// How long after the end of an association the target may still do what it was told over it.
+    /// How long after the end of an association the target may still carry out commands sent over it.
     pub(crate) settle_time: Nanos,
     /// Which instance of its device the target says that it serves.
     pub(crate) instance: Option<[u8; 16]>,
@@ -52,8 +52,8 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Whether `is` tells of the same namespace, and it can do what users rely on who know it as it is here. It may
-    /// have grown; how much it takes at once is looked at with every command.
+    /// Whether `is` describes the same namespace, and it can do what users rely on who know it as described here. It
+    /// may have grown; how much it takes at once is checked with every command.
     pub(crate) fn check(&self, is: &Self) -> Result<(), Reason> {
         if is.identity != self.identity || is.block != self.block || is.blocks < self.blocks {
             return Err(Reason::Replaced);
@@ -68,7 +68,7 @@ impl Facts {
         Ok(())
     }
 
-    /// Takes what may be told besides when the namespace is as in `is`: it may have grown, and writes may be allowed.
+    /// Adds what users may rely on when the namespace is as in `is`: it may have grown, and writes may be allowed.
     pub(crate) fn tell(&mut self, is: &Self) {
         self.blocks = self.blocks.max(is.blocks);
         self.read_only &= is.read_only;
@@ -194,8 +194,8 @@ fn access_to(dialog: &mut Dialog, groups: u32, group: u32) -> Result<Option<Acce
     Ok(access_of(&read, group))
 }
 
-/// How the namespaces of `group` are reached. One of which the page says nothing is not reached, but nobody knows of
-/// groups that did not fit what was read of it.
+/// How the namespaces of `group` are reached. A group that is missing from the page is not reached; when not all groups
+/// fit what was read of it, this is not known.
 fn access_of(read: &[u8], group: u32) -> Option<Access> {
     let room = (read.len() - ACCESS_BYTES) / ACCESS_GROUP_BYTES;
     let whole = usize::from(access_groups_in(read)) <= room;

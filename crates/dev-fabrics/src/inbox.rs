@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Asks the thread.
 #[derive(Debug)]
 pub(crate) struct Asker<T> {
-    // Dropped in this order: whoever hears the bell end finds that nobody can ask any more.
+    // Dropped in this order: when the thread hears the bell end, it finds that no asker is left.
     requests: mpsc::Sender<T>,
     bell: Arc<UnixStream>,
 }
@@ -24,7 +24,7 @@ impl<T> Clone for Asker<T> {
 
 impl<T> Asker<T> {
     pub(crate) fn ask(&self, request: T) {
-        // The thread is there as long as somebody can ask it.
+        // The thread is there as long as an asker is.
         let _ = self.requests.send(request);
         // A bell that takes no more rings already.
         let _ = (&*self.bell).write(&[0]);

@@ -1,4 +1,4 @@
-//! What a target has sent and nobody has looked at yet.
+//! What was received from a target and is not parsed yet.
 
 use crate::error::Reason;
 use crate::limits::{AHEAD_BYTES_MIN, INPUT_BYTES};
@@ -59,7 +59,7 @@ impl Input {
         }
     }
 
-    /// Receives behind what is there. Whoever asks has found an incomplete header, which is always shorter than the
+    /// Receives behind what is there. The caller has found an incomplete header, which is always shorter than the
     /// buffer, so there is room.
     pub(crate) fn fill(&mut self, wire: &mut Wire) -> Received {
         if self.start > 0 {

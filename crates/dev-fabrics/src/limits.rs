@@ -42,7 +42,7 @@ pub const SETTLE_MARGIN: Nanos = Nanos::SECOND;
 /// How long a command may go without an answer before its association counts as lost.
 pub const ANSWER_TIME_MAX: Nanos = Nanos(12 * Nanos::SECOND.0);
 
-/// How long requests are held without an association before they fail, unless somebody asked for another time.
+/// How long requests are held without an association before they fail, unless the options set another time.
 pub const LOSS_TIME: Nanos = Nanos(15 * Nanos::SECOND.0);
 
 /// The least that can be asked for: what a change waits, with a target that does not say how long it takes to stop.
@@ -73,8 +73,8 @@ pub const TICK: Nanos = Nanos(100 * Nanos::MILLI.0);
 /// I/O queues asked for; each core that uses the drive takes one, and so does every look at it.
 pub const QUEUES_MAX: u16 = 16;
 
-/// Queues of one drive that are being connected at a time, those among them that nobody wants any more since their
-/// association was lost: each takes a thread until its target answers or [`SETUP_TIME_MAX`] is over.
+/// Queues of one drive that are being connected at a time, including those no longer wanted because their association
+/// was lost: each takes a thread until its target answers or [`SETUP_TIME_MAX`] is over.
 pub const JOINS_MAX: usize = 4 * QUEUES_MAX as usize;
 
 /// Groups of namespaces that a target is asked about, how they are reached: their page fits the least that a target may
@@ -93,8 +93,8 @@ pub const NOTICES_MAX: usize = 256;
 /// The most registrants that are read, when there are more.
 pub const REGISTRANTS_MAX: usize = 1023;
 
-/// How long a path is used at least before it is left for one that is only better: what a target says of its paths from
-/// moment to moment would have every queue connected anew.
+/// How long a path is used at least before it is left for one that is only better: otherwise every change in what a
+/// target says of its paths would reconnect every queue.
 pub const STAY_TIME_MIN: Duration = Duration::from_secs(5);
 
 /// How long a path over which a queue was not connected is used only where no other serves better.

@@ -23,7 +23,7 @@ pub(crate) struct Terms {
     pub(crate) window: u32,
 }
 
-/// A connection. Nothing that waits in its socket reaches the target any more once it is closed: it may be sent again
+/// A connection. Once it is closed, nothing that waits in its socket reaches the target: it may be sent again
 /// meanwhile.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -38,7 +38,7 @@ pub(crate) struct Link {
 }
 
 /// The place for the connection that a queue takes next. There is one: what the queue has not taken is closed when
-/// another comes, so a queue that nobody uses holds no more than a busy one.
+/// another comes, so an idle queue holds no more than a busy one.
 #[derive(Debug, Default)]
 pub(crate) struct Offer(Mutex<Option<Link>>);
 
@@ -48,7 +48,7 @@ impl Offer {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection, if there is one. Waits for nobody: who is changing it wakes the queue next.
+    /// The connection, if there is one. Never waits: a thread that is changing it wakes the queue next.
     pub(crate) fn take(&self) -> Option<Link> {
         self.0.try_lock().ok().and_then(|mut link| link.take())
     }
@@ -79,7 +79,7 @@ pub(crate) struct Life {
 pub(crate) enum Phase {
     /// What was sent over it is answered, whether another is used for what comes next or not.
     Lasting,
-    /// Nobody counts on it any more, but its target may still hear of us.
+    /// It is no longer relied on, but its target may still hear from us.
     Ending,
     /// It has ended. What was sent over it may be carried out until this time and not afterwards.
     Ended(Nanos),
@@ -127,13 +127,13 @@ impl Port {
     pub(crate) fn offer(&self, link: Option<Link>) {
         let before = mem::replace(&mut *self.offer.lock(), link);
         self.wake();
-        // Closed when nobody can be kept from taking the next one by that.
+        // Closed outside the lock, so that this keeps no queue from taking the next one.
         drop(before);
     }
 
     /// Makes the queue look, and its core if it sleeps.
     pub(crate) fn wake(&self) {
-        // It is full only when nobody has looked for 2^64 times; then there is something to see already.
+        // It is full only after 2^64 wake-ups that were not read; then it is readable already.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 }

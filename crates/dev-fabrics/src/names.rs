@@ -1,8 +1,8 @@
-//! What the name of a machine means.
+//! The addresses of a machine's name.
 //!
-//! The operating system sets no bound to how long it looks for that, so a thread waits for it, and whoever asks waits
-//! for the thread as long as he likes. A name has one such thread at a time: each try to connect asks anew, and while a
-//! name service says nothing would leave one more thread behind.
+//! The operating system sets no bound to how long resolving takes, so a thread waits for it, and the caller waits for
+//! the thread as long as it chooses. A name has one such thread at a time: each try to connect asks again, and would
+//! leave one more thread behind while a name service is silent.
 
 use crate::address::Address;
 use crate::error::Reason;
@@ -15,7 +15,7 @@ use std::thread;
 /// What is known of a machine.
 type Answer = Result<Vec<SocketAddr>, Reason>;
 
-/// A name that somebody waits for.
+/// A name that is being resolved.
 struct Lookup {
     machine: String,
     port: u16,
@@ -36,7 +36,7 @@ pub(crate) fn places_of(address: &Address, until: Until) -> Answer {
     places_by(address, until, |name, port| Ok((name, port).to_socket_addrs()?.collect()))
 }
 
-/// The same by asking somebody who may not answer.
+/// The same by `ask`, which may not return.
 fn places_by(
     address: &Address,
     until: Until,

@@ -1,11 +1,11 @@
-//! The thread of a path, which keeps an association over it alive, and makes it anew.
+//! The thread of a path, which keeps an association over it alive, and establishes it again after a loss.
 //!
 //! ```text
 //! Up --silence, a breach, a lost connection, an order--> Down --back-off, connect, same namespace--> Up
 //! ```
 //! When one connection of an association is lost, all are given up: a target then ends the controller, and with it
-//! whatever it was still doing for us. Each path has a thread of its own, since whoever waits for a target that is
-//! silent would let the others miss signs of life.
+//! whatever it was still doing for us. Each path has a thread of its own, since waiting for a silent target would let
+//! the others miss signs of life.
 
 use crate::address::Address;
 use crate::error::Reason;
@@ -26,7 +26,7 @@ use strake_units::Nanos;
 /// What the path manager has the thread do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GiveUp {
-    /// The association that is of no use any more.
+    /// The association that can no longer be used.
     pub(crate) session: u64,
     pub(crate) reason: Reason,
 }
@@ -107,7 +107,7 @@ impl Path {
         }
     }
 
-    /// Works until nobody wants the path any more.
+    /// Runs until the path has no asker left.
     fn run(mut self) {
         loop {
             match self.inbox.next() {
@@ -176,13 +176,13 @@ impl Path {
     fn judge(&mut self, news: Result<Option<Facts>, Reason>) -> Result<(), Reason> {
         let reservation = self.shared.options.reservation;
         if reservation == ReservationMode::Off && matches!(news, Err(Reason::TakenOver)) {
-            // Of a reservation that somebody else made in our name.
+            // Of a reservation that another process made in our name.
             return Ok(());
         }
         let Some(is) = news? else { return Ok(()) };
         let Some((_, session)) = &mut self.session else { return Ok(()) };
         session.facts.check(&is)?;
-        // Another one may have lost changes: told to queues by what is known of associations, so this one ends.
+        // Another instance may have lost changes. Queues learn that from associations alone, so this one ends.
         if is.instance != session.facts.instance {
             return Err(Reason::AnotherInstance);
         }
@@ -221,7 +221,7 @@ impl Path {
     }
 
     /// Whether it is another instance than the one in use, or than one that was in use beside it: a copy. A target that
-    /// was started anew is another instance as well, but never beside the one before.
+    /// was restarted is another instance as well, but never beside the one before.
     fn is_other(&mut self, is: &Facts) -> bool {
         let shared = Arc::clone(&self.shared);
         let mut other = self.other.take().filter(|other| other.instance == is.instance);
@@ -260,12 +260,12 @@ impl Path {
         self.shared.note(self.id, |entry| {
             entry.standing = Standing::Up(live);
             entry.since = now();
-            // With that, so that nobody sees it connected anew and not counted.
+            // In the same change, so that no reader sees the path reconnected and not counted.
             entry.reconnects += again;
         });
     }
 
-    /// Gives up every connection, and tries to make them anew soon.
+    /// Gives up every connection, and tries to connect again soon.
     pub(crate) fn lose(&mut self, reason: Reason) {
         if let Some((_, session)) = self.session.take() {
             session.abort();

@@ -42,7 +42,7 @@ pub(crate) enum Request {
     Open(Port),
     /// A queue is closed.
     Close(u64),
-    /// This association is of no use any more.
+    /// This association can no longer be used.
     Lost(u64, Reason),
     /// A path has a thread, which is reached thus.
     Add(PathId, Asker<GiveUp>),
@@ -89,7 +89,7 @@ struct Use {
     path: PathId,
     session: u64,
     life: Arc<Life>,
-    /// How long after its end its target may still do what it was told over it.
+    /// How long after its end its target may still carry out commands sent over it.
     settle_time: Nanos,
 }
 
@@ -109,7 +109,7 @@ pub(crate) struct PathManager {
     inbox: Inbox<Request>,
     /// The threads of paths. One whose asker is dropped leaves.
     threads: Vec<(PathId, Asker<GiveUp>)>,
-    /// Associations that were told to end, and their paths.
+    /// Associations that were ordered to end, and their paths.
     condemned: Vec<(PathId, GiveUp)>,
     places: Vec<Place>,
     joins: Joins,
@@ -156,8 +156,8 @@ impl PathManager {
         }
     }
 
-    /// Takes what it was asked for, looks how the paths stand, and does what follows from it, without waiting for
-    /// anything. False when nobody can ask for anything any more.
+    /// Takes the requests, looks how the paths stand, and does what follows from it, without waiting for anything.
+    /// False when no asker is left.
     pub(crate) fn look(&mut self) -> bool {
         if Instant::now() >= self.due {
             self.due = Instant::now() + KEEP_ALIVE_EVERY;
@@ -195,7 +195,7 @@ impl PathManager {
         self.active.is_none() || self.places.iter().all(is_known)
     }
 
-    /// Takes all that it was asked for; false when nobody can ask any more.
+    /// Takes all requests; false when no asker is left.
     fn hear(&mut self) -> bool {
         loop {
             match self.inbox.next() {
@@ -228,7 +228,7 @@ impl PathManager {
 
     /// Looks how the paths stand, and chooses the one that is used.
     fn look_at_paths(&mut self) {
-        // An eventfd that nobody has written to has nothing to read.
+        // An eventfd that was not written to has nothing to read.
         let _ = rustix::io::read(&self.shared.news, &mut [0; 8]);
         // After that, so that what comes later is news.
         while let Some(joined) = self.joins.next() {
@@ -270,7 +270,7 @@ impl PathManager {
                 used.life.end(now().plus(used.settle_time));
                 return false;
             }
-            // Who does not hold it any more has left it.
+            // A queue that no longer holds it has left it.
             used.life.number == current || Arc::strong_count(&used.life) > 1
         });
         if self.uses.len() < count {
@@ -278,8 +278,8 @@ impl PathManager {
         }
     }
 
-    /// Takes over what the path in use tells of the namespace now, which may have grown. Queues that are connected use
-    /// what they know; those that are opened from now on know this.
+    /// Takes over what the path in use reports of the namespace now, which may have grown. Queues that are connected
+    /// use what they know; those that are opened from now on know this.
     fn renew_facts(&mut self) {
         let Some(active) = &mut self.active else { return };
         let paths = self.shared.paths();
@@ -338,7 +338,7 @@ impl PathManager {
     fn candidates(&self) -> Vec<PathCandidate> {
         let used = self.shared.facts().clone();
         let paths = self.shared.paths();
-        // One that nobody wants is left when it can be, and not taken up again.
+        // A path that is to be removed is left when it can be, and not taken up again.
         let is_used = |entry: &PathEntry| self.active.as_ref().is_some_and(|a| a.path == entry.id);
         let is_open = |entry: &PathEntry| !entry.leaving || is_used(entry);
         let candidate = |entry: &PathEntry| match &entry.standing {
@@ -403,7 +403,7 @@ impl PathManager {
     /// Has queues send what comes next over `path`.
     fn begin(&mut self, path: PathId) {
         let Some(Live { session, gate, facts }) = self.live(path) else { return };
-        // It may have come up when users were told less.
+        // It may have come up when users had been promised less.
         let kept = self.shared.promise().check(&facts);
         if let Err(reason) = kept {
             return self.condemn(path, session, reason);
@@ -554,7 +554,7 @@ impl PathManager {
         self.poor.push((path, Instant::now() + POOR_TIME));
     }
 
-    /// Lets go of paths that nobody wants any more and no queue waits for.
+    /// Lets go of paths that are to be removed, when no queue waits for them or `LEAVE_TIME_MAX` is over.
     fn dismiss(&mut self) {
         let used = self.active.as_ref().map(|active| active.path);
         let waits = |path| self.uses.iter().any(|u| u.path == path);
@@ -580,7 +580,7 @@ impl PathManager {
                     Some(Standing::Down { reason: Some(reason), tries }) => {
                         LinkState::Down(*reason, *tries)
                     }
-                    // It was told to end, and why.
+                    // It was ordered to end, and the state has the reason.
                     Some(_) | None => return,
                 }
             }

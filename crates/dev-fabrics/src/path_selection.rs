@@ -18,7 +18,7 @@ pub(crate) struct PathCandidate {
     pub(crate) path: PathId,
     /// How the namespace is reached over it.
     pub(crate) access: Option<Access>,
-    /// Somebody wants to do without it.
+    /// It is to be removed.
     pub(crate) leaving: bool,
     /// A flush over it covers what completed over the one in use.
     pub(crate) shares_cache: bool,

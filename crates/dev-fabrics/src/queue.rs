@@ -65,9 +65,10 @@ pub struct FabricsQueue {
     id: u64,
     offer: Arc<Offer>,
     link: Option<Link>,
-    /// The latest time that is known. Whoever does not know the time says zero, and time does not run backwards.
+    /// The latest time that is known. A caller that does not know the time passes zero, and time does not run
+    /// backwards.
     now: Nanos,
-    /// Since when there has been no link; `None` while there is one, and before anybody looked.
+    /// Since when there has been no link; `None` while there is one, and before the first look.
     down_since: Option<Nanos>,
     /// The association of a link that was dropped before everything was answered, until it has ended.
     dropped: Option<Arc<Life>>,
@@ -91,7 +92,7 @@ pub struct FabricsQueue {
     outbox: Outbox,
     input: Input,
     intake: Intake,
-    /// There may be more that has come and was not looked at: nobody is woken for it.
+    /// More may have been received than was looked at: no wake-up comes for it.
     more: bool,
     stats: Arc<Stats>,
 }
@@ -179,8 +180,8 @@ impl FabricsQueue {
     /// Takes the connection that the thread has made, and drops one that is over. One that shall not be used for more,
     /// while its association lasts, is dropped when everything is answered.
     fn look_at_links(&mut self, now: Nanos) {
-        // Before the look, so that whoever rings during it is heard at the next. The ring may be about something that a
-        // queue with a connection need not know, and its core would not sleep again before it is heard.
+        // Before the look, so that a ring during it is heard at the next. The ring may be about something that a queue
+        // with a connection need not know, and its core would not sleep again before it is heard.
         if self.link.is_none() || now >= self.watch.tick_at {
             self.watch.hear();
         }
@@ -193,7 +194,7 @@ impl FabricsQueue {
         }
         let since = *self.down_since.get_or_insert(now);
         if let Some(life) = &self.dropped {
-            // Until then nobody knows for how long what was sent may be carried out.
+            // Until then it is not known for how long what was sent may be carried out.
             let Phase::Ended(over_at) = life.phase() else { return };
             self.settle_after(over_at);
             self.dropped = None;
@@ -206,7 +207,7 @@ impl FabricsQueue {
         let current = || self.shared.association.load(Ordering::Acquire);
         let (current, link) = self.offer.take_current(current);
         if current == 0 {
-            // It may have been down for long before anybody wanted anything.
+            // It may have been down for long before the first look.
             let down_at = Nanos(self.shared.down_at.load(Ordering::Relaxed));
             self.down_since = Some(since.min(down_at));
             return;
@@ -243,7 +244,7 @@ impl FabricsQueue {
         self.asker.ask(Request::Lost(association, reason));
     }
 
-    /// The connection is of no use any more.
+    /// Reports that the connection can no longer be used, and drops it.
     fn break_off(&mut self, now: Nanos, reason: Reason) {
         if let Some(link) = &self.link {
             self.report(link.life.number, reason);
@@ -275,7 +276,7 @@ impl FabricsQueue {
     }
 
     /// Sends what the slot is at once more, after `not_before`, or fails it then if that was done often enough: what
-    /// fails is not carried out any more.
+    /// fails is no longer carried out.
     fn send_again(&mut self, index: SlotIndex, not_before: Nanos, failure: IoErrorKind) {
         let slot = self.slots.get(index);
         slot.forget_sent();
@@ -284,7 +285,8 @@ impl FabricsQueue {
         self.stats.again();
     }
 
-    /// Moves what need not wait any more to what can be sent, before what came later, or to what has ended.
+    /// Moves slots that need not wait any longer to those that can be sent, before later ones, or to those that have
+    /// ended.
     fn settle(&mut self, now: Nanos) {
         for _ in 0..self.settling.len() {
             let Some(index) = self.settling.pop_front() else { break };
@@ -462,8 +464,8 @@ impl IoQueue for FabricsQueue {
 }
 
 impl FabricsQueue {
-    /// Tells those who come after it what it leaves without an answer (F30). An association over which that is has to
-    /// end: nobody would know when the target is done with it.
+    /// Records for later queues which changes it leaves without an answer (F30). An association with such changes has
+    /// to end: it would not be known when the target is done with them.
     fn leave(&mut self) {
         let (mut unanswered, mut settling) = (false, None);
         for at in 0..self.slots.len() {
@@ -513,9 +515,9 @@ impl Watch {
         Ok(Self { epoll, timer, wake: Arc::new(wake), tick_at: Nanos::default() })
     }
 
-    /// Takes note that somebody rang.
+    /// Takes note of a ring.
     fn hear(&self) {
-        // An eventfd that nobody has written to has nothing to read.
+        // An eventfd that was not written to has nothing to read.
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
     }
 
@@ -530,7 +532,7 @@ impl Watch {
         epoll::modify(&self.epoll, socket, epoll::EventData::new_u64(1), flags)
     }
 
-    /// Sets the timer to tell once. Setting it also takes back what it told.
+    /// Sets the timer to expire once. Setting it also clears an earlier expiry.
     fn arm(&mut self, now: Nanos) {
         self.tick_at = now.plus(TICK);
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };

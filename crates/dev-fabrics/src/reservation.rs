@@ -1,12 +1,12 @@
 //! That no other host writes to a drive while it is ours: a reservation (Base, section 8.19), which the target keeps.
 //!
-//! Two hosts that run the same array would write parity and intents over each other's. So whoever connects a drive
-//! becomes its holder, "write exclusive", and who finds another holder is refused unless he takes the drive over.
-//! Everybody may read. The reservation belongs to the host, not to an association: it outlasts those, and where the
-//! target can that, the target's restart.
+//! Two hosts that run the same array would write parity and intents over each other's. So a host that connects a drive
+//! becomes its holder, "write exclusive", and a host that finds another holder is refused unless it takes the drive
+//! over. Every host may read. The reservation belongs to the host, not to an association: it outlasts associations and,
+//! where the target supports that, the target's restart.
 //!
-//! Reservations are commands of I/O queues, and those of a drive are the data cores'. So it is asked for over an
-//! association of its own, which is over when this is done.
+//! Reservation commands go to I/O queues, and those of a drive belong to the data cores. So the drive is reserved over
+//! a separate association, which ends when this is done.
 
 use crate::address::{Address, HostName};
 use crate::dialog::{Dialog, Load};
@@ -78,15 +78,15 @@ impl Reserved {
         others().find(|it| it.holds).or_else(|| others().find(|_| favoured)).copied()
     }
 
-    /// Whether `host` holds it so that nobody else writes, with its own key.
+    /// Whether `host` holds it so that no other host writes, with its own key.
     fn is_kept_for(&self, host: [u8; 16]) -> bool {
         let is_sole = self.kind.is_some_and(|kind| !kind.favours_registrants());
         let is_ours = |ours: ReportedRegistrant| ours.holds && ours.key == key_of(host);
         is_sole && self.of(host).is_some_and(is_ours) && self.rival(host).is_none()
     }
 
-    /// Whether no other host can have been there since the target began to count: nobody has registered, or `host`
-    /// alone, who got no further.
+    /// Whether no other host can have been there since the target began to count: no host has registered, or `host`
+    /// alone, which got no further.
     fn is_untouched(&self, host: [u8; 16]) -> bool {
         let is_ours = |it: &ReportedRegistrant| (it.host, it.key) == (host, key_of(host));
         self.kind.is_none()
@@ -117,7 +117,7 @@ fn step(
     if reserved.is_kept_for(host) {
         return Ok(Step::Keep);
     }
-    // A target that was restarted, or offers the namespace anew, may have forgotten us. Then nobody was there since.
+    // A target that restarted, or offers the namespace again, may have forgotten us. Then no other was there since.
     if before.is_some() && !reserved.is_untouched(host) {
         return Err(Reason::TakenOver);
     }
@@ -156,8 +156,8 @@ fn key_of(host: [u8; 16]) -> u64 {
 const KIND: ReservationType = ReservationType::WriteExclusive;
 
 /// Reserves the namespace for `asked.host`. With the intent goes the reservation that it had while it used the drive:
-/// if that is not there any more, others may have written, and nothing is known of the drive. Paths of one device take
-/// turns to change anything.
+/// if that is gone, other hosts may have written, and nothing is known of the drive. Paths of one device take turns to
+/// change anything.
 pub(crate) fn claim(
     asked: &Asked<'_>,
     ability: Ability,

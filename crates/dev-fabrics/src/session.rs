@@ -82,7 +82,7 @@ impl Session {
         let cqe = join(&mut dialog, address, host, (connect, ANY_CONTROLLER))?;
         let entries = enable(&mut dialog)?;
         let controller = identify_controller(&mut dialog)?;
-        // First, so that what changes during the look is told as well.
+        // First, so that changes during the look are reported as well.
         let tells = watch(&mut dialog, &controller)?;
         let facts = identify_namespace(&mut dialog, address, &controller)?;
         let asked = command(admin::SET_FEATURES, 0)
@@ -126,8 +126,8 @@ impl Session {
         self.dialog.has_more()
     }
 
-    /// Looks again if there is an event, or if nobody would tell. The next event is asked for and the list read before
-    /// that, so that what changes during the look is told as well.
+    /// Looks again if there is an event, or if the target reports none. The next event is asked for and the list read
+    /// before that, so that changes during the look are reported as well.
     fn news(&mut self) -> Result<Option<Facts>, Reason> {
         match self.dialog.take_event() {
             Some(cqe) if cqe.status.is_success() => {
@@ -135,7 +135,7 @@ impl Session {
                 if cqe.result & event::RESULT_MASK == event::RESERVATION_RESULT {
                     self.notices()?;
                 }
-                // Which namespaces changed: read, so that the target tells of the next change.
+                // Which namespaces changed: read, so that the target reports the next change.
                 read_log(&mut self.dialog, page::CHANGED_NAMESPACES, 0, &mut [0; CHANGED_BYTES])?;
             }
             Some(_) => self.tells = false,
@@ -146,13 +146,13 @@ impl Session {
         identify_namespace(&mut self.dialog, &self.gate.address, &controller).map(Some)
     }
 
-    /// Reads what the target tells of reservations, until it has told all (Base, section 8.19.1).
+    /// Reads the target's notices about reservations until none is left (Base, section 8.19.1).
     fn notices(&mut self) -> Result<(), Reason> {
         for _ in 0..NOTICES_MAX {
             let mut page = [0; NOTICE_BYTES];
             read_log(&mut self.dialog, page::RESERVATION, 0, &mut page)?;
             let Some(notice) = Notice::parse(&page) else { return Ok(()) };
-            // Of what another host gave up nothing was ours.
+            // What another host released was not ours.
             if notice.namespace == self.gate.address.nsid
                 && notice.kind != NoticeKind::ReservationReleased
             {
@@ -248,7 +248,7 @@ pub(crate) fn enable(dialog: &mut Dialog) -> Result<u32, Reason> {
     }
 }
 
-/// Asks to be told when namespaces change, or the way to them. False when the target does not do that.
+/// Asks the target to report when namespaces change, or the way to them. False when it does not do that.
 fn watch(dialog: &mut Dialog, controller: &ControllerFacts) -> Result<bool, Reason> {
     let access = if controller.access_groups == 0 { 0 } else { event::ACCESS_CHANGED };
     let wanted = event::NAMESPACES_CHANGED | access;

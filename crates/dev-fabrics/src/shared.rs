@@ -23,8 +23,8 @@ use strake_units::Nanos;
 pub enum LinkState {
     /// Over one of its paths.
     Up,
-    /// Over none, because of this, which happened to the path that was used last; so many tries to make its association
-    /// anew have failed.
+    /// Over none, because of this, which happened to the path that was used last; so many tries to establish its
+    /// association again have failed.
     Down(Reason, u32),
 }
 
@@ -32,7 +32,7 @@ pub enum LinkState {
 pub(crate) enum Standing {
     /// Its association is up.
     Up(Box<Live>),
-    /// It has none, because of this; so many tries to make it anew have failed.
+    /// It has none, because of this; so many tries to establish it again have failed.
     Down { reason: Option<Reason>, tries: u32 },
 }
 
@@ -54,13 +54,13 @@ pub(crate) struct PathEntry {
     pub(crate) since: Nanos,
     /// Why it was lost, or could not be had, the last time.
     pub(crate) last: Option<Reason>,
-    /// Times that its association was made anew.
+    /// Times that its association was established again.
     pub(crate) reconnects: u64,
     /// Whether it carries I/O.
     pub(crate) used: bool,
     /// Times that it came to do so.
     pub(crate) turns: u64,
-    /// Somebody wants to do without it.
+    /// It is to be removed.
     pub(crate) leaving: bool,
     /// When it was last asked for a sign of life that came, and which instance it led to then.
     pub(crate) alive: Option<(Option<[u8; 16]>, Nanos)>,
@@ -89,8 +89,8 @@ pub(crate) struct Shared {
     pub(crate) address: Address,
     host: Mutex<HostName>,
     pub(crate) options: Options,
-    /// The association to use, counted from 1; 0 while there is none. Whoever reads a number that is not its own sends
-    /// no more over its connection; nothing else is published by it.
+    /// The association to use, counted from 1; 0 while there is none. A queue that reads a number other than its own
+    /// sends no more over its connection; nothing else is published by it.
     pub(crate) association: AtomicU64,
     /// When the last one was lost, in nanoseconds, while there is none. Read after `association`, which is stored after
     /// it.
@@ -102,14 +102,14 @@ pub(crate) struct Shared {
     pub(crate) reconnects: AtomicU64,
     pub(crate) cache: Cache,
     facts: Mutex<Facts>,
-    /// What users were told of the namespace, which every path has to keep.
+    /// What users were promised of the namespace, which every path has to keep.
     promise: Mutex<Facts>,
     state: Mutex<LinkState>,
     /// The reservation that we have; `None` while there is none.
     claimed: Mutex<Option<Claimed>>,
     /// Held by the path that is about to reserve it.
     turn: Mutex<()>,
-    /// It is gone, so the drive is not used any more, whatever becomes of its paths. Nothing else is published by it.
+    /// It is gone, so the drive is no longer used, whatever becomes of its paths. Nothing else is published by it.
     taken_over: AtomicBool,
     paths: Mutex<Vec<PathEntry>>,
     /// Associations over which queues that are gone sent changes that were not answered.
@@ -206,13 +206,13 @@ impl Shared {
         }
         let before = self.claimed();
         let Some(ability) = is.reservations else {
-            // It was kept from other hosts, which nothing would do any more.
+            // The drive was reserved; over this path nothing would keep other hosts out.
             return before.map_or(Ok(()), |_| Err(Reason::Lesser));
         };
         let (host, digests) = (self.host(), self.options.digests);
         let asked = Asked { address, host: &host, digests };
         let claimed = reservation::claim(&asked, ability, (reservation, before), &self.turn)?;
-        // Whether it was new is told of the first time.
+        // Whether it was new: as found the first time.
         self.claimed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(claimed);
         Ok(())
     }
@@ -222,7 +222,7 @@ impl Shared {
         self.taken_over.load(Ordering::Relaxed)
     }
 
-    /// Has the drive not be used any more if this is why an association ended.
+    /// Stops the use of the drive if an association ended because another host took it over.
     pub(crate) fn note_loss(&self, reason: Reason) {
         if reason == Reason::TakenOver {
             self.taken_over.store(true, Ordering::Relaxed);
@@ -278,7 +278,7 @@ impl Shared {
 
     /// Has the path manager look.
     pub(crate) fn tell(&self) {
-        // It is full only when nobody has looked for 2^64 times.
+        // It is full only after 2^64 calls without a look.
         let _ = rustix::io::write(&self.news, &1_u64.to_ne_bytes());
     }
 }

@@ -1,4 +1,4 @@
-//! What each queue has done, for whoever uses the drive.
+//! What each queue has done, for users of the drive.
 //!
 //! The core of a queue writes its counts, and control threads read them while it does.
 
@@ -60,10 +60,11 @@ pub(crate) struct Stats {
     counts: Counts,
 }
 
-/// [`LinkFacts`] that the core of the queue changes without a lock. Whoever reads meanwhile may see some of two links.
+/// [`LinkFacts`] that the core of the queue changes without a lock. A reader may meanwhile see parts of two links.
 #[derive(Default)]
 struct LinkStats {
-    /// 0 while there is none. Stored last and read first: who sees it sees the rest of this link, or of one after it.
+    /// 0 while there is none. Stored last and read first: a reader that sees it sees the rest of this link, or of one
+    /// after it.
     association: AtomicU64,
     number: AtomicU16,
     /// See the constants below.
@@ -137,7 +138,7 @@ impl Stats {
         self.link.set(link, since);
     }
 
-    /// It is not any more.
+    /// The queue is no longer connected.
     pub(crate) fn disconnected(&self) {
         self.link.association.store(0, Ordering::Relaxed);
     }

@@ -30,8 +30,8 @@ impl Until {
     }
 }
 
-/// Whether this is how somebody ends TLS who does not know a key. One who closes a socket from which he has not read
-/// everything resets the connection.
+/// Whether a peer that does not know a key ends TLS this way. One that closes a socket with unread data resets the
+/// connection.
 const fn is_refusal(reason: Reason) -> bool {
     matches!(
         reason,
@@ -63,7 +63,7 @@ impl Stream {
         for (at, psk) in offers.iter().enumerate() {
             match stream.secure(psk, until) {
                 Ok(()) => break,
-                // One key is offered at a time, and whoever does not know it hangs up, with or without a word.
+                // One key is offered at a time, and a target that does not know it hangs up, with or without an alert.
                 Err(refused) if is_refusal(refused) && at + 1 < offers.len() => {
                     stream = Self::dial(places, until).map_err(|_| refused)?;
                 }
@@ -198,8 +198,8 @@ impl Stream {
         Self { wire }
     }
 
-    /// The connection for I/O, which is not waited for any more. Whoever closes it breaks it, so that nothing more
-    /// reaches the target: the kernel, too, when the daemon is killed (F30).
+    /// The connection for I/O, on which no call waits from now on. Closing it resets it, so that nothing more reaches
+    /// the target, also when the daemon is killed (F30).
     pub(crate) fn into_wire(self) -> Result<Wire, Reason> {
         set_socket_linger(&self.wire, Some(Duration::ZERO)).map_err(Reason::Socket)?;
         Ok(self.wire)

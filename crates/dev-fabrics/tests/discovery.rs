@@ -69,7 +69,7 @@ fn what_is_offered_is_reported_as_it_is() {
     }
 }
 
-/// Whoever asks for it all would ask for all memory there is.
+/// Reading it all would take all memory there is.
 #[test]
 fn a_log_without_end_is_not_read() {
     refused(HEADER, field(8, [0xff; 8]), "endless");
@@ -146,7 +146,7 @@ fn entries_that_cannot_be_shown_are_distinguished() {
     assert_eq!(unending, [Err(EntryError::Name(NqnError::TooLong))]);
 }
 
-/// What has to be done before anything is told is asked for by the answer to Connect (Base, Figure 393).
+/// The answer to Connect says what has to be done before the service reports anything (Base, Figure 393).
 #[test]
 fn a_service_that_asks_for_proof_or_encryption_says_so() {
     let required = |bits: u64| move |pdu: &mut Vec<u8>| pdu[8 + 2] |= (bits >> 16) as u8;
@@ -168,7 +168,7 @@ fn a_service_may_go_at_any_time() {
     }
 }
 
-/// Anything may be wrong with anything that a service says: it is told, or why not, and can be shown.
+/// Anything may be wrong with anything that a service says: the log is reported, or why not, and can be displayed.
 #[test]
 fn random_logs_are_reported_or_refused() {
     let hostile = Hostile::new();

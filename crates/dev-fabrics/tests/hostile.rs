@@ -171,7 +171,7 @@ fn cve_2023_5178_a_connection_that_is_granted_wrongly() {
     refused(NONE, GRANT, |pdu| pdu.fill(0xa5), "a broken PDU");
 }
 
-/// nvmet-auth: a target that wants proof in the middle, and one that is in order no more.
+/// nvmet-auth: a target that wants proof in the middle, and one that is no longer in order.
 #[test]
 fn answers_of_another_state() {
     refused(NONE, STATUS, |pdu| pdu[8] = 2, "does not become ready");
@@ -196,8 +196,8 @@ fn answers_of_another_state() {
     }
 }
 
-/// Targets that do not tell of changes, say so or not: with the next sign of life it is seen that the namespace is
-/// another one.
+/// Targets that do not report changes, whether they say so or not: with the next sign of life it is seen that the
+/// namespace is another one.
 #[test]
 fn a_target_that_does_not_tell_is_looked_at() {
     for number in [CONTROLLER, EVENTS] {

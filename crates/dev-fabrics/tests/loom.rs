@@ -95,7 +95,7 @@ fn check(model: impl Fn() + Sync + Send + Copy + 'static) {
 }
 
 /// A change completes over an association that is just being followed by one with another instance. Whatever comes
-/// first, it counts as lost, for whoever relies on the old association and for nobody else.
+/// first, it counts as lost for users of the old association, and for no others.
 #[test]
 fn a_change_that_meets_another_instance_counts_as_lost() {
     check(|| {

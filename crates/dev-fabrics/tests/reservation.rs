@@ -174,7 +174,7 @@ fn f19_a_host_that_a_drive_was_taken_from_stops_using_it() {
     let mut queue = open(&first);
     assert_eq!(write(&mut *queue), Ok(()));
     let second = machine.connect(2, ReservationMode::TakeOver).expect("it takes the drive over");
-    // It is told so, whether it writes or not.
+    // It is notified, whether it writes or not.
     until("it hears of it", || is_taken(&first));
     assert_eq!(first.is_reserved(), Some(false));
     let mut further = machine.address();
@@ -184,7 +184,7 @@ fn f19_a_host_that_a_drive_was_taken_from_stops_using_it() {
     assert_eq!(write(&mut *open(&second)), Ok(()));
     assert!(write(&mut *queue).is_err(), "it is another's");
     assert!(read(&mut *queue).is_err(), "nothing is known of what is on it");
-    // Not even when nobody has it any more: it is not what it was.
+    // Not even when no host holds it any longer: it is not what it was.
     drop(second);
     FabricsDevice::release(&machine.address(), &host(2)).expect("the target answers");
     let tries = |device: &FabricsDevice| match device.state() {

@@ -225,8 +225,8 @@ fn a_target_that_asks_for_proof_is_left_with_the_reason() {
     assert!(error.to_string().contains("--secret-file"), "{error}");
 }
 
-/// With its secret a drive is used over queues that prove themselves too; whoever has another one is refused, and so is
-/// a target that should prove itself and does not.
+/// A host with its secret uses a drive over queues that prove themselves too. A host with another secret is refused,
+/// and so is a target that should prove itself and does not.
 #[test]
 fn a_host_and_a_target_prove_who_they_are() {
     let machine = Machine::start(&ram(), 0, 7);
@@ -326,7 +326,6 @@ fn another_namespace_at_the_address_is_not_taken() {
     assert!(matches!(device.state(), LinkState::Down(..)));
 }
 
-/// Another namespace gets the number while the association is up: the target tells so, and nothing more is written.
 fn until(what: &str, is: impl Fn() -> bool) {
     let ends = Instant::now() + PATIENCE;
     while !is() {
@@ -335,12 +334,13 @@ fn until(what: &str, is: impl Fn() -> bool) {
     }
 }
 
-/// A queue works as soon as it is connected; how the device is, is told when it is known of all.
+/// A queue works as soon as it is connected; the device's state is reported when the outcome is known for all queues.
 fn assert_made_again_once(device: &FabricsDevice) {
     until("it is told", || device.state() == LinkState::Up);
     assert_eq!(device.reconnects(), 1);
 }
 
+/// Another namespace gets the number while the association is up: the target reports it, and nothing more is written.
 #[test]
 fn a_namespace_that_is_swapped_under_its_number_is_noticed() {
     let machine = Machine::start(&ram(), 0, 7);

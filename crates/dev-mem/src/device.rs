@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use strake_block::{DeallocateReads, DeviceInfo, VolatileCache};
 use strake_units::BlockSize;
 
-/// Largest single read or write the memory drives accept unless told otherwise: what common NVMe drives
-/// advertise (NVMe MDTS 8: 2^8 pages of 4 KiB).
+/// Largest single read or write the memory drives accept by default: what common NVMe drives advertise (NVMe
+/// MDTS 8: 2^8 pages of 4 KiB).
 pub const IO_BYTES_MAX: u32 = 1 << 20;
 
 /// What to make a memory drive like. Start from [`MemSpec::new`] and change fields.
@@ -23,7 +23,7 @@ pub struct MemSpec {
     /// [`Faulty`](crate::Faulty) for a cache that a power cut empties.
     pub cache: VolatileCache,
     /// What it claims deallocated blocks read as. A RAM drive returns zeroes for `Zeroes` and keeps the old
-    /// bytes for `Unspecified`, so that whoever trusts the latter is found out.
+    /// bytes for `Unspecified`, so that code that trusts the latter is found out.
     pub deallocate: DeallocateReads,
     /// Whether writes are refused.
     pub read_only: bool,

@@ -56,9 +56,8 @@ impl<D: BlockDevice> Faulty<D> {
         &self.plan
     }
 
-    /// Writes what the modelled cache holds to the inner device, so that whoever looks at that one directly
-    /// sees the state this device shows. Nothing else may use the device meanwhile. `wait` as for
-    /// [`Blocking::new`].
+    /// Writes what the modelled cache holds to the inner device, so that a direct reader of that one sees the
+    /// state this device shows. Nothing else may use the device meanwhile. `wait` as for [`Blocking::new`].
     ///
     /// # Errors
     /// When the inner device cannot be opened or written; the cache's content is lost then.

@@ -67,7 +67,7 @@ pub struct OpenOptions {
     pub block_size: Option<BlockSize>,
 }
 
-/// A regular file or a kernel block device. Nobody else can open it this way until it is dropped.
+/// A regular file or a kernel block device. It cannot be opened this way again until it is dropped.
 #[derive(Debug)]
 pub struct UringDevice {
     shared: Arc<Shared>,
@@ -150,11 +150,11 @@ pub(crate) fn busy(name: &str, owed: Owed) -> DeviceError {
 }
 
 impl UringDevice {
-    /// Opens the file or block device at `path` and locks everybody else out of it.
+    /// Opens the file or block device at `path` and locks every other user out of it.
     ///
     /// # Errors
-    /// When there is nothing at `path`, it is neither a file nor a block device, it holds not even one block,
-    /// it may not be opened, or somebody else uses it; and when `options` demand what it cannot do.
+    /// When there is nothing at `path`, it is neither a file nor a block device, it holds not even one block, it may
+    /// not be opened, or it is in use elsewhere; and when `options` demand what it cannot do.
     /// [`Timeout`](IoErrorKind::Timeout) when the kernel has not opened it within 10 seconds, also for an earlier
     /// attempt, or when it still owes answers of an earlier use 2 seconds later.
     pub fn open(path: &Path, options: OpenOptions) -> Result<(Self, Vec<Notice>), DeviceError> {

@@ -1,4 +1,4 @@
-//! From error numbers to kinds, and what a person is told about things that work less well than asked.
+//! From error numbers to kinds, and notices to the operator about what works less well than asked.
 
 use rustix::io::Errno;
 use std::fmt;
@@ -23,7 +23,7 @@ pub enum NoticeKind {
     NotRegistered,
 }
 
-/// One thing to tell whoever opened the device.
+/// One notice for the caller that opened the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
     /// What to decide on.

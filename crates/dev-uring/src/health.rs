@@ -76,7 +76,7 @@ impl Health {
             spare_percent: page[3],
             spare_threshold_percent: page[4],
             wear_percent: page[5],
-            // The field has 128 bits; whoever needs the upper half has other worries.
+            // The field has 128 bits; no working drive needs the upper half.
             media_errors: u64::from_le_bytes(errors),
         }
     }

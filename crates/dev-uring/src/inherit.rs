@@ -8,7 +8,7 @@ const FIRST: u32 = 3;
 /// Marks every descriptor of this process except the three standard ones as closed on exec.
 ///
 /// Everything here opens descriptors that way in the first place. This is for those that the process was itself
-/// started with: a drive or a lock that a stray program keeps open cannot be given to anybody else.
+/// started with: a drive or a lock that a stray program keeps open cannot be given to another process.
 ///
 /// # Errors
 /// When the kernel cannot do it: before Linux 5.11.

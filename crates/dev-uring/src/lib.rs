@@ -8,7 +8,7 @@
 //! [`Machine`] lists the machine's drives from sysfs without opening them, with their slots, locate LEDs and health.
 //!
 //! **What it must never do.** Copy data, wait on the data path (also not where a queue is dropped), open a drive that
-//! someone else uses, go around requests that a drive still owes, or let a buffer go while the kernel may still touch
+//! is in use elsewhere, go around requests that a drive still owes, or let a buffer go while the kernel may still touch
 //! it. It never falls back from what was asked without saying so.
 //!
 //! **Where to start.** [`device`] for opening, [`queue`] for the life of a request, `ring` for the only part

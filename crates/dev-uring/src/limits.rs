@@ -39,8 +39,8 @@ pub const OWED_THREADS_MAX: usize = 256;
 /// milliseconds.
 pub const OWED_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The same for who opens another queue of an open drive, which may be a data core. An array that was just stopped may
-/// have left reads that nobody waited for.
+/// The same for the caller that opens another queue of an open drive, which may be a data core. An array that was just
+/// stopped may have left reads that no task waited for.
 pub const OWED_BRIEFLY: Duration = Duration::from_millis(200);
 
 /// How long the kernel may hold the requests to a drive that it reaches over a network while it connects to it again.

@@ -1,4 +1,4 @@
-//! The machine's drives as the kernel tells of them, without opening one.
+//! The machine's drives as the kernel reports them, without opening one.
 //!
 //! Attributes are those of the kernel's Documentation/ABI: stable/sysfs-block, testing/sysfs-nvme, stable/sysfs-class-
 //! enclosure, testing/sysfs-class-led, and of drivers/nvme/host/sysfs.c.
@@ -27,7 +27,7 @@ impl Default for Machine {
     }
 }
 
-/// A drive as the kernel tells of it. A drive that is reached by several paths is one.
+/// A drive as the kernel reports it. A drive that is reached by several paths is one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelDrive {
     /// The kernel's name, such as `nvme0n1`.
@@ -54,7 +54,7 @@ pub struct KernelDrive {
     pub aliases: Vec<String>,
     /// Who uses it, in words.
     pub user: Option<String>,
-    /// Why it cannot be used, as far as can be told without reading it.
+    /// Why it cannot be used, as far as is known without reading it.
     pub trouble: Option<String>,
     /// Degrees Celsius.
     pub temperature_c: Option<i32>,
@@ -100,8 +100,8 @@ impl Machine {
             }
             let Some(mut drive) = self.drive(&name, &mounts) else { continue };
             drive.aliases = links.get(&PathBuf::from(&drive.path)).cloned().unwrap_or_default();
-            // Two paths to one medium agree about its size as well; drives whose maker gave all of them one
-            // number are told apart by it more often than not.
+            // Two paths to one medium agree about its size as well; it usually distinguishes drives whose maker
+            // gave all of them one number.
             let same = drives
                 .iter_mut()
                 .find(|d| d.identity == drive.identity && d.size_bytes == drive.size_bytes);
@@ -137,8 +137,8 @@ impl Machine {
         Path::new(path).starts_with(&self.dev)
     }
 
-    /// The drive whose device node is at `path`, or at the end of links from there. Nothing when it is no node of this
-    /// machine's, such as a file of somebody's.
+    /// The drive whose device node is at `path`, or at the end of links from there. `None` when it is not a device node
+    /// of a drive of this machine, such as a regular file.
     #[must_use]
     pub fn at_node(&self, path: &str) -> Option<KernelDrive> {
         let node = fs::canonicalize(path).ok().filter(|node| node.starts_with(&self.dev))?;

@@ -47,7 +47,7 @@ impl UringQueue {
         }
         let mode = if shared.polled { Mode::Polled } else { Mode::Interrupts };
         let mut ring = Ring::open(depth, mode, shared.file.as_fd())?;
-        // `with_arenas` has told whether registration works; a queue that cannot is slower, not wrong.
+        // `with_arenas` has reported whether registration works; a queue that cannot is slower, not wrong.
         let _ = ring.register(&shared.arenas);
         let other = match mode {
             Mode::Polled => Some(Ring::open(depth, Mode::Interrupts, shared.file.as_fd())?),

@@ -68,7 +68,7 @@ impl Debt {
         }
     }
 
-    /// Lets go of everything. The kernel holds no address of it any more.
+    /// Lets go of everything. The kernel no longer holds any address of it.
     fn close(self) {
         match self {
             Self::Queue { rings, slots, shared } => {

@@ -216,7 +216,7 @@ impl Ring {
     }
 
     /// Has whatever has not reached the drive come back, and takes what has come back, without waiting. True means that
-    /// the kernel holds no address of ours any more. Only for the thread that made the ring.
+    /// the kernel no longer holds any address of ours. Only for the thread that made the ring.
     pub(crate) fn call_back(&mut self) -> bool {
         if self.in_kernel > 0 {
             self.collect();
@@ -234,7 +234,8 @@ impl Ring {
     }
 
     /// Waits until the kernel has answered everything it has taken, or gives up at `limit`. True means that the
-    /// kernel holds no address of ours any more: what it never took, it never saw. For any thread that owns the ring.
+    /// kernel no longer holds any address of ours: what it never took, it never saw. For any thread that owns the
+    /// ring.
     pub(crate) fn drain(&mut self, limit: Nanos) -> bool {
         let start = crate::wait::now();
         let pause = Timespec::new().nsec(100_000_000);

@@ -27,8 +27,8 @@ pub fn create_sparse(path: &Path, bytes: u64) -> Result<(), DeviceError> {
         error.with_source(errno.into())
     })?;
     ftruncate(&file, bytes).map_err(|errno| {
-        // The file is ours (it did not exist), so taking it away again harms nobody; if even that fails, the
-        // first error says more.
+        // The file is ours (it did not exist), so removing it again does no harm; if even that fails, the first
+        // error says more.
         let _ = std::fs::remove_file(path);
         fail(IoErrorKind::NoSpace, "the file cannot be made that large").with_source(errno.into())
     })

@@ -225,7 +225,7 @@ mod tests {
         answer
     }
 
-    /// A cache that is overlooked is one that nobody flushes.
+    /// A cache that is overlooked is never flushed.
     #[test]
     fn a_drive_has_a_cache_unless_it_says_that_it_has_none() {
         let check = |queue: &[(&str, &str)], want: VolatileCache| {

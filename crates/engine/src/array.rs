@@ -38,8 +38,8 @@ pub struct Options {
     /// survivors from one reading of them.
     pub merge: bool,
     /// Read around members that are much slower than their peers as long as redundancy allows, and of several copies
-    /// the one with the least to do. Otherwise whoever holds the first copy that can be read is asked. Reads that take
-    /// seconds are answered from elsewhere in any case.
+    /// the one with the least to do. Otherwise the first copy that can be read is read. Reads that take seconds are
+    /// answered from elsewhere in any case.
     pub steer: bool,
     /// Keep parities and data of blocks that are overwritten again and again, so that they are not read each time.
     pub cache: bool,
@@ -70,7 +70,7 @@ impl Default for Options {
     }
 }
 
-/// Wakes the core a shard runs on; does nothing where someone else drives the shard.
+/// Wakes the core a shard runs on; does nothing where the caller drives the shard.
 #[derive(Clone)]
 pub(crate) struct Waker(Option<CoreHandle>);
 
@@ -291,7 +291,7 @@ impl Array {
         Pending { name: self.name(), answer }
     }
 
-    /// Begins to stop: no maintenance is started and no write taken any more.
+    /// Begins to stop: no more maintenance is started and no more writes are taken.
     pub fn begin_quiesce(&self) -> Vec<mpsc::Receiver<()>> {
         let quiesce = |shard: &ShardHandle| {
             let (reply, answer) = mpsc::channel();
@@ -301,9 +301,9 @@ impl Array {
         self.shards.iter().map(quiesce).collect()
     }
 
-    /// The same as [`begin_quiesce`](Self::begin_quiesce), but a shard answers when its members owe nothing any more:
-    /// no I/O that was given up because its drive took too long is still under way, however long that takes. What
-    /// arrives at a drive later would hit the array that is started from it next.
+    /// The same as [`begin_quiesce`](Self::begin_quiesce), but a shard answers when its members owe nothing: no I/O
+    /// that was given up because its drive took too long is still under way, however long that takes. What arrives at
+    /// a drive later would hit the array that is started from it next.
     #[must_use]
     pub fn begin_drain(&self) -> Vec<mpsc::Receiver<()>> {
         let drain = |shard: &ShardHandle| {

@@ -128,8 +128,8 @@ fn assemble_on(
                         Outcome::Refused { array, name, what: error.what }
                     }
                     Err(NotOpened::Without(blamed)) => {
-                        // These drives are no good: decide again about this array as if they were not here. Nobody
-                        // waits a second time for those whose labels could not be read.
+                        // These drives failed: decide again about this array as if they were absent. Those whose
+                        // labels could not be read are not waited for a second time.
                         let (bad, errors): (Vec<usize>, Vec<ArrayError>) =
                             blamed.into_iter().unzip();
                         let rest = (0..).zip(drives);
@@ -199,9 +199,9 @@ impl From<ArrayError> for NotOpened {
 /// Checks what the labels promise against geometry and bitmap, and opens a new epoch.
 ///
 /// Everything is read first, and may be refused with nothing written. Then, each stable before the next: the update
-/// that a crash cut short is finished (label, pages and list of bad blocks), so that nobody is two behind; a label
-/// calls those missing who are not here, when the log is carried out without them; the log is carried out; pages; the
-/// label of the new epoch. Cut short anywhere, the next start finds one of these and begins again.
+/// that a crash cut short is finished (label, pages and list of bad blocks), so that no member is two behind; a
+/// label records absent members as missing, when the log is carried out without them; the log is carried out; pages;
+/// the label of the new epoch. Cut short anywhere, the next start finds one of these and begins again.
 fn open(
     mut found: strake_ondisk::Assembled,
     drives: &[Drive],
@@ -348,8 +348,8 @@ fn standing(found: &[AssembledMember]) -> (Vec<MemberState>, Vec<Option<usize>>)
     found.iter().map(one).unzip()
 }
 
-/// A sequence that no page or list of the array can have reached, for what nobody here can show: each activation has
-/// its own generation, and writes fewer than 2^32 of them. A member that is away may have any of the others.
+/// A sequence that no page or list of the array can have reached, for what no member here can show: each activation
+/// has its own generation, and writes fewer than 2^32 of them. A member that is away may have any of the others.
 fn sequence_above_all(newest: &Superblock) -> u64 {
     newest.generation.min(u64::from(u32::MAX)) << 32
 }

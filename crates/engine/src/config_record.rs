@@ -33,7 +33,7 @@ pub fn config_sequence(drives: &[Drive], array: Uuid, wait: Wait<'_>) -> u64 {
 }
 
 /// Writes `content` to one member of `array`, stable, as the record `sequence`, which is one more than the newest of
-/// all members: for whoever writes to them side by side.
+/// all members: for callers that write to them in parallel.
 ///
 /// # Errors
 /// When the content is too long, or the drive fails.

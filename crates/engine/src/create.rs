@@ -52,7 +52,7 @@ pub struct CreateSpec {
     pub consistency: Consistency,
 }
 
-/// Fresh identifiers, made by whoever has randomness.
+/// Fresh identifiers, made by a caller that has randomness.
 #[derive(Clone, Debug)]
 pub struct Ids {
     /// The array's.
@@ -186,7 +186,7 @@ pub fn create(
         }
     }
     if plan.spec.consistency == Consistency::None {
-        // Nobody will note what is written.
+        // In this mode writes are not recorded.
         bitmaps.change(Bitmap::Written, Bits::fill);
     }
     let mut superblock = first_superblock(plan, &drives, ids);

@@ -1,4 +1,4 @@
-//! What happened to an array, for people and for whoever looks after it.
+//! What happened to an array, for operators and for programs that manage it.
 
 use std::collections::VecDeque;
 
@@ -25,9 +25,9 @@ pub enum ArrayEventKind {
         /// How the I/O failed.
         cause: IoErrorKind,
     },
-    /// The member is not there any more.
+    /// The member's drive is gone.
     MemberVanished,
-    /// Somebody declared the member failed.
+    /// The operator declared the member failed.
     MemberFailedByHand,
     /// The member is being filled.
     RebuildStarted {
@@ -74,7 +74,7 @@ pub enum ArrayEventKind {
     SitOut,
     /// The member is read again.
     SitOutEnded,
-    /// So many members stand still at once that the array cannot do without them. The cause is hardly a drive, so none
+    /// So many members are stalled at once that the array cannot do without them. The cause is hardly a drive, so none
     /// is taken out for it.
     MembersStalled,
     /// Enough of them answer again.
@@ -86,28 +86,28 @@ pub enum ArrayEventKind {
         /// Bytes of the array that it was over before it was interrupted; 0 when it begins.
         done_bytes: u64,
     },
-    /// A scrub has found something; told once a minute at most.
+    /// A scrub has found something; reported once a minute at most.
     ScrubFound {
         /// All that it found so far.
         counts: ScrubCounts,
     },
     /// A scrub is over.
     ScrubEnded {
-        /// It has been over everything; otherwise somebody stopped it.
+        /// It has been over everything; otherwise it was stopped.
         whole: bool,
         /// What it saw.
         counts: ScrubCounts,
     },
     /// More members are gone than redundancy covers; nothing is served.
     Lost,
-    /// So many events were dropped here because nobody fetched them.
+    /// So many events were dropped here because they were not fetched.
     Dropped {
         /// How many.
         count: u64,
     },
 }
 
-/// Events that nobody has fetched yet, the oldest first.
+/// Events that have not been fetched yet, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct EventRing {
     events: VecDeque<ArrayEvent>,

@@ -1,8 +1,8 @@
 //! I/O of the control plane on all members of an array at once.
 //!
 //! The one place that submits to every member, collects the answers, and gives up on those that are silent. A member
-//! is given up for its own silence only ([`strake_block::patience`]), so nobody waits for another's time, and the rest
-//! of the work on the others goes on to its end.
+//! is given up for its own silence only ([`strake_block::patience`]), never for another's time, and the rest of the
+//! work on the others goes on to its end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -272,7 +272,7 @@ impl<'a> Fleet<'a> {
         if failed.is_empty() { Ok(()) } else { Err(Failed::Members(failed)) }
     }
 
-    /// The time; `None` when whoever waits has given up.
+    /// The time; `None` when the caller has given up.
     fn look(&mut self) -> Option<Nanos> {
         self.now = (self.wait)()?;
         Some(self.attention.at(self.now))

@@ -3,8 +3,8 @@
 //! The number of rows is the one thing that changes: every block that both sizes have stays where it is. Between
 //! the end of the old data and the end of the new on every member lies the *new area*, which is made zeroes before
 //! anything else happens. Zeroes are data that parities of zeroes and copies agree with at every level, so no region is
-//! in doubt under the new size, and what nobody wrote reads as zeroes. While the array serves, nobody reads or writes
-//! there, but for labels behind the data of a device that has become larger:
+//! in doubt under the new size, and what was never written reads as zeroes. While the array serves, nothing there is
+//! read or written, but for labels behind the data of a device that has become larger:
 //! [`Array::tails`](crate::Array::tails).
 //!
 //! [`grow()`] then works on an array that was stopped, and assembled and not started. Each step is stable on every
@@ -23,8 +23,8 @@
 //! other offsets.
 //!
 //! So a crash before (5) leaves the old array, and one during (5) leaves an update that was cut short: the next start
-//! follows the highest generation that is here, and whoever is a member by either label has everything that both sizes
-//! need. Nobody acts on the new size before a start has given that label to everybody.
+//! follows the highest generation that is here, and a drive that is a member by either label has everything that both
+//! sizes need. The new size is not used before a start has given that label to every member.
 
 use strake_ondisk::{AreaLayout, Bitmap, Bits, Consistency, Format, REGIONS_MAX, Superblock};
 use strake_raid::{Geometry, Regions};
@@ -265,7 +265,7 @@ impl GrowPlan {
         let (old, new) = (Regions::new(&self.before), Regions::new(&self.after));
         let mut written = Bits::new(old.count().max(new.count()).min(REGIONS_MAX));
         if consistency == Consistency::None {
-            // Nobody notes what is written.
+            // In this mode writes are not recorded.
             written.fill();
             return written;
         }
@@ -297,12 +297,12 @@ impl MemberIo<'_> {
 }
 
 /// Gives `assembled`, which is not running, the size of `plan`. `tails` are the places on each member where labels were
-/// written after the rest of the new area was made zeroes. Afterwards it is to be assembled anew from its drives, which
-/// gives everybody the label that says so; whether or not this succeeded.
+/// written after the rest of the new area was made zeroes. Afterwards it is to be assembled again from its drives,
+/// which gives every member the label that says so; whether or not this succeeded.
 ///
 /// # Errors
-/// When the array is not as it was when the plan was made, or not at rest, or a drive fails. Nobody has acted on the
-/// new size then. Unless a label with it has been written to a drive that is here at the next start, the array keeps
+/// When the array is not as it was when the plan was made, or not at rest, or a drive fails. The new size has not
+/// been used then. Unless a label with it has been written to a drive that is here at the next start, the array keeps
 /// the old one.
 pub fn grow(
     assembled: Assembled,

@@ -1,8 +1,8 @@
-//! How long things take: histograms that a core writes for a few instructions each, and that are put together only when
-//! somebody asks.
+//! How long things take: histograms that a core writes for a few instructions each, and that are put together only on
+//! request.
 //!
 //! Places are spaced like those of Gil Tene's HdrHistogram: every doubling of time is cut into 32, so a percentile is
-//! told to within 3 %, from a nanosecond to more than a minute, in 8 KiB.
+//! exact to within 3 %, from a nanosecond to more than a minute, in 8 KiB.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -12,7 +12,7 @@ use strake_units::Nanos;
 const STEPS_SHIFT: u32 = 5;
 const STEPS: usize = 1 << STEPS_SHIFT;
 
-/// Longer times are not told apart: 2^36 ns are 68 seconds, more than twice the time limit of an I/O.
+/// Longer times are not distinguished: 2^36 ns are 68 seconds, more than twice the time limit of an I/O.
 const BITS: u32 = 36;
 const PLACES: usize = ((BITS - STEPS_SHIFT + 1) as usize) << STEPS_SHIFT;
 

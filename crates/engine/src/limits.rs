@@ -97,17 +97,17 @@ pub const IO_LIMIT_MAX: Nanos = Nanos(300 * Nanos::SECOND.0);
 /// counts from when it was given the I/O: with 64 cores the last of them waits for 4 s.
 pub const DEALLOCATE_DEPTH: u32 = 2;
 
-/// How long an I/O may take while so many members stand still together that the array cannot do without them: the
+/// How long an I/O may take while so many members are stalled together that the array cannot do without them: the
 /// cause is then not a drive, and throwing drives out would make it worse.
 pub const IO_TIMEOUT_COMMON: Nanos = Nanos(300 * Nanos::SECOND.0);
 
 /// How long a drive that is to become a member is waited for while it still owes answers from its time as one before.
 pub const FORMER_PATIENCE: Nanos = Nanos(5 * Nanos::SECOND.0);
 
-/// How old an outstanding I/O is when its member counts as standing still.
+/// How old an outstanding I/O is when its member counts as stalled.
 pub const STANDSTILL: Nanos = Nanos(5 * Nanos::SECOND.0);
 
-/// How long a read is waited for before it is made up from the rest of its stripe, if that is possible.
+/// How long a read is waited for before it is reconstructed from the rest of its stripe, if that is possible.
 pub const READ_PATIENCE: Nanos = Nanos(2 * Nanos::SECOND.0);
 
 /// Bytes of a new member that are made zeroes with the first request; each further one is for twice as many, up to
@@ -138,7 +138,7 @@ pub const SWEEP_EVERY_DEGRADED: Nanos = Nanos(250 * Nanos::MILLI.0);
 /// How often the rebuild cursor in the labels is moved on at most, while regions are being finished.
 pub const CHECKPOINT_EVERY: Nanos = Nanos(2 * Nanos::SECOND.0);
 
-/// Events that wait for somebody to fetch them before the oldest are dropped.
+/// Events that wait to be fetched before the oldest are dropped.
 pub const EVENTS_MAX: usize = 1024;
 
 /// Findings of a scrub that are listed. Further ones are counted.

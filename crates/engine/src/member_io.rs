@@ -29,7 +29,7 @@ pub(crate) const TRANSFER_BYTES: u64 = 256 << 10;
 pub struct Inspection {
     /// The newest valid label, when the drive is a member of an array.
     pub label: Option<Superblock>,
-    /// Something of someone else's: a partition table, a filesystem, another RAID.
+    /// Something foreign: a partition table, a filesystem, another RAID.
     pub foreign: Option<Foreign>,
 }
 
@@ -83,7 +83,7 @@ fn newer(a: Option<Superblock>, b: Option<Superblock>) -> Option<Superblock> {
     }
 }
 
-/// The rings of one drive, as far as they tell whether somebody else wrote there.
+/// The rings of one drive, as far as they show whether another program wrote there.
 struct Rings {
     /// Sound labels in each, head first.
     sound: [u32; 2],
@@ -271,7 +271,7 @@ impl<'a> MemberIo<'a> {
         Ok(Inspection { label, foreign: self.look()?.named() })
     }
 
-    /// Everything known that is on the drive, whoever put it there. Reads 4 MiB.
+    /// Everything known that is on the drive, whatever its origin. Reads 4 MiB.
     ///
     /// # Errors
     /// When the drive cannot be read.
@@ -294,7 +294,7 @@ impl<'a> MemberIo<'a> {
         Ok((read(self, 0, head, doing)?, read(self, self.bytes - tail, tail, doing)?))
     }
 
-    /// What somebody else has put on the drive since it was made a member, by its usual name. It looks only where no
+    /// What another program has put on the drive since it was made a member, by its usual name. It looks only where no
     /// array writes: what clients keep in the data area is theirs. Reads 4 MiB.
     ///
     /// # Errors
@@ -332,8 +332,8 @@ impl<'a> MemberIo<'a> {
         Ok(found.filter(|end| *end == Copy::Head || !grown))
     }
 
-    /// Whether a drive that had `bytes` and has more now lost what was at its end in between: somebody has cut it short
-    /// before making it longer. Never so of one whose end of before cannot be told, or is where its labels are now.
+    /// Whether a drive that had `bytes` and has more now lost what was at its end in between: it was cut short before
+    /// it was made longer. Always false where the old end cannot be determined, or is where its labels are now.
     ///
     /// # Errors
     /// When the drive cannot be read.
@@ -420,7 +420,7 @@ impl<'a> MemberIo<'a> {
     }
 
     /// Claims a drive that is a member and has become larger up to the end that it has now: a partition table there,
-    /// then the one in front that tells of it.
+    /// then the one in front that records it.
     pub(crate) fn claim_end(&mut self, member: Uuid) -> Result<(), ArrayError> {
         self.claim_behind(member)?;
         let head = strake_ondisk::protective_head(self.bytes, self.block_size.bytes(), member);
@@ -462,7 +462,7 @@ impl<'a> MemberIo<'a> {
     }
 
     /// Takes back what the claim and labels have left, so that the drive holds nothing of Strake. The
-    /// partition tables go last: as long as a label is there, tools see that the drive belongs to somebody.
+    /// partition tables go last: as long as a label is there, tools see that the drive is in use.
     ///
     /// # Errors
     /// When the drive cannot be written; what is left is still recognized then.

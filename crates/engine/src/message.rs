@@ -101,7 +101,7 @@ pub(crate) enum Peer {
 
     /// To the leader: record that `region` may be written.
     Intend { from: u16, region: RegionIndex },
-    /// To the leader: members that the array cannot do without have stood still for too long.
+    /// To the leader: members that the array cannot do without have been stalled for too long.
     Hopeless,
     /// To the leader: a member failed an I/O that it may not fail.
     /// `copied`: a replacement was being filled where it failed, so the replacement had its own place.
@@ -192,9 +192,9 @@ pub(crate) enum Control {
     Pace,
     /// What is asked of the scrub has changed.
     Scrub,
-    /// Begin no maintenance and take no writes any more; answer when nothing is in flight.
+    /// Begin no more maintenance and take no more writes; answer when nothing is in flight.
     Quiesce { reply: mpsc::Sender<()> },
-    /// The same, and answer when members owe nothing any more, not even answers that nobody waits for.
+    /// The same, and answer when members owe nothing, not even answers that no task waits for.
     Drain { reply: mpsc::Sender<()> },
     /// To the leader, when every shard is quiet: record a clean stop.
     Stop { reply: mpsc::Sender<Result<(), ArrayError>> },

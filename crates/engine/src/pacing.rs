@@ -1,6 +1,6 @@
 //! How fast maintenance goes: how many bands a shard resynchronizes or rebuilds at a time.
 //!
-//! Nobody can say beforehand how many bands clients will feel: it depends on the drives, the level and what the clients
+//! How many bands clients will feel is not known beforehand: it depends on the drives, the level and what the clients
 //! do, which changes. So the engine compares. While clients are there, maintenance rests for a short part of
 //! every cycle; what requests take in the rests is the baseline, what they take in between is what maintenance
 //! makes of it, and the window follows the ratio of the two:
@@ -26,7 +26,7 @@ use crate::limits::MAINTENANCE_WINDOW;
 pub(crate) use latency::Class;
 pub(crate) use pacer::{Came, Pacer};
 
-/// Clients that asked for nothing for so long are not there any more.
+/// Clients that asked for nothing for so long count as gone.
 pub(crate) const CLIENTS_HOLD: Nanos = Nanos(100 * Nanos::MILLI.0);
 
 /// The longest pause between two bands.
@@ -38,7 +38,7 @@ const GOLDEN: f64 = 0.618_033_988_749_894_9;
 /// The golden ratio is multiplied by numbers below this, which keeps it exact enough.
 const PHASES: u64 = 1 << 20;
 
-/// What somebody wants of resync and rebuild.
+/// What the operator wants of resync and rebuild.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Maintenance {
     /// From 0, clients first, to 100, done as soon as possible.
@@ -51,7 +51,7 @@ impl Maintenance {
     /// The highest priority.
     pub const PRIORITY_MAX: u8 = 100;
 
-    /// The priority of arrays for which nobody asked for another.
+    /// The priority of arrays for which no other was requested.
     pub const PRIORITY_DEFAULT: u8 = 50;
 
     pub(crate) const fn to_bits(self) -> u64 {
@@ -92,7 +92,7 @@ pub(crate) enum Allowed {
     Bands(usize),
     /// None before this time.
     NotBefore(Nanos),
-    /// None until somebody asks for something else.
+    /// None until the setting changes.
     Paused,
 }
 

@@ -1,8 +1,8 @@
-//! Scrubs, as somebody outside sees them: what is wanted, how far it has come, and what was found.
+//! Scrubs, as seen from outside the engine: what is wanted, how far it has come, and what was found.
 //!
 //! A scrub reads every strip of every stripe and asks whether parity, or the copies, agree with the data. Where they do
 //! not, redundancy may say which strip is wrong; that strip alone is ever repaired, from the others. Where it cannot
-//! say, nothing is changed, unless somebody decides that the data as it is read is to count.
+//! say, nothing is changed, unless the operator decides that the data as it is read is to count.
 
 use strake_raid::Geometry;
 use strake_units::{LbaRange, MemberIndex, StripeIndex};
@@ -13,10 +13,10 @@ use strake_units::{LbaRange, MemberIndex, StripeIndex};
 pub enum ScrubMode {
     /// Finds and tells.
     Check,
-    /// Rewrites strips that are known to be wrong, from the others. What cannot be told is left as it is.
+    /// Rewrites strips that are known to be wrong, from the others. What is uncertain is left as it is.
     Repair,
-    /// The same, and where it cannot be told which strip is wrong, parity is made to agree with the data as it is
-    /// read, and copies with the lowest of them. If it was the data that was wrong, that is for good.
+    /// The same, and where it is unknown which strip is wrong, parity is made to agree with the data as it is read,
+    /// and copies with the lowest of them. If it was the data that was wrong, that is for good.
     TrustData,
 }
 
@@ -40,11 +40,11 @@ impl ScrubMode {
 pub enum ScrubState {
     /// It goes on, after resync and rebuild if there are any.
     Running,
-    /// It rests until somebody resumes it.
+    /// It rests until it is resumed.
     Paused,
     /// It has seen everything.
     Finished,
-    /// Somebody stopped it, or the array was lost.
+    /// It was stopped, or the array was lost.
     Stopped,
 }
 
@@ -118,15 +118,15 @@ impl ScrubVerdict {
 pub struct ScrubFinding {
     /// What is wrong.
     pub verdict: ScrubVerdict,
-    /// Who is wrong; `None` when that cannot be told.
+    /// Which member is wrong; `None` when that is unknown.
     pub member: Option<MemberIndex>,
     /// The first stripe.
     pub stripe: StripeIndex,
     /// Rows, in blocks from the start of each member's data area.
     pub rows: LbaRange,
-    /// Blocks of the array that it is about: those of the wrong data, or, where parity is wrong or it cannot be told
-    /// what is, everything from the first to the last block of the stripe in these rows. Where the rows reach over
-    /// several stripes, from the first block to the last.
+    /// Blocks of the array that it is about: those of the wrong data, or, where parity is wrong or it is unknown what
+    /// is, everything from the first to the last block of the stripe in these rows. Where the rows reach over several
+    /// stripes, from the first block to the last.
     pub array: LbaRange,
     /// It was put right, and is right now when read again.
     pub repaired: bool,
@@ -156,7 +156,7 @@ fn hull(a: LbaRange, b: LbaRange) -> LbaRange {
     LbaRange::new(start, end.0 - start.0)
 }
 
-/// What a scrub has seen, in bytes. Of findings, bytes of the members concerned; where nobody is to blame, of one.
+/// What a scrub has seen, in bytes. Of findings, bytes of the members concerned; of one, where it is unknown which.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrubCounts {
     /// Data of the array that was compared with its parity or copies.
@@ -166,7 +166,7 @@ pub struct ScrubCounts {
     pub unchecked: u64,
     /// Strips that are known to be wrong.
     pub wrong: u64,
-    /// Rows in which something is wrong, and cannot be told what.
+    /// Rows in which something is wrong, and it is unknown what.
     pub unsure: u64,
     /// Blocks that could not be read.
     pub unreadable: u64,
@@ -221,7 +221,7 @@ impl ScrubCounts {
 /// A scrub: the one under way, or the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubStatus {
-    /// Counts scrubs since the array was started, from 1; one that goes on from before counts anew.
+    /// Counts scrubs since the array was started, from 1; one that goes on from before gets a new number.
     pub number: u64,
     /// What it does.
     pub mode: ScrubMode,

@@ -4,7 +4,7 @@
 //! has ended and it has noticed that ([`BlockDevice::settle_time`]). A start that reads before that and writes
 //! afterwards resynchronizes from old contents; a write that was acknowledged since may be undone. So nothing is read
 //! and nothing written for a start before [`wait_until`]. Devices of this machine need no wait: requests in flight keep
-//! the claim on them, and nobody else opens them before.
+//! the claim on them, and no other process opens them before.
 
 use strake_block::{BlockDevice, SETTLE_TIME_MAX};
 use strake_ondisk::{COMPAT_REMOTE, Superblock};

@@ -206,7 +206,7 @@ impl Shard {
         self.post(0, Peer::Intend { from: self.core, region });
     }
 
-    /// Tells the leader that a member may not be used any more.
+    /// Tells the leader that a member may no longer be used.
     fn report(&self, member: MemberIndex, cause: IoErrorKind) {
         let members = self.members.borrow();
         if members.view(member) != View::Absent && !members.paired.is_retired(member) {
@@ -246,7 +246,7 @@ impl Shard {
         self.geometry.position(stripe, role)
     }
 
-    /// Answers whoever sent the work.
+    /// Answers the sender of the work.
     fn finish(&self, origin: Origin, result: Result<(), IoError>, data: Option<SgMut>) {
         match origin {
             Origin::Maintenance => self.window.borrow_mut().back(self.now.get(), result),
@@ -277,8 +277,8 @@ impl Shard {
         deallocates && !(self.covers(batch) && self.members.borrow().deallocate_zeroes())
     }
 
-    /// Waits until the members at `positions` are out of use on every shard, or have been since the moment `since`,
-    /// so that nobody can read what they missed; fails when the array cannot go on without them.
+    /// Waits until the members at `positions` are out of use on every shard, or have been since the moment `since`, so
+    /// that no read returns their stale blocks; fails when the array cannot go on without them.
     async fn await_out_of_use(
         &self,
         stripe: StripeIndex,
@@ -338,7 +338,7 @@ impl Shard {
         !self.untrusted.borrow().is_empty() || self.next_to_rebuild().is_some()
     }
 
-    /// Begins no maintenance and takes no writes any more.
+    /// Begins no maintenance and accepts no requests from now on.
     fn quiesce(&self) {
         self.stopping.set(true);
         self.window.borrow_mut().look_again();

@@ -46,7 +46,7 @@ pub struct MemberStatus {
 /// Why a member is out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberCause {
-    /// Somebody failed it by hand.
+    /// The operator failed it.
     ByHand,
     /// An I/O failed like this, or its drive went away.
     Error(IoErrorKind),
@@ -68,9 +68,9 @@ impl MemberCause {
 pub struct MemberHealth {
     /// Reads that met unreadable blocks.
     pub medium: u64,
-    /// Reads after which the unreadable blocks were written anew.
+    /// Reads after which the unreadable blocks were written again.
     pub repaired: u64,
-    /// Reads that were made up from the rest of their stripe because they took too long.
+    /// Reads that took too long, so that the rest of their stripe was read instead.
     pub slow: u64,
     /// I/Os that were given up.
     pub timeouts: u64,
@@ -162,7 +162,7 @@ pub(crate) struct SharedStatus {
     lost: AtomicBool,
     /// Members that are known to have failed and that some shard may still use, as a mask.
     failing: AtomicU64,
-    /// Whether more members stand still than the array can do without, as was last told.
+    /// Whether more members are stalled than the array can do without, as last reported.
     members_stalled: AtomicBool,
     scrub: Mutex<SharedScrub>,
     /// Number of the scrub that was begun last.
@@ -220,30 +220,30 @@ impl SharedStatus {
         }
     }
 
-    /// Members that stand still for some core, as a mask.
+    /// Members that are stalled for some core, as a mask.
     pub(crate) fn standing(&self) -> u64 {
         // Together with the store in `show_standing`.
         self.cores.iter().fold(0, |mask, core| mask | core.standing.load(SeqCst))
     }
 
-    /// Members that have failed, as a mask, until no shard uses them any more. They cannot be put out of use while the
-    /// drives that are to record it stand still, and count as absent all the same.
+    /// Members that have failed, as a mask, until no shard uses them. They cannot be put out of use while the drives
+    /// that are to record it are stalled, and count as absent all the same.
     pub(crate) fn failing(&self) -> u64 {
         self.failing.load(SeqCst)
     }
 
-    /// Records that `member` has failed. It leaves the set of members that stand still, so a judgement of others loads
+    /// Records that `member` has failed. It leaves the set of stalled members, so a judgement of others loads
     /// [`standing`](Self::standing) before [`failing`](Self::failing).
     pub(crate) fn note_failing(&self, member: MemberIndex) {
         self.failing.fetch_or(1 << member.0, SeqCst);
     }
 
-    /// No shard uses these members any more, or their failure was that of a drive that is not there any more.
+    /// No shard uses these members now, or their failure was that of a drive that is no longer there.
     pub(crate) fn settle_failing(&self, members: u64) {
         self.failing.fetch_and(!members, SeqCst);
     }
 
-    /// Shows which members stand still for `core`, and tells when that begins, or ceases, to be more than the array
+    /// Shows which members are stalled for `core`, and reports when that begins, or ceases, to be more than the array
     /// can do without, by `covered`: once for all cores.
     pub(crate) fn show_standing(&self, core: usize, mask: u64, covered: impl Fn(u64) -> bool) {
         // Of two cores whose members come back at the same time, one has to see that the other's did: partner is the
@@ -344,7 +344,7 @@ impl SharedStatus {
         self.superblock.lock().expect("a status writer panicked").name.clone()
     }
 
-    /// More members are gone than redundancy covers: nothing is served or recorded any more.
+    /// More members are gone than redundancy covers: nothing more is served or recorded.
     pub(crate) fn set_lost(&self) {
         self.lost.store(true, Relaxed);
         self.change_scrub(ScrubState::Stopped);
@@ -373,7 +373,7 @@ impl SharedStatus {
         self.marks.load(Relaxed)
     }
 
-    /// Begins to replace `member`; false when somebody else is at it.
+    /// Begins to replace `member`; false when it is already being replaced.
     pub(crate) fn begin_replacing(&self, member: MemberIndex) -> bool {
         self.replacing.fetch_or(1 << member.0, Relaxed) & 1 << member.0 == 0
     }
@@ -416,7 +416,7 @@ impl SharedStatus {
         self.uncopied.load(Relaxed)
     }
 
-    /// What the mode of consistency is to become; `None` when nobody has asked since the start.
+    /// What the mode of consistency is to become; `None` when no change was requested since the start.
     pub(crate) fn consistency_wanted(&self) -> Option<Consistency> {
         *self.consistency_wanted.lock().expect("a status writer panicked")
     }
@@ -446,7 +446,7 @@ impl SharedStatus {
         change(&mut self.members.lock().expect("a status writer panicked")[member.at()]);
     }
 
-    /// Changes all of them in one step for whoever looks. Called by the leader when a state changes, never per I/O.
+    /// Changes all of them in one step for every reader. Called by the leader when a state changes, never per I/O.
     pub(crate) fn update_members(&self, change: impl FnOnce(&mut [MemberStatus])) {
         change(&mut self.members.lock().expect("a status writer panicked"));
     }

@@ -132,7 +132,7 @@ impl Destroyed {
                 }
             )));
         };
-        // Somebody may have begun to bring it back: whoever had been reached goes on from where the others are.
+        // An earlier attempt to bring it back may have been cut short: drives it reached go on from the others' label.
         let earlier = living().filter(|label| label.generation < destroyed);
         let earlier = earlier.max_by_key(|label| label.generation).filter(|earlier| {
             let generation = destroyed + 1;

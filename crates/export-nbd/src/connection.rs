@@ -9,8 +9,8 @@
 //! waiting for each other's buffers. *Delivery* turns completions into replies in whatever order they come.
 //!
 //! ```text
-//! Open -> Draining -> Gone      client left, or broke the protocol, or was told to go: what was begun ends
-//!   +---> Broken ---> Gone      socket failed: nothing is sent any more
+//! Open -> Draining -> Gone      client left, broke the protocol, or was disconnected: what was begun ends
+//!   +---> Broken ---> Gone      socket failed: nothing more is sent
 //! ```
 //! `Gone` is reached only when no I/O is at the device: the buffers are the device's until then.
 //!
@@ -131,7 +131,7 @@ impl Connection {
         }
     }
 
-    /// The socket is of no use any more.
+    /// The socket is no longer usable.
     fn break_off(&mut self) {
         self.life = Life::Broken;
         self.abandon_intake();

@@ -316,7 +316,7 @@ impl Registry {
     }
 }
 
-/// What a client is told when it cannot sit down.
+/// The refusal of a client that gets no slot.
 const fn no_connection_slot(why: NoConnectionSlot) -> Refusal {
     match why {
         NoConnectionSlot::Closed => Refusal::Unknown,

@@ -8,7 +8,7 @@
 //! It reads no socket and no clock; the caller brings bytes, sends what it is given, and calls again only when
 //! everything was sent, so a client that never reads makes nothing grow. Nothing of the device is touched here:
 //! the directory answers from what it knew when the export was added (CVE-2019-14850: a back end opened for
-//! whoever connects).
+//! every client that connects).
 
 mod options;
 
@@ -19,7 +19,7 @@ use crate::wire::{
 };
 use options::{Answer, ContextQuery, Wanted, flags};
 
-/// What a client is told about an export.
+/// What a client learns about an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// The name in the directory, which differs from what was asked for when that was the empty name.
@@ -110,7 +110,7 @@ pub enum Goodbye {
     BadMagic,
     /// More than [`OPTIONS_MAX`] options.
     TooManyOptions,
-    /// More than [`SKIPPED_BYTES_MAX`] bytes that nobody looks at.
+    /// More than [`SKIPPED_BYTES_MAX`] skipped bytes.
     TooMuchSkipped,
     /// `NBD_OPT_EXPORT_NAME` for an export that is not to be had; the protocol has no way to say so.
     NoExport,
@@ -251,7 +251,8 @@ impl Handshake {
         Step { taken: OPTION_HEADER_BYTES + length, next }
     }
 
-    /// An option nobody sends in good faith (CVE-2017-15119): answered, and its data thrown away as it comes.
+    /// An option that no client sends in good faith (CVE-2017-15119): answered, and its data discarded as it
+    /// comes.
     fn skip<S>(&mut self, header: OptionHeader, out: &mut Vec<u8>) -> Step<S> {
         self.options += 1;
         self.skipped += u64::from(header.length);

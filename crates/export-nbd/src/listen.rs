@@ -109,7 +109,7 @@ impl Listener {
         let socket = unix_socket().map_err(failed)?;
         rustix::net::bind(&socket, &name).map_err(failed)?;
         let own = OwnPath::of(path.clone());
-        // Nobody can connect before `listen`, so the permissions are right from the first moment.
+        // No client can connect before `listen`, so the permissions are right from the first moment.
         rustix::fs::chmod(&path, Mode::from_raw_mode(mode)).map_err(failed)?;
         rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
         Ok(Self { socket, family: Family::Unix, address: None, path: own })
@@ -147,8 +147,8 @@ fn unix_socket() -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// Removes a socket that nobody listens on any more; anything else at the path is left alone, and `bind` then
-/// says that the address is in use.
+/// Removes a socket that no process listens on; anything else at the path is left alone, and `bind` then says
+/// that the address is in use.
 fn remove_stale(path: &Path, name: &SocketAddrUnix) -> Result<(), ExportError> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     if !is_socket {
@@ -165,7 +165,7 @@ fn remove_stale(path: &Path, name: &SocketAddrUnix) -> Result<(), ExportError> {
     }
 }
 
-/// A path this process made, known by what it was made as: somebody else may have replaced it since.
+/// A path this process made, identified by device and inode: another process may have replaced it since.
 struct OwnPath {
     path: PathBuf,
     device: u64,

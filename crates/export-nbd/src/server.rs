@@ -156,7 +156,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Whoever wants to know calls `stop`.
+        // A caller that needs the result calls `stop`.
         let _ = self.shut_down();
     }
 }

@@ -237,8 +237,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Reads a request header; `None` when it does not begin with the magic number, after which the stream
-    /// has lost its frame and cannot be used any more.
+    /// Reads a request header; `None` when it does not begin with the magic number, after which the stream has
+    /// lost its framing and can no longer be used.
     #[must_use]
     pub fn parse(bytes: &[u8; REQUEST_BYTES]) -> Option<Self> {
         let mut take = Cursor::new(bytes);

@@ -1,5 +1,5 @@
 //! Clients that mean harm, or merely vanish. Each leaves the server as it found it: `Bystander` checks, before
-//! and after, that somebody else is served.
+//! and after, that another client is served.
 
 mod common;
 
@@ -84,8 +84,8 @@ fn cve_2024_7409_sockets_kept_open_during_stop() {
     }
 }
 
-/// CVE-2019-14850: nbdkit opened its back end for everybody who connected. Here a device is opened for whoever
-/// has finished negotiating, and by nobody else.
+/// CVE-2019-14850: nbdkit opened its back end for every client that connected. Here a device is opened only
+/// for a client that has finished negotiating.
 #[test]
 fn cve_2019_14850_back_end_opened_before_negotiation() {
     struct Counted(RamDevice, Arc<std::sync::atomic::AtomicU32>);
@@ -281,7 +281,7 @@ fn a_drive_pulled_under_a_client_is_an_error_not_an_end() {
     plan.vanish();
     assert_eq!(client.write(0, 0, &[2; 4096]), Code::Io as u32);
     assert_eq!(client.read_chunks(0, 0, 4096), Err(Code::Io as u32));
-    // A new client cannot have it: the device does not open. Nobody else minds.
+    // A new client cannot have it: the device does not open. No other client is affected.
     let mut late = Client::hello(&host.socket());
     late.put_option(option::GO, &[string("ram"), vec![0, 0]].concat());
     assert!(late.is_closed());

@@ -17,7 +17,7 @@ const CLIENT_SECONDS: &str = "60";
 fn skip(why: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
-    // Nobody may be reading.
+    // Standard error may have no reader.
     let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
 }
 

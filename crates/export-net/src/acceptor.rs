@@ -48,7 +48,7 @@ struct Candidate<P: Protocol> {
     out: Vec<u8>,
     /// Bytes of `out` sent.
     sent: usize,
-    /// Where it is, as far as peers are told apart; `None` on a unix socket.
+    /// Where it is, as far as peers are distinguished; `None` on a unix socket.
     place: Option<IpAddr>,
     /// When it came.
     since: Nanos,
@@ -88,7 +88,7 @@ pub(crate) struct Acceptor<P: Protocol> {
     failed_handshakes: FailedHandshakes,
     /// Peers refused for want of room for their address since the last rest.
     refused: usize,
-    /// Until when nobody is accepted.
+    /// Until when no peer is accepted.
     resting: Option<Nanos>,
 }
 
@@ -124,12 +124,12 @@ impl<P: Protocol> Acceptor<P> {
         Arc::clone(&self.turned_away)
     }
 
-    /// Runs until told to stop. Candidates are disconnected then (CVE-2024-7409: a client that keeps its socket open
+    /// Runs until it is stopped. Candidates are disconnected then (CVE-2024-7409: a client that keeps its socket open
     /// while the server stops finds no half-closed server, only the end).
     pub(crate) fn run(mut self) {
         while self.wait() {
             let now = monotonic();
-            // Whoever has gone makes room before somebody is turned away for want of it.
+            // Candidates that have gone make room before a peer is turned away for want of it.
             self.negotiate(now);
             if self.resting.is_none_or(|until| now >= until) {
                 self.resting = None;
@@ -157,8 +157,8 @@ impl<P: Protocol> Acceptor<P> {
         }
     }
 
-    /// Takes all that wait, whoever they are, and rests after a round in which too many were turned away: whoever comes
-    /// again at once would keep this thread, and those beside it, from anything else.
+    /// Takes all waiting peers, and rests after a round in which too many were turned away: peers that come again at
+    /// once would keep this thread, and those beside it, from anything else.
     fn accept(&mut self, now: Nanos) {
         for _ in 0..ACCEPTS_PER_ROUND {
             if self.is_full() && self.intruder(now).is_none() {
@@ -233,8 +233,8 @@ impl<P: Protocol> Acceptor<P> {
         self.candidates.iter().filter(|candidate| candidate.place == place).count()
     }
 
-    /// Who gives way when there is no room: of those that had some time, the first of the address that has the most.
-    /// Whoever came through a unix socket may use it, and is waited for.
+    /// Who gives way when there is no room: of those that had some time, the first of the address that has the most. A
+    /// peer that came through a unix socket may use it, and is waited for.
     fn intruder(&self, now: Nanos) -> Option<usize> {
         let has_had_time = |candidate: &Candidate<P>| {
             candidate.place.is_some() && now >= candidate.since.plus(UNDISTURBED_TIME)
@@ -313,7 +313,7 @@ impl<P: Protocol> Candidate<P> {
         if now >= self.due() {
             return Fate::Gone;
         }
-        // Nobody watches the socket of a candidate for edges, so it is asked each time.
+        // Nothing watches the socket of a candidate for edges, so it is tried each time.
         self.peer.try_again();
         // Bounded by what one negotiation may consist of.
         loop {

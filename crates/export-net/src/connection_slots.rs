@@ -26,11 +26,11 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Door {
     Open,
-    /// It is being removed; to peers it is not there any more.
+    /// It is being removed; to peers it no longer exists.
     Closed,
 }
 
-/// Why nobody can sit down.
+/// Why a peer gets no slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoConnectionSlot {
     /// The export is going.
@@ -77,7 +77,7 @@ impl ConnectionSlots {
         self.lock().door = Door::Closed;
     }
 
-    /// Waits until nobody sits here. False when it took too long.
+    /// Waits until no slot is taken. False when it took too long.
     #[must_use]
     pub fn wait_empty(&self, patience: Duration) -> bool {
         let result = self.left.wait_timeout_while(self.lock(), patience, |connection_slots| {
@@ -88,8 +88,8 @@ impl ConnectionSlots {
     }
 }
 
-/// The right to be connected to an export, and the proof that it cannot be removed yet. Dropped by whoever serves the
-/// connection, after the last of its I/O came home.
+/// The right to be connected to an export, and the proof that it cannot be removed yet. Dropped by the owner of the
+/// connection, after the last of its I/O has completed.
 pub struct ConnectionSlot<E: Export> {
     /// The export.
     pub export: Arc<E>,

@@ -1,5 +1,5 @@
-//! Connections whose negotiation came to nothing, which count on for their address for a while: whoever breaks the
-//! protocol and comes again without a rest costs others hardly more than one who breaks it now and then.
+//! Connections whose negotiation failed, which still count for their address for a while: a peer that breaks the
+//! protocol and comes again at once costs others hardly more than one that breaks it now and then.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

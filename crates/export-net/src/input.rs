@@ -1,4 +1,4 @@
-//! What a peer has sent and nobody has looked at yet.
+//! What a peer has sent that has not been parsed yet.
 
 use crate::limits::AHEAD_BYTES_MIN;
 use rustix::io::Errno;
@@ -16,7 +16,7 @@ pub enum Received {
     Short(usize),
     /// Nothing for now.
     Blocked,
-    /// The peer will send nothing any more.
+    /// The peer will send nothing more.
     Ended,
     /// The connection is broken.
     Broken,
@@ -90,8 +90,8 @@ impl Input {
         count
     }
 
-    /// Receives behind what is there. Whoever asks has found an incomplete item, which is always shorter than the
-    /// buffer, so there is room.
+    /// Receives behind what is there. The caller has found an incomplete item, which is always shorter than the buffer,
+    /// so there is room.
     pub(crate) fn fill(&mut self, wire: &mut Wire) -> Received {
         if self.start > 0 {
             self.buf.copy_within(self.start..self.end, 0);

@@ -11,8 +11,8 @@ pub const REST: Nanos = Nanos(100 * Nanos::MILLI.0);
 /// Connections that the kernel keeps until they are accepted.
 pub const BACKLOG: i32 = 1024;
 
-/// Connections accepted between two looks at those already there: all that wait, so that whoever stands behind many
-/// that are closed at once does not wait for them.
+/// Connections accepted between two looks at those already there: all that wait, so that a peer behind many that are
+/// closed at once does not wait for them.
 pub const ACCEPTS_PER_ROUND: usize = BACKLOG as usize;
 
 /// Connections closed at once, for want of room for their address, since accepting rested last, until it rests again.

@@ -65,7 +65,7 @@ impl Peer {
         }
     }
 
-    /// Forgets what was known: nobody watches the socket.
+    /// Forgets what was known: nothing watches the socket.
     pub(crate) const fn try_again(&mut self) {
         self.readable = true;
     }
@@ -108,8 +108,7 @@ impl Peer {
         received
     }
 
-    /// Sends what the socket takes of the end of a negotiation; whoever comes again brings what is left of the same
-    /// bytes.
+    /// Sends what the socket takes of the end of a negotiation; the next call brings what is left of the same bytes.
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) -> Result<usize, WireError> {
         self.wire.send(&[IoSlice::new(bytes)])
     }

@@ -31,7 +31,7 @@ pub(crate) struct Need {
 }
 
 /// Small buffers so that many small requests are in flight, large ones so that few large ones are. A connection has its
-/// own: a peer that does not read what it asked for holds up nobody else. What a core has besides is lent, see
+/// own: a peer that does not read what it asked for holds up no other peer. What a core has besides is lent, see
 /// [`Supply`](crate::Supply).
 pub struct Pools {
     small: BufPool,
@@ -105,7 +105,7 @@ impl Pools {
         }
     }
 
-    /// Takes back buffers that were written from. New ones stand for such as somebody reads from yet.
+    /// Takes back buffers that were written from. New ones replace those that are still being read.
     pub fn put_shared(&mut self, list: Sg) {
         for buf in list.into_parts() {
             match buf.reclaim() {

@@ -19,9 +19,9 @@ use strake_reactor::{Sleep, Turn};
 use strake_tls::Channel;
 use strake_units::{CoreIndex, Nanos};
 
-/// A socket that peers connect to. It is dropped when nobody is accepted any more.
+/// A socket that peers connect to. It is dropped when no more peers are accepted.
 pub trait Listener: Send {
-    /// What becomes readable when there is somebody to accept.
+    /// What becomes readable when there is a peer to accept.
     fn socket(&self) -> BorrowedFd<'_>;
 
     /// Takes the next peer; its socket does not block.

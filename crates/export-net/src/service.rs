@@ -142,7 +142,7 @@ fn open_lanes<P: Protocol>(
     Ok(lanes)
 }
 
-/// A running service. Whoever owns it calls [`shut_down`](Self::shut_down) before dropping it.
+/// A running service. Its owner calls [`shut_down`](Self::shut_down) before dropping it.
 pub struct Service<P: Protocol> {
     lanes: Vec<Lane<P>>,
     stop: Stop,

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! Supply of a connection --+-- buffers of the core's Stock, as far as its Borrower may have more
-//!                          '-- buffers of its own: untouched until they are needed, and never anybody else's
+//!                          '-- buffers of its own: untouched until they are needed, and never another connection's
 //! ```
 //! Data lies in lent buffers as a rule: they are in memory, in huge pages where there are any, and the last that came
 //! back is warm. A borrower, which is all connections of one peer, gets no more than it leaves, so that the next one
-//! finds something. Peers that hold what they were lent may yet leave nothing of it: what everybody is sure of is the
-//! memory of its own, with which a connection goes on as if it were alone.
+//! finds something. Peers that hold what they were lent may still exhaust it: each connection is sure only of its own
+//! memory, with which it goes on as if it were alone.
 
 use crate::limits::REST_AFTER_USE;
 use crate::pools::{Need, Pools, Size};

@@ -248,7 +248,7 @@ fn set_feature(
     }
 }
 
-/// I/O queues that a host can connect now, at least one: it would not come back for more if it was told none.
+/// I/O queues that a host can connect now, but at least one: a host that is granted none does not ask again.
 fn queues_free(controller: &Controller, registry: &Registry) -> u16 {
     let (subsystem, host) = (controller.subsystem.as_deref(), &controller.host.nqn);
     let room = subsystem.map_or(0, |subsystem| registry.room_for(subsystem, host));

@@ -157,8 +157,8 @@ pub fn admit(sqe: &Sqe, terms: &Terms) -> Result<Work, Status> {
     Ok(work)
 }
 
-/// Whether reservations let a host do this: whoever may only read may do nothing of the group of writes, of which Flush
-/// and Dataset Management are too (Base, section 8.19.3; NVM, section 3.2).
+/// Whether reservations permit this command to a host. A host that may only read may issue no command of the write
+/// group, which includes Flush and Dataset Management (Base, section 8.19.3; NVM, section 3.2).
 ///
 /// # Errors
 /// When they do not.

@@ -1,8 +1,8 @@
-//! Hosts that were not let in, for whoever keeps an eye on that.
+//! Rejected hosts, as reported to the operator.
 //!
-//! Hosts decide how often that happens, from where, and by what name. So it is counted: of each address and reason the
-//! first is told at once, and those after it as a number, once in a while; and when there are too many addresses, those
-//! that come late are told of together. Noted when a connection is refused, on the thread that accepts them.
+//! Hosts decide how often that happens, from where, and under what name. So rejections are counted: the first of each
+//! address and reason is reported at once, later ones as a number at intervals; once there are too many addresses,
+//! further ones are reported together. Noted when a connection is refused, on the thread that accepts connections.
 
 use crate::limits::{REJECTION_PLACES_MAX, REJECTIONS_REPORTED_EVERY};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use strake_units::Nanos;
 
-/// Why a host was not let in.
+/// Why a host was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// What it asked for does not have it on its list, or nothing has.
@@ -25,32 +25,32 @@ pub enum Reason {
     Unproven,
 }
 
-/// Hosts that were not let in, from one address and for one reason.
+/// Rejected hosts of one address and one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// Where they are; `None` for addresses that are not told of one by one.
+    /// Their address; `None` for addresses that are not reported one by one.
     pub from: Option<IpAddr>,
     /// Why.
     pub reason: Reason,
     /// The name that the first of them gave, which is whatever it liked; empty when it got to give none.
     pub host: String,
-    /// How many there were since that was last told.
+    /// How many there were since the last report.
     pub count: u64,
 }
 
 /// What is known of one address and reason.
 #[derive(Default)]
 struct Entry {
-    /// The name that the first gave who is not told of yet.
+    /// The name that the first unreported host gave.
     host: String,
-    /// How many those are.
+    /// How many hosts are unreported.
     count: u64,
-    /// When it was last told.
+    /// When it was last reported.
     reported: Option<Nanos>,
 }
 
 impl Entry {
-    /// Whether there was a telling so recently that it counts.
+    /// Whether the last report is too recent for another one.
     fn rests(&self, now: Nanos) -> bool {
         self.reported.is_some_and(|reported| now < reported.plus(REJECTIONS_REPORTED_EVERY))
     }
@@ -82,7 +82,7 @@ impl Audit {
         entry.count = entry.count.saturating_add(1);
     }
 
-    /// What is to be told now.
+    /// What is to be reported now.
     pub(crate) fn take(&self, now: Nanos) -> Vec<Rejection> {
         let mut entries = self.lock();
         let mut due = Vec::new();
@@ -126,7 +126,7 @@ mod tests {
             audit.note(a, Reason::NotListed, name);
         }
         assert_eq!(audit.take(at(600)), []);
-        // Another reason, and another address, are told at once.
+        // Another reason, and another address, are reported at once.
         audit.note(a, Reason::Tls, "");
         audit.note(Some(address(2)), Reason::NotListed, "other");
         let both = audit.take(at(600));
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!((others.from, others.count), (None, 1000 - 5 * REJECTION_PLACES_MAX as u64));
         audit.note(Some(address(201)), Reason::Bare, "nqn.x");
         assert_eq!(audit.take(Nanos(2)), [], "it is one of the others, who were told of just now");
-        // Whoever has been quiet makes room.
+        // Addresses that have been quiet make room.
         let later = Nanos(2).plus(REJECTIONS_REPORTED_EVERY);
         assert_eq!(audit.take(later).len(), 1, "the one above");
         audit.note(Some(address(202)), Reason::Bare, "nqn.x");

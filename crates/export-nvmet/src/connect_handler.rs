@@ -28,13 +28,13 @@ pub(crate) struct ConnectHandler {
 }
 
 impl ConnectHandler {
-    /// Notes that this peer is not let in.
+    /// Notes that this peer is rejected.
     pub(crate) fn note(&self, reason: Reason, host: &str) {
         self.registry.audit.note(self.from, reason, host);
     }
 
     /// Whether a host may go on over this connection: one that has a key for TLS has to have used it, and for these
-    /// names; and to a subsystem that is secure nobody comes without.
+    /// names; and a secure subsystem accepts no host without TLS.
     fn check_channel(&self, names: Names<'_>) -> Result<(), Refusal> {
         let Registry { tls, .. } = &*self.registry;
         let reason = match &self.proven {
@@ -86,7 +86,8 @@ impl Directory for ConnectHandler {
             nqn::parse(&data.host).map_err(|_| Refusal::of(Part::Data, ConnectData::HOST_AT))?;
         let names = Names { subsystem, host };
         let claim = self.find(connect, data, names)?;
-        // Behind what every host is told, or a stranger would learn which names have a key; a claim takes no place.
+        // After the refusals that every host gets, or a stranger would learn which names have a key; a claim takes no
+        // place.
         self.check_channel(names)?;
         let proof = self.registry.proof(names)?;
         Ok(Welcome { controller: claim.controller.id, claim, proof })

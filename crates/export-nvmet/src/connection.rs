@@ -10,8 +10,8 @@
 //! that they need at once, so that none that waits holds what another waits for.
 //!
 //! ```text
-//! Open -> Draining -> Gone      host left, or broke the protocol, or was told to go: what is at the device ends
-//!   +---> Broken ---> Gone      socket failed, or the controller ended: nothing is sent any more
+//! Open -> Draining -> Gone      host left, broke the protocol, or was disconnected: what is at the device ends
+//!   +---> Broken ---> Gone      socket failed, or the controller ended: nothing more is sent
 //! ```
 //! `Gone` is reached only when no I/O is at the device: the buffers are the device's until then. A write is handed to
 //! the device when all its data has arrived, so a host that disappears in the middle of one has changed nothing.
@@ -118,7 +118,7 @@ impl Connection {
         }
     }
 
-    /// The socket is of no use any more.
+    /// The socket is no longer usable.
     fn break_off(&mut self) {
         self.intake.close();
         self.queue.break_off();
@@ -209,7 +209,7 @@ impl Connection {
     }
 }
 
-/// What a queue is, for whoever asks.
+/// What a queue is, as its stats report it.
 fn facts(peer: &Peer, agreement: &Agreement, number: u16, at: &CoreContext) -> QueueFacts {
     let name = rustix::net::getpeername(peer).ok().flatten();
     let from = name.and_then(|name| SocketAddr::try_from(name).ok());

@@ -54,7 +54,7 @@ pub(crate) struct Controller {
     notices: Mutex<Notices>,
     /// How many of those there were.
     noticed: AtomicU64,
-    /// Cores that may have to be told that it ended.
+    /// Cores that may have to be woken when it ends.
     cores: Vec<CoreHandle>,
 }
 
@@ -95,12 +95,12 @@ impl Controller {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What there is to tell of reservations; the lock is as for failures.
+    /// Notices of reservations for the host; the lock is as for failures.
     pub(crate) fn notices(&self) -> MutexGuard<'_, Notices> {
         self.notices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many such notices there were. Acquire: whoever sees the number finds them.
+    /// How many such notices there were. Acquire: a thread that sees the number finds them.
     pub(crate) fn noticed(&self) -> u64 {
         self.noticed.load(Ordering::Acquire)
     }
@@ -112,8 +112,8 @@ impl Controller {
         self.noticed.store(notices.count, Ordering::Release);
     }
 
-    /// Nothing panics while holding the lock, so a poisoned one holds a sound list. It is taken when a queue comes,
-    /// and when somebody asks what they have done.
+    /// Nothing panics while holding the lock, so a poisoned one holds a sound list. It is taken when a queue comes, and
+    /// when the stats are read.
     fn queue_stats(&self) -> MutexGuard<'_, Vec<Weak<Stats>>> {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }

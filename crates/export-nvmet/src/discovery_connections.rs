@@ -1,7 +1,7 @@
 //! Who is connected to discovery.
 //!
-//! Discovery goes by names and asks for no proof, so whoever knows the name of a host can connect to it. That must not
-//! take the places of hosts that have something to do here: discovery has few, and few for each address.
+//! Discovery goes by names and asks for no proof, so any peer that knows the name of a host can connect to it. That
+//! must not take the places of hosts that have something to do here: discovery has few, and few for each address.
 
 use crate::controller::CONTROLLER_MAX;
 use crate::limits::{DISCOVERY_CONNECTIONS_MAX, DISCOVERY_CONNECTIONS_PER_ADDRESS_MAX};
@@ -21,7 +21,7 @@ pub(crate) struct DiscoveryConnections {
 }
 
 impl DiscoveryConnections {
-    /// Nobody yet. Whoever asks for no other time is given up after so long a silence.
+    /// No connection yet. A host that asks for no other time is given up after a silence of `silence_max`.
     pub(crate) const fn new(silence_max: Nanos) -> Self {
         Self { places: Mutex::new(Vec::new()), silence_max, numbered: AtomicU64::new(0) }
     }
@@ -32,13 +32,13 @@ impl DiscoveryConnections {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number for a controller. Nobody connects a second queue to one by it, so it does not matter that they come
-    /// around. Relaxed: a count orders nothing.
+    /// A number for a controller. No host connects a second queue to one by it, so numbers may repeat. Relaxed: a count
+    /// orders nothing.
     pub(crate) fn next_number(&self) -> u16 {
         (self.numbered.fetch_add(1, Ordering::Relaxed) % u64::from(CONTROLLER_MAX) + 1) as u16
     }
 
-    /// Takes a place; `None` when there is none, for this address or for anybody.
+    /// Takes a place; `None` when there is none, for this address or at all.
     pub(crate) fn receive(self: &Arc<Self>, from: Option<IpAddr>) -> Option<DiscoveryConnection> {
         let from = from.map(place_of);
         let mut places = self.lock();

@@ -24,7 +24,7 @@ use strake_nvme_wire::{Cqe, Digests, Sgl, Sqe, Status, digest};
 
 /// Who decides whether a host may connect.
 pub trait Directory {
-    /// What a host wants, before it has proven who it is. It takes nobody's place.
+    /// What a host asks for, before it has proven its identity. It occupies no place.
     type Claim;
     /// What is needed to serve it.
     type Admission;
@@ -100,8 +100,7 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// How much of its queue a host is told was taken in answer to Connect; all ones where it will not be told (Base,
-    /// section 6.3).
+    /// The queue head in the answer to Connect; all ones without flow control (Base, section 6.3).
     #[must_use]
     pub const fn head(&self) -> u16 {
         match self.flow_control {
@@ -110,7 +109,7 @@ impl Agreement {
         }
     }
 
-    /// What it is told when `taken` commands were, if it is told (Base, section 3.3.2.5 of revision 2.1).
+    /// The queue head to report after `taken` commands; 0 without flow control (Base, section 3.3.2.5 of revision 2.1).
     #[must_use]
     pub const fn head_at(&self, taken: u16) -> u16 {
         match self.flow_control {
@@ -160,7 +159,7 @@ pub enum Handshake<D: Directory> {
     Asking,
     /// The Connect command is awaited.
     Connecting(IcReq),
-    /// The host was told to prove who it is.
+    /// The host was asked to prove its identity.
     Proving(Box<Proving<D>>),
 }
 

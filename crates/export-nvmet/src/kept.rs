@@ -17,7 +17,7 @@ pub trait Ledger: Send + Sync {
     /// Records what is to be in force, `None` for nothing. When this returns it is durable.
     ///
     /// # Errors
-    /// With a sentence for a person. What was recorded before still is, unless the sentence says that nobody knows.
+    /// With a sentence for a person. What was recorded before still is, unless the sentence says that this is unknown.
     fn write(&self, reservations: Option<&Reservations>) -> Result<(), String>;
 }
 
@@ -25,7 +25,7 @@ pub trait Ledger: Send + Sync {
 pub(crate) struct Kept {
     ledger: Option<Arc<dyn Ledger>>,
     state: Mutex<InForce>,
-    /// Kinds of notices that nobody is to be told of.
+    /// Kinds of notices to send to no host.
     mask: AtomicU32,
     /// Held while something is being written down.
     pen: Mutex<()>,
@@ -103,13 +103,13 @@ impl Kept {
         self.lock().trouble.clone()
     }
 
-    /// Has nothing begun to be written down any more.
+    /// Lets no further write begin.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Release);
     }
 
-    /// Waits for what is being written down. Whoever removes the record after the [`end`](Self::end), when this
-    /// returned, finds it gone for good. Called on control threads.
+    /// Waits for a write in progress. Once this has returned after the [`end`](Self::end), a record that the caller
+    /// removes is gone for good. Called on control threads.
     pub(crate) fn wait_written(&self) {
         drop(self.pen());
     }
@@ -128,7 +128,7 @@ impl Kept {
         }
     }
 
-    /// What nobody is to be told of. Relaxed: it orders nothing.
+    /// Kinds of notices to send to no host. Relaxed: it orders nothing.
     pub(crate) fn mask(&self) -> u32 {
         self.mask.load(Ordering::Relaxed)
     }

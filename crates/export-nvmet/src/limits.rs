@@ -56,13 +56,13 @@ pub const DISCOVERY_CONNECTIONS_PER_ADDRESS_MAX: usize = 8;
 /// How long a connection to discovery may be silent whose host asked for no other time.
 pub const VISIT_SILENCE_MAX: Nanos = Nanos(120 * Nanos::SECOND.0);
 
-/// Addresses, with reasons, of which it is told one by one that hosts are not let in; all others are told of together.
+/// Pairs of address and reason whose rejected hosts are reported one by one; all others are reported together.
 pub const REJECTION_PLACES_MAX: usize = 32;
 
-/// Time between two tellings of the same address and reason.
+/// Time between two reports of the same address and reason.
 pub const REJECTIONS_REPORTED_EVERY: Nanos = Nanos(600 * Nanos::SECOND.0);
 
-/// Other discovery services that hosts are told of.
+/// Other discovery services that hosts are referred to.
 pub const REFERRALS_MAX: usize = 64;
 
 /// Subsystems of one target.

@@ -22,8 +22,8 @@ pub struct Export {
     pub namespace: u32,
     /// What identifies the namespace for good.
     pub uuid: [u8; 16],
-    /// What is served. Its size and block size are those at the time it is added. While there is none hosts may
-    /// connect, and are told that the namespace cannot be reached for now.
+    /// What is served. Its size and block size are those at the time it is added. While there is none, hosts may
+    /// connect, and the namespace is reported as inaccessible for now.
     pub device: Option<Arc<dyn BlockDevice>>,
     /// Refuse writes even if the device takes them.
     pub read_only: bool,
@@ -31,7 +31,7 @@ pub struct Export {
     pub ledger: Option<Arc<dyn Ledger>>,
     /// NQNs of the hosts that may connect, at least one. All namespaces of a subsystem have the same.
     pub hosts: Vec<String>,
-    /// Have nobody connect without TLS, not even hosts that have no key. The same for all namespaces of a subsystem.
+    /// Refuse hosts without TLS, even those that have no key. The same for all namespaces of a subsystem.
     pub secure: bool,
 }
 
@@ -80,8 +80,8 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// `None` when the device takes less at once than controllers say (MDTS). `instance` is another for every device,
-    /// also for one that an array has after it was started anew.
+    /// `None` when the device takes less at once than controllers say (MDTS). `instance` differs for every device, also
+    /// for that of an array that was restarted.
     pub(crate) fn of(info: &DeviceInfo, export: &Export, instance: [u8; 16]) -> Option<Self> {
         let read_only = export.read_only || info.read_only;
         let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };

@@ -2,13 +2,12 @@
 //! (Base, section 3.4.2; NVM, section 2.1.4).
 //!
 //! ```text
-//! raise -> every queue of the device has seen it, and has no earlier write there any more -> stands -> lower
+//! raise -> every queue of the device has seen it, and has no earlier write there left -> stands -> lower
 //! ```
 //! A queue that has seen a range lock begins no write to its blocks until it is lowered, and says so once what it began
 //! before is over. A range lock *stands* when all have said so, and no range lock that was raised before it is around
-//! any of its blocks: then nobody but its owner writes there. Ordinary writes cost a look at what their queue knows,
-//! which is nothing nearly always; queues look at the list they share when its number of changes is another, in their
-//! turns.
+//! any of its blocks: then only its owner writes there. An ordinary write only checks what its queue knows, which is
+//! nearly always nothing; queues check the shared list in their turns, when its number of changes differs.
 //!
 //! Range locks and the writes that wait for them are ordered by their tickets: a write waits for the range locks that
 //! its queue knew when it came, and later range locks wait for it. Each waits for earlier ones only, so no wait is
@@ -65,7 +64,7 @@ impl RangeLocks {
         outlook
     }
 
-    /// A queue is closed that has nothing at the device any more.
+    /// A queue closes that has nothing left at the device.
     pub(crate) fn leave(&mut self, outlook: &Outlook) {
         self.queues -= 1;
         let mut known = outlook.known.iter().peekable();
@@ -198,7 +197,7 @@ impl Outlook {
 pub(crate) struct Gate {
     range_locks: Mutex<RangeLocks>,
     changes: AtomicU64,
-    /// Cores that have to be told of changes.
+    /// Cores to wake on changes.
     cores: Vec<CoreHandle>,
 }
 
@@ -212,8 +211,8 @@ impl Gate {
         self.range_locks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something to the list, and has others look if that is a change for them. Release: whoever sees the number
-    /// finds the list changed.
+    /// Applies `it` to the list, and wakes the cores if that changed it. Release: a thread that sees the number finds
+    /// the list changed.
     fn apply<R>(
         &self,
         mut range_locks: MutexGuard<'_, RangeLocks>,
@@ -231,8 +230,8 @@ impl Gate {
     }
 }
 
-/// A queue's place among those that are asked before a range lock stands. It goes after the queue, when nothing of it
-/// is at the device any more.
+/// A queue's place among those that are asked before a range lock stands. It goes after the queue, when nothing of the
+/// queue is left at the device.
 pub(crate) struct Sentry {
     gate: Arc<Gate>,
     pub(crate) outlook: Outlook,

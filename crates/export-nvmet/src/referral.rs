@@ -1,4 +1,4 @@
-//! Other discovery services that hosts are told of (Base, section 3.1.2.3).
+//! Other discovery services that hosts are referred to (Base, section 3.1.2.3).
 
 use crate::limits::REFERRALS_MAX;
 use std::net::SocketAddr;

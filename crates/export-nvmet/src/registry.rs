@@ -53,7 +53,7 @@ pub(crate) enum Room {
 
 /// What is to be waited for before an export is gone.
 pub(crate) enum Withdrawn {
-    /// It was the last namespace: whoever is connected leaves.
+    /// It was the last namespace: all connected hosts leave.
     Subsystem(Arc<Subsystem>),
     /// There are others: the device of this one, if it has one, is let go.
     Namespace(Arc<Subsystem>, Option<Arc<Served>>),
@@ -69,7 +69,7 @@ pub(crate) struct Registry {
     /// Changes with every change of what discovery tells.
     generation: AtomicU64,
     pub(crate) discovery_connections: Arc<DiscoveryConnections>,
-    /// Other discovery services that hosts are told of.
+    /// Other discovery services that hosts are referred to.
     referrals: Mutex<Vec<Referral>>,
     /// Who changes reservations.
     pub(crate) reservation_thread: ReservationThread,
@@ -77,7 +77,7 @@ pub(crate) struct Registry {
     keys: Mutex<BTreeMap<String, Keys>>,
     /// Keys of those that have to use TLS.
     pub(crate) tls: TlsKeys,
-    /// Hosts that were not let in.
+    /// Rejected hosts.
     pub(crate) audit: Audit,
 }
 
@@ -107,7 +107,7 @@ impl Registry {
     }
 
     fn note_change(&self) {
-        // Release: whoever sees the number sees what changed.
+        // Release: a thread that sees the number sees what changed.
         self.generation.fetch_add(1, Ordering::Release);
         self.wake();
     }
@@ -292,7 +292,7 @@ impl Registry {
         }
     }
 
-    /// Takes a withdrawn export out. Its reservations are not written down any more when this returns.
+    /// Removes a withdrawn export. Its reservations are no longer written when this returns.
     pub(crate) fn forget(&self, withdrawn: &Withdrawn, namespace: u32) {
         let kept = match withdrawn {
             Withdrawn::Namespace(subsystem, _) => {
@@ -355,7 +355,7 @@ impl Registry {
     /// The discovery page for a host that reached this target at `address`: of what is here only what it may connect
     /// to, and no referral to where it is already, which it would follow for nothing.
     pub(crate) fn discovery_page(&self, host: &str, address: SocketAddr) -> Vec<u8> {
-        // Before what it is of: a host that is told of too old a page reads it again.
+        // Read before the contents: a host that gets too old a number reads the page again.
         let generation = self.generation();
         // Copied out, because hosts ask for it as often as they like.
         let known: Vec<_> = self.lock().iter().flat_map(BTreeMap::values).cloned().collect();
@@ -418,7 +418,7 @@ impl Registry {
         self.lock().iter().flat_map(BTreeMap::values).any(|known| known.admits(host))
     }
 
-    /// Whether nobody comes to a subsystem without TLS.
+    /// Whether a subsystem requires TLS.
     pub(crate) fn is_secure(&self, subsystem: &str) -> bool {
         self.find(subsystem).is_some_and(|known| known.secure)
     }
@@ -445,7 +445,7 @@ impl Registry {
         let controller = found
             .controller(data.controller)
             .ok_or(Refusal::of(Part::Data, ConnectData::CONTROLLER_AT))?;
-        // Nobody joins the controller of another host (Base, section 6.3).
+        // No host joins the controller of another host (Base, section 6.3).
         if (controller.host.nqn.as_str(), controller.host.id) != (names.host, data.host_id) {
             return Err(Refusal::of(Part::Data, ConnectData::HOST_AT));
         }

@@ -1,10 +1,10 @@
 //! Who of several hosts may use a namespace: what each command makes of that (Base, section 8.19).
 //!
-//! Pure: a value that commands turn into the next one, so that it can be recorded before anybody obeys it.
+//! Pure: a value that commands turn into the next one, so that it can be recorded before any queue applies it.
 //!
 //! ```text
-//! nobody --Register--> registrants --Acquire--> registrants, one of whom holds it, or all
-//!    ^--Unregister, Clear--'   ^--Release, Unregister of the holder--'--Preempt--> the same of somebody else
+//! none   --Register--> registrants --Acquire--> registrants, one of whom holds it, or all
+//!    ^--Unregister, Clear--'   ^--Release, Unregister of the holder--'--Preempt--> the same of another
 //! ```
 
 use crate::limits::{REGISTRANTS_MAX, REGISTRANTS_PER_NAME_MAX};
@@ -69,7 +69,7 @@ pub struct Reservations {
 pub struct Change {
     /// What they are then.
     pub next: Reservations,
-    /// Who is to be told of what.
+    /// Which hosts to send which notices.
     pub reported: Vec<(HostId, NoticeKind)>,
     /// Hosts whose commands are to be given up.
     pub expelled: Vec<HostId>,
@@ -146,7 +146,7 @@ impl Reservations {
         action: Action,
         keys: Keys,
     ) -> Result<Change, Status> {
-        // Whoever has no identity cannot be told from others.
+        // A host without an identity cannot be distinguished from others.
         if *host == [0; 16] {
             return Err(Status::INVALID_FIELD);
         }
@@ -204,7 +204,7 @@ impl Reservations {
         self
     }
 
-    /// Every registrant but one is told.
+    /// Notices for all registrants, or all but one.
     fn reported(&self, but: Option<&HostId>, kind: NoticeKind) -> Vec<(HostId, NoticeKind)> {
         let others = self.registrants.iter().filter(|known| Some(&known.host) != but);
         others.map(|known| (known.host, kind)).collect()
@@ -240,7 +240,7 @@ impl Reservations {
         Ok(next)
     }
 
-    /// Whoever does not care for its key need not have one yet.
+    /// With the check of its key off, a host need not have one yet.
     fn replace(&self, who: (&HostId, &str), check: KeyCheck, keys: Keys) -> Result<Self, Status> {
         if keys.other == 0 {
             return Err(Status::INVALID_FIELD);
@@ -256,7 +256,7 @@ impl Reservations {
         Ok(next)
     }
 
-    /// Without some registrants, and without a reservation that nobody holds then.
+    /// Without some registrants, and without a reservation that then has no holder.
     fn without(&self, leaves: impl Fn(&Registrant) -> bool) -> Self {
         let mut next = self.clone();
         next.registrants.retain(|known| !leaves(known));
@@ -324,7 +324,7 @@ impl Reservations {
         Ok(Self { held: Some(Held::by(*host, kind)), ..taken })
     }
 
-    /// Who is told of a preemption by `host`, and whose commands it concerns.
+    /// Which hosts are notified of a preemption by `host`, and whose commands it concerns.
     fn preemption(&self, host: &HostId, next: Self) -> Change {
         let out = |known: &&Registrant| next.key_of(&known.host).is_none() && known.host != *host;
         let expelled: Vec<HostId> = self.registrants.iter().filter(out).map(|k| k.host).collect();
@@ -337,7 +337,7 @@ impl Reservations {
         Change { next, reported, expelled }
     }
 
-    /// Base, section 8.19.6. Whoever does not hold it has nothing to release, which is no error.
+    /// Base, section 8.19.6. A host that does not hold it has nothing to release, which is no error.
     fn release(&self, host: &HostId, kind: ReservationType) -> Result<Change, Status> {
         let Some(held) = self.held.filter(|_| self.holds(host)) else {
             return Ok(Change::quiet(self.clone()));
@@ -353,7 +353,7 @@ impl Reservations {
         Ok(change)
     }
 
-    /// As a host is told of it.
+    /// As reported to a host.
     #[must_use]
     pub fn report(&self) -> Vec<u8> {
         let head = ReportHead {

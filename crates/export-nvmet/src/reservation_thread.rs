@@ -1,7 +1,7 @@
 //! Who changes reservations: one thread of a target, one command after another, of each host in turn.
 //!
 //! ```text
-//! recorded durably -> in force -> every open I/O queue applies it -> hosts are told -> answered
+//! recorded durably -> in force -> every open I/O queue applies it -> hosts are notified -> answered
 //!                                                                     '-> commands that were given up are over
 //! ```
 //! The order is the promise. What was answered outlasts a loss of power. Once it is answered, no command is handed to a
@@ -127,7 +127,7 @@ impl ReservationThread {
     /// Ends the thread; what it has not done is not done.
     pub(crate) fn close(&self) {
         let left = self.jobs.lock().take();
-        // Nobody waits for ever.
+        // No asker waits for ever.
         let left = left.into_iter().flat_map(Line::into_jobs);
         left.for_each(|job| job.answer.set(Status::INTERNAL));
         self.thread.unpark();
@@ -156,8 +156,8 @@ struct Work {
 }
 
 impl Work {
-    /// Whoever has something for this thread unparks it after having put it down. One unpark may stand for several, and
-    /// be spent while something else is waited for, so everything is looked at before every park.
+    /// A thread that has something for this one stores it, then unparks this one. One unpark may stand for several, and
+    /// may be consumed by another wait, so everything is checked before every park.
     fn run(mut self) {
         loop {
             self.answer_quiet();
@@ -232,7 +232,7 @@ impl Work {
         if change.next.persists && !place.kept.can_persist() {
             return Err(Status::INVALID_FIELD);
         }
-        // Whoever keeps the ledger tells people.
+        // `kept` keeps the reason, for the operator to read.
         place.kept.record(&before, &change.next).map_err(|_| Status::INTERNAL)?;
         self.enforce(place, &change)?;
         place.subsystem.notify(place.namespace, &place.kept, &change.reported);
@@ -259,7 +259,7 @@ impl Work {
         Ok(())
     }
 
-    /// Answers what waits for nothing at a device any more, and forgets what nobody waits for.
+    /// Answers what no longer waits for commands at a device, and drops answers that no queue waits for.
     fn answer_quiet(&mut self) {
         let is_over = |known: &mut Unquiet| {
             let watches = &known.subsystem.watches;

@@ -1,4 +1,4 @@
-//! What each queue has done, for whoever runs the target.
+//! What each queue has done, for the operator.
 //!
 //! The data core of a queue writes its counts, and control threads read them while it does.
 

@@ -21,15 +21,15 @@ use strake_units::Nanos;
 pub(crate) struct Subsystem {
     pub(crate) nqn: String,
     hosts: Vec<String>,
-    /// Nobody connects without TLS.
+    /// TLS is required.
     pub(crate) secure: bool,
-    /// Whoever is connected.
+    /// Its connections.
     pub(crate) connection_slots: ConnectionSlots,
     controllers: Mutex<Controllers>,
     namespaces: Mutex<Namespaces>,
     /// When a namespace last came, went or got another size, as a count of changes.
     listed: AtomicU64,
-    /// The same for devices whose coming and going hosts are told of.
+    /// The same for devices whose coming and going is reported to hosts.
     reached: AtomicU64,
     /// The same for all devices that came and went, those that are paused among them.
     moved: AtomicU64,
@@ -56,7 +56,7 @@ impl Controllers {
 #[derive(Default)]
 struct Namespaces {
     there: BTreeMap<u32, Namespace>,
-    /// When each last came, went or got another size: those that are gone are still to be told of.
+    /// When each last came, went or got another size: those that are gone are still to be reported.
     listed: BTreeMap<u32, u64>,
     /// Changes there were.
     changes: u64,
@@ -220,7 +220,7 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Release: whoever sees the number sees what changed.
+    /// Release: a thread that sees the number sees what changed.
     fn note(&self, now: u64) {
         self.note_reach(now);
         self.listed.store(now, Ordering::Release);
@@ -334,7 +334,7 @@ impl Subsystem {
         self.listed.load(Ordering::Acquire)
     }
 
-    /// When a device last came or went, as hosts are told.
+    /// When a device last came or went, as reported to hosts.
     pub(crate) fn reached(&self) -> u64 {
         self.reached.load(Ordering::Acquire)
     }
@@ -404,7 +404,7 @@ impl Subsystem {
         Ok(Arc::clone(&served.kept))
     }
 
-    /// Notes for the controllers of hosts what they are to be told of the reservations of a namespace.
+    /// Adds notices about the reservations of a namespace to the controllers of the hosts concerned.
     pub(crate) fn notify(&self, namespace: u32, kept: &Kept, reported: &[(HostId, NoticeKind)]) {
         if reported.is_empty() {
             return;

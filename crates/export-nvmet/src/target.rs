@@ -184,8 +184,8 @@ impl Target {
         self.address
     }
 
-    /// Offers a namespace to hosts, or gives one that is offered its device. Hosts that are connected and want to know
-    /// are told.
+    /// Offers a namespace to hosts, or gives one that is offered its device. Connected hosts that asked for notices are
+    /// notified.
     ///
     /// # Errors
     /// When the namespace is there already, something about the export is not acceptable, or there are too many.
@@ -194,8 +194,8 @@ impl Target {
     }
 
     /// Withdraws an export. When this returns without an error, no I/O of it is in flight, its device queues are
-    /// closed, and its reservations are written down no more. Hosts that are connected are told; with the last
-    /// namespace of a subsystem they are disconnected. Called on a control thread, never on a data core.
+    /// closed, and its reservations are no longer written. Connected hosts are notified; with the last namespace of a
+    /// subsystem they are disconnected. Called on a control thread, never on a data core.
     ///
     /// # Errors
     /// When there is no such export; when it has hosts and [`Removal::IfUnused`] was asked for; when the device did
@@ -239,15 +239,15 @@ impl Target {
     }
 
     /// Says of a device that was detached that the next one has everything it acknowledged, flushed or not: hosts go on
-    /// where they were, and are told what is new about the namespace, its size perhaps. Otherwise they are
+    /// where they were, and are notified of what changed about the namespace, its size perhaps. Otherwise they are
     /// disconnected, and look for what is missing when they connect; as they are by a device that is smaller or has
     /// blocks of another size. Only after [`Leaving::is_over`].
     pub fn keep_instance(&self, nqn: &str, namespace: u32) {
         self.registry.keep_instance(nqn, namespace);
     }
 
-    /// Takes back what [`keep_instance`](Self::keep_instance) said: the device that was meant did not come, and nobody
-    /// knows what becomes of it before another one does. Nothing happens when it came.
+    /// Takes back what [`keep_instance`](Self::keep_instance) said: the device that was meant did not come, and what
+    /// becomes of it before another one comes is unknown. Nothing happens when it came.
     pub fn forget_instance(&self, nqn: &str, namespace: u32) {
         self.registry.forget_instance(nqn, namespace);
     }
@@ -268,8 +268,8 @@ impl Target {
         self.registry.tls.set(host, key);
     }
 
-    /// Tells hosts that ask for discovery of these other discovery services, and no longer of those before. Whoever is
-    /// connected to discovery and wants to know is told.
+    /// Tells hosts that ask for discovery of these other discovery services, and no longer of those before. Hosts that
+    /// are connected to discovery and asked for notices are notified.
     ///
     /// # Errors
     /// When there are too many, or one has no address or name that a host could use.
@@ -277,8 +277,8 @@ impl Target {
         self.registry.refer(referrals)
     }
 
-    /// Hosts that were not let in since this was last asked, as far as that is to be told now: of each address and
-    /// reason the first at once, and those after it as a number, now and then. `now` only ever grows.
+    /// Hosts rejected since the last call, as far as that is to be reported now: the first of each address and reason
+    /// at once, later ones as a number at intervals. `now` never decreases.
     #[must_use]
     pub fn take_rejections(&self, now: Nanos) -> Vec<Rejection> {
         self.registry.audit.take(now)
@@ -316,15 +316,15 @@ impl Target {
         self.registry.reservations(nqn, namespace)
     }
 
-    /// Why the last change of the reservations of a namespace that was to be recorded was not: hosts were told that it
-    /// failed. `None` when it was.
+    /// Why the last change of the reservations of a namespace that was to be recorded was not; the host was informed
+    /// that it failed. `None` when it was.
     #[must_use]
     pub fn reservation_trouble(&self, nqn: &str, namespace: u32) -> Option<String> {
         self.registry.reservation_trouble(nqn, namespace)
     }
 
-    /// Ends reservation and registrations of a namespace, recorded ones too; hosts that are connected are told. When
-    /// this returns without an error every queue obeys it.
+    /// Ends reservation and registrations of a namespace, recorded ones too; connected hosts are notified. When this
+    /// returns without an error every queue obeys it.
     ///
     /// # Errors
     /// When it never had a device, or that cannot be recorded; nothing has changed then.
@@ -362,7 +362,7 @@ impl Target {
         let late = self.service.shut_down(&subsystems, deadline);
         self.registry.reservation_thread.close();
         if let Some(thread) = self.reservation_thread.take() {
-            // It panics on nothing that is expected, and there is nobody left whom it could tell.
+            // It panics on nothing that is expected, and nothing is left that a panic could be reported to.
             let _ = thread.join();
         }
         late.first().map_or(Ok(()), |subsystem| Err(too_late(&subsystem.nqn)))
@@ -371,7 +371,7 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // Whoever wants to know calls `stop`.
+        // A caller that needs the result calls `stop`.
         let _ = self.shut_down();
     }
 }

@@ -1,7 +1,8 @@
 //! Which changes of reservations I/O queues apply already.
 //!
-//! A queue looks once a turn whether there was a change, takes over its rights, and says so here; whoever answers the
-//! command behind the change waits for that. A command pays for nothing but a look at a value of its own queue.
+//! A queue looks once a turn whether there was a change, takes over its rights, and says so here; the reservation
+//! thread waits for that before it answers the command behind the change. A command pays for nothing but a look at a
+//! value of its own queue.
 
 use crate::limits::NAMESPACES_MAX;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -49,8 +50,8 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Says that the changes up to `number` apply to every command that is begun from now on, and where commands are
-    /// waited for that were given up. Release: whoever sees the number knows that what was begun before was begun, and
-    /// where it is waited for.
+    /// waited for that were given up. Release: a thread that sees the number knows that what was begun before was
+    /// begun, and where it is waited for.
     pub(crate) fn set_applied(&self, number: u64, awaited: Namespaces) {
         self.awaited.store(awaited.0, Ordering::Release);
         self.applied.store(number, Ordering::Release);
@@ -79,7 +80,7 @@ impl Watches {
         self.there.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes there were. Acquire: whoever sees the number finds what changed.
+    /// Changes there were. Acquire: a thread that sees the number finds what changed.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
@@ -107,7 +108,7 @@ impl Watches {
         self.lock().iter().filter_map(Weak::upgrade).all(has)
     }
 
-    /// True when no command of these hosts is at the device of a namespace any more that a change gave up which every
+    /// True when the device of a namespace has no command left of these hosts that was given up by a change that every
     /// queue applies.
     pub(crate) fn are_quiet(&self, hosts: &[HostId], namespace: u32) -> bool {
         let quiet = |watch: Arc<Watch>| {

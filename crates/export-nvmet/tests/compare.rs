@@ -1,4 +1,4 @@
-//! Compare: equal or not, however the data comes, and without anybody waiting for ever.
+//! Compare: equal or not, however the data comes, and no command waits for ever.
 
 mod common;
 
@@ -78,8 +78,8 @@ fn more_than_fits_is_compared_one_after_another() {
     }
 }
 
-/// More than there is room for, with their data and on a drive that takes its time: whoever finds no room is told to
-/// try again, and all room comes back.
+/// More than there is room for, with their data and on a drive that takes its time: a command that finds no room gets a
+/// status to try again, and all room comes back.
 #[test]
 fn room_that_lacks_is_said_and_comes_back() {
     let ram = RamDevice::new(BLOCKS, BlockSize::B4096);

@@ -1,4 +1,4 @@
-//! Copy: what is copied, what is refused, what is told of a Copy that fails, and what it costs others.
+//! Copy: what is copied, what is refused, what is reported of a Copy that fails, and what it costs others.
 
 mod common;
 

@@ -94,8 +94,8 @@ fn write_one_each(hosts: &mut [Host]) {
     }
 }
 
-/// One listener serves as many as it promises in little memory, a host gets no more than its part of them, and the one
-/// that is too many is told of.
+/// One listener serves as many as it promises in little memory, a host gets no more than its part of them, and one
+/// connection too many is counted.
 #[test]
 fn a_listener_has_a_thousand_connections() {
     const HOSTS: u32 = CONNECTIONS_MAX / CONNECTIONS_OF_HOST_MAX;

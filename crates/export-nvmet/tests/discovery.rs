@@ -1,4 +1,4 @@
-//! Discovery that lasts: hosts are told when there is something new.
+//! Persistent discovery: hosts are notified of changes.
 
 mod common;
 
@@ -17,7 +17,7 @@ use strake_units::{BlockSize, Nanos};
 
 const OTHER: &str = "nqn.2014-08.org.nvmexpress:uuid:other";
 
-/// A discovery controller that tells of these events.
+/// A discovery controller that reports these events.
 fn discovery(machine: &Machine, events: u32) -> Host {
     let mut host = Host::asked(machine);
     host.connect_as((HOST, nqn::DISCOVERY), 0, 0xffff, 120_000).expect("discovery");
@@ -37,7 +37,7 @@ fn remove_other(machine: &Machine) {
     machine.target.remove_export(OTHER, 1, Removal::Force).expect("it is there");
 }
 
-/// Asks to be told.
+/// Sends an Asynchronous Event Request.
 fn ask(host: &mut Host) -> u16 {
     host.send(0x0c, Sgl::Transport { length: 0 }, &[], &[])
 }
@@ -105,14 +105,14 @@ fn a_host_is_notified_once_of_what_is_new_until_it_looks() {
     assert_eq!(look(&mut host, 0), 2);
     remove_other(&machine);
     assert_eq!(completion(&mut host), (second, 0x70_f002, 0));
-    // What happens while nothing is asked for is told later.
+    // What happens while no request is outstanding is reported later.
     assert_eq!(look(&mut host, 0), 1);
     add_other(&machine);
     let third = ask(&mut host);
     assert_eq!(completion(&mut host), (third, 0x70_f002, 0));
 }
 
-/// Other discovery services are named behind what is here (Base, section 3.1.2.3), and their coming and going is told.
+/// Other discovery services are listed behind what is here (Base, section 3.1.2.3), and their changes are reported.
 #[test]
 fn a_host_is_notified_of_other_discovery_services() {
     let machine = Machine::start();

@@ -41,7 +41,7 @@ fn writing(machine: &Machine, plan: &FaultPlan, rule: RuleId) -> (Host, Host) {
     (admin, io)
 }
 
-/// Whoever stops what is behind a namespace for a moment waits for what hosts have begun, and they see it end well.
+/// A caller that detaches the device of a namespace waits for commands that hosts have begun, and these succeed.
 #[test]
 fn a_device_that_is_detached_is_over_when_its_last_command_is() {
     let (machine, plan, rule) = hanging(Ops::WRITE);
@@ -73,7 +73,7 @@ fn a_deallocation_does_not_go_on_at_a_device_that_goes() {
     assert_eq!(plan.struck(rule), Some(1), "no other part was begun");
 }
 
-/// The same when the whole subsystem goes; and what was done is told when it was all.
+/// The same when the whole subsystem goes; and a deallocation that was done in full is reported so.
 #[test]
 fn a_deallocation_that_was_done_is_answered_so_when_its_subsystem_goes() {
     for (count, expected) in [(1, 0), (BLOCKS as u32, code(Status::INACCESSIBLE))] {
@@ -105,8 +105,8 @@ fn a_write_is_answered_when_its_subsystem_goes() {
     });
 }
 
-/// A host that leaves may write the same blocks by another queue next: it is told that it has left when none of its
-/// writes can come behind those any more.
+/// A host that leaves may write the same blocks by another queue next: its Disconnect is answered when none of its
+/// writes can land behind those.
 #[test]
 fn a_host_that_leaves_hears_so_when_its_last_command_is_over() {
     let (machine, plan, rule) = hanging(Ops::WRITE);

@@ -1,4 +1,4 @@
-//! What hosts are told of the places of a queue (Base, sections 3.3.2.5 and 3.3.2.6 of revision 2.1).
+//! What is reported to hosts of the places of a queue (Base, sections 3.3.2.5 and 3.3.2.6 of revision 2.1).
 
 mod common;
 
@@ -45,8 +45,8 @@ fn flush(io: &mut Host) -> u16 {
     io.send(0, Sgl::Transport { length: 0 }, &[(1, 1)], &[])
 }
 
-/// A host may send as long as the queue is not full, by what it was told last of its head. What is at the device yet is
-/// not forgotten in that: a host that had commands there for longer was disconnected.
+/// A host may send as long as the queue is not full, by the head that was last reported to it. What is at the device
+/// yet is not forgotten in that: a host that had commands there for longer was disconnected.
 #[test]
 fn a_host_that_goes_by_the_head_of_its_queue_never_sends_too_much() {
     let (machine, plan) = Machine::planned(RamDevice::new(64, BlockSize::B4096));

@@ -155,7 +155,7 @@ fn block(count: u64, tag: u64) -> Vec<u8> {
     bytes
 }
 
-/// Counts up in the block until that succeeds; each time that it does not, somebody else has changed the block.
+/// Tries to increment the block until that succeeds; each time that it does not, another host has changed the block.
 fn count_up(io: &mut Host) {
     let mut known = io.read(LOCK, 1).0;
     for _ in 0..TRIES_MAX {
@@ -169,7 +169,7 @@ fn count_up(io: &mut Host) {
     panic!("somebody else is always first");
 }
 
-/// How often somebody else may be first.
+/// How often another host may be first.
 const TRIES_MAX: u32 = 100_000;
 
 const COUNTERS: u64 = 6;
@@ -200,7 +200,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// A plain write that was answered is seen by whoever compares afterwards, so none of them is undone.
+/// A plain write that was answered is seen by every later compare, so none of them is undone.
 #[test]
 fn no_plain_write_is_undone_by_those_who_compare() {
     let machine = Machine::start();
@@ -300,7 +300,7 @@ fn no_host_waits_that_writes_elsewhere() {
     assert_eq!((ended[&pair.0], ended[&pair.1]), (0, 0));
 }
 
-/// A host that holds back the data of one half, or goes without the other, has nobody wait.
+/// A host that holds back the data of one half, or goes without the other, makes no other host wait.
 #[test]
 fn a_host_that_does_not_continue_delays_no_other() {
     let machine = Machine::start();
@@ -523,8 +523,8 @@ fn a_flood_of_halves_is_answered() {
     }
 }
 
-/// More pairs than there is memory for, which is three buffers for each: whoever finds none is told to try again, all
-/// others are carried out in some order, and each sees what another wrote. All memory comes back.
+/// More pairs than there is memory for, which is three buffers for each: a pair that finds none gets a status to try
+/// again, all others are carried out in some order, and each sees what another wrote. All memory comes back.
 #[test]
 fn a_flood_of_pairs_is_answered() {
     let again = code(Status::INTERRUPTED);

@@ -19,7 +19,7 @@ use strake_nvme_wire::pdu::{COMMON_BYTES, Common, Digests, IC_BYTES, IcReq, IcRe
 use strake_nvme_wire::{PduError, Sgl};
 use strake_units::BlockSize;
 
-/// The subsystem that nobody attacks.
+/// The subsystem that is not attacked.
 const CALM: &str = "nqn.2014-08.org.nvmexpress:uuid:calm";
 const CALM_BLOCKS: u64 = 32;
 /// Memory that a target may take for good in half of all runs; an I/O queue alone has 6 MiB.
@@ -130,7 +130,7 @@ fn answers(host: &mut Host) -> (Vec<u8>, Ending) {
 struct Heard {
     /// Commands that ended.
     completions: usize,
-    /// Whether it ended the connection because of what it was told.
+    /// Whether it ended the connection because of what it received.
     terminated: bool,
 }
 
@@ -277,8 +277,8 @@ fn what_is_kept_is_answered_or_refused() {
     }
 }
 
-/// Whoever does nothing wrong is answered: each command, and no reason is given to go. Otherwise what is made of these
-/// conversations below would go wrong early, and try little of what lies behind.
+/// A host that does nothing wrong has each command answered, and its connection is not terminated. Otherwise the
+/// conversations derived from these below would fail early, and test little of what follows.
 #[test]
 fn what_is_usual_is_answered() {
     let field = Field::new();

@@ -110,7 +110,7 @@ fn cve_2023_6535_data_for_a_command_that_is_over() {
 #[test]
 fn cve_2026_22998_data_before_it_was_asked_for() {
     check(|io| {
-        // The tag can be guessed; whoever does gets what a patient host gets.
+        // The tag can be guessed; a host that guesses it gets what a patient host gets.
         let sgl = Sgl::Transport { length: 16384 };
         let mut burst = capsule(1, 0x77, sgl, &[(1, 1), (10, 0), (12, 3)], &[]);
         let (cid, tag) = io.announce(8, 4);
@@ -250,7 +250,7 @@ fn cve_2023_5178_a_connection_that_begins_wrongly() {
     bystander.is_served();
 }
 
-/// An address from which everybody begins and nobody goes on keeps no other address out.
+/// An address from which all hosts begin and none goes on keeps no other address out.
 #[test]
 fn an_address_that_only_begins_keeps_no_other_out() {
     let machine = Machine::start();
@@ -267,7 +267,7 @@ fn an_address_that_only_begins_keeps_no_other_out() {
     other.put(&asked.bytes());
     assert_eq!(other.pdu().map(|pdu| pdu.kind), Some(1), "ICResp");
     assert!(other.connect(0, 0xffff, 0).is_ok());
-    // Whoever goes makes room.
+    // Hosts that leave make room.
     drop(silent);
     until("there is room again", || {
         let mut again = Host::dial_from(&machine, far);

@@ -1,4 +1,4 @@
-//! What a host is told of failures, health and settings.
+//! What is reported to a host of failures, health and settings.
 
 mod common;
 
@@ -146,7 +146,7 @@ fn commands_that_are_named_are_there() {
     }
 }
 
-/// Hosts are told how much to deallocate with one command, and one that knows of no limit is served.
+/// The controller reports how much to deallocate with one command, and a host that knows of no limit is served.
 #[test]
 fn deallocations_have_a_limit_that_is_recommended() {
     let blocks = 2 * u64::from(DATASET_BLOCKS_MAX);

@@ -56,7 +56,7 @@ fn log(admin: &mut Host, page: u32, length: u32) -> Vec<u8> {
     data
 }
 
-/// A controller whose host wants to be told, with one I/O queue.
+/// A controller whose host enabled notices, with one I/O queue.
 fn controller(machine: &Machine) -> (Host, Host) {
     let (mut admin, io) = machine.controller();
     let wanted = event::NAMESPACES_CHANGED | event::ACCESS_CHANGED;
@@ -65,7 +65,7 @@ fn controller(machine: &Machine) -> (Host, Host) {
     (admin, io)
 }
 
-/// Asks to be told, and what it is told: the result and the status.
+/// Sends an Asynchronous Event Request, and what it returns: the result and the status.
 fn reported(admin: &mut Host) -> (u64, u64) {
     admin.send(0x0c, Sgl::Transport { length: 0 }, &[], &[]);
     let (_, result, status) = admin.finish();
@@ -149,7 +149,7 @@ fn a_namespace_without_its_device_cannot_be_reached_until_it_is_there() {
     assert_eq!((write(&mut io, 2, 0x22), read(&mut io, 2)), (0, (vec![0x22; BLOCK], 0)));
 }
 
-/// What a host did not flush may be gone with the device: its queue ends, and it looks at the namespace anew.
+/// What a host did not flush may be gone with the device: its queue ends, and it looks at the namespace again.
 #[test]
 fn a_namespace_whose_device_goes_stays_and_gets_another() {
     let machine = Machine::start();
@@ -207,7 +207,7 @@ fn a_namespace_grows_while_hosts_are_connected() {
     let (data, _, status) = io.finish();
     assert_eq!((data, status), (vec![0x77; BLOCK], 0));
 
-    // Only the device that was meant: the next one is another again, unless somebody says so.
+    // Only the device that was meant: the next one is another instance again, unless `keep_instance` is called again.
     drop(machine.target.detach_device(SUBSYSTEM, 2));
     assert_eq!(read(&mut io, 2).1, code(Status::INACCESSIBLE));
     machine.target.add_export(&other(2, ram(128))).expect("its device is there again");

@@ -1,4 +1,4 @@
-//! What a host is to be told is not lost because it asked for it in a wrong way.
+//! A notice for a host is not lost because the host asked for it in a wrong way.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn log(admin: &mut Host, page: u8, room: u32) -> Result<Vec<u8>, u16> {
     }
 }
 
-/// Asks to be told of news; an answer comes when there is some.
+/// Sends an Asynchronous Event Request; it is answered when there is an event.
 fn ask(admin: &mut Host) {
     admin.send(0x0c, Sgl::Transport { length: 0 }, &[], &[]);
 }

@@ -68,7 +68,7 @@ fn what_is_granted_is_there_and_no_host_has_all() {
     assert_eq!(more.err(), Some(Status::BUSY), "there is no seat");
 }
 
-/// A host that connects again is not told to give up because its old connection is still on its way out.
+/// The refusal of a host that connects again is not final while its old connection is still closing.
 #[test]
 fn a_queue_that_is_taken_can_be_asked_for_again() {
     let machine = Machine::start();

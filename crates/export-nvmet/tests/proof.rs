@@ -278,7 +278,7 @@ fn a_host_that_does_not_prove_itself_in_time_is_let_go() {
     assert!(host.pdu().is_none(), "the connection is closed");
 }
 
-/// It is told of when it is known: a host that has failed need not stay to hear of it.
+/// The rejection is noted when it is known: a host that has failed need not stay for the answer.
 #[test]
 fn a_host_that_does_not_prove_who_it_is_is_reported_once() {
     let machine = range_locked();

@@ -1,4 +1,4 @@
-//! What each queue has done, as whoever runs the target sees it.
+//! What each queue has done, as the operator sees it.
 
 mod common;
 

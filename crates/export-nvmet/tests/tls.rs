@@ -17,7 +17,7 @@ use strake_units::{BlockSize, Nanos};
 const KEY: &str =
     "NVMeTLSkey-1:02:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vcSEgBQ==:";
 const OTHER: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
-/// A subsystem that nobody comes to without TLS.
+/// A subsystem that requires TLS.
 const STRICT: &str = "nqn.2014-08.org.nvmexpress:uuid:strict";
 const NAMES: (&str, &str) = (HOST, SUBSYSTEM);
 /// Connect Invalid Host (Base, Figure 102).
@@ -102,7 +102,7 @@ fn a_host_with_a_key_is_refused_without_tls() {
     let mut host = Host::asked(&machine);
     let names = (HOST, nqn::DISCOVERY);
     assert_eq!(host.connect_as(names, 0, 0xffff, 0), Err(INVALID_HOST), "discovery too");
-    // Of a subsystem that is not there it is told what every host is: nothing says that it has a key.
+    // For a subsystem that is not there it gets the answer that every host gets: nothing reveals that it has a key.
     for host in [HOST, "nqn.2014-08.org.stranger"] {
         let names = (host, "nqn.2014-08.org.nvmexpress:uuid:none");
         let refused = Host::asked(&machine).connect_as(names, 0, 0xffff, 0);
@@ -355,7 +355,7 @@ fn a_record_that_was_changed_behind_a_good_one_ends_the_connection_too() {
     assert_eq!(last_words(&mut admin).len(), 24, "an alert, and nothing else");
 }
 
-/// The same behind a command that was answered in the same turn: neither data nor completion goes out any more.
+/// The same behind a command that was answered in the same turn: neither data nor completion is sent.
 #[test]
 fn a_record_that_was_changed_behind_an_answered_command_ends_the_connection_too() {
     let machine = range_locked();

@@ -2,8 +2,8 @@
 //!
 //! **What it is.** [`runs`] calls a test with one seed after the other, a few that are always the same and as many
 //! fresh ones, and says which seed to run again when it fails. From a seed comes a [`Chance`], which decides, and
-//! [`damage()`] and [`disorder`] make of a good conversation one that nobody expects. [`corpus()`] reads the
-//! conversations that are kept in `corpus/`.
+//! [`damage()`] and [`disorder`] make of a good conversation an unexpected one. [`corpus()`] reads the conversations
+//! that are kept in `corpus/`.
 //!
 //! **What it must never do.** Be part of a product. Decide anything that does not follow from the seed.
 //!

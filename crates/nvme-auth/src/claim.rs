@@ -74,7 +74,7 @@ impl Claim {
     /// The host's proof, for the controller's challenge.
     ///
     /// # Errors
-    /// When it is none, or one that nobody can respond to.
+    /// When it is none, or one that cannot be answered.
     pub fn reply(&mut self, message: &[u8]) -> Result<Vec<u8>, Doubt> {
         self.check(message, id::CHALLENGE)?;
         let theirs = messages::Challenged::parse(message).ok_or(Doubt::Nonsense)?;

@@ -5,8 +5,8 @@
 //!     |                          |                         |                   '---> Confirming --Success2--> Done
 //!     '----------------------anything else-----------------'--> Failing --Failure1--> Failed
 //! ```
-//! Messages of the host come in with [`take`](Exchange::take), those for it go out with [`give`](Exchange::give). What
-//! fails is told in one word and ends the conversation: there is no second try on one connection.
+//! Messages of the host come in with [`take`](Exchange::take), those for it go out with [`give`](Exchange::give). A
+//! failure is reported as one code and ends the conversation: there is no second try on one connection.
 
 use crate::group::{EXPONENT_BYTES, Group, VALUE_BYTES_MAX};
 use crate::messages::{self, COMMON, DH_HMAC_CHAP, Lead, Negotiate, Reply, id};
@@ -75,7 +75,7 @@ struct Terms {
 pub enum Answer {
     /// It goes on.
     Goes,
-    /// The host is who it says, and was told so.
+    /// The host is who it says, and was notified.
     Proven,
     /// It is not, or has given up.
     Failed,
@@ -190,7 +190,7 @@ impl Exchange {
         &self.fresh.challenge[..hash.bytes()]
     }
 
-    /// The message for the host, which asked for one. A host that asks out of turn is told that it failed.
+    /// The message for the host, which asked for one. A host that asks out of turn gets a failure.
     pub fn give(&mut self) -> (Vec<u8>, Answer) {
         let (message, next) = match &self.state {
             State::Challenging(terms) => (self.challenge(*terms), State::Waiting(*terms)),

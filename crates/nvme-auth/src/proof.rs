@@ -117,8 +117,8 @@ fn augment(challenge: &Challenge<'_>, session: &[u8]) -> hmac::Tag {
     hmac(challenge.hash, key.as_ref(), &[challenge.value])
 }
 
-/// Whether two responses are the same, in a time that does not depend on where they differ: both are hashed under a key
-/// that is nobody's, and ring compares hashes so.
+/// Whether two responses are the same, in a time that does not depend on where they differ: both are hashed under a
+/// fixed key, and ring compares hashes in constant time.
 pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
     let key = hmac::Key::new(hmac::HMAC_SHA256, b"equal");
     hmac::verify(&key, one, hmac::sign(&key, other).as_ref()).is_ok()

@@ -64,7 +64,7 @@ impl PskHash {
     }
 }
 
-/// The configured key of a host, of 32 or 48 bytes. It is never shown, except to whoever had it made.
+/// The configured key of a host, of 32 or 48 bytes. It is never shown, except to the operator who had it made.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TlsKey {
     key: Zeroizing<Vec<u8>>,
@@ -159,7 +159,7 @@ impl fmt::Debug for Psk {
     }
 }
 
-/// How HKDF is told what a key is for.
+/// How the input of HKDF encodes what a key is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Labels {
     /// As RFC 8446 says.

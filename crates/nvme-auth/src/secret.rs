@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 use zeroize::Zeroizing;
 
-/// A secret of 32, 48 or 64 bytes. It is never shown, except to whoever had it made.
+/// A secret of 32, 48 or 64 bytes. It is never shown, except to the operator who had it made.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret {
     key: Vec<u8>,
@@ -120,7 +120,7 @@ impl Secret {
         Zeroizing::new(format!("DHHC-1:{transform}:{}:", *encoded))
     }
 
-    /// The key that whoever has this name uses (Base, section 8.13.5.8).
+    /// The key that the host or controller of this name uses (Base, section 8.13.5.8).
     pub(crate) fn of(&self, nqn: &str) -> Transformed<'_> {
         match self.transform {
             None => Transformed::AsItIs(&self.key),

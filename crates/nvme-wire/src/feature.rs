@@ -37,7 +37,7 @@ pub fn queues_granted(dword_11: u32, most: u16) -> Option<u32> {
     Some(granted | granted << 16)
 }
 
-/// Events, as bits of what a host wants to be told of (Base, Figure 326) and of what a controller can tell (Base,
+/// Events, as bits of what a host asks to be notified of (Base, Figure 326) and of what a controller can report (Base,
 /// Figure 275, OAES).
 pub mod event {
     /// A namespace came, went, or has another size.

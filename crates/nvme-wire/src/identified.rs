@@ -16,14 +16,14 @@ pub struct ControllerFacts {
     pub transfer_pages_log2: u8,
     /// Commands of a queue at a time; 0 when it does not say.
     pub commands_max: u16,
-    /// Events that it can tell of, see [`event`](crate::feature::event).
+    /// Events that it can report, see [`event`](crate::feature::event).
     pub events: u32,
     /// Any command is a sign of life, not only Keep Alive (CTRATT, TBKAS).
     pub traffic_is_life: bool,
     /// How long it may take to stop what it does for a host that is gone, in milliseconds (CQT, TP4129); 0 when it does
     /// not say.
     pub quiesce_ms: u16,
-    /// Groups of namespaces of which it tells how they are reached (CMIC, NANAGRPID); 0 when it tells of none.
+    /// Groups of namespaces of which it reports how they are reached (CMIC, NANAGRPID); 0 when it reports none.
     pub access_groups: u32,
     /// Optional commands, see [`optional`](crate::identify::optional).
     pub commands: u16,

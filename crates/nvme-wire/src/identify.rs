@@ -27,7 +27,7 @@ pub mod cns {
 pub enum ControllerKind {
     /// One with namespaces.
     Io = 1,
-    /// One that tells of others.
+    /// One that reports others.
     Discovery = 2,
 }
 
@@ -52,7 +52,7 @@ pub struct Controller<'a> {
     pub transfer_pages_log2: u8,
     /// Commands of a queue at a time.
     pub commands_max: u16,
-    /// Events it can tell of, see [`event`](crate::feature::event).
+    /// Events it can report, see [`event`](crate::feature::event).
     pub events: u32,
     /// Requests for events it keeps.
     pub event_requests_max: u8,

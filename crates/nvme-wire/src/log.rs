@@ -51,7 +51,7 @@ pub struct Request {
     pub offset: u64,
     /// How many bytes, at least four.
     pub length: u64,
-    /// The host wants to be told of the same event again: reading does not answer it (RAE).
+    /// The event is retained: reading does not clear it (RAE).
     pub retains_event: bool,
     /// What it says to the page (LSP).
     pub specific: u8,
@@ -136,7 +136,7 @@ pub struct Health {
     pub writes: u64,
     /// Commands that failed on the medium.
     pub media_errors: u64,
-    /// Failures that the error log had, among them those that it has no more.
+    /// Failures that the error log had, including those it no longer holds.
     pub failures: u64,
 }
 
@@ -228,7 +228,7 @@ pub enum Access {
     NonOptimized = 2,
     /// Not, for now.
     Inaccessible = 3,
-    /// Not any more.
+    /// No longer.
     Lost = 4,
     /// Not while that changes, or in a way that is not known.
     Changing = 0xf,
@@ -390,7 +390,7 @@ fn reached_over_tcp(nqn: &str, portal: &Portal<'_>) -> [u8; DISCOVERY_BYTES] {
         Security::Tls => (0b01, 2),
         Security::NotSpecified => (0b00, 0),
     };
-    // Controllers are made for whoever connects; the admin queue has 32 entries.
+    // A controller is created for each host that connects; the admin queue has 32 entries.
     put(&mut out, 6, &u16::MAX.to_le_bytes());
     put(&mut out, 8, &32_u16.to_le_bytes());
     put_text(&mut out, (32, 32), portal.port, b' ');

@@ -124,7 +124,7 @@ pub enum FatalStatus {
     Unsupported = 0x06,
 }
 
-/// A PDU after which nothing can be understood any more.
+/// A PDU after which nothing can be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PduError {
     /// What is wrong.
@@ -314,7 +314,7 @@ impl Common {
     }
 }
 
-/// A header without data behind it, with room for its digest: whoever sends it appends that.
+/// A header without data behind it, with room for its digest: the sender appends that.
 fn bare<const N: usize>(kind: PduKind, digests: Digests) -> [u8; N] {
     let header = digests.header;
     let mut out = [0; N];
@@ -324,8 +324,8 @@ fn bare<const N: usize>(kind: PduKind, digests: Digests) -> [u8; N] {
     out
 }
 
-/// What both sides say when a connection begins, of the one version that there is: the alignment of data for whoever
-/// says it (HPDA, CPDA), in dwords less one, and the digests.
+/// What both sides say when a connection begins, of the one version that there is: the data alignment that the sender
+/// asks for (HPDA, CPDA), in dwords less one, and the digests.
 fn agreement(bytes: &[u8; IC_BYTES]) -> Result<(u8, Digests), PduError> {
     if u16_at(bytes, 8) != 0 {
         return Err(PduError::new(FatalStatus::Unsupported, 8));

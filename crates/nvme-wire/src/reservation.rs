@@ -98,7 +98,7 @@ pub enum Persistence {
 /// How a reservation is acquired (RACQA).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Acquire {
-    /// If nobody else has it.
+    /// If no other host has it.
     Free,
     /// Taking it, or registrations, from those with a key.
     Preempt,
@@ -111,13 +111,13 @@ pub enum Acquire {
 pub enum Action {
     /// To be a registrant with the new key.
     Register(Persistence),
-    /// To be none any more.
+    /// To be a registrant no longer.
     Unregister(KeyCheck, Persistence),
     /// To have the new key in place of the current one.
     Replace(KeyCheck, Persistence),
     /// To hold a reservation.
     Acquire(Acquire, ReservationType),
-    /// To hold it no more.
+    /// To hold it no longer.
     Release(ReservationType),
     /// To end the reservation and all registrations.
     Clear,
@@ -314,7 +314,7 @@ impl ReportedRegistrant {
         Self { host: array_at(bytes, 16), key: u64_at(bytes, 8), holds: bytes[2] & 1 != 0 }
     }
 
-    /// As bytes. Controllers are made for whoever connects, so none is named (CNTLID).
+    /// As bytes. A controller is created for each host that connects, so none is named (CNTLID).
     #[must_use]
     pub fn bytes(&self) -> [u8; REPORT_BYTES] {
         let mut out = [0; REPORT_BYTES];
@@ -326,10 +326,10 @@ impl ReportedRegistrant {
     }
 }
 
-/// What a host is told that others did (Base, section 8.19.1).
+/// What other hosts did, as a host is notified (Base, section 8.19.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NoticeKind {
-    /// It was a registrant, and is none any more.
+    /// It was a registrant, and no longer is.
     RegistrationPreempted = 1,
     /// A reservation that it profited from was given up, or is of another type now.
     ReservationReleased = 2,
@@ -338,7 +338,7 @@ pub enum NoticeKind {
 }
 
 impl NoticeKind {
-    /// Its bit in the mask of what is not to be told (Base, section 5.27.1, feature 82h).
+    /// Its bit in the mask of notices that are not to be sent (Base, section 5.27.1, feature 82h).
     #[must_use]
     pub const fn mask_bit(self) -> u32 {
         1 << self as u8
@@ -398,8 +398,7 @@ impl Notice {
     }
 }
 
-/// Whether reading a page takes the notice away: the host reads it from its beginning, and does not want to be told of
-/// it again.
+/// Whether reading a page removes the notice: the host reads it from its beginning, and does not retain the event.
 #[must_use]
 pub const fn takes_notice(request: &Request) -> bool {
     request.offset == 0 && !request.retains_event

@@ -1,14 +1,16 @@
 //! Which labels form an array: a pure decision in consuming steps, `Scanned -> Matched -> Assembled`.
 //!
 //! **The argument.** A label of generation `g + 1` is written to the head ring of every member it calls live, a member
-//! that fails is called faulty in `g + 2` and the step repeats, then the tail rings are written, and only then does
-//! anybody act on it. Therefore:
+//! that fails is called faulty in `g + 2` and the step repeats, then the tail rings are written, and only then does the
+//! array act on it. Therefore:
 //!
-//! 1. The highest generation is always safe to follow: either everybody it calls live has it, or nobody acted on it.
+//! 1. The highest generation is always safe to follow: either every member it calls live has it, or the array never
+//!    acted on it.
 //! 2. A member that the newest label (generation `G`) calls in sync held `G - 1` before `G` was begun; otherwise `G`
 //!    would call it faulty. So it is in sync when its own newest label is `G`, or `G - 1` of the same history (the
-//!    update was cut short), and stale when it is older: no crash leaves it behind by two. When anybody has `G` in
-//!    the tail ring too, the update was not cut short, and who has only `G - 1` is an older picture of a member.
+//!    update was cut short), and stale when it is older: no crash leaves it behind by two. When any member has `G` in
+//!    the tail ring too, the update was not cut short, and a drive that has only `G - 1` is an older picture of a
+//!    member.
 //! 3. Let `C` be the members that the newest label records as in sync since before generation `g`, and let a drive
 //!    hold a label of generation `g`. If that label was acted on, every member it calls live had it. If it calls a
 //!    member of `C` in sync, then that member held the label before it, so the newest label's history passed through
@@ -46,7 +48,7 @@ pub struct Found {
     pub before: Option<Box<Superblock>>,
 }
 
-/// What somebody decided about arrays that are not complete.
+/// What was decided about arrays that are not complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// Start with what is here: an operator said so, or the time to wait has passed.
@@ -124,7 +126,7 @@ pub enum Lacks {
     Nothing,
     /// What its per-member dirty bitmap says; without bitmaps what lies behind its `recovered_stripes`.
     Recorded,
-    /// Everything, as far as anybody knows.
+    /// Everything, as far as is known.
     Everything,
 }
 
@@ -423,7 +425,7 @@ fn is_fork(newest: &Superblock, own: &Superblock) -> bool {
             return true;
         }
     } else if newest.lineage(own) == Lineage::Other {
-        // Nobody is left to ask, so what the newest label remembers decides.
+        // No member of `C` is left, so the history in the newest label decides.
         return true;
     }
     let called_in_sync = newest
@@ -520,7 +522,8 @@ struct Trust {
 
 /// What of a member's contents may be trusted, or why nothing.
 ///
-/// A label that everybody surely had cannot have been cut short: whoever has only the one before is an older picture.
+/// A label that every member surely had cannot have been cut short: a drive that has only the one before is an older
+/// picture.
 fn trust(
     (newest, confirmed): (&Superblock, bool),
     recorded: &MemberRecord,
@@ -561,7 +564,8 @@ fn trust(
         {
             rebuilding(0, Lacks::Recorded)
         }
-        // It joined with the label that was cut short, or nothing is known of what it holds: begin anew.
+        // It joined with the label that was cut short, or nothing is known of what it holds: rebuild from the
+        // beginning.
         (
             RecordedState::Rebuilding,
             RecordedState::InSync | RecordedState::Faulty | RecordedState::Missing,

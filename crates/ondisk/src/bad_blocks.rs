@@ -29,7 +29,7 @@ const AT_CRC: usize = 28;
 /// What is wrong with a bad block of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Badness {
-    /// The drive could not read it, and nothing was left to recover it from. Whoever wants it may try.
+    /// The drive could not read it, and nothing was left to recover it from. A read may try it again.
     Unreadable,
     /// It could not be filled: what the member holds there is anything, and is never used.
     Hollow,
@@ -90,7 +90,7 @@ pub enum BadEvent {
     Abandon,
     /// They hold again what the rest of their stripe says: data, or the zeroes that stand for data given up.
     Restored,
-    /// Somebody wrote new data there, or parity of all that its column holds.
+    /// New data were written there, or parity of all that its column holds.
     Written,
 }
 
@@ -133,7 +133,8 @@ impl BadRun {
     }
 }
 
-/// There is no room for another run: whoever met the block must stop, because an entry that is dropped is data made up.
+/// There is no room for another run: the caller that met the block must stop, because without its entry garbage would
+/// pass for data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadListFull;
 

@@ -1,8 +1,8 @@
-//! What somebody else may have on a drive, told from well-known signatures.
+//! Foreign data on a drive, recognized by well-known signatures.
 //!
-//! It is a courtesy to people about to lose data, not a proof that a drive is empty. Why Strake keeps its own table
-//! instead of calling libblkid is recorded in `docs/decisions/0010-own-signatures.md`; a test makes the real thing
-//! with the real tools and compares the answers with libblkid's.
+//! The check is a courtesy to people about to lose data, not a proof that a drive is empty. Why Strake keeps its own
+//! table instead of calling libblkid is recorded in `docs/decisions/0010-own-signatures.md`; a test makes the real
+//! thing with the real tools and compares the answers with libblkid's.
 
 mod fixed;
 mod partition;
@@ -23,13 +23,13 @@ use crate::superblock::{MAGIC, Superblock};
 /// Bytes from a drive's start that show everything known here: VMFS is at 2 MiB, everything else before it.
 pub const FOREIGN_HEAD_BYTES: u64 = (2 << 20) + 4096;
 
-// Whoever erases what is there touches no data of an array.
+// Erasing these bytes touches no data of an array.
 const _: () = assert!(FOREIGN_HEAD_BYTES <= HEAD_BYTES && FOREIGN_TAIL_BYTES <= TAIL_BYTES);
 
 /// What was found on a drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Foreign {
-    /// A member of the Strake array of this name, which nobody destroyed.
+    /// A member of the Strake array of this name, which was not destroyed.
     Strake(String),
     /// A sound Strake label of a format this program does not know.
     StrakeUnknown,
@@ -43,8 +43,8 @@ pub enum Foreign {
 }
 
 impl Foreign {
-    /// True unless it is something its owner has given up: what is on the drive may be needed, and the drive is not
-    /// to be taken without being told so.
+    /// True unless it is something its owner has given up: what is on the drive may be needed, and the drive may be
+    /// taken only on explicit request.
     #[must_use]
     pub const fn is_obstacle(&self) -> bool {
         match self {
@@ -140,11 +140,11 @@ impl OnDrive {
     }
 }
 
-/// What somebody else has put on a member of `device_bytes` since it was labelled: labels lie in two rings, and many a
+/// What other software has put on a member of `device_bytes` since it was labelled: labels lie in two rings, and many a
 /// tool writes beside them. `block_bytes` is the device's block size; the other arguments are as in
 /// [`foreign_signature`]. Nothing that an array writes by itself counts, and neither does Strake's own partition table:
-/// valid or not, what is in the bitmap area and in ring slots that begin as a label does is passed over, since the
-/// data of clients decides bits there. All that can be told is therefore a sign; its absence proves nothing.
+/// valid or not, what is in the bitmap area and in ring slots that begin as a label does is passed over, since the data
+/// of clients decides bits there. The answer is therefore only a sign; its absence proves nothing.
 #[must_use]
 pub fn written_over(
     head: &[u8],

@@ -232,7 +232,7 @@ pub enum Returning {
     TooOld {
         /// The generation of its last label in the history, or of its newest one if that is older.
         own: u64,
-        /// The generation it held when it went out; 0 when nobody knows.
+        /// The generation it held when it went out; 0 when unknown.
         held: u64,
     },
     /// It went on without the array: what it holds belongs to another history.

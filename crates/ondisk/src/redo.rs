@@ -1,10 +1,10 @@
-//! The redo log: what a write is about to put in its place, so that a crash in between can be made up for.
+//! The redo log: what a write is about to put in its place, so that a replay completes it after a crash.
 //!
 //! Every member has the same log area, divided into as many rings as the array had cores when it was started. A record
 //! lies at the same place on every member that its write touches: a header, the same on all of them, and behind it what
-//! this member is to get. Only when all of that is stable may anything be written in its place. So a record of which a
-//! member that is still one lacks its part was never acted upon, and one that is whole is written again, however much
-//! of it was written before: the outcome is the same.
+//! this member is to get. Only when all of that is stable may anything be written in its place. So a record that lacks
+//! the part of a current member was never acted upon, and a complete record is written again, however much of it was
+//! written before: the outcome is the same.
 //!
 //! A record may also be a list of partial writes: then there is nothing behind its header; see
 //! [`crate::partial_write`].
@@ -238,8 +238,7 @@ pub fn escape(block: &mut [u8]) {
     }
 }
 
-/// Puts `payload` as read into the state in which it was written, when it is the one that `part` tells of. False when
-/// it is not.
+/// Turns `payload` as read into what was to be written, when it is the one that `part` describes. False when it is not.
 #[must_use]
 pub fn restore(part: &RedoPart, payload: &mut [u8]) -> bool {
     if crc32c::crc32c(payload) != part.crc {

@@ -117,8 +117,8 @@ pub struct MemberRecord {
     pub in_sync_generation: u64,
     /// While rebuilding: stripes from the start that it holds already, flushed before this was written.
     pub recovered_stripes: u64,
-    /// A generation that it surely held when it went out, so that an older picture of it is told from it; 0 when it
-    /// did not go out since it was last in sync or put in. Kept while it is rebuilt. Below 2^56.
+    /// A generation that it surely held when it went out, so that an older picture of it is recognized; 0 when it did
+    /// not go out since it was last in sync or put in. Kept while it is rebuilt. Below 2^56.
     pub held_generation: u64,
     /// Bytes of the device.
     pub bytes: u64,
@@ -170,7 +170,7 @@ pub struct Superblock {
     pub geometry: GeometryRecord,
     /// True after an orderly stop: no write was under way.
     pub clean: bool,
-    /// True when somebody deleted the array.
+    /// True when the array was deleted.
     pub destroyed: bool,
     /// Every member, by slot. At most [`MEMBERS_MAX`].
     pub members: Vec<MemberRecord>,
@@ -186,7 +186,7 @@ pub struct Superblock {
     /// in the redo log. All of them in mode [`Consistency::Strict`]: then this is so of every write.
     pub logged: u64,
     /// Records of older generations do not count: what they say is done, and may have been overtaken by what is in no
-    /// log. 0 when nobody is [`logged`](Self::logged).
+    /// log. 0 when no member is [`logged`](Self::logged).
     pub logged_since: u64,
     /// Features that may be ignored. Bits this program does not know are dropped when it writes.
     pub compat: u64,

@@ -11,11 +11,11 @@ const _: () = assert!(crate::STRIPS_MAX == 64 && PARITY_MAX == 32);
 
 /// Outputs as combinations of inputs, prepared once and used for any number of products.
 ///
-/// **The plain sum.** Multiplying costs more than adding, so where some outputs together are a plain sum of
-/// inputs, one of them is computed as that sum plus the others of them. P of an encoding is such an output by
-/// itself. In recovery, all wanted data strips (and P, if wanted) together are the sum of the known ones and P:
-/// one strip of every recovery is had for the price of a XOR. Inputs and outputs are reordered so that the
-/// summed output is the first and its inputs come first; nobody outside sees the order.
+/// **The plain sum.** Multiplying costs more than adding, so where some outputs together are a plain sum of inputs, one
+/// of them is computed as that sum plus the others of them. P of an encoding is such an output by itself. In recovery,
+/// all wanted data strips (and P, if wanted) together are the sum of the known ones and P: one strip of every recovery
+/// costs only a XOR. Inputs and outputs are reordered so that the summed output is the first and its inputs come first;
+/// callers do not see the order.
 #[derive(Clone)]
 pub(crate) struct Matrix {
     inputs: u8,

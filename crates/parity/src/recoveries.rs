@@ -115,7 +115,7 @@ impl Recoveries {
         Ok(self.place(masks, Entry { known: key_known, want: key_want, used: 0, recovery }))
     }
 
-    /// Puts a new entry in, over the oldest one when there is no more room.
+    /// Adds a new entry, over the oldest one when all are in use.
     fn place(&mut self, masks: Option<(u64, u64)>, entry: Entry) -> usize {
         if self.entries.len() < self.capacity {
             self.entries.push(entry);

@@ -91,7 +91,7 @@ enum Suspect {
     One(usize),
     /// No single strip, but each of these pairs.
     Two(Pairs),
-    /// Nothing that can be told.
+    /// More wrong strips than can be located.
     Many,
 }
 

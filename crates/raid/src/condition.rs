@@ -18,7 +18,7 @@ pub enum Condition {
     NoRedundancy,
     /// A member is being filled.
     Rebuilding,
-    /// Parity or copies are being made to agree after a crash. Reported by whoever keeps the write-intent
+    /// Parity or copies are being made to agree after a crash. Reported by the owner of the write-intent
     /// bitmap; member states do not show it.
     Resyncing,
     /// Some data cannot be read or recovered with the members that are there.

@@ -80,8 +80,8 @@ pub struct Place {
     pub offset: u32,
 }
 
-/// Where the strips of one stripe are, worked out once for whoever asks about several of them. Only for parity schemes,
-/// where strips and positions are one to one.
+/// Where the strips of one stripe are, worked out once for callers that ask about several of them. Only for parity
+/// schemes, where strips and positions are one to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StripeMap {
     width: u8,
@@ -477,8 +477,8 @@ impl Geometry {
         if !self.tolerates(without) {
             return None;
         }
-        // Members lose data only together with others of their unit, and each unit bears the same number of them:
-        // whoever can stay away beside those chosen before can do so in some best choice.
+        // Members lose data only together with others of their unit, and each unit bears the same number of them: a
+        // member that can stay away beside those chosen before can do so in some best choice.
         for member in (0..64).filter(|member| absent & returning & 1 << member != 0) {
             if self.tolerates(without | 1 << member) {
                 without |= 1 << member;

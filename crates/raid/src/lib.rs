@@ -52,9 +52,9 @@ pub const STRIP_BYTES_MIN: u32 = 4 * 1024;
 /// Largest strip in bytes.
 pub const STRIP_BYTES_MAX: u32 = 1024 * 1024;
 
-/// Identifier of the layout that this crate computes, recorded in every label. A different mapping of
-/// blocks to members would get a different number (md's RAID 0 once changed its mapping without
-/// recording it, Linux c84a1372df92; arrays written by both kernels cannot be told apart).
+/// Identifier of the layout that this crate computes, recorded in every label. A different mapping of blocks to members
+/// would get a different number (md's RAID 0 once changed its mapping without recording it, Linux c84a1372df92; arrays
+/// written by both kernels cannot be distinguished).
 pub const LAYOUT_ID: u16 = 1;
 
 // A strip holds at least one block of the largest block size, a transfer list holds a whole stripe, and a

@@ -1,9 +1,9 @@
 //! What one request on one band reads, computes and writes.
 //!
-//! A plan is data: the engine, the simulator and the tests are interpreters of the same value. To run one:
-//! do the reads, recover the listed strips over the window from what was read, overlay the new data, compute
-//! parity over the window (update it for [`Strategy::ReadModifyWrite`], encode it anew otherwise), do the
-//! writes. When a read fails on the way, the planner is asked again with that position unreadable or absent.
+//! A plan is data: the engine, the simulator and the tests are interpreters of the same value. To run one: do the
+//! reads, recover the listed strips over the window from what was read, overlay the new data, compute parity over the
+//! window (update it for [`Strategy::ReadModifyWrite`], encode it from all data otherwise), do the writes. When a read
+//! fails on the way, the planner is asked again with that position unreadable or absent.
 //!
 //! A position is in one of three conditions: readable; *unreadable*, which is written but never read; *absent*,
 //! which is neither. Below, *hidden* means unreadable or absent.
@@ -17,8 +17,8 @@
 //!    readable) and `ReconstructWrite` (needs every data strip that is not new over the whole window) the one
 //!    with fewer read transfers; then the one that reads fewer blocks; then `ReadModifyWrite`, because it
 //!    reads only members that the write visits anyway and leaves the others to other requests;
-//! 5. otherwise `Degraded`: as many survivors as there are data strips are read, the hidden data that is not
-//!    new over the whole window is recovered, and parity is encoded anew; [`Lost`] when too few survive.
+//! 5. otherwise `Degraded`: as many survivors as there are data strips are read, the hidden data that is not new over
+//!    the whole window is recovered, and parity is encoded from all data; [`Lost`] when too few survive.
 //!
 //! Every strip with a segment and every parity is then written, except where absent. The comparison of read
 //! counts is md's `rmw_level=1` (`handle_stripe_dirtying`, `drivers/md/raid5.c`).
@@ -93,7 +93,7 @@ pub enum Strategy {
     ReadModifyWrite,
     /// Parity is encoded from new data and the old data around it.
     ReconstructWrite,
-    /// Strips that cannot be read are recovered from survivors first; parity is then encoded anew.
+    /// Strips that cannot be read are recovered from survivors first; parity is then encoded from all data.
     Degraded,
 }
 

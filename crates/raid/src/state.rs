@@ -38,7 +38,7 @@ pub enum MemberState {
         /// Stripes of the array, counted from 0, below which this member holds everything it should.
         recovered_stripes: u64,
     },
-    /// Failed: not used any more, even if it answers.
+    /// Failed: no longer used, even if it answers.
     Faulty,
     /// Not there.
     Missing,
@@ -61,7 +61,7 @@ pub enum MemberEvent {
     /// It is back, and lacks what was written while it was away. The write-intent bitmap says which regions;
     /// a rebuild that skips the others is still a rebuild.
     ReturnedStale,
-    /// Somebody takes it back by hand, as it was when it went out: it lacks what was written since.
+    /// An operator re-adds it, as it was when it went out: it lacks what was written since.
     Readded,
     /// The rebuild has filled every stripe below `stripes`, durably.
     Progress {
@@ -76,8 +76,8 @@ impl MemberState {
     /// The state after `event`.
     ///
     /// # Errors
-    /// [`IllegalTransition`] when the event cannot happen in this state, which is a mistake of whoever
-    /// reported it: nothing may be changed on its account.
+    /// [`IllegalTransition`] when the event cannot happen in this state, which is an error of the caller that reported
+    /// it: nothing may change because of it.
     pub const fn next(self, event: MemberEvent) -> Result<Self, IllegalTransition> {
         let illegal = Err(IllegalTransition { state: self, event });
         match (event, self) {

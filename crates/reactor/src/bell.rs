@@ -8,7 +8,7 @@
 //! 3. one more full turn, which looks at the inbox and every mailbox; if it finds anything, no sleep
 //! 4. `ppoll` on its event descriptor and what the pollers named
 //!
-//! Whoever has something for it goes in this order:
+//! A waker goes in this order:
 //! 1. publish the message (ring, inbox)
 //! 2. sequentially consistent fence (B)
 //! 3. read `sleeping`; if true, write the event descriptor
@@ -52,7 +52,7 @@ impl Bell {
         self.sleeping.0.store(false, Ordering::Relaxed);
     }
 
-    /// Steps 2 and 3 of whoever has published something: whether the event descriptor has to be written.
+    /// Steps 2 and 3 of a waker: whether the event descriptor has to be written.
     pub(crate) fn has_to_ring(&self) -> bool {
         // Fence B; its partner is fence A in `announce_sleep`.
         fence(Ordering::SeqCst);
@@ -95,7 +95,7 @@ impl<J> Inbox<J> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts `job` behind all earlier ones; the core has to be woken then. False when it takes none any more.
+    /// Puts `job` behind all earlier ones; the core has to be woken then. False when it no longer takes any.
     pub(crate) fn put(&self, job: J) -> bool {
         let mut inbox = self.lock();
         let Some(jobs) = inbox.as_mut() else { return false };

@@ -122,7 +122,7 @@ impl Shared {
         self.event.as_raw_fd()
     }
 
-    /// Says which CPU the core got; once, before anybody has a handle.
+    /// Records which CPU the core got; once, before a handle is given out.
     pub(crate) fn set_pinning(&self, pinning: Pinning) {
         let _ = self.pinning.set(pinning);
     }

@@ -1,6 +1,6 @@
 //! Bounded single-producer, single-consumer rings between two cores, on `rtrb`.
 //!
-//! A message does not wake anybody: after a batch of sends the sender calls
+//! A message does not wake the receiver: after a batch of sends the sender calls
 //! [`CoreHandle::wake`](crate::CoreHandle::wake) of the receiving core once.
 
 use std::fmt;
@@ -20,8 +20,8 @@ pub fn mailbox<T: Send>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 pub struct Sender<T>(rtrb::Producer<T>);
 
 impl<T: Send> Sender<T> {
-    /// Puts `message` behind all earlier ones. Succeeds while there is room, even if nobody will receive it;
-    /// see [`abandoned`](Self::abandoned).
+    /// Puts `message` behind all earlier ones. Succeeds while there is room, even if the receiver was dropped; see
+    /// [`abandoned`](Self::abandoned).
     ///
     /// # Errors
     /// The message itself when the ring is full (back-pressure).

@@ -16,7 +16,7 @@ enum Limit {
     Forever,
     /// Until this time at the latest.
     Until(Nanos),
-    /// Not at all: somebody needs polling.
+    /// Not at all: a poller has to be polled.
     Never,
 }
 
@@ -70,7 +70,7 @@ impl Sleep {
         }
     }
 
-    /// True when somebody needs polling.
+    /// True when a poller has to be polled.
     #[must_use]
     pub fn is_never(&self) -> bool {
         self.limit == Limit::Never
@@ -105,14 +105,14 @@ impl Sleep {
         }
         // SAFETY: the number is used for one `ppoll` and forgotten by `clear`. The poller that named it is
         // owned by the sleeping core and can neither run nor be dropped before that call returns, so the
-        // descriptor it owns stays open. If it does not own it and somebody closes it, `ppoll` reports
-        // POLLNVAL or watches another file: a needless turn, no access to memory or to that file's content.
+        // descriptor it owns stays open. If it does not own it and another thread closes it, `ppoll` reports POLLNVAL
+        // or watches another file: a needless turn, no access to memory or to that file's content.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
         self.fds.push(PollFd::from_borrowed_fd(fd, flags));
     }
 
-    /// Waits for whatever was added. Returns at once when somebody needs polling or the deadline has passed.
-    /// A signal ends the wait as well: the caller takes a turn in any case.
+    /// Waits for whatever was added. Returns at once when a poller has to be polled or the deadline has passed. A
+    /// signal ends the wait as well: the caller takes a turn in any case.
     pub(crate) fn wait(&mut self, now: Nanos) {
         let timeout = match self.limit {
             Limit::Forever => None,

@@ -109,8 +109,8 @@ impl WaitQueue {
         Wait { queue: self, stage: Stage::New }
     }
 
-    /// Wakes the task that has waited longest; false when nobody waits. Should that task drop its wait before
-    /// it runs, the next one is woken instead.
+    /// Wakes the task that has waited longest; false when no task waits. Should that task drop its wait before it runs,
+    /// the next one is woken instead.
     pub fn wake_one(&self) -> bool {
         let first = self.fifo.pop();
         if let Some(waiter) = first {
@@ -119,7 +119,7 @@ impl WaitQueue {
         first.is_some()
     }
 
-    /// Wakes everybody who waits, in the order they came, and returns how many.
+    /// Wakes all waiting tasks, in the order they came, and returns how many.
     pub fn wake_all(&self) -> usize {
         self.all_before.set(self.fifo.next.get());
         let mut woken = 0;
@@ -135,7 +135,7 @@ impl WaitQueue {
         self.fifo.len()
     }
 
-    /// True when nobody waits.
+    /// True when no task waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -180,7 +180,7 @@ impl Drop for Wait<'_> {
 }
 
 /// A fixed number of units that tasks take and give back, first come, first served: a big request at the head
-/// is not overtaken by small ones, so nobody starves.
+/// is not overtaken by small ones, so no task starves.
 pub struct Semaphore {
     scheduler: Scheduler,
     fifo: Fifo,
@@ -210,7 +210,7 @@ impl Semaphore {
         Acquire { semaphore: self, units, stage: Stage::New }
     }
 
-    /// Takes `units` units if they are free and nobody waits for any.
+    /// Takes `units` units if they are free and no task waits for any.
     #[must_use]
     pub fn try_acquire(&self, units: u32) -> Option<Permit<'_>> {
         if units > self.free.get() || self.fifo.len() > 0 {

@@ -5,9 +5,9 @@
 //! no allocation, no atomics, and no unsafe code, because a slot is a `Pin<Box<Option<F>>>` whose content can
 //! be replaced in place.
 //!
-//! Futures never look at their `std::task::Waker` (it is [`Waker::noop`]). A leaf future asks its
-//! [`Scheduler`] for [`current`](Scheduler::current) and whoever makes it ready calls
-//! [`wake`](Scheduler::wake). So only leaf futures written for this executor can run on it.
+//! Futures never look at their `std::task::Waker` (it is [`Waker::noop`]). A leaf future asks its [`Scheduler`] for
+//! [`current`](Scheduler::current), and the code that makes it ready calls [`wake`](Scheduler::wake). So only leaf
+//! futures written for this executor can run on it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -67,7 +67,7 @@ struct Shared {
     claimed: Cell<bool>,
 }
 
-/// Wakes tasks. Leaf futures and whoever completes them hold clones; all stay on one thread.
+/// Wakes tasks. Leaf futures and the code that completes them hold clones; all stay on one thread.
 #[derive(Clone)]
 pub struct Scheduler(Rc<Shared>);
 

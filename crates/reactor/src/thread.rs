@@ -145,7 +145,7 @@ fn pin(cpu: Option<usize>) -> Pinning {
 // `clippy.toml` bans `abort` in favour of panicking; this is where such a panic ends up, its reason printed.
 #[allow(clippy::disallowed_methods)]
 fn run_or_abort(core: &mut Core) {
-    // Unwind safety does not matter: nobody looks at the core after a panic.
+    // Unwind safety does not matter: nothing looks at the core after a panic.
     if catch_unwind(AssertUnwindSafe(|| core.run())).is_err() {
         // The panic hook has printed the message and the place.
         eprintln!(

@@ -1,9 +1,9 @@
 //! Every crash of small histories: the real engine on small drives, cut between any two events.
 //!
-//! A case is an array of some kind and a few requests (`case.rs`). It is played once, on drives that write down what
-//! they are told (`record.rs`). Then, for every point of that history and every set of writes that may have reached the
-//! media by then (`cut.rs`, `states.rs`), the array is assembled from what the media hold, by the engine as it is,
-//! and looked at (`judge.rs`): it starts where its labels promise so; what was acknowledged and stable is there, every
+//! A case is an array of some kind and a few requests (`case.rs`). It is played once, on drives that record their
+//! commands (`record.rs`). Then, for every point of that history and every set of writes that may have reached the
+//! media by then (`cut.rs`, `states.rs`), the array is assembled from what the media hold, by the engine as it is, and
+//! looked at (`judge.rs`): it starts where its labels promise so; what was acknowledged and stable is there, every
 //! other block is old or new; when regions have been resynchronized parity agrees with an independent encoder. Some
 //! recoveries are cut in the same way.
 
@@ -80,7 +80,7 @@ const STATES_OF_A_CASE: usize = 500;
 /// Violations after which a run ends.
 const VIOLATIONS_MAX: usize = 10;
 
-/// What a run was told, or what came of it.
+/// What a run did and found.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// States looked at, those after a second crash included.
@@ -99,7 +99,7 @@ pub struct Report {
     pub branches: BTreeMap<&'static str, u64>,
     /// How many states there were of each sort of array.
     pub shapes: BTreeMap<&'static str, u64>,
-    /// How many cuts the histories have, of how many of these every subset of the open writes was told apart, and how
+    /// How many cuts the histories have, for how many of these every subset of the open writes was enumerated, and how
     /// many states there are and were chosen.
     pub covered: BTreeMap<&'static str, u64>,
 }

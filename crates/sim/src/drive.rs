@@ -352,7 +352,7 @@ struct SimQueue {
 impl IoQueue for SimQueue {
     fn submit(&mut self, io: Io) -> Result<(), Io> {
         let mut state = self.drive.state();
-        // After a crash the lane is gone, and whoever still holds the queue is about to be dropped.
+        // After a crash the lane is gone, and the owner of the queue is about to be dropped.
         let Some(lane) = state.lanes.get_mut(&self.lane) else { return Err(io) };
         if lane.unrung.len() + lane.pending.len() >= self.depth {
             return Err(io);

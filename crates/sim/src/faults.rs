@@ -1,11 +1,11 @@
 //! The fault atlas: which faults may happen now, so that the world never goes beyond what an array promises to
 //! survive. A fault beyond that could excuse any outcome, and a run that may excuse itself proves nothing.
 //!
-//! A member is *impaired* while its drive is doomed (it failed an I/O that costs the member, hangs, or is gone),
-//! has unreadable blocks, or is not in sync. A fault that would impair one more member is injected only if the
-//! geometry tolerates all impaired members together. After a crash none is injected until the resync is through:
-//! "crash and a drive lost in the same event" is promised only by `--consistency strict`. Nor is any while all drives
-//! stand still for so long that some of them may be thrown out.
+//! A member is *impaired* while its drive is doomed (it failed an I/O that costs the member, hangs, or is gone), has
+//! unreadable blocks, or is not in sync. A fault that would impair one more member is injected only if the geometry
+//! tolerates all impaired members together. After a crash none is injected until the resync is through: "crash and a
+//! drive lost in the same event" is promised only by `--consistency strict`. Nor is any while all drives stall for so
+//! long that some members may be failed.
 //!
 //! What a drive forgot without saying so (it lied about flushes, or is an older picture of itself) shows only after an
 //! orderly stop, or where a label was written since: what a crash leaves of it may pass for the drive, which
@@ -148,8 +148,8 @@ impl Faults {
         if state.armed { state.rates } else { Rates::default() }
     }
 
-    /// Whether faults of `kind` happen in this run at all. Whoever asks has drawn already, so that a run without a kind
-    /// is like one with it until that would have happened.
+    /// Whether faults of `kind` happen in this run at all. The caller draws before it asks, so that a run without a
+    /// kind equals one with it until the first such fault.
     #[must_use]
     pub fn has(&self, kind: Kind) -> bool {
         !self.state().without.has(kind)

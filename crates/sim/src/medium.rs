@@ -8,7 +8,7 @@ use crate::rng::mix;
 /// Bytes shared, copied and zeroed together.
 pub const PAGE: usize = 4096;
 
-/// The bytes of one page. Whoever has them shares them.
+/// The bytes of one page, shared by all media that hold them.
 pub type PageBytes = Arc<[u8; PAGE]>;
 
 #[derive(Clone, Debug)]
@@ -113,7 +113,7 @@ impl Medium {
         }
     }
 
-    /// Makes the page at `offset` what somebody else holds as well, or zeroes.
+    /// Sets the page at `offset` to shared bytes, or to zeroes.
     pub fn write_page(&mut self, offset: u64, bytes: Option<PageBytes>) {
         let page = offset as usize / PAGE;
         assert!(page < self.pages, "page {page} is beyond the end");

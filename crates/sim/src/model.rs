@@ -258,7 +258,7 @@ pub struct State {
     pub bits: Page,
     /// Drives in use.
     pub inuse: Set,
-    /// Those of them that take nothing any more.
+    /// Those of them that take no more writes.
     pub failed: Set,
     /// Members taken back by a label that not every member has yet.
     pub joining: Set,

@@ -28,7 +28,7 @@ pub enum Content {
     Zero,
     /// The pattern of this write.
     Pattern(u64),
-    /// Anything: never written, or given up by whoever accepted a loss.
+    /// Anything: never written, or given up when a loss was accepted.
     Unknown,
 }
 
@@ -223,7 +223,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// The machine stops: nothing is under way any more.
+    /// The machine stops: no request is under way after that.
     pub fn crash(&mut self, crash: Crash) {
         let now = self.tick();
         self.under_way.clear();
@@ -284,7 +284,7 @@ fn is_stable(write: &Write, cache: VolatileCache, stable_before: u64) -> bool {
     acknowledged && (cache == VolatileCache::Absent || write.fua || write.ended < stable_before)
 }
 
-/// Forgets what can neither be read by anybody any more nor come back.
+/// Forgets writes that no read can return and no crash can bring back.
 fn prune(block: &mut Vec<Write>, cache: VolatileCache, stable_before: u64, horizon: u64) {
     if block.len() < 2 {
         return;

@@ -32,7 +32,7 @@ pub struct Shape {
     pub cores: u16,
     /// Whether waiting writes are merged.
     pub merge: bool,
-    /// Whether reads are steered to whoever answers soonest.
+    /// Whether reads are steered to the member that answers soonest.
     pub steer: bool,
     /// Whether what small writes leave behind is kept.
     pub cache: bool,

@@ -1,4 +1,4 @@
-//! What happened, in order: a hash of everything, and the lines themselves when somebody wants to read them.
+//! What happened, in order: a hash of everything, and the lines themselves on request.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -90,7 +90,7 @@ impl Trace {
         self.state().now
     }
 
-    /// Records an event: `numbers` go into the hash, `text` is made only if somebody keeps it.
+    /// Records an event: `numbers` go into the hash, `text` is made only if lines are kept.
     pub fn event(&self, numbers: &[u64], text: impl FnOnce() -> String) {
         let mut state = self.state();
         state.events += 1;

@@ -31,7 +31,7 @@ use crate::trace::Trace;
 use chance::Chance;
 use client::{Client, Ground, Scene};
 
-/// Rounds in which nothing at all happens although somebody asks not to sleep, before that counts as a mistake.
+/// Rounds in which nothing at all happens although a shard asks not to sleep, before that counts as an error.
 const SPIN_ROUNDS: u32 = 100_000;
 
 /// Simulated time without any progress after which a wait counts as stuck.
@@ -189,7 +189,7 @@ struct World {
     loss_covered: bool,
     /// Members that were not in sync then, as a mask.
     out_before: u64,
-    /// All drives stand still for so long, or have just done so, that some may be thrown out.
+    /// Until then all drives stall, or have just stalled, for so long that members may be failed.
     standstill_until: Nanos,
     /// The last daemon was killed, and the array has not been started since.
     killed: bool,
@@ -351,7 +351,7 @@ impl World {
         Ok(())
     }
 
-    /// Whoever found nothing to do may have something now.
+    /// A shard or client that was idle may have work now.
     fn wake_all(&mut self) {
         if let Some(running) = &mut self.running {
             running.shards.iter_mut().for_each(|shard| shard.idle = false);
@@ -359,7 +359,7 @@ impl World {
         }
     }
 
-    /// Gives some of the shards and clients a turn, in random order. True while anybody may have work.
+    /// Gives some of the shards and clients a turn, in random order. True while any of them may have work.
     fn round(&mut self) -> Result<bool, String> {
         if self.rng.one_in(32) {
             self.refresh();
@@ -394,14 +394,14 @@ impl World {
             busy |= work;
         }
         if busy {
-            // Whoever had a turn before may have been given work since.
+            // A shard or client that had its turn before may have been given work since.
             self.wake_all();
             return Ok(true);
         }
         Ok(!running.clients_idle || running.shards.iter().any(|shard| !shard.idle))
     }
 
-    /// Everybody is idle: moves the clock to the next thing that was announced.
+    /// Every shard and client is idle: moves the clock to the next thing that was announced.
     fn skip(&mut self, what: &str, spins: u32) -> Result<(), String> {
         let Some(running) = &self.running else {
             return Err(format!("nothing runs, waiting for {what}"));
@@ -459,7 +459,7 @@ impl World {
         self.faults.hold(self.now < self.standstill_until);
     }
 
-    /// True when somebody asked for the member of `slot` to be failed or replaced and has no answer yet.
+    /// True when a command to fail or replace the member of `slot` has no answer yet.
     fn is_asked(&self, slot: usize) -> bool {
         self.asked.iter().any(|asked| match asked {
             Asked::Fail { member, .. } | Asked::Replace { member, .. } => member.at() == slot,

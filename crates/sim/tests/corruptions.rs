@@ -1,4 +1,4 @@
-//! Arrays that somebody writes over while nobody uses them: kept wounds, a fixed run and a fresh one.
+//! Arrays that are overwritten while not in use: kept wounds, a fixed run and a fresh one.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -97,7 +97,7 @@ impl Rig {
         Self { array, pollers, queue, batch, rams, plans, geometry, placement, expected, rng, now }
     }
 
-    /// Gives every shard a turn; lets time go by when nobody has anything to do.
+    /// Gives every shard a turn; lets time pass when none has work.
     fn turn(&mut self) {
         let mut turn = Turn::Idle;
         for poller in &mut self.pollers {

@@ -139,8 +139,8 @@ pub fn json<M: Serialize>(message: &M, layout: Layout) -> String {
     text.expect("messages hold only numbers, texts and lists, which always have a JSON form")
 }
 
-/// Prints `text` and a line end to standard error. A standard error that is gone must not end the command: there
-/// may be a daemon to stop and files to remove, and nobody is left to be told.
+/// Prints `text` and a line end to standard error. A standard error that is gone must not end the command: there may be
+/// a daemon to stop and files to remove, and the text has no reader.
 pub fn tell(text: impl Display) {
     let _ = writeln!(std::io::stderr(), "{}", printable(&text.to_string()));
 }

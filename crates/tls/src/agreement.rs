@@ -20,7 +20,7 @@ const GROUPS: &str = "X25519:P-384:P-256:ffdhe3072";
 const SHA256_SUITE: &str = "TLS_AES_128_GCM_SHA256";
 const SHA384_SUITE: &str = "TLS_AES_256_GCM_SHA384";
 
-/// `SSL_R_BINDER_DOES_NOT_VERIFY` of openssl/sslerr.h: whoever named a key does not know it.
+/// `SSL_R_BINDER_DOES_NOT_VERIFY` of openssl/sslerr.h: the client named a key that it does not know.
 const UNPROVEN: i32 = 253;
 
 /// Which side a connection is of.

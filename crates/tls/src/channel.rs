@@ -156,8 +156,9 @@ impl Channel {
         }
     }
 
-    /// Sends bytes of `parts` by `send`, and returns how many went out in whole records. Whoever gets fewer than it has
-    /// comes back with the same bytes from there on: some may be sealed already, whatever is in `parts` then.
+    /// Sends bytes of `parts` by `send`, and returns how many went out in whole records. A caller that gets fewer than
+    /// it passed calls again with the same bytes from there on: some may be sealed already, whatever is in `parts`
+    /// then.
     ///
     /// # Errors
     /// Those of `send`, when nothing that counts went out, and of TLS.
@@ -230,16 +231,17 @@ impl Channel {
         Ok(())
     }
 
-    /// Tells the other side, in one try, that this was all, or what was wrong. Nothing is sent after it. Where records
-    /// of data are still to be sent, nobody could tell where the next begins, and neither is told.
+    /// Sends the other side, in one try, the end of the data or the alert. Nothing is sent after it. Where records of
+    /// data are still to be sent, the other side could not find where the next begins, and neither is sent.
     pub fn say_farewell<E>(&mut self, send: impl FnOnce(&[u8]) -> Result<usize, E>) {
         match self.life {
             Life::Open | Life::Ended if self.stream.get_ref().unsent().is_empty() => {
                 self.stream.get_mut().make_room();
-                // Where it cannot say so, whoever listens sees the connection end.
+                // Where it cannot say so, the other side sees the connection end.
                 let _ = self.stream.shutdown();
             }
-            // OpenSSL has said so. Data in front of it is not sent any more, and without that nobody understands it.
+            // OpenSSL has said so. Data in front of it is no longer sent, and without that the other side cannot
+            // decrypt it.
             Life::Failed(TlsError::Breach(_)) if self.counted == self.records => {}
             Life::Open | Life::Ended | Life::Failed(_) => return,
         }

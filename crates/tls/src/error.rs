@@ -27,7 +27,7 @@ pub enum Alert {
     InternalError = 80,
     /// Something that has to be in a message is not.
     MissingExtension = 109,
-    /// Something that nobody asked for is in a message.
+    /// Something that was not asked for is in a message.
     UnsupportedExtension = 110,
 }
 

@@ -52,7 +52,7 @@ const READ: c_int = 0x04;
 const ONLY_OURS: c_int = 0;
 const BOTH: c_int = 1;
 
-/// What goes with a connection: the key that is used for it, and what OpenSSL tells of it on the way.
+/// What goes with a connection: the key that is used for it, and what OpenSSL reports of it on the way.
 #[derive(Default)]
 pub(crate) struct Notes {
     /// The identity, and the key in the form in which OpenSSL takes one.
@@ -100,7 +100,7 @@ fn session_of(ssl: &SslRef, psk: &Psk) -> Result<SslSession, ErrorStack> {
     if new.is_null() {
         return Err(ErrorStack::get());
     }
-    // SAFETY: The session is ours and was just made, and nobody else frees it.
+    // SAFETY: The session is ours and was just made, and no other code frees it.
     let session = unsafe { SslSession::from_ptr(new) };
     // SAFETY: `session` and `ssl` live as long as these calls. The key is copied, of as many bytes as there are. The
     // number has the two bytes that are read, and the cipher, which is checked for null, lives as long as the library.
@@ -116,7 +116,7 @@ fn session_of(ssl: &SslRef, psk: &Psk) -> Result<SslSession, ErrorStack> {
     Ok(session)
 }
 
-/// Has the connections of a context ask for keys, and tell of alerts.
+/// Has the connections of a context ask for keys, and report alerts.
 pub(crate) fn listen(context: &mut SslContextBuilder) {
     // SAFETY: The context lives as long as these calls, and the functions as long as the program.
     unsafe {
@@ -129,7 +129,7 @@ pub(crate) fn listen(context: &mut SslContextBuilder) {
 /// Sends with other keys from the next record on; the other side goes on with its own, unless `both`.
 pub(crate) fn change_keys<S>(stream: &mut SslStream<S>, both: bool) -> Result<(), ErrorStack> {
     let kind = if both { BOTH } else { ONLY_OURS };
-    // SAFETY: The connection lives as long as this call, and nobody else uses it meanwhile.
+    // SAFETY: The connection lives as long as this call, and no other code uses it meanwhile.
     done(unsafe { SSL_key_update(stream.ssl().as_ptr(), kind) })
 }
 
@@ -138,12 +138,12 @@ pub(crate) fn change_keys<S>(stream: &mut SslStream<S>, both: bool) -> Result<()
 /// # Safety
 /// `ssl` must be what OpenSSL gave a callback, and what is returned must be gone before that returns.
 unsafe fn notes_of<'a>(ssl: *mut SSL) -> Option<&'a mut Notes> {
-    // SAFETY: OpenSSL calls with a connection that lives. Whoever called OpenSSL has it exclusively and uses nothing of
-    // it before that returns, so nobody else has a reference to its notes.
+    // SAFETY: OpenSSL calls with a connection that lives. The caller of OpenSSL has it exclusively and uses nothing of
+    // it before that returns, so no other reference to its notes exists.
     unsafe { SslRef::from_ptr_mut(ssl) }.ex_data_mut(index().ok()?)
 }
 
-/// A reference to a session that somebody else frees.
+/// A reference to a session that OpenSSL frees.
 fn own(key: &SslSession) -> *mut SSL_SESSION {
     ManuallyDrop::new(key.clone()).as_ptr()
 }

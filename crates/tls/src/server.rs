@@ -76,7 +76,7 @@ impl Server {
             let said = scout.take_output();
             let answered = heard.map(|_| !said.is_empty());
             out.extend(said);
-            // It would go on with somebody who names no key.
+            // It would go on with a client that names no key.
             return if answered? {
                 Err(TlsError::Breach(Alert::HandshakeFailure))
             } else {
@@ -93,7 +93,7 @@ impl Server {
                 Err(error) => refusal = error,
             }
         }
-        // Nobody is told whether it was the name or the key that is wrong, or what about the key.
+        // The client does not learn whether the name or the key is wrong, or what about the key.
         out.extend(refusal.alert().map(Alert::record).unwrap_or_default());
         Err(refusal)
     }

@@ -32,7 +32,7 @@ fn offer(text: &str) -> Psk {
     offers(text).swap_remove(0)
 }
 
-/// A server that knows one key, whoever has it.
+/// A server that knows one key, whichever host has it.
 struct Knows(TlsKey);
 
 impl KnownKeys for Knows {

@@ -83,7 +83,7 @@ impl Wire {
     }
 
     /// True when there is something to receive although the socket may have nothing: data of records that came
-    /// together, or the end behind it, be it one that the other side told or one that it brought about.
+    /// together, or the end behind it, whether the other side announced it or caused it.
     #[must_use]
     pub fn has_more(&self) -> bool {
         self.channel.as_ref().is_some_and(|channel| channel.has_more())
@@ -112,7 +112,8 @@ impl Wire {
         }
     }
 
-    /// Sends what the socket takes; whoever gets fewer bytes than it has comes back with the rest of the same bytes.
+    /// Sends what the socket takes; a caller that gets fewer bytes than it passed calls again with the rest of the same
+    /// bytes.
     ///
     /// # Errors
     /// Those of the socket and of TLS.

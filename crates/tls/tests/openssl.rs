@@ -47,7 +47,7 @@ fn base64(bytes: &[u8]) -> String {
 fn skip(why: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test");
-    // Nobody may be reading.
+    // Perhaps no process is reading.
     let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
 }
 
@@ -93,7 +93,7 @@ impl End {
     }
 }
 
-/// Talks until there is a channel, or an error that the other side has been told of.
+/// Talks until there is a channel, or an error that was reported to the other side.
 fn shake(
     mut stream: TcpStream,
     mut out: Vec<u8>,
@@ -226,7 +226,7 @@ fn openssl_changes_its_keys_and_has_us_change_ours() {
 
 /// Connects to `openssl s_server`, which sends every line back reversed.
 fn call(known: Psk, args: &[&str]) -> Result<(), TlsError> {
-    // A port that was free a moment ago; nobody else looks for one on this address.
+    // A port that was free a moment ago; no other test looks for one on this address.
     let address = "127.0.83.1:0";
     let free = TcpListener::bind(address).and_then(|l| l.local_addr()).expect("a port");
     let mut child = Command::new("openssl")

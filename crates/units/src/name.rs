@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A 128-bit identifier in the usual `8-4-4-4-12` notation (RFC 9562). This type never makes one up: whoever
-/// has randomness passes the bytes in.
+/// A 128-bit identifier in the usual `8-4-4-4-12` notation (RFC 9562). This type never generates one: the
+/// caller passes random bytes in.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uuid(pub [u8; 16]);
 

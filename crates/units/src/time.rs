@@ -1,4 +1,4 @@
-//! Monotonic time as a value. Whoever has a clock passes it in.
+//! Monotonic time as a value. The owner of a clock passes it in.
 
 /// Nanoseconds since some fixed instant of the process (or of the simulated world). Never wall-clock time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -17,7 +17,8 @@ const SECONDS_MAX: u32 = 600;
 pub const SKIPPED: i32 = 77;
 /// Scripts that run side by side.
 const AT_ONCE: usize = 3;
-/// Begins the line of a script that takes longer than others: it runs first, so that nobody waits for it alone.
+/// Begins the line of a script that takes longer than others: it runs first, so that the run does not wait for it alone
+/// at the end.
 const LONG: &str = "# Takes long";
 /// Begins the line of a script that changes what others would see of the machine: it runs when they are through.
 const ALONE: &str = "# Runs alone";

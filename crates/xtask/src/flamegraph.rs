@@ -78,7 +78,7 @@ fn one(root: &Path, title: &str, load: &str) -> Result<(String, String), String>
     script.arg("script").args(["-F", "comm,tid,ip,sym", "-i"]).arg(&data);
     let output = script.stdin(Stdio::null()).stderr(Stdio::null()).output();
     let output = output.map_err(|error| format!("cannot run perf script: {error}"))?;
-    // What was recorded is of no use to anybody else, and large.
+    // The recording is of no further use, and large.
     let _ = std::fs::remove_file(&data);
     let tree = fold::busiest(&String::from_utf8_lossy(&output.stdout), THREAD);
     if tree.count == 0 {

@@ -1,5 +1,5 @@
-//! The gate on instructions per request: what a read and a write execute, counted, beside what they did when somebody
-//! last looked.
+//! The gate on instructions per request: what a read and a write execute, counted and compared with the recorded
+//! counts.
 //!
 //! Times vary with the machine and its neighbours; instructions do not. They are counted by valgrind, which is slow and
 //! exact: each case runs twice, with few and with many requests, and the difference belongs to the requests alone.

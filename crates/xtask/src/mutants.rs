@@ -209,7 +209,7 @@ fn load(folder: &Path) -> Result<Vec<Mutant>, String> {
         Mutant::parse(name, &text)
     };
     let mut mutants = paths.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    // What a change of one crate has built anew serves for the next change of it.
+    // What a change of one crate has rebuilt serves for the next change of it.
     mutants.sort_by(|one, other| one.file.cmp(&other.file));
     Ok(mutants)
 }
@@ -326,7 +326,7 @@ const ABORTED: i32 = 134;
 
 fn cargo<S: AsRef<std::ffi::OsStr>>(tree: &Path, words: &[S]) -> Command {
     let mut command = run::command(tree, words);
-    // Nobody looks at the stack of a mutant.
+    // Backtraces of a mutant are not read.
     command
         .env("CARGO_TARGET_DIR", tree.with_file_name("target"))
         .env("CARGO_PROFILE_DEV_DEBUG", "0")

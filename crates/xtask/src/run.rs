@@ -17,7 +17,7 @@ mod tests;
 
 /// Exit code of timeout(1) when it had to end the command.
 const TIMED_OUT: i32 = 124;
-/// The signal that nobody can ignore (signal(7)).
+/// The signal that no process can ignore (signal(7)).
 const SIGKILL: i32 = 9;
 
 /// How many checks passed, failed and were skipped.
@@ -251,8 +251,8 @@ pub fn reported(command: &mut Command) -> (Outcome, String) {
     }
 }
 
-/// Runs a program of tests, which prints result lines, for at most `seconds_max`. Returns what it came to, and what it
-/// said, for whoever runs several at once.
+/// Runs a program of tests, which prints result lines, for at most `seconds_max`. Returns its outcome and its output,
+/// for callers that run several at once.
 pub fn quiet_test_run(command: &Command, seconds_max: u32) -> (Outcome, String) {
     match heard(command, seconds_max) {
         Ok((ending, said)) => {

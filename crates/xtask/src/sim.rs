@@ -32,7 +32,7 @@ const PAIRS: &str = "--crash-pairs";
 
 /// How many of something are drawn.
 pub struct Draw {
-    /// From the seed that is always the same: what a change breaks is told from what nobody had met before.
+    /// From the seed that is always the same: it separates what a change breaks from what no run has met before.
     pub same: u64,
     /// From a seed that is new every time.
     pub fresh: u64,

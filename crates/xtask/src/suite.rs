@@ -88,7 +88,7 @@ fn built(root: &Path) -> Result<Vec<Program>, String> {
     if programs.is_empty() { Err("the workspace has no tests".into()) } else { Ok(programs) }
 }
 
-/// The program of tests that a message of cargo's tells of, if it tells of one (Cargo's reference: External tools, JSON
+/// The program of tests that a message of cargo names, if it names one (Cargo's reference: External tools, JSON
 /// messages, artifact messages).
 fn program(message: &str) -> Option<Program> {
     let message: serde_json::Value = serde_json::from_str(message).ok()?;

@@ -1,4 +1,4 @@
-//! What a drive was told, in order: the logs of QEMU's `blklogwrites`, replayed up to where the power may have gone.
+//! The requests to a drive, in order: the logs of QEMU's `blklogwrites`, replayed up to where the power may have gone.
 //!
 //! The format is that of Linux's dm-log-writes (the kernel's Documentation/admin-guide/device-mapper/log-writes.rst
 //! and `struct log_write_super` and `struct log_write_entry` of dm-log-writes.c), little-endian throughout: a

@@ -1,4 +1,4 @@
-//! A clock that stands still until a test moves it.
+//! A clock that is stopped until a test moves it.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -36,7 +36,7 @@ pub struct Hand {
 }
 
 impl Hand {
-    /// Waits until somebody sleeps for exactly `time` from now on, then moves on to the end of that sleep.
+    /// Waits until a task sleeps for exactly `time` from now on, then moves on to the end of that sleep.
     pub fn pass(&self, time: Duration) {
         let shared = &self.shared;
         let guard = shared.state.lock().unwrap();

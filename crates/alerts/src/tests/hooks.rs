@@ -42,7 +42,7 @@ fn a_server_that_hangs_makes_no_caller_wait() {
     bench.webhook(&server.url("/"));
     bench.alerts.offer(&event(1, "info"));
     server.asked();
-    // Far more than the queue holds, while the only delivery hangs and time stands still.
+    // Far more than the queue holds, while the only delivery hangs and the clock is stopped.
     for number in 2..=10_000 {
         bench.alerts.offer(&event(number, "info"));
     }
@@ -201,7 +201,7 @@ fn a_delivery_that_hangs_is_broken_off_at_the_end() {
     bench.webhook(&server.url("/"));
     bench.alerts.offer(&event(1, "info"));
     server.asked();
-    // The clock stands still, so the delivery would hang for ever.
+    // The clock is stopped, so the delivery would hang for ever.
     assert_eq!(bench.alerts.stop(Duration::from_millis(1)), Stopped { broken_off: 1 });
 }
 

@@ -1,4 +1,4 @@
-//! A web server that says what a test tells it to, and shows what it was sent.
+//! A web server that says what a test asks for, and shows what it was sent.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

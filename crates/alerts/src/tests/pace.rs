@@ -1,4 +1,4 @@
-//! When a hook is told what.
+//! What a hook delivers when.
 
 use std::time::Duration;
 
@@ -129,7 +129,7 @@ fn after_an_overflow_order_is_kept() {
     assert_eq!(pace.held_back(), 2);
 }
 
-/// The story: the queue overflowed, the receiver took a few, and the next event found room again. Told from the
+/// The story: the queue overflowed, the receiver took a few, and the next event found room again. Delivered from the
 /// queue, it would have come before the sum of events that were older.
 #[test]
 fn what_comes_after_an_overflow_is_not_reported_before_it() {

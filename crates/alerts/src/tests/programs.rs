@@ -64,7 +64,7 @@ fn exec(path: &Path) -> HookSpec {
     }
 }
 
-/// Waits until the process is gone, or is a zombie that somebody else has to reap.
+/// Waits until the process is gone, or is a zombie that another process has to reap.
 fn gone(id: &str) {
     let start = Instant::now();
     let stat = PathBuf::from(format!("/proc/{}/stat", id.trim()));
@@ -162,7 +162,7 @@ fn a_program_that_hangs_is_killed_with_what_it_started() {
 #[test]
 fn what_a_program_leaves_behind_ends_with_it() {
     let dir = Dir::new();
-    // The child holds the output open, which must keep nobody waiting.
+    // The child holds the output open, which must not delay the delivery.
     let script =
         dir.script(&format!("cd {}; sleep 100000 & echo $! > child; exit 0", dir.0.display()));
     let bench = Bench::new();

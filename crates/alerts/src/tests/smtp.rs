@@ -1,4 +1,4 @@
-//! A mail server that does what a test tells it to, and shows what it was told.
+//! A mail server that does what a test asks, and shows what it received.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read};

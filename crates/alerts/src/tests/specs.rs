@@ -94,7 +94,7 @@ fn what_was_left_out_is_filled_in_and_secrets_are_not_listed() {
 }
 
 /// The story: a configuration was copied from what is shown, and put in force on another machine. The covered address
-/// was a valid one, of nobody.
+/// was a valid one without an owner.
 #[test]
 fn a_masked_hook_is_not_taken_for_the_real_one() {
     for spec in [

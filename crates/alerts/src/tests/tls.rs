@@ -10,7 +10,7 @@ use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 use super::http::{Line, Say, Server};
 use super::{Bench, event, limits};
 
-/// A certificate for `name` that nobody trusts yet, and a server's configuration with it.
+/// A certificate for `name` that no client trusts yet, and a server's configuration with it.
 pub fn certificate(name: &str) -> (Vec<u8>, Arc<ServerConfig>) {
     let made = rcgen::generate_simple_self_signed(vec![name.to_string()]).unwrap();
     let der = made.cert.der().to_vec();

@@ -81,7 +81,7 @@ fn a_server_that_stays_down_is_given_up() {
     assert!(hook.last_error.contains("503 Service Unavailable"), "{hook:?}");
 }
 
-/// One event, one answer that is final: it counts as failed and says `why`, and nobody is asked again.
+/// One event, one answer that is final: it counts as failed and says `why`, and there is no second try.
 fn check_final(say: Say, why: &str) {
     let server = Server::new(vec![say, Say::status("200 OK")]);
     let bench = Bench::new();
@@ -171,7 +171,7 @@ fn a_slow_server_is_given_a_limited_time() {
 
 #[test]
 fn no_listener_at_the_address_is_a_reason_to_try_again() {
-    // Bound but not listening: nobody answers there, and nobody else can get the port meanwhile.
+    // Bound but not listening: no process answers there, and no other can get the port meanwhile.
     let bound = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&bound, &"127.0.0.1:0".parse::<SocketAddr>().unwrap()).unwrap();
     let free = SocketAddr::try_from(getsockname(&bound).unwrap()).unwrap().port();

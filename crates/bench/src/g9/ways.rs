@@ -15,7 +15,7 @@ pub type Named<'a> = (&'static str, Way<'a>);
 /// The data strip that updates change.
 const CHANGED: usize = 1;
 
-/// What a caller of ours says about such strips. ISA-L has nothing to be told.
+/// What a caller of our code says about such strips. ISA-L takes no such hint.
 const fn residency(memory: Memory) -> Residency {
     match memory {
         Memory::Hot => Residency::Cache,

@@ -1,5 +1,6 @@
 //! Cores that want the same rows: everywhere, on the rows of one core, and all on one stripe. A row belongs to one
-//! core, so nobody waits for a lock; what is left to show is that the owner keeps up, and that others do not feel it.
+//! core, so no core waits for a lock; what is left to show is that the owner keeps up, and that others are not slowed
+//! down.
 
 use strake_dev_mem::Profile;
 

@@ -98,7 +98,7 @@ pub(super) struct Present {
 
 impl Drop for Present {
     fn drop(&mut self) {
-        // The server first: what comes after it is refused, so that the flood waits for nobody.
+        // The server first: later connections are refused, so that the flood does not wait.
         drop(self.elsewhere.take());
         if let Some(flood) = self.flood.take() {
             flood.end();
@@ -129,7 +129,7 @@ impl Flood {
 
     fn end(self) {
         self.stop.store(true, Relaxed);
-        // It has no panic to tell of.
+        // It has no panic to report.
         let _ = self.thread.join();
     }
 }
@@ -160,9 +160,9 @@ impl Elsewhere {
 impl Drop for Elsewhere {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
-        // Whoever comes last wakes it.
+        // This last connection wakes it.
         drop(TcpStream::connect(self.address));
-        // It has no panic to tell of.
+        // It has no panic to report.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

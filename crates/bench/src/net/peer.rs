@@ -10,7 +10,7 @@ use crate::scenario::Made;
 pub struct Peer {
     /// Its null drive; the namespace with the next number is one in memory.
     pub address: Address,
-    /// Its process, if it is to stand still while ours is measured: one that polls would take half of our core.
+    /// Its process, if it is to be stopped while ours is measured: one that polls would take half of our core.
     pub process: Option<i32>,
 }
 
@@ -20,7 +20,7 @@ impl Peer {
         Address { nsid: self.address.nsid + next, ..self.address.clone() }.to_string()
     }
 
-    /// Has it stand still.
+    /// Stops its process.
     ///
     /// # Errors
     /// When its process is none of ours, or gone.
@@ -28,7 +28,7 @@ impl Peer {
         self.send(Signal::STOP)
     }
 
-    /// Has it go on.
+    /// Continues its process.
     ///
     /// # Errors
     /// The same.

@@ -62,7 +62,7 @@ impl Arena {
     /// # Safety
     /// The caller holds every chunk of it exclusively, and no driver has it registered.
     pub(super) unsafe fn give_back(&self) {
-        // SAFETY: whoever holds all chunks exclusively is the only one who could look.
+        // SAFETY: the caller holds all chunks exclusively, so no other code could look.
         unsafe { self.memory.give_back() };
     }
 
@@ -117,13 +117,13 @@ impl Extent {
     }
 }
 
-/// A range of memory owned exclusively: nobody else can read or write it.
+/// A range of memory owned exclusively: nothing else can read or write it.
 pub struct BufMut {
     chunk: Arc<Chunk>,
     range: Extent,
 }
 
-/// A range of memory shared read-only: cloning is cheap and nobody can write it.
+/// A range of memory shared read-only: cloning is cheap and nothing can write it.
 #[derive(Clone)]
 pub struct Buf {
     chunk: Arc<Chunk>,
@@ -176,12 +176,12 @@ macro_rules! common {
             /// The handle itself, when others exist.
             #[inline]
             pub fn reclaim(self) -> Result<BufMut, Self> {
-                // There are no weak references to chunks, so one strong one is all there is, and nobody can make
-                // another while `self` is here. (`Arc::get_mut` asks the same with a locked instruction.)
+                // There are no weak references to chunks, so one strong one is all there is, and no other can be made
+                // while `self` is here. (`Arc::get_mut` asks the same with a locked instruction.)
                 if Arc::strong_count(&self.chunk) != 1 {
                     return Err(self);
                 }
-                // Whoever let go of the others before wrote and read what it did before that.
+                // Reads and writes through the other handles, before they were dropped, come before this.
                 fence(Ordering::Acquire);
                 let end = self.chunk.bytes as u32;
                 Ok(BufMut { chunk: self.chunk, range: Extent::new(0, end) })

@@ -5,7 +5,7 @@ use super::parts::Parts;
 use arrayvec::ArrayVec;
 use std::ops::Range;
 
-/// Most buffers in one scatter list. Longer lists are split by whoever builds them.
+/// Most buffers in one scatter list. The builder of a longer list splits it.
 pub const SEGMENTS_MAX: usize = 4;
 
 /// Bytes to write, in up to [`SEGMENTS_MAX`] shared pieces.

@@ -50,7 +50,7 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// `bytes` bytes, a positive multiple of [`CHUNK_ALIGN`], all touched, so that nobody waits for a page later.
+    /// `bytes` bytes, a positive multiple of [`CHUNK_ALIGN`], all touched, so that no later access waits for a page.
     ///
     /// # Panics
     /// When there is not that much memory.
@@ -84,11 +84,11 @@ impl Memory {
     /// them.
     ///
     /// # Safety
-    /// Nobody reads or writes the memory meanwhile.
+    /// Nothing reads or writes the memory meanwhile.
     pub(super) unsafe fn give_back(&self) {
         if self.mapped {
             // SAFETY: the range is mapped, private and anonymous, so it reads as zeroes afterwards, which is
-            // initialized memory; as promised, nobody looks.
+            // initialized memory; as promised, nothing looks.
             let given =
                 unsafe { madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxDontNeed) };
             debug_assert!(given.is_ok(), "pages of a mapping can be given back");
@@ -130,7 +130,7 @@ impl Memory {
         let mapped = Self::map(len + HUGE, MapFlags::empty())?;
         let ahead = mapped.as_ptr().align_offset(HUGE);
         // SAFETY: `ahead` is less than HUGE, so it and the `len` bytes after it are in the mapping. What is unmapped is
-        // the rest of it, before and behind, in whole pages (a mapping and HUGE both begin at pages): nobody uses it.
+        // the rest of it, before and behind, in whole pages (a mapping and HUGE both begin at pages): nothing uses it.
         let base = unsafe {
             let base = mapped.add(ahead);
             let behind = HUGE - ahead;
@@ -182,7 +182,7 @@ mod tests {
     fn check(memory: Memory, bytes: usize, align: usize) {
         assert!(memory.len() >= bytes, "{} of {bytes} bytes", memory.len());
         assert_eq!(memory.base().as_ptr().align_offset(align), 0);
-        // SAFETY: the memory is this long, and nobody else has it.
+        // SAFETY: the memory is this long, and nothing else has it.
         let all = unsafe { std::slice::from_raw_parts_mut(memory.base().as_ptr(), memory.len()) };
         assert!(all.iter().all(|byte| *byte == 0));
         (all[0], all[bytes - 1]) = (1, 2);
@@ -205,9 +205,9 @@ mod tests {
     #[cfg(not(miri))]
     fn memory_that_is_given_back_is_zero_again() {
         let memory = Memory::untouched(3 * CHUNK_ALIGN);
-        // SAFETY: the memory is this long, and nobody else has it.
+        // SAFETY: the memory is this long, and nothing else has it.
         unsafe { memory.base().as_ptr().write_bytes(7, memory.len()) };
-        // SAFETY: nobody else has it.
+        // SAFETY: nothing else has it.
         unsafe { memory.give_back() };
         check(memory, 3 * CHUNK_ALIGN, CHUNK_ALIGN);
     }

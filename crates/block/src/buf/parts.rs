@@ -8,8 +8,8 @@ use super::arena::{Buf, BufMut};
 use super::list::SEGMENTS_MAX;
 use arrayvec::ArrayVec;
 
-/// Longer lists that a thread keeps for later. A list comes home to whoever made it, so this is as many as one core
-/// has under way at a time, or nearly.
+/// Longer lists that a thread keeps for later. A list comes home to the thread that made it, so this is as many as one
+/// core has under way at a time, or nearly.
 const SPARE_MAX: usize = 1024;
 
 type Long<T> = Box<ArrayVec<T, SEGMENTS_MAX>>;
@@ -122,7 +122,7 @@ impl<T: Piece> Parts<T> {
 }
 
 fn take_spare<T: Piece>() -> Long<T> {
-    // A thread that is ending has no spare lists any more.
+    // A thread that is ending no longer has spare lists.
     let spare = T::spare().try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
     spare.unwrap_or_default()
 }

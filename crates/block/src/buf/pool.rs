@@ -132,7 +132,7 @@ impl BufPool {
     /// data path. If the other one does come back, one of them is dropped once every buffer is here.
     pub fn replace_lost(&mut self) {
         let buf = BufMut::alone(self.chunk_bytes);
-        // One of those that were made before may be what was lost: nobody has its memory then.
+        // The lost buffer may be an earlier replacement: then nothing holds its memory.
         self.replacements.retain(|arena| Arc::strong_count(arena) > 1);
         self.replacements.push(Arc::clone(buf.arena()));
         self.free.push(buf);

@@ -81,7 +81,7 @@ pub struct Discover {
 /// The identity of this host towards a remote target.
 #[derive(Debug, Args)]
 pub struct Identity {
-    /// Name by which the target knows this host; otherwise one that the daemon has made up and keeps.
+    /// Name by which the target knows this host; otherwise one that the daemon generates and keeps.
     #[arg(long, value_name = "NQN")]
     pub host_nqn: Option<String>,
     /// The host's secret (DH-HMAC-CHAP), as `nvme gen-dhchap-key` prints it: in this file, which only its owner may

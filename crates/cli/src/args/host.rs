@@ -44,10 +44,10 @@ pub struct Add {
     /// What it has.
     #[command(flatten)]
     pub keys: HostKeys,
-    /// It need not prove itself any more; what it uses TLS with stays, or is given.
+    /// Remove its secret; its TLS key stays unless a new one is given.
     #[arg(long, conflicts_with_all = ["secret_file", "new_secret"])]
     pub no_secret: bool,
-    /// The target need not prove itself to it any more.
+    /// Remove the secret with which the target authenticates to it.
     #[arg(long, conflicts_with_all = ["controller_secret_file", "new_controller_secret"])]
     pub no_controller_secret: bool,
     /// Remove its TLS key; its secret stays unless a new one is given.

@@ -69,7 +69,7 @@ fn changed(change: &ArrayChange, out: &Output) -> Result<Exit, CliError> {
     Ok(Exit::Fine)
 }
 
-/// As [`changed`], for an array that is not there any more.
+/// As [`changed`], for an array that no longer exists.
 fn gone(change: &ArrayChange, how: &str, out: &Output) -> Result<Exit, CliError> {
     warn(&change.warnings);
     out.print(change, |c, width| tables::array::change(c, Some(how), width))?;

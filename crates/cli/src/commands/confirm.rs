@@ -22,11 +22,11 @@ pub fn person() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// Holds that somebody can be asked before `what`, which costs something that nothing brings back. Where nobody can
-/// be, a script has to say `--yes`.
+/// Checks that a person can be asked before `what`, whose loss is permanent. Without a person, a script has to say
+/// `--yes`.
 ///
 /// # Errors
-/// When nobody can be asked.
+/// When no person can be asked.
 pub fn possible(what: &str) -> Result<(), CliError> {
     match person() {
         true => Ok(()),

@@ -109,7 +109,7 @@ impl Area {
         wrong
     }
 
-    /// Everything was read once since the connection broke: nothing is open any more.
+    /// Everything was read once since the connection broke: no write is in doubt.
     pub fn settled(&mut self) {
         self.unanswered = None;
     }

@@ -90,7 +90,7 @@ pub struct Receiver(UnixStream);
 /// Connects to `export` behind the unix socket at `path`; gives its size in bytes and both halves.
 ///
 /// # Errors
-/// When nobody listens there, the server refuses the export (with its reason), or what it says is not NBD.
+/// When no process listens there, the server refuses the export (with its reason), or what it says is not NBD.
 pub fn connect(path: &Path, export: &str) -> io::Result<(u64, Sender, Receiver)> {
     let mut stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(SILENCE_MAX))?;

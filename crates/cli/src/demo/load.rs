@@ -19,7 +19,7 @@ const READS_OF_TEN: u32 = 6;
 pub enum Work {
     /// Write everything once, in order.
     Fill,
-    /// Read and write at random places, in random sizes, until told to stop.
+    /// Read and write at random places, in random sizes, until asked to stop.
     Random,
     /// Read everything once, in order.
     Verify,

@@ -77,7 +77,7 @@ impl Report {
         }
     }
 
-    /// The clock of the next step begins now, not when the last one was told.
+    /// The clock of the next step begins now, not when the last one was reported.
     pub fn begin(&mut self) {
         self.step_began = Instant::now();
     }

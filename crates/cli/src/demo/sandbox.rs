@@ -30,7 +30,7 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// A new folder in `parent`, or in the temporary folder; nobody else may look into it.
+    /// A new folder in `parent`, or in the temporary folder; no other user may look into it.
     ///
     /// # Errors
     /// When it cannot be made, its path is too long for a socket, or there is too little space.

@@ -62,7 +62,7 @@ impl<'a> Scenario<'a> {
         }
     }
 
-    /// Tells all of it. The summary of the report is up to date afterwards, also after an error.
+    /// Runs all steps. The summary of the report is up to date afterwards, also after an error.
     ///
     /// # Errors
     /// When a step does not work, or data is not what was written.
@@ -362,7 +362,7 @@ impl<'a> Scenario<'a> {
         Err(CliError::mismatch(format!("array and export were not there after the start: {seen}")))
     }
 
-    /// Reads everything that anyone wrote, and compares it.
+    /// Reads everything that was written, and compares it.
     async fn verify(&mut self, name: &str, what: &str) -> Result<(), CliError> {
         self.report.begin();
         let mut moved = self.bench()?.through(Work::Verify).await?;

@@ -103,7 +103,7 @@ impl Bench {
         Ok(Running { stop, connections })
     }
 
-    /// Tells `running` to stop and waits for it; gives why connections broke, as far as they did.
+    /// Asks `running` to stop and waits for it; gives why connections broke, as far as they did.
     ///
     /// # Errors
     /// When a thread is gone without an answer.

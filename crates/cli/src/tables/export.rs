@@ -127,7 +127,7 @@ pub fn change(change: &ExportChange, width: usize) -> String {
     out
 }
 
-/// The discovery services that hosts are told of, one a line.
+/// The discovery services that hosts are referred to, one a line.
 #[must_use]
 pub fn referrals(answer: &ListReferralsResponse, width: usize) -> String {
     if answer.referrals.is_empty() {
@@ -139,7 +139,7 @@ pub fn referrals(answer: &ListReferralsResponse, width: usize) -> String {
     answer.referrals.iter().map(|referral| format!("{}\n", referral.address)).collect()
 }
 
-/// What a command did to what hosts are told of.
+/// What a command did to a referral.
 #[must_use]
 pub fn referral_change(change: &ReferralChange, width: usize) -> String {
     let address = change.referral.as_ref().map_or("-", |referral| or_dash(&referral.address));

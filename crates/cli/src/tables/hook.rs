@@ -1,4 +1,4 @@
-//! Who is told.
+//! Hooks, which deliver events.
 
 use super::grid::{Column, Grid};
 use super::{field, sentence, wrapped};

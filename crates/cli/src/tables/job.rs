@@ -51,7 +51,7 @@ fn positions(job: &Job) -> String {
     members.join(", ")
 }
 
-/// Why a job stands still, and what to do.
+/// Why a job is stalled, and what to do.
 fn trouble(job: &Job, width: usize) -> String {
     let mut out = String::new();
     if !job.reason.is_empty() {
@@ -96,7 +96,7 @@ pub fn change(change: &JobChange, width: usize) -> String {
     out + &trouble(job, width)
 }
 
-/// Kind and percents, and whether it stands still.
+/// Kind and percents, and its state unless it is running.
 #[must_use]
 pub fn brief(progress: &Progress) -> String {
     let state = match progress.state.as_str() {

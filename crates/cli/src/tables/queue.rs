@@ -76,7 +76,7 @@ pub(super) fn sources(queues: &[Queue]) -> String {
     distinct(queues.iter().map(machine))
 }
 
-/// How what goes over them is kept from harm: the same for all, unless somebody changed it meanwhile.
+/// How what goes over them is protected: the same for all, unless that was changed meanwhile.
 pub(super) fn securities(queues: &[Queue]) -> String {
     let security = |queue: &Queue| {
         let way = if queue.tls { "TLS" } else { "TCP" };

@@ -1,4 +1,4 @@
-//! Every screen in every state, as people see it. After a change on purpose, `STRAKE_BLESS=1` writes them anew.
+//! Every screen in every state, as people see it. After a change on purpose, `STRAKE_BLESS=1` writes them again.
 
 mod arrays;
 mod fixtures;

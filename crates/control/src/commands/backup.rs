@@ -77,7 +77,7 @@ impl Control {
         for record in &wanted.arrays {
             restore_array(self, record, request.dry_run, &mut restored);
         }
-        // Before exports, so that nobody is believed by name who was not.
+        // Before exports, so that no host is accepted by its name alone that had to prove its identity.
         for record in &wanted.hosts {
             restore_host(self, record, &mut restored);
         }
@@ -278,7 +278,7 @@ fn restore_spare(control: &Control, record: &SpareRecord, restored: &mut Restore
         overwrite: false,
     };
     if restored.foreseen.as_ref().is_some_and(|f| f.started.contains(&record.array)) {
-        // Nobody knows it yet; whether the spare fits it is seen when it is there.
+        // The array is not there yet; whether the spare fits it is checked when it is.
         request.array.clear();
     }
     let added = control.add_spare(&request).map(|change| change.result != "unchanged");

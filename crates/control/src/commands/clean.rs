@@ -101,7 +101,7 @@ fn loss_with(manager: &Manager, label: &Superblock) -> Option<String> {
              starts it)"
         ));
     };
-    // The array has put another drive in its place: nobody waits for this one.
+    // An array that has put another drive in its place no longer waits for this one.
     let status = manager.running[at].array.status();
     let waits = status.members.get(label.slot.at()).is_some_and(|m| m.uuid == label.member);
     waits.then(|| {

@@ -87,7 +87,7 @@ fn address_of(entry: &Entry) -> Option<String> {
     }
     let (machine, nqn) = (entry.address.clone(), entry.nqn.clone());
     let port = entry.service.parse().ok().filter(|&port| port != 0)?;
-    // A text of others must mean the same once somebody has typed it.
+    // Text from another machine must mean the same when an operator types it.
     let text = match entry.kind {
         Kind::Subsystem => {
             let address = Address { machine, port, nqn, nsid: 1 };

@@ -143,7 +143,7 @@ pub(crate) fn make_room_in(
         }
     });
     drop(send);
-    // All of them: whoever comes first may only have been told to stop.
+    // All results: the first may be that of a thread that was only cancelled.
     let made: Vec<Result<(), ControlError>> = made.iter().collect();
     let made: Result<(), ControlError> = made.into_iter().collect();
     control.with(|m| {
@@ -206,7 +206,7 @@ pub(crate) fn switch(
     control.with(|m| m.exports.disconnect_clients(uuid, &m.records))?;
     let Running { array, drives, replacement, .. } = running;
     let in_order = array.stop().map_err(ControlError::from);
-    // Nobody may hold what is to be opened anew.
+    // Nothing may hold what is to be opened again.
     drop((drives, replacement, std::mem::take(&mut intended.drives)));
     control.with(|m| {
         if calm && in_order.is_ok() {
@@ -218,8 +218,8 @@ pub(crate) fn switch(
     let trouble = relabelled.err();
     let why = trouble.as_ref().map(|e| format!("{}; ", e.what)).unwrap_or_default();
     let started = start_grown(control, &record, reserved);
-    // What holds of the array that was stopped just now need not hold of one that somebody starts later: with a
-    // loss accepted, or after it was used elsewhere.
+    // What holds for the array that was just stopped need not hold for one that the operator starts later: with a loss
+    // accepted, or after use on another host.
     control.with(|m| m.exports.forget_instances(uuid, &m.records))?;
     let mut warnings = started.map_err(|error| {
         let what = format!("array {} is stopped: {why}{}", intended.name, error.what);
@@ -313,8 +313,8 @@ fn describe(intended: &Intended, limit: &str) -> Vec<String> {
     steps
 }
 
-/// Refuses drives with somebody else's signatures, or with labels that were written over: the array could not be
-/// started from them once it is stopped.
+/// Refuses drives with foreign signatures, or with labels that were overwritten: the array could not be started from
+/// them once it is stopped.
 pub(crate) fn check_ends(intended: &Intended) -> Result<(), ControlError> {
     for drive in &intended.drives {
         let (path, name) = (&drive.path, &intended.name);
@@ -446,7 +446,7 @@ fn check_rest(manager: &Manager, uuid: &str) -> Result<(), ControlError> {
     }
 }
 
-/// Refuses when clients would be disconnected that cannot be told to wait.
+/// Refuses when clients would be disconnected that cannot be made to wait.
 fn check_clients(manager: &Manager, uuid: &str, force: bool) -> Result<(), ControlError> {
     for (record, server) in
         manager.exports.of_array(uuid, &manager.records).filter(|(record, _)| record.nvme.is_none())
@@ -494,7 +494,7 @@ fn stop_to_grow(
     Ok(Stopped { record, identities, running })
 }
 
-/// Closes files and devices of this machine among these, so that whoever opens them sees them as they are now.
+/// Closes files and devices of this machine among these, so that the next open sees them as they are now.
 fn reopen(manager: &mut Manager, identities: &BTreeSet<String>) {
     let opened_again = |kind: DriveKind| match kind {
         DriveKind::Block | DriveKind::File => true,

@@ -11,7 +11,7 @@ use crate::events::{EventKind, Note};
 use crate::manager::Manager;
 
 impl Control {
-    /// Tells somebody about events from now on. The same again is "unchanged".
+    /// Adds a hook, which reports events from now on. The same again is "unchanged".
     ///
     /// # Errors
     /// When the hook makes no sense, its name is taken, there are too many, or it cannot be recorded.
@@ -22,7 +22,7 @@ impl Control {
         self.run(|m| add_hook(m, spec))
     }
 
-    /// Tells somebody no more.
+    /// Removes a hook.
     ///
     /// # Errors
     /// When there is no such hook, or that cannot be recorded.

@@ -77,7 +77,7 @@ impl Made {
 }
 
 /// Puts the keys of a request, or those that were made for it, in place of those that a host had of the same kind, and
-/// takes out what it shall have no more.
+/// removes what it shall no longer have.
 fn take_keys(record: &mut HostRecord, request: &AddHostRequest, made: &Made) {
     let no_controller = request.no_secret || request.no_controller_secret;
     let covered = &mut record.covered;

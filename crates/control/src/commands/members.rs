@@ -135,7 +135,8 @@ fn refuse_strangers(drive: &Drive, place: &Place) -> Result<Option<Superblock>, 
     let label = inspect(drive)?.label;
     let was_here =
         label.as_ref().is_some_and(|l| l.array.to_string() == place.array && l.member == place.was);
-    // A drive that was here and was then given a file system is somebody's, though the label behind it is still whole.
+    // A drive that was here and was then given a file system is in other use, though the label behind it is still
+    // whole.
     if was_here && let Some(other) = written_over(drive)? {
         return Err(ControlError::refused(format!(
             "{} was this member, and holds {other} since; use another drive, or --overwrite if its content is not \
@@ -263,7 +264,7 @@ fn replaced_already(
     }))
 }
 
-/// Checks that `drive` fits and is nobody else's; it may be the one that was in this place until now.
+/// Checks that `drive` fits and is in no other use; it may be the one that was in this place until now.
 fn check_place(manager: &mut Manager, place: &Place, drive: &Drive) -> Result<(), ControlError> {
     let at = manager.find_running(&place.array)?;
     let running = &manager.running[at];

@@ -1,4 +1,5 @@
-//! Other discovery services that hosts of our exports over NVMe/TCP are told of (NVM Express Base, section 3.1.2.3).
+//! Other discovery services to which hosts of our exports over NVMe/TCP are referred (NVM Express Base, section
+//! 3.1.2.3).
 
 use strake_api::v1::{
     AddReferralRequest, ListReferralsResponse, Referral, ReferralChange, RemoveReferralRequest,
@@ -12,10 +13,10 @@ use crate::manager::Manager;
 use crate::record::store::Config;
 
 impl Manager {
-    /// Has hosts of all exports be told of another discovery service, from now on. The same again is "unchanged".
+    /// Refers hosts of all exports to another discovery service from now on. The same again is "unchanged".
     ///
     /// # Errors
-    /// When the address is none that hosts can be told of, or ours, there are too many, or it cannot be recorded.
+    /// When hosts cannot be referred to the address, it is ours, there are too many, or it cannot be recorded.
     pub fn add_referral(
         &mut self,
         request: &AddReferralRequest,
@@ -44,10 +45,10 @@ impl Manager {
         Ok(change("created", address))
     }
 
-    /// Tells hosts of a discovery service no more.
+    /// Stops referring hosts to a discovery service.
     ///
     /// # Errors
-    /// When they are not told of it, or that cannot be recorded.
+    /// When they are not referred to it, or that cannot be recorded.
     pub fn remove_referral(
         &mut self,
         request: &RemoveReferralRequest,
@@ -67,7 +68,7 @@ impl Manager {
         Ok(change("removed", address))
     }
 
-    /// The discovery services that hosts are told of.
+    /// The discovery services to which hosts are referred.
     #[must_use]
     pub fn list_referrals(&self) -> ListReferralsResponse {
         let message = |address: &String| Referral { address: address.clone() };
@@ -75,7 +76,7 @@ impl Manager {
     }
 }
 
-/// Records what hosts are told of, and tells them.
+/// Records the referrals, and has the servers announce them.
 fn put_referrals(manager: &mut Manager, config: &Config) -> Result<(), ControlError> {
     manager.records.put(config)?;
     manager.exports.servers().try_for_each(|server| server.refer(&manager.records.referrals))

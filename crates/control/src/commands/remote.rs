@@ -1,7 +1,7 @@
 //! Remote drives: connected and disconnected by a command, and remembered. `upkeep/remotes.rs` connects to them again.
 //!
-//! Connecting takes as long as the target does, so it is never done under the lock of the manager: whatever names such
-//! a drive is told to connect it first, and one that is recorded is connected by a thread of its own.
+//! Connecting takes as long as the target does, so it is never done under the lock of the manager: a command that names
+//! such a drive connects it first, and one that is recorded is connected by a thread of its own.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ impl Control {
     }
 
     /// Ends the connection to a drive of another machine, or one of the paths to it, and forgets it. With the drive
-    /// goes its reservation, so that other hosts may use it; where the target cannot be told so, that is a warning.
+    /// goes its reservation, so that other hosts may use it; where the target cannot be informed, that is a warning.
     ///
     /// # Errors
     /// When there is none, or an array or a spare uses it.
@@ -124,7 +124,7 @@ fn connect_new(
         // One that is recorded is ours, and may have been connected meanwhile.
         let is_known = |m: &mut Manager| Ok(m.records.is_recorded(&record.address));
         if is_new && control.run(is_known).is_ok_and(|known| !known) {
-            // Nobody uses it, so others may. Why it is refused is told, and that is enough.
+            // It is unused here, so other hosts may have it. The caller gets the first error; that is enough.
             let _ = record.release();
         }
     })
@@ -404,7 +404,7 @@ fn new_record(
     })
 }
 
-/// The record of a drive that somebody else has written, if it is one that could have been made here.
+/// Checks that a record of a drive that was written elsewhere could have been made here.
 pub(crate) fn check_remote(manager: &Manager, record: &RemoteRecord) -> Result<(), ControlError> {
     manager.records.check_room()?;
     check_hold(record.hold_s)?;

@@ -41,7 +41,7 @@ impl Control {
         record_before_leaving(self, &view.uuid)?;
         disconnect(self, |export| export.array == view.uuid)?;
         let removed = self.run(|m| forget_array(m, &view.uuid, m.records.config.clone()))?;
-        // Reserved for as long as it takes: nobody else gets a drive that still owes us something.
+        // Reserved for as long as it takes: no other task gets a drive that still owes us something.
         match removed.map(|running| stop_one(running, reserved, UNLOAD_LIMIT)).transpose() {
             Ok(stopped) => warnings.extend(stopped.and_then(|(_, error)| error).map(|e| e.what)),
             Err(late) => warnings.push(late.what),

@@ -29,7 +29,7 @@ struct Survey {
 }
 
 impl Survey {
-    /// Says of every open drive at whose path another one is that it is no more to be found there.
+    /// Marks as failed every open drive at whose path there is another drive.
     fn tell_swapped(&mut self) {
         for ((message, _), anchor) in self.open.iter_mut().zip(&self.anchors) {
             if anchor.look(&self.machine) == AtPath::Another {
@@ -89,7 +89,7 @@ impl Survey {
         Ok(message)
     }
 
-    /// Puts together what is open, what the kernel tells of it and of others, and what a look at the others shows.
+    /// Puts together what is open, what the kernel reports of it and of others, and what a look at the others shows.
     fn look(self, kernel: Vec<KernelDrive>, sorted: bool) -> Vec<DriveMessage> {
         let mut list: Vec<DriveMessage> = Vec::new();
         let mut open = self.open;
@@ -126,7 +126,7 @@ fn no_such_drive(name: &str) -> ControlError {
     ))
 }
 
-/// A drive that nobody here uses.
+/// A drive that this daemon does not use.
 fn of_kernel(drive: &KernelDrive) -> DriveMessage {
     let (state, note) = match (&drive.trouble, &drive.user) {
         (Some(trouble), _) => ("failed", trouble.clone()),
@@ -187,7 +187,7 @@ fn add_contents(message: &mut DriveMessage, contents: crate::drives::probe::Cont
             let state = if found.is_obstacle() { "occupied" } else { "free" };
             state.clone_into(&mut message.state);
             add_note(message, &format!("holds {found}"));
-            // Somebody may have written over a member; its labels can outlive that.
+            // A member may have been overwritten in part; its labels can outlive that.
             if let Some(other) = contents.other.filter(|other| found != Foreign::Other(other)) {
                 add_note(message, &format!("and {other} over it"));
             }

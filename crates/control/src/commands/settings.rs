@@ -213,7 +213,7 @@ fn set_array(
     Ok(ArrayChange { result: result.into(), array, plan, ..ArrayChange::default() })
 }
 
-/// What of an array's rebuild stands still: halted, paused, and the members that wait for a drive.
+/// The array's UUID, whether its rebuild is halted, whether it is paused, and the members that wait for a drive.
 fn standing_still(
     manager: &mut Manager,
     name: &str,

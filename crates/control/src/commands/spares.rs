@@ -1,7 +1,7 @@
 //! Drives that wait to replace failed members: dedicated to one array, or in the pool for all.
 //!
-//! A spare is held open for as long as the daemon runs, so that nobody else takes it. What is recorded of it is where
-//! it was and what identifies its medium; another medium at the same path is no spare.
+//! A spare is held open for as long as the daemon runs, so that no other program takes it. What is recorded of it is
+//! where it was and what identifies its medium; another medium at the same path is no spare.
 
 use strake_api::v1::{
     AddSpareRequest, ListSparesResponse, RemoveSpareRequest, Spare as SpareMessage, SpareChange,

@@ -38,9 +38,9 @@ pub(crate) fn inspect(drive: &Drive) -> Result<Inspection, ControlError> {
 pub(crate) struct Reading {
     /// The newest label.
     pub(crate) label: Superblock,
-    /// What somebody else has put on the drive since, by its usual name.
+    /// What other software has put on the drive since, by its usual name.
     pub(crate) written_over: Option<&'static str>,
-    /// The end at which somebody has written over its labels.
+    /// The end at which its labels were overwritten.
     pub(crate) overwritten: Option<Copy>,
 }
 
@@ -55,12 +55,12 @@ pub(crate) fn read_label(drive: &Drive, limit: Duration) -> Result<Option<Readin
     })
 }
 
-/// What somebody else has put on a labelled `drive` since, by its usual name.
+/// What other software has put on a labelled `drive` since, by its usual name.
 pub(crate) fn written_over(drive: &Drive) -> Result<Option<&'static str>, ControlError> {
     within(drive, LOOK_LIMIT, |io| io.written_over())
 }
 
-/// The end of a labelled `drive` at which somebody has written over its labels.
+/// The end of a labelled `drive` at which its labels were overwritten.
 pub(crate) fn overwritten(drive: &Drive) -> Result<Option<Copy>, ControlError> {
     within(drive, LOOK_LIMIT, |io| io.overwritten())
 }
@@ -79,10 +79,10 @@ pub(crate) fn retire(drive: &Drive, array: &str) -> Result<(), ControlError> {
 pub(crate) struct Labelled {
     pub(crate) drive: Drive,
     pub(crate) label: Superblock,
-    /// What somebody has put on the drive since, by its usual name: its contents are not the member's any more, though
-    /// its labels, which lie in two rings, outlived it.
+    /// What other software has put on the drive since, by its usual name: its contents are no longer the member's,
+    /// though its labels, which lie in two rings, survived.
     pub(crate) written_over: Option<&'static str>,
-    /// Where its labels are gone, while those at the other end outlived that.
+    /// The end at which its labels were overwritten, while those at the other end survived.
     pub(crate) overwritten: Option<Copy>,
 }
 

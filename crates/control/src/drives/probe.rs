@@ -15,7 +15,7 @@ use strake_ondisk::{FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, OnDrive};
 /// which a read of a sick one ends, is 30 seconds.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What is on a drive, or why that cannot be told.
+/// What is on a drive, or why that is unknown.
 pub type Contents = Result<OnDrive, String>;
 
 /// A drive to look at.
@@ -93,7 +93,7 @@ impl Probes {
         let look = move || {
             let probe = look_at(&target);
             probes.away().remove(&target.path);
-            // Nobody may be waiting any more.
+            // The caller may have stopped waiting.
             let _ = send.send((at, probe));
         };
         let started = thread::Builder::new().name("drive look".to_owned()).spawn(look);

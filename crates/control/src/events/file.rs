@@ -37,7 +37,7 @@ impl EventFile {
             let here = lines.filter_map(|line| serde_json::from_slice::<Event>(line).ok());
             events.extend(here.filter(|event| event.number > 0));
         }
-        // A number that went backwards would break everybody who asks for what came after one they know.
+        // A number that went backwards would break clients that ask for what came after one they know.
         let mut last = 0;
         events.retain(|event| {
             let grows = event.number > last;
@@ -47,8 +47,8 @@ impl EventFile {
         events
     }
 
-    /// Appends `events` and makes them durable. What was written of them before an error is taken back as far as
-    /// that goes; a rest without an end of line is told from the next event by the line end put before that.
+    /// Appends `events` and makes them durable. After an error, what was written of them is removed as far as that is
+    /// possible; the line end put before the next event separates it from an incomplete line.
     pub(super) fn append(&self, events: &[Arc<Event>]) -> io::Result<()> {
         let mut text = Vec::new();
         for event in events {

@@ -61,7 +61,7 @@ fn numbers_count_up_over_restarts_and_a_damaged_tail() {
     drop(events);
     let events = folder.open();
     assert_eq!(numbers(&events), [1, 2, 3]);
-    // Somebody put an older event behind newer ones.
+    // An older event follows newer ones.
     drop(events);
     append(&folder.0, b"{\"number\":1}\n");
     assert_eq!(numbers(&folder.open()), [1, 2, 3]);

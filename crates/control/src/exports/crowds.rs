@@ -28,7 +28,7 @@ pub(crate) struct Crowds {
 }
 
 impl Crowds {
-    /// Forgets addresses that are not served any more.
+    /// Forgets addresses that are no longer served.
     pub(crate) fn keep(&mut self, is_served: impl Fn(&str) -> bool) {
         self.addresses.retain(|listen, _| is_served(listen));
     }

@@ -13,7 +13,7 @@ pub(crate) struct HostKeys {
     pub(crate) tls: Option<TlsKey>,
 }
 
-/// The keys of a host. What is covered is made up, so that nobody knows it.
+/// The keys of a host. A random value that no host knows replaces a covered one.
 pub(crate) fn keys_of(record: &HostRecord) -> Result<HostKeys, ControlError> {
     let read = |text: &str| text.parse::<Secret>().map_err(|e| bad(record, "secret", &e));
     let tls = match record.tls_key.as_str() {
@@ -37,7 +37,7 @@ fn bad(record: &HostRecord, what: &str, error: &dyn std::error::Error) -> Contro
     ControlError::usage(format!("the {what} of host {} cannot be used: {error}", record.nqn))
 }
 
-/// A secret that nobody knows.
+/// A random secret that no host knows.
 pub(crate) fn unknown() -> Result<Secret, ControlError> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(no_random)?;
@@ -48,15 +48,15 @@ fn no_random(error: getrandom::Error) -> ControlError {
     ControlError::device(format!("the machine has no random bytes: {error}"))
 }
 
-/// A key for TLS that nobody has yet.
+/// A random key for TLS that no host has yet.
 pub(crate) fn fresh_tls_key() -> Result<TlsKey, ControlError> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(no_random)?;
     Ok(TlsKey::from(bytes))
 }
 
-/// Refuses a secure export to which one of its hosts could not connect. One whose key is covered is passed over, and
-/// one of which nothing is known: it connects to nothing before it has its key again.
+/// Refuses a secure export to which one of its hosts could not connect. Passes over a host whose key is covered, and
+/// one with neither key nor secret: that connects to nothing before it has its key again.
 pub(crate) fn check_keys(export: &ExportRecord, config: &Config) -> Result<(), ControlError> {
     let Some(nvme) = export.nvme.as_ref().filter(|nvme| nvme.secure) else { return Ok(()) };
     let known = |name: &str| config.hosts.iter().find(|host| host.nqn == name);

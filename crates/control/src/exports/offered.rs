@@ -161,7 +161,7 @@ impl Exports {
         self.of_array(uuid, config).for_each(|(record, server)| server.forget_instance(record));
     }
 
-    /// Disconnects the clients of such an array that cannot be told to wait. Nothing of it is in flight any more.
+    /// Disconnects those clients of such an array that cannot be made to wait. None of its requests is in flight.
     pub(crate) fn disconnect_clients(&mut self, uuid: &str, config: &Config) {
         for record in config.exports.iter().filter(|e| e.array == uuid && e.nvme.is_none()) {
             if let Err(error) = self.withdraw(record, Removal::Force) {

@@ -7,8 +7,8 @@ use strake_export_nvmet as nvmet;
 
 use crate::error::ControlError;
 
-/// The service at an address, with the machine's IP address in its usual form: hosts would ask one twice that they are
-/// told of in two ways.
+/// The service at an address, with the machine's IP address in its usual form: hosts that learn of a service in two
+/// forms would ask it twice.
 pub(crate) fn service_of(text: &str) -> Result<Service, ControlError> {
     let service: Service = text.parse().map_err(|error| ControlError::usage(format!("{error}")))?;
     Ok(match service.machine.parse::<IpAddr>() {
@@ -22,7 +22,7 @@ pub(crate) fn is_at(known: &str, address: &str) -> bool {
     service_of(known).is_ok_and(|service| service.to_string() == address)
 }
 
-/// What targets tell of the service at a recorded address.
+/// The discovery log entry for the service at a recorded address.
 pub(crate) fn referral_of(text: &str) -> Result<nvmet::Referral, ControlError> {
     let service = service_of(text)?;
     // Discovery logs have no names of machines: each host might take them for another one.

@@ -1,10 +1,10 @@
-//! Hosts that were not let in, as an administrator is told of them.
+//! Rejected hosts, as reported to an administrator.
 
 use strake_export_nvmet::{Reason, Rejection};
 
 use crate::events::{EventKind, Note};
 
-/// Why, and what to do if that host should be let in.
+/// Why a host was rejected, and how to admit it.
 const fn words(reason: Reason) -> (&'static str, &'static str) {
     match reason {
         Reason::NotListed => (
@@ -30,8 +30,8 @@ const fn words(reason: Reason) -> (&'static str, &'static str) {
     }
 }
 
-/// What is told of hosts that were not let in at an address. A host calls itself whatever it likes, so its name is
-/// quoted and escaped.
+/// The report on hosts rejected at an address. A host calls itself whatever it likes, so its name is quoted and
+/// escaped.
 pub(crate) fn note_of(listen: &str, rejection: &Rejection) -> Note {
     let Rejection { from, reason, host, count } = rejection;
     let place = from.map_or_else(|| "various addresses".to_owned(), |from| from.to_string());

@@ -143,7 +143,7 @@ impl ExportServer {
         }
     }
 
-    /// Tells hosts of these other discovery services. Protocols that know no such thing do not care.
+    /// Refers hosts to these other discovery services. Protocols without discovery do nothing.
     pub(crate) fn refer(&self, referrals: &[String]) -> Result<(), ControlError> {
         match self {
             Self::Nbd(_) => Ok(()),
@@ -154,7 +154,7 @@ impl ExportServer {
         }
     }
 
-    /// Hosts that were not let in and are to be told of now. Protocols without names of hosts let all in.
+    /// Rejected hosts to report now. Protocols without names of hosts reject none.
     pub(crate) fn take_rejections(&self, now: Nanos) -> Vec<Rejection> {
         match self {
             Self::Nbd(_) => Vec::new(),
@@ -195,7 +195,7 @@ impl ExportServer {
         }
     }
 
-    /// Lets hosts find an export whose array is not there yet. Protocols that cannot tell a client to wait do nothing.
+    /// Lets hosts find an export whose array is not there yet. Protocols that cannot make a client wait do nothing.
     pub(crate) fn announce(&self, record: &ExportRecord) -> Result<(), ControlError> {
         match (self, &record.nvme) {
             (Self::Nbd(_), None) => Ok(()),
@@ -250,7 +250,7 @@ impl ExportServer {
         }
     }
 
-    /// Has hosts wait for the array of an export, where the protocol can tell them to. Waits for nothing itself: what
+    /// Has hosts wait for the array of an export, where the protocol can make them. Waits for nothing itself: what
     /// is returned does, for what is in flight.
     pub(crate) fn suspend(&self, record: &ExportRecord) -> Option<Leaving> {
         match (self, &record.nvme) {

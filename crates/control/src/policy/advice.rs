@@ -1,4 +1,4 @@
-//! What operators are told to do, and why.
+//! Advice to operators, and the reasons for it.
 
 use strake_engine::MemberStatus;
 use strake_raid::MemberState;
@@ -11,7 +11,7 @@ pub(crate) fn in_doubt_next(name: &str) -> String {
     )
 }
 
-/// What to do while the data depends on a drive that nobody could open again.
+/// What to do while the data depends on a drive that could not be opened again.
 pub(crate) fn keep_open(name: &str) -> String {
     format!(
         "restart neither straked nor the machine; copy the data off array {name}, or put the drive back where it was"
@@ -32,7 +32,7 @@ pub(crate) fn other_half(name: &str, member: usize, path: &str) -> (String, Stri
     )
 }
 
-/// Why a member left. The labels do not say, so once the array was started anew only that it did is known.
+/// Why a member left. Labels do not record the reason, so after a restart of the array only the fact is known.
 pub(crate) fn cause_of(status: &MemberStatus) -> String {
     match (status.cause, status.state) {
         (Some(cause), _) => cause.text().to_owned(),

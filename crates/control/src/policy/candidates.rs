@@ -92,8 +92,8 @@ pub(crate) fn suffice(drives: &[&Labelled]) -> bool {
     geometry_of(newest).is_some_and(|geometry| geometry.tolerates(absent))
 }
 
-/// Whether these are enough of an array's members, and nobody else is to be waited for: each that should be there
-/// is here, or may be one of `silent` drives that do not answer.
+/// Whether these are enough of an array's members without waiting for more: each that should be there is here, or may
+/// be one of `silent` drives that do not answer.
 pub(crate) fn suffice_without(here: &[Labelled], silent: usize) -> bool {
     let whole: Vec<&Labelled> = here.iter().filter(|l| l.is_usable()).collect();
     let Some(newest) = whole.iter().map(|l| &l.label).max_by_key(|label| label.generation) else {

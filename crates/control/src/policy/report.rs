@@ -1,4 +1,4 @@
-//! What changed in arrays since it was last told: events from two pictures, before and after.
+//! What changed in arrays since the last report: events from two pictures, before and after.
 
 use strake_engine::{ArrayEvent, ArrayEventKind, ArrayStatus, MemberStatus};
 use strake_raid::MemberState;
@@ -9,7 +9,7 @@ use crate::policy::advice::cause_of;
 use crate::policy::members::absent_mask;
 use crate::policy::scrub;
 
-/// A picture of an array: what was last told about it.
+/// A picture of an array: what was last reported about it.
 pub(crate) struct Seen {
     name: String,
     members: Vec<MemberSeen>,
@@ -18,7 +18,7 @@ pub(crate) struct Seen {
     resync: bool,
     halted: bool,
     lost: bool,
-    /// Members for which it was told that no spare fits, as a mask.
+    /// Members for which it was reported that no spare fits, as a mask.
     no_spare: u64,
 }
 
@@ -46,7 +46,7 @@ impl MemberSeen {
         matches!(self.state, MemberState::Rebuilding { .. })
     }
 
-    /// As people are told of it.
+    /// Its name in events.
     fn named(&self, at: usize) -> String {
         if self.path.is_empty() {
             format!("member {at}")
@@ -126,7 +126,7 @@ impl Seen {
     }
 }
 
-/// What is to be told of an array that was `before` and is `now`.
+/// What to report of an array that was `before` and is `now`.
 fn differences(before: &Seen, now: &Seen) -> Vec<Note> {
     let mut notes = Vec::new();
     for (at, (was, is)) in before.members.iter().zip(&now.members).enumerate() {
@@ -191,7 +191,7 @@ fn member_notes(now: &Seen, at: usize, was: &MemberSeen, is: &MemberSeen) -> Vec
     notes
 }
 
-/// What the array reports, as far as [`differences`] does not tell it anyway.
+/// What the array reports, as far as [`differences`] does not report it anyway.
 pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
     let note = |kind, what: String| {
         let note = Note::of_array(kind, &name, what);

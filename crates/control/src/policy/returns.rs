@@ -136,7 +136,7 @@ impl Returns {
         self.members.entry(member).or_default().by_hand = true;
     }
 
-    /// A command has taken `member` back: what was before does not count any more.
+    /// A command has taken `member` back: its history no longer counts.
     pub(crate) fn forget(&mut self, member: Uuid) {
         self.members.remove(&member);
     }

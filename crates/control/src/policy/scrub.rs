@@ -42,7 +42,7 @@ pub(crate) fn parse_every(seconds: u64) -> Result<u64, ControlError> {
     Ok(seconds)
 }
 
-/// Seconds as somebody types them.
+/// Seconds in the form in which an operator types them.
 pub(crate) fn every(seconds: u64) -> String {
     match seconds {
         0 => "off".to_owned(),

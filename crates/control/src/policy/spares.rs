@@ -61,7 +61,7 @@ impl Spares {
         self.states.insert(record.identity.clone(), state);
     }
 
-    /// The medium is no spare any more.
+    /// The medium is no longer a spare.
     pub(crate) fn remove(&mut self, identity: &str) {
         self.states.remove(identity);
     }
@@ -88,7 +88,7 @@ pub(crate) fn fits(status: &ArrayStatus, drive: &Drive) -> Result<(), String> {
 }
 
 /// Whether an error in giving a spare to an array speaks against the spare. An array that is not ready for it (another
-/// member is being copied, somebody was quicker, it stops) may want it a second later.
+/// member is being copied, another command was quicker, it stops) may want it a second later.
 pub(crate) fn is_of_the_drive(kind: ControlErrorKind) -> bool {
     match kind {
         ControlErrorKind::Device | ControlErrorKind::Silent | ControlErrorKind::Usage => true,

@@ -1,4 +1,4 @@
-//! What an import would do, told without writing anything.
+//! What an import would do, determined without writing anything.
 
 use strake_api::v1 as api;
 use strake_engine::{AssemblePolicy, too_few, waiting};

@@ -190,13 +190,13 @@ impl ReservationFile {
         let page = Page { version: VERSION, reservations: recorded, crc32c };
         let text = serde_json::to_vec_pretty(&page)?;
         self.folder().make()?;
-        // Also for a folder that was there: whoever made it may have come no further.
+        // Also for a folder that existed: the process that made it may have ended before this.
         self.state.sync()?;
         self.replace(Some(&text))
     }
 
-    /// Has the file hold this, or be gone. What it held is put back when that cannot be made durable: hosts are told
-    /// that nothing has changed, and the next start would find that it has.
+    /// Replaces the file's contents, or removes it. Restores what it held if that cannot be made durable: hosts are
+    /// informed that nothing has changed, and the next start would find that it has.
     fn replace(&self, text: Option<&[u8]>) -> io::Result<()> {
         let before = match fs::read(self.path()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -222,12 +222,12 @@ impl ReservationFile {
         }
     }
 
-    /// Also makes sure of a removal before this one of which nobody knew whether it was durable.
+    /// Also makes sure of an earlier removal that may not be durable.
     fn remove(&self) -> io::Result<()> {
         if self.folder().path().try_exists()? { self.replace(None) } else { Ok(()) }
     }
 
-    /// Puts a file aside that cannot be read, for whoever wants to know.
+    /// Puts an unreadable file aside, for the operator to inspect.
     pub(crate) fn put_aside(&self) -> io::Result<()> {
         self.folder().rename(&self.name(), &format!("{}.json.damaged", self.array))
     }
@@ -256,7 +256,7 @@ impl Ledger for ReservationFile {
     }
 }
 
-/// Reservations as an operator sees them; `None` when nobody asked for any.
+/// Reservations as an operator sees them; `None` when no host is registered.
 pub(crate) fn message(reservations: &Reservations) -> Option<ReservationMessage> {
     if reservations.registrants.is_empty() {
         return None;

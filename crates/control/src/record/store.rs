@@ -48,8 +48,7 @@ pub struct Config {
     /// Drives that wait to replace failed members.
     #[serde(default)]
     pub spares: Vec<SpareRecord>,
-    /// Who is told about events. Holds their credentials: for anything that others may read, take
-    /// [`HookSpec::masked`].
+    /// Recipients of events. Holds their credentials: for anything that others may read, take [`HookSpec::masked`].
     #[serde(default)]
     pub hooks: Vec<HookSpec>,
     /// Drives of other machines to connect to by themselves. Holds secrets: for anything that others may read, mask
@@ -65,7 +64,7 @@ pub struct Config {
     /// Hosts that have to prove who they are. Holds their secrets: for anything that others may read, mask them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostRecord>,
-    /// Other discovery services that hosts of our exports are told of, by their addresses.
+    /// Other discovery services that hosts of our exports are referred to, by their addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub referrals: Vec<String>,
     /// Arrays, by their identities, whose export was removed and whose reservations may not be gone yet. The next start
@@ -162,7 +161,7 @@ pub struct CopyRecord {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScrubRecord {
-    /// The schedule counts from here, in microseconds since 1970; 0 as long as nobody has looked.
+    /// The schedule counts from here, in microseconds since 1970; 0 before the first look.
     pub since_us: u64,
     /// When the last whole scrub ended, in microseconds since 1970; 0 when there was none.
     pub ended_us: u64,
@@ -178,7 +177,7 @@ pub struct ScrubRecord {
 pub struct UnderWay {
     /// What it does.
     pub mode: ScrubAim,
-    /// Somebody paused it.
+    /// The operator paused it.
     #[serde(default)]
     pub paused: bool,
     /// The schedule began it.
@@ -193,7 +192,7 @@ pub struct UnderWay {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScrubAim {
-    /// It tells.
+    /// It reports.
     Check,
     /// It rewrites what is known to be wrong.
     Repair,
@@ -261,7 +260,7 @@ pub struct SubsystemRecord {
     /// The number of the namespace in it.
     #[serde(default = "first_namespace", skip_serializing_if = "is_first_namespace")]
     pub namespace: u32,
-    /// Nobody connects without TLS.
+    /// No host connects without TLS.
     #[serde(default, skip_serializing_if = "is_false")]
     pub secure: bool,
 }
@@ -289,7 +288,7 @@ pub struct Store {
     trouble: Option<ControlError>,
     // They hold the lock; closing them gives the directory free.
     locks: Vec<File>,
-    /// The directory may be another daemon's by now: nothing is written there any more.
+    /// The directory may be another daemon's by now: nothing may be written there.
     given_up: bool,
 }
 
@@ -361,7 +360,7 @@ impl Store {
         self.locks.clear();
     }
 
-    /// Whether nothing may be written any more.
+    /// Whether nothing may be written because the directory was given up.
     #[must_use]
     pub fn is_given_up(&self) -> bool {
         self.given_up
@@ -479,7 +478,7 @@ fn flock_patiently(file: &File) -> Result<(), Errno> {
 /// file can be made.
 fn lock(dir: &Path) -> Result<Vec<File>, ControlError> {
     let path = dir.join("lock");
-    // Not every file system locks directories; the file tells then.
+    // Not every file system locks directories; the file's lock decides then.
     let folder = File::open(dir).map_err(|e| failed(dir, "open it", &e))?;
     let mut locks = Vec::new();
     match flock_patiently(&folder) {
@@ -517,7 +516,7 @@ fn lock(dir: &Path) -> Result<Vec<File>, ControlError> {
     Ok(locks)
 }
 
-/// Somebody else has the lock; the file says who, if it could be written.
+/// Another process has the lock; the file says which, if it could be written.
 fn in_use(dir: &Path) -> ControlError {
     let pid = fs::read_to_string(dir.join("lock")).unwrap_or_default();
     let who = match pid.trim() {

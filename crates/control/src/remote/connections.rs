@@ -51,12 +51,12 @@ impl Remotes {
         self.failed.insert(address.to_owned(), failed);
     }
 
-    /// The last try has not failed any more.
+    /// Forgets that the last try failed.
     pub(crate) fn forget_failure(&mut self, address: &str) {
         self.failed.remove(address);
     }
 
-    /// A drive is not recorded any more.
+    /// Forgets a drive that is no longer recorded.
     pub(crate) fn forget(&mut self, record: &RemoteRecord) {
         self.forget_failure(&record.address);
         self.reported.forget_drive(&record.address);

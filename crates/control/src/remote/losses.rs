@@ -1,7 +1,7 @@
-//! Tells of connections that are lost and come back.
+//! Reports connections that are lost and come back.
 //!
-//! How a path is is looked at now and then, and a target that was started anew may be back before the next look: what
-//! was missed is known by how often the path was made anew.
+//! Paths are looked at now and then, and a target that was restarted may be back before the next look: the number of
+//! reconnects shows what was missed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -104,14 +104,14 @@ struct News {
 }
 
 impl News {
-    /// Of something that was told to be lost or not, may have been since, and is back or not.
+    /// News of something that was reported as lost or not, may have been lost since, and is back or not.
     const fn of(was_lost: bool, has_been_lost: bool, is_back: bool) -> Self {
         Self { lost: !was_lost && has_been_lost, back: is_back && (was_lost || has_been_lost) }
     }
 }
 
 impl Seen {
-    /// Takes how the path is now. Of one that was never connected it is told once it could not be.
+    /// Records how the path is now. One that was never connected is reported as lost once it could not be.
     fn look(&mut self, path: &PathStatus) -> News {
         let is_lost = matches!(path.state, PathState::Down(Some(_), _));
         let has_been_lost = is_lost || path.reconnects > self.reconnects;

@@ -59,7 +59,7 @@ pub(crate) struct Past {
     ended_at: Nanos,
     /// What this one uses.
     ours: Associations,
-    /// When an activation of somebody else was first seen, by its epoch.
+    /// When an unrecorded activation was first seen, by its epoch.
     seen: BTreeMap<Uuid, Nanos>,
 }
 

@@ -74,7 +74,7 @@ pub(crate) fn check_same_keys(
     Ok(())
 }
 
-/// Refuses to connect a drive that is connected, and was taken over: nothing that is kept of it holds any more.
+/// Refuses to connect a drive that is connected, and was taken over: nothing that is kept of it is still valid.
 pub(crate) fn refuse_taken_over(name: &str, device: &FabricsDevice) -> Result<(), ControlError> {
     if device.is_reserved() != Some(false) {
         return Ok(());
@@ -85,7 +85,7 @@ pub(crate) fn refuse_taken_over(name: &str, device: &FabricsDevice) -> Result<()
     )))
 }
 
-/// What is told of a path.
+/// The message that describes a path.
 pub(crate) fn message_of(path: &PathStatus) -> DrivePath {
     let (state, access, note) = match path.state {
         PathState::Up(access) => ("live", access.map_or("", word_of), String::new()),

@@ -53,8 +53,8 @@ impl RemoteRecord {
         first.map_or(Ok(()), |error| Err(refusal(&error, (&host.keys, &host.tls))))
     }
 
-    /// Refuses a drive that is to be connected with what is not known any more: without it, it would be connected in
-    /// another way than somebody has decided.
+    /// Refuses a drive that is to be connected with what is no longer known: without it, it would be connected in
+    /// another way than the operator decided.
     fn check_covered(&self) -> Result<(), ControlError> {
         if self.covered.is_nothing() {
             return Ok(());

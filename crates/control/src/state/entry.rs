@@ -42,7 +42,7 @@ impl SlotNotes {
         }
     }
 
-    /// Nothing speaks any more against the drive in the slot: the array has taken one.
+    /// The array has taken a drive in the slot: earlier objections no longer count.
     pub(crate) fn taken(&mut self) {
         let (unreachable, copy_trouble) = (self.unreachable.take(), self.copy_trouble.take());
         *self = Self { unreachable, copy_trouble, ..Self::new() };
@@ -145,7 +145,7 @@ impl ArrayEntry {
         self.sights.insert(path.to_owned(), sight);
     }
 
-    /// Forgets what was seen at paths that are not looked at any more.
+    /// Forgets what was seen at paths that are no longer looked at.
     pub(crate) fn keep_sights(&mut self, is_looked_at: impl Fn(&str) -> bool) {
         self.sights.retain(|path, _| is_looked_at(path));
     }
@@ -207,7 +207,7 @@ impl Entries {
         self.arrays.iter().filter_map(|(uuid, entry)| Some((uuid, entry.starting.as_ref()?)))
     }
 
-    /// A start of the array changes no labels any more.
+    /// A start of the array no longer changes labels.
     pub(crate) fn end_assembling(&mut self, uuid: &str) {
         if let Some(starting) = self.get_mut(uuid).and_then(|entry| entry.starting.as_mut()) {
             starting.assembling = false;

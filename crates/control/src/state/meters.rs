@@ -15,7 +15,7 @@ pub(crate) struct Meters {
     pub(crate) grow: Meter,
 }
 
-/// Tells a job's rate from how far it was whenever somebody looked.
+/// Computes a job's rate from its progress at each look.
 #[derive(Default)]
 pub(crate) struct Meter {
     since: Option<Instant>,

@@ -2,7 +2,7 @@
 //!
 //! Labels tell which of the drives that are here is newest. They cannot tell that a newer one is not here: a mirror
 //! that went out first and comes back alone looks like an array in which nothing has happened since. This machine ran
-//! the array, so it knows better, and an array whose drives are all older than that is started by nobody but a person.
+//! the array, so it knows better, and only an operator starts an array whose drives are all older than that.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -40,7 +40,7 @@ impl Newest {
         Self { marks: read(dir), written: None }
     }
 
-    /// Takes note of what the running arrays are like; forgets arrays that are not recorded any more.
+    /// Takes note of what the running arrays are like; forgets arrays that are no longer recorded.
     pub(crate) fn note(&mut self, running: &[Running], config: &Config) {
         for running in running {
             self.marks.insert(running.uuid(), Mark::of(running));

@@ -144,7 +144,7 @@ impl Records {
         let mut config = self.config.clone();
         let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == uuid) else { return };
         record.silent = silent;
-        // The trouble of the directory is told by others; the next look tries again.
+        // The trouble of the directory is reported elsewhere; the next look tries again.
         if let Err(error) = self.put(&config) {
             tracing::debug!(reason = %error, "members that hang are not recorded");
         }
@@ -207,13 +207,13 @@ impl Records {
         self.put(&config)
     }
 
-    /// Who we are to targets: the name asked for, or one that is made up once and kept.
+    /// Who we are to targets: the name asked for, or one that is generated once and kept.
     pub(crate) fn host_name(&mut self, asked: &str) -> Result<(String, String), ControlError> {
         if !asked.is_empty() {
             nqn::check(asked).map_err(|error| {
                 ControlError::usage(format!("{asked:?} is not a valid NQN: {error}"))
             })?;
-            // A name is told with one identifier always (Base, section 1.5.27): the one in it, as Linux hosts do.
+            // A name always goes with one identifier (Base, section 1.5.27): the one in it, as Linux hosts do.
             let of_name = asked.strip_prefix(nqn::UUID_PREFIX).and_then(|id| id.parse().ok());
             let used = self.config.remotes.iter().find(|record| record.host_nqn == asked);
             let id = match (of_name, used) {

@@ -51,7 +51,7 @@ fn a_member_that_serves_is_copied_and_redundancy_never_drops() {
     let view = tank(&control);
     assert_eq!((view.redundancy_left, view.progress[0].job.as_str()), (2, "replace"));
     assert_eq!((&view.members[1].path, &view.members[1].replacement), (&drives[1], &drives[4]));
-    // Nobody else gets the drive meanwhile.
+    // The drive gets no other use meanwhile.
     let spare = AddSpareRequest { drive: drives[4].clone(), ..Default::default() };
     assert!(control.add_spare(&spare).is_err());
     hold(&control, false);
@@ -177,7 +177,7 @@ fn an_array_destroyed_right_after_two_copies_is_brought_back_whole() {
     for (member, drive) in [(1, &drives[4]), (2, &drives[5])] {
         let replace = ReplaceMemberRequest { member, ..replace(drive) };
         control.replace_member(&replace).expect("it fits");
-        // Without upkeep: nobody has taken note of the new drive but the array.
+        // Without upkeep: only the array has taken note of the new drive.
         while tank(&control).members[member as usize].path != *drive {
             std::thread::yield_now();
         }

@@ -44,7 +44,7 @@ fn nothing_is_written_once_the_directory_is_given_up() {
     let late = control.run(|m| m.records.check(&m.records));
     let late = late.expect_err("the directory may be another daemon's");
     assert_eq!(late.kind, ControlErrorKind::Stopped);
-    // It is: what stays of the first process keeps nobody out.
+    // It is: what stays of the first process does not keep the next one out.
     let next = folder.control();
     assert!(
         control.run(|m| m.records.store.mark_clean()).is_err(),

@@ -205,7 +205,7 @@ fn a_member_that_was_made_larger_stays() {
 }
 
 /// A drive that was made larger while its member was out has its last labels at its new end, and few of them: after the
-/// next start it was taken for one that somebody had written over there.
+/// next start it was taken for one that had been overwritten there.
 #[test]
 fn a_member_that_came_back_larger_is_a_member_after_a_restart() {
     let folder = Folder::new();
@@ -232,8 +232,8 @@ fn a_member_that_came_back_larger_is_a_member_after_a_restart() {
     stop(&control);
 }
 
-/// A drive that lost its end before it was made larger holds less than its member should; one whose new end shows
-/// something of somebody else would not be used at the next start.
+/// A drive that lost its end before it was made larger holds less than its member should; one whose new end shows a
+/// foreign signature would not be used at the next start.
 #[test]
 fn members_that_would_not_be_used_again_are_found_before_the_array_is_stopped() {
     let folder = Folder::new();
@@ -255,7 +255,7 @@ fn members_that_would_not_be_used_again_are_found_before_the_array_is_stopped() 
     stop(&control);
 }
 
-/// A spare that fitted and does not any more protects nobody, and nobody would see it before a member fails.
+/// A spare that no longer fits protects no array, and without a report that shows only when a member fails.
 #[test]
 fn spares_that_become_too_small_are_reported() {
     let folder = Folder::new();
@@ -325,8 +325,8 @@ fn export(control: &Control) -> String {
     made.expect("it is told").uri
 }
 
-/// Connects to the export tank as a client of NBD does (its specification, "Fixed newstyle negotiation"): what it is
-/// told of the size.
+/// Connects to the export tank as a client of NBD does (its specification, "Fixed newstyle negotiation"): the stream,
+/// and the size that it is given.
 fn connect_nbd(path: &std::path::Path) -> (UnixStream, u64) {
     let mut stream = UnixStream::connect(path).expect("it is listened");
     stream.read_exact(&mut [0; 18]).expect("a greeting");
@@ -337,7 +337,7 @@ fn connect_nbd(path: &std::path::Path) -> (UnixStream, u64) {
     (stream, u64::from_be_bytes(answer[..8].try_into().expect("8 bytes")))
 }
 
-/// Clients of NBD cannot be told to wait: nobody disconnects them by mistake.
+/// Clients of NBD cannot be made to wait: no command disconnects them by mistake.
 #[test]
 fn clients_of_nbd_are_disconnected_only_on_request() {
     let folder = Folder::new();
@@ -434,8 +434,8 @@ fn a_connected_host_sees_a_namespace_grow_while_it_writes() {
     stop(&control);
 }
 
-/// An array that could not be started again stays stopped until somebody has decided what is to be done, which may be
-/// to go on without the last of what it had. Hosts look for that, however it comes back.
+/// An array that could not be started again stays stopped until the operator has decided what to do, which may be to go
+/// on without the last of what it had. Hosts look for that, however it comes back.
 #[test]
 fn a_host_starts_again_with_an_array_that_growing_left_stopped() {
     let folder = Folder::new();

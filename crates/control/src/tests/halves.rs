@@ -64,8 +64,8 @@ fn a_half_older_than_this_machine_has_seen_never_starts_by_itself() {
     stop(&control);
 }
 
-/// The story goes on: somebody accepted the loss, and then the newer half turned up. What was acknowledged is on it
-/// alone; yet it was told of in passing, and the advice was to replace the member with a drive.
+/// The story goes on: the operator accepted the loss, and then the newer half turned up. What was acknowledged is on it
+/// alone; yet it was reported in passing, and the advice was to replace the member with a drive.
 #[test]
 fn the_half_left_behind_on_purpose_is_reported_loudly_and_not_overwritten() {
     let (folder, [_, second], newer) = stale_half_alone();
@@ -115,9 +115,9 @@ fn the_half_left_behind_on_purpose_is_reported_loudly_and_not_overwritten() {
     stop(&control);
 }
 
-/// The story: while a drive served, somebody copied it and moved the copy over it (`cp d1 t; mv t d1`). The path was
-/// there at every look, so all was well; writes went to a file that nobody could open any more, and after a restart the
-/// copy was taken for the member, and old data was served.
+/// The story: while a drive served, the operator copied it and moved the copy over it (`cp d1 t; mv t d1`). The path
+/// was there at every look, so all was well; writes went to a file that could no longer be opened, and after a restart
+/// the copy was taken for the member, and old data was served.
 #[test]
 fn another_drive_at_the_path_of_a_member_is_noticed_and_not_taken_for_it() {
     let folder = Folder::new();
@@ -148,7 +148,7 @@ fn another_drive_at_the_path_of_a_member_is_noticed_and_not_taken_for_it() {
 }
 
 /// The story: a RAID 5 without redundancy left lost the path of one more member, and of another. They stay in use,
-/// which is right: the data depends on them. But nobody was told that it exists behind open files only, and the
+/// which is right: the data depends on them. But no event reported that it exists behind open files only, and the
 /// restart that followed was the end of the array.
 #[test]
 fn data_behind_open_files_alone_is_reported_loudly() {

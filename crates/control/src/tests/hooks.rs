@@ -1,4 +1,4 @@
-//! Hooks: recorded, told, and forgotten.
+//! Hooks: recorded, notified, and forgotten.
 
 use super::{Folder, check_refused, stop, tick_until};
 use crate::control::Control;
@@ -163,7 +163,7 @@ fn a_test_reaches_the_receiver_or_says_why_not() {
     stop(&control);
 }
 
-/// The story: a hook that fails is told as an event, which is told through hooks, one of which fails.
+/// The story: a hook that fails is reported as an event, which is reported through hooks, one of which fails.
 #[test]
 fn a_hook_that_fails_is_reported_once_and_through_no_hook() {
     let folder = Folder::new();

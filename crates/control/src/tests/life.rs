@@ -267,7 +267,7 @@ fn a_pause_ends_with_its_job_and_the_next_one_is_not_paused() {
     control.tick().expect("it answers");
     assert!(!is_paused().expect("it answers"));
     assert!(has(&control, EventKind::JobChanged));
-    // By a command about a job that is not there any more.
+    // By a command about a job that no longer exists.
     pause_at_the_end(&control);
     let resume =
         ChangeJobRequest { id: "tank/rebuild".into(), action: "resume".into(), priority: None };
@@ -498,7 +498,7 @@ fn a_dry_import_writes_nothing_and_says_what_would_be() {
     stop(&control);
 }
 
-/// F21: a member was copied, drive and all. The array is refused until somebody says which one counts.
+/// F21: a member was copied, drive and all. The array is refused until the operator says which one counts.
 #[test]
 fn f21_a_copied_member_is_refused_until_one_is_chosen() {
     let folder = Folder::new();
@@ -542,7 +542,7 @@ fn an_array_that_is_offline_keeps_its_shape_and_says_what_would_do() {
 }
 
 /// F36: the state directory is lost and there is no backup. The drives alone bring the array back under its name, with
-/// its settings and the exports it had, their sockets included; an export whose name is taken by now is told of.
+/// its settings and the exports it had, their sockets included; an export whose name is taken by now is reported.
 #[test]
 fn f36_drives_alone_bring_back_array_exports_and_settings() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! Exports over NVMe/TCP: who may be let in, what is refused, and what is remembered.
+//! Exports over NVMe/TCP: which hosts are admitted, what is refused, and what is remembered.
 
 use super::{Folder, check_refused, exports, raid6, stop};
 use crate::commands::exports::offer_recorded_exports;
@@ -153,7 +153,7 @@ fn a_host_with_a_secret_is_asked_for_proof_from_then_on() {
     let export = only_export(&control);
     assert!(asks_for_proof(&export.listen, &export.nqn), "after a restart");
 
-    // A configuration whose secrets are covered lets nobody in who had to prove himself.
+    // A configuration whose secrets are covered admits no host that had to prove its identity.
     control
         .run(|m| {
             m.records.config.hosts.clear();
@@ -170,7 +170,7 @@ fn a_host_with_a_secret_is_asked_for_proof_from_then_on() {
     stop(&control);
 }
 
-/// What a target tells of the discovery services that it was given is among its own tests.
+/// What a target reports of its referrals is among its own tests.
 #[test]
 fn hosts_are_referred_to_other_services_after_a_restart_too() {
     let folder = Folder::new();
@@ -238,7 +238,7 @@ fn hosts_are_referred_to_other_services_after_a_restart_too() {
     stop(&control);
 }
 
-/// A key for TLS is shown to whoever had it made and to nobody else; a host has it beside a secret or alone.
+/// A key for TLS is shown only in the answer to the command that makes it; a host has it beside a secret or alone.
 #[test]
 fn a_key_for_tls_is_made_and_shown_once() {
     let folder = Folder::new();
@@ -334,7 +334,7 @@ fn a_host_keeps_what_it_is_not_given_again() {
     stop(&control);
 }
 
-/// A secret is shown to whoever had it made and to nobody else, and takes no other one with it.
+/// A secret is shown only in the answer to the command that makes it, and leaves the others in place.
 #[test]
 fn a_host_is_given_other_secrets_one_by_one() {
     let folder = Folder::new();
@@ -367,7 +367,7 @@ fn a_host_is_given_other_secrets_one_by_one() {
     let shown = format!("{events:?}{:?}", control.run(|m| Ok(m.list_hosts())));
     assert!(!shown.contains("DHHC"), "{shown}");
 
-    // Whoever was told of one of two knows half of what it takes.
+    // A host that is given one of two secrets stays locked.
     let document = control.run(|m| m.config_document()).expect("it can be encoded").json;
     restore_hosts(&control, document);
     let listed = || control.run(|m| Ok(m.list_hosts())).expect("hosts").hosts.remove(0);
@@ -548,8 +548,8 @@ fn arrays_of_one_subsystem_are_its_namespaces() {
     stop(&control);
 }
 
-/// F32: a host that comes back while an array is not there yet was told that there is no such subsystem, and that
-/// trying again is of no use. It gave its device up.
+/// F32: a host that comes back while an array is not there yet was answered that there is no such subsystem and that a
+/// retry is of no use. It gave its device up.
 #[test]
 fn f32_a_host_that_comes_back_before_the_array_is_let_in() {
     let folder = Folder::new();
@@ -629,7 +629,7 @@ fn why_reservations_are_not_recorded_is_reported() {
     stop(&control);
 }
 
-/// What an export leaves behind is in force again with the next one of its array: nobody was told.
+/// What an export leaves behind is in force again with the next one of its array: that was not reported.
 #[test]
 fn reservations_that_do_not_go_with_their_export_are_reported() {
     let folder = Folder::new();
@@ -649,7 +649,8 @@ fn reservations_that_do_not_go_with_their_export_are_reported() {
     stop(&control);
 }
 
-/// What hosts agreed on is in force after a restart; what cannot be read keeps the export back until somebody decides.
+/// What hosts agreed on is in force after a restart; what cannot be read keeps the export back until the operator
+/// decides.
 #[test]
 fn reservations_outlast_the_daemon_and_are_never_lost_silently() {
     let folder = Folder::new();
@@ -689,7 +690,7 @@ fn reservations_outlast_the_daemon_and_are_never_lost_silently() {
     assert!(export.reason.contains("strake export release tank"), "{}", export.reason);
     assert!(!asks_for_proof(&before.listen, &before.nqn), "hosts are told to wait");
     assert_eq!(release(&control).expect("it is put aside"), "changed");
-    // Whoever asked may not be gone yet.
+    // The host that asked may still be connected.
     let after = Export { connections: 0, ..only_export(&control) };
     assert_eq!(after, before);
     assert!(path.with_extension("json.damaged").exists(), "for whoever wants to know");
@@ -701,7 +702,7 @@ fn reservations_outlast_the_daemon_and_are_never_lost_silently() {
     assert!(!asks_for_proof(&before.listen, &before.nqn), "hosts are told to wait");
     assert_eq!(release(&control).expect("it is put aside"), "changed");
 
-    // The next one begins anew: with its export a reservation goes.
+    // The next export begins without: a reservation goes with its export.
     file.write(Some(&reservations)).expect("it can be written");
     control
         .run(|m| m.remove_export(&RemoveExportRequest { name: "tank".into(), force: true }))

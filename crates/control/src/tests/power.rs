@@ -399,7 +399,7 @@ fn a_power_cut_in_the_middle_of_a_command_leaves_the_old_or_the_new_exhaustive()
     stop(&bench.control);
 }
 
-/// Keys of hosts and secrets of hooks are for nobody else, whatever the mask; nor are exports over NBD.
+/// Keys of hosts, secrets of hooks and exports over NBD are for their owner alone, whatever the mask.
 #[test]
 fn state_files_and_sockets_are_for_their_owner_alone() {
     let bench = Bench::new();

@@ -290,7 +290,7 @@ fn drives_of_another_machine_are_connected_again_after_a_restart() {
     stop(&control);
     drop(control);
 
-    // Nobody waits for a machine that is away, and an array that needs it waits.
+    // The start does not wait for a machine that is away; an array that needs it does.
     machine.stop();
     let control = folder.control();
     control.tick().expect("it answers");
@@ -308,7 +308,7 @@ fn drives_of_another_machine_are_connected_again_after_a_restart() {
     machine.stop();
 }
 
-/// Who looks for events was told nothing of a machine that was back before anybody had looked.
+/// No event reported a machine that was back before the next look.
 #[test]
 fn a_machine_that_restarts_quickly_is_reported() {
     let mut machine = Machine::new(1);
@@ -500,7 +500,7 @@ fn a_path_that_is_recorded_and_not_used_is_connected_when_it_is_asked_for() {
     machine.stop();
 }
 
-/// A document may have been written by anybody.
+/// A document may come from any source.
 #[test]
 fn records_of_a_backup_are_looked_at() {
     let machine = Machine::new(1);
@@ -608,7 +608,7 @@ fn a_path_has_the_keys_of_its_drive() {
 }
 
 /// A drive that came back from a backup was once connected without the TLS that it had been given a key for, to
-/// whoever was at its address.
+/// whatever host was at its address.
 #[test]
 fn a_drive_of_a_backup_waits_for_its_keys() {
     let machine = Machine::new(1);
@@ -685,7 +685,7 @@ fn a_drive_that_asks_for_proof_is_connected_with_its_secret() {
         "unchanged",
         "a secret that does not work is not kept"
     );
-    // The target was believed without a proof from then on, and nobody was told.
+    // The target was believed without a proof from then on, and that was not reported.
     let without = control.connect_drive(&with(SECRET, ""));
     check_refused(without, usage, "--controller-secret-file");
     disconnect(&control, address).expect("nothing uses it");

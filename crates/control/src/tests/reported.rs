@@ -1,4 +1,4 @@
-//! What is told: events, and refusals.
+//! What is reported: events, and refusals.
 
 use super::{Folder, array, check_refused, fail, raid6, stop, tick_until};
 use crate::control::Control;
@@ -150,7 +150,7 @@ fn failing_a_member_needs_the_loss_to_be_accepted_and_never_loses_data() {
 }
 
 /// F37: the state directory is full or read-only. Arrays go on serving, commands that change something are refused
-/// before they act, what happens is still told, and written down once there is room.
+/// before they act, what happens is still reported, and written once there is room.
 #[test]
 fn f37_a_state_directory_that_refuses_events_is_reported_and_stops_nothing() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! Scrubs: begun, told, repaired, on schedule, and over a restart.
+//! Scrubs: begun, reported, repaired, on schedule, and over a restart.
 
 use super::life::write;
 use super::reported::has;
@@ -179,7 +179,7 @@ fn a_scrub_that_was_killed_goes_on_where_it_was() {
 /// An hour, as clocks count.
 const HOUR_US: u64 = 3_600_000_000;
 
-/// A clock that stands still, and what it shows.
+/// A clock that advances only when it is set, and what it shows.
 fn set_clock() -> (Arc<AtomicU64>, WallClock) {
     let now = Arc::new(AtomicU64::new(1_000_000 * HOUR_US));
     let shown = Arc::clone(&now);
@@ -241,7 +241,7 @@ fn the_schedule_begins_scrubs_that_only_check() {
     check(1, true);
     assert_eq!(scrub(&control).left_bytes, 4096, "what is wrong is told and stays");
     check(9, false);
-    // The clock was set back by a year: the wait begins anew.
+    // The clock was set back by a year: the wait begins again.
     check(-9_000, false);
     check(10, true);
     control.set_array(&set(0)).expect("it is recorded");

@@ -146,8 +146,8 @@ fn spares_outlast_a_restart_and_a_missing_one_is_reported() {
     stop(&control);
 }
 
-/// F14: somebody pulls a drive. Though an open file would still answer, its path is gone: the member is missing, and
-/// a spare takes its place at once.
+/// F14: a drive is pulled. Though an open file would still answer, its path is gone: the member is missing, and a spare
+/// takes its place at once.
 #[test]
 fn f14_a_pulled_drive_is_missing_and_a_spare_takes_its_place() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! Drives that somebody has written over in part, cut short or made smaller, and what is said of members that are out.
+//! Drives that were overwritten in part, cut short or made smaller, and what is said of members that are out.
 
 use super::{Folder, array, check_refused, fail, raid6, stop, tick_until};
 use crate::control::Control;
@@ -118,7 +118,7 @@ fn drives_without_labels_at_their_ends_are_used_when_the_data_needs_them_and_the
     stop(&control);
 }
 
-/// `truncate -s 32M d; truncate -s 64M d` while the array ran: half of the member read as zeroes, and nobody noticed.
+/// `truncate -s 32M d; truncate -s 64M d` while the array ran: half of the member read as zeroes, unnoticed.
 #[test]
 fn a_file_that_is_cut_short_and_grows_again_while_it_serves_is_out() {
     let folder = Folder::new();

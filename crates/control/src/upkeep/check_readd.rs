@@ -25,7 +25,7 @@ pub(crate) struct Returned {
     pub(crate) stale_bytes: u64,
 }
 
-/// Checks whether `found` can be taken back, and remembers how that ended for whoever asks what to do.
+/// Checks whether `found` can be taken back, and remembers the result for the advice to the operator.
 pub(crate) fn check_return(
     manager: &mut Manager,
     array: &str,

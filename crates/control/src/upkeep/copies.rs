@@ -21,8 +21,7 @@ use crate::names::array_key;
 use crate::record::store::CopyRecord;
 use crate::upkeep::replacement::{begin_replacement, forget_copy};
 
-/// Begins the copies again that a restart interrupted. What keeps one from that is told once, and shown until it
-/// is over.
+/// Begins the copies again that a restart interrupted. What prevents that is reported once, and shown until it is over.
 pub(crate) fn resume_copies(control: &Control, pace: Pace) -> Result<(), ControlError> {
     for (array, copy) in control.with(waiting_copies)? {
         let name = format!("copy of member {} of {array}", copy.slot);
@@ -47,7 +46,7 @@ fn resume_copy(
         return Ok(());
     }
     let drive = find_copy(control, reserved, copy)?;
-    // What came onto the drive in the meantime is lost to nobody.
+    // Foreign data written to the drive in the meantime is not overwritten.
     refuse_occupied(std::slice::from_ref(&drive))?;
     let place = control.run(|m| {
         let (place, _) = m.place(array, u32::from(copy.slot))?;
@@ -96,7 +95,7 @@ fn waiting_copies(manager: &mut Manager) -> Vec<(String, CopyRecord)> {
     let mut over = Vec::new();
     for running in &manager.running {
         let (uuid, status) = (running.uuid(), running.array.status());
-        // Whoever works on it knows more than the records.
+        // The task that has reserved it knows more than the records.
         if manager.reserved.contains(&array_key(&uuid)) {
             continue;
         }
@@ -130,7 +129,7 @@ fn waiting_copies(manager: &mut Manager) -> Vec<(String, CopyRecord)> {
     waiting
 }
 
-/// A spare that is being copied to is none any more, whatever a crash left in the records.
+/// A drive that is being copied to is no longer a spare, whatever a crash left in the records.
 fn take_from_spares(manager: &mut Manager, identity: &str) -> Result<(), ControlError> {
     let mut config = manager.records.config.clone();
     config.spares.retain(|spare| spare.identity != identity);

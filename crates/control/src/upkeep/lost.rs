@@ -2,8 +2,8 @@
 //! is recorded when enough members are back.
 //!
 //! A lost array has recorded nothing of its loss, so it starts as it would after a crash. Clients that rely on what
-//! they did not flush are told as they are then: those of NBD lose their connection, and hosts of NVMe/TCP the queues
-//! that used it.
+//! they did not flush are notified as after a crash: those of NBD lose their connection, and hosts of NVMe/TCP the
+//! queues that used it.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,8 +42,8 @@ pub(crate) fn set_aside_lost(control: &Control) -> Result<(), ControlError> {
     Ok(())
 }
 
-/// Takes an array out of service, and keeps it reserved until its drives owe it nothing any more: what arrives at
-/// one of them later would hit the array that is started from them.
+/// Takes an array out of service, and keeps it reserved until its drives owe it nothing or `stop` gives up waiting:
+/// what arrives at one of them later would hit the array that is started from them.
 fn set_aside(control: &Control, uuid: &str, reserved: Reserved) {
     match control.with(|m| take_lost(m, uuid)) {
         Ok(Some(running)) => stop(running),
@@ -57,7 +57,7 @@ fn set_aside(control: &Control, uuid: &str, reserved: Reserved) {
     drop(reserved);
 }
 
-/// Waits for what its drives owe a lost array, and lets go of them. A drive that hangs keeps nobody waiting for ever.
+/// Waits for what its drives owe a lost array, and lets go of them. The wait for a drive that hangs is limited.
 fn stop(running: Running) {
     let Running { array, drives, replacement, .. } = running;
     let mut all = drives.iter().flatten();
@@ -65,7 +65,7 @@ fn stop(running: Running) {
     let until = Instant::now() + if remote { REMOTE_DRAIN } else { LOCAL_DRAIN };
     for drained in array.begin_drain() {
         // A core that has stopped answers nothing. A drive of this machine that still owes something later is refused
-        // by whoever opens it.
+        // when it is opened.
         let _ = drained.recv_timeout(until.saturating_duration_since(Instant::now()));
     }
     // There is nothing to record: its labels stay as they are.
@@ -90,7 +90,7 @@ fn lost_arrays(manager: &Manager) -> Vec<(String, Vec<String>)> {
 
 /// Takes a lost array out of sight, as one that cannot be started for now.
 fn take_lost(manager: &mut Manager, uuid: &str) -> Option<Running> {
-    // While it is there: what it was like last is noted, and its loss is told.
+    // While it is there: its last state is noted, and its loss is reported.
     manager.newest.note(&manager.running, &manager.records);
     manager.observe();
     let at = manager.running.iter().position(|r| r.uuid() == uuid && r.array.status().lost)?;

@@ -22,15 +22,15 @@ pub(crate) fn record_on_members(control: &Control, pace: Pace) -> Result<(), Con
             let Some(_reserved) = control.try_reserve(vec![array_key(&array)])? else {
                 return Ok(());
             };
-            // Looked at again: whoever had the array until now may have changed what is to be written.
+            // Looked at again: the task that had reserved the array may have changed what is to be written.
             record_before_leaving(control, &array)
         })?;
     }
     Ok(())
 }
 
-/// Writes to the members of one array what they do not know yet, for whoever imports it elsewhere. The caller has
-/// reserved the array.
+/// Writes to the members of one array what they do not know yet, for an import on another host. The caller has reserved
+/// the array.
 ///
 /// # Errors
 /// When an earlier command panicked. Members that could not be written are logged, as ever.

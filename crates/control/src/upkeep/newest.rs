@@ -6,8 +6,8 @@ use crate::manager::Manager;
 use crate::record::files::StateFolder;
 use crate::state::newest::{Marks, write};
 
-/// Writes down what has changed since it was last written. A directory that refuses is asked again with the next
-/// round; that it refuses is told by the events, which want to be written too.
+/// Writes down what has changed since it was last written. A directory that refuses is asked again with the next round;
+/// that it refuses is reported with the events, which are written there too.
 pub(crate) fn note_newest(control: &Control) -> Result<(), ControlError> {
     let Some((state, newest)) = control.with(unwritten_newest)? else { return Ok(()) };
     // Without the lock: the directory may be slow.

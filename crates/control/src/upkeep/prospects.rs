@@ -1,5 +1,5 @@
-//! Members that are out and whose drive is here: whether they could be taken back is found out beforehand, so that
-//! nobody is told to do what would be refused.
+//! Members that are out and whose drive is here: whether they could be taken back is found out beforehand, so that no
+//! advice names a command that would be refused.
 
 use std::collections::BTreeSet;
 

@@ -30,8 +30,8 @@ struct Post {
     file_bytes: Option<u64>,
 }
 
-/// Whether the end of a file of `bytes`, where Strake's own partition table was, is gone or empty: somebody has cut the
-/// file short, and perhaps made it as long as before, or longer. `None` when that cannot be told. One that was only
+/// Whether the end of a file of `bytes`, where Strake's own partition table was, is gone or empty: the file was cut
+/// short, and perhaps made as long as before, or longer. `None` when that cannot be determined. A file that was only
 /// made longer has the table where it was.
 fn is_cut(path: &str, bytes: u64) -> Option<bool> {
     let file = File::open(path).ok()?;
@@ -44,8 +44,8 @@ fn is_cut(path: &str, bytes: u64) -> Option<bool> {
     Some(end.iter().all(|byte| *byte == 0))
 }
 
-/// Calls members missing whose path is gone or leads to another drive: theirs was pulled, though it may still
-/// answer, and nobody would find it there after a restart.
+/// Calls members missing whose path is gone or leads to another drive: theirs was pulled. It may still answer, but
+/// would not be found there after a restart.
 pub(crate) fn notice_pulled(control: &Control, pace: Pace) -> Result<(), ControlError> {
     for (array, posts) in control.with(|m| posts(m))? {
         control.act(pace, format!("pulled drives of {array}"), move |control| {
@@ -90,7 +90,7 @@ fn notice_pulled_of(control: &Control, array: &str, posts: Vec<Post>) -> Result<
     control.with(|m| note_unreachable(m, array, unreachable))
 }
 
-/// Whether the file of a member was whole at an earlier look and is not any more; `cut` is what a look has shown.
+/// Whether the file of a member was whole at an earlier look and no longer is; `cut` is what a look has shown.
 fn has_been_cut(control: &Control, post: &Post, cut: Option<bool>) -> Result<bool, ControlError> {
     match cut {
         None => Ok(false),
@@ -149,7 +149,7 @@ fn posts(manager: &Manager) -> BTreeMap<String, Vec<Post>> {
     posts
 }
 
-/// Tells of members that are in use only because they are open, once each.
+/// Reports members that are in use only because they are open, once each.
 fn note_unreachable(manager: &mut Manager, array: &str, now: BTreeMap<usize, String>) {
     let Some(entry) = manager.entries.get_mut(array) else { return };
     let new = entry.put_unreachable(now);

@@ -34,11 +34,11 @@ struct Candidate {
 struct Welcome {
     returned: Returned,
     away: Away,
-    /// What is told when it is back.
+    /// What is reported when it is back.
     note: Option<Note>,
 }
 
-/// Takes back by themselves members whose drive has come back, and tells of those it cannot take.
+/// Takes back, without a command, members whose drive has come back, and reports those that it cannot take.
 pub(crate) fn readd_returned(control: &Control, pace: Pace) -> Result<(), ControlError> {
     for (array, candidates) in control.with(candidates_of_all)? {
         control.act(pace, format!("returned drives of {array}"), move |control| {
@@ -199,7 +199,7 @@ fn welcome(manager: &mut Manager, candidate: &Candidate, found: Labelled) -> Opt
         (Ok(returned), Verdict::TakeBack) => {
             let copied = ByteSize(returned.stale_bytes);
             let note = note.cause(format!("it is taken back, and {copied} are copied to it"));
-            // One that may owe answers is taken back a moment later, and told of then.
+            // One that may owe answers is taken back a moment later, and reported then.
             if away == Away::Silent {
                 return Some(Welcome { returned, away, note: Some(note) });
             }
@@ -232,7 +232,7 @@ fn welcome(manager: &mut Manager, candidate: &Candidate, found: Labelled) -> Opt
     }
 }
 
-/// Waits no more for the drive of the member `awaited` at the path of `candidate` when another one is there.
+/// No longer waits for the drive of the member `awaited` at the path of `candidate` when another one is there.
 fn stop_waiting(
     manager: &mut Manager,
     candidate: &Candidate,

@@ -25,7 +25,7 @@ pub(crate) fn tend_remotes(control: &Control) -> Result<(), ControlError> {
         let connect = move || {
             let settled_at = own.run(|m| m.past.may_connect());
             let result = settled_at.and_then(|at| record.connect(ReservationMode::Claim, at));
-            // Nobody is there to be told when the control plane is of no use any more.
+            // An error means that the control plane is no longer usable: there is nothing to report it to.
             let _ = own.with(|m| end_connecting(m, &record, result));
         };
         let started = thread::Builder::new().name("drive connect".to_owned()).spawn(connect);
@@ -41,7 +41,7 @@ pub(crate) fn tend_remotes(control: &Control) -> Result<(), ControlError> {
 /// Has a thread give up what is reserved for a drive that was forgotten, unless that is known again.
 fn release_orphan(control: &Control, record: RemoteRecord) -> Result<(), ControlError> {
     let Some(reserved) = control.try_reserve(vec![remote_key(&record.address)])? else {
-        // Somebody connects or disconnects it just now.
+        // Another task connects or disconnects it just now.
         return control.with(|m| m.remotes.orphans.push(record));
     };
     if control.with(|m| m.records.is_recorded(&record.address))? {
@@ -53,7 +53,7 @@ fn release_orphan(control: &Control, record: RemoteRecord) -> Result<(), Control
         }
         drop(reserved);
     };
-    // Without a thread it stays, which whoever wants the drive is told.
+    // Without a thread the reservation stays, and another host that connects the drive is refused.
     let _ = thread::Builder::new().name("drive release".to_owned()).spawn(release);
     Ok(())
 }
@@ -87,7 +87,7 @@ pub(crate) fn end_connecting(
         // It was forgotten, perhaps before it was reserved.
         manager.remotes.orphans.push(record.clone());
     }
-    // Somebody may have forgotten it, or connected it by hand.
+    // A command may have forgotten or connected it meanwhile.
     if !manager.records.remotes.contains(record) || manager.drives.remote(&record.address).is_some()
     {
         return;
@@ -97,8 +97,8 @@ pub(crate) fn end_connecting(
     }
 }
 
-/// Tells of drives that were lost and came back since the last look, and of paths to drives that have several: the
-/// only path of a drive is told of as the drive.
+/// Reports drives that were lost and came back since the last look, and paths to drives that have several: the only
+/// path of a drive is reported as the drive.
 fn tell_losses(manager: &mut Manager) {
     let notes = manager.remotes.reported.look(manager.drives.remote_paths());
     notes.into_iter().for_each(|note| manager.record(note));

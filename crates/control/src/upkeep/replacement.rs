@@ -16,7 +16,7 @@ use crate::names::fresh_uuid;
 use crate::policy::members::with_old_paths;
 use crate::state::running::{Place, Replacement};
 
-/// Whether the place is that of a member that serves, so that its drive is copied and not made up from others.
+/// Whether the place is that of a member that serves, so that its drive is copied and not reconstructed from others.
 pub(crate) fn is_serving(manager: &Manager, place: &Place) -> Result<bool, ControlError> {
     let at = manager.find_running(&place.array)?;
     let status = manager.running[at].array.status();
@@ -86,7 +86,7 @@ pub(crate) fn begin_cancel(
     Ok(pending)
 }
 
-/// Forgets the copy of a member: it ended, or is not wanted any more.
+/// Forgets the copy of a member: it ended, or is no longer wanted.
 pub(crate) fn forget_copy(
     manager: &mut Manager,
     uuid: &str,

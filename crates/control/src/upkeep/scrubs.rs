@@ -21,7 +21,7 @@ pub(crate) fn tend_scrubs(control: &Control) -> Result<(), ControlError> {
         for at in 0..m.running.len() {
             if let Err(error) = tend_scrub(m, at, now_us) {
                 let array = m.running[at].array.name();
-                // That nothing can be recorded is told by others.
+                // That nothing can be recorded is reported elsewhere.
                 tracing::debug!(%array, reason = %error, "the scrub is not looked after");
             }
         }
@@ -137,8 +137,8 @@ pub(crate) fn keep_scrubs(manager: &mut Manager) {
     (0..manager.running.len()).for_each(|at| keep_scrub(manager, at, true));
 }
 
-/// Records where the scrub of an array stands, if that is due or `now`. A directory that refuses is asked again
-/// with the next round; that it refuses is told by others.
+/// Records where the scrub of an array stands, if that is due or `now`. A directory that refuses is asked again with
+/// the next round; that it refuses is reported elsewhere.
 pub(crate) fn keep_scrub(manager: &mut Manager, at: usize, now: bool) {
     if manager.records.store.is_given_up() {
         return;

@@ -251,14 +251,14 @@ fn record_stop(manager: &mut Manager, errors: &mut Vec<ControlError>, owing: &[S
     let why: Vec<&str> = errors.iter().map(|e| e.what.as_str()).collect();
     let note = Note::new(EventKind::DaemonStopped, "daemon", "the daemon stopped");
     manager.record(note.cause(why.join("; ")));
-    // Trouble with the directory was told while the daemon ran.
+    // Trouble with the directory was reported while the daemon ran.
     manager.events().flush();
     manager.hooks.stop();
     if errors.is_empty()
         && let Err(error) = manager.records.store.mark_clean()
     {
         match manager.state_trouble() {
-            // Told while the daemon ran; nobody is to wait for that at the end.
+            // Reported while the daemon ran; it is no error of the stop.
             Some(_) => tracing::warn!(reason = %error, "not marked as stopped in order"),
             None => errors.push(error),
         }

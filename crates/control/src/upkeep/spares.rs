@@ -19,12 +19,12 @@ use crate::names::array_key;
 use crate::policy::spares::{SpareState, fits, is_of_the_drive, slots_for_spares};
 use crate::record::store::SpareRecord;
 
-/// Puts spares in the places of members that are out. What fails is told, and tried with another spare.
+/// Puts spares in the places of members that are out. What fails is reported, and tried with another spare.
 pub(crate) fn use_spares(control: &Control, pace: Pace) -> Result<(), ControlError> {
     for (array, slots) in control.with(places_for_spares)? {
         control.act(pace, format!("spares for {array}"), move |control| {
             for slot in slots {
-                // What went wrong was told; the next round tries another spare.
+                // The failure was reported; the next round tries another spare.
                 if let Err(error) = use_spare(control, &array, slot) {
                     tracing::debug!(reason = %error, "spare not used");
                 }

@@ -107,7 +107,7 @@ pub(crate) fn start_recorded(control: &Control) -> Result<(), ControlError> {
 /// Begins to start what is recorded and not running, each array by a thread of its own.
 pub(crate) fn launch_starts(control: &Control) -> Result<(), ControlError> {
     for record in control.with(|m| due_to_start(m))? {
-        // Whoever works on it now knows more than the records do.
+        // The task that has reserved it knows more than the records.
         let Some(reserved) = control.try_reserve(vec![array_key(&record.uuid)])? else {
             continue;
         };
@@ -140,7 +140,7 @@ fn start_by_itself(
 ) -> Result<(), ControlError> {
     let mut search = Search::default();
     let found = search_drives(control, &mut reserved, record, &mut search);
-    // Those that are silent were waited for, and so is whoever falls silent from here on; nobody else is missing.
+    // Silent members were waited for, and so is one that falls silent from here on; no other member is missing.
     let policy = search.within(policy);
     let started = found
         .and_then(|()| assemble_found(control, record, policy, &search.here))
@@ -329,7 +329,7 @@ fn open_released(
 
 /// Has `object` be waited for from now on by the start of an array; `None` when that is over.
 fn note_wait(control: &Control, uuid: &str, object: &str, what: Option<&'static str>) {
-    // A control plane that a panic has left unusable is told by others.
+    // A control plane that a panic has left unusable is reported elsewhere.
     let _ = control.with(|m| {
         if let Some(starting) = m.entries.get_mut(uuid).and_then(|e| e.starting.as_mut()) {
             starting.wait_for(object, what);
@@ -361,7 +361,7 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// The next of `paths` that nobody has taken.
+/// The next of `paths` that no thread has taken.
 fn pick<'a>(next: &AtomicUsize, paths: &'a [String]) -> Option<(usize, &'a String)> {
     let at = next.fetch_add(1, Ordering::Relaxed);
     Some((at, paths.get(at)?))
@@ -394,8 +394,8 @@ fn is_late(manager: &Manager, record: &ArrayRecord) -> bool {
     manager.options.assemble_timeout.is_some_and(|limit| since.elapsed() >= limit)
 }
 
-/// What is allowed to start the array `record`, which is being started from here on; `None` when it is not to be
-/// started any more. With its key.
+/// What is allowed to start the array `record`, which is being started from here on; `None` when it is no longer to be
+/// started. With its key.
 pub(crate) fn begin_start(manager: &mut Manager, record: &ArrayRecord) -> Option<AssemblePolicy> {
     let is_recorded = manager.records.arrays.iter().any(|a| a.uuid == record.uuid);
     if !is_recorded || !is_due(manager, record) {

@@ -8,7 +8,7 @@ use crate::policy::report::{Seen, note_of};
 use crate::upkeep::silent::note_silent;
 
 impl Manager {
-    /// Compares every running array with what was last told about it, and tells the difference.
+    /// Compares every running array with what was last reported about it, and reports the difference.
     pub fn observe(&mut self) {
         for at in 0..self.running.len() {
             tell_array_events(self, at);

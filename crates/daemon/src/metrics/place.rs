@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where metrics are asked for: only on this machine, since nobody has to say who he is.
+/// Where metrics are served: only on this machine, since clients do not authenticate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A socket of mode 0660, for those who may call the daemon.

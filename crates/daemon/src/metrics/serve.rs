@@ -21,7 +21,7 @@ use super::{Snapshot, text};
 use crate::shared::Shared;
 use crate::socket::{self, Socket};
 
-/// Connections at a time. Whoever watches asks a few times a minute.
+/// Connections at a time. A monitoring system asks a few times a minute.
 pub const CONNECTIONS_MAX: usize = 8;
 
 /// How long one may take from being accepted to the last byte of its answer.
@@ -97,13 +97,13 @@ impl Metrics {
             let answering = answer_all(stream, shared.clone());
             tokio::spawn(async move {
                 let _place = place;
-                // Whoever does not ask, or does not read, in time is not worth a word.
+                // A client that does not ask, or does not read, in time is not worth a log line.
                 let _ = tokio::time::timeout(CONNECTION_TIME_MAX, answering).await;
             });
         }
     }
 
-    /// The next who may ask.
+    /// The next client that may ask.
     async fn accept(&self) -> io::Result<Box<dyn Stream>> {
         match &self.0 {
             Listener::Tcp(listener) => Ok(Box::new(listener.accept().await?.0)),
@@ -140,7 +140,7 @@ async fn answer_all(stream: Box<dyn Stream>, shared: Shared) {
     }
 }
 
-/// What is said to whoever asks for something else.
+/// The answer to a request for anything else.
 fn refusal(request: &Request<Incoming>) -> Option<Response<Full<Bytes>>> {
     if request.uri().path() != "/metrics" {
         return Some(plain(StatusCode::NOT_FOUND, "there is nothing but /metrics\n"));

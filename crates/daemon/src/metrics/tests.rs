@@ -1,4 +1,4 @@
-//! What is told is what the document says, in a form that whoever reads it understands, and only for a while.
+//! Metrics are those that the document describes, in a form that monitoring systems read; connections are bounded.
 
 use super::place::Place;
 use super::serve::listen;

@@ -9,7 +9,7 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 /// Whether a figure only grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It does, until what it is of begins anew. Samples have the suffix `_total`.
+    /// It does, until its subject begins again. Samples have the suffix `_total`.
     Counter,
     /// It does not.
     Gauge,

@@ -1,4 +1,4 @@
-//! What counts as lost, told by counts and associations alone.
+//! What counts as lost, by counts and associations alone.
 
 use crate::cache::{Cache, Instance};
 

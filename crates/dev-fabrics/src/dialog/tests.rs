@@ -96,7 +96,7 @@ fn a_change_of_keys_is_nothing_to_wait_for() {
     assert_eq!(dialog.take_event(), Some(cqe));
 }
 
-/// What came in one record with something else is not in the socket any more, which therefore does not tell of it.
+/// What came in one record with something else is no longer in the socket, so the socket does not report it.
 #[test]
 fn what_came_together_is_reported_and_the_end_behind_it_too() {
     let (mut dialog, mut target, socket) = dialog();

@@ -27,7 +27,7 @@ fn taken(offer: &Offer, current: impl FnOnce() -> u64) -> Option<u64> {
 }
 
 /// A core that was held up between its look at which association is used and its look at the offer took the connection
-/// of the next one for an old one and closed it. Nobody knew, so the queue never got another.
+/// of the next one for an old one and closed it. This went unnoticed, so the queue never got another.
 #[test]
 fn a_connection_that_comes_during_the_look_is_not_dropped() {
     let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("a descriptor");

@@ -39,8 +39,8 @@ fn a_name_means_what_is_answered() {
     assert_eq!(places_by(&address("[::1]:7"), late(), no_answer), Ok(vec![place]));
 }
 
-/// Whoever resolves names may not answer: a path waited for that without a bound. Then each of its tries left a thread
-/// behind that waited on, with all of what threads take.
+/// A resolver may not answer: a path once waited for that without a bound. Later, each of its tries left a thread
+/// behind that went on waiting, with all that a thread takes.
 #[test]
 fn a_name_that_is_not_resolved_in_time_is_waited_for_once() {
     let (end, is_over) = mpsc::channel::<()>();

@@ -29,7 +29,7 @@ fn what_has_changed_is_what_the_path_is_used_with() {
     assert_eq!(live.facts, grown);
 }
 
-/// A target that was started anew without them, or another way to it.
+/// A target that was restarted without reservations, or another path to it.
 #[test]
 fn what_was_reserved_is_not_used_where_it_cannot_be() {
     let (target, _core) = target(TargetConfig::default());

@@ -41,8 +41,8 @@ impl Join {
     }
 }
 
-/// Those that are being connected. Of an association that is lost meanwhile they go on for as long as their target lets
-/// them, and nobody wants what comes of it.
+/// Queues that are being connected. When their association is lost meanwhile, they go on for as long as their target
+/// lets them, and the result is discarded.
 pub(super) struct Joins {
     results: Receiver<Joined>,
     teller: Sender<Joined>,
@@ -65,7 +65,7 @@ impl Joins {
         let (teller, shared) = (self.teller.clone(), Arc::clone(shared));
         let connect = move || {
             let link = join.gate.queue(join.number, &join.host, (&join.life, &join.facts));
-            // A path manager that is gone wants it no more.
+            // It fails when the path manager is gone, which needs no result.
             let _ = teller.send(join.ended(link));
             shared.tell();
         };

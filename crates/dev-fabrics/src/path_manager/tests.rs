@@ -60,7 +60,7 @@ struct Rig {
     path_manager: PathManager,
     shared: Arc<Shared>,
     paths: Vec<Path>,
-    /// Nobody asks for anything, but could.
+    /// Unused; it keeps the inbox open.
     _asker: Asker<Request>,
 }
 
@@ -245,7 +245,7 @@ fn an_association_that_breaks_costs_nothing_that_the_target_has() {
 
 #[test]
 fn a_target_that_restarts_may_have_lost_its_cache() {
-    // Nobody else takes the port meanwhile.
+    // No other test takes the port meanwhile.
     let alone = "127.83.11.7:0".parse().expect("an address");
     let (before, _core) = target_at(alone, TargetConfig::default());
     let mut rig = Rig::to(&[&before]);
@@ -361,7 +361,7 @@ fn a_path_is_given_up_that_was_used_before_its_thread_was_known() {
     assert_eq!(order.reason, Reason::Closed);
 }
 
-/// A target that says every moment that another path is better, and a queue that nobody uses.
+/// A target that says every moment that another path is better, and an idle queue.
 #[test]
 fn no_more_than_one_connection_waits_for_a_queue() {
     let (target, _core) = target(TargetConfig::default());
@@ -383,7 +383,7 @@ fn second_is_refused(rig: &Rig) -> bool {
     matches!(paths[1].standing, Standing::Down { reason: Some(Reason::OtherInstance), .. })
 }
 
-/// A target that starts anew is found by one path before the other is lost.
+/// A target that restarts is found by one path before the other is lost.
 #[test]
 fn another_instance_is_used_when_the_one_before_is_gone() {
     let ((one, _core), (other, _other_core)) =
@@ -439,7 +439,7 @@ fn users_start_again_after_a_move_that_cost_a_cache() {
     assert_eq!(rig.shared.reconnects.load(Ordering::Relaxed), 0);
 }
 
-/// A path came up when nobody had been told of what it does not have.
+/// A path came up before users were promised what it does not have.
 #[test]
 fn a_path_that_breaks_a_promise_is_not_used() {
     let (target, _core) = target(TargetConfig::default());
@@ -454,7 +454,7 @@ fn a_path_that_breaks_a_promise_is_not_used() {
     assert!(matches!(standing, Standing::Down { reason: Some(Reason::Replaced), .. }));
 }
 
-/// A namespace that is not reached over a path any more is reached over another without any loss.
+/// A namespace that is no longer reached over one path is reached over another without any loss.
 #[test]
 fn a_path_is_left_when_the_namespace_is_not_reached_over_it() {
     let (target, _core) = target(TargetConfig::default());
@@ -545,7 +545,8 @@ fn a_namespace_that_grows_is_larger_at_the_next_identify() {
     assert_eq!((link.life.number, link.facts.blocks), (1, before + 1), "nothing was lost for it");
 }
 
-/// Its thread is about to leave: whoever began to use it lost it at once, and what was not flushed perhaps with it.
+/// Its thread is about to leave: a device that began to use it lost it at once, and what was not flushed perhaps with
+/// it.
 #[test]
 fn a_path_that_is_removed_is_not_taken_up_again() {
     let (target, _core) = target(TargetConfig::default());

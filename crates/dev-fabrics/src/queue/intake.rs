@@ -247,7 +247,8 @@ impl FabricsQueue {
             return Err(Breach::Short.into());
         }
         if status.is(Status::INVALID_NAMESPACE) {
-            // The number may be another's next: nothing more is sent before somebody has looked.
+            // The number may be another namespace's next: nothing more is sent before the namespace was identified
+            // again.
             return Err(Reason::Unusable(Unfit::Absent));
         }
         let is_reserving = self.shared.options.reservation != ReservationMode::Off;

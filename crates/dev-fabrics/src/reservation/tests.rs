@@ -81,7 +81,7 @@ fn what_is_half_reserved_by_us_was_of_no_other_host() {
     }
 }
 
-/// Whoever registers may write then.
+/// Every registrant may write then.
 #[test]
 fn what_is_held_so_that_others_may_write_is_not_ours_yet() {
     let kind = Some(ReservationType::WriteExclusiveRegistrants);
@@ -93,7 +93,7 @@ fn what_is_held_so_that_others_may_write_is_not_ours_yet() {
     assert_eq!(of(ReservationMode::Claim, Some(OURS)), Err(Reason::TakenOver));
     let alone = Reserved { kind, ..reserved(&[registrant(WE, true)]) };
     assert_eq!(step(&alone, WE, true, (ReservationMode::Claim, None)), own);
-    // The key is the holder's, whoever is told of first.
+    // The key is the holder's, whichever registrant is reported first.
     let theirs = Reserved {
         kind,
         ..reserved(&[

@@ -28,7 +28,7 @@ fn queues_are_connected_where_their_admin_queue_is() {
     assert!(link.is_ok(), "{:?}", link.err());
 }
 
-/// A target that answers each of many things late held the thread of a path for a minute, and with it whoever waited
+/// A target that answers each of many things late held the thread of a path for a minute, and with it all that waited
 /// for the end of its association.
 #[test]
 fn what_has_to_be_over_is_over_however_long_each_thing_may_take() {

@@ -10,7 +10,7 @@ use std::time::Duration;
 fn a_place_that_does_not_answer_leaves_time_for_the_next() {
     let bind = || TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let (away, here) = (bind(), bind());
-    // With one connection that nobody takes its line is full, and the kernel drops whatever asks for another.
+    // One connection that is not accepted fills its backlog, and the kernel drops requests for another.
     rustix::net::listen(&away, 0).expect("it listens already");
     let places = [&away, &here].map(|listener| listener.local_addr().expect("it has an address"));
     let _line = TcpStream::connect(places[0]).expect("there is room for one");

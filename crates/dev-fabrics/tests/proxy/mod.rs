@@ -1,4 +1,4 @@
-//! A target behind somebody who may change what it says on the way: how tests get a hostile target that is otherwise
+//! A target behind a proxy that may change what it says on the way: how tests get a hostile target that is otherwise
 //! right.
 
 use std::io::{Read, Write};
@@ -111,7 +111,7 @@ impl Hostile {
 impl Drop for Hostile {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Relaxed);
-        // Whoever waits for a connection gets one.
+        // The thread that waits for a connection gets one.
         let _ = TcpStream::connect(self.proxy);
         let _ = self.listener.take().map(JoinHandle::join);
     }

@@ -126,7 +126,7 @@ impl Cache {
         self.next
     }
 
-    /// The caller has been told that the write `serial` completed: flushes cover it from now on.
+    /// The completion of the write `serial` has been reported to the caller: flushes cover it from now on.
     pub(super) fn answered(&mut self, serial: u64) {
         if let Ok(index) = self.log.binary_search_by_key(&serial, |entry| entry.serial)
             && self.log[index].progress == Progress::Arrived
@@ -145,7 +145,7 @@ impl Cache {
         self.fold();
     }
 
-    /// Stable writes with nothing unstable before them need no log any more.
+    /// Stable writes with nothing unstable before them no longer need the log.
     fn fold(&mut self) {
         let unstable = |entry: &Entry| entry.progress != Progress::Stable;
         let count = self.log.iter().position(unstable).unwrap_or(self.log.len());

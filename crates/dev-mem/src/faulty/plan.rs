@@ -103,7 +103,7 @@ impl FaultPlan {
         })
     }
 
-    /// Takes a rule away; how often it had struck, or `None` when there is no such rule (any more).
+    /// Removes a rule; how often it had struck, or `None` when there is no such rule (or no longer).
     pub fn remove(&self, id: RuleId) -> Option<u64> {
         self.change(|state| {
             let index = state.rules.iter().position(|armed| armed.id == id)?;

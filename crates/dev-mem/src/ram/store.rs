@@ -101,7 +101,7 @@ impl Store {
         while at < end {
             let leaf_end = (at / LEAF_BYTES + 1) * LEAF_BYTES;
             let take = end.min(leaf_end) - at;
-            // A leaf nobody wrote to is zero already; skipping it whole keeps wiping a large drive quick.
+            // A leaf that was never written is zero already; skipping it whole keeps wiping a large drive quick.
             if let Some(leaf) = self.leaves[(at / LEAF_BYTES) as usize].get() {
                 for piece in pieces(at, take) {
                     zero_piece(&leaf[piece.slot], piece.within);

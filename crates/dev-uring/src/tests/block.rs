@@ -137,7 +137,7 @@ fn a_core_can_sleep_on_the_queue() {
         let op = match round % 4 {
             0 => write(0, buffer(round, 8192), Durability::Fua),
             1 => Op::Flush,
-            // Takes a second step in the kernel, for which nobody rings the doorbell.
+            // Takes a second step in the kernel, for which no doorbell is rung.
             2 => Op::WriteZeroes { range, durability: Durability::Fua },
             _ => read(0, 8192),
         };

@@ -1,4 +1,4 @@
-//! What a person, or whoever looks after an array, may ask of it while it serves.
+//! What an operator, or a program that manages the array, may ask of it while it serves.
 
 use strake_ondisk::Consistency;
 use strake_raid::MemberEvent;
@@ -22,8 +22,8 @@ impl Array {
         Ok(self.ask(0, |reply| Control::Fail { member, event: MemberEvent::OperatorFailed, reply }))
     }
 
-    /// Takes `member` out of use because its drive is no longer where it was, though it may still answer: somebody
-    /// pulled it. It is recorded as missing, and may come back.
+    /// Takes `member` out of use because its drive is no longer where it was, though it may still answer: it was
+    /// pulled. It is recorded as missing, and may come back.
     ///
     /// # Errors
     /// As [`begin_fail`](Self::begin_fail): a drive that the data depends on is used for as long as it answers.
@@ -140,7 +140,7 @@ impl Array {
         self.ask(0, |reply| Control::Consistency { mode, reply })
     }
 
-    /// What happened since this was last asked, the oldest first. Of events that nobody fetches the oldest are
+    /// What happened since this was last asked, the oldest first. Of events that are not fetched the oldest are
     /// dropped, and counted.
     #[must_use]
     pub fn drain_events(&self) -> Vec<ArrayEvent> {

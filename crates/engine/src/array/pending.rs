@@ -1,4 +1,4 @@
-//! Answers that have not come yet. They can be waited for, or asked after by whoever drives the shards himself.
+//! Answers that have not come yet. They can be waited for, or polled by a caller that drives the shards itself.
 
 use std::sync::{Arc, mpsc};
 

@@ -33,7 +33,7 @@ pub struct Counters {
     pub read_bytes: u64,
     /// Bytes written by hosts.
     pub write_bytes: u64,
-    /// Reads that had to be made up from the rest of a stripe.
+    /// Reads that had to be reconstructed from the rest of a stripe.
     pub degraded_reads: u64,
     /// Unreadable blocks met on members.
     pub medium_errors: u64,
@@ -72,9 +72,9 @@ pub struct ArrayStatus {
     pub replace: Option<Progress>,
     /// The scrub that is under way, or the last one since the array was started.
     pub scrub: Option<ScrubStatus>,
-    /// The rebuild stopped because blocks it needs cannot be read any more.
+    /// The rebuild stopped because blocks it needs can no longer be read.
     pub rebuild_halted: bool,
-    /// The resync stopped because blocks it needs cannot be read any more.
+    /// The resync stopped because blocks it needs can no longer be read.
     pub resync_halted: bool,
     /// What was last asked of resync and rebuild.
     pub maintenance: Maintenance,
@@ -157,7 +157,7 @@ impl Array {
     }
 
     /// How long requests and the members' I/Os took since the array was started. Puts together what every core has
-    /// counted, which is a few hundred kilobytes: for somebody who asks, not for every look at the status.
+    /// counted, which is a few hundred kilobytes: for explicit requests, not for every look at the status.
     #[must_use]
     pub fn latencies(&self) -> ArrayLatencies {
         let cores = self.shared.cores.iter().map(|core| &*core.times);

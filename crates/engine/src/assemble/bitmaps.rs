@@ -134,7 +134,7 @@ fn slots(found: &crate::fleet::Read) -> impl Iterator<Item = &[u8]> {
 
 const _: () = assert!(PAGE_BYTES == READ_BYTES, "what is readable is known by pages");
 
-/// `lost` is the sequence with which a page begins anew that nobody can show.
+/// `lost` is the sequence with which a page that no member can show starts again.
 fn assemble(members: usize, regions: u32, newest: Vec<PageState>, lost: u64) -> Bitmaps {
     let mut bitmaps = Bitmaps::new(members, regions);
     let mut pages = newest.into_iter();

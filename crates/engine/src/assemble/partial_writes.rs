@@ -28,7 +28,7 @@ type Row<'a> = [Option<&'a [u8]>];
 struct Agreed {
     /// By strip.
     data: Vec<Vec<u8>>,
-    /// What could not be read is what it was. Otherwise it is made up, to agree with the rest.
+    /// What could not be read is what it was. Otherwise it is calculated to agree with the rest.
     sure: bool,
 }
 
@@ -97,7 +97,7 @@ pub(super) struct Remedy {
     pub(super) writes: Vec<Writing>,
     /// What is lost of the stripe is certain to be what it was.
     pub(super) sure: bool,
-    /// Parity of the stripe is left as it is, though nobody knows whether it fits.
+    /// Parity of the stripe is left as it is, though it is unknown whether it fits.
     pub(super) left: bool,
     written: Written,
 }

@@ -34,7 +34,7 @@ impl Assembled {
     ) -> Result<(), Failed> {
         self.write_copy(Copy::Head, fleet)?;
         fleet.write(&behind, "finishing what was being recorded")?;
-        // The tail rings say that everybody has it, and who is not here may not.
+        // The tail rings say that every member has it, and an absent one may not.
         if self.has_every_member() {
             self.write_copy(Copy::Tail, fleet)?;
         }
@@ -42,8 +42,8 @@ impl Assembled {
     }
 
     /// Makes `superblock`, which says who is not here, the label of this activation, before anything of the redo log is
-    /// carried out. Whoever lacks his part of a record stands for one that nobody acted upon: without this label he
-    /// would do so again if he were back after one more crash, when the others have been given theirs.
+    /// carried out. A record of which a member lacks its part counts as one that no member acted on. Without this
+    /// label that would be so for an absent member that is back after one more crash, when the others have theirs.
     pub(super) fn record_absent(
         &mut self,
         superblock: &mut Superblock,

@@ -2,19 +2,19 @@
 
 use std::fmt;
 
-/// What was found of a crash when an array was assembled, and what was done about it before anybody was served. Its
-/// text tells it to a person.
+/// What was found of a crash when an array was assembled, and what was done about it before any client was served.
+/// Its text is for the operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// The array had not been stopped in order.
     pub crashed: bool,
-    /// The last update of the labels may not have reached everybody; it was finished.
+    /// The last update of the labels may not have reached every member; it was finished.
     pub label_finished: bool,
     /// Members whose drives are here and are not used as they are: what they hold is out of date.
     pub left_out: u32,
     /// Writes that the redo log holds in full: they were carried out again.
     pub redone: u64,
-    /// Writes of which a member lacks its part of the record: nobody had acted upon them, and nobody did now.
+    /// Writes of which a member lacks its part of the record: they had not begun, and were dropped.
     pub never_begun: u64,
     /// What was found of small writes of which the log holds partial-write records only.
     pub partial_writes: PartialWrites,

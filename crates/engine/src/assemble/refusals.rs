@@ -32,7 +32,7 @@ pub fn waiting(
         Ok(geometry) if !geometry.tolerates(all & !here) => {
             format!("{waits}; {}", need(superblock, &geometry, all & !here))
         }
-        // What is not known of the geometry is told when it is started.
+        // What is not known of the geometry is reported when it is started.
         Ok(_) | Err(_) => format!("{waits}; bring it back{}", without_it(name)),
     }
 }

@@ -153,9 +153,9 @@ impl Records {
 /// Headers are read first, of all members at once. They tell which records are the last word about their bands, and
 /// only of these the contents are read.
 ///
-/// A block that cannot be read is one without a record, as long as that can be told: who has a part of a record is in
-/// its header on others. Where nobody else may have it, or it is a part that is missing, the array goes on without the
-/// member, or, if the loss is accepted, with what there is.
+/// A block that cannot be read counts as one without a record where other members can show that: the header of a record
+/// names every member that has a part. Where no other member may have the record, or the block may hold a part that is
+/// missing, the array goes on without the member, or, if the loss is accepted, with what there is.
 ///
 /// # Errors
 /// When members cannot be read: they are named.
@@ -457,8 +457,8 @@ fn within(geometry: &Geometry, regions: &Regions, stripe: u64, part: &RedoPart) 
         && end <= geometry.strip_blocks().into()
 }
 
-/// True when every write to the record's stripe was logged since it was written: somebody who has a part of that very
-/// stripe was out then, and is, or the label that calls him in sync may not have reached everybody.
+/// True when every write to the record's stripe was logged since it was written: all writes are, or a member with a
+/// part of that stripe was out then, and still is, or the label that calls it in sync may not have reached all.
 fn counts(label: &Superblock, geometry: &Geometry, record: &RedoRecord) -> bool {
     let RedoHeader { generation, out, stripe, .. } = record.header;
     let concerned = geometry.groups_with(1 << geometry.member(stripe, 0).0);

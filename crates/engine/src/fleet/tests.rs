@@ -131,7 +131,7 @@ impl BlockDevice for Owing {
     }
 }
 
-/// An array that was stopped just now had left reads that nobody waited for; the next start blamed the drive at once.
+/// An array that was just stopped had left reads that no task waited for; the next start blamed the drive at once.
 #[test]
 fn a_drive_that_owes_answers_has_the_time_of_any_answer() {
     let check = |count, kind, expected: &[u8], least: u64, most: u64| {

@@ -37,7 +37,7 @@ const TARGETS: [(f64, f64); 5] = [(0.0, 1.0), (25.0, 1.25), (50.0, 1.6), (75.0, 
 /// The window at most grows and at least shrinks by these factors in a cycle.
 const STEP: (f64, f64) = (0.5, 1.5);
 
-/// What clients may feel (the ratio less 1) is not told apart below this.
+/// What clients may feel (the ratio less 1) counts as at least this.
 const ROOM_MIN: f64 = 0.02;
 
 /// The ratio of latencies that `priority` aims at; infinite where clients do not count.
@@ -135,8 +135,8 @@ impl Pacer {
         self.window
     }
 
-    /// The priority has become `priority`. The window follows at once, as far as can be told: what clients feel grows
-    /// about as the window does.
+    /// The priority has become `priority`. The window follows at once, by an estimate: what clients feel grows about as
+    /// the window does.
     pub(crate) fn set_priority(&mut self, priority: u8) {
         if priority == self.priority {
             return;

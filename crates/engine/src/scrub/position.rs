@@ -30,7 +30,7 @@ pub struct ScrubPosition {
 
 impl ScrubPosition {
     /// The regions that are done, if this can be a position in an array of `geometry` with so many regions. It may come
-    /// from a file that anybody has written.
+    /// from an untrusted file.
     pub(super) fn of(&self, geometry: &Geometry, regions: u32) -> Option<RegionSet> {
         let inside = |finding: &ScrubFinding| {
             finding.member.is_none_or(|member| member.at() < geometry.members())

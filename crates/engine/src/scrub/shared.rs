@@ -64,7 +64,7 @@ pub(crate) struct SharedScrub {
     open: Vec<Found>,
     /// Shards that are not through.
     shards_left: u16,
-    /// When it was last told that something was found.
+    /// When findings were last reported.
     reported: Option<Nanos>,
 }
 
@@ -98,7 +98,7 @@ impl SharedScrub {
         true
     }
 
-    /// Takes up the scrub that `position` tells of. False when another one was begun, or it is not of this array.
+    /// Takes up the scrub that `position` is of. False when another one was begun, or it is not of this array.
     pub(crate) fn take_up(&mut self, position: &ScrubPosition, shards: u16) -> bool {
         let Some(done) = position.of(&self.geometry, self.regions.count()) else { return false };
         if self.status.is_some() || !self.begin(position.mode, position.state, shards) {
@@ -169,7 +169,7 @@ impl SharedScrub {
     }
 
     /// Takes note of what shard `core` found in a band for scrub `number`. What was found so far, when that is to be
-    /// told.
+    /// reported.
     pub(crate) fn report(
         &mut self,
         (core, number): (u16, u64),

@@ -30,9 +30,9 @@ pub(crate) struct BadTable {
     /// The bands with blocks on the list, by number among those of a member: sorted, and none of them touch.
     bands: Vec<Range<u64>>,
     band_blocks: u64,
-    /// Numbers what the leader is told.
+    /// Numbers the notes that are sent to the leader.
     ticket: u64,
-    /// The leader's answers that nobody has taken yet.
+    /// The leader's answers that no task has taken yet.
     answers: Vec<(u64, Result<(), IoErrorKind>)>,
     waiting: WaitQueue,
 }
@@ -103,7 +103,7 @@ impl Shard {
     }
 
     /// True when a block of some member is listed in the band that row `offset` of the stripe is in: requests there are
-    /// for tasks, which ask about each of their blocks. Groups of members are not told apart.
+    /// for tasks, which ask about each of their blocks. Groups of members are not distinguished.
     #[inline]
     pub(crate) fn is_bad_band(&self, stripe: StripeIndex, offset: u32) -> bool {
         let bad = self.bad.borrow();
@@ -203,7 +203,7 @@ impl Shard {
     }
 
     /// Takes note of what `plan` wrote, stably, but for the positions in `failed`: `event` happened to it, and data
-    /// strips in `zeroed` hold zeroes that nobody asked for.
+    /// strips in `zeroed` hold zeroes in place of data that are given up.
     pub(crate) async fn note_written(
         &self,
         band: Band,

@@ -161,14 +161,14 @@ async fn read_range(
     let mut patience = Patience::Short;
     let result = loop {
         if shard.shared.is_lost() {
-            // A write cut short by the loss leaves its stripe inconsistent: what follows from it is not to be told.
+            // A write cut short by the loss leaves its stripe inconsistent: data recovered from it are not returned.
             break Err(LOST);
         }
         if shard.is_given_up(band, segments[0].strip, window) {
             break Err(IoError::new(IoErrorKind::Medium));
         }
         if !shard.health(band).parity_trusted {
-            // The way around is parity or a copy that may be wrong: nobody is avoided for being slow.
+            // The alternative is parity or a copy that may be wrong: no member is avoided for being slow.
             excluded.avoided = 0;
             patience = Patience::Long;
         }
@@ -182,7 +182,7 @@ async fn read_range(
         };
         let Ok(plan) = strake_raid::plan(&shard.geometry, &query) else {
             if std::mem::take(&mut excluded.avoided) != 0 {
-                // There is no way around: whoever takes long is waited for.
+                // There is no alternative: slow members are waited for.
                 patience = Patience::Long;
                 continue;
             }
@@ -195,7 +195,7 @@ async fn read_range(
             continue;
         };
         if !health.parity_trusted && range.blocks > 1 && shard.lacks_data(band, excluded) {
-            // What can be read in other rows is not to be made up from parity that may be wrong.
+            // What can be read in other rows must not be reconstructed from parity that may be wrong.
             return (data, Ended::Stuck(Stuck { blocks: excluded.unreadable, health }));
         }
         if plan.strategy == Strategy::Direct {

@@ -78,7 +78,7 @@ pub(crate) struct WriteBatch {
     /// The union of their parts in the band: at most one run of blocks per strip.
     pub(crate) segments: SegmentList,
     pub(crate) durability: Durability,
-    /// Strips whose segment is zeroes that nobody asked for, in place of data that are given up.
+    /// Strips whose segment is zeroes that no client wrote, in place of data that are given up.
     pub(crate) zeroed: u64,
 }
 
@@ -208,7 +208,7 @@ impl Bands {
         self.ready.push_back(at);
     }
 
-    /// Takes a band that nobody works on and nothing waits for, as whoever is to [`let_go`](Self::let_go) of it.
+    /// Takes a band that has no task and no waiting work. The caller has to [`let_go`](Self::let_go) of it.
     #[inline]
     pub(crate) fn hold(&mut self, band: Band) -> Option<u32> {
         let bucket = self.bucket(band);
@@ -288,7 +288,7 @@ impl Bands {
         }
     }
 
-    /// Takes that read: its buffer, and whoever sent it.
+    /// Takes that read: its buffer and its origin.
     pub(crate) fn take_read(&mut self, entry: u32) -> (SgMut, Origin) {
         let item = self.pop(entry).expect("there is a read");
         let Item { work: Work::Read { data, .. }, origin, .. } = item else {
@@ -307,7 +307,7 @@ impl Bands {
         self.ready.push_back(at);
     }
 
-    /// The band has no task any more, and gets one if something waits for it.
+    /// The band no longer has a task, and gets one if something waits for it.
     pub(crate) fn let_go(&mut self, at: u32) {
         if self.entries.get(at).expect("whatever has started holds it").first.is_some() {
             self.ready.push_back(at);
@@ -375,7 +375,7 @@ impl Bands {
     }
 
     /// Shows the ranges and buffers of the reads that were put aside, in the order in which they are taken. A read
-    /// whose buffer is empty has lent it to whoever does them.
+    /// whose buffer is empty has lent it to the task.
     pub(crate) fn each_joined(&mut self, at: u32, mut show: impl FnMut(LbaRange, &mut SgMut)) {
         let mut next = self.entries.get(at).expect("a task holds its entry").joined;
         while let Some(item) = next.and_then(|item| self.items.get_mut(item)) {

@@ -35,7 +35,7 @@ use table::{Strip, Wanted};
 pub(crate) enum Reader {
     /// A user on this thread.
     User(DirectRead),
-    /// Whoever sent the span.
+    /// The sender of the span.
     Span(Origin),
 }
 
@@ -127,7 +127,7 @@ impl Shard {
         if self.is_bad_band(place.stripe, place.offset) {
             return None;
         }
-        // The way around anybody is parity, which has to be right.
+        // Reading around a member relies on parity, which has to be right.
         if !self.region_table.borrow().trusted(region) {
             return None;
         }

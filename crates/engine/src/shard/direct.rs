@@ -61,7 +61,7 @@ impl Shard {
             return Err(data);
         }
         let place = self.geometry.place(at);
-        // Of one band, since that is what can be made up from the rest of a stripe at a time.
+        // Within one band, which is what can be reconstructed from the rest of a stripe at a time.
         let band_blocks = u64::from(self.geometry.band_blocks());
         if (u64::from(place.offset) & (band_blocks - 1)) + blocks > band_blocks {
             return Err(data);

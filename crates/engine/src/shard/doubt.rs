@@ -3,7 +3,7 @@
 //! After a crash parity may be wrong in the regions that were being written, until they are resynchronized. A member
 //! that goes out before that leaves its blocks to be recovered from such parity. It is recorded which regions that is
 //! about, on every survivor and before the label that calls the member out: pages go before labels (`records.rs`). The
-//! next start is refused until somebody accepts it, however the array stopped.
+//! next start is refused until the operator accepts it, however the array stopped.
 
 use strake_ondisk::{Bitmap, COMPAT_AFTER_CRASH, INCOMPAT_IN_DOUBT};
 use strake_units::{MemberIndex, RegionIndex};

@@ -80,7 +80,7 @@ struct Driver<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> {
     next_latency_look: Nanos,
     /// Who waits for this shard to fall quiet.
     quiesced: Vec<mpsc::Sender<()>>,
-    /// The same for whoever waits for what was given up too.
+    /// Who also waits for I/Os that were given up.
     drained: Vec<mpsc::Sender<()>>,
     /// Devices that still have to be opened.
     installs: Vec<Install>,
@@ -156,8 +156,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
         shard.promote_degraded_reads(now);
         let mut members = shard.members.borrow_mut();
         let out = members.viewed(View::Absent) | members.viewed(View::Rebuilding);
-        // Members that stand still for other cores are part of the same trouble, and so are those that have failed and
-        // are not recorded as out yet.
+        // Members stalled on other cores count as well, and so do failed members that are not recorded as out yet.
         let own = u64::MAX >> (64 - shard.geometry.members());
         let unseen = shard.failed_unseen(&members);
         let covered = |late: u64| {
@@ -371,7 +370,7 @@ impl Shard {
         members.failed_unseen(smalls.failed().chain(degraded_reads.failed()))
     }
 
-    /// Publishes the members that stand still beside those that are `out` or have failed `unseen`, and reports those
+    /// Publishes the members that are stalled or have failed `unseen`, beside those that are `out`, and reports those
     /// that took too long.
     fn show_overdue(&self, overdue: Overdue, out: u64, unseen: u64) {
         let covered = |standing: u64| {

@@ -64,7 +64,7 @@ impl Shard {
         (blocks as usize) << self.geometry.block_size().shift()
     }
 
-    /// Scratch buffers `plan` needs: one per read, one per recovered strip, one per parity it computes anew.
+    /// Scratch buffers `plan` needs: one per read, one per recovered strip, one per parity that it computes in full.
     pub(crate) fn scratch_count(&self, plan: &Plan) -> usize {
         let k = self.geometry.data_strips();
         let parity_writes = plan.writes.iter().filter(|t| t.strip >= k).count();
@@ -374,7 +374,8 @@ impl Shard {
         })
     }
 
-    /// Takes writes that are done, and has whoever failed one put out of use. Returns the positions that failed.
+    /// Takes writes that are done, and has the members that failed them put out of use. Returns the positions that
+    /// failed.
     pub(super) fn take_written(
         &self,
         stripe: StripeIndex,
@@ -396,7 +397,7 @@ impl Shard {
         failed
     }
 
-    /// Writes what a resync or rebuild plan computed, as durably as told. Returns the positions that failed.
+    /// Writes what a resync or rebuild plan computed, with `durability`. Returns the positions that failed.
     pub(crate) async fn rewrite(
         &self,
         group: Group,

@@ -1,7 +1,7 @@
 //! Devices that are to take a place, and may have to wait until they have answered for a former one.
 //!
-//! What a device was given as a member and has not answered yet it may still do, at any later time. Taken back before
-//! that, it would get an old write on top of what was copied to it since, and nobody would notice.
+//! A device may still carry out, at any later time, what it was given as a member and has not answered. Taken back
+//! before it has answered, it would silently put an old write on top of what was copied to it since.
 
 use std::sync::{Arc, mpsc};
 

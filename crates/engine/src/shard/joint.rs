@@ -1,10 +1,10 @@
 //! Reads of several strips of a stripe that lacks some: every survivor is read once, and all of them are answered from
 //! that.
 //!
-//! Whoever hands a request out sends the strips that could be read from their members to the owner as well when they
-//! are needed to recover others of the same request ([`Shard::is_survivor`]). At the owner, reads that wait for a band
-//! are joined like writes are ([`Shard::join_reads`]). That is the ordinary degraded case only: whatever comes up on
-//! the way is left to the reads alone, one by one, which know what to do.
+//! The shard that hands a request out sends the strips that could be read from their members to the owner as well when
+//! they are needed to recover others of the same request ([`Shard::is_survivor`]). At the owner, reads that wait for a
+//! band are joined like writes are ([`Shard::join_reads`]). That is the ordinary degraded case only: whatever comes up
+//! on the way is left to the reads alone, one by one, which know what to do.
 
 use arrayvec::ArrayVec;
 use strake_block::{BufMut, Op, SgMut};
@@ -46,7 +46,7 @@ struct Gathering {
 }
 
 impl Gathering {
-    /// Takes a read's segment in, unless columns that nobody wants would have to be read for it.
+    /// Adds a read's segment, unless columns that no read wants would have to be read for it.
     fn admit(&mut self, segment: Segment) -> bool {
         let own = Window::of(&segment);
         if self.window.is_some_and(|window| !window.touches(own)) {
@@ -91,7 +91,7 @@ impl Shard {
     }
 
     /// True when `piece` of a read of `range`, which its member could answer, has to be read all the same to recover
-    /// other strips that the request wants: whoever does that answers it too.
+    /// other strips that the request wants: the recovery then answers it too.
     pub(super) fn is_survivor(&self, piece: &Piece, range: LbaRange) -> bool {
         let whole = u64::from(piece.segment.blocks) == range.blocks;
         if self.all_readable() || whole || !self.may_join(piece.band) {
@@ -221,7 +221,7 @@ impl Shard {
     }
 }
 
-/// Nobody who takes long is read.
+/// Avoids the slow positions in `avoided`.
 fn around(avoided: u64) -> Excluded {
     let mut excluded = Excluded::default();
     excluded.avoided = avoided;
@@ -256,7 +256,7 @@ async fn read_together(
             return;
         }
         let health = shard.health(band);
-        // Parity that may be wrong is no way around anybody who is only slow.
+        // Parity that may be wrong does not replace a member that is only slow.
         let (excluded, patience) = match health.parity_trusted {
             true => (around(avoided), Patience::Short),
             false => (Excluded::default(), Patience::Long),

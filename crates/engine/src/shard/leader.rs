@@ -146,7 +146,7 @@ pub(crate) struct Leader {
     pub(super) bitmap_running: bool,
     /// Bits set in the write-intent bitmap.
     intended: u32,
-    /// Somebody is writing bitmap pages.
+    /// A task is writing bitmap pages.
     pub(super) writing_pages: bool,
     /// Tasks that wait to write bitmap pages.
     pub(super) pages_waiting: WaitQueue,
@@ -171,7 +171,7 @@ pub(crate) struct Leader {
     drained: u64,
     /// What the mode of consistency is to be, once it can be recorded.
     pub(super) consistency: Consistency,
-    /// The generation that the last views told of.
+    /// The generation in the last views that were published.
     pub(super) reported: u64,
     /// The generation with which a member last came into use.
     pub(super) joined: u64,
@@ -183,7 +183,7 @@ pub(crate) struct Leader {
     pub(super) causes: Vec<Option<MemberCause>>,
     pub(super) incoming: Option<IncomingDrive>,
     pub(super) replacement: Option<Replacement>,
-    /// Whose replacement was given up, and how the replacement failed, until no shard uses it any more.
+    /// The member whose replacement was given up, and how the replacement failed, until no shard uses it.
     pub(super) abandoned: Option<(MemberIndex, Option<IoErrorKind>)>,
     pub(super) pairing: Pairing,
     /// The member whose replacement was swapped in last, if the last replacement was.

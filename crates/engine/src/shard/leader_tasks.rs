@@ -128,7 +128,7 @@ const fn event_of(cause: IoErrorKind) -> MemberEvent {
 }
 
 fn answer_to(reply: &Reply, answer: Result<(), ArrayError>) {
-    // Whoever asked may have given up waiting; what was done stays done.
+    // The caller may have given up waiting; what was done stays done.
     let _ = reply.send(answer);
 }
 
@@ -492,7 +492,7 @@ async fn stop(shard: &Shard, group: Group) -> Result<(), ArrayError> {
         }
     }
     let recorded = record(shard, group).await;
-    // Whoever stops it is told of members that this has cost.
+    // Shows the control plane the members that this has cost.
     show(shard);
     if recorded { Ok(()) } else { Err(lost()) }
 }

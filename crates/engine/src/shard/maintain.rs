@@ -120,7 +120,7 @@ pub(super) async fn maintain_window(
             Purpose::Read | Purpose::Write => unreachable!("maintenance does not serve hosts"),
         };
         if apart && shard.lacks_data(band, excluded) {
-            // What can be read in other rows is not to be made up from parity that may be wrong.
+            // What can be read in other rows must not be reconstructed from parity that may be wrong.
             return Ended::Stuck(Stuck { blocks: excluded.unreadable, health });
         }
         let query = Query { band, health, segments, purpose, copy_hint: 0 };
@@ -167,7 +167,7 @@ pub(super) async fn maintain_window(
         if let Err(error) = shard.expel_replacement(failed.replacement).await {
             return Ended::Done(Err(error));
         }
-        // Members whose reads failed may differ from what was made up for them, so they must be out of use too.
+        // Members whose reads failed may differ from what was reconstructed for them, so they must be out of use too.
         match missed(shard, band, failed.any() | excluded.absent, since).await {
             Ok(Missed::Out) if bad => {}
             Ok(Missed::HandedOver) => {

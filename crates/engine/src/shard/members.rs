@@ -48,7 +48,7 @@ use latency::Latency;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct IoSlot(u32);
 
-/// Who is told when an I/O is done.
+/// Who is notified when an I/O is done.
 #[derive(Debug)]
 enum Waiter {
     Group(u32),
@@ -61,12 +61,12 @@ enum Waiter {
     Part(PartIo),
     /// Timed out, and its task has not looked yet.
     Late,
-    /// Timed out: nobody waits, but the device still owns the buffers.
+    /// Timed out: nothing waits for it, but the device still owns the buffers.
     Abandoned,
 }
 
 impl Waiter {
-    /// Whether whoever waits for a read can do without it when it takes long.
+    /// Whether the waiter can do without a read that takes long.
     const fn is_hasty(&self) -> bool {
         matches!(self, Self::Host { .. } | Self::Part(PartIo { whole: Whole::Read, .. }))
     }
@@ -107,7 +107,7 @@ pub(crate) struct Failed {
 pub(crate) struct Failure {
     /// What the device said.
     pub(crate) kind: IoErrorKind,
-    /// It has not failed: it takes long, and nobody has to wait for it if there is another way.
+    /// It has not failed: it takes long, and need not be waited for if there is another way.
     pub(crate) slow: bool,
     /// The member was put out of use after the I/O was issued: this says nothing about the device that may have
     /// taken its place since.
@@ -128,7 +128,7 @@ struct Inflight {
     started: Option<Nanos>,
     /// A read.
     read: bool,
-    /// Whoever waits for it can do without it when it takes long.
+    /// The waiter can do without it when it takes long.
     hasty: bool,
     /// It was done without.
     passed: bool,
@@ -211,7 +211,7 @@ pub(crate) struct Members {
     /// Members of the array; the place behind the last one is a replacement's.
     count: usize,
     pub(crate) paired: Pair,
-    /// How long the members' I/Os take, for whoever asks.
+    /// How long the members' I/Os take, for statistics.
     times: Arc<CoreTimes>,
     members: Vec<Member>,
     inflight: Slab<Inflight>,
@@ -227,7 +227,7 @@ pub(crate) struct Members {
     /// Counts changes of the views.
     membership_epoch: u64,
     degraded: bool,
-    /// Parts of small writes and degraded reads that are not waited for any more.
+    /// Parts of small writes and degraded reads that are no longer waited for.
     given_up: Vec<(PartIo, Failed)>,
     /// What came back after its task had given up on it: only the buffers still matter.
     orphans: Vec<Op>,
@@ -453,7 +453,7 @@ impl Members {
         member.outstanding as usize + member.backlog.len() + member.deallocations.len()
     }
 
-    /// Rings the doorbells of all members: a queue may have to be told again of what it had no room for.
+    /// Rings the doorbells of all members: a queue may have to try again what it had no room for.
     pub(crate) fn ring(&mut self, now: Nanos) {
         self.unrung = 0;
         for member in self.members.iter_mut().filter(|member| member.outstanding > 0) {

@@ -138,7 +138,7 @@ async fn write_back(
     if let Some(Op::Write { data, .. }) = op {
         scratch::give_back_list(&shard.scratch, data);
     }
-    // When the array is lost meanwhile whoever goes on finds out.
+    // If the array is lost meanwhile, the caller finds out.
     let _ = Box::pin(shard.expel_replacement(replacement)).await;
     let member = shard.geometry.member(band.stripe, place.position);
     match result {

@@ -4,7 +4,7 @@
 //! promoted, and its device still has it under that token: also in `ordinary`, and the token is in `promoted`. Or a
 //! member could not take it at once: also in `ordinary`, under the token of an ordinary I/O. Only ordinary ones are
 //! given up, so whatever comes back after what it was a part of has ended is in `promoted`, or comes back as an I/O
-//! that nobody waits for.
+//! that nothing waits for.
 
 use strake_block::Token;
 
@@ -29,7 +29,7 @@ impl Out {
         }
     }
 
-    /// A part is not out any more. True when none is.
+    /// A part is no longer out. True when none is.
     #[inline]
     pub(super) fn back(&mut self, part: u8) -> bool {
         self.out &= !(1 << part);
@@ -37,7 +37,7 @@ impl Out {
         self.out == 0
     }
 
-    /// Parts that devices have under their own tokens and that nobody promoted, as a mask.
+    /// Parts that devices have under their own tokens and that were not promoted, as a mask.
     #[inline]
     pub(super) fn unpromoted(&self) -> u64 {
         self.out & !self.ordinary

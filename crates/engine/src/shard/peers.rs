@@ -1,12 +1,12 @@
 //! Who is so much slower than its peers that reads had better go around it.
 //!
 //! A drive that is sick without failing (*fail-slow*: Gunawi et al., FAST'18) makes a whole array as slow as itself.
-//! While redundancy is left, what it holds can be made up from the rest of the stripe. Each shard decides for the reads
-//! it hands out, once a second, from the reads it saw itself.
+//! While redundancy is left, what it holds can be reconstructed from the rest of the stripe. Each shard decides for the
+//! reads it hands out, once a second, from the reads it saw itself.
 //!
 //! A member is an outlier when the 99th percentile of its reads lies beyond Tukey's outer fence of the others
 //! (`Q3 + 3 (Q3 - Q1)`), and is more than [`TIMES_MEDIAN`] times their median, and is more than [`WORTH`]: with four
-//! peers that are all alike the fence alone is nothing. When everybody is slow, nobody is an outlier.
+//! peers that are all alike the fence alone leaves no margin. When all members are slow, none is an outlier.
 
 use strake_units::Nanos;
 

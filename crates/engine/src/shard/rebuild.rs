@@ -218,7 +218,7 @@ pub(super) async fn all_back(window: &RefCell<Window>) {
     .await;
 }
 
-/// Waits until one more band may go out, or the shard stops, or `moot` says that it is not to go out any more.
+/// Waits until one more band may go out, the shard stops, or `moot` says that the band is no longer to go out.
 pub(super) async fn may_go(shard: &Shard, moot: impl Fn() -> bool) {
     poll_fn(|_| {
         if moot() {
@@ -329,7 +329,7 @@ impl Shard {
     /// Bands of maintenance that may be out now.
     fn allowed(&self) -> Allowed {
         if self.stopping() {
-            // Whoever waits shall see that.
+            // The waiting task has to see that.
             return Allowed::Bands(usize::MAX);
         }
         let window = self.window.borrow();

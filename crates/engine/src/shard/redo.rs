@@ -174,7 +174,7 @@ impl Redo {
         self.waiting.wake_all();
     }
 
-    /// What a record said is done: stably, and whoever failed it is out of use.
+    /// What a record describes is done and stable, and the members that failed it are out of use.
     pub(super) fn done(&mut self, entry: Entry) {
         self.places.done(entry);
         self.waiting.wake_all();
@@ -457,7 +457,7 @@ impl Shard {
         }
     }
 
-    /// Reports to the leader when no write is under way any more that older views began.
+    /// Reports to the leader when the writes that began under older views are done.
     pub(super) fn report_drained(&self) {
         let drained = {
             let mut redo = self.redo.borrow_mut();

@@ -32,10 +32,10 @@ struct Region {
 pub(crate) struct RegionTable {
     regions: Vec<Region>,
     waiting: WaitQueue,
-    /// Set when the array has stopped: no write may begin any more.
+    /// Set when the array has stopped: no write may begin then.
     stopped: Option<IoErrorKind>,
     untrusted: usize,
-    /// Nobody asks which regions are written.
+    /// Writes need no write intent.
     careless: bool,
     /// Regions this shard owns that are intended, so that a sweep need not look at all.
     intended: Vec<RegionIndex>,

@@ -173,7 +173,7 @@ pub(super) async fn begin(
 }
 
 /// Gives up the replacement, in memory; the member keeps its place, in the label to be written too. The event follows
-/// when no shard uses the replacement any more.
+/// when no shard uses the replacement.
 pub(super) fn abandon(leader: &mut Leader, cause: Option<IoErrorKind>) {
     let Some(replacement) = leader.replacement.take() else { return };
     if let Some((record, layout)) = replacement.before {
@@ -230,7 +230,7 @@ pub(super) async fn filled(shard: &Shard, group: Group) {
         return;
     }
     if stands_still(shard) {
-        // It takes part in nothing any more as soon as its I/Os are given up: the member that serves is the better one.
+        // As soon as its I/Os are given up it takes part in nothing: the member that serves is the better one.
         fail(shard, group, Some(IoErrorKind::Timeout)).await;
         return;
     }
@@ -255,7 +255,7 @@ pub(super) async fn filled(shard: &Shard, group: Group) {
     if failed.is_none() {
         retire_old(shard, group, slot).await;
     }
-    // The same number for everybody else: nobody may be two behind when the machine stops now.
+    // The same number for all other members: none may be two behind if the machine stops now.
     shard.leader_mut().state.superblock.generation -= 1;
     if let Some(cause) = failed {
         // The replacement may hold its label all the same, so one more number follows that makes it worthless.
@@ -311,7 +311,7 @@ async fn finish(shard: &Shard, slot: MemberIndex) {
     shard.shared.tell(Some(slot), ArrayEventKind::ReplaceFinished);
 }
 
-/// Writes the bitmap to the replacement. False when there is no replacement any more that could be swapped in.
+/// Writes the bitmap to the replacement. False when there is no longer a replacement that could be swapped in.
 async fn prepare(shard: &Shard, group: Group) -> bool {
     {
         let mut leader = shard.leader_mut();
@@ -432,7 +432,7 @@ pub(super) async fn copy(shard: &Shard, group: Group, band: Band) -> Result<(), 
         match read_column(shard, group, band, window, position).await {
             Ok(data) => write_replacement(shard, group, (band, window), data).await?,
             Err(failure) if failure.kind != IoErrorKind::Medium || failure.former => {
-                // It is out, and its replacement no replacement any more, when this comes back.
+                // When this returns it is out, and its replacement is no longer one.
                 shard.blame(slot, failure);
                 shard.await_member_out(slot, since).await?;
             }

@@ -158,7 +158,7 @@ impl Requests {
         self.came = came;
     }
 
-    /// Takes nothing in any more: requests are answered with `kind`.
+    /// Accepts nothing from now on: requests are answered with `kind`.
     pub(crate) fn refuse(&mut self, kind: IoErrorKind) {
         self.refusing = Some(kind);
     }
@@ -334,7 +334,7 @@ impl Requests {
                 self.take_in(at, token, op);
             }
         }
-        // Nobody passes by those who wait.
+        // Direct requests do not overtake those that wait.
         self.crowded = self.live.room() <= self.direct;
         taken
     }

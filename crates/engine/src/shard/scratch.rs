@@ -32,7 +32,7 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     /// About `scratch_bytes` of memory for bands of `band_bytes` in stripes of `width` strips; and more for what small
-    /// writes leave behind, `kept` buffers of each, so that nobody waits for those.
+    /// writes leave behind, `kept` buffers of each, so that no task waits for those.
     pub(crate) fn new(
         scheduler: &Scheduler,
         tasks: usize,
@@ -212,7 +212,7 @@ pub(crate) async fn borrow(
 }
 
 impl Scratch {
-    /// True when there are `count` buffers of `bytes` bytes and nobody waits for any.
+    /// True when there are `count` buffers of `bytes` bytes and no task waits for any.
     #[inline]
     pub(crate) fn has_now(&mut self, count: usize, bytes: usize) -> bool {
         self.serving == self.next_ticket && self.pool(bytes).available() >= count
@@ -225,7 +225,7 @@ impl Scratch {
     }
 }
 
-/// Takes `count` buffers of `bytes` bytes, if there are that many and nobody waits for any.
+/// Takes `count` buffers of `bytes` bytes, if there are that many and no task waits for any.
 pub(crate) fn take_now<const N: usize>(
     scratch: &RefCell<Scratch>,
     count: usize,

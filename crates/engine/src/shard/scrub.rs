@@ -58,8 +58,8 @@ impl ScrubTable {
     }
 }
 
-/// Scrubs until everything was looked at, something more urgent turns up, or somebody wants it to rest. False when
-/// maintenance has nothing more to do.
+/// Scrubs until everything was looked at, something more urgent turns up, or the scrub or the shard is to stop. False
+/// when maintenance has nothing more to do.
 pub(super) async fn go_on(shard: &Shard) -> bool {
     let rests = || shard.stopping() || !shard.scrub.borrow().is_wanted();
     let gives_way = || rests() || shard.redundancy_wanted();

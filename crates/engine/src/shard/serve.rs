@@ -34,7 +34,7 @@ impl Shard {
             self.send_to_owner(span);
             done += 1;
         }
-        // Whoever cannot go on makes way for the next, so that a large request holds nobody up for long.
+        // A request that cannot go on makes way for the next, so that a large one does not hold up others for long.
         let mut stalled = 0;
         let mut waiting = self.requests.borrow().splitting.len();
         while waiting > 0 && stalled < STALLS_PER_TURN {

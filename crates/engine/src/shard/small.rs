@@ -65,7 +65,7 @@ pub(crate) struct DirectWrite {
 pub(crate) enum Caller {
     /// A user on this thread.
     User(DirectWrite),
-    /// Whoever sent the span.
+    /// The sender of the span.
     Span(Origin),
 }
 
@@ -421,7 +421,7 @@ impl Shard {
 
     /// Puts a write that needs more thought to the head of its band. Nothing of it is written.
     fn hand_over(&self, smalls: &mut Smalls, write: u32) {
-        // Whoever does it again finds out for itself what failed.
+        // The task that does it again finds out for itself what failed.
         smalls.take_failed(write).for_each(drop);
         let small = smalls.get(write);
         self.leave_record(small.record.take());
@@ -469,8 +469,8 @@ impl Shard {
         smalls.end(write);
     }
 
-    /// Has whoever failed parts of a small write put out of use, and a task wait for that. The memory is given back and
-    /// the failure reported at once: all tasks may be waiting for memory.
+    /// Has the members that failed parts of a small write put out of use, and a task wait for that. The memory is given
+    /// back and the failure reported at once: all tasks may be waiting for memory.
     fn expel_from_small(&self, smalls: &mut Smalls, write: u32) {
         let failed: ArrayVec<(u8, Failed), PARTS_MAX> = smalls.take_failed(write).collect();
         let small = smalls.get(write);
@@ -503,7 +503,7 @@ impl Shard {
     }
 }
 
-/// Answers a small write of which parts failed as soon as whoever failed them is out of use everywhere.
+/// Answers a small write of which parts failed as soon as the members that failed them are out of use everywhere.
 pub(crate) async fn conclude(shard: &Shard, write: u32) {
     let (stripe, missed, since) = {
         let mut smalls = shard.smalls.borrow_mut();
@@ -524,7 +524,7 @@ pub(crate) fn has_small_writes(geometry: &strake_raid::Geometry) -> bool {
     };
     let modifies = match geometry.scheme() {
         Scheme::Copies(_) => true,
-        // The planner's rule: as many reads or fewer than to encode anew from the other strips.
+        // The planner's rule: at most as many reads as encoding from the other strips takes.
         Scheme::Parity(parities) => 1 + parities < geometry.data_strips(),
     };
     parts <= PARTS_MAX && modifies

@@ -43,7 +43,7 @@ impl Leader {
         true
     }
 
-    /// Members that are out lack everything from now on: nobody notes what is written.
+    /// Members that are out lack everything from now on: writes are not recorded.
     pub(super) fn lack_everything(&mut self) {
         for at in 0..self.state.states.len() {
             if view_of(self.state.states[at]) == View::Absent {

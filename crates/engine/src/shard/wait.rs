@@ -2,8 +2,8 @@
 
 use strake_reactor::{Scheduler, TaskId};
 
-/// Waiting tasks in order of arrival, each at most once. Waking is a hint: whoever is woken looks again and
-/// registers again if the condition does not hold, so waking too often is only a waste.
+/// Waiting tasks in order of arrival, each at most once. Waking is a hint: a woken task looks again and registers again
+/// if the condition does not hold, so waking too often is only a waste.
 pub(crate) struct WaitQueue {
     scheduler: Scheduler,
     waiting: Vec<TaskId>,

@@ -60,7 +60,7 @@ async fn next(shard: &Shard) -> Job {
     shard.workers.borrow_mut().idle.push(task);
     poll_fn(|_| match shard.workers.borrow_mut().jobs[task.slot()].take() {
         Some(job) => Poll::Ready(job),
-        // Whoever woke it meant the job before.
+        // The wake-up was for the job before.
         None => Poll::Pending,
     })
     .await

@@ -65,7 +65,7 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
         let health = excluded.apply(shard.health(band));
         agrees |= health.parity_trusted;
         if !agrees && shard.lacks_data(band, excluded) {
-            // What is made up below is what parity says, so parity has to be made true first.
+            // What is reconstructed below follows from parity, so parity has to be made true first.
             let columns = (band, hull(&batch.segments), 0..shard.geometry.data_strips());
             let resync = maintain_by_columns(shard, group, columns, Purpose::Resync);
             if let Err(error) = Box::pin(resync).await {
@@ -175,7 +175,7 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
 enum Step {
     /// It is.
     On(Entry),
-    /// Members have gone out: it has to be planned anew.
+    /// Members have gone out: it has to be planned again.
     Again,
     /// The array has stopped.
     Ended(IoError),
@@ -245,8 +245,8 @@ async fn write_by_columns(
     result
 }
 
-/// Writes one column in which data are lost that nobody writes now, as the list of bad blocks says: zeroes stand for
-/// them from now on, so that what is written has its redundancy. They are not answered with zeroes.
+/// Writes one column in which data are lost that this write does not replace, as the list of bad blocks says: zeroes
+/// stand for them from now on, so that what is written has its redundancy. Reads do not return these zeroes.
 async fn write_giving_up(
     shard: &Shard,
     group: Group,

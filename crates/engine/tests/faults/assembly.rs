@@ -1,5 +1,5 @@
 //! Drives that hang while an array is put together, by a clock that passes: the array starts without them where
-//! redundancy allows, and nobody else is blamed.
+//! redundancy allows, and no other member is blamed.
 
 use std::ops::Range;
 
@@ -53,7 +53,7 @@ fn start(stage: &mut Stage) -> Start {
 }
 
 impl Start {
-    /// It is up, without `victims` and nobody else.
+    /// It is up, without `victims` and with all others.
     fn without(self, victims: &[usize]) -> Assembled {
         let Self { outcome, errors, took } = self;
         let what: Vec<&str> = errors.iter().map(|error| error.what.as_str()).collect();
@@ -194,7 +194,7 @@ fn a_member_that_hangs_on_strips_of_partial_writes_is_left_out_alone() {
     assert!(stage.status().members.iter().filter(|m| m.state == MemberState::InSync).count() == 5);
 }
 
-/// Two at once, in different phases, cost their own time and nobody else's.
+/// Two at once, in different phases, cost their own time and no other member's.
 #[test]
 fn two_that_hang_are_left_out_and_no_third() {
     let mut stage = Set::new(Level::Raid73, 7).build().expect("sound");
@@ -227,7 +227,7 @@ fn d1_a_drive_that_reads_and_never_writes_keeps_no_array_down() {
     }
 }
 
-/// What others were given of the log before a member hung is given to nobody twice.
+/// What others were given of the log before a member hung is given to none of them twice.
 #[test]
 fn what_was_carried_out_before_a_member_hung_is_not_carried_out_again() {
     let mut stage = logged();
@@ -317,7 +317,7 @@ fn a_drive_that_hangs_while_an_array_is_made_is_named() {
     }
 }
 
-/// A drive that comes to itself is taken back by a later start, or left behind; what it still owed harms nobody.
+/// A drive that answers again is taken back by a later start, or left behind; what it still owed does no harm.
 #[test]
 fn what_a_hung_drive_does_late_harms_no_other() {
     let mut stage = logged();

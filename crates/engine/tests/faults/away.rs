@@ -59,7 +59,7 @@ fn who_missed_a_label_that_was_cut_short_is_taken_back() {
     assert_eq!(stage.state(3), MemberState::Faulty);
 }
 
-/// In mode `none` nobody notes what is written, so who was out when that began lacks everything.
+/// Mode `none` does not record what is written, so a member that was out when that began lacks everything.
 #[test]
 fn a_member_that_is_absent_without_a_record_lacks_everything() {
     let mut set = Set::new(Level::Raid5, 4);

@@ -422,7 +422,7 @@ fn f09_a_resync_finishes_around_blocks_that_nothing_can_recover() {
     assert!(!stage.status().resync_halted);
     assert_eq!(listed(&stage), lost);
     assert_eq!(survey(&mut stage, BLOCKS), lost);
-    // The others of the column have no parity that could be believed until it is written anew.
+    // The others of the column have no parity that could be believed until it is written again.
     assert_eq!(stage.write(2 * strip + 8, 1, 41), Ok(()));
     for (member, rule) in rules {
         stage.disks[member].plan.remove(rule);

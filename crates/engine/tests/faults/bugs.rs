@@ -42,8 +42,8 @@ fn b01_no_size_of_a_drive_moves_a_block() {
     }
 }
 
-/// md's RAID 0 computed the place of what to deallocate by another layout than that of writes, and erased somebody
-/// else's data (`e836007089`). What is deallocated here is looked for on the drives.
+/// md's RAID 0 computed the place of what to deallocate by another layout than that of writes, and erased other
+/// data (`e836007089`). What is deallocated here is looked for on the drives.
 #[test]
 fn b02_a_deallocation_reaches_the_blocks_that_a_write_reaches() {
     for members in 2..5u64 {
@@ -191,7 +191,7 @@ fn b20_memory_of_a_plan_that_is_tried_again_is_its_own() {
 /// Crucible held writes back and let newer ones pass, and replayed what was in flight over what had been written since
 /// (`862cd981`, `b7b9d566`); its repair waited for ever when everything had failed (`ba953748`). Here writes that
 /// overlap are sent at once, again and again, and everything stops in the middle: what is found is one of those that
-/// nobody had answered, or the last that was answered, never an older one.
+/// had not been answered, or the last that was answered, never an older one.
 #[test]
 fn b28_overlapping_writes_are_one_after_the_other_also_over_a_crash() {
     for (consistency, out) in
@@ -247,7 +247,7 @@ fn b28_overlapping_writes_are_one_after_the_other_also_over_a_crash() {
     }
 }
 
-/// And nothing waits for ever when everything has failed: whoever asks is answered.
+/// And nothing waits for ever when everything has failed: the caller is answered.
 #[test]
 fn b28_a_repair_ends_when_everything_has_failed() {
     for level in [Level::Raid5, Level::Raid6, Level::Raid1] {
@@ -262,7 +262,7 @@ fn b28_a_repair_ends_when_everything_has_failed() {
         assert!(stage.read(0, 0, 8).is_err());
         stage.until("the end of the rebuild", |stage| stage.status().lost);
         let pending = stage.array().begin_stop();
-        // There is nobody left to record it.
+        // No member is left to record it.
         assert!(stage.asked(pending).is_err() || stage.status().lost);
     }
 }

@@ -110,7 +110,7 @@ fn a_life_is_reported_in_order() {
     assert_eq!(kinds(&stage), [(None, ArrayEventKind::Lost)]);
 }
 
-/// A resync that met a block which nothing can recover stopped, and nobody was told.
+/// A resync that met a block which nothing can recover stopped, and that was not reported.
 #[test]
 fn a_halted_resync_is_reported_and_tried_again() {
     let mut set = Set::new(Level::Raid5, 3);
@@ -138,7 +138,7 @@ fn a_halted_resync_is_reported_and_tried_again() {
         reported,
         [(None, ArrayEventKind::ResyncStarted), (None, ArrayEventKind::ResyncHalted)]
     );
-    // Trying again does not help while the blocks are as they are, and is told again.
+    // Trying again does not help while the blocks are as they are, and is reported again.
     let pending = stage.array().begin_resume();
     stage.asked(pending).expect("allowed");
     stage.until("the halt", |stage| !kinds(stage).is_empty());

@@ -141,7 +141,7 @@ fn a_label_that_names_a_replacement_has_one_number_for_all() {
 }
 
 /// A drive that was to take another's place failed its label, and the machine stopped while the next one was written:
-/// who had it was two ahead of everybody else, and nobody was believed.
+/// the drive that had it was two ahead of all others, and none was believed.
 #[test]
 fn a_replacement_that_fails_its_label_leaves_no_member_two_behind() {
     for (level, members) in [(Level::Raid5, 3), (Level::Raid6, 5)] {
@@ -255,8 +255,8 @@ fn f18_two_histories_are_refused_although_one_calls_the_other_side_live() {
     }
 }
 
-/// A page has two places, and a start writes every page twice when it carries out a log without somebody. Torn on all
-/// who have it, the newest copy would be none.
+/// A page has two places, and a start writes every page twice when it carries out a log without a member. Torn on all
+/// drives that have it, the newest copy would be lost.
 #[test]
 fn a_start_leaves_the_newest_copy_of_a_page_whole() {
     let mut set = Set::new(Level::Raid6, 6);

@@ -289,7 +289,7 @@ fn too_little_memory_only_takes_longer() {
                 stage.submit(0, op)
             })
             .collect();
-        // Which of a read and a write comes first at the same place is nobody's business here.
+        // Which of a read and a write comes first at the same place does not matter here.
         for read in reads {
             assert_eq!(stage.result(read.id), Ok(()));
         }

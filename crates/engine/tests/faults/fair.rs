@@ -124,7 +124,7 @@ impl Crowd {
         (0..count).for_each(|_| self.round(true));
     }
 
-    /// Nobody asks for anything more, and everybody gets what is owed.
+    /// No client asks for anything more, and each gets what is owed.
     fn finish(mut self) -> Stage {
         for _ in 0..1_000_000 {
             if self.clients.iter().all(|client| client.outstanding == 0) {
@@ -178,7 +178,7 @@ fn every_depth_from_1_to_1024_is_served() {
 }
 
 /// Three clients of depth 1024 want half as much again as a shard takes in. The first two got all of it, for ever:
-/// whoever was looked at first took whatever room there was.
+/// the client that was looked at first took whatever room there was.
 #[test]
 fn clients_that_want_more_than_there_is_share_it() {
     for wish in [Wish::Reads(8), Wish::Writes(8), Wish::Mixed] {

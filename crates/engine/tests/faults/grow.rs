@@ -22,7 +22,7 @@ use crate::stage::{DATA, Set, Stage};
 const STRICTLY: AssemblePolicy = AssemblePolicy { allow_degraded: false, accept_loss: false };
 const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
 
-/// What the drives hold where nobody has written yet.
+/// What the drives hold where nothing has been written yet.
 const GARBAGE: u8 = 0xa5;
 
 /// Every level, with as few members as it takes.
@@ -317,7 +317,7 @@ impl IoQueue for SawnQueue {
     }
 }
 
-/// No member is taken for one that somebody has cut short, which would never be allowed to grow again.
+/// No member is taken for one that was cut short, which would never be allowed to grow again.
 fn check_nothing_was_cut(stage: &Stage) {
     for (member, disk) in stage.disks.iter().enumerate() {
         let bytes = stage.label(disk).members[member].bytes;
@@ -372,7 +372,7 @@ fn cut_at(set: Set, more: u64, (nth, torn): (u64, Torn), lost: Option<usize>) ->
     if stage.status().geometry.parity_strips() > 0 {
         stage.check_parity(u64::MAX);
     }
-    // Whatever it is now, it may grow (again), and nobody minds.
+    // Whichever size it has now, it may grow (again).
     stage.pass(6);
     stage.stop().expect("clean");
     check_nothing_was_cut(&stage);

@@ -274,7 +274,7 @@ fn memory_that_a_drive_keeps_which_hangs_is_replaced() {
 }
 
 /// Writes that a failed member missed were acknowledged only when the flush of another one was over, which the task of
-/// the labels waited for; and so were further members that somebody failed by hand.
+/// the labels waited for; further members that the operator failed waited for it too.
 #[test]
 fn a_flush_that_hangs_does_not_hold_up_what_other_members_fail() {
     let mut set = Set::new(Level::Raid73, 7);
@@ -315,8 +315,8 @@ fn a_flush_that_hangs_does_not_hold_up_what_other_members_fail() {
     stage.verify(2000);
 }
 
-/// What was sent to a drive shortly before it was given up is given up with it: whoever waits for one thing after the
-/// other waits for one limit.
+/// What was sent to a drive shortly before it was given up is given up with it: a task that waits for one thing after
+/// the other waits for one limit.
 #[test]
 fn a_drive_that_hangs_is_waited_for_once() {
     let (mut stage, victim) = hung(Set::new(Level::Raid6, 6));

@@ -75,7 +75,7 @@ fn refused(stage: &mut Stage, policy: AssemblePolicy) {
     }
 }
 
-/// How many regions were told to be in doubt since it was last asked.
+/// How many regions were reported to be in doubt since the last call.
 fn reported(stage: &Stage) -> u64 {
     let events = stage.array().drain_events().into_iter();
     let regions = |kind| match kind {

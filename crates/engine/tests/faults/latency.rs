@@ -1,4 +1,4 @@
-//! How long things took, as the array tells whoever asks.
+//! How long things took, as the array reports it.
 
 use strake_block::{IoErrorKind, Op};
 use strake_dev_mem::{Effect, Ops, Rule};
@@ -81,7 +81,7 @@ fn a_slow_failure_is_a_long_time() {
     assert!(times.requests.read.max() >= Nanos(3 * MILLI), "{:?}", times.requests.read.max());
 }
 
-/// Whoever takes a member's place begins with nothing.
+/// A drive that takes a member's place begins with nothing.
 #[test]
 fn a_new_drive_is_not_blamed_for_the_old_one() {
     let mut stage = staged(2);

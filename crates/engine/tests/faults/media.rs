@@ -46,8 +46,8 @@ fn an_unreadable_block_is_made_up_and_written_back() {
     check_repair(Level::Raid10, 4);
 }
 
-/// A strip longer than a band was read in one piece; when that failed, only its first band was made up, and the rest of
-/// the buffer was answered as it was.
+/// A strip longer than a band was read in one piece; when that failed, only its first band was reconstructed, and the
+/// rest of the buffer was answered as it was.
 #[test]
 fn a_failed_read_of_a_whole_long_strip_is_made_up_as_a_whole() {
     let mut set = Set::new(Level::Raid5, 4);
@@ -111,10 +111,10 @@ fn a_rebuild_works_around_an_unreadable_block_and_mends_it() {
     stage.check_parity(20);
 }
 
-/// After a crash parity was old where a write had been cut short. While the resync made up for a block that could not
-/// be read, a block of another strip turned out to be unreadable. That strip was made up as a whole, from parity, to
-/// compute parity from, and not written: parity did not fit what the drive still held of it (seed 3003745 of the
-/// simulator).
+/// After a crash parity was old where a write had been cut short. While the resync reconstructed a block that could
+/// not be read, a block of another strip turned out to be unreadable. That strip was reconstructed as a whole, from
+/// parity, to compute parity from, and not written: parity did not fit what the drive still held of it (seed 3003745 of
+/// the simulator).
 #[test]
 fn a_strip_that_becomes_unreadable_while_another_is_mended_is_mended_too() {
     for (first, second) in [(1, 0), (2, 0), (3, 0)] {
@@ -141,13 +141,13 @@ fn a_strip_that_becomes_unreadable_while_another_is_mended_is_mended_too() {
         assert!(stage.again(AssemblePolicy::default()) > 0, "there is something to resynchronize");
         stage.until("the resync", |stage| stage.status().resync.is_none());
         stage.check_parity(10);
-        // What could be read beside the block is not made up from parity that may be old.
+        // What could be read beside the block is not reconstructed from parity that may be old.
         stage.verify(1000);
     }
 }
 
-/// The same as a client met it before the resync came there: the strip with a block that could not be read was made up
-/// as a whole, for a read or for a write beside it, from parity that was old in some of its rows.
+/// The same as a client met it before the resync came there: the strip with a block that could not be read was
+/// reconstructed as a whole, for a read or for a write beside it, from parity that was old in some of its rows.
 #[test]
 fn where_parity_may_be_old_only_what_cannot_be_read_is_made_up() {
     for writes in [false, true] {
@@ -185,9 +185,9 @@ fn where_parity_may_be_old_only_what_cannot_be_read_is_made_up() {
     }
 }
 
-/// Parity was being made for the first time, and told nothing. A strip that could not be read was made up from P and
-/// written, could not be read again, and was made up once more from other strips than before, which told something
-/// else: parity was made from that, and the drive still held the first (seed 3776 of the simulator).
+/// Parity was being made for the first time, and proved nothing. A strip that could not be read was reconstructed from
+/// P and written, could not be read again, and was reconstructed once more from other strips than before, with another
+/// result: parity was made from that, and the drive still held the first (seed 3776 of the simulator).
 #[test]
 fn what_parity_is_made_from_is_what_drives_hold() {
     for (late, nth) in (1..4).flat_map(|late| (10..26).map(move |nth| (late, nth))) {

@@ -1,7 +1,7 @@
 //! What each consistency mode is worth: the table of docs/guarantees.md, cell by cell.
 //!
 //! Every story is about one small write that was under way on a RAID 5 when everything stopped, and about the
-//! bystander: blocks in the same columns, which nobody wrote. What the write had for one member has not got there.
+//! bystander: blocks in the same columns, which were not written. What the write had for one member has not got there.
 
 use strake_block::DeallocateReads;
 use strake_dev_mem::{Effect, Ops, Rule};
@@ -183,7 +183,7 @@ fn a_crash_while_degraded() {
     });
 }
 
-/// The member may come back: nobody starts without it before somebody says so.
+/// The member may come back: the array does not start without it before the operator says so.
 #[test]
 fn a_crash_that_costs_a_member() {
     let promises = [(Resync, Named), (Safe, Named), (Strict, Everything), (Careless, Unsaid)];
@@ -198,7 +198,7 @@ fn a_crash_that_costs_a_member() {
     });
 }
 
-/// Whatever is being made up for when everything stops once more is made up for at the next start.
+/// A recovery that another crash interrupts is completed at the next start.
 #[test]
 fn a_crash_while_a_crash_is_made_up_for() {
     let promises =
@@ -292,7 +292,7 @@ fn an_orderly_stop_while_degraded() {
     }
 }
 
-/// Nobody is out and nothing was being written: there is nothing to make up for, in any mode.
+/// No member is out and nothing was being written: there is nothing to recover, in any mode.
 #[test]
 fn a_crash_when_nothing_was_being_written() {
     for mode in [Resync, Safe, Strict, Careless] {
@@ -332,7 +332,7 @@ fn let_go(stage: &mut Stage, (id, stuck): (u64, usize)) {
 
 /// A member had got all that it lacked while a write was still under way that began before another member went out, and
 /// had to wait for that to be called in sync, lest a record in the log be carried out on it. Then the array went to a
-/// mode that keeps no log, and nobody looked for the member again: its rebuild never ended. Found by a world of the
+/// mode that keeps no log, and the member was not looked at again: its rebuild never ended. Found by a world of the
 /// simulator.
 #[test]
 fn a_member_that_waits_for_the_log_is_in_sync_when_there_is_none_any_more() {

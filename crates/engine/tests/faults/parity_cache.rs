@@ -1,5 +1,5 @@
 //! Blocks that are overwritten again and again: what one write leaves behind is used by the next, and never when it
-//! is not true any more.
+//! is no longer true.
 
 use strake_block::{Durability, IoErrorKind, Op};
 use strake_dev_mem::{Effect, Ops, Rule};
@@ -130,7 +130,7 @@ fn a_write_that_fails_leaves_nothing_behind() {
             stage.disks[victim].plan.add(fails);
             assert_eq!(stage.write(3, 1, 90), Ok(()));
             stage.disks[victim].plan.clear();
-            // Whoever has no part of the block was not asked.
+            // A member without a part of the block was not asked.
             if stage.state(victim) == MemberState::Faulty {
                 stage.replace(victim as u8).expect("replaceable");
                 stage.healthy();

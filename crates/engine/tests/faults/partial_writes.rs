@@ -254,7 +254,7 @@ fn a_record_of_a_large_write_is_not_carried_out_over_a_later_small_one() {
     }
 }
 
-/// Two of two parities' worth of members are lost in the crash: where nothing tells any more what a third one held, the
+/// Two members, as many as there are parities, are lost in the crash: where nothing shows what a third one held, the
 /// array says so and is not started silently.
 #[test]
 fn f03_two_members_lost_with_two_parities_are_refused_only_where_it_matters() {
@@ -300,7 +300,7 @@ fn f03_two_members_lost_with_two_parities_are_refused_only_where_it_matters() {
     assert!(refused > 0, "there are such states");
 }
 
-/// What was mended is told as what was done again.
+/// What was repaired is reported as what was done again.
 #[test]
 fn what_is_made_to_agree_is_reported() {
     let mut stage = filled(strict(Level::Raid6, 6));
@@ -354,7 +354,7 @@ fn a_record_of_a_group_without_an_absent_member_does_not_count() {
     set.group = Some(6);
     let mut stage = filled(set);
     stage.fail(8).expect("allowed");
-    // Whole stripes of both groups; the first is of the one that misses nobody.
+    // Whole stripes of both groups; the first is of the one that misses no member.
     assert_eq!(stage.write(0, 100, 70), Ok(()));
     let pending = stage.array().begin_set_consistency(Consistency::Safe);
     stage.asked(pending).expect("the array serves");

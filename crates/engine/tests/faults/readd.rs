@@ -51,7 +51,7 @@ fn f15_a_member_that_returns_gets_only_what_it_missed() {
     for cores in [1, 3] {
         let mut stage = large(Level::Raid5, 4, cores);
         let region = region_blocks(&stage);
-        // Nothing is being written any more when it goes out.
+        // Nothing is being written when it goes out.
         stage.pass(6);
         stage.fail(1).expect("allowed");
         assert_eq!(stale(&stage, 1), 0);
@@ -404,7 +404,7 @@ fn a_member_that_fails_while_it_is_taken_back_comes_back_later() {
     }
 }
 
-/// A member that had gone on alone was put in anew, as its refusal advises. What it had noted there in its own history
+/// A member that had gone on alone was added again, as its refusal advises. What it had noted there in its own history
 /// had higher sequences than what the array wrote, and was believed after the next start: blocks were called lost that
 /// were good, and regions unwritten that had been written.
 #[test]
@@ -511,8 +511,8 @@ fn f16_a_picture_from_before_the_last_label_is_not_in_sync() {
     right(&mut stage);
 }
 
-/// A page of the bitmap that nobody could show began anew at sequence 0. A member that was away still had it with a
-/// higher one, which won at the start after it had been taken back: regions that were written counted as unwritten.
+/// A page of the bitmap that no member could show started again at sequence 0. A member that was away still had it with
+/// a higher one, which won at the start after it had been taken back: regions that were written counted as unwritten.
 #[test]
 fn a_page_lost_on_all_members_is_not_brought_back_by_one_that_was_away() {
     let mut stage = Set::new(Level::Raid6, 4).build().expect("sound");

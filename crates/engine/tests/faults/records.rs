@@ -76,7 +76,7 @@ fn of_records_about_the_same_blocks_the_newest_counts() {
 }
 
 /// A write from before a member went out was done, but in the cache of a drive alone, when the log began to be relied
-/// on: no record tells of it.
+/// on: no record has it.
 #[test]
 fn a_log_is_relied_on_when_what_is_not_in_it_is_stable() {
     for member in 0..4 {

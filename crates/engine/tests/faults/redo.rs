@@ -1,5 +1,5 @@
-//! The redo log: a crash in the middle of a write to a stripe that misses a member harms nobody, and so does one in the
-//! middle of making up for that.
+//! The redo log: a crash in the middle of a write to a stripe that misses a member does no harm, nor does one in the
+//! middle of recovering from that.
 
 use strake_block::{BufMut, Durability, IoErrorKind, Op, Sg};
 use strake_dev_mem::{Effect, Ops, Rule, TearUnit, When};
@@ -206,7 +206,7 @@ fn settle(stage: &mut Stage, open: &[(u64, u64)], blocks: u64) {
     }
 }
 
-/// Making up for a crash is cut short itself, at every write, and then again.
+/// Recovery from a crash is cut short itself, at every write, and then again.
 #[test]
 fn a_crash_in_the_middle_of_the_replay_is_one_more_of_the_same() {
     for nth in 1..12 {
@@ -261,7 +261,7 @@ fn an_older_record_never_undoes_a_newer_write() {
         stage.model[..128 << 9].fill(0);
         assert_eq!(stage.again(STRICTLY), 0);
         stage.verify(2000);
-        // Newer than anything in the log, and not in it: nothing is missing any more.
+        // Newer than anything in the log, and not in it: nothing is missing now.
         assert_eq!(stage.write(64, 8, 300), Ok(()));
         stage.replace(2).expect("replaceable");
         stage.healthy();
@@ -278,9 +278,9 @@ fn an_older_record_never_undoes_a_newer_write() {
     }
 }
 
-/// What is missing lies in parity alone, so nobody else has its record, and a write that is still under way keeps the
-/// floor below. When the contents of the newest are damaged, its header still tells that the one before is done (found
-/// by `cargo xtask corrupt`).
+/// What is missing lies in parity alone, so no other member has its record, and a write that is still under way keeps
+/// the floor below. When the contents of the newest are damaged, its header still shows that the one before is done
+/// (found by `cargo xtask corrupt`).
 #[test]
 fn a_record_without_its_contents_still_ends_the_one_before() {
     let mut stage = degraded(Set::new(Level::Raid5, 4), &[1]);
@@ -366,8 +366,8 @@ fn what_looks_like_a_record_is_not_taken_for_one() {
     check_rebuilt(&mut stage, &[1]);
 }
 
-/// A write that began when nobody was missing is in no log. When the machine stops while it is in progress, and a
-/// member has just gone out, nobody may say that all is well.
+/// A write that began when no member was missing is in no log. When the machine stops while it is in progress, and a
+/// member has just gone out, the array must not be called safe.
 #[test]
 fn f03_what_was_begun_before_a_member_went_out_is_not_called_safe() {
     let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
@@ -522,8 +522,8 @@ fn f03_a_strict_array_loses_nothing_to_a_crash_that_costs_a_member() {
 
 /// A record was on every member but one, which was not there at the next start. The array was started without it, and
 /// the record was carried out on the others; before any label said so the machine stopped again. Then the member was
-/// back and lacked its part, so the record counted as one that nobody had acted upon, and parity did not agree with the
-/// data any more (found by cutting recoveries, `cargo xtask crash`).
+/// back and lacked its part, so the record counted as one that no member had acted on, and parity no longer agreed with
+/// the data (found by cutting recoveries, `cargo xtask crash`).
 #[test]
 fn f03_a_member_without_its_part_of_a_record_may_come_back_between_two_crashes() {
     for nth in 1..48 {

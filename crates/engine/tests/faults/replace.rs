@@ -101,7 +101,7 @@ fn b04_a_write_at_every_step_of_a_replacement_is_kept() {
     }
 }
 
-/// The member fails after part of it was copied: only the rest is made up from the others.
+/// The member fails after part of it was copied: only the rest is reconstructed from the others.
 #[test]
 fn md_01_the_member_fails_while_it_is_copied() {
     for rounds in (0..600).step_by(41) {
@@ -211,7 +211,7 @@ fn a_crash_at_any_point_of_a_replacement_leaves_one_whole_member() {
     }
 }
 
-/// A block that cannot be read any more is made up from the rest of its stripe.
+/// A block that can no longer be read is reconstructed from the rest of its stripe.
 #[test]
 fn an_unreadable_block_of_the_member_does_not_stop_the_copy() {
     let mut stage = large(Level::Raid5, 3, 1);
@@ -229,7 +229,7 @@ fn an_unreadable_block_of_the_member_does_not_stop_the_copy() {
     right_without(&mut stage, &[other]);
 }
 
-/// Somebody changes his mind.
+/// The operator cancels the replacement.
 #[test]
 fn a_replacement_that_is_cancelled_changes_nothing() {
     let mut stage = large(Level::Raid5, 3, 2);
@@ -279,7 +279,7 @@ fn a_member_of_every_level_is_replaced_while_it_serves() {
 
 /// B04 from its other side: md's RAID 10 went on writing to the old drive when the replacement had its place
 /// (`e7c0c3fa2928`), so the old drive was the newer one. Here it is in the machine again, alone or beside the others:
-/// it is nobody.
+/// it is no member.
 #[test]
 fn b04_the_old_drive_comes_back_and_is_not_the_member() {
     for level in [Level::Raid1, Level::Raid5] {
@@ -461,8 +461,8 @@ fn f16_the_drive_that_was_replaced_starts_nothing() {
     stage.verify(40_000);
 }
 
-/// A drive that leaves takes its log along, and with it perhaps the only headers that tell that older records are done:
-/// what is on record from before must not count any more.
+/// A drive that leaves takes its log along, and with it perhaps the only headers that show that older records are done:
+/// what is on record from before must no longer count.
 #[test]
 fn records_from_before_a_swap_no_longer_count() {
     let mut set = Set::new(Level::Raid6, 4);
@@ -515,8 +515,8 @@ fn a_drive_that_hangs_does_not_take_the_place_of_one_that_serves() {
     stage.verify(40_000);
 }
 
-/// The new drive had its label as the member when the swap failed at the next write to it. Once everybody else who was
-/// there had gone, nobody but the member that kept its place was left to ask about that label, which does not know it:
+/// The new drive had its label as the member when the swap failed at the next write to it. Once all others that were
+/// there had gone, only the member that kept its place was left to ask about that label, and it does not know it:
 /// with the drive attached, the array was refused as one of two histories (operators' seed 126579157044138).
 #[test]
 fn a_drive_that_failed_to_take_a_place_is_no_other_history() {

@@ -1,4 +1,4 @@
-//! Scrubs: drives hold other bytes than were written to them, and nobody said so.
+//! Scrubs: drives hold other bytes than were written to them, and reported no error.
 //!
 //! Bytes are changed on the media behind the array's back. A scrub has to find all of them, name the member where the
 //! redundancy says which, and change nothing that it is not sure of. What it repaired, a second scrub finds clean.
@@ -264,7 +264,7 @@ fn b13_two_wrong_strips_are_both_healed_with_three_parities() {
     }
 }
 
-/// What nothing can tell is decided by somebody who says that the data as read is to count.
+/// Where redundancy cannot say what is wrong, the operator may decide that the data as read is to count.
 #[test]
 fn data_that_are_trusted_make_parity_and_copies_agree() {
     for (shape, strip) in [

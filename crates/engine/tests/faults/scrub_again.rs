@@ -31,7 +31,7 @@ fn crash(stage: &mut Stage, cores: u16) -> ScrubPosition {
     position
 }
 
-/// A scrub is interrupted again and again, each time after so many rounds. It does not begin anew, and what it says in
+/// A scrub is interrupted again and again, each time after so many rounds. It does not start over, and what it says in
 /// the end is what it would have said without that.
 #[test]
 fn a_scrub_goes_on_where_it_was_on_any_number_of_cores() {
@@ -60,7 +60,7 @@ fn a_scrub_goes_on_where_it_was_on_any_number_of_cores() {
         let context = format!("{mode:?} {rounds} {cores:?}");
         assert_eq!(status.counts.done(), whole.0.counts.done(), "{context}");
         if mode == ScrubMode::Repair {
-            // What was put right just before it was interrupted, and not told yet, is not found again.
+            // What was put right just before it was interrupted, and not reported yet, is not found again.
             assert!(found.iter().all(|finding| whole.1.contains(finding)), "{context} {found:?}");
             clean(&mut stage);
             stage.verify(9_000);

@@ -56,8 +56,8 @@ fn damage(
     damages
 }
 
-/// A strip that was right stays right; where at most `told` strips of a column are wrong, they are right afterwards;
-/// all others are as they were, and are found again.
+/// A strip that was right stays right; where at most `reported` strips of a column are wrong, they are right
+/// afterwards; all others are as they were, and are found again.
 fn check(shape: Shape, seed: u64, (most, reported): (u64, usize), out: Option<u8>) {
     let mut chance = Chance(seed);
     let mut stage = staged(shape, 2);

@@ -1,5 +1,5 @@
-//! What nobody reports: writes that are lost or go elsewhere, bits that flip, drives that lie. There are no checksums
-//! of data; these tests show what holds all the same, and where it ends.
+//! Errors that no drive reports: writes that are lost or go elsewhere, bits that flip, drives that lie. There are no
+//! checksums of data; these tests show what holds all the same, and where it ends.
 
 use strake_block::{BufMut, DeallocateReads, Durability, Op, Sg};
 use strake_dev_mem::{Effect, Fate, Flush, Ops, Rule, When};
@@ -44,7 +44,7 @@ fn written_wrong(stage: &mut Stage, effect: Effect) -> usize {
     member
 }
 
-/// A drive acknowledged a write and kept what was there before. Reads return that, and nobody notices, until a scrub
+/// A drive acknowledged a write and kept what was there before. Reads return that, and nothing notices, until a scrub
 /// compares: with two parities it names the member and puts right what was lost, with one it names the place.
 #[test]
 fn f06_a_lost_write_is_found_by_a_scrub_and_healed_where_two_parities_are_left() {
@@ -69,7 +69,7 @@ fn f06_a_lost_write_is_found_by_a_scrub_and_healed_where_two_parities_are_left()
 }
 
 /// A write of data went to another place of the same drive: the place it was meant for is old, and the other holds what
-/// nobody wrote there. A scrub finds both.
+/// was never written there. A scrub finds both.
 #[test]
 fn f05_both_victims_of_a_misdirected_write_are_healed_where_two_parities_are_left() {
     for (level, members) in [(Level::Raid6, 6), (Level::Raid73, 7)] {
@@ -131,7 +131,7 @@ fn f07_what_was_computed_from_a_wrong_strip_is_not_distinguished_from_what_was_m
     stage.verify(4000);
     let (_, found) = scrub(&mut stage, ScrubMode::Check);
     one(&found, ScrubVerdict::DataWrong, Some(member));
-    // It was only told.
+    // It was only reported.
     stage.verify(4000);
 }
 
@@ -284,7 +284,7 @@ fn f42_deallocated_blocks_read_the_same_with_and_without_a_member() {
 }
 
 /// md writes a page that a client may change meanwhile, so that copies, or parity and data, may differ. Here what is to
-/// be written is read once, into memory that nobody can write any more as soon as it is handed on, and that goes to
+/// be written is read once, into memory that can no longer be written as soon as it is handed on, and that goes to
 /// every copy: the client gets its own memory back when the write is answered, and changes it at once.
 #[test]
 fn f43_copies_and_parity_agree_though_the_client_uses_its_buffer_again_at_once() {

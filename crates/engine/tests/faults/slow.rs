@@ -1,4 +1,4 @@
-//! Drives that are slow, or stand still for a while, without failing.
+//! Drives that are slow, or stall for a while, without failing.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ fn load(stage: &mut Stage, seconds: u64) -> u64 {
 }
 
 /// F28: a drive that answers, but a hundred times later than its peers, makes the whole array as slow as itself. Reads
-/// go around it while redundancy is left, writes go on, nobody is thrown out, and it is read again when it is well.
+/// go around it while redundancy is left, writes go on, no member is put out, and it is read again when it is well.
 fn goes_around(level: Level, members: usize) {
     let mut stage = staged(level, members);
     load(&mut stage, 3);
@@ -133,8 +133,8 @@ fn f28_a_drive_that_sits_out_is_back_when_another_fails() {
     assert!(!health(&stage, 1).sitting_out);
 }
 
-/// F29: the first step of the escalation. A read that does not come back is made up from the rest of its stripe long
-/// before its drive is given up; the drive that answers at last stays a member.
+/// F29: the first step of the escalation. A read that does not come back is reconstructed from the rest of its stripe
+/// long before its drive is given up; the drive that answers at last stays a member.
 #[test]
 fn f29_a_read_that_takes_long_is_answered_from_elsewhere() {
     let mut stage = staged(Level::Raid6, 6);
@@ -192,7 +192,7 @@ fn md_05r1_failfast() {
     stage.verify(BLOCKS);
 }
 
-/// F29: the last step. A drive that has not answered after thirty seconds is out, even when nobody waits any more.
+/// F29: the last step. A drive that has not answered after thirty seconds is out, even when no task waits for it.
 #[test]
 fn f29_a_drive_that_never_answers_is_out_although_its_read_went_around() {
     let mut stage = staged(Level::Raid6, 6);
@@ -205,7 +205,7 @@ fn f29_a_drive_that_never_answers_is_out_although_its_read_went_around() {
     stage.verify(BLOCKS);
 }
 
-/// What was told of common standstills since the last look.
+/// What was reported of common stalls since the last look.
 fn standstills(stage: &Stage) -> Vec<ArrayEventKind> {
     let common = |kind: &ArrayEventKind| {
         matches!(kind, ArrayEventKind::MembersStalled | ArrayEventKind::MembersStalledEnded)
@@ -213,7 +213,7 @@ fn standstills(stage: &Stage) -> Vec<ArrayEventKind> {
     stage.array().drain_events().into_iter().map(|event| event.kind).filter(common).collect()
 }
 
-/// All drives stand still from now on.
+/// All drives stall from now on.
 fn stand_still(stage: &Stage) {
     for disk in &stage.disks {
         disk.plan.add(Rule::new(Ops::ANY, Effect::Hang));
@@ -227,7 +227,7 @@ fn go_on(stage: &Stage) {
     }
 }
 
-/// F44: a controller resets, a network path flaps: everything stands still for a minute. Throwing out as many drives as
+/// F44: a controller resets, a network path flaps: everything stalls for a minute. Throwing out as many drives as
 /// redundancy allows would turn a pause into a degraded array, and the next one into a lost one.
 #[test]
 fn f44_a_common_stall_puts_no_member_out() {
@@ -255,7 +255,7 @@ fn f44_a_common_stall_puts_no_member_out() {
     stage.verify(BLOCKS);
 }
 
-/// As many members as redundancy covers stand still: they are thrown out in the end, and nobody says it was everybody.
+/// As many members as redundancy covers stall: they are put out in the end, and no common stall is reported.
 #[test]
 fn f44_members_that_redundancy_covers_are_no_common_standstill() {
     let mut stage = staged(Level::Raid6, 6);
@@ -277,7 +277,7 @@ fn f44_members_that_redundancy_covers_are_no_common_standstill() {
     assert_eq!(standstills(&stage), [ArrayEventKind::MembersStalledEnded]);
 }
 
-/// F44 on a degraded array: one drive that stands still is already more than redundancy covers.
+/// F44 on a degraded array: one drive that stalls is already more than redundancy covers.
 #[test]
 fn f44_the_last_drive_that_counts_is_waited_for() {
     let mut stage = staged(Level::Raid5, 4);
@@ -294,7 +294,7 @@ fn f44_the_last_drive_that_counts_is_waited_for() {
     stage.verify(BLOCKS);
 }
 
-/// The first `lost` members are gone, and the others stand still until the requests have waited for a minute.
+/// The first `lost` members are gone, and the others stall until the requests have waited for a minute.
 fn lost_in_a_standstill(stage: &mut Stage, lost: usize, requests: Vec<Op>) {
     for disk in &stage.disks[..lost] {
         disk.plan.add(Rule::new(Ops::ANY, Effect::Fail(IoErrorKind::Gone)));
@@ -319,7 +319,7 @@ fn lost_in_a_standstill(stage: &mut Stage, lost: usize, requests: Vec<Op>) {
     stage.verify(BLOCKS);
 }
 
-/// A controller resets and some of its drives do not come back, which is noticed at once; the others stand still. That
+/// A controller resets and some of its drives do not come back, which is noticed at once; the others stall. That
 /// the former are out cannot be recorded before the others answer, and until then it was not counted: the others were
 /// failed after eight seconds as if redundancy covered that, and the array was given up.
 #[test]
@@ -373,7 +373,7 @@ fn f44_a_standstill_without_end_stops_the_array_and_records_nothing() {
     assert!(stage.status().lost);
     assert_eq!(standstills(&stage), [ArrayEventKind::MembersStalled], "it has not ended well");
     assert!(stage.result(id).is_err());
-    // Whoever starts it again waits for what its drives owe it.
+    // The next start waits for what its drives owe it.
     let mut drained = stage.array().begin_drain();
     stage.pass(60);
     drained.retain(|shard| shard.try_recv().is_err());
@@ -410,7 +410,7 @@ fn errors_are_counted_by_member_and_reason() {
     stage.verify(BLOCKS);
 }
 
-/// Turned off, nobody sits out: everybody waits for the slow drive, and gets what it holds.
+/// Turned off, no member sits out: every read waits for the slow drive, and gets what it holds.
 #[test]
 fn without_steering_every_read_waits_for_a_slow_drive() {
     for (level, members) in [(Level::Raid6, 6), (Level::Raid1, 2)] {
@@ -433,7 +433,7 @@ fn without_steering_every_read_waits_for_a_slow_drive() {
 }
 
 /// A drive may need a command for each few hundred kilobytes that it makes zeroes, which is many minutes for all of it.
-/// Whoever adds it does not wait for that: the array is initialized behind its start instead.
+/// The operator who adds it does not wait for that: the array is initialized behind its start instead.
 #[test]
 fn a_drive_that_is_slow_to_zero_is_left_to_the_initialization() {
     let prepared = |millis: u64| {

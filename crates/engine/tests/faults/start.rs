@@ -146,7 +146,7 @@ fn an_unreadable_block_of_a_log_costs_no_member_that_others_speak_for() {
     }
 }
 
-/// What nobody else may have of a log cannot be read: that is the owner's to decide.
+/// What no other member may have of a log cannot be read: that is the owner's to decide.
 #[test]
 fn what_only_one_may_have_of_a_log_cannot_be_read() {
     let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");

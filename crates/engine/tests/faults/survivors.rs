@@ -107,7 +107,7 @@ fn parts_of_a_stripe_read_what_they_need() {
     check_part(16, 32, Cost { reads: 6, blocks: 32 + 5 * 16 });
     // The lost strip and a bit of the next one.
     check_part(32, 40, Cost { reads: 6, blocks: 6 * 32 });
-    // Healthy strips only: nothing is made up.
+    // Healthy strips only: nothing is reconstructed.
     check_part(64, 96, Cost { reads: 3, blocks: 96 });
     // The lost strip alone.
     check_part(36, 8, Cost { reads: 6, blocks: 6 * 8 });
@@ -122,7 +122,7 @@ fn long_strips_are_read_band_by_band() {
     assert_eq!(seen, Cost { reads: 3 * 2, blocks });
 }
 
-/// While a member is being rebuilt it is made up where it has not been filled, and read where it has.
+/// While a member is being rebuilt it is reconstructed where it has not been filled, and read where it has.
 #[test]
 fn during_a_rebuild_every_survivor_is_read_once_too() {
     for cores in [1, 2] {

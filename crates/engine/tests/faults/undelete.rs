@@ -79,7 +79,7 @@ fn too_few_members_or_reused_drives_are_refused() {
     let error = undelete(&stage).expect_err("one of three is not enough");
     assert_eq!(error.kind, ArrayErrorKind::Refused);
     assert!(error.what.contains("more of its members"), "{error}");
-    // Somebody made an ext4 file system on another one.
+    // An ext4 file system was made on another one.
     stage.disks = all;
     let mut superblock = vec![0; 4096];
     superblock[1024 + 56] = 0x53;
@@ -97,8 +97,8 @@ fn too_few_members_or_reused_drives_are_refused() {
     }
 }
 
-/// A drive fails while an array is brought back: whoever had been reached was ahead of the others, and nothing could be
-/// brought back any more.
+/// A drive fails while an array is brought back: the drives that had been reached were ahead of the others, and nothing
+/// could be brought back after that.
 #[test]
 fn bringing_back_that_was_cut_short_can_be_asked_again() {
     for (level, members) in [(Level::Raid0, 2), (Level::Raid5, 3), (Level::Raid6, 6)] {

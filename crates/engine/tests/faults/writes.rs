@@ -204,8 +204,8 @@ fn collect(stage: &mut Stage) {
     }
 }
 
-/// Somebody pulls drives whose paths go away although they still answer. What redundancy covers is recorded as missing;
-/// a drive that the data depends on stays in use.
+/// The operator pulls drives whose paths go away although they still answer. What redundancy covers is recorded as
+/// missing; a drive that the data depends on stays in use.
 #[test]
 fn a_pulled_drive_is_missing_and_the_last_one_is_kept() {
     let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");

@@ -11,7 +11,7 @@ use strake_block::{Completion, Durability, Io, IoErrorKind, Op, SgMut};
 use strake_export_net::count;
 use strake_units::Nanos;
 
-/// What a client is told about a failure of the device (section "Error values").
+/// The error that reports a failure of the device to a client (section "Error values").
 pub(crate) const fn code_of(kind: IoErrorKind) -> Code {
     match kind {
         IoErrorKind::NoSpace => Code::NoSpace,
@@ -128,7 +128,7 @@ impl Connection {
         Part::Last(slot)
     }
 
-    /// Answers a request of which nothing is outstanding any more and whose end was not sent with its data.
+    /// Answers a request of which nothing is outstanding and whose end was not sent with its data.
     pub(super) fn conclude(&mut self, slot: SlotIndex) {
         let request = *self.requests.get(slot);
         if self.life == Life::Broken {

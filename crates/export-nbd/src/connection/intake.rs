@@ -26,8 +26,8 @@ pub(super) enum Intake {
     Waiting { slot: SlotIndex, next: u64 },
     /// A piece of a write of which `filled` bytes are there.
     Receiving { slot: SlotIndex, next: u64, data: SgMut, filled: usize },
-    /// Payload nobody wants, of a request that failed; it is answered when the payload is over, because a
-    /// client need not expect an answer earlier.
+    /// Payload to discard, of a request that failed; the request is answered when the payload is over,
+    /// because a client need not expect an answer earlier.
     Discarding { slot: SlotIndex, left: u64 },
     /// Nothing more will be looked at.
     Closed,

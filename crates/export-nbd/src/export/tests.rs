@@ -1,4 +1,4 @@
-//! What clients are told about a device, and how long requests are cut for it.
+//! What is reported to clients about a device, and to what length requests are split for it.
 
 use super::*;
 use crate::wire::transmission_flag::{

@@ -58,7 +58,7 @@ impl Protocol for Brackets {
     }
 }
 
-/// An export that nobody asks for.
+/// An export that no peer asks for.
 struct Nothing(ConnectionSlots);
 
 impl Export for Nothing {

@@ -84,7 +84,7 @@ fn whatever_becomes_of_it_the_stock_is_whole_in_the_end() {
             drop(kept);
         }
         assert_eq!(left(&stock), ALL, "{bytes}");
-        // Of both kinds at a time nobody knows which a drive has kept, until the connection goes.
+        // With both kinds at a time, which one a drive has kept is unknown until the connection goes.
         let held = take_all(&mut one, bytes);
         for list in held.into_iter().rev() {
             drop(list);

@@ -101,7 +101,7 @@ impl Device {
         true
     }
 
-    /// Closes the queue of a device that is paused when nothing is in flight any more.
+    /// Closes the queue of a paused device once nothing is in flight.
     fn close_paused(&mut self) {
         let is_quiet = self.queue.as_ref().is_some_and(DeviceQueue::is_quiet);
         if is_quiet && matches!(self.standing, Standing::Pauses { .. }) {
@@ -212,8 +212,8 @@ impl Devices {
         Ok(())
     }
 
-    /// Follows a subsystem that has changed: lets go of devices that are not served any more, goes on with those that
-    /// come back from a pause, and opens new ones. Says which take no new commands from now on.
+    /// Follows a subsystem that has changed: releases devices that are no longer served, goes on with those that come
+    /// back from a pause, and opens new ones. Says which take no new commands from now on.
     ///
     /// `None` when the queue cannot go on: a device cannot be opened, or another instance has come where the host
     /// relies on what it wrote and did not flush. That may be lost, and hosts look for it when they connect.
@@ -455,7 +455,7 @@ impl Devices {
         }
     }
 
-    /// Closes what is left or paused and has nothing in flight any more.
+    /// Closes devices that leave or are paused, once they have nothing in flight.
     #[inline]
     pub(super) fn close_quiet(&mut self) {
         for place in &mut self.places {

@@ -1,4 +1,4 @@
-//! What a host knows, and what it is to be told of (Base, section 5.2).
+//! What a host knows, and which events to report to it (Base, section 5.2).
 
 use crate::controller::Controller;
 use crate::registry::Registry;
@@ -20,7 +20,8 @@ enum Topic {
 }
 
 impl Topic {
-    /// Its page, the bit with which a host asks to be told (none when it is told anyway), and what it is told.
+    /// Its log page, the bit with which a host enables its event (none when that is always enabled), and the event's
+    /// result.
     const fn names(self) -> (u8, u32, u64) {
         match self {
             Self::Discovery => {
@@ -56,7 +57,7 @@ struct Known {
     reported: Reported,
 }
 
-/// Whether a host was told since it last looked.
+/// Whether an event was reported to a host since it last looked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reported {
     No,

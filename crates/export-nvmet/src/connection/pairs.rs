@@ -3,8 +3,9 @@
 //! ```text
 //! capsule of the first, capsule of the second -> data of both -> range lock raised -> it stands -> compare -> write
 //! ```
-//! The capsules come one right behind the other. A range lock is raised when everything is here, so that nobody waits
-//! for a host, and a queue has one at a time at each device, so that a device has no more of them than queues.
+//! The capsules come one right behind the other. A range lock is raised when everything is here, so that no other
+//! command waits for a host, and a queue has one at a time at each device, so that a device has no more of them than
+//! queues.
 
 use super::devices::{DeviceIndex, Devices};
 use crate::admit::{Need, Source};

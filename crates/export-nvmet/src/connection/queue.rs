@@ -179,7 +179,7 @@ impl Queue {
         self.parting.is_some()
     }
 
-    /// Sends nothing any more.
+    /// Sends nothing from now on.
     pub(super) fn break_off(&mut self) {
         self.life = Life::Broken;
         self.sending.abandon(&mut self.pools, &mut self.slots);
@@ -236,7 +236,7 @@ impl Queue {
         self.conclude(index);
     }
 
-    /// Answers a command of which nothing is outstanding any more and which has no data for the host.
+    /// Answers a command of which nothing is outstanding and which has no data for the host.
     #[inline]
     fn conclude(&mut self, index: SlotIndex) {
         let slot = self.slots.get(index);

@@ -67,7 +67,8 @@ impl Reserving {
         is_reported.into()
     }
 
-    /// Applies the changes up to `now`: what has not reached a device and is not permitted any more does not reach it.
+    /// Applies the changes up to `now`: a command that has not reached a device and is no longer permitted does not
+    /// reach it.
     fn take_over(&mut self, now: u64, slots: &mut Slots, devices: &mut Devices) {
         let expelled = devices.refresh_rights(self.seen);
         self.seen = now;
@@ -94,7 +95,7 @@ impl Reserving {
         Some((self.asked.swap_remove(at).0, status))
     }
 
-    /// Waits for no answer any more.
+    /// Stops waiting for answers.
     pub(super) fn forget(&mut self) {
         self.asked.clear();
     }

@@ -101,7 +101,7 @@ impl Sending {
         peer.send(&mut self.replies, |reply| retire(reply, pools, slots))
     }
 
-    /// Sends nothing any more.
+    /// Sends nothing from now on.
     pub(super) fn abandon(&mut self, pools: &mut Supply, slots: &mut Slots) {
         self.replies.abandon(|reply| retire(reply, pools, slots));
         self.owed.drain(..).for_each(|slot| slots.end(slot));

@@ -8,18 +8,18 @@ use strake_nvme_wire::fabrics::{FlowControl, kind, message_bytes};
 use strake_nvme_wire::pdu::{PduError, PduKind, Transfer, Use, flag};
 use strake_nvme_wire::{Cqe, Sgl, Sqe, Status, digest};
 
-/// A connected queue whose host is not believed yet. It takes nobody's place.
+/// A connected queue whose host has not proven its identity. It occupies no place.
 pub struct Proving<D: Directory> {
     link: Agreement,
     stand: Stand<D>,
     exchange: Exchange,
 }
 
-/// How a host stands.
+/// How far a host has come.
 enum Stand<D: Directory> {
-    /// It is not believed yet.
+    /// It has not proven its identity yet.
     Claims(D::Claim),
-    /// It is, and will be served once it was told so.
+    /// It has, and is served once it is notified.
     Admitted(D::Admission),
     /// It will not be served.
     Over,

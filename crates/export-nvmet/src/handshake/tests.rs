@@ -6,7 +6,7 @@ use strake_nvme_wire::fabrics::{Connect, ConnectData, FlowControl, Part};
 use strake_nvme_wire::pdu::{Digests, IcReq, Use};
 use strake_nvme_wire::{Sgl, Status, digest};
 
-/// Lets everybody in, or nobody.
+/// Admits every host, or none.
 struct Door(Result<u16, Refusal>);
 
 impl Directory for Door {

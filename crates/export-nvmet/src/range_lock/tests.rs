@@ -1,8 +1,8 @@
-//! Every order in which queues can look, write, raise range locks, come and go: nobody writes where a range lock
-//! stands, and all comes to an end.
+//! Every order in which queues can look, write, raise range locks, come and go: no other queue writes where a range
+//! lock stands, and everything terminates.
 //!
-//! A queue that finds nothing to do sleeps, until something comes from outside or others have to look: so what nobody
-//! is woken for is found, as a world in which all sleep before they are done.
+//! A queue that finds nothing to do sleeps until something comes from outside or others have to look. So a missed
+//! wake-up is found as a world in which all sleep before they are done.
 
 use super::{Outlook, RangeLocks, Ticket};
 use std::collections::HashSet;
@@ -80,7 +80,7 @@ impl World {
         if world.range_locks.changes != self.range_locks.changes {
             world.queues.iter_mut().for_each(|queue| queue.is_awake = true);
         }
-        // How many changes there were matters to nobody, only whether all of them were seen.
+        // How many changes there were does not matter, only whether all of them were seen.
         for outlook in world.queues.iter_mut().filter_map(|queue| queue.outlook.as_mut()) {
             outlook.seen = u64::from(outlook.seen == world.range_locks.changes);
         }

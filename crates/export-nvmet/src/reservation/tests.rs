@@ -48,7 +48,7 @@ struct Model {
 }
 
 impl Model {
-    /// In types 5 and 6 holders are whoever is registered; without a holder there is no reservation.
+    /// In types 5 and 6 all registrants are holders; without a holder there is no reservation.
     fn settle(&mut self) {
         if self.kind >= 5 {
             self.holders = self.keys.keys().copied().collect();
@@ -131,7 +131,7 @@ impl Model {
         }
     }
 
-    /// The table of the specification, a line for each type: holder, registrant, anybody else.
+    /// The table of the specification, a line for each type: holder, registrant, any other host.
     fn rights(&self, of: u8) -> Rights {
         use Rights::{All, Nothing, Read};
         let table = [

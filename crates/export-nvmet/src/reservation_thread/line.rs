@@ -4,7 +4,7 @@
 use crate::limits::RESERVATIONS_WAITING_MAX;
 use std::collections::VecDeque;
 
-/// Who asks. Hosts go by the name they are let in under: an identifier they could make up.
+/// Who asks. Hosts go by the name they are admitted under: an identifier they could invent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Asker {
     /// The host of this NQN.
@@ -35,7 +35,7 @@ impl<J> Line<J> {
         &mut self.0[at].jobs
     }
 
-    /// Adds something. It comes back when whoever asks has as much here as can be.
+    /// Adds a job. It comes back when the asker has the maximum here.
     pub(super) fn push(&mut self, asker: &Asker, job: J) -> Result<(), J> {
         let jobs = self.lane(asker);
         if jobs.len() >= RESERVATIONS_WAITING_MAX {
@@ -45,12 +45,12 @@ impl<J> Line<J> {
         Ok(())
     }
 
-    /// Puts something back that is done in part, to go on in the next turn of whoever asked for it.
+    /// Puts back a job that is done in part, to go on in the next turn of its asker.
     pub(super) fn put_back(&mut self, asker: &Asker, job: J) {
         self.lane(asker).push_front(job);
     }
 
-    /// Takes out what is next. Whoever asked for it has its next turn after all others.
+    /// Takes out the next job. Its asker has its next turn after all others.
     pub(super) fn next(&mut self) -> Option<(Asker, J)> {
         let mut lane = self.0.pop_front()?;
         let job = lane.jobs.pop_front()?;

@@ -9,8 +9,8 @@ use std::thread;
 use strake_nvme_wire::Status;
 use strake_nvme_wire::reservation::{Action, Keys, Persistence};
 
-/// A record in which the target is told to stop while something is written down, and for which whoever writes waits in
-/// a way that spends its unpark.
+/// A ledger that stops the reservation thread during a write, and then waits in a way that consumes the thread's
+/// unpark.
 #[derive(Default)]
 struct StopsMeanwhile {
     reservation_thread: OnceLock<ReservationThread>,

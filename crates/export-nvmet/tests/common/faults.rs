@@ -5,7 +5,8 @@ use std::thread;
 use strake_dev_mem::FaultPlan;
 use strake_export_nvmet::Removal;
 
-/// What hangs because of this plan goes on when a test fails: whoever goes waits for it, and the test would, too.
+/// What hangs because of this plan goes on when a test fails: a target that stops waits for it, and the test would,
+/// too.
 pub struct Released(pub FaultPlan);
 
 impl Drop for Released {

@@ -7,11 +7,11 @@ use strake_block::{BlockDevice, CompletionBatch, DeviceError, DeviceInfo, Io, Io
 use strake_dev_mem::RamDevice;
 use strake_units::{BlockSize, CoreIndex, Nanos};
 
-/// A drive that holds up the core of whoever submits to it, for as long as a test holds the gate.
+/// A drive that blocks the submitting core for as long as a test holds the gate.
 pub struct Gated {
     drive: RamDevice,
     pub gate: Arc<Mutex<()>>,
-    /// How often somebody came to the gate.
+    /// How often a core came to the gate.
     pub knocks: Arc<AtomicU32>,
 }
 

@@ -58,7 +58,7 @@ pub fn with_book(device: Arc<dyn BlockDevice>, book: &Arc<Book>) -> Export {
     Export { ledger: Some(ledger), namespace: 2, uuid: [2; 16], ..export(device) }
 }
 
-/// What a host was told of is in force after the target was gone, if it asked for that.
+/// What was acknowledged to a host is in force after the target was gone, if the host asked for that.
 #[test]
 fn reservations_outlast_the_target_if_they_shall() {
     let book = Arc::new(Book::default());
@@ -179,7 +179,7 @@ fn an_operator_ends_what_no_host_does() {
     assert_eq!(unknown.map_err(|e| e.kind), Err(ExportErrorKind::Unknown));
 }
 
-/// A host that sends many of them while nothing can be written is told to try again, and its queue goes on.
+/// A host that sends many of them while nothing can be written gets a status to try again, and its queue goes on.
 #[test]
 fn reservation_commands_that_wait_are_few_and_hold_up_nothing() {
     let machine = Machine::start();

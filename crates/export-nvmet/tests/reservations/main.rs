@@ -105,7 +105,7 @@ fn registrants(io: &mut Host, namespace: u32) -> (u8, Vec<(u8, u8, u8)>) {
     (report[4], all.collect())
 }
 
-/// Asks to be told, and what it is told.
+/// Sends an Asynchronous Event Request, and its result.
 fn reported(admin: &mut Host) -> u64 {
     admin.send(0x0c, Sgl::Transport { length: 0 }, &[], &[]);
     let (_, result, status) = admin.finish();

@@ -1,4 +1,4 @@
-//! What hosts are told that there is, and what they ask for and do not get.
+//! Which reservation features are reported to hosts, and which requests are refused.
 
 use crate::common::{Machine, code, h2c};
 use crate::kept::{Book, with_book};

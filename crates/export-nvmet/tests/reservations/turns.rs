@@ -139,7 +139,7 @@ fn is_preempted(machine: &Machine) -> bool {
     machine.target.reservations(SUBSYSTEM, 1).is_some_and(|known| known.registrants.len() == 1)
 }
 
-/// Preempt and Abort is answered when what it waits for is over, not when nobody else asks for anything.
+/// Preempt and Abort is answered when what it waits for is over, not only once no other host asks for anything.
 #[test]
 fn a_preemption_is_answered_between_commands_of_others() {
     let (machine, plan, [(_admin, mut taker), (_other, mut victim)]) = contested();
@@ -184,7 +184,7 @@ fn a_preemption_waits_for_no_device_of_another_namespace() {
     assert_eq!((all[0].1, all[1].1), (0, 0));
 }
 
-/// What one host has at a device holds up nobody who shuts out another one.
+/// What one host has at a device does not hold up a host that shuts out another one.
 #[test]
 fn a_preemption_waits_for_commands_of_no_other_host() {
     let (machine, plan, [(_admin, mut taker), (_other, mut victim)]) = contested();
@@ -204,7 +204,7 @@ fn a_preemption_waits_for_commands_of_no_other_host() {
 }
 
 /// A queue whose host is gone stays for what is at a device, and has forgotten what it asked for: an answer that comes
-/// then is nobody's.
+/// then is dropped.
 #[test]
 fn an_answer_to_a_host_that_is_gone_is_dropped() {
     let (machine, plan, [_taker, (admin, mut gone)]) = contested();
@@ -241,8 +241,8 @@ fn a_preemption_that_waits_for_a_device_lets_cores_sleep() {
     assert_eq!((taker.finish().2, victim.finish().2), (0, 0));
 }
 
-/// Who is preempted hears of it when it is so, not when somebody is answered: that may be a long time after, and the
-/// core of the admin queue sleeps since before.
+/// A preempted host is notified when the preemption is in force, not when it is answered: the answer may come long
+/// after, and the core of the admin queue is asleep before that.
 #[test]
 fn a_host_is_notified_before_the_preemption_is_answered() {
     let (machine, plan, [_taker, (mut reported, mut victim)]) = contested();
@@ -270,8 +270,8 @@ fn a_host_is_notified_before_the_preemption_is_answered() {
     assert_eq!((taker.finish().2, victim.finish().2, slow.finish().2), (0, 0, 0));
 }
 
-/// A target that stops waits for the device as long as it was told to, and then for nobody: neither for the answer to a
-/// Preempt and Abort, nor for what was to be written down next.
+/// A target that stops waits for the device as long as configured, and then for nothing else: neither for the answer to
+/// a Preempt and Abort, nor for what was to be written next.
 #[test]
 fn a_target_that_stops_waits_for_no_answer() {
     let (ledger, pass) = Turnstile::new();

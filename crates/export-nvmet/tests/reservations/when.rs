@@ -12,8 +12,8 @@ use strake_nvme_wire::reservation::{Acquire, Action, ReservationType as T};
 use strake_nvme_wire::{Sgl, Status};
 use strake_units::BlockSize;
 
-/// Whoever was let in before an Acquire, and sends its data after the answer, changes nothing: a check on arrival alone
-/// would let it.
+/// A write that is accepted before an Acquire, and whose data comes after the answer, changes nothing: a check on
+/// arrival alone would carry it out.
 #[test]
 fn a_write_whose_data_comes_after_the_answer_is_not_carried_out() {
     let machine = Machine::start();

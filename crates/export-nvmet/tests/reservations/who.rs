@@ -43,7 +43,7 @@ fn access(io: &mut Host) -> (Vec<u16>, Vec<u16>) {
     (reads, writes)
 }
 
-/// Base, section 8.19.3: all types, for the holder, another registrant and anybody else, each command.
+/// Base, section 8.19.3: all types, for the holder, another registrant and any other host, each command.
 #[test]
 fn each_type_keeps_out_whom_it_should() {
     let machine = Machine::start();

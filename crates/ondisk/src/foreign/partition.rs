@@ -26,7 +26,7 @@ pub(super) fn find(head: &[u8], tail: &[u8]) -> Option<&'static str> {
     let (first, last) = (primary(head), backup(tail));
     match (first, last) {
         (Gpt::Foreign, _) | (Gpt::Absent, Gpt::Foreign) => return Some(GPT),
-        // A backup that somebody else left behind our own table was there before us and is no longer in force.
+        // A foreign backup behind our own table was there before it and is no longer in force.
         (Gpt::Ours, Gpt::Foreign | Gpt::Absent | Gpt::Ours)
         | (Gpt::Absent, Gpt::Absent | Gpt::Ours) => {}
     }

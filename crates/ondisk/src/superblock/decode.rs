@@ -192,8 +192,8 @@ fn member_count(bytes: &[u8], geometry: &GeometryRecord) -> Result<usize, Unusab
     Err(("members", count.into(), wanted))
 }
 
-/// Checks that the bytes are those somebody wrote. Magic, digest and CRC keep their places in every version of the
-/// format, so that a newer label is told from a damaged one.
+/// Checks that the bytes are as they were written. Magic, digest and CRC keep their places in every version of the
+/// format, so that a newer label is distinguished from a damaged one.
 fn verify(bytes: &[u8]) -> Result<(), LabelErrorKind> {
     if bytes.len() != SLOT_BYTES {
         return Err(LabelErrorKind::Truncated { bytes: bytes.len() });

@@ -35,7 +35,7 @@ fn after(array: &Superblock, changes: &[(usize, RecordedState)]) -> Superblock {
     next
 }
 
-/// `array` activated anew with the given states.
+/// `array` activated again with the given states.
 fn activated(array: &Superblock, epoch: Uuid, changes: &[(usize, RecordedState)]) -> Superblock {
     let mut next = after(array, changes);
     next.parent_epoch = array.epoch;
@@ -181,7 +181,7 @@ fn f16_a_partly_rebuilt_member_is_trusted_as_far_as_it_got() {
     let promoted = after(&new, &[(2, InSync)]);
     let got = member(vec![on(&promoted, 0), on(&promoted, 1), on(&new, 2)]);
     assert_eq!((got.state, got.recovered_stripes), (Rebuilding, 40));
-    // A copy from before: nothing it holds can be told from what is missing.
+    // A copy from before: what it holds cannot be distinguished from what it lacks.
     let later = after(&after(&new, &[]), &[]);
     let got = member(vec![on(&later, 0), on(&later, 1), on(&new, 2)]);
     assert_eq!((got.state, got.recovered_stripes), (Rebuilding, 0));
@@ -225,7 +225,7 @@ fn an_activation_without_a_write_is_no_fork() {
 }
 
 /// An update reached one drive only, which was lost with that crash; the start without it was cut short in its first
-/// label, and the drive is back. Both labels have the same number, and nobody acted on the drive's.
+/// label, and the drive is back. Both labels have the same number, and the array never acted on the drive's.
 #[test]
 fn an_update_that_only_a_lost_drive_got_is_no_fork() {
     let old = label(4, 5);
@@ -272,8 +272,8 @@ fn f18_a_label_that_takes_a_member_back_does_not_vouch_for_it() {
     }
 }
 
-/// The same, seen by the array that runs on drive 0: its last label before the first start by itself only says that
-/// nobody else is there.
+/// The same, seen by the array that runs on drive 0: its last label before the first start by itself only says that no
+/// other member is there.
 #[test]
 fn f18_who_took_a_member_back_did_not_leave_something_unfinished() {
     let mut old = Superblock { compat: COMPAT_HISTORY, ..label(2, 5) };

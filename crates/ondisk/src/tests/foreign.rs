@@ -235,7 +235,7 @@ fn our_own_labels_are_named_wherever_they_are_left() {
     assert!(text.contains("destroyed") && text.contains("strake array undelete tank"), "{text}");
 }
 
-/// F24: every copy of a label is corrupt. The drive was once ours, nobody knows whose now, and nobody guesses.
+/// F24: every copy of a label is corrupt. The drive was once a member; of which array is unknown and not guessed.
 #[test]
 fn f24_labels_that_are_all_damaged_make_a_drive_foreign() {
     let (mut head, mut tail) = member(&[label(6, 7)], &[Copy::Head, Copy::Tail]);
@@ -300,12 +300,12 @@ proptest! {
 
 #[test]
 fn a_label_of_another_place_still_names_the_array() {
-    // Whoever copied a member's start elsewhere has its label at the wrong offset, which assembly refuses.
+    // A copy of a member's start elsewhere has the label at the wrong offset, which assembly refuses.
     let moved = encoded(&label(6, 7));
     check(&[(Start(8192), &moved)], "a member of Strake array tank");
 }
 
-/// What somebody else made over a member whose labels outlived it, as far as can be told.
+/// What `written_over` finds of data put over a member whose labels outlived it.
 fn over_member(put: &[(At, &[u8])]) -> Option<&'static str> {
     let (mut head, mut tail) = member(&[label(6, 7), label(6, 64)], &[Copy::Head, Copy::Tail]);
     for (at, bytes) in put {
@@ -333,7 +333,7 @@ fn what_was_made_over_a_member_is_named_beside_its_labels() {
 #[test]
 fn what_the_array_itself_writes_is_never_taken_for_foreign_content() {
     assert_eq!(over_member(&[]), None, "our own labels and partition table");
-    // Whoever wipes a GPT may leave the MBR in front of it.
+    // A tool that wipes a GPT may leave the MBR in front of it.
     assert_eq!(over_member(&[(Start(512), &[0; 16_896]), (End(16_896), &[0; 16_896])]), None);
     // Regions that clients write to choose bits of a bitmap page, and an operator the name in a label.
     let md = b"\xfc\x4e\x2b\xa9\x01\0\0\0";

@@ -206,7 +206,7 @@ fn fields() -> Vec<Image> {
     all
 }
 
-/// Geometries that no program of today knows, which are told from others when the array is opened.
+/// Geometries that no program of today knows, which opening the array detects.
 pub fn geometries() -> Vec<Image> {
     let mut all = Vec::new();
     for (format, label) in [(1, LABEL_1), (2, LABEL_2)] {

@@ -4,8 +4,8 @@
 //! so every input byte is read once and every output byte written once. Columns go from low to high addresses:
 //! one stream of reads per input is what the prefetchers of CPUs follow best.
 //!
-//! Everything here is inlined into the entry points of an instruction set, once per combination of const
-//! parameters; whoever adds one multiplies the time to compile. What can be asked once per column is no const.
+//! Everything here is inlined into the entry points of an instruction set, once per combination of const parameters;
+//! each of them multiplies the time to compile. What can be asked once per column is no const.
 
 use core::mem::MaybeUninit;
 

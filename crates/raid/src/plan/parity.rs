@@ -144,9 +144,9 @@ impl<'a> Strips<'a> {
         self.read_window(plan, self.around());
     }
 
-    /// Encodes the parity of the whole band from its data. Parity serves as data where data is hidden,
-    /// trusted or not: it is all there is. What comes of that is written as well, because another parity may have
-    /// told something else, and a strip that was hidden may be read again.
+    /// Encodes the parity of the whole band from its data. Parity serves as data where data is hidden, trusted or not:
+    /// it is all there is. What comes of that is written as well, because another parity may encode something else, and
+    /// a strip that was hidden may be read again.
     fn resync(&self, plan: &mut Plan) -> Result<(), Lost> {
         let data_hidden = self.data & self.hidden;
         if data_hidden != 0 {

@@ -62,7 +62,7 @@ impl World {
         world
     }
 
-    /// The same array with garbage at `positions` of `stripe`: nobody may look there.
+    /// The same array with garbage at `positions` of `stripe`: a correct plan does not read them.
     pub(super) fn without(&self, stripe: StripeIndex, positions: u64) -> Self {
         let mut world = self.clone();
         for position in (0..self.geometry.width()).filter(|p| positions & (1 << p) != 0) {
@@ -88,9 +88,9 @@ impl World {
         self.bytes[index] = byte;
     }
 
-    /// What array block `lba` holds with the positions `absent` of its stripe gone, or `None` when nothing
-    /// says so any more. Where the redundancy disagrees, the rule of the planner counts: the lowest copy, or
-    /// all present data with the lowest parities.
+    /// What array block `lba` holds with the positions `absent` of its stripe gone, or `None` when the rest
+    /// does not determine it. Where the redundancy disagrees, the rule of the planner counts: the lowest
+    /// copy, or all present data with the lowest parities.
     pub(super) fn content(&self, lba: Lba, absent: u64) -> Option<u8> {
         let Place { stripe, strip, offset } = self.geometry.place(lba);
         let present = |position: u8| absent & (1 << position) == 0;

@@ -108,7 +108,7 @@ fn check_ping_pong(messages: u64, pace: Pace) {
     add(&handles[1], player(b_from_a, b_to_a, 0));
     wait(&end, &handles);
     let stats = handles.each_ref().map(CoreHandle::stats);
-    // The turn that told us of the end may not be counted yet.
+    // The turn that reported the end may not be counted yet.
     assert!(stats.iter().all(|core| core.busy_turns + 1 >= messages / 2), "{stats:?}");
     match pace {
         Pace::Eager => {}
@@ -229,7 +229,7 @@ fn a_message_is_seen_wherever_it_meets_a_core_falling_asleep() {
             let outbox = RefCell::new(outbox);
             core.add(Box::new(Intruder { arrival, turns: 0, outbox, core: handle }));
         };
-        // Nobody touches the core after this: only the intruder's message can bring it back.
+        // Nothing else touches the core after this: only the intruder's message can bring it back.
         core.handle().run(add).unwrap();
         wait_until(&core.handle(), || got.load(Ordering::Acquire) == 1);
     }

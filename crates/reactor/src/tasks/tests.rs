@@ -177,7 +177,7 @@ fn freed_slots_are_reused_last_in_first_out() {
 
 #[test]
 fn a_finished_future_is_dropped_at_once_and_may_wake_others() {
-    /// Wakes somebody, and its own task, when dropped.
+    /// Wakes another task, and its own, when dropped.
     struct Bell(Scheduler, TaskId);
     impl Drop for Bell {
         fn drop(&mut self) {

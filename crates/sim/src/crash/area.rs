@@ -13,7 +13,7 @@ pub(super) enum Area {
     BadBlocks,
     Log,
     Data,
-    /// Partition tables, room that is kept free, and data that nobody looks at.
+    /// Partition tables, room that is kept free, and data that no check reads.
     Other,
 }
 

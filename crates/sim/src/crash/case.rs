@@ -44,7 +44,7 @@ pub(super) enum Step {
     Rounds(u64),
     /// Every answer is waited for.
     Settle,
-    /// Ten seconds go by: marks are cleared, what is behind is made up.
+    /// Ten seconds pass: marks are cleared, what lags catches up.
     Rest,
     /// A member is failed by hand; its answer is not waited for.
     Fail(u8),
@@ -146,12 +146,12 @@ pub(super) struct Case {
     pub(super) ground: Ground,
     /// Members that went out before the history begins.
     pub(super) failed: Vec<u8>,
-    /// Their drives are not there any more.
+    /// Their drives are gone.
     pub(super) pulled: bool,
     pub(super) before: Before,
     pub(super) lie: Lie,
     pub(super) pace: Pace,
-    /// The ring of the redo log is about to begin anew when the history begins.
+    /// The ring of the redo log is about to wrap around when the history begins.
     pub(super) around: bool,
     /// The history ends with an orderly stop, whatever chance says.
     pub(super) stops: bool,

@@ -1,4 +1,4 @@
-//! Arrays that somebody writes over while nobody uses them: any 4 KiB of any one member, with anything.
+//! Arrays that are overwritten while not in use: any 4 KiB of any one member, with any bytes.
 //!
 //! A case is played as it is for crashes and cut somewhere, or left as it was stopped. Then one member is wounded
 //! (`wound.rs`), the array is assembled from what is left, and looked at (`look.rs`): it starts or says why not, and

@@ -10,8 +10,7 @@ use super::image::{Image, Torn};
 use crate::drive::Crash;
 use crate::rng::mix;
 
-/// Writes that may or may not have reached the media, of which every subset is told apart. Of more the oldest count as
-/// done.
+/// Most open writes of a cut: they may or may not have reached the media. Of more, the oldest count as done.
 const OPEN_MAX: usize = 64;
 
 /// The machine stops.

@@ -1,4 +1,4 @@
-//! A small drive that writes down what it is told to do, and in which order it did it.
+//! A small drive that records its commands, and in which order it executed them.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -128,7 +128,7 @@ impl Disk {
         self.state().tape = Some((Arc::clone(tape), Rng::new(seed)));
     }
 
-    /// Nothing is written down any more, and everything is done at once.
+    /// Ends the recording; from now on every command is done at once.
     pub(super) fn forget(&self) {
         self.state().tape = None;
     }

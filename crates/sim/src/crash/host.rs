@@ -1,4 +1,4 @@
-//! An array that runs on one thread, and somebody who uses it.
+//! An array that runs on one thread, and a client that uses it.
 
 use strake_block::{
     BufMut, Completion, CompletionBatch, Durability, Io, IoQueue, Op, Sg, SgMut, Token,
@@ -11,7 +11,7 @@ use super::case::Case;
 use super::promise::Watch;
 use crate::content;
 
-/// Rounds after which somebody who still waits counts as forgotten.
+/// Rounds after which a wait counts as stuck.
 const PATIENCE: u64 = 100_000;
 
 /// Memory of a shard: enough for a few stripes of the sizes used here.

@@ -24,7 +24,7 @@ use crate::textbook;
 /// Of this many states one is started and used; of all of them the media are looked at.
 const RUNS: u64 = 20;
 
-/// Of those in which somebody is back.
+/// Of those in which a lost drive is back.
 const RUNS_RETURNED: u64 = 4;
 
 /// So many times fewer of arrays of several regions, as the resync of a whole one takes long.

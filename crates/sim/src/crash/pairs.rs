@@ -59,7 +59,7 @@ const PLOTS: [fn(&Geometry) -> Vec<Step>; 9] = [
 /// Ways in which the drives and the array may be at first: with a volatile cache or not, with the region marked or not.
 const WAYS: u64 = 4;
 
-/// Recoveries that are cut, of each history, where nobody says otherwise.
+/// Recoveries that are cut, of each history, by default.
 pub const RECOVERIES: usize = 2;
 
 /// How many histories there are.

@@ -1,4 +1,4 @@
-//! Plays a history: the real engine, somebody who asks it for things, and the tape on which all of it is written down.
+//! Plays a history: the real engine, a caller that sends it requests and commands, and the tape that records all of it.
 
 use strake_block::{Completion, Op};
 use strake_engine::{
@@ -42,7 +42,7 @@ pub(super) struct Player {
     promise: Promise,
     /// The event with which this turn began.
     turn: usize,
-    /// Members that somebody asked to be failed while the history was written down, as a mask.
+    /// Members whose failure was requested while the history was recorded, as a mask.
     condemned: u64,
     under_way: Option<UnderWay>,
     recording: bool,
@@ -172,7 +172,7 @@ impl Player {
     }
 
     /// Writes to the last two strips, which is more than a partial-write record holds, until the ring of the redo log
-    /// is about to begin anew.
+    /// is about to wrap around.
     fn go_around(&mut self, case: &Case) -> Result<(), String> {
         let tape = Tape::default();
         self.disks.iter().for_each(|disk| disk.record(&tape, case.seed));
@@ -328,7 +328,7 @@ impl Player {
             Ok(())
         })?;
         if case.mode != Consistency::None {
-            // Nothing is in doubt, whoever is out.
+            // Nothing is in doubt, whichever members are out.
             let logged = self.placement.groups_with(u64::MAX);
             self.note(Promise { logged, ..self.promise });
         }

@@ -1,4 +1,4 @@
-//! A short history, written down: what every drive was told and did, what clients were told, what labels promised.
+//! A recorded short history: the commands and actions of every drive, the answers to clients, the promises of labels.
 
 use strake_raid::Geometry;
 use strake_units::{BlockSize, Lba, LbaRange, Nanos, Uuid};

@@ -37,7 +37,7 @@ pub(super) struct States {
 /// How many cuts of a history there are, and what is looked at of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Covered {
-    /// Cuts of which every subset of the open writes is told apart. A cut is a point and a way to crash.
+    /// Cuts of which every subset of the open writes is enumerated. A cut is a point and a way to crash.
     pub(super) every_subset: u64,
     /// Cuts with more open writes than that, of which subsets are drawn.
     pub(super) some_subsets: u64,
@@ -163,8 +163,8 @@ fn differs(events: &[Event], point: usize, crash: Crash, cached: bool) -> bool {
     }
 }
 
-/// Sets of at most `lost_max` drives, which is no more than [`LOST_MAX`], that the array could do without, on top of
-/// those that are out when the history begins.
+/// Sets of at most `lost_max` drives (at most [`LOST_MAX`]) that the array could do without, on top of those that are
+/// out when the history begins.
 pub(super) fn losses(record: &Record, lost_max: u32) -> Vec<u64> {
     let out = record.case.failed.iter().fold(0u64, |mask, slot| mask | 1 << slot);
     let drives = record.case.drives();

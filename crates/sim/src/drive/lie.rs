@@ -1,4 +1,4 @@
-//! Lies of a drive about what it was told to write: it says that it was done, and did something else.
+//! Lies of a drive about writes: it reports a write as done, and did something else.
 
 use strake_block::Durability;
 
@@ -20,14 +20,14 @@ pub enum Lie {
     },
 }
 
-/// A lie that is being told, and what the drive would hold without it.
+/// The lie in force, and what the drive would hold without it.
 pub(super) struct Reported {
     lie: Lie,
     truth: Medium,
 }
 
 impl SimDrive {
-    /// From now on writes to the data area become of what `lie` says.
+    /// From now on `lie` decides what becomes of writes to the data area.
     pub fn begin_lie(&self, lie: Lie) {
         let mut state = self.state();
         let truth = state.visible.clone();

@@ -65,7 +65,7 @@ impl IoQueue for LabelQueue {
             return self.null.submit(io);
         }
         if let Some(at) = start_of(&mut io.op).filter(|at| at.0 >= self.data.end) {
-            // Nobody looks at where an answer comes from.
+            // No caller checks the address in an answer.
             at.0 -= self.data.end - self.data.start;
         }
         self.ends.submit(io)

@@ -58,7 +58,7 @@ impl Spec {
 /// Simulated time after which a wait counts as stuck.
 const PATIENCE: Nanos = Nanos(600 * Nanos::SECOND.0);
 
-/// Turns in a row in which somebody is busy although no time passes, before that counts as a mistake.
+/// Turns in a row in which a shard or client is busy although no time passes, before that counts as an error.
 const SPINS_MAX: u32 = 1_000_000;
 
 /// An array under experiment.
@@ -177,7 +177,7 @@ impl Lab {
         let (drive, plan) = make_drive(&self.spec, &mut self.rng, &mut self.drives_made);
         let uuid = Uuid::from_random(self.rng.bytes16());
         {
-            // Nobody looks at the array meanwhile, so its time does not pass either.
+            // The array is not polled meanwhile, so its time does not pass either.
             let mut elsewhere = self.now;
             let mut wait = patient(&mut elsewhere);
             strake_engine::prepare_drive(&drive, uuid, &mut wait).map_err(|e| e.to_string())?;
@@ -265,7 +265,7 @@ impl Lab {
         Ok(())
     }
 
-    /// One turn of everybody. True while anybody may have work.
+    /// One turn of every shard and client. True while any of them may have work.
     fn round(&mut self) -> Result<bool, String> {
         let mut busy = false;
         for shard in &mut self.shards {
@@ -277,7 +277,7 @@ impl Lab {
         Ok(busy)
     }
 
-    /// Nobody has work: moves the clock to the next thing that will happen, at least one turn on.
+    /// No shard or client has work: moves the clock to the next thing that will happen, at least one turn on.
     fn jump(&mut self, end: Option<Nanos>, what: &str) -> Result<(), String> {
         let mut sleep = Sleep::new();
         self.shards.iter().for_each(|shard| shard.sleep(&mut sleep));

@@ -133,7 +133,7 @@ fn assemble(
     }
 }
 
-/// Who hung is left out and blamed, and nobody else but who was `out` before.
+/// The member that hung is out and alone is blamed; no other is out but the one that was `out` before.
 fn without(
     assembled: &Assembled,
     unreadable: &[String],

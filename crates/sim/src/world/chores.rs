@@ -1,5 +1,4 @@
-//! What people do to an array that serves, and that nobody should notice: it is scrubbed, and made safe against
-//! crashes in another way.
+//! Maintenance of an array that serves, which clients should not notice: scrubs, and changes of the consistency mode.
 
 use strake_engine::{Consistency, ScrubMode, ScrubState};
 use strake_units::Nanos;

@@ -156,10 +156,10 @@ impl World {
         let every_member = u64::MAX >> (64 - label.members.len());
         let all = label.consistency == Consistency::Strict && label.logged == every_member;
         let logged = if all { u64::MAX } else { label.logged & out };
-        // Whoever is about to go out may be called so by a newer label that not everybody has.
+        // A newer label that not every member has may already call a member out that is about to go out.
         self.out_before = out | self.faults.impaired();
         self.promised = self.geometry.groups_with(logged);
-        // Whoever is being rebuilt may be called in sync by a label under way; then nothing is logged but in `strict`.
+        // A label under way may call a rebuilding member in sync; then nothing is logged but in `strict`.
         let rebuilding = |row: &MemberRecord| row.state == RecordedState::Rebuilding;
         let changing = !all && label.members.iter().any(rebuilding);
         self.loss_covered = !changing && self.promised == self.geometry.groups_with(u64::MAX);

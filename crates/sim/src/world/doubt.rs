@@ -88,7 +88,7 @@ impl Doubts {
 }
 
 impl World {
-    /// Before the array stops, or is stopped: nothing is in doubt any more where a resync has ended.
+    /// Before the array stops, or is stopped: no stripe is in doubt once the resync has ended.
     pub(super) fn settle_doubts(&mut self) {
         self.refresh();
         if !self.recovering {

@@ -1,9 +1,9 @@
 //! Silent faults: a drive holds, or answers with, something else than was written to it, and says nothing.
 //!
 //! Only a scrub can find that, as there are no checksums of data, and only while nothing was computed from what is
-//! wrong. So a lie is told in a quiet moment, about one write, and a scrub comes next. It has to find exactly what is
-//! wrong and nothing else, name the member and put it right where redundancy says who it is, and change nothing where
-//! it does not; then the drive is made to hold the truth by other means.
+//! wrong. So a drive lies while the array is quiet, about one write, and a scrub comes next. The scrub has to find
+//! exactly what is wrong, name and repair the member where redundancy identifies it, and change nothing where it does
+//! not; then the test itself corrects the drive.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ struct Liar {
 }
 
 impl Chance {
-    /// Somebody lies, and a scrub finds out.
+    /// A drive lies, and a scrub finds it.
     pub(super) fn a_drive_lies(&mut self) -> Result<(), String> {
         let kinds = [Kind::BitFlip, Kind::LostWrite, Kind::Misdirected, Kind::StaleRead];
         let kind = self.world.later.pick(&kinds);

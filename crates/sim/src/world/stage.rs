@@ -417,7 +417,7 @@ impl Stage {
     /// Another client connects, to any core, and takes the place of the one that the script speaks through.
     ///
     /// # Errors
-    /// When the array lets nobody in.
+    /// When the array accepts no client.
     pub fn reconnect(&mut self) -> Result<(), String> {
         self.open_probe()
     }

@@ -8,7 +8,7 @@ use strake_units::{BlockSize, Lba, LbaRange};
 use crate::{check, check_levels};
 
 /// In 2015 md cut a trim into one request per member that shared one page of payload. Each part patched the page for
-/// itself, and the drives trimmed other sectors than they were told to: live data of several levels was gone.
+/// itself, and the drives trimmed other sectors than requested: live data of several levels was gone.
 #[test]
 fn b03_the_parts_of_a_trim_reach_their_own_blocks() {
     let mut casts = vec![Cast::new(Level::Raid0, 3)];
@@ -68,7 +68,7 @@ fn b04_no_write_is_lost_as_a_replacement_completes() {
 }
 
 /// A recovery of md that began while a write was under way skipped the block that the write, planned for a degraded
-/// array, did not put on the new member: nobody wrote it there (2014, "flush writes before starting a recovery").
+/// array, did not put on the new member: neither wrote it there (2014, "flush writes before starting a recovery").
 #[test]
 fn b05_a_rebuild_may_begin_at_any_moment_of_a_write() {
     for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 4), (Level::Raid6, 5)] {
@@ -435,7 +435,7 @@ fn again(stage: &mut Stage, out: &[usize]) -> Result<(), String> {
     Err(format!("expected {out:?} to be out: {:?}", stage.states()))
 }
 
-/// Makes an array of the same drives again, which is refused until somebody means it.
+/// Makes an array of the same drives again, which is refused unless forced.
 fn recreate(stage: &mut Stage) -> Result<(), String> {
     stage.stop()?;
     refused(stage.create_again(false), "member of array")?;

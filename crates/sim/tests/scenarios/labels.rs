@@ -157,7 +157,7 @@ fn f21_a_clone_beside_its_original_is_refused_until_one_is_chosen() {
             let order = stage.shuffled(drives.clone());
             refused(stage.start(&order, policy), "one member is on")?;
         }
-        // Somebody keeps the copy.
+        // The operator keeps the clone.
         drives.remove(slot);
         let original = stage.drive(slot);
         stage.start(&drives, Default::default())?;

@@ -1,5 +1,5 @@
-//! Scenarios by name: what happened to others, or might happen to anybody, told as a script and played by the real
-//! engine under verifying clients. `docs/scenarios.md` says which test shows what.
+//! Scenarios by name: failures that occurred elsewhere or might occur, scripted and played by the real engine under
+//! verifying clients. `docs/scenarios.md` says which test shows what.
 
 mod bugs;
 mod labels;
@@ -17,7 +17,7 @@ const SEEDS: u64 = 4;
 /// Lines of the record printed when a script fails.
 const LINES_PRINTED: usize = 120;
 
-/// Plays `script` in several interleavings; the first violation is told with what happened before it.
+/// Plays `script` in several interleavings; the first violation is reported with what happened before it.
 fn check(cast: &Cast, script: impl Fn(&mut Stage) -> Result<(), String>) {
     for seed in 0..SEEDS {
         let Some(violation) = play(seed, cast, Settings::default(), &script).violation else {

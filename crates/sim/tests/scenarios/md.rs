@@ -279,7 +279,7 @@ fn wipe(stage: &mut Stage, slot: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// A drive leaves while somebody reads what the array says about it. In the kernel the description went away under
+/// A drive leaves while a caller reads its description from the array. In the kernel the description went away under
 /// the reader.
 #[test]
 fn md_23rdev_lifetime() {
@@ -307,8 +307,8 @@ fn md_23rdev_lifetime() {
     });
 }
 
-/// Members hang, fail and return under load; whoever waits for them must not wait for each other. Two minutes of
-/// the world's time without an answer count as a deadlock.
+/// Members hang, fail and return under load; tasks that wait for them must not wait for each other. Two minutes of the
+/// world's time without an answer count as a deadlock.
 fn no_deadlock(level: Level, members: usize) {
     check(&Cast::new(level, members), |stage| {
         for _ in 0..4 {

@@ -94,7 +94,7 @@ fn f12_one_failure_too_many_stops_the_array_and_keeps_the_last_good_labels() {
             stage.work(80)?;
             stage.pass(Nanos(60 * Nanos::SECOND.0))?;
             let before = stage.status().generation;
-            // All of them in one moment: nobody has time to record the first.
+            // All of them in one moment: no label can record the first in time.
             let slots = stage.shuffled((0..members).collect());
             slots[..too_many].iter().for_each(|slot| stage.pull(*slot));
             stage.expect_loss();

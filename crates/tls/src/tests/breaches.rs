@@ -1,4 +1,4 @@
-//! Handshakes with somebody who does what must not be done.
+//! Handshakes with a peer that does what must not be done.
 
 use super::{Knows, LONG, SHORT, key, meet, offer, shake};
 use crate::agreement::Agreement;
@@ -7,7 +7,7 @@ use crate::{Client, KnownKeys, Server, TlsError};
 use proptest::prelude::*;
 use strake_nvme_auth::Psk;
 
-/// What a fresh server says of some bytes; whoever is refused is told why, or nothing.
+/// What a fresh server says of some bytes; a refused client gets an alert or nothing.
 fn reported(bytes: &[u8]) -> Result<bool, TlsError> {
     let mut out = Vec::new();
     let step = Server::default().step(bytes, &Knows(key(SHORT)), &mut out);
@@ -78,7 +78,7 @@ fn a_hello_that_lacks_or_forges_something_is_refused() {
     assert_breach(&unbound);
 }
 
-/// Knows nobody.
+/// Knows no key.
 struct Stranger;
 
 impl KnownKeys for Stranger {
@@ -87,8 +87,8 @@ impl KnownKeys for Stranger {
     }
 }
 
-/// What is wrong with a hello besides its proof was once told of names that have a key only: those of the other suite
-/// got another alert.
+/// Faults of a hello besides its proof were once reported for names that have a key only: those of the other suite got
+/// another alert.
 #[test]
 fn no_peer_learns_without_a_key_which_names_have_one_exhaustive() {
     let hello = hello();

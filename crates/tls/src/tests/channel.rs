@@ -54,8 +54,8 @@ fn one_call_fills_all_slices_and_says_how_much_came() {
     assert!([&one[..], &two, &three[..9_995]].concat() == data);
 }
 
-/// A socket takes part of what is sealed: data counts when its record has gone out whole, because nobody answers what
-/// it has not all of, and what is sent again is not sealed again.
+/// A socket takes part of what is sealed: data counts when its record has gone out whole, because the other side
+/// answers nothing that it has only in part, and what is sent again is not sealed again.
 #[test]
 fn data_counts_as_sent_when_its_record_has_gone_out() {
     let (mut client, mut server) = connect(SHORT);

@@ -1,7 +1,7 @@
 //! Every scenario that the project owes an answer: the failure matrix, the known bugs of others, input over NVMe/TCP
 //! that broke others, and mdadm's tests.
 //!
-//! The list is code and not part of the catalogue, so that nobody can lose a scenario by deleting its row.
+//! The list is code and not part of the catalogue, so that no scenario is lost by deleting its row.
 
 /// Rows of the failure matrix: F01 to F44.
 const FAILURES: u32 = 44;

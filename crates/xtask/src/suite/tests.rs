@@ -42,7 +42,8 @@ fn each_program_counts_its_tests_and_none_hides_a_failure() {
     assert_eq!(parts.len(), 6, "{parts:?}");
 }
 
-/// A program that hung kept the whole run waiting without a word, and one that a signal ended was not told from others.
+/// A program that hung kept the whole run waiting without a word, and one that a signal ended was not distinguished
+/// from others.
 #[test]
 fn a_program_that_hangs_or_that_a_signal_ends_is_reported() {
     let folder = folder_of("ends");
@@ -63,7 +64,7 @@ fn a_program_that_hangs_or_that_a_signal_ends_is_reported() {
             "{name}: {said}"
         );
     }
-    // The one that was left behind ends once somebody was there to be read from.
+    // The process that was left behind ends once its FIFO has been written to.
     std::fs::write(folder.join("left.fifo"), "").expect("it reads");
     std::fs::remove_dir_all(&folder).expect("it was made above");
 }

@@ -1,8 +1,8 @@
 //! Formats outlive code, so a source that defines one changes together with its document.
 //!
 //! A document carries one line per source: `<!-- format: PATH fnv1a64 HEX -->`. The hash is taken of the
-//! source without comments and white space. It detects a change that somebody forgot to document; it is no
-//! protection against anybody, which is why a 64-bit FNV-1a is enough.
+//! source without comments and white space. It detects a change that was not documented; it is no
+//! protection against an attacker, so a 64-bit FNV-1a is enough.
 
 use super::finding::Finding;
 use super::repo::Repo;

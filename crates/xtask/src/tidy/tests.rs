@@ -207,7 +207,7 @@ fn bad_documents() -> Vec<(&'static str, usize, Repo)> {
         ("conflicts", 2, with(sound(), "README.md", "One.\n<<<<<<< HEAD\n")),
         ("words", 2, with(sound(), "README.md", "A host connects.\nSomebody connects.\n")),
         ("words", 3, with(sound(), "docs/page.md", "\n\nA drive of another\nmachine.\n")),
-        ("words", 2, high("// Somebody.\nconst A: &str = \"told\";\n")),
+        ("words", 2, high("// A host.\nconst A: &str = \"told\";\n")),
         ("words", 2, high("const A: &str = \"it \\\n    goes \\\n    on\";\n")),
         ("words", 1, with(sound(), "crates/cli/src/args.rs", "/// Somebody.\nconst A: u8 = 0;\n")),
         ("words", 2, with(sound(), "crates/api/a.proto", "message A {\n  // Somebody.\n}\n")),
@@ -215,6 +215,7 @@ fn bad_documents() -> Vec<(&'static str, usize, Repo)> {
         ("rows", 0, with(divided("front"), "crates/high/src/back.rs", "use crate::front::A;\n")),
         ("rows", 0, divided("gone")),
         ("words", 1, high("fn is_told() {}\n")),
+        ("words", 2, high("#[cfg(test)]\n// Somebody is `told`.\nfn f() {}\n")),
         ("words", 2, high("#[cfg(test)]\nfn NobodyElse() {}\n")),
     ]
 }

@@ -2,9 +2,9 @@
 //! back most often.
 //!
 //! Checked are Markdown pages, the string literals of the programs (messages, events, metrics), and the comments that
-//! users read: the help texts of commands and the comments of the API. Identifiers, those of tests too, must not hold
-//! the words of [`DENIED_IN_NAMES`]. Code in backticks, code blocks, generated pages and the glossary itself are not
-//! checked: they quote.
+//! users read: the help texts of commands and the comments of the API. Identifiers must not hold the words of
+//! [`DENIED_IN_NAMES`], and other comments not those of [`DENIED_IN_COMMENTS`], in tests too. Code in backticks, code
+//! blocks, generated pages and the glossary itself are not checked: they quote.
 
 use super::finding::Finding;
 use super::lex::{self, Class};
@@ -73,6 +73,10 @@ const DENIED_IN_NAMES: [&str; 14] = [
     "whoever",
 ];
 
+/// Words of [`DENIED`] that no comment of a source has either.
+const DENIED_IN_COMMENTS: [&str; 7] =
+    ["anew", "anybody", "nobody", "somebody", "someone", "told", "whoever"];
+
 /// Pages that name these words on purpose: the glossary, and the history of releases.
 const EXEMPT: [&str; 2] = ["CHANGELOG.md", "STYLE.md"];
 
@@ -96,6 +100,7 @@ pub fn check(repo: &Repo) -> Vec<Finding> {
         pages.flat_map(|(path, text)| denied(path, &prose(text, path == QUOTED_TABLE))).collect();
     findings.extend(repo.sources.iter().flat_map(check_source));
     findings.extend(repo.sources.iter().flat_map(check_names));
+    findings.extend(repo.sources.iter().flat_map(check_comments));
     let interfaces = repo.files.iter().filter(|(path, _)| path.ends_with(".proto"));
     findings.extend(interfaces.flat_map(|(path, text)| denied(path, &comments(text))));
     let documents = repo.files.iter().filter(|(path, _)| path.ends_with(".md"));
@@ -164,6 +169,31 @@ fn check_names(source: &Source) -> Vec<Finding> {
                 rule: "words",
                 message,
             });
+        }
+    }
+    findings
+}
+
+/// The comments of a source.
+fn check_comments(source: &Source) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut at = 0;
+    for run in source.classes.chunk_by(|a, b| a == b) {
+        let text = source.text.get(at..at + run.len()).unwrap_or_default();
+        let line = lex::line_of(&source.text, at);
+        at += run.len();
+        if run[0] != Class::Comment {
+            continue;
+        }
+        for (n, text) in text.lines().enumerate() {
+            for word in words_of(text).filter(|word| DENIED_IN_COMMENTS.contains(&word.as_str())) {
+                findings.push(Finding {
+                    path: source.path.clone(),
+                    line: line + n,
+                    rule: "words",
+                    message: format!("a comment has the word `{word}`, which STYLE.md replaces"),
+                });
+            }
         }
     }
     findings

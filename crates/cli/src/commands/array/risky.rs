@@ -75,7 +75,7 @@ fn strip(given: Option<u32>) -> Result<u32, CliError> {
 pub(super) async fn fail(arguments: Fail, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     let mut arrays = Connection::open(socket).await?.arrays();
     let mut accepted = arguments.accept;
-    // Where nobody can be asked, the daemon's refusal says which loss has to be accepted.
+    // Without a person to ask, the daemon's refusal says which loss has to be accepted.
     if !arguments.dry_run && !arguments.yes && confirm::person() {
         let request = GetArrayRequest { name: arguments.name.clone() };
         let array = arrays.get_array(request).await?.into_inner();

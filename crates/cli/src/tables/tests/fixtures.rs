@@ -11,7 +11,7 @@ pub const DRIVE_BYTES: u64 = 3_840_755_982_336;
 /// The longest name there can be.
 pub const LONG: &str = "a-name-as-long-as-names-may-be-which-is-sixty-three-characters-";
 
-/// A path that nobody likes to read.
+/// A path that is hard to read.
 pub const PATH: &str = "/dev/disk/by-id/nvme-SAMSUNG_MZQL23T8HCLS-00A07_S64HNE0T123456-part1";
 
 pub fn member(position: u32, state: &str, cause: &str) -> Member {

@@ -39,7 +39,7 @@ impl Terminal {
     pub fn until(&mut self, enough: impl Fn(&str) -> bool) {
         while !enough(&self.printed) {
             let mut bytes = [0; 4096];
-            // Once nobody has the other end open, reading is an error (pty(7)).
+            // Once no process has the other end open, reading is an error (pty(7)).
             match self.screen.read(&mut bytes) {
                 Ok(0) | Err(_) => return,
                 Ok(n) => {

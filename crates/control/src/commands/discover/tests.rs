@@ -14,7 +14,7 @@ fn address(kind: Kind, machine: &str, nqn: &str) -> Option<String> {
     })
 }
 
-/// Addresses are copied to a shell, and a service may be anybody's.
+/// Addresses are copied to a shell, and the service may not be trustworthy.
 #[test]
 fn an_address_is_reported_that_means_the_same_to_a_shell() {
     const NQN: &str = "nqn.2014-08.org.example:a";

@@ -88,8 +88,8 @@ fn what_is_written_is_read() {
     assert_eq!((file.read(), file.path().exists()), (Ok(None), false));
 }
 
-/// What a file holds at most is read again, whatever its registrants are called: a limit that is too small would let
-/// nobody in after a restart.
+/// The largest file is read again, whatever its registrants are called: a limit that is too small would admit no host
+/// after a restart.
 #[test]
 fn as_many_registrants_as_there_may_be_are_read_again() {
     let state = State::new("many");
@@ -146,14 +146,14 @@ fn what_cannot_be_written_changes_nothing() {
     let file = state.file("a");
     let before = sample(None);
     file.write(Some(&before)).expect("it can be written");
-    // A folder in the way of the next file: whoever runs this may write where nobody else may.
+    // A folder in the way of the next file: permissions would not stop a test that runs as root.
     fs::create_dir(file.path().with_extension("json.next")).expect("it can be made");
     let held = Held { kind: ReservationType::ExclusiveAccess, holder: Some([1; 16]) };
     assert!(file.write(Some(&sample(Some(held)))).is_err());
     assert_eq!(file.read(), Ok(Some(before)));
 }
 
-/// After the new file is in its place only the folder is left to be made sure of. When that fails hosts are told that
+/// Once the new file is in its place only the folder remains to be synced. If that fails hosts are informed that
 /// nothing has changed, and the next start would have found that it had.
 #[test]
 fn what_is_not_durable_is_put_back() {
@@ -195,7 +195,7 @@ fn nothing_is_durable_in_a_folder_that_is_not() {
 #[test]
 fn a_record_that_cannot_be_looked_for_is_not_gone() {
     let state = State::new("unseen");
-    // The state directory is no folder any more: whoever runs this may look into any.
+    // The state directory is now a file: permissions would not stop a test that runs as root.
     let path = state.0.join("file");
     let file = ReservationFile { state: StateFolder::of(&path), ..state.file("a") };
     fs::write(&path, "").expect("it can be written");

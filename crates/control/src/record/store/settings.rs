@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use strake_api::v1::ArraySettings;
 use strake_engine::Maintenance;
 
-/// Seconds between scrubs of arrays for which nobody asked for something else: 30 days. A block that went bad silently
-/// is then found while, most likely, nothing else of its stripe is lost.
+/// Seconds between scrubs of arrays for which the operator set nothing else: 30 days. A block that went bad silently is
+/// then found while, most likely, nothing else of its stripe is lost.
 const SCRUB_EVERY_S: u64 = 30 * 24 * 3600;
 
 /// The kinds of jobs that the operator paused. Empty in the records of releases that did not record it: the pause may

@@ -1,5 +1,5 @@
 //! Targets that answer as they should until they do not: what an honest one would say, in another order, cut, repeated
-//! and damaged. Whatever it is, the queue goes on speaking correctly, no read ends well with a byte that nobody sent,
+//! and damaged. Whatever it is, the queue goes on speaking correctly, no read ends well with a byte that was not sent,
 //! and over the next association, which is honest, everything ends.
 //!
 //! A failure prints its seed, which `STRAKE_FUZZ_SEED` runs again, and what the target said, to be kept in the corpus
@@ -24,7 +24,7 @@ const POISON: u8 = 0xee;
 const SHARE: u64 = 8;
 const CAPSULE: u32 = 8192;
 
-/// What a block holds that nobody wrote.
+/// What an unwritten block holds.
 const fn content(block: u64) -> u8 {
     (block % 200) as u8
 }

@@ -12,7 +12,7 @@ use crate::identify::Facts;
 use crate::limits::{LOSS_TIME, RETRY_AFTER, TRIES_MAX};
 use crate::reservation::ReservationMode;
 
-/// A change that a reservation keeps out: of a drive that was ours, nothing is known any more.
+/// A reservation refuses a change: what is on a drive that was ours is no longer known.
 #[test]
 fn f19_a_drive_that_another_host_has_taken_is_not_used_on() {
     let mut rig = Rig::guarded(ReservationMode::Claim, (facts(), NONE, 8192));
@@ -163,7 +163,7 @@ fn a_change_that_completes_during_a_flush_is_not_covered() {
     assert_eq!(rig.flush(3), Err(IoErrorKind::Gone));
 }
 
-/// Somebody opens the drive while it is away, before anybody knows whether its cache is lost.
+/// The drive is opened again while it is away, before it is known whether its cache is lost.
 #[test]
 fn who_comes_after_a_loss_relies_on_nothing_from_before_it() {
     let mut rig = Rig::new();

@@ -46,7 +46,7 @@ fn what_was_sent_over_a_path_that_is_left_is_answered_there() {
     assert!(rig.requests.next().is_err(), "no association is lost");
 }
 
-/// What the target could not do because the namespace is not reached there any more is done over the other path.
+/// What the target refused because the namespace is no longer reached there is done over the other path.
 #[test]
 fn what_is_refused_over_a_path_that_is_left_goes_over_the_next() {
     let mut rig = Rig::new();

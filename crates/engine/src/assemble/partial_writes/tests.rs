@@ -68,7 +68,7 @@ fn a_sure_answer_is_right_and_with_one_strip_lost_all_are_sure_exhaustive() {
     }
 }
 
-/// With two parities and two strips lost there are states that say nothing; nobody may be sure of them.
+/// With two parities and two strips lost some states prove nothing; none of them may count as sure.
 #[test]
 fn two_lost_of_two_parities_that_differ_are_beyond_it() {
     let code = Code::new(4, 2).expect("small");

@@ -24,7 +24,7 @@ pub(super) struct Wanted {
     /// Its band's.
     pub(super) entry: u32,
     pub(super) range: LbaRange,
-    /// Positions of the stripe that take long, as whoever sent it sees them.
+    /// Slow positions of the stripe, as the sender sees them.
     pub(super) avoid: u64,
     /// The user's: nothing but what is recovered is written into it.
     pub(super) data: SgMut,
@@ -93,7 +93,7 @@ pub(crate) struct DegradedReads {
     /// Of each place as many as a recovery takes.
     strips: Box<[Strip]>,
     strips_each: usize,
-    /// Those of which nothing is outstanding any more.
+    /// Those with nothing outstanding.
     due: Vec<u32>,
     waiting: VecDeque<Wanted>,
     waiting_max: usize,
@@ -178,7 +178,7 @@ impl DegradedReads {
         (read, of_place(&mut self.strips, self.strips_each, number))
     }
 
-    /// The place is free again. Its buffers are not there any more.
+    /// Frees the place. Its buffers are gone already.
     #[inline]
     pub(super) fn end(&mut self, number: u32) {
         let (read, strips) = self.get(number);
@@ -187,7 +187,7 @@ impl DegradedReads {
         self.free.push(number);
     }
 
-    /// One of which nothing is outstanding any more.
+    /// A read with nothing outstanding.
     #[inline]
     pub(super) fn next_due(&mut self) -> Option<u32> {
         self.due.pop()
@@ -221,7 +221,7 @@ impl DegradedReads {
         PartTaken::Here(since)
     }
 
-    /// A part that is an ordinary I/O is not waited for any more. Whoever decided that sees to its member.
+    /// A part that is an ordinary I/O is no longer waited for. The caller deals with its member.
     pub(crate) fn passed(&mut self, io: PartIo) {
         let (read, _) = self.get(io.number);
         read.failed = true;

@@ -21,7 +21,7 @@ use crate::shard::members::Group;
 use crate::shard::redo::Roll;
 
 impl Leader {
-    /// What shards are told about the array.
+    /// What shards have to know about the array.
     pub(super) fn roll(&self) -> Roll {
         let label = &self.state.superblock;
         // Whichever is the stronger is in force while one takes the other's place.
@@ -90,7 +90,7 @@ pub(super) async fn drained(shard: &Shard, group: Group, version: u64) {
     {
         let mut leader = shard.leader_mut();
         if !current(&leader) {
-            // Somebody has gone out meanwhile, and there will be another report.
+            // The views have changed, and another report follows, or the array is lost.
             return;
         }
         let (logged, since) = leader.all_logged(&shard.geometry);
@@ -126,7 +126,7 @@ pub(super) async fn change_consistency(
             // not name a member that has gone out since.
             leader.state.superblock.note_logged(0, 0);
             if mode == Consistency::None {
-                // Nobody will note what is written.
+                // Writes are not recorded from now on.
                 leader.state.bitmaps.change(Bitmap::Written, Bits::fill);
                 leader.lack_everything();
                 shard.shared.written.mark_all();

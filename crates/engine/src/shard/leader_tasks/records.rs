@@ -11,16 +11,16 @@ use crate::shard::members::{Group, settled};
 use crate::shard::serve::FailedMembers;
 use crate::shard::{Shard, replacement};
 
-/// Records the state of the array on every live member: first the bitmap pages that changed, so that nobody is called
-/// out before what it lacks is known, then the labels of a new generation. Members that fail on the way are recorded
-/// as failed in the next generation. False when too few are left.
+/// Records the state of the array on every live member: first the bitmap pages that changed, so that no member is
+/// called out before what it lacks is known, then the labels of a new generation. Members that fail on the way are
+/// recorded as failed in the next generation. False when too few are left.
 pub(in crate::shard) async fn record(shard: &Shard, group: Group) -> bool {
     let tried = pages_and_label(shard, group).await;
     until_recorded(shard, group, tried).await
 }
 
-/// The same for a label that somebody has already: it goes to everybody before anything else can change it, since two
-/// labels of one number would be two histories. It calls nobody out, so pages may follow.
+/// The same for a label that a member has already: it goes to all members before anything else can change it, since two
+/// labels of one number would be two histories. It calls no member out, so pages may follow.
 pub(in crate::shard) async fn record_as_begun(shard: &Shard, group: Group) -> bool {
     let tried = label(shard, group).await;
     until_recorded(shard, group, tried).await

@@ -1,4 +1,4 @@
-//! I/Os on their way back: to whoever waits for them.
+//! I/Os on their way back to their waiters.
 
 use strake_block::{Completion, IoError, IoErrorKind, Op, SgMut};
 use strake_reactor::Scheduler;

@@ -1,12 +1,12 @@
 //! How long one member takes over reads, as one shard sees it.
 //!
-//! A histogram with four buckets per power of two of microseconds: a percentile is told to within a fifth, in 420
+//! A histogram with four buckets per power of two of microseconds: a percentile is accurate to within a fifth, in 420
 //! bytes, by one addition per read. Its counts are halved when they are looked at, about once a second, so that what
 //! was long ago weighs little.
 
 use strake_units::Nanos;
 
-/// Largest time told apart: 2^27 microseconds, more than two minutes.
+/// Longer times are not distinguished: 2^27 microseconds, more than two minutes.
 const POWERS: usize = 27;
 const BUCKETS: usize = 4 * POWERS;
 

@@ -24,8 +24,8 @@ pub(crate) struct Overdue {
 }
 
 impl Members {
-    /// Looks for I/Os that take long. Reads that somebody can do without are done without; overdue I/Os are given up,
-    /// unless `covered` says that the array cannot do without all the members concerned.
+    /// Looks for I/Os that take long. Reads that their waiters can do without are done without; overdue I/Os are given
+    /// up, unless `covered` says that the array cannot do without all the members concerned.
     pub(crate) fn look_for_overdue(
         &mut self,
         now: Nanos,
@@ -65,8 +65,8 @@ impl Members {
             let Some(started) = entry.started.filter(|_| entry.done.is_none()) else { continue };
             let age = now.since(started);
             let former = self.members[entry.member.at()].left > entry.issued;
-            // Of a member that is given up nothing else is waited for either: what was begun later would only add its
-            // own time to that of whoever waits for one thing after the other.
+            // The other I/Os of a member that is given up are not waited for either: a task that waits for one after
+            // the other would wait for the sum of their times.
             let give_up = overdue.failed & 1 << entry.member.0 != 0
                 || former && age >= self.members[entry.member.at()].limit;
             let waited_for = !matches!(entry.waiter, Waiter::Late | Waiter::Abandoned);
@@ -115,7 +115,7 @@ impl Members {
         }
     }
 
-    /// Begins a member's percentiles anew.
+    /// Clears a member's percentiles.
     pub(crate) fn forget_latency(&mut self, at: usize) {
         self.members[at].latency.clear();
     }
@@ -126,7 +126,7 @@ impl Members {
     }
 }
 
-/// Lets whoever waits for the I/O go on without it. The device still owns its buffers. False when nobody waited.
+/// Lets the waiter go on without the I/O. The device still owns its buffers. False when nothing waited.
 fn release(
     entry: &mut Inflight,
     slow: bool,

@@ -122,7 +122,7 @@ impl Members {
         (place.view, place.settled, place.left) = (View::Absent, false, self.membership_epoch);
     }
 
-    /// Lets go of a device that is not used any more, as soon as what it has in flight is back.
+    /// Lets go of a device that is no longer used, as soon as what it has in flight is back.
     pub(super) fn bury(&mut self, at: usize) {
         let place = &mut self.members[at];
         Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Gone);
@@ -143,8 +143,8 @@ impl Members {
             (old.view, old.settled, old.left)
         };
         self.members.swap(member.at(), place.at());
-        // Whoever waits for the member to go out because its old device failed need not wait any more: the write is
-        // on the replacement.
+        // A task that waits for the member to go out because its old device failed need no longer wait: the write is on
+        // the replacement.
         let (replacement, old) = (&mut self.members[member.at()], self.membership_epoch);
         (replacement.view, replacement.settled, replacement.left, replacement.joined) =
             (view, settled, left, old);
@@ -184,7 +184,7 @@ impl Members {
     ) -> (Option<Op>, Result<(), Failure>) {
         let (op, result) = self.take_one(slot);
         let (other, mirrored) = self.take_one(replacement);
-        // Its buffers are shared with the write to the member: whoever is last gives them back.
+        // Its buffers are shared with the write to the member: the last holder gives them back.
         self.orphans.extend(other);
         let place = self.paired.place;
         let retired = result.err().filter(|failure| failure.place == place);

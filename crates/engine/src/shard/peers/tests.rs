@@ -23,7 +23,7 @@ fn only_those_out_of_all_proportion_are_outliers() {
     check(&[1, 2, 3, 4, 5, 6, 7, 20], 0);
     // Everybody is slow at once.
     check(&[900, 950, 1000, 900], 0);
-    // Nobody to compare with, or nothing known.
+    // No peers to compare with, or nothing known.
     check(&[500], 0);
     check(&[0, 500, 0], 0);
     check(&[0, 1, 1, 500], 0b1000);

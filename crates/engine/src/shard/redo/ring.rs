@@ -35,14 +35,14 @@ pub(crate) struct Entry {
     pub(super) floor: u64,
 }
 
-/// What can be done for somebody who wants a place.
+/// The answer to a request for a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
-    /// This one is his.
+    /// A free place.
     Place(Entry),
     /// If this mark is written there may be one.
     Mark(Entry),
-    /// He has to wait until something is done.
+    /// The caller has to wait until something is done.
     Nothing,
 }
 
@@ -133,7 +133,7 @@ impl Ring {
         }
     }
 
-    /// What a record said is done: stably, and whoever failed it is out of use.
+    /// What a record describes is done and stable, and the members that failed it are out of use.
     pub(super) fn done(&mut self, entry: Entry) {
         let live = self.live.iter_mut().find(|live| live.sequence == entry.sequence);
         live.expect("a record is done once").done = true;

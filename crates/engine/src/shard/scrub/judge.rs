@@ -19,7 +19,7 @@ pub(super) struct Wrong {
     pub(super) window: Window,
     /// The data strip whose copies differ; none with parity.
     pub(super) strip: Option<u8>,
-    /// Who is wrong, as a mask of positions; 0 when that cannot be told.
+    /// Who is wrong, as a mask of positions; 0 when that cannot be determined.
     pub(super) positions: u64,
 }
 
@@ -173,7 +173,7 @@ fn verdict(shard: &Shard, strips: &Strips<'_>) -> Verdict {
     strake_parity::check(code, data, parity).expect("strips are equally long")
 }
 
-/// The positions that are wrong in one column; none (0) when it cannot be told; `None` when parity fits.
+/// The positions that are wrong in one column; none (0) when that cannot be determined; `None` when parity fits.
 fn located(shard: &Shard, column: &Strips<'_>) -> Option<u64> {
     let position = |strip: usize| {
         let stripe = column.band.stripe;

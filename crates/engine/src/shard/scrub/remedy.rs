@@ -1,4 +1,4 @@
-//! What is done about rows that are not as they should be, and what is told about them.
+//! What is done about rows that are not as they should be, and what is reported about them.
 //!
 //! Only a strip that is known to be wrong is rewritten, from the others, which is what a rebuild of these rows does.
 //! What was done is looked at again: it counts as repaired when it can be read and fits.
@@ -40,7 +40,7 @@ pub(super) async fn settle(
         tried |= put_right(shard, group, rows, wrong, order.mode).await?;
     }
     if rows.unreadable != 0 {
-        // What can be read has to agree before anything is made up from it.
+        // What can be read has to agree before anything is reconstructed from it.
         let left = if tried {
             look(shard, group, (band, window), rows.unreadable).await?
         } else {

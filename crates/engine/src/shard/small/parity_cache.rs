@@ -2,9 +2,9 @@
 //! overwritten again. Who finds them need not read them.
 //!
 //! Only columns that were written twice lately are cached, and data of those that were written in the same strip:
-//! writes that are spread evenly would fill the table with what nobody asks for again, and memory that goes around in
-//! it is memory that is not in the core's own cache. A column's second write is told by a table of fingerprints (the
-//! first queue of Johnson and Shasha's 2Q, VLDB 1994, without its order).
+//! writes that are spread evenly would fill the table with what is not asked for again, and buffers that pass through
+//! it leave the core's own cache. A table of fingerprints recognizes a column's second write (the first queue of
+//! Johnson and Shasha's 2Q, VLDB 1994, without its order).
 //!
 //! What it holds equals what the members hold. Taking it takes it out, so that a writer puts it back only
 //! when every member has it; and everything else that writes a band, be it a rebuild, has the band forgotten first.
@@ -149,8 +149,8 @@ impl ParityCache {
         }
     }
 
-    /// Takes what is known of `column`, and drops what is known of others that overlap it: whoever is going to write
-    /// it has its band, and calls this first.
+    /// Takes what is known of `column`, and drops what is known of others that overlap it: the writer of a column has
+    /// its band, and calls this first.
     #[inline]
     pub(super) fn take(&mut self, column: &Column, released: impl FnMut(BufMut)) -> Option<Left> {
         if self.live == 0 || self.in_band[column.band_bucket()] == 0 {
@@ -198,7 +198,7 @@ impl ParityCache {
         self.places[set + way] = Some(Place { column, left });
     }
 
-    /// Somebody else is going to write in `band`.
+    /// Drops what is known of `band`: another writer is going to write in it.
     #[inline]
     pub(crate) fn forget(&mut self, band: Band, released: impl FnMut(BufMut)) {
         if self.live > 0 && self.in_band[bucket(band)] > 0 {

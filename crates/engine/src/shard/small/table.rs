@@ -144,7 +144,7 @@ impl Small {
             Op::Write { data, .. } => {
                 let data = std::mem::take(data);
                 if part > 0 && self.updates {
-                    // Nobody else has a part of it.
+                    // Nothing else shares its memory.
                     *place = data.into_single().and_then(|buf| buf.reclaim().ok());
                 } else if self.data.parts().is_empty() {
                     self.data = data;
@@ -159,7 +159,7 @@ impl Small {
 pub(crate) struct Smalls {
     places: Box<[Small]>,
     free: Vec<u32>,
-    /// Those of which nothing is outstanding any more.
+    /// Those with nothing outstanding.
     due: Vec<u32>,
     strays: Strays,
 }
@@ -217,14 +217,14 @@ impl Smalls {
         small
     }
 
-    /// The place is free again. Its buffers are not there any more.
+    /// Frees the place. Its buffers are gone already.
     #[inline]
     pub(super) fn end(&mut self, write: u32) {
         self.get(write).live = false;
         self.free.push(write);
     }
 
-    /// One of which nothing is outstanding any more.
+    /// A write with nothing outstanding.
     #[inline]
     pub(super) fn next_due(&mut self) -> Option<u32> {
         self.due.pop()

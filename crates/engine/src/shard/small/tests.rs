@@ -33,7 +33,7 @@ fn check(geometry: &Geometry) {
             continue;
         }
         assert_eq!(plan.writes.len(), parts, "{plan:?}");
-        // The same when somebody is missing whom it does not need.
+        // The same when a member is missing that it does not need.
         let written = plan.writes.iter().fold(0, |mask, write| mask | 1 << write.position);
         for position in (0..geometry.width()).filter(|p| written & 1 << p == 0) {
             let health = StripeHealth { absent: 1 << position, ..health };

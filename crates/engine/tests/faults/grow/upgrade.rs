@@ -189,7 +189,7 @@ fn f26_a_crash_while_an_array_is_converted_leaves_one_format_or_the_other_exhaus
     }
 }
 
-/// A drive of which nobody reads anything.
+/// A drive that is never read.
 struct Sized(DeviceInfo);
 
 impl BlockDevice for Sized {

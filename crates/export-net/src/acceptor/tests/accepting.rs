@@ -1,4 +1,4 @@
-//! Who is let in, without a thread: one round of accepting after another, of connections that are made beforehand.
+//! Which peers are accepted, without a thread: one round of accepting after another, of connections made beforehand.
 
 use super::Brackets;
 use crate::acceptor::{Acceptor, Stop};
@@ -69,8 +69,8 @@ fn inside(acceptor: &Acceptor<Brackets>, address: Ipv4Addr) -> usize {
     acceptor.count(Some(address.into()))
 }
 
-/// The flood of one address once filled the backlog: four of it were turned away ten times a second, and whoever stood
-/// behind a hundred waited for seconds.
+/// The flood of one address once filled the backlog: four of it were turned away ten times a second, and a peer behind
+/// a hundred of them waited for seconds.
 #[test]
 fn a_host_behind_a_flood_is_accepted_in_the_next_round() {
     let (mut acceptor, address) = open();

@@ -46,8 +46,8 @@ fn a_notice_from_before_the_admin_queue_was_opened_is_news() {
     assert_eq!((read, news.next(0, &controller, &registry)), (Some(1), None), "that was all");
 }
 
-/// A host that finds nothing to read and is told of nothing has read everything, also when notices come while it looks:
-/// one that came between the look and the note of it was never told of.
+/// A host that finds nothing to read and gets no event has read everything, also when notices come while it looks: one
+/// that came between the look and the note of it was never reported.
 #[test]
 fn no_notice_is_left_that_no_host_is_sent() {
     let (controller, registry) = controller();

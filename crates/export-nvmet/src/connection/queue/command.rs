@@ -301,7 +301,7 @@ impl Queue {
     }
 
     /// Submits the next part of a deallocation of as many ranges on the device at `place`, or ends it. It can have so
-    /// many parts that nobody who waits for what was begun waits for all of them.
+    /// many parts that neither a removal nor a shutdown, which wait for what was begun, waits for all of them.
     pub(super) fn deallocate(
         &mut self,
         index: SlotIndex,

@@ -8,7 +8,7 @@ use strake_block::{Completion, IoErrorKind, Op, SgMut};
 use strake_nvme_wire::Status;
 use strake_units::Nanos;
 
-/// What a host is told about a failure of the device.
+/// The status that reports a failure of the device to the host.
 pub(crate) const fn status_of(kind: IoErrorKind) -> Status {
     match kind {
         IoErrorKind::NoSpace => Status::CAPACITY_EXCEEDED,
@@ -147,8 +147,8 @@ impl Queue {
         self.sending.data(&mut self.slots, index, data);
     }
 
-    /// Answers Disconnect when nothing is at a device any more: it is the last that the host hears (Base, section 6.4),
-    /// which may count on it then that no write of this queue comes behind those of others.
+    /// Answers Disconnect once nothing is at a device. It is the last answer to the host (Base, section 6.4), which may
+    /// then rely on it that no write of this queue lands behind those of others.
     #[inline]
     pub(in crate::connection) fn part(&mut self) {
         if self.life.speaks()

@@ -135,7 +135,7 @@ impl Queue {
         self.conclude(index);
     }
 
-    /// Ends halves that only wait, and need not any more: their device goes, or their host was shut out.
+    /// Ends waiting halves that have failed meanwhile: their device goes, or their host was shut out.
     #[inline]
     pub(super) fn give_up_pairs(&mut self) {
         if let Half::Waits(first) = self.pairs.half {

@@ -27,7 +27,7 @@ pub(super) struct Found {
     pub(super) said: Vec<String>,
     /// A scrub put right what was wrong.
     pub(super) healed: bool,
-    /// A scrub told that something is wrong.
+    /// A scrub reported that something is wrong.
     pub(super) found: bool,
 }
 
@@ -187,8 +187,8 @@ impl Look<'_> {
         self.excuse_logged(states);
     }
 
-    /// Where a record is damaged that nobody else has, the one before it is carried out again: all that it was about
-    /// may be as it was.
+    /// Where no other in-sync member has a damaged record, the record before it is replayed: all blocks of the damaged
+    /// one may hold their old contents.
     fn excuse_logged(&mut self, states: &[MemberState]) {
         let placement = &self.record.placement;
         let size = self.record.case.array_block;

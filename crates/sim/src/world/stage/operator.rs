@@ -1,11 +1,11 @@
 //! An operator who does anything: by seed, thousands of commands, most of them possible, some of them wrong, while
 //! clients work and drives misbehave.
 //!
-//! After every command three things are compared. Nobody is out of use whom the command did not name and whose drive
-//! is good: no command lowers redundancy silently. What must be refused was refused: a member the data cannot do
-//! without, a start without members that are in sync, a drive that is somebody else, two histories in one array. And
-//! the clients' oracle holds: no acknowledged write is lost while the promised redundancy holds. At the end everybody
-//! is made whole, everything is read and parity is compared, twice.
+//! After every command three things are checked. No member with a good drive is out unless the command named it: no
+//! command lowers redundancy silently. What must be refused was refused: failing a member the data cannot do without, a
+//! start without members that are in sync, re-adding a drive that is not the member, two histories in one array. And
+//! the clients' oracle holds: no acknowledged write is lost while the promised redundancy holds. At the end every
+//! member is made whole, everything is read and parity is compared, twice.
 
 use strake_engine::{AssemblePolicy, Maintenance};
 use strake_raid::MemberState;
@@ -126,7 +126,7 @@ impl Operator {
         self.stage.world.faults.impaired() | self.out() | ordered
     }
 
-    /// Nobody but `named` may have gone out since `before` whose drive is good.
+    /// No member with a good drive but `named` may have gone out since `before`.
     fn no_other(&self, before: Slots, named: Option<usize>, what: &str) -> Result<(), String> {
         let gone = self.out() & !before;
         for (slot, drive) in self.stage.world.drives.iter().enumerate() {
@@ -158,7 +158,7 @@ impl Operator {
         if !possible && self.stage.geometry().tolerates(before | 1 << slot) {
             return Ok(());
         }
-        // It is done all the same if a rebuild ends first, and then nobody else may fail.
+        // The command is carried out all the same if a rebuild ends first, and then no other member may fail.
         self.stage.world.faults.arm(possible);
         let failed = self.stage.fail(slot);
         self.rearm();
@@ -377,7 +377,7 @@ impl Operator {
             if self.start(&drives, AssemblePolicy::default()).is_ok() {
                 return Err("started without members that were in sync".to_owned());
             }
-            // Somebody insists, as long as one of them knows how things stood at last.
+            // The operator forces the start, as long as one of these drives was in sync at last.
             let known = some.iter().any(good);
             if known && !self.stage.world.recovering && self.stage.below(2) == 0 {
                 // Redundancy goes with the members left out; unreadable blocks would be more than it covers.
@@ -521,7 +521,7 @@ impl Operator {
         let before = self.out() | self.doomed();
         self.stop()?;
         let before = before | self.doomed();
-        // One that was about to replace a member and came to nothing is nobody's.
+        // The drive of an abandoned replacement is no member and has no label.
         let mut drives = Vec::new();
         for (_, drive) in self.here() {
             let label = self.stage.label_of(&drive)?;

@@ -89,7 +89,7 @@ impl Stage {
         self.begin_replace_with(slot, &fresh)
     }
 
-    /// A drive like that of `slot` that is nobody's member.
+    /// A drive like that of `slot` that is a member of no array.
     pub fn new_drive(&mut self, slot: usize) -> SimDrive {
         self.world.new_drive(slot)
     }

@@ -18,7 +18,7 @@ pub enum Clearing {
     Deallocation,
 }
 
-/// A client that does as it is told.
+/// A client that the script controls.
 pub(super) struct Probe {
     queue: Box<dyn IoQueue>,
     batch: CompletionBatch,

@@ -88,7 +88,7 @@ fn lost_arrays(manager: &Manager) -> Vec<(String, Vec<String>)> {
     .collect()
 }
 
-/// Takes a lost array out of sight, as one that cannot be started for now.
+/// Moves a lost array from those that run to those that are offline.
 fn take_lost(manager: &mut Manager, uuid: &str) -> Option<Running> {
     // While it is there: its last state is noted, and its loss is reported.
     manager.newest.note(&manager.running, &manager.records);

@@ -76,7 +76,7 @@ pub(super) async fn read(shard: &Shard, group: Group, span: Span) {
     shard.finish(origin, result, Some(data));
 }
 
-/// Whether copies of the band may differ: it was being written when the array crashed, or never, and its region was not
+/// Whether copies of the band may differ: its region was written before a crash, or is not initialized, and was not
 /// resynchronized since.
 fn copies_may_differ(shard: &Shard, band: Band) -> bool {
     shard.copies_may_differ.get()

@@ -104,16 +104,32 @@ pub(super) async fn maintain_window(
     (segments, unreadable): (&[Segment], u64),
     purpose: Purpose,
 ) -> Ended {
+    loop {
+        let ended = try_window(shard, group, band, (segments, unreadable), purpose).await;
+        if let Some(ended) = ended {
+            return ended;
+        }
+    }
+}
+
+/// The same, or `None` when a member that missed a part of it was replaced meanwhile: it has to begin again.
+async fn try_window(
+    shard: &Shard,
+    group: Group,
+    band: Band,
+    (segments, unreadable): (&[Segment], u64),
+    purpose: Purpose,
+) -> Option<Ended> {
     let window = if segments.is_empty() { shard.whole(band) } else { hull(segments) };
     let apart = purpose == Purpose::Resync && window.blocks > 1;
     let mut excluded = Excluded::over(shard, band, window);
     excluded.unreadable |= unreadable;
-    let mut since = shard.members.borrow().membership_epoch();
+    let since = shard.members.borrow().membership_epoch();
     loop {
         let health = excluded.apply(shard.health(band));
         let purpose = match purpose {
             Purpose::Rebuild { targets } if targets & !health.absent == 0 => {
-                return Ended::Done(Ok(()));
+                return Some(Ended::Done(Ok(())));
             }
             Purpose::Rebuild { targets } => Purpose::Rebuild { targets: targets & !health.absent },
             Purpose::Resync => Purpose::Resync,
@@ -121,28 +137,23 @@ pub(super) async fn maintain_window(
         };
         if apart && shard.lacks_data(band, excluded) {
             // What can be read in other rows must not be reconstructed from parity that may be wrong.
-            return Ended::Stuck(Stuck { blocks: excluded.unreadable, health });
+            return Some(Ended::Stuck(Stuck { blocks: excluded.unreadable, health }));
         }
         let query = Query { band, health, segments, purpose, copy_hint: 0 };
         let Ok(plan) = strake_raid::plan(&shard.geometry, &query) else {
-            return Ended::Stuck(Stuck { blocks: excluded.unreadable, health });
+            return Some(Ended::Stuck(Stuck { blocks: excluded.unreadable, health }));
         };
         if plan.writes.is_empty() {
             // What a member holds whose read failed was not compared with: until it is out of use, reads return it.
             match missed(shard, band, excluded.absent, since).await {
-                Ok(Missed::Out) => return Ended::Done(Ok(())),
-                Ok(Missed::HandedOver) => {
-                    excluded = Excluded::over(shard, band, window);
-                    excluded.unreadable |= unreadable;
-                    since = shard.members.borrow().membership_epoch();
-                    continue;
-                }
-                Err(error) => return Ended::Done(Err(error)),
+                Ok(Missed::Out) => return Some(Ended::Done(Ok(()))),
+                Ok(Missed::HandedOver) => return None,
+                Err(error) => return Some(Ended::Done(Err(error))),
             }
         }
         let bad = shard.bad_positions(band, window) != 0;
         let durability = if bad { Durability::Fua } else { Durability::Normal };
-        let Some(mut loan) = shard.borrow(&plan).await else { return Ended::Done(Err(LOST)) };
+        let Some(mut loan) = shard.borrow(&plan).await else { return Some(Ended::Done(Err(LOST))) };
         if excluded.apply(shard.health(band)) != health {
             // A member left or was replaced while this waited for memory: what it holds is not what was planned on.
             scratch::end(&shard.scratch, loan);
@@ -165,21 +176,16 @@ pub(super) async fn maintain_window(
             continue;
         };
         if let Err(error) = shard.expel_replacement(failed.replacement).await {
-            return Ended::Done(Err(error));
+            return Some(Ended::Done(Err(error)));
         }
         // Members whose reads failed may differ from what was reconstructed for them, so they must be out of use too.
         match missed(shard, band, failed.any() | excluded.absent, since).await {
             Ok(Missed::Out) if bad => {}
-            Ok(Missed::HandedOver) => {
-                excluded = Excluded::over(shard, band, window);
-                excluded.unreadable |= unreadable;
-                since = shard.members.borrow().membership_epoch();
-                continue;
-            }
-            ended => return Ended::Done(ended.map(|_| ())),
+            Ok(Missed::HandedOver) => return None,
+            ended => return Some(Ended::Done(ended.map(|_| ()))),
         }
         let noted = shard.note_written(band, &plan, (failed.any(), 0), BadEvent::Restored);
-        return Ended::Done(Box::pin(noted).await);
+        return Some(Ended::Done(Box::pin(noted).await));
     }
 }
 

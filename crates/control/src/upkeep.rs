@@ -1,4 +1,4 @@
-//! What the daemon does by itself, twice a second: starts what waits, notices drives that went and came back, uses
+//! What the daemon does by itself, every 400 ms: starts what waits, notices drives that went and came back, uses
 //! spares, and tells what changed.
 //!
 //! What waits for drives is done by actions beside a round, so that one drive that hangs holds up none of the others.

@@ -1,4 +1,4 @@
-//! One module per object: arguments in, one call, the answer printed.
+//! One module per object: arguments in, a call (after a dry run where something may be lost), the answer printed.
 
 pub mod array;
 pub mod bench;

@@ -2,8 +2,9 @@
 //!
 //! **What it is.** It turns `strake <object> <verb> [NAME] --long-flags` into one call of the daemon's interface,
 //! prints the answer as a table or, in JSON, as the message itself, and exits with a code that a script can act on.
-//! Two commands do more: [`demo`] runs the whole product on sparse files, and `bench` starts the program
-//! `strake-bench`.
+//! A command that may lose something calls twice: a dry run, whose plan it asks about, and then the command. Others:
+//! [`wait`](mod@wait) waits for a state, [`demo`] runs the whole product on sparse files, `bench` starts the program
+//! `strake-bench`, `completions` and `man` call nothing.
 //!
 //! **What it must never do.** Decide anything about arrays: the daemon says what is allowed and why not, so that every
 //! client gets the same answer. Open a drive, or contain code that measures. Print anything but the answer to

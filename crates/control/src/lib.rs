@@ -3,11 +3,11 @@
 //! **What it is.** A [`Control`] accepts commands from any thread. It reserves what a command needs, does the slow
 //! part outside of the lock, and lets the [`Manager`] carry out the rest. The manager owns the data cores, the open
 //! drives, the running arrays and the servers of exports. A [`Config`] in a [`Store`] records what must outlast a
-//! restart: which drives belong to which array, and what is exported where. The members record what an array consists
-//! of.
+//! restart: arrays with their drives and settings, exports, spares, remote drives, hosts, hooks. The members record
+//! what an array consists of.
 //!
-//! **What it must never do.** Take part in I/O. Acknowledge what is not recorded, or begin what could not be recorded.
-//! Touch a drive before the whole request has been checked. Wait for a drive while it holds the lock.
+//! **What it must never do.** Take part in I/O of hosts. Acknowledge what is not recorded, or begin what could not be
+//! recorded. Touch a drive before the whole request has been checked. Wait for a drive while it holds the lock.
 //!
 //! **Where to start.** `control.rs` for a command from check to answer and [`manager`] for what is owned, then
 //! `commands/create.rs` for one command, `upkeep.rs` for what happens without a command, and `upkeep/starting.rs` for a
@@ -23,6 +23,9 @@
 //! | `exports`, `view` | servers and what they need; messages of the interface |
 //! | `manager`, `control` | what is owned, behind its lock; what is reserved |
 //! | `commands`, `upkeep` | what clients ask for; what happens by itself |
+//!
+//! The other modules serve all rows and import none of them, except `events` and `hooks` (`record`) and `history`,
+//! which runs a command and records it as an event (`control`, `policy`).
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! What is known of arrays while the daemon runs, beside what is recorded. Nothing here knows
-//! [`Manager`](crate::Manager) or [`Control`](crate::Control).
+//! What is known while the daemon runs: the recorded configuration in force, and each array and slot. Nothing here
+//! knows [`Manager`](crate::Manager) or [`Control`](crate::Control).
 
 pub(crate) mod entry;
 pub(crate) mod growth;

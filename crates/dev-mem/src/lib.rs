@@ -3,7 +3,7 @@
 //! **What it is.** [`NullDevice`] completes everything and touches no data, [`RamDevice`] keeps real bytes,
 //! [`Modelled`] gives any device the latency and rate limits of a drive, [`Faulty`] gives any device the faults
 //! of one. They stack: `Faulty<Modelled<RamDevice>>` is a drive one can pull out, slow down or cut the power of.
-//! Tests, the simulator and benchmarks run on them; `strake` itself offers the RAM drive for trying things out.
+//! Tests, the simulator and benchmarks run on them; the daemon offers RAM and null drives for trying things out.
 //!
 //! **What it must never do.** Read a clock, sleep, start a thread or draw real randomness: time arrives as the
 //! `now` of each call, chance as a seed, so that a run can be repeated exactly. Never hold data worth keeping.

@@ -12,7 +12,7 @@
 //! it. It never falls back from what was asked without saying so.
 //!
 //! **Where to start.** [`device`] for opening, [`queue`] for the life of a request, `ring` for the only part
-//! that talks to the kernel's rings (and nearly all of the unsafe code).
+//! that talks to the kernel's rings (and most of the unsafe code).
 
 pub mod device;
 pub mod error;

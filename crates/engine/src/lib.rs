@@ -6,8 +6,8 @@
 //! bitmap, the redo log and the labels, resynchronizes, rebuilds and scrubs.
 //!
 //! **What it must never do.** Compute where strips are or which strips an operation needs: `strake-raid` plans every
-//! operation. Two fast paths (single-strip reads and small writes) decide that they need no plan; tests compare them
-//! with the planner. Read a clock or draw a random number: both are arguments, so that a simulated run replays
+//! operation. Three fast paths (single-strip reads, single degraded reads, small writes) need no plan; tests compare
+//! them with the planner. Read a clock or draw a random number: both are arguments, so that a simulated run replays
 //! exactly. Acknowledge a write before every member that missed it is recorded as out of use.
 //!
 //! **Where to start.** `shard.rs`, then `shard/driver.rs` for a turn, `shard/band_task.rs` for a write,

@@ -1,4 +1,4 @@
-//! Drives that wait.
+//! Spares.
 
 use super::grid::{Column, Grid};
 use super::{field, sentence, size, steps};

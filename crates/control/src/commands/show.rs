@@ -1,4 +1,4 @@
-//! Arrays, exports and the daemon as people and scripts see them.
+//! Queries: arrays, exports, the daemon and the status of everything, as messages of the interface.
 
 use strake_api::v1::{self as api, Core, Daemon, Export as ExportMessage, Problem, SystemStatus};
 use strake_reactor::{CoreThread, Pinning};

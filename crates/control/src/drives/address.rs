@@ -1,4 +1,4 @@
-//! What the path of a drive says.
+//! What the specification of a drive says: local, in memory or remote, and whether it outlasts the daemon.
 
 use strake_dev_fabrics::address::SCHEME;
 use strake_dev_fabrics::{Address, Reason};

@@ -1,4 +1,4 @@
-//! What a request for an export comes to.
+//! From a request for an export to its record: protocol, options, conflicts with other exports.
 
 use strake_api::v1::CreateExportRequest;
 use strake_export_nvmet::limits::NAMESPACES_MAX;

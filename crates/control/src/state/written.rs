@@ -1,4 +1,4 @@
-//! What the members of an array know of the control plane.
+//! Which record of the control plane each member of an array holds.
 
 use std::time::Instant;
 

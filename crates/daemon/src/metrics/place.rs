@@ -1,4 +1,4 @@
-//! Where metrics are asked for.
+//! The address at which metrics are served.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

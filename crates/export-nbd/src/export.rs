@@ -1,4 +1,4 @@
-//! What is served: the exports, who sits at them, and what they have done.
+//! The exports that are served, with their clients and counters.
 
 use crate::admit::{Ability, Access, Terms};
 use crate::handshake::{Agreement, Directory, Offer, Refusal};

@@ -1,4 +1,4 @@
-//! What of an address tells one peer from another.
+//! The part of an address that distinguishes peers, for limits per peer.
 
 use std::net::{IpAddr, Ipv6Addr};
 

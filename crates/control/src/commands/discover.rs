@@ -1,4 +1,4 @@
-//! What other machines offer, as their discovery services say.
+//! Discovery: the subsystems of other hosts, as NVMe/TCP discovery services list them.
 
 use strake_api::v1::{DiscoverDrivesRequest, DiscoverDrivesResponse, Offer};
 use strake_dev_fabrics::discovery::{self, Channel, Entry, EntryError, Kind, Transport};

@@ -1,5 +1,5 @@
-//! Hosts that have to prove who they are when they connect over NVMe/TCP. Their secrets are recorded like those of
-//! hooks: in the state directory, which is the daemon's alone, and in nothing that it answers or tells.
+//! Hosts that have to authenticate when they connect over NVMe/TCP. Their secrets are recorded like those of hooks: in
+//! the state directory, which only the daemon reads, and in no answer, event or log.
 
 use strake_api::v1::{AddHostRequest, Host, HostChange, ListHostsResponse, RemoveHostRequest};
 use strake_export_nvmet::nqn;

@@ -1,4 +1,4 @@
-//! Long work in the background: what there is, and how it shall go.
+//! Jobs, the background work of arrays: listed, paused, resumed, cancelled, with a priority.
 
 use strake_api::v1::{self as api, ChangeJobRequest, Job, JobChange, ListJobsResponse};
 use strake_engine::Pending;

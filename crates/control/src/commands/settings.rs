@@ -1,4 +1,4 @@
-//! How arrays behave, and what they are called.
+//! Commands that change settings, consistency mode and name of an array, or start a stalled rebuild.
 
 use strake_api::v1::{ArrayChange, RebuildArrayRequest, RenameArrayRequest, SetArrayRequest};
 use strake_units::Name;

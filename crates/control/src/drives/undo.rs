@@ -1,4 +1,4 @@
-//! What using drives costs of arrays that were destroyed and could still be brought back.
+//! Destroyed arrays that can no longer be undeleted, in full or at all, once these drives are used.
 
 use std::collections::BTreeMap;
 

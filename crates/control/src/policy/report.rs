@@ -1,4 +1,4 @@
-//! What changed in arrays since the last report: events from two pictures, before and after.
+//! What changed in arrays since the last report: events from the states before and after.
 
 use strake_engine::{ArrayEvent, ArrayEventKind, ArrayStatus, MemberStatus};
 use strake_raid::MemberState;

@@ -1,5 +1,5 @@
-//! Where scrubs stand, in a file of the state directory for each array: a scrub goes on after a restart where it was,
-//! and what the last one found can still be asked for.
+//! Positions and findings of scrubs, in a file of the state directory for each array: a scrub continues there after a
+//! restart, and the findings of the last one stay available.
 
 use std::ops::Range;
 use std::{fs, io};

@@ -1,4 +1,4 @@
-//! What is being done about recorded remote drives.
+//! Attempts to connect to recorded remote drives: those in progress, those that failed, and when the next one is due.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

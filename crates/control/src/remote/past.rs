@@ -1,4 +1,4 @@
-//! What an earlier daemon may still have under way at drives of other machines: `associations.json`.
+//! What an earlier daemon may still have in progress at remote drives: `associations.json`.
 //!
 //! The file names every such drive that was used since the last orderly stop, for how long its target may go on after
 //! the end of an association, and the last activations of arrays on them. It is written and made durable before a drive

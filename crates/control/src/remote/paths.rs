@@ -1,4 +1,4 @@
-//! Several paths to one drive of another machine.
+//! Several paths to one remote drive.
 //!
 //! A drive is named by the path that it was connected by first. What another place offers of the same subsystem and
 //! namespace is a further path, which is recorded with the drive and shares everything else with it.

@@ -1,4 +1,4 @@
-//! What people and scripts see of an array.
+//! An array as a message: state, members, jobs, and what to do next.
 
 use crate::policy::members::absent_mask;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Queues over NVMe/TCP, and what each has done: of the hosts of an export, and of drives of other machines.
+//! Queues over NVMe/TCP with their counters: those of the hosts of an export, and those of remote drives.
 
 use strake_api::v1::{Controller as ControllerMessage, Queue};
 use strake_dev_fabrics::{self as fabrics, FabricsDevice};

@@ -1,4 +1,4 @@
-//! What people and scripts see of how long things take.
+//! Counters and latencies as messages.
 
 use strake_api::v1 as api;
 use strake_engine::{ArrayStatus, Latencies, LatencyCounts};

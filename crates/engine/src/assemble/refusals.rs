@@ -1,4 +1,4 @@
-//! What to tell a person about an array that is not started.
+//! Refusals of a start: the reason, and what the operator can do.
 
 use strake_ondisk::{Bits, RecordedState, Refusal, Superblock};
 use strake_raid::{Geometry, Regions};

@@ -1,4 +1,4 @@
-//! Bad blocks, as one shard sees them: which blocks of a stripe may not be believed, and telling the leader of more.
+//! Bad blocks, as one shard sees them: which blocks of a stripe are not used, and reports of others to the leader.
 //!
 //! The leader keeps the list (`bad_leader.rs`), has it written to every member and sends it to every shard before it
 //! answers. Only the task that holds a band changes what the list says about it, so it cannot change under that task.

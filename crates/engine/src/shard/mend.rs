@@ -1,4 +1,4 @@
-//! What an operation learns about a stripe, and putting right what could not be read.
+//! What an operation learns about a stripe, and the repair of what could not be read.
 
 use strake_block::{BufMut, Durability, IoError, IoErrorKind, Op, Sg, SgMut};
 use strake_raid::{

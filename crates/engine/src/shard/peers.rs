@@ -1,4 +1,4 @@
-//! Who is so much slower than its peers that reads had better go around it.
+//! Members that are so much slower than their peers that reads avoid them.
 //!
 //! A drive that is sick without failing (*fail-slow*: Gunawi et al., FAST'18) makes a whole array as slow as itself.
 //! While redundancy is left, what it holds can be reconstructed from the rest of the stripe. Each shard decides for the

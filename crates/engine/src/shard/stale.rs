@@ -1,5 +1,5 @@
-//! What members lack, as the leader keeps it: who goes out lacks what is being written and what will be, who is
-//! rebuilt lacks less and less, and who is taken back lacks what was written meanwhile.
+//! The dirty bitmaps of members, as the leader keeps them: a member that goes out lacks what is being written and what
+//! will be, one that is rebuilt lacks less and less, and one that is re-added lacks what was written meanwhile.
 //!
 //! ```text
 //!  out of use:  bitmap |= write-intent, stable --> label --> views --> the first write it missed is acknowledged

@@ -1,4 +1,4 @@
-//! Other machines of which there are secrets: drives that they serve to us, and hosts that we serve.
+//! What is recorded of remote drives and of hosts, with their secrets.
 
 use serde::{Deserialize, Serialize};
 

@@ -191,7 +191,7 @@ def stripe():
     left, top, wide, high = 150, 74, 92, 38
     for member in range(8):
         p.text(left + wide * member + wide / 2, top - 12, f"member {member}", 13, bold=True)
-    # docs/on-disk.md, "Where data lie": P at w - 1 - r mod w, then Q and the data strips, modulo w.
+    # docs/on-disk.md, "Layout of data": P at w - 1 - r mod w, then Q and the data strips, modulo w.
     for row in range(8):
         parity = (7 - row % 8) % 8
         p.text(left - 14, top + high * row + 24, f"stripe {row}", 13, "end", bold=row == 0)

@@ -55,7 +55,7 @@ grep -q "may hold wrong blocks" "$work/out" || fail "the doctor says nothing: $(
 say "$bytes bytes are in doubt"
 stop_daemon
 start_daemon
-is_refused() { array_value tank "it.get('reason', '')" | grep -q "lost a member while parity was being made to agree"; }
+is_refused() { array_value tank "it.get('reason', '')" | grep -q "lost a member during the resync"; }
 within 10 "it is refused after an orderly stop" is_refused
 expect 3 strake array import tank
 expect 3 strake array import tank --degraded

@@ -345,7 +345,7 @@ daemons() {
     stop_daemon
     cp "$state/state.json" "$work/state.good"
     head -c 20 "$work/state.good" >"$state/state.json"
-    straked_refuses "$state/state.json" "cannot be understood" "move it away" -- --state-dir "$state" --socket "$work/2.sock"
+    straked_refuses "$state/state.json" "is invalid" "move it away" -- --state-dir "$state" --socket "$work/2.sock"
     cmp -s <(head -c 20 "$work/state.good") "$state/state.json" || fail "a damaged state file was overwritten"
     cp "$work/state.good" "$state/state.json"
     start_daemon
@@ -377,7 +377,7 @@ full_and_read_only() {
     state=$work/fs/state
     start_daemon
     dd if=/dev/zero of="$work/fs/fill" bs=1k count=200 status=none 2>/dev/null || true
-    refused "$state" "No space left" "make room" "nothing was done" -- "${create[@]}" "$(free 0 1 2 3)"
+    refused "$state" "No space left" "free space" "nothing was done" -- "${create[@]}" "$(free 0 1 2 3)"
     expect 0 strake status
     rm "$work/fs/fill"
     expect 0 "${create[@]}" "$(free 0 1 2 3)"

@@ -42,13 +42,13 @@ say "an export that cannot be offered again is in the plan"
 expect 0 strake array destroy tank --force --yes
 for n in 0 1 2; do garbage "${all[$n]}"; done
 both 3 tank
-grep -q "cannot be brought back" "$work/err" || fail "the refusal gives no reason: $(<"$work/err")"
+grep -q "cannot be undeleted" "$work/err" || fail "the refusal gives no reason: $(<"$work/err")"
 say "refused alike: $(head -n 1 "$work/err")"
 
 # What was in memory is gone, and so is what was degraded too far: nobody promises anything.
 expect 0 strake array create mem --level 5 --drives ram:64MiB,ram:64MiB,ram:64MiB
 expect 0 strake array destroy mem --yes
 if grep -q "strake array undelete" "$work/out"; then fail "the destroyed array in memory is promised back"; fi
-grep -q "nothing brings it back" "$work/out" || fail "it is not said that nothing brings it back"
+grep -q "destroyed permanently" "$work/out" || fail "it is not said that nothing brings it back"
 both 3 mem
 say "an array in memory is promised back by nobody"

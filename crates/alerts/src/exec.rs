@@ -197,7 +197,7 @@ fn ending(status: ExitStatus, said: &str) -> String {
     let how = match (status.code(), status.signal()) {
         (Some(code), _) => format!("the program ended with status {code}"),
         (None, Some(signal)) => format!("the program was ended by signal {signal}"),
-        (None, None) => "the program ended in a way that is not known".to_string(),
+        (None, None) => "the program ended with an unknown status".to_string(),
     };
     if said.is_empty() { how } else { format!("{how}: {said}") }
 }
@@ -218,8 +218,8 @@ pub(crate) fn may_run(program: &Program) -> Result<PathBuf, Failure> {
         let owner = Owner { uid: meta.uid(), mode: meta.mode() };
         if !owner.keeps_out_others(geteuid().as_raw()) {
             return Err(Failure::lasting(format!(
-                "others can change what {shown} does, because {part} is writable by users other than root and the \
-                 user of straked; correct it with: chown root {part} && chmod go-w {part}",
+                "other users can change {shown}, because {part} is writable by users other than root and the user of \
+                 straked; correct it with: chown root {part} && chmod go-w {part}",
                 part = part.display()
             )));
         }

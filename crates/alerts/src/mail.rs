@@ -68,7 +68,7 @@ impl Server {
         let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':');
         if rest || host.is_empty() || !host.chars().all(plain) {
-            return Err(format!("{bad}; it has a host and a port and nothing behind them"));
+            return Err(format!("{bad}; give only a host and a port"));
         }
         let port = url.port().unwrap_or(usual);
         if port == 0 {
@@ -171,8 +171,8 @@ impl Mail {
             connection.starttls(tls, me).await.map_err(|e| refused("encrypt", &e))?;
         } else if outside && credentials.is_some() {
             return Err(Failure::lasting(
-                "the mail server offers no encryption, and the password is not sent without; use smtps://, or \
-                 leave the user and password out",
+                "the mail server offers no encryption, and the password is not sent without; use smtps://, or omit \
+                 the user and password",
             ));
         }
         Ok(connection)
@@ -235,7 +235,7 @@ fn tls(host: &str, setting: &Setting) -> Result<TlsParameters, lettre::transport
 /// Codes 5xx are refusals for good, 4xx and everything else may pass (RFC 5321, section 4.2.1).
 fn refused(doing: &str, error: &lettre::transport::smtp::Error) -> Failure {
     let cause = std::error::Error::source(error).map(|e| format!(": {e}")).unwrap_or_default();
-    let what = format!("the mail server let us not {doing}: {error}{cause}");
+    let what = format!("the mail server did not let straked {doing}: {error}{cause}");
     if error.is_permanent() { Failure::lasting(what) } else { Failure::passing(what) }
 }
 

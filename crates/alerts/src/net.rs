@@ -41,7 +41,7 @@ pub(crate) async fn connect(host: &str, port: u16) -> Result<TcpStream, Failure>
 
 /// Who is at the other end.
 pub(crate) fn peer(stream: &TcpStream) -> Result<SocketAddr, Failure> {
-    stream.peer_addr().map_err(|e| Failure::passing(format!("the connection is gone: {e}")))
+    stream.peer_addr().map_err(|e| Failure::passing(format!("the connection was lost: {e}")))
 }
 
 /// Makes `stream` private, and sure of who is at the other end.
@@ -58,8 +58,8 @@ where
     })?;
     TlsConnector::from(Arc::new(config(roots)?)).connect(name, stream).await.map_err(|e| {
         Failure::passing(format!(
-            "no TLS with {host}: {e}; if its certificate is your own, add its authority to the \
-             machine's trusted certificates"
+            "no TLS with {host}: {e}; if it has a private certificate authority, add that to the host's trusted \
+             certificates"
         ))
     })
 }
@@ -72,7 +72,7 @@ fn config(roots: &[CertificateDer<'static>]) -> Result<ClientConfig, Failure> {
     store.add_parsable_certificates(roots.iter().cloned());
     if store.is_empty() {
         return Err(Failure::passing(
-            "this machine trusts no certificates at all; install the package ca-certificates",
+            "this host trusts no certificates at all; install the package ca-certificates",
         ));
     }
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -104,7 +104,7 @@ impl AsyncRead for Bounded {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.left == 0 {
-            return Poll::Ready(Err(io::Error::other("the answer does not end")));
+            return Poll::Ready(Err(io::Error::other("the answer is too long")));
         }
         let before = buffer.filled().len();
         let done = Pin::new(&mut self.stream).poll_read(context, buffer);

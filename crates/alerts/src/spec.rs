@@ -132,7 +132,7 @@ impl Checked {
             }
             if text.contains(MASK) {
                 let why = format!(
-                    "the {field} was copied from a listing, which covers its secrets; give it in full"
+                    "the {field} was copied from a listing, where secrets are masked; give the full value"
                 );
                 return Err(spec.refused(&why));
             }

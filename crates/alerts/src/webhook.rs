@@ -155,7 +155,7 @@ fn authorization(url: &Url) -> Result<Option<HeaderValue>, String> {
 
 fn broken(error: &hyper::Error) -> Failure {
     let cause = std::error::Error::source(error).map(|e| format!(": {e}")).unwrap_or_default();
-    Failure::passing(format!("no answer in HTTP: {error}{cause}"))
+    Failure::passing(format!("no HTTP answer: {error}{cause}"))
 }
 
 /// What the answer means. A redirect is not followed: events go only where the person who made the hook said.
@@ -166,8 +166,7 @@ async fn judge(answer: Answer, setting: &Setting) -> Result<(), Failure> {
     }
     if status.is_redirection() {
         return Err(Failure::lasting(format!(
-            "it answered {} and named another address, which is not followed; remove the hook and \
-             add it with the address where it is now",
+            "it answered {} with a redirect, which is not followed; remove the hook, and add it with its new address",
             status.as_u16()
         )));
     }

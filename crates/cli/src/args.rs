@@ -21,8 +21,8 @@ use std::time::Duration;
 
 /// Software RAID for NVMe drives.
 ///
-/// Exit codes: 0 fine, 1 degraded, 2 failed, 3 the command cannot be carried out as given, 4 unknown (for example,
-/// the daemon cannot be reached). `status`, `array show` and `wait` report health with them.
+/// Exit codes: 0 fine, 1 degraded, 2 failed, 3 the command cannot be executed as given, 4 unknown (for example, the
+/// daemon cannot be reached). `status`, `array show` and `wait` report health with them.
 #[derive(Debug, Parser)]
 #[command(name = "strake", version, propagate_version = true, arg_required_else_help = true)]
 #[command(disable_help_subcommand = true, max_term_width = 100)]
@@ -42,7 +42,7 @@ pub struct Cli {
 /// Options of every command.
 #[derive(Clone, Debug, Args)]
 pub struct Global {
-    /// Print tables for people, or the daemon's answer itself as one JSON document.
+    /// Print tables, or the daemon's answer as one JSON document.
     #[arg(
         long,
         global = true,
@@ -75,16 +75,16 @@ impl Global {
     }
 }
 
-/// An object, or one of the commands that stand alone.
+/// An object, or a command that has no object.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Health of everything: what is wrong and what to do about it, then the arrays.
+    /// Health of everything: problems with their remedies, then the arrays.
     #[command(after_help = "Examples:
   strake status
   strake status --watch
   strake status --output json")]
     Status(Watch),
-    /// Look for everything that is wrong or could go wrong, also with the machine.
+    /// Check arrays, drives, exports and the host for faults and risks.
     #[command(after_help = "Examples:
   strake doctor
   strake doctor --output json")]
@@ -126,7 +126,7 @@ pub enum Command {
   strake job set tank/rebuild --priority 90"
     )]
     Job(job::JobVerb),
-    /// Ways for clients to reach an array.
+    /// Exports: access paths of clients to arrays.
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -135,7 +135,7 @@ pub enum Command {
   strake export list"
     )]
     Export(export::ExportVerb),
-    /// What happened, and who did what.
+    /// Events: what happened, and who gave which command.
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -162,7 +162,7 @@ pub enum Command {
   strake host list"
     )]
     Host(host::HostVerb),
-    /// What the daemon has recorded.
+    /// The recorded configuration.
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -186,15 +186,15 @@ pub enum Command {
   strake wait tank --for healthy --timeout 2h
   strake wait tank --for online --timeout 5m && mount /dev/nbd0 /srv")]
     Wait(WaitArgs),
-    /// Make, use, break and repair a RAID 6 array on eight sparse files. Needs no root and no running daemon.
+    /// Create, use, break and repair a RAID 6 array on eight sparse files. Needs no root and no running daemon.
     #[command(after_help = "Examples:
   strake demo
   strake demo --dir /var/tmp --keep")]
     Demo(DemoArgs),
-    /// Measure how fast this machine does what Strake needs, beside what others offer.
+    /// Measure the speed of Strake on this host, beside other programs.
     ///
-    /// Starts the program strake-bench, which is looked for next to strake, then in PATH, with these arguments, and
-    /// ends with its exit code. `strake bench --help` prints its help. In the source tree, `make bench` builds it.
+    /// Starts strake-bench (from the folder of strake, or from PATH) with these arguments, and returns its exit code.
+    /// `strake bench --help` prints its help. In the source tree, `make bench` builds it.
     #[command(
         disable_help_flag = true,
         disable_version_flag = true,
@@ -242,7 +242,7 @@ pub enum DaemonVerb {
     #[command(after_help = "Examples:
   strake daemon stop")]
     Stop,
-    /// What is running, on which cores, with how much memory.
+    /// Version, data cores and memory of the daemon.
     #[command(after_help = "Examples:
   strake daemon status
   strake daemon status --output json")]
@@ -255,7 +255,7 @@ pub struct DaemonStart {
     /// Stay in the foreground, with the daemon's log on standard error.
     #[arg(long)]
     pub foreground: bool,
-    /// Folder for what the daemon remembers [default: the daemon's own].
+    /// State directory of the daemon [default: see straked --help].
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
     /// CPUs for the data path, such as 0,1 [default: chosen by the daemon].
@@ -272,7 +272,7 @@ pub struct WaitArgs {
     /// What to wait for.
     #[arg(long = "for", value_enum, value_name = "GOAL")]
     pub goal: Goal,
-    /// Give up after this long, such as 90s, 15m or 2h [default: never].
+    /// Stop waiting after this time, such as 90s, 15m or 2h [default: never].
     #[arg(long, value_parser = parse::duration, value_name = "TIME")]
     pub timeout: Option<Duration>,
 }
@@ -284,15 +284,15 @@ pub enum Goal {
     Rebuild,
     /// No member is being copied to another drive.
     Replace,
-    /// Parity is known to be true everywhere, after a crash or after create.
+    /// Parity is consistent everywhere, after a crash or after create.
     Resync,
     /// A new array is initialized.
     Initialize,
     /// No scrub is in progress.
     Scrub,
-    /// Full redundancy, and nothing left to do.
+    /// The array has full redundancy, and no operation is left.
     Healthy,
-    /// It is started and serves, with whatever redundancy.
+    /// The array serves, also while degraded.
     Online,
 }
 
@@ -310,7 +310,7 @@ pub struct DemoArgs {
     /// Leave the array running and its files in place, and print how to use them.
     #[arg(long)]
     pub keep: bool,
-    /// Make the demo's folder in this one [default: the temporary folder].
+    /// Create the demo's folder in this folder [default: the temporary folder].
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 }

@@ -27,8 +27,8 @@ pub fn default_socket() -> Result<PathBuf, CliError> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|d| !d.is_empty());
     socket_for(rustix::process::geteuid().is_root(), runtime.map(PathBuf::from)).ok_or_else(|| {
         CliError::usage(
-            "there is no usual place for the daemon's socket, as XDG_RUNTIME_DIR is not set: \
-             name one with --socket or STRAKE_SOCKET",
+            "the daemon's socket has no default path, because XDG_RUNTIME_DIR is not set: name one with --socket or \
+             STRAKE_SOCKET",
         )
     })
 }

@@ -65,7 +65,7 @@ impl Launch {
 
     fn cannot_start(&self, error: &std::io::Error) -> CliError {
         let what = format!(
-            "cannot start {} (it is looked for next to strake, then in PATH)",
+            "cannot start {} (searched in the folder of strake, then in PATH)",
             self.program.display()
         );
         CliError::io(what, error)
@@ -163,8 +163,8 @@ async fn ends(child: &mut Child) -> bool {
 
 fn stays(pid: u32, why: &str) -> String {
     format!(
-        "{why}, and process {pid} stays although it was killed: it waits in the kernel for something that does not \
-         answer, such as a drive or its state directory; once that answers or is taken away, it is gone"
+        "{why}, and process {pid} remains although it was killed: it waits in the kernel for a drive or a state \
+         directory that does not answer; it ends when that answers or is removed"
     )
 }
 
@@ -228,9 +228,11 @@ fn silent_among(drives: &[String]) -> Vec<String> {
 pub(crate) fn hangs(drives: &[String]) -> String {
     let silent = silent_among(drives);
     match (silent.as_slice(), drives) {
-        ([], []) => "it waits in the kernel for something that does not answer".to_owned(),
+        ([], []) => {
+            "it waits in the kernel for a device or file system that does not answer".to_owned()
+        }
         ([], drives) => {
-            format!("one of its drives does not finish what it was given ({})", drives.join(", "))
+            format!("one of its drives does not complete its I/O ({})", drives.join(", "))
         }
         (silent, _) => format!("{} does not answer", silent.join(", ")),
     }
@@ -265,8 +267,8 @@ pub async fn gone(pid: u32, drives: &[String]) -> Result<(), CliError> {
         kind: ErrorKind::NoDaemon,
         text: format!(
             "straked (process {pid}) was asked to stop and still runs after {seconds} s: {}. Its other arrays are \
-             stopped and lose nothing. Find out why the drive hangs, or remove it: the process ends then. Until then, \
-             another daemon can be started; it serves the arrays that do not need that drive",
+             stopped and lose nothing. Find out why the drive hangs, or remove it: the process ends then. Until \
+             then, another daemon can be started; it serves the arrays that do not need that drive",
             hangs(drives)
         ),
     })

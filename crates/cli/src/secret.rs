@@ -19,7 +19,7 @@ pub fn open(url: &str, option: &str) -> Result<(), CliError> {
     }
     Err(CliError::usage(format!(
         "the address of --{option} has a user or a password in it, which every user of this machine can read in an \
-         argument: put the address into a file and say --{option}-file FILE, or give it to standard input with \
+         argument: put the address into a file and use --{option}-file FILE, or pass it to standard input with \
          --{option}-file -"
     )))
 }
@@ -48,7 +48,7 @@ pub fn key(file: &str) -> Result<String, CliError> {
     let about = open.metadata().map_err(|e| unread(file, &e))?;
     if about.is_file() && about.mode() & 0o077 != 0 {
         return Err(CliError::usage(format!(
-            "others than its owner may read or write {file}, which holds a key: chmod 600 {file}"
+            "users other than the owner may read or write {file}, which holds a key: chmod 600 {file}"
         )));
     }
     line(open, file, "the key")

@@ -164,7 +164,7 @@ pub(crate) async fn until(
         }
     }
     Err(CliError::from(tonic::Status::unavailable(
-        "the daemon ended the watch: the array was taken away, or the daemon stopped; see strake status",
+        "the daemon ended the watch: the array was removed, or the daemon stopped; see strake status",
     )))
 }
 

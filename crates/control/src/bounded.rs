@@ -104,8 +104,8 @@ impl From<Silent> for ControlError {
     fn from(silent: Silent) -> Self {
         let Silent { path, for_ } = silent;
         let what = format!(
-            "{path} has not answered for {} s; see what it hangs on (cables, network, the process behind a FUSE \
-             mount), or take it away",
+            "{path} has not answered for {} s; check cables, network and the process behind a FUSE mount, or remove \
+             it",
             for_.as_secs()
         );
         Self::new(ControlErrorKind::Silent, what)

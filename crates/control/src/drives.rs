@@ -209,7 +209,7 @@ impl Drives {
         match self.machine.find(spec) {
             Named::One(drive) => Ok(drive.path),
             Named::Several(paths) => Err(ControlError::usage(format!(
-                "{spec:?} means several drives: {}; name one of them",
+                "{spec:?} matches several drives: {}; name one of them",
                 paths.join(", ")
             ))),
             Named::Nothing => Err(ControlError::usage(format!(
@@ -350,7 +350,8 @@ impl Drives {
         match duplicate {
             None => Ok(()),
             Some(duplicate) => Err(ControlError::refused(format!(
-                "{path} is the drive that is open as {}; paths to one drive are of one subsystem and namespace",
+                "{path} is the drive that is already open as {}; all paths to a drive lead to one subsystem and \
+                 namespace",
                 duplicate.drive.path
             ))),
         }
@@ -495,7 +496,7 @@ pub fn medium(drive: KernelDrive) -> Medium {
 
 fn check_spec(spec: &str) -> Result<(), ControlError> {
     if spec.is_empty() {
-        return Err(ControlError::usage("a drive is named by its path, not by nothing"));
+        return Err(ControlError::usage("the path of a drive must not be empty"));
     }
     if spec.len() > SPEC_BYTES_MAX {
         let what = format!(
@@ -505,7 +506,9 @@ fn check_spec(spec: &str) -> Result<(), ControlError> {
         return Err(ControlError::usage(what));
     }
     if spec.contains('\0') {
-        return Err(ControlError::usage(format!("{spec:?} holds a zero byte, which no path does")));
+        return Err(ControlError::usage(format!(
+            "{spec:?} holds a zero byte, which a path cannot have"
+        )));
     }
     Ok(())
 }

@@ -301,7 +301,7 @@ impl Filter {
     /// When a severity or a kind does not exist.
     pub fn new(object: &str, kind: &str, severity: &str) -> Result<Self, ControlError> {
         if !kind.is_empty() && EventKind::from_word(kind).is_none() {
-            let what = format!("there is no kind of event {kind:?}; docs/events.md lists them all");
+            let what = format!("unknown kind of event {kind:?}; docs/events.md lists all kinds");
             return Err(ControlError::usage(what));
         }
         let severity = parse_severity(severity, Severity::Info)?;
@@ -325,9 +325,7 @@ pub(crate) fn parse_severity(word: &str, usual: Severity) -> Result<Severity, Co
         return Ok(usual);
     }
     Severity::from_word(word).ok_or_else(|| {
-        ControlError::usage(format!(
-            "there is no severity {word:?}; there are info, warning and critical"
-        ))
+        ControlError::usage(format!("unknown severity {word:?}; use info, warning or critical"))
     })
 }
 

@@ -121,7 +121,7 @@ impl Manager {
         let started = Note::new(EventKind::DaemonStarted, "daemon", "the daemon started");
         events.record(started.cause(format!("version {}", env!("CARGO_PKG_VERSION"))));
         if store.was_unclean() {
-            let what = "the daemon before this one was not shut down cleanly";
+            let what = "the previous daemon was not shut down cleanly";
             let note = Note::new(EventKind::DaemonUncleanStart, "daemon", what)
                 .cause("it was killed, it crashed, or the machine lost power")
                 .next("strake status");
@@ -206,7 +206,7 @@ impl Manager {
                 format!("the state directory {dir} cannot be written"),
             )
             .cause(why.clone())
-            .next(format!("make room in {dir}, or make it writable; arrays continue to serve")),
+            .next(format!("free space in {dir}, or make it writable; arrays continue to serve")),
             None => Note::new(
                 EventKind::StateDirRecovered,
                 "daemon",
@@ -217,7 +217,7 @@ impl Manager {
         let dropped = self.events.take_dropped();
         if trouble.is_none() && dropped > 0 {
             let what = format!("{dropped} events were not recorded");
-            let cause = "too many happened while the state directory could not be written";
+            let cause = "too many occurred while the state directory could not be written";
             self.record(Note::new(EventKind::EventsDropped, "daemon", what).cause(cause));
         }
         self.reported_trouble = trouble;
@@ -253,7 +253,7 @@ impl Manager {
         let entry = record.map(|record| self.entries.get(&record.uuid));
         if let Some(starting) = entry.and_then(|entry| entry.starting.as_ref()) {
             return Err(ControlError::state(format!(
-                "array {name} cannot be used yet: {}; see how that goes with: strake array show {name}",
+                "array {name} cannot be used yet: {}; watch it with: strake array show {name}",
                 starting.words()
             )));
         }

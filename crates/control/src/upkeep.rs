@@ -79,7 +79,7 @@ fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
     control.with(|m| {
         notice_sick(m);
         if let Err(error) = settle_replacements(m) {
-            tracing::warn!(reason = %error, "the drive that took a member's place is not recorded");
+            tracing::warn!(reason = %error, "the drive that replaced a member is not recorded");
         }
     })?;
     notice_pulled(control, pace)?;

@@ -434,7 +434,7 @@ fn a_plan_over_a_destroyed_array_says_that_it_cannot_be_undone_then() {
     };
     let some = ["members 0, 1 ", "array tank", &uuid, "only without"];
     check(&request("other", &drives[..2], true), &some);
-    let all = ["members 0, 1, 2 ", "array tank", &uuid, "cannot bring it back any more"];
+    let all = ["members 0, 1, 2 ", "array tank", &uuid, "can no longer restore the array"];
     check(&request("other", &drives[..3], true), &all);
     check(&request("other", &drives[..2], false), &some);
     let last = ["member 2 ", "array tank", &uuid];
@@ -555,7 +555,7 @@ fn f24_a_drive_whose_labels_are_all_damaged_is_foreign() {
     };
     let refused = world.control.replace_member(&replace(false));
     check_refused(refused, ControlErrorKind::Refused, &["damaged Strake labels"]);
-    let words = ["is not known"];
+    let words = ["is unknown"];
     check_refused(world.clean(&drives[2], false), ControlErrorKind::Refused, &words);
     world.control.replace_member(&replace(true)).expect("it is told to");
     world.restart();

@@ -25,7 +25,7 @@ pub enum LogFormat {
 #[derive(Clone, Debug, Parser)]
 #[command(name = "straked", version)]
 pub struct Args {
-    /// Where drives of arrays and exports are recorded [default: /var/lib/strake for root, else ~/.local/state/strake]
+    /// State directory [default: /var/lib/strake for root, else ~/.local/state/strake]
     #[arg(long, env = "STRAKE_STATE_DIR", value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
     /// Socket to listen on [default: /run/strake/straked.sock for root, else $XDG_RUNTIME_DIR/strake/straked.sock]
@@ -34,7 +34,7 @@ pub struct Args {
     /// CPUs for data cores, as 0,2,4-7; auto takes half of them
     #[arg(long, default_value = "auto", value_name = "CPUS")]
     pub cores: CoreChoice,
-    /// How log lines on stderr look; RUST_LOG chooses which there are
+    /// How log lines on stderr look; RUST_LOG selects the lines
     #[arg(long, value_enum, default_value = "text")]
     pub log: LogFormat,
     /// Seconds that an array waits for missing members before it starts degraded, or "never"
@@ -44,7 +44,7 @@ pub struct Args {
     /// 30 for remote
     #[arg(long, default_value = "block=8,file=15,remote=30", value_name = "KIND=SECONDS,...")]
     pub io_timeout: IoLimits,
-    /// Where to give metrics over HTTP: unix:/path, or a loopback address such as 127.0.0.1:9464 [default: nowhere]
+    /// Where to serve metrics over HTTP: unix:/path, or a loopback address such as 127.0.0.1:9464 [default: nowhere]
     #[arg(long, env = "STRAKE_METRICS", value_name = "ADDRESS")]
     pub metrics: Option<Place>,
     /// Parity kernel, such as avx2 or portable [default: chosen for this CPU]
@@ -73,7 +73,7 @@ fn parse_timeout(text: &str) -> Result<Timeout, String> {
 }
 
 impl Args {
-    /// The state directory, given or usual.
+    /// The state directory, as given or by default.
     pub fn state_dir(&self) -> Result<PathBuf, String> {
         if let Some(dir) = &self.state_dir {
             return Ok(dir.clone());
@@ -89,7 +89,7 @@ impl Args {
         Ok(base.join("strake"))
     }
 
-    /// The socket, given or usual.
+    /// The socket, as given or by default.
     pub fn socket(&self) -> Result<PathBuf, String> {
         if let Some(socket) = &self.socket {
             return Ok(socket.clone());

@@ -365,7 +365,7 @@ fn absent_mask(states: &[MemberState]) -> u64 {
 /// Where things are on `drive`, which is that of `member`.
 fn layout_of(member: MemberIndex, drive: &Drive) -> Result<AreaLayout, Failed> {
     AreaLayout::of(drive.device.info().bytes()).ok_or_else(|| {
-        let what = format!("{} has become too small to be a member", drive.path);
+        let what = format!("{} is now too small to be a member", drive.path);
         Failed::Members(vec![(member, ArrayError::usage(what))])
     })
 }

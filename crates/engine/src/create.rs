@@ -93,7 +93,7 @@ pub fn plan_create(spec: &CreateSpec, drives: &[Drive]) -> Result<CreatePlan, Ar
     let block_size = spec.block_size.unwrap_or(largest);
     if let Some(at) = infos.iter().position(|i| i.block_size > block_size) {
         return Err(ArrayError::usage(format!(
-            "{} has blocks of {} bytes, more than the array's {block_size}; ask for blocks of {} bytes",
+            "{} has blocks of {} bytes, more than the array's {block_size}; use blocks of {} bytes",
             drives[at].path, infos[at].block_size, infos[at].block_size
         )));
     }
@@ -141,7 +141,10 @@ fn warnings(drives: &[Drive], infos: &[DeviceInfo]) -> Vec<String> {
         .filter(|(_, info)| info.bytes() > smallest)
         .map(|(drive, info)| {
             let unused = strake_units::ByteSize(info.bytes() - smallest);
-            format!("{} is larger than the smallest drive; {unused} of it stay unused", drive.path)
+            format!(
+                "{} is larger than the smallest drive; {unused} of it remain unused",
+                drive.path
+            )
         })
         .collect();
     if infos.windows(2).any(|pair| pair[0].block_size != pair[1].block_size) {

@@ -134,7 +134,7 @@ fn room(
     for (slot, drive) in drives.iter().enumerate() {
         let drive = drive.as_ref().ok_or_else(|| {
             ArrayError::state(format!(
-                "array {name} cannot change without member {slot}, whose drive is not here; replace it first"
+                "array {name} cannot change without member {slot}, whose drive is missing; replace it first"
             ))
         })?;
         let bytes = drive.device.info().bytes();
@@ -284,7 +284,7 @@ impl MemberIo<'_> {
     /// # Errors
     /// When the drive fails.
     pub fn zero(&mut self, offset: u64, bytes: u64) -> Result<(), ArrayError> {
-        self.make_zeroes(offset, bytes, "making room on it")
+        self.make_zeroes(offset, bytes, "clearing new space on it")
     }
 
     /// Makes stable what was written before.

@@ -290,7 +290,7 @@ impl<'a> MemberIo<'a> {
         let bytes = self.bytes & !4095;
         let head = FOREIGN_HEAD_BYTES.min(bytes);
         let tail = FOREIGN_TAIL_BYTES.min(bytes);
-        let doing = "looking for what is on it";
+        let doing = "inspecting its content";
         Ok((read(self, 0, head, doing)?, read(self, self.bytes - tail, tail, doing)?))
     }
 
@@ -456,9 +456,9 @@ impl<'a> MemberIo<'a> {
             return Ok(());
         }
         let zeroes = vec![0; FOREIGN_HEAD_BYTES.max(FOREIGN_TAIL_BYTES) as usize];
-        self.write(0, &zeroes[..FOREIGN_HEAD_BYTES as usize], "erasing what is on it")?;
+        self.write(0, &zeroes[..FOREIGN_HEAD_BYTES as usize], "erasing its content")?;
         let tail = &zeroes[..FOREIGN_TAIL_BYTES as usize];
-        self.write(self.bytes - FOREIGN_TAIL_BYTES, tail, "erasing what is on it")
+        self.write(self.bytes - FOREIGN_TAIL_BYTES, tail, "erasing its content")
     }
 
     /// Takes back what the claim and labels have left, so that the drive holds nothing of Strake. The

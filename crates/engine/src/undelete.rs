@@ -99,7 +99,7 @@ fn plan(drives: &[Drive], wait: Wait<'_>) -> Result<Plan, ArrayError> {
     }
     let before = found.iter().map(|labels| &labels.before);
     let Some(newest) = before.max_by_key(|label| label.generation).cloned() else {
-        return Err(ArrayError::usage("no drives are given, so there is nothing to bring back"));
+        return Err(ArrayError::usage("no drives are given, so there is nothing to undelete"));
     };
     refuse_others(drives, &found, &newest)?;
     refuse_too_few(&found, &newest)?;
@@ -128,7 +128,7 @@ impl Destroyed {
                 if newest.is_some() {
                     "from before its array was destroyed"
                 } else {
-                    "of a destroyed array; bring the array back without it"
+                    "of a destroyed array; undelete the array without it"
                 }
             )));
         };
@@ -154,8 +154,8 @@ fn read(drive: &Drive, wait: Wait<'_>) -> Result<Vec<Superblock>, ArrayError> {
     };
     if let Some(foreign) = io.inspect()?.foreign.filter(foreign) {
         return Err(ArrayError::refused(format!(
-            "{} has been used for something else since: it holds {foreign}; what was on it is lost. Bring the array \
-             back without it",
+            "{} has been used for something else since: it holds {foreign}; its former content is lost. Undelete the \
+             array without it",
             drive.path
         )));
     }
@@ -170,14 +170,14 @@ fn refuse_others(
     for (drive, labels) in drives.iter().zip(found) {
         if labels.before.array != newest.array {
             return Err(ArrayError::refused(format!(
-                "{} belongs to array {} ({}), not to {} ({}); bring back one array at a time",
+                "{} belongs to array {} ({}), not to {} ({}); undelete one array at a time",
                 drive.path, labels.before.name, labels.before.array, newest.name, newest.array
             )));
         }
     }
     if found.iter().all(|labels| !labels.is_destroyed) {
         return Err(ArrayError::state(format!(
-            "array {} is not destroyed; there is nothing to bring back",
+            "array {} is not destroyed; there is nothing to undelete",
             newest.name
         )));
     }
@@ -199,7 +199,7 @@ fn refuse_too_few(found: &[Destroyed], newest: &Superblock) -> Result<(), ArrayE
     }
     let absent: Vec<String> = absent.iter().map(ToString::to_string).collect();
     Err(ArrayError::refused(format!(
-        "array {} cannot be brought back without more of its members: {} are not here or were not in sync",
+        "array {} cannot be undeleted without more of its members: {} are missing or were not in sync",
         newest.name,
         absent.join(", ")
     )))

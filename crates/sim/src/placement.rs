@@ -1,4 +1,4 @@
-//! Where the bytes of an array lie on its members, written from docs/on-disk.md ("Where data lie") and from nothing
+//! Where the bytes of an array lie on its members, written from docs/on-disk.md ("Layout of data") and from nothing
 //! else: what tests judge the engine by takes no geometry from the code that is judged.
 
 use strake_raid::Level;

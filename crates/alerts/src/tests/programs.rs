@@ -262,15 +262,15 @@ fn a_program_that_others_can_change_is_refused() {
     let script = dir.script("exit 0");
     for mode in [0o757, 0o775, 0o777, 0o1777] {
         fs::set_permissions(&script, fs::Permissions::from_mode(mode)).unwrap();
-        check_unfit(&script, "others can change");
+        check_unfit(&script, "other users can change");
     }
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(&dir.0, fs::Permissions::from_mode(0o777)).unwrap();
-    check_unfit(&script, "others can change");
+    check_unfit(&script, "other users can change");
     // A name that leads to it is no better than what it leads to.
     let link = std::env::temp_dir().join(format!("strake-alerts-link-{}", std::process::id()));
     std::os::unix::fs::symlink(&script, &link).unwrap();
-    check_unfit(&link, "others can change");
+    check_unfit(&link, "other users can change");
     fs::remove_file(link).unwrap();
     fs::set_permissions(&dir.0, fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(fs::metadata(&script).unwrap().mode() & 0o777, 0o755);

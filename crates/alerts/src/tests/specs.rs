@@ -65,9 +65,9 @@ fn a_mail_server_that_makes_no_sense_is_refused() {
     check("mail.example.org", "smtp://mail.example.org:25");
     check("http://u:s3cret@mail.example.org", "\"http\" is not smtp or smtps");
     check("smtp://", "a host and a port");
-    check("smtp://mail.example.org/path", "nothing behind them");
-    check("smtp://mail.example.org?tls=no", "nothing behind them");
-    check("smtp://mail.example.org#x", "nothing behind them");
+    check("smtp://mail.example.org/path", "only a host and a port");
+    check("smtp://mail.example.org?tls=no", "only a host and a port");
+    check("smtp://mail.example.org#x", "only a host and a port");
     check("smtp://mail.example.org:0", "port 0");
     check("smtp://mail.example.org:99999", "smtp://mail.example.org:25");
     check("smtp://a%0d%0ab:s3cret@mail.example.org", "is not text");
@@ -104,7 +104,7 @@ fn a_masked_hook_is_not_taken_for_the_real_one() {
         let masked = spec.masked().unwrap();
         let text = serde_json::to_string(&masked).unwrap();
         assert!(!text.contains("s3cret") && !text.contains("T0KEN"), "{text}");
-        check_refused(masked, "give it in full");
+        check_refused(masked, "give the full value");
     }
 }
 

@@ -112,7 +112,7 @@ fn a_redirect_is_not_followed() {
     );
     check_final(
         Say::This(say.into_bytes()),
-        "it answered 307 and named another address, which is not followed",
+        "it answered 307 with a redirect, which is not followed",
     );
     assert!(!other.was_asked());
 }
@@ -143,16 +143,16 @@ fn check_passing(say: Say, why: &str) {
 
 #[test]
 fn garbage_is_no_answer() {
-    check_passing(Say::This(b"SSH-2.0-OpenSSH_9.9\r\n".to_vec()), "no answer in HTTP");
-    check_passing(Say::This(Vec::new()), "no answer in HTTP");
-    check_passing(Say::This(b"HTTP/1.1 200".to_vec()), "no answer in HTTP");
-    check_passing(Say::This(vec![0xff; 4096]), "no answer in HTTP");
+    check_passing(Say::This(b"SSH-2.0-OpenSSH_9.9\r\n".to_vec()), "no HTTP answer");
+    check_passing(Say::This(Vec::new()), "no HTTP answer");
+    check_passing(Say::This(b"HTTP/1.1 200".to_vec()), "no HTTP answer");
+    check_passing(Say::This(vec![0xff; 4096]), "no HTTP answer");
 }
 
 #[test]
 fn headers_that_do_not_end_are_no_answer() {
-    check_passing(Say::ForEver(b"HTTP/1.1 200 OK\r\n", b"a: b\r\n"), "no answer in HTTP");
-    check_passing(Say::ForEver(b"HTTP/1.1 200 OK\r\na: ", &[b'x'; 4096]), "no answer in HTTP");
+    check_passing(Say::ForEver(b"HTTP/1.1 200 OK\r\n", b"a: b\r\n"), "no HTTP answer");
+    check_passing(Say::ForEver(b"HTTP/1.1 200 OK\r\na: ", &[b'x'; 4096]), "no HTTP answer");
 }
 
 #[test]

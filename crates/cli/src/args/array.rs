@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 /// What can be done with arrays.
 #[derive(Debug, Subcommand)]
 pub enum ArrayVerb {
-    /// Create an array on drives that hold nothing. It serves at once.
+    /// Create an array on empty drives. It serves at once.
     #[command(after_help = "Examples:
   strake array create tank --level 5 --drives nvme1n1,nvme2n1,nvme3n1 --dry-run
   strake array create tank --level 6 --drives nvme1n1,nvme2n1,nvme3n1,nvme4n1
@@ -18,7 +18,7 @@ pub enum ArrayVerb {
   strake array list
   strake array list --watch")]
     List(Watch),
-    /// One array: its state, its members by position, and what is being done.
+    /// One array: its state, its members by position, and operations in progress.
     #[command(after_help = "Examples:
   strake array show tank
   strake array show tank --watch")]
@@ -30,7 +30,7 @@ pub enum ArrayVerb {
         #[command(flatten)]
         watch: Watch,
     },
-    /// What an array has done since it was started, and how long requests and its drives' I/Os took.
+    /// Statistics of an array since its start: I/Os, and latencies of requests and of its drives.
     #[command(after_help = "Examples:
   strake array stats tank
   strake array stats tank --watch
@@ -49,16 +49,16 @@ pub enum ArrayVerb {
   strake array fail tank --member 3 --accept redundancy --dry-run
   strake array fail tank --member 3 --accept redundancy --yes")]
     Fail(Fail),
-    /// Replace a member by another drive. A serving member is copied first and leaves when the copy is complete.
+    /// Replace a member by another drive. A serving member is copied first and released when the copy is complete.
     #[command(after_help = "Examples:
   strake array replace tank --member 3 --with nvme9n1
   strake array replace tank --member 3 --with nvme9n1 --dry-run")]
     Replace(Replace),
-    /// Give a drive to the first failed or missing member.
+    /// Replace the first failed or missing member by a drive.
     #[command(after_help = "Examples:
   strake array add tank --drive nvme9n1")]
     Add(Add),
-    /// Re-add a member that was out. Only regions written meanwhile are copied to it.
+    /// Re-add a failed or missing member. Only regions written meanwhile are copied to it.
     #[command(after_help = "Examples:
   strake array readd tank
   strake array readd tank --member 3
@@ -76,7 +76,7 @@ pub enum ArrayVerb {
         #[arg(long)]
         dry_run: bool,
     },
-    /// Give an array another name. Its exports keep theirs.
+    /// Give an array another name. Its exports keep their names.
     #[command(after_help = "Examples:
   strake array rename tank vault
   strake array rename tank vault --dry-run")]
@@ -84,14 +84,14 @@ pub enum ArrayVerb {
         /// Name or UUID.
         #[arg(value_name = "ARRAY")]
         name: String,
-        /// Its name from now on.
+        /// The new name.
         #[arg(value_name = "NEW")]
         new_name: String,
         /// Print what would be done, and do nothing.
         #[arg(long)]
         dry_run: bool,
     },
-    /// Let an array use all room of its members, after each was made larger or replaced by a larger drive.
+    /// Grow an array to the size of its members, after each was enlarged or replaced by a larger drive.
     #[command(after_help = "Examples:
   strake array grow tank --dry-run
   strake array grow tank
@@ -107,7 +107,7 @@ pub enum ArrayVerb {
         #[arg(long)]
         dry_run: bool,
     },
-    /// Convert an array to the newest format of its labels, which keeps its data where they are.
+    /// Convert an array to the newest label format. Its data is not moved.
     #[command(after_help = "Examples:
   strake array upgrade-format tank --dry-run
   strake array upgrade-format tank
@@ -131,7 +131,7 @@ pub enum ArrayVerb {
   strake array set tank --consistency strict
   strake array set tank --scrub-every 14d --scrub-repair on")]
     Set(Set),
-    /// Read everything, and find what silently went wrong: parity or copies that do not agree with the data.
+    /// Read all stripes and find parity or copies that do not match the data.
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -190,7 +190,7 @@ pub struct Create {
     /// Size of a logical block, 512 or 4096 [default: the largest among the drives].
     #[arg(long, value_parser = parse::size_u32, value_name = "SIZE")]
     pub block_size: Option<u32>,
-    /// How writes are made safe against crashes; see strake array set --help [default: safe].
+    /// How writes are protected against crashes; see strake array set --help [default: safe].
     #[arg(long, value_enum, value_name = "MODE")]
     pub consistency: Option<Consistency>,
     /// Print what would be done, and do nothing.
@@ -224,7 +224,7 @@ pub struct Fail {
     pub dry_run: bool,
 }
 
-/// What an operator can agree to lose.
+/// A loss that an operator can accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Loss {
     /// The redundancy of one member, until it is rebuilt.
@@ -232,7 +232,7 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// What the interface calls it.
+    /// Its name in the API.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -250,7 +250,7 @@ pub struct Replace {
     /// Position of the member, from 0.
     #[arg(long, value_name = "POSITION")]
     pub member: u32,
-    /// The drive to put there.
+    /// The new drive.
     #[arg(long = "with", value_name = "DRIVE")]
     pub drive: String,
     /// Print what would be done, and do nothing.
@@ -290,20 +290,20 @@ pub struct Import {
     /// Only this array [default: every one that is found].
     #[arg(value_name = "ARRAY")]
     pub name: Option<String>,
-    /// Drives to scan beyond those that the daemon remembers, separated by commas or repeated.
+    /// Drives to scan in addition to the recorded ones, separated by commas or repeated.
     #[arg(long, value_delimiter = ',', value_name = "DRIVES")]
     pub drives: Vec<String>,
-    /// Start although members that were last seen in sync are not here.
+    /// Start although members that were last seen in sync are missing.
     #[arg(long)]
     pub degraded: bool,
     /// Start although a crash while degraded may have damaged blocks.
     #[arg(long)]
     pub accept_loss: bool,
-    /// Of a member that is on several drives (copies): the one to use, separated by commas or repeated. The others
-    /// are left alone.
+    /// The drive to use for a member of which several copies exist, separated by commas or repeated. The other copies
+    /// are not changed.
     #[arg(long = "use", value_delimiter = ',', value_name = "DRIVES")]
     pub use_drives: Vec<String>,
-    /// Offer the exports that the members record as well; without it, they are listed and no listener is opened.
+    /// Also create the exports that the members record; without this option they are only listed.
     #[arg(long)]
     pub exports: bool,
     /// Print what would be started, and do nothing.
@@ -320,7 +320,7 @@ pub struct Readd {
     /// Position of the member, from 0 [default: the one that can be re-added].
     #[arg(long, value_name = "POSITION")]
     pub member: Option<u32>,
-    /// Where its drive is now [default: where it was, or wherever it is found].
+    /// Path of its drive [default: the recorded path, or any drive with its label].
     #[arg(long, value_name = "DRIVE")]
     pub drive: Option<String>,
     /// Print what would be done, and do nothing.
@@ -348,10 +348,10 @@ pub struct Set {
     /// Re-add a returning clean member automatically.
     #[arg(long, value_enum, value_name = "on|off")]
     pub auto_readd: Option<Switch>,
-    /// Errors of a member after which it is replaced while it still serves; 0 for never.
+    /// Number of errors after which a serving member is replaced; 0 for never.
     #[arg(long, value_name = "ERRORS")]
     pub replace_after_errors: Option<u32>,
-    /// How writes are made safe against crashes.
+    /// How writes are protected against crashes.
     #[arg(long, value_enum, value_name = "MODE")]
     pub consistency: Option<Consistency>,
     /// Time from the end of a scrub to the next scheduled one, such as 14d; off for never.
@@ -368,20 +368,20 @@ pub struct Set {
 /// How writes are protected against crashes. RAID 1 and 10 need only resync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Consistency {
-    /// Regions that are written are marked, and resynchronized after a crash. While members are missing a crash may
-    /// damage neighbouring blocks in the same stripe.
+    /// Written regions are marked and, after a crash, resynchronized. While members are missing, a crash may damage
+    /// neighbouring blocks in the same stripe.
     Resync,
-    /// The same, and while members are missing writes to their stripes go through a redo log.
+    /// As resync; while members are missing, writes to their stripes also go through a redo log.
     Safe,
     /// Every write is logged first: a crash together with a member failure damages nothing. With two parities, small
     /// writes log a few words per block; other writes need twice the drive I/Os.
     Strict,
-    /// For scratch arrays: nothing is marked, and what a crash leaves behind is not looked at.
+    /// For scratch arrays: nothing is marked, and nothing is checked after a crash.
     None,
 }
 
 impl Consistency {
-    /// What the interface calls it.
+    /// Its name in the API.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -396,7 +396,8 @@ impl Consistency {
 /// What can be done with scrubs.
 #[derive(Debug, Subcommand)]
 pub enum ScrubVerb {
-    /// Begin to read everything and compare data with parity or copies. Unreadable blocks are recovered and rewritten.
+    /// Start to read all stripes and compare data with parity or copies. Unreadable blocks are reconstructed and
+    /// rewritten.
     #[command(after_help = "Examples:
   strake array scrub start tank
   strake array scrub start tank --wait
@@ -410,11 +411,11 @@ pub enum ScrubVerb {
     #[command(after_help = "Examples:
   strake array scrub resume tank")]
     Resume(ScrubWhich),
-    /// End the scrub. The next one begins from the start.
+    /// End the scrub. The next scrub starts from the beginning.
     #[command(after_help = "Examples:
   strake array scrub stop tank")]
     Stop(ScrubWhich),
-    /// How far the scrub has come, or what the last one found.
+    /// Progress of the scrub, or the findings of the last one.
     #[command(after_help = "Examples:
   strake array scrub show tank
   strake array scrub show tank --watch
@@ -429,7 +430,7 @@ pub enum ScrubVerb {
     },
 }
 
-/// The array that is meant.
+/// Name or UUID of the array.
 #[derive(Debug, Args)]
 pub struct ScrubWhich {
     /// Name or UUID.
@@ -446,9 +447,9 @@ pub struct ScrubStart {
     /// Rewrite strips that are known to be wrong, from the others. Mismatches of unknown origin are only reported.
     #[arg(long, conflicts_with = "trust_data")]
     pub repair: bool,
-    /// As --repair; and where nothing says which strip is wrong (one parity, two copies), believe the data as it is
-    /// read and make parity, or the other copies, agree with it. IF THE DATA IS WHAT IS WRONG, IT STAYS WRONG, and no
-    /// scrub will find it again. Restore what matters from a backup first, where there is one.
+    /// As --repair. Where the wrong strip is unknown (one parity, two copies), also trust the data as read, and write
+    /// matching parity or copies. WRONG DATA STAYS WRONG, and no later scrub can find it. Restore important data from
+    /// a backup first.
     #[arg(long)]
     pub trust_data: bool,
     /// Wait until the scrub has finished, and print its findings.
@@ -469,7 +470,7 @@ pub enum Switch {
 }
 
 impl Switch {
-    /// What the interface calls it.
+    /// Its name in the API.
     #[must_use]
     pub const fn is_on(self) -> bool {
         match self {
@@ -485,7 +486,7 @@ pub struct Undelete {
     /// Name or UUID of the array that was destroyed.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Drives to look at beyond those that the daemon remembers, separated by commas or repeated.
+    /// Drives to scan in addition to the recorded ones, separated by commas or repeated.
     #[arg(long, value_delimiter = ',', value_name = "DRIVES")]
     pub drives: Vec<String>,
     /// Print what would be done, and do nothing.

@@ -18,8 +18,8 @@ pub enum ConfigVerb {
         #[arg(value_name = "FILE")]
         file: String,
     },
-    /// Put a backup in force: arrays that it names are imported, exports, spares, hooks and settings are made as it
-    /// says. Nothing on a drive is ever deleted by it.
+    /// Restore a backup: import its arrays, and create its exports, spares, hooks and settings. Nothing on a drive is
+    /// deleted.
     #[command(after_help = "Examples:
   strake config restore strake.json --dry-run
   strake config restore strake.json

@@ -5,7 +5,7 @@ use clap::{Args, Subcommand, ValueEnum};
 /// What can be done with events.
 #[derive(Debug, Subcommand)]
 pub enum EventVerb {
-    /// Events of the past, oldest first: what happened, why, what to do, and who did what.
+    /// Past events, oldest first, with reason, remedy and caller.
     #[command(after_help = "Examples:
   strake event list
   strake event list --last 500 --severity warning
@@ -15,7 +15,7 @@ pub enum EventVerb {
         /// Which events.
         #[command(flatten)]
         which: Which,
-        /// So many at most, the latest; 0 for all that are kept.
+        /// Number of latest events to list; 0 for all that are kept.
         #[arg(long, default_value_t = 50, value_name = "COUNT")]
         last: u32,
     },
@@ -30,13 +30,13 @@ pub enum EventVerb {
     },
 }
 
-/// Which events are meant, and how their time is printed.
+/// Which events are selected, and how their time is printed.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// From this number on [default: all of the past with list, only new ones with follow].
+    /// From this number on [default: all with list, only new ones with follow].
     #[arg(long, value_name = "NUMBER")]
     pub from: Option<u64>,
-    /// Only about this, such as array/tank, drive//dev/nvme3n1, export/tank or daemon.
+    /// Only events of this object, such as array/tank, drive//dev/nvme3n1, export/tank or daemon.
     #[arg(long, value_name = "OBJECT")]
     pub object: Option<String>,
     /// Only of this kind, such as member_failed or command.
@@ -45,7 +45,7 @@ pub struct Which {
     /// Only events of this severity or higher.
     #[arg(long, value_enum, value_name = "SEVERITY")]
     pub severity: Option<Severity>,
-    /// Print times as UTC instead of this machine's time.
+    /// Print times as UTC instead of local time.
     #[arg(long)]
     pub utc: bool,
 }
@@ -53,16 +53,16 @@ pub struct Which {
 /// Severity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Severity {
-    /// Nothing to worry about.
+    /// No action is needed.
     Info,
-    /// Something should be done.
+    /// Action is needed.
     Warning,
-    /// Something has to be done now.
+    /// Action is needed at once.
     Critical,
 }
 
 impl Severity {
-    /// What the interface calls it.
+    /// Its name in the API.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

@@ -5,16 +5,16 @@ use clap::{Args, Subcommand, ValueEnum};
 /// What can be done with exports.
 #[derive(Debug, Subcommand)]
 pub enum ExportVerb {
-    /// Offer an array to clients.
+    /// Export an array to clients.
     #[command(after_help = "Examples:
   strake export create tank --via nbd --listen unix:/run/strake/tank.sock
   strake export create tank --via nbd --listen 127.0.0.1:10809 --read-only")]
     Create(Create),
-    /// Every export, with what it has done.
+    /// Every export with its statistics.
     #[command(after_help = "Examples:
   strake export list")]
     List,
-    /// One export, with the reservations that hosts have over NVMe/TCP, and what each of their queues has done.
+    /// One export with its NVMe/TCP reservations, and the statistics of each queue.
     #[command(after_help = "Examples:
   strake export show tank")]
     Show {
@@ -22,7 +22,7 @@ pub enum ExportVerb {
         #[arg(value_name = "EXPORT")]
         name: String,
     },
-    /// End the reservations of an export over NVMe/TCP whose hosts are gone for good. ANY HOST MAY WRITE THEN.
+    /// Release the NVMe/TCP reservations of an export whose hosts will not return. ANY HOST MAY WRITE THEN.
     #[command(after_help = "Examples:
   strake export release tank
   strake export release tank --yes")]
@@ -74,10 +74,10 @@ pub enum ReferralVerb {
     Remove(ReferralAddress),
 }
 
-/// Where another discovery service is.
+/// The address of another discovery service.
 #[derive(Debug, Args)]
 pub struct ReferralAddress {
-    /// nvme-tcp://ADDRESS:PORT with an IP address; the port is 8009 unless said otherwise.
+    /// nvme-tcp://ADDRESS:PORT with an IP address; the default port is 8009.
     #[arg(value_name = "ADDRESS")]
     pub address: String,
 }
@@ -94,7 +94,7 @@ pub struct Create {
     /// Where to listen: unix:/path or 127.0.0.1:port for NBD, address:port for NVMe/TCP.
     #[arg(long, value_name = "ADDRESS")]
     pub listen: String,
-    /// What NBD clients ask for, and the export's name here [default: the array's name].
+    /// Name of the export, also for NBD clients [default: the array's name].
     #[arg(long)]
     pub name: Option<String>,
     /// Refuse writes.
@@ -103,8 +103,8 @@ pub struct Create {
     /// Host that may connect over NVMe/TCP, by its NQN (in /etc/nvme/hostnqn on Linux); may be repeated.
     #[arg(long, value_name = "NQN")]
     pub allow_host: Vec<String>,
-    /// Name of the NVMe subsystem [default: one made of the array's UUID]. Exports at one address, for the same hosts,
-    /// may share one and are its namespaces.
+    /// Name of the NVMe subsystem [default: derived from the array's UUID]. Exports at one address, for the same
+    /// hosts, may share one and are its namespaces.
     #[arg(long)]
     pub nqn: Option<String>,
     /// Number of the namespace in the subsystem [default: the lowest that is free].
@@ -115,7 +115,7 @@ pub struct Create {
     pub secure: bool,
 }
 
-/// Protocols that an array can be offered by.
+/// Protocols by which an array can be exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Via {
     /// Network block device.
@@ -125,7 +125,7 @@ pub enum Via {
 }
 
 impl Via {
-    /// What the interface calls it.
+    /// Its name in the API.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

@@ -28,7 +28,7 @@ pub enum HookVerb {
     Test(Which),
 }
 
-/// The hook that is meant.
+/// Name of the hook.
 #[derive(Debug, Args)]
 pub struct Which {
     /// Its name.
@@ -47,14 +47,14 @@ pub struct Add {
     #[arg(value_name = "HOOK")]
     pub name: String,
     /// Send each event as JSON to this address, by HTTP POST. Every user of this host can see it while the command
-    /// runs: no place for a password.
+    /// runs; do not put a password in it.
     #[arg(long, value_name = "URL")]
     pub webhook: Option<String>,
-    /// The same, with the address in this file, or "-" for standard input: for one that holds a password or is a secret
-    /// itself.
+    /// As --webhook, with the address in this file, or "-" for standard input: for an address that holds a password or
+    /// is secret.
     #[arg(long, value_name = "FILE")]
     pub webhook_file: Option<String>,
-    /// Write to this address; needs --server or --server-file, and --from.
+    /// Send e-mail to this address; needs --server or --server-file, and --from.
     #[arg(long, value_name = "ADDRESS", requires_all = ["by", "from"])]
     pub email: Option<String>,
     /// Run this program with the event as JSON on its standard input.
@@ -63,11 +63,11 @@ pub struct Add {
     /// Mail server: smtp://HOST:PORT or smtps://HOST:PORT.
     #[arg(long, value_name = "URL", requires = "email")]
     pub server: Option<String>,
-    /// The same, in this file, or "-" for standard input: for one that wants a password,
+    /// As --server, in this file, or "-" for standard input: for a server that needs a password,
     /// smtps://USER:PASSWORD@HOST:PORT.
     #[arg(long, value_name = "FILE", requires = "email")]
     pub server_file: Option<String>,
-    /// Whom the e-mail comes from.
+    /// Sender of the e-mail.
     #[arg(long, value_name = "ADDRESS", requires = "email")]
     pub from: Option<String>,
     /// Only events of this severity or higher.

@@ -23,7 +23,7 @@ pub enum JobVerb {
     #[command(after_help = "Examples:
   strake job cancel tank/replace")]
     Cancel(Which),
-    /// Change how much a job may take from clients, while it runs.
+    /// Change the priority of a running job against client I/O.
     #[command(after_help = "Examples:
   strake job set tank/rebuild --priority 90")]
     Set {
@@ -36,10 +36,10 @@ pub enum JobVerb {
     },
 }
 
-/// The job that is meant.
+/// Name of the job.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// The job as `strake job list` names it, such as tank/rebuild.
+    /// Name of the job in `strake job list`, such as tank/rebuild.
     #[arg(value_name = "JOB")]
     pub id: String,
 }

@@ -54,7 +54,7 @@ pub fn every(text: &str) -> Result<u64, String> {
         _ => return Err(HELP.to_owned()),
     };
     match number.checked_mul(factor_s) {
-        Some(0) => Err("to scrub never, say off".to_owned()),
+        Some(0) => Err("to disable scheduled scrubs, write off".to_owned()),
         Some(seconds) => Ok(seconds),
         None => Err("the time is longer than 64 bits can count".to_owned()),
     }

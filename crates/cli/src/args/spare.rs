@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 /// What can be done with spares.
 #[derive(Debug, Subcommand)]
 pub enum SpareVerb {
-    /// Make a drive that holds nothing a spare of one array, or of every array.
+    /// Make an empty drive a spare for one array, or for all arrays.
     #[command(after_help = "Examples:
   strake spare add nvme9n1
   strake spare add nvme9n1 --array tank
@@ -31,7 +31,7 @@ pub struct Add {
     /// A path, or the name of a device such as nvme0n1.
     #[arg(value_name = "DRIVE")]
     pub drive: String,
-    /// The only array it is for [default: any that needs one].
+    /// The only array that may use it [default: all arrays].
     #[arg(long, value_name = "ARRAY")]
     pub array: Option<String>,
     /// Print what would be done, and do nothing.

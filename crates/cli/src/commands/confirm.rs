@@ -31,7 +31,7 @@ pub fn possible(what: &str) -> Result<(), CliError> {
     match person() {
         true => Ok(()),
         false => Err(CliError::usage(format!(
-            "refused to {what}: without a terminal to ask on, add --yes"
+            "refused to {what}: no terminal to ask for confirmation; add --yes"
         ))),
     }
 }

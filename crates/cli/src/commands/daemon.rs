@@ -46,8 +46,8 @@ fn no_answer(drives: &[String]) -> CliError {
     let seconds = CALL_TIMEOUT.as_secs();
     let why = daemon::hangs(drives);
     let text = format!(
-        "straked did not answer within {seconds} s and was not stopped: {why}. See what the drive hangs on, or take it \
-         away, and try again"
+        "straked did not answer within {seconds} s and was not stopped: {why}. Find out why the drive does not \
+         answer, or remove it, and try again"
     );
     CliError { kind: ErrorKind::NoDaemon, text }
 }

@@ -36,10 +36,10 @@ pub async fn run(verb: ExportVerb, socket: &Path, out: &Output) -> Result<Exit, 
         ExportVerb::Release { name, yes } => {
             let mut exports = Connection::open(socket).await?.exports();
             if !yes {
-                confirm::possible(&format!("end the reservations of {name}"))?;
+                confirm::possible(&format!("release the reservations of {name}"))?;
                 let known = one(&name, socket).await?;
                 let what =
-                    format!("end the reservations of export {name}; any host may write then");
+                    format!("release the reservations of export {name}; any host may write then");
                 let plan = tables::export::registrants(&known);
                 confirm::ask(&Question { what: &what, plan: &plan, answer: &name })?;
             }

@@ -178,7 +178,7 @@ impl<'a> Scenario<'a> {
             self.qemu = true;
         }
         if self.image.is_none() && !self.qemu {
-            self.report.say("    (neither nbdcopy nor qemu-io is installed: strake's own NBD client does it all)");
+            self.report.say("    (neither nbdcopy nor qemu-io is installed: only strake's own NBD client is used)");
         }
         Ok(())
     }
@@ -294,7 +294,7 @@ impl<'a> Scenario<'a> {
                 let states = last.map_or_else(String::new, |a| a.states.join(" "));
                 let seconds = REBUILD_MAX.as_secs();
                 Err(CliError::mismatch(format!(
-                    "the array is {states:?} after {seconds} s, not as hoped"
+                    "the array is {states:?} after {seconds} s, not as expected"
                 )))
             }
         }
@@ -307,7 +307,7 @@ impl<'a> Scenario<'a> {
         self.connection = Some(self.sandbox.start().await?);
         let array = self.back().await?;
         let what = format!(
-            "straked stopped and started: array and export started by themselves, {} to resynchronize",
+            "straked stopped and started: array and export started automatically, {} to resynchronize",
             ByteSize(array.resync_bytes_at_start)
         );
         let real = Some("strake daemon stop; strake daemon start");
@@ -333,7 +333,8 @@ impl<'a> Scenario<'a> {
         self.reach(Goal::Healthy).await?;
         self.report.summary().resynchronized_bytes = bytes;
         let what = format!(
-            "started after the kill by itself: {} of {} had to be resynchronized, the rest was known to be in sync",
+            "started automatically after the kill: {} of {} had to be resynchronized, the rest was known to be in \
+             sync",
             ByteSize(bytes),
             ByteSize(array.size_bytes)
         );
@@ -359,7 +360,7 @@ impl<'a> Scenario<'a> {
             }
             sleep(START_RETRY).await;
         }
-        Err(CliError::mismatch(format!("array and export were not there after the start: {seen}")))
+        Err(CliError::mismatch(format!("array and export did not exist after the start: {seen}")))
     }
 
     /// Reads everything that was written, and compares it.
@@ -393,9 +394,7 @@ impl<'a> Scenario<'a> {
         let counted = self.bench()?.tally.errors.load(Ordering::Relaxed);
         match counted + self.report.summary().errors {
             0 => Ok(()),
-            n => Err(CliError::mismatch(format!(
-                "{n} requests failed or brought back something else"
-            ))),
+            n => Err(CliError::mismatch(format!("{n} requests failed or returned other data"))),
         }
     }
 }

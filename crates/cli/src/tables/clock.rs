@@ -28,7 +28,7 @@ impl Clock {
                 let shown = time.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M:%S");
                 format!("{shown}{}", self.suffix)
             }
-            None => "at no known time".to_owned(),
+            None => "at an unknown time".to_owned(),
         }
     }
 }

@@ -37,8 +37,8 @@ pub fn list(answer: &ListDrivesResponse, width: usize) -> String {
     if !any {
         return sentence("No drive is in use, so nothing was counted.", width);
     }
-    let legend = "Since the daemon started. P50 and P99: reads of the last seconds. OUT: times left out \
-                  of reads for being slow. In words: strake drive errors DRIVE";
+    let legend = "Since the daemon started. P50 and P99: reads of the last seconds. OUT: how often reads avoided the \
+        drive because it was slow. In words: strake drive errors DRIVE";
     format!("{}\n{}", grid.render(width), sentence(legend, width))
 }
 

@@ -94,8 +94,8 @@ fn host(controller: &Controller) -> String {
     let Controller { id, nqn, keep_alive_ms, queues, .. } = controller;
     let from = sources(queues);
     let lasts = match keep_alive_ms {
-        0 => "never counts as gone".to_owned(),
-        ms => format!("counts as gone after {}", time(u64::from(*ms).div_ceil(1000))),
+        0 => "no keep-alive timeout".to_owned(),
+        ms => format!("keep-alive timeout {}", time(u64::from(*ms).div_ceil(1000))),
     };
     format!("{nqn} from {from} over {}, controller {id}, {lasts}", securities(queues))
 }

@@ -8,8 +8,10 @@ use strake_api::v1::{HostChange, ListHostsResponse};
 #[must_use]
 pub fn list(answer: &ListHostsResponse, width: usize) -> String {
     if answer.hosts.is_empty() {
-        return sentence("No hosts: those that exports allow are believed by their names.", width)
-            + &sentence("Add one: strake host add NQN --secret-file FILE", width);
+        return sentence(
+            "No hosts: hosts that exports allow are identified only by their names.",
+            width,
+        ) + &sentence("Add one: strake host add NQN --secret-file FILE", width);
     }
     let mut grid = Grid::new(&[
         Column::Path("host"),

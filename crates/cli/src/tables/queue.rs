@@ -71,7 +71,7 @@ pub(super) fn queues(queues: &[Queue], width: usize) -> String {
 pub(super) fn sources(queues: &[Queue]) -> String {
     let machine = |queue: &Queue| match queue.address.parse::<SocketAddr>() {
         Ok(address) => address.ip().to_string(),
-        Err(_) => "an address not known".to_owned(),
+        Err(_) => "an unknown address".to_owned(),
     };
     distinct(queues.iter().map(machine))
 }

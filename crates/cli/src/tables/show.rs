@@ -150,7 +150,7 @@ fn bad(array: &Array, width: usize, out: &mut String) {
         ranges.push(format!("{} more ranges", array.bad_ranges.len() - RANGES_MAX));
     }
     let text = format!(
-        "{} cannot be read any more, at byte offset+length {}; writing there makes them good again",
+        "{} unreadable, at byte offset+length {}; rewriting repairs them",
         count(array.bad_blocks, "block"),
         ranges.join(", ")
     );
@@ -169,7 +169,8 @@ fn in_doubt(array: &Array, width: usize, out: &mut String) {
         ranges.push(format!("{} more ranges", array.in_doubt_ranges.len() - RANGES_MAX));
     }
     let text = format!(
-        "a member went out before parity was right after a crash, so that blocks may be wrong at byte offset+length {}",
+        "a member went out of use before parity was consistent after a crash, so blocks may be wrong at byte \
+         offset+length {}",
         ranges.join(", ")
     );
     field(out, "in doubt", &text, width);
@@ -182,7 +183,7 @@ fn settings(settings: &ArraySettings) -> String {
         n => format!("replace after {}", count(u64::from(n), "error")),
     };
     let scrub = match settings.scrub_every_s {
-        0 => "never scrub by itself".to_owned(),
+        0 => "no scheduled scrub".to_owned(),
         s if settings.scrub_repair => format!("scrub every {} and repair", job::time(s)),
         s => format!("scrub every {}", job::time(s)),
     };
@@ -236,10 +237,10 @@ fn notes(array: &Array, member: &Member) -> String {
         notes.push(format!("being copied to {}", member.replacement));
     }
     if member.sitting_out {
-        notes.push("left out of reads: much slower than its peers".to_owned());
+        notes.push("avoided by reads: much slower than its peers".to_owned());
     }
     if member.returned {
-        let mut note = "its drive is here again: ".to_owned();
+        let mut note = "its drive returned: ".to_owned();
         let _ = write!(note, "strake array readd {} --member {}", array.name, member.position);
         notes.push(note);
     }

@@ -8,7 +8,7 @@ use strake_api::v1::{ListSparesResponse, Spare, SpareChange};
 #[must_use]
 pub fn list(answer: &ListSparesResponse, width: usize) -> String {
     if answer.spares.is_empty() {
-        return sentence("No spares: nothing takes the place of a failed member by itself.", width)
+        return sentence("No spares: failed members are not replaced automatically.", width)
             + &sentence("Add one: strake spare add DRIVE [--array ARRAY]", width);
     }
     let mut grid = Grid::new(&[

@@ -35,8 +35,8 @@ pub fn array(stats: &ArrayStats, width: usize) -> String {
         let nothing = format!("{done}. Nothing was timed yet.");
         return sentence(&nothing, width);
     }
-    let legend = "Since the array was started; of a member, by position, since its drive took the place. Requests \
-                  count from when the array got them, I/Os from when the drive did.";
+    let legend = "Since the array was started; for a member, by position, since its drive was added. Latency of \
+        requests counts from their arrival at the array, that of I/Os from their arrival at the drive.";
     format!("{}\n{}\n{}", sentence(&done, width), grid.render(width), sentence(legend, width))
 }
 

@@ -113,7 +113,7 @@ impl Control {
             } else {
                 self.add_hook(&request_one).map(|change| change.result != "unchanged")
             };
-            restored.note(format!("tell hook {} about events", spec.name), outcome);
+            restored.note(format!("deliver events to hook {}", spec.name), outcome);
         }
         let result = match (restored.plan.is_empty(), request.dry_run) {
             (true, _) => "unchanged",
@@ -142,10 +142,10 @@ fn restore_host(control: &Control, record: &HostRecord, restored: &mut Restored)
         None => control.run(|m| put_host(m, record.clone())).map(|_| true),
     };
     let is_locked = outcome.is_ok() && record.is_locked();
-    restored.note(format!("have host {} prove who it is", record.nqn), outcome);
+    restored.note(format!("require host {} to authenticate", record.nqn), outcome);
     if is_locked {
         restored.warnings.push(format!(
-            "host {} cannot connect until it is given its secret or key: strake host add",
+            "host {} cannot connect until its secret or key is given: strake host add",
             record.nqn
         ));
     }
@@ -190,7 +190,7 @@ fn restore_remote(control: &Control, record: &RemoteRecord, restored: &mut Resto
     restored.note(step, recorded.map(|()| true));
     if let Some(Err(error)) = away {
         let what = match record.covered.is_nothing() {
-            true => format!("{}: tried again until it is there: {error}", record.address),
+            true => format!("{}: retried until it is available: {error}", record.address),
             false => error.to_string(),
         };
         restored.warnings.push(what);
@@ -294,12 +294,12 @@ fn restore_spare(control: &Control, record: &SpareRecord, restored: &mut Restore
 fn parse(json: &str) -> Result<Config, ControlError> {
     let config: Config = serde_json::from_str(json).map_err(|e| {
         ControlError::usage(format!(
-            "the document cannot be understood: {e}; give one that strake config backup wrote"
+            "the backup is invalid: {e}; use a file written by strake config backup"
         ))
     })?;
     if config.version != crate::record::store::VERSION {
         return Err(ControlError::usage(format!(
-            "the document has version {}, this program understands {}",
+            "the backup has version {}, this program supports {}",
             config.version,
             crate::record::store::VERSION
         )));

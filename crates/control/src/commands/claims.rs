@@ -20,7 +20,7 @@ pub(crate) fn refuse_members_but(
         let identity = drive.device.identity();
         if let Some((name, slot)) = manager.records.promised(&identity, own) {
             return Err(ControlError::refused(format!(
-                "{} is to take the place of member {slot} of array {name}; use another drive, or call that off \
+                "{} is the replacement of member {slot} of array {name}; use another drive, or cancel the replace \
                  first: strake job cancel {name}/replace",
                 drive.path
             )));
@@ -33,7 +33,7 @@ pub(crate) fn refuse_members_but(
         }
         if let Some(spare) = manager.records.spares.iter().find(|s| s.identity == identity) {
             return Err(ControlError::refused(format!(
-                "{} is a spare; use another drive, or take it first: strake spare remove {}",
+                "{} is a spare; use another drive, or remove the spare first: strake spare remove {}",
                 drive.path, spare.path
             )));
         }

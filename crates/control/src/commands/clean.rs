@@ -68,7 +68,7 @@ fn plan_clean(
     }
     if found.labels.is_empty() && found.damaged {
         plan.push(format!("remove damaged labels from {path}"));
-        losses.push("the owner of the damaged labels is not known".to_owned());
+        losses.push("the owner of the damaged labels is unknown".to_owned());
     }
     if found.unknown {
         plan.push(format!("remove labels of an unknown format from {path}"));
@@ -80,7 +80,7 @@ fn plan_clean(
     }
     if !losses.is_empty() && !accept_loss {
         return Err(ControlError::refused(format!(
-            "{path}: {}; clean it all the same with --accept-loss",
+            "{path}: {}; to clean it anyway, add --accept-loss",
             losses.join("; ")
         )));
     }
@@ -105,9 +105,7 @@ fn loss_with(manager: &Manager, label: &Superblock) -> Option<String> {
     let status = manager.running[at].array.status();
     let waits = status.members.get(label.slot.at()).is_some_and(|m| m.uuid == label.member);
     waits.then(|| {
-        format!(
-            "array {name} still waits for this drive as its member {slot} and could take it back"
-        )
+        format!("array {name} still waits for this drive as its member {slot} and could re-add it")
     })
 }
 

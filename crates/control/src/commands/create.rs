@@ -115,11 +115,11 @@ fn left_behind(error: ControlError, drives: &[Drive], array: &str) -> ControlErr
         .map(|drive| drive.path.as_str())
         .collect();
     let left = if labelled.is_empty() {
-        "no array was made; the drives given are free, what they held before may be gone".to_owned()
+        "no array was created; the drives are free, and their former content may be lost".to_owned()
     } else {
         format!(
-            "no array was made; {} may hold a label of it: use such a drive again with --overwrite, or: strake drive \
-             clean {}",
+            "no array was created; {} may hold a label of it: to use such a drive again, add --overwrite, or: strake \
+             drive clean {}",
             labelled.join(", "),
             labelled[0]
         )
@@ -157,7 +157,7 @@ fn existing_array(
     let name = spec.name.as_str();
     let taken = |why: &str| {
         let what = format!(
-            "there is an array {name} already, {why}; choose another name, or destroy that one first"
+            "array {name} already exists, {why}; choose another name, or destroy that array first"
         );
         ControlError::new(ControlErrorKind::Exists, what)
     };
@@ -177,7 +177,7 @@ fn existing_array(
     let paths = status.members.iter().map(|m| m.path.as_str());
     let same_drives = request.drives.iter().map(String::as_str).eq(paths);
     if !(same_shape && same_drives) {
-        return Err(taken("of another shape or on other drives"));
+        return Err(taken("with another geometry or other drives"));
     }
     Ok(Some(ArrayChange {
         result: "unchanged".into(),
@@ -194,7 +194,7 @@ fn parse_create(request: &CreateArrayRequest) -> Result<(CreateSpec, LevelReques
         .parse()
         .map_err(|e| ControlError::usage(format!("level {:?}: {e}", request.level)))?;
     if request.drives.is_empty() {
-        return Err(ControlError::usage("an array is made of drives; name them with --drives"));
+        return Err(ControlError::usage("an array needs drives; name them with --drives"));
     }
     if request.drives.len() > DRIVES_MAX {
         let what = format!("{} drives are too many for one array", request.drives.len());

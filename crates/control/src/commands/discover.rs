@@ -55,13 +55,13 @@ fn offer_of(manager: &Manager, entry: Result<Entry, EntryError>, with: With) -> 
     let address = address_of(&entry);
     let note = match (&address, entry.channel) {
         (None, _) if entry.transport == Transport::Tcp => {
-            "its address is none, or has characters that mean something else to a shell"
+            "its address is missing, or has characters that a shell interprets"
         }
-        (None, _) => "it is not reached over TCP",
+        (None, _) => "it does not use TCP",
         (Some(_), Channel::Required) if with.tls_key => {
-            "it asks for TLS; connect with the same key, if it is for that subsystem, too: --tls-key-file"
+            "it requires TLS; connect with the same key, if it is also for that subsystem: --tls-key-file"
         }
-        (Some(_), Channel::Required) => "it asks for TLS; connect with its key: --tls-key-file",
+        (Some(_), Channel::Required) => "it requires TLS; connect with its key: --tls-key-file",
         (Some(_), Channel::NotSpecified | Channel::NotRequired) => "",
     };
     let drives = manager.records.remotes_of(&entry.nqn);

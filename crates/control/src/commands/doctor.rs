@@ -115,7 +115,7 @@ fn of_spares(manager: &Manager) -> Checks {
             if spare.state == "ready" {
                 return fine(name, "ready");
             }
-            let next = format!("bring it back, or: strake spare remove {}", spare.path);
+            let next = format!("return the drive, or: strake spare remove {}", spare.path);
             check(name, Finding::Warning, spare.note, next)
         })
         .collect()
@@ -139,7 +139,7 @@ fn of_spares_for(manager: &Manager, array: &Array) -> Option<(Finding, DoctorChe
         (0, _) => check(name, Finding::Warning, "no spare configured", add),
         (_, false) => {
             let next = format!("strake array set {} --auto-replace on", array.name);
-            check(name, Finding::Warning, "spares are not used by themselves", next)
+            check(name, Finding::Warning, "spares are not used automatically", next)
         }
         (count, true) => fine(name, format!("ready: {count}")),
     })
@@ -155,13 +155,13 @@ fn of_daemon(manager: &Manager) -> Checks {
         .or_else(|| manager.records.store.prepare(&manager.records).err().map(|error| error.what));
     checks.push(match trouble {
         Some(why) => {
-            let next = format!("make room in {}, or make it writable", dir.display());
+            let next = format!("free space in {}, or make it writable", dir.display());
             check(name, Finding::Failed, why, next)
         }
         None => machine::space(name, dir),
     });
     checks.push(if manager.records.store.was_unclean() {
-        let what = "the daemon before this one was not shut down cleanly";
+        let what = "the previous daemon was not shut down cleanly";
         check("daemon last stop", Finding::Warning, what, "strake event list --last 50")
     } else {
         fine("daemon last stop", "clean")
@@ -202,8 +202,8 @@ fn of_array(array: &Array) -> Checks {
         });
     }
     if array.bad_blocks > 0 {
-        let what = format!("{} blocks cannot be read any more", array.bad_blocks);
-        let next = format!("restore them from a backup by writing them: strake array show {name}");
+        let what = format!("{} blocks are unreadable", array.bad_blocks);
+        let next = format!("rewrite them from a backup: strake array show {name}");
         checks.push(check(format!("array/{name} blocks"), Finding::Failed, what, next));
     }
     if array.in_doubt_bytes > 0 {
@@ -219,8 +219,7 @@ fn of_array(array: &Array) -> Checks {
             array.name, member.position
         );
         if member.sitting_out {
-            let what =
-                format!("{} is much slower than its peers and left out of reads", member.path);
+            let what = format!("{} is much slower than its peers, and reads avoid it", member.path);
             checks.push(check(name.clone(), Finding::Warning, what, next.clone()));
         }
         let errors = member.errors.unwrap_or_default();
@@ -275,7 +274,7 @@ fn of_drive(drive: &Drive) -> Checks {
     if let Some(temperature) = drive.temperature_c {
         let what = format!("{temperature} degrees Celsius");
         checks.push(if ours && temperature >= TEMPERATURE_WARNING {
-            let next = "look after fans and airflow";
+            let next = "check fans and airflow";
             check(name("temperature"), Finding::Warning, what, next)
         } else {
             fine(name("temperature"), what)

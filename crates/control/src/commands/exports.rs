@@ -193,7 +193,7 @@ pub(crate) fn offer_recorded_exports(manager: &mut Manager, uuid: &str) {
                     Note::new(EventKind::ExportOffline, format!("export/{}", record.name), what);
                 let remedy = match error.kind {
                     ControlErrorKind::Store => {
-                        format!("see what it says, or: strake export release {}", record.name)
+                        format!("read the reason, or: strake export release {}", record.name)
                     }
                     _ => format!(
                         "free the address, or: strake export remove {}, then strake export create",
@@ -265,7 +265,7 @@ fn remove_reservations_of(manager: &mut Manager, record: &ExportRecord) {
         return;
     }
     if let Err(error) = manager.records.finish_ending(&record.array) {
-        let what = format!("the reservations of export {} did not go with it", record.name);
+        let what = format!("the reservations of export {} were not removed with it", record.name);
         let object = format!("export/{}", record.name);
         let next = "make the state directory writable; they are removed with the next start, or before the array \
                     is exported again";

@@ -79,8 +79,8 @@ impl Control {
             return Ok(ArrayChange {
                 result: "unchanged".into(),
                 warnings: vec![format!(
-                    "array {name} uses all the room that its members have; {limit}: to grow it, give it a larger \
-                     drive, or make that one larger"
+                    "array {name} already uses all of its members; {limit}: to grow the array, replace that drive by \
+                     a larger one, or enlarge it"
                 )],
                 array: Some(view),
                 ..ArrayChange::default()
@@ -137,7 +137,7 @@ pub(crate) fn make_room_in(
             let send = send.clone();
             scope.spawn(move || {
                 let make = || make_zeroes(control, intended, drive, areas, growth);
-                let panicked = |_| Err(ControlError::state("making room ended in a panic"));
+                let panicked = |_| Err(ControlError::state("preparing the new space panicked"));
                 send.send(catch_unwind(AssertUnwindSafe(make)).unwrap_or_else(panicked))
             });
         }
@@ -153,7 +153,7 @@ pub(crate) fn make_room_in(
     })?;
     made?;
     if growth.is_cancelled() {
-        let what = format!("growing array {} was given up; it is as it was", intended.name);
+        let what = format!("growing array {} was abandoned; the array is unchanged", intended.name);
         return Err(ControlError::state(what));
     }
     Ok(())
@@ -234,7 +234,7 @@ pub(crate) fn switch(
                 Change::UpgradeFormat => "format",
             };
             let what =
-                format!("array {} runs with the {had} it had: {}", intended.name, error.what);
+                format!("array {} runs with its former {had}: {}", intended.name, error.what);
             Err(ControlError::new(error.kind, what))
         }
         Some(error) => {
@@ -256,7 +256,7 @@ fn relabel(
     let assembled = assemble_recorded(control, reserved, record, whole, &mut here)?;
     let drives = assembled.drives();
     if !drives.iter().flatten().map(identity).eq(intended.identities.iter().cloned()) {
-        return Err(ControlError::state("another drive came in the place of a member; try again"));
+        return Err(ControlError::state("a member has another drive now; try again"));
     }
     drop(drives);
     Ok(grow(assembled, &intended.plan, &intended.tails, &mut control_wait())?)
@@ -293,20 +293,19 @@ fn limit_of(intended: &Intended) -> String {
     let slot = intended.plan.limit();
     let drive = &intended.drives[slot.at()];
     let size = ByteSize(drive.device.info().bytes());
-    format!("member {slot} ({}, {size}) has the least room", drive.path)
+    format!("member {slot} ({}, {size}) is the smallest", drive.path)
 }
 
 fn describe(intended: &Intended, limit: &str) -> Vec<String> {
     let Intended { name, plan, drives, view, .. } = intended;
     let (_, bytes) = plan.new_area();
     let mut steps = vec![format!(
-        "make {} of each of {} members zeroes that the array does not use yet",
+        "write zeroes to {} of each of {} members, which the array does not use yet",
         ByteSize(bytes),
         drives.len()
     )];
-    steps.push(format!("stop array {name} for a moment; hosts of NVMe/TCP wait meanwhile"));
-    let disconnect =
-        |e: &String| format!("disconnect clients of export {e}, if it has some by NBD");
+    steps.push(format!("stop array {name} briefly; NVMe/TCP hosts wait meanwhile"));
+    let disconnect = |e: &String| format!("disconnect NBD clients of export {e}");
     steps.extend(view.exports.iter().map(disconnect));
     steps.push(format!("label its members with the new size: {plan}; {limit}"));
     steps.push("start it again".to_owned());
@@ -324,16 +323,16 @@ pub(crate) fn check_ends(intended: &Intended) -> Result<(), ControlError> {
             (None, None) => continue,
         };
         return Err(ControlError::refused(format!(
-            "{path} has {found}, so that array {name} could not be started with it again; replace the member, or empty \
-             what is behind its end of before if the drive was made larger"
+            "{path} has {found}, so that array {name} could not be started with it again; replace the member, or, if \
+             the drive was enlarged, erase the space behind its former end"
         )));
     }
     for (slot, (drive, before)) in intended.drives.iter().zip(&intended.sizes).enumerate() {
         if MemberIo::open(drive, &mut control_wait())?.was_cut(*before)? {
             let (path, name) = (&drive.path, &intended.name);
             return Err(ControlError::refused(format!(
-                "{path} was cut short before it was made larger, so that what member {slot} holds is lost in part; \
-                 give it another drive first: strake array replace {name} --member {slot} --with DRIVE"
+                "{path} was truncated before it was enlarged, so part of member {slot} is lost; replace its drive \
+                 first: strake array replace {name} --member {slot} --with DRIVE"
             )));
         }
     }
@@ -365,8 +364,8 @@ pub(crate) fn plan_growth(
     warnings.extend(plan.lacks_for_format_2().map(|lacks| {
         let (name, lacks) = (&view.name, ByteSize(lacks));
         format!(
-            "array {name} has format 1, and uses the space that format 2 needs if it grows: each drive would then \
-             need {lacks} more for a conversion. To convert it, do that first: strake array upgrade-format {name}"
+            "array {name} has format 1; after growing, it uses the space that format 2 needs, and a conversion needs \
+             {lacks} more on each drive. Convert it before: strake array upgrade-format {name}"
         )
     }));
     let sizes = label.members.iter().map(|row| row.bytes).collect();
@@ -393,7 +392,7 @@ fn spares_left_behind(manager: &Manager, running: &Running, plan: &GrowPlan) -> 
     let tell = |drive: &Drive| {
         let (path, name) = (&drive.path, &status.name);
         format!(
-            "spare {path} is too small for array {name} afterwards; give it a larger one: \
+            "spare {path} is too small for array {name} after growing; add a larger one: \
              strake spare add DRIVE --array {name}"
         )
     };
@@ -407,7 +406,7 @@ fn check_rest(manager: &Manager, uuid: &str) -> Result<(), ControlError> {
     let status = running.array.status();
     let name = &status.name;
     let refuse = |why: String| {
-        Err(ControlError::state(format!("array {name} cannot change now: {why}; it is as it was")))
+        Err(ControlError::state(format!("array {name} cannot change now: {why}; it is unchanged")))
     };
     let out = status.members.iter().position(|m| m.state != MemberState::InSync);
     if let Some(slot) = out {
@@ -426,14 +425,16 @@ fn check_rest(manager: &Manager, uuid: &str) -> Result<(), ControlError> {
         (scrubbing, "scrubbed"),
     ];
     if let Some((_, job)) = jobs.into_iter().find(|(is, _)| *is) {
-        return refuse(format!("it is being {job}; wait for the end: strake job list"));
+        return refuse(format!("it is being {job}; wait until that is finished: strake job list"));
     }
     if status.consistency_wanted.is_some() {
-        return refuse("its consistency is being changed; wait for the end".to_owned());
+        return refuse(
+            "its consistency mode is being changed; wait until that is finished".to_owned(),
+        );
     }
     if status.lost || running.array.has_bad_blocks() {
         return refuse(format!(
-            "blocks of its members cannot be read; see which, and replace the drives: strake array show {name}"
+            "blocks of its members are unreadable; list them, and replace the drives: strake array show {name}"
         ));
     }
     let down = |drive: &Drive| match manager.drives.remote(&drive.path).map(|d| d.state()) {
@@ -441,7 +442,9 @@ fn check_rest(manager: &Manager, uuid: &str) -> Result<(), ControlError> {
         Some(LinkState::Up) | None => None,
     };
     match running.drives.iter().flatten().find_map(down) {
-        Some(path) => refuse(format!("the connection to {path} is lost; wait until it is back")),
+        Some(path) => {
+            refuse(format!("the connection to {path} is lost; wait until it is restored"))
+        }
         None => Ok(()),
     }
 }
@@ -479,7 +482,7 @@ fn stop_to_grow(
     let here = running.drives.iter().flatten().map(identity);
     if now != intended.plan || !here.eq(intended.identities.iter().cloned()) {
         return Err(ControlError::state(format!(
-            "the drives of array {} changed while room was made on them; it is as it was, try again",
+            "the drives of array {} changed while they were prepared; the array is unchanged, try again",
             intended.name
         )));
     }

@@ -35,15 +35,15 @@ fn check_consistent(request: &AddHostRequest) -> Result<(), ControlError> {
     let (key, new_key) = (given(&request.tls_key), request.new_tls_key);
     let no_controller = request.no_secret || request.no_controller_secret;
     for (both, what) in [
-        (key && new_key, "a host has one key for TLS: given or made, not both"),
-        (secret && new_secret, "a host has one secret: given or made, not both"),
-        (controller && new_controller, "a target has one secret: given or made, not both"),
-        ((secret || new_secret) && request.no_secret, "a host has a secret or none, not both"),
+        (key && new_key, "give a TLS key or generate one, not both"),
+        (secret && new_secret, "give a host secret or generate one, not both"),
+        (controller && new_controller, "give a controller secret or generate one, not both"),
+        ((secret || new_secret) && request.no_secret, "give a host secret or remove it, not both"),
         (
             (controller || new_controller) && no_controller,
-            "a target proves itself to a host that has a secret, or does not, not both",
+            "give a controller secret or remove it, not both",
         ),
-        ((key || new_key) && request.no_tls, "a host uses TLS or does not, not both"),
+        ((key || new_key) && request.no_tls, "give a TLS key or remove it, not both"),
     ] {
         if both {
             return Err(ControlError::usage(what));
@@ -153,7 +153,8 @@ impl Manager {
         take_keys(&mut record, request, &made);
         if record.secret.is_empty() && record.tls_key.is_empty() && record.covered.is_nothing() {
             return Err(ControlError::usage(
-                "a host needs a secret or a key: --new-secret, --secret-file FILE, --new-tls-key, --tls-key-file FILE",
+                "a host needs a secret or a key: --new-secret, --secret-file FILE, --new-tls-key, --tls-key-file \
+                 FILE",
             ));
         }
         check_secrets(&record.secret, &record.controller_secret)?;
@@ -177,7 +178,7 @@ impl Manager {
             });
         if let Some(export) = users.next() {
             return Err(ControlError::state(format!(
-                "host {name} may connect to export {}, and would be believed by its name alone: remove the export \
+                "host {name} may connect to export {}, and would be identified only by its name: remove the export \
                  first, or give the host another secret with: strake host add",
                 export.name
             )));
@@ -186,7 +187,7 @@ impl Manager {
         for server in self.exports.servers() {
             server.set_keys(name, &HostKeys { proof: None, tls: None });
         }
-        let what = format!("host {name} has no secret and no key any more");
+        let what = format!("host {name} now has no secret and no key");
         self.record(Note::new(EventKind::HostChanged, "daemon", what));
         Ok(change("removed", &record))
     }
@@ -216,7 +217,7 @@ pub(crate) fn put_host(
     }
     if known.is_none() && config.hosts.len() >= HOSTS_MAX {
         return Err(ControlError::state(format!(
-            "there are {HOSTS_MAX} hosts, which is the most one daemon knows; remove one first"
+            "there are {HOSTS_MAX} hosts, the limit of one daemon; remove one first"
         )));
     }
     config.hosts.retain(|h| h.nqn != record.nqn);
@@ -227,11 +228,11 @@ pub(crate) fn put_host(
         server.set_keys(&record.nqn, &keys);
     }
     let what = match (&keys.proof, &keys.tls) {
-        (_, None) => "prove who it is",
+        (_, None) => "authenticate",
         (None, Some(_)) => "use TLS",
-        (Some(_), Some(_)) => "use TLS and prove who it is",
+        (Some(_), Some(_)) => "use TLS and authenticate",
     };
-    let what = format!("host {} has to {what} from now on", record.nqn);
+    let what = format!("host {} must {what} from now on", record.nqn);
     let note = Note::new(EventKind::HostChanged, "daemon", what);
     manager.record(note.cause(differences(&known.unwrap_or_default(), &record)));
     Ok(change(result, &record))
@@ -249,8 +250,8 @@ fn check_secure_exports_of(
     for export in manager.records.exports.iter().filter(names) {
         check_keys(export, config).map_err(|_| {
             ControlError::state(format!(
-                "host {} may connect to export {}, which is secure, and needs a key for TLS: leave --no-tls out, \
-                 or give it another with --new-tls-key",
+                "host {} may connect to export {}, which is secure, and needs a key for TLS: omit --no-tls, or give \
+                 another key with --new-tls-key",
                 record.nqn, export.name
             ))
         })?;

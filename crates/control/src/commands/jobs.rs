@@ -75,13 +75,13 @@ fn begin_change_job(
         ("pause", None) => settings = settings.with_pause_of(&job.kind),
         ("resume", None) if job.state == "halted" => {
             put_settings(manager, &uuid, settings.without_pause())?;
-            tell_job(manager, &job, "was asked to try again");
+            tell_job(manager, &job, "is retried");
             return Ok(Begun::Wait(manager.running[at].array.begin_resume(), job.id));
         }
         ("resume", None) => settings = settings.without_pause(),
         ("set", Some(priority)) => settings.rebuild_priority = parse_priority(priority)?,
         ("set", None) => {
-            return Err(ControlError::usage("say which priority with --priority, 0 to 100"));
+            return Err(ControlError::usage("give a priority with --priority, 0 to 100"));
         }
         ("cancel", None) if job.kind == "replace" => {
             let member = job.members.first().copied().unwrap_or_default();
@@ -96,7 +96,7 @@ fn begin_change_job(
         }
         ("cancel", None) => return Err(cannot_cancel(&job)),
         ("pause" | "resume" | "cancel", Some(_)) => {
-            return Err(ControlError::usage("a priority goes with set alone"));
+            return Err(ControlError::usage("only the action set takes a priority"));
         }
         (other, _) => {
             let what =
@@ -126,7 +126,7 @@ fn change_scrub_job(
     request: &ChangeJobRequest,
 ) -> Result<JobChange, ControlError> {
     if request.priority.is_some() {
-        return Err(ControlError::usage("a priority goes with set alone"));
+        return Err(ControlError::usage("only the action set takes a priority"));
     }
     let action = if request.action == "cancel" { "stop" } else { &request.action };
     let request = api::ChangeScrubRequest { name: job.array.clone(), action: action.to_owned() };
@@ -147,7 +147,7 @@ fn change_growth(
         (Some(growth), "cancel") => growth.cancel(),
         (Some(_) | None, _) => {
             return Err(ControlError::usage(format!(
-                "growing array {} can be cancelled, and nothing else",
+                "growing array {} can only be cancelled",
                 job.array
             )));
         }
@@ -172,8 +172,8 @@ pub(crate) fn parse_priority(priority: u32) -> Result<u8, ControlError> {
 fn cannot_cancel(job: &Job) -> ControlError {
     let Job { id, array, kind, .. } = job;
     ControlError::refused(format!(
-        "the {kind} of array {array} cannot be cancelled: without it, redundancy would be missing for good. To let \
-         clients go first: strake job pause {id}, or strake job set {id} --priority 0"
+        "the {kind} of array {array} cannot be cancelled: without it, redundancy would be missing permanently. To \
+         give clients priority: strake job pause {id}, or strake job set {id} --priority 0"
     ))
 }
 

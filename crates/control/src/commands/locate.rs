@@ -18,7 +18,7 @@ impl Control {
         let named = || machine.drives().into_iter().find(|drive| drive.path == path);
         let Some(drive) = machine.at_node(&path).or_else(named) else {
             return Err(ControlError::state(format!(
-                "{path} is no device of this machine and has no slot with a light"
+                "{path} is no device of this host and has no slot with a light"
             )));
         };
         let known = |what: &str, value: &str| {

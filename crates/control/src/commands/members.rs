@@ -139,7 +139,7 @@ fn refuse_strangers(drive: &Drive, place: &Place) -> Result<Option<Superblock>, 
     // whole.
     if was_here && let Some(other) = written_over(drive)? {
         return Err(ControlError::refused(format!(
-            "{} was this member, and holds {other} since; use another drive, or --overwrite if its content is not \
+            "{} was this member, but now holds {other}; use another drive, or --overwrite if its content is not \
              needed",
             drive.path
         )));
@@ -192,9 +192,9 @@ fn begin_fail(manager: &mut Manager, request: &FailMemberRequest) -> Result<Fail
         if !request.accept.iter().any(|loss| loss == REDUNDANCY) {
             return Err(ControlError::refused(format!(
                 "member {member} of array {name} is in sync; member failures tolerated: {before} now, {after} \
-                 without it. To do it all the same: strake array fail {name} --member {member} \
-                 --accept {REDUNDANCY}; to exchange its drive without that: strake array replace {name} --member \
-                 {member} --with DRIVE",
+                 without it. To fail it anyway: strake array fail {name} --member {member} \
+                 --accept {REDUNDANCY}; to replace its drive without loss of redundancy: strake array replace {name} \
+                 --member {member} --with DRIVE",
                 name = status.name
             )));
         }
@@ -232,7 +232,7 @@ fn plan_replacement(
                 "copy member {member} to {path} while it serves, so that no redundancy is lost"
             ),
             label,
-            "let go of the drive it was on".to_owned(),
+            "release its former drive".to_owned(),
         ]
     } else {
         vec![label, format!("rebuild member {member} while the array serves")]
@@ -290,8 +290,8 @@ fn refuse_other_half(
     match label.filter(|label| manager.is_other_half(label)) {
         None => Ok(()),
         Some(label) => Err(ControlError::refused(format!(
-            "{} was member {} of array {} and continued without it: it holds writes that the array lacks and that \
-             are nowhere else; use another drive, or --overwrite if they are not needed",
+            "{} was member {} of array {} and was then used without it: it holds writes that exist nowhere else; use \
+             another drive, or --overwrite if they are not needed",
             drive.path, label.slot, label.name
         ))),
     }
@@ -302,7 +302,7 @@ fn first_out(manager: &Manager, name: &str) -> Result<u32, ControlError> {
     let status = manager.running[at].array.status();
     status.members.iter().position(is_out).map(|member| member as u32).ok_or_else(|| {
         ControlError::state(format!(
-            "array {} has all its members; fail or replace one, there is no place for another drive",
+            "array {} has all its members, so no slot is free; fail or replace one",
             status.name
         ))
     })
@@ -329,7 +329,7 @@ fn check_accepted(accept: &[String]) -> Result<(), ControlError> {
     match accept.iter().find(|loss| !LOSSES.contains(&loss.as_str())) {
         None => Ok(()),
         Some(unknown) => Err(ControlError::usage(format!(
-            "there is no loss {unknown:?} to accept; there is: {}",
+            "unknown loss {unknown:?}; these can be accepted: {}",
             LOSSES.join(", ")
         ))),
     }

@@ -31,11 +31,8 @@ impl Control {
         let returned = self.run(|m| check_return(m, &array, request.member, found))?;
         let Returned { place, found, stale_bytes } = &returned;
         let plan = vec![
-            format!("take {} back as member {} of array {name}", found.drive.path, place.member),
-            format!(
-                "copy {} to it, which is what it may lack, while the array serves",
-                ByteSize(*stale_bytes)
-            ),
+            format!("re-add {} as member {} of array {name}", found.drive.path, place.member),
+            format!("copy {} that it may lack, while the array serves", ByteSize(*stale_bytes)),
         ];
         let result = if request.dry_run {
             "planned"
@@ -64,7 +61,7 @@ fn find_member(
         let drive = reserved.open(&request.drive)?;
         return labelled(drive, LOOK_LIMIT)?.ok_or_else(|| {
             ControlError::refused(format!(
-                "{} holds no label of an array; to use it all the same: strake array replace {} --member N \
+                "{} holds no label of an array; to use it anyway: strake array replace {} --member N \
                  --with {}",
                 request.drive, request.name, request.drive
             ))
@@ -82,7 +79,7 @@ fn find_member(
         }
     }
     Err(ControlError::state(format!(
-        "no drive of a member that is out of array {} was found; say where it is with --drive, or: strake array \
+        "no drive of a failed or missing member of array {} was found; name it with --drive, or: strake array \
          replace",
         request.name
     )))
@@ -123,7 +120,7 @@ fn places_of_members(
     let status = manager.running[at].array.status();
     if !status.members.iter().any(is_out) {
         return Err(ControlError::state(format!(
-            "no member of array {name} is out; there is nothing to take back"
+            "no member of array {name} is out of use; there is nothing to re-add"
         )));
     }
     let mut look: Vec<String> = manager

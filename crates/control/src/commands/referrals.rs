@@ -29,7 +29,7 @@ impl Manager {
         }
         if self.exports.at(&referral.address.to_string()).is_some() {
             return Err(ControlError::usage(format!(
-                "{address} is this daemon itself, which hosts that ask it know already"
+                "{address} is this daemon itself; its hosts know it already"
             )));
         }
         if self.records.referrals.len() >= REFERRALS_MAX {

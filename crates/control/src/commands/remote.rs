@@ -198,7 +198,7 @@ fn forget_remote(manager: &mut Manager, path: &str) -> Result<RemoteRecord, Cont
     let record = manager.records.remotes.iter().find(|record| record.address == path).cloned();
     let Some(record) = record else {
         return Err(ControlError::not_found(format!(
-            "{path} is not connected; strake drive list shows what is"
+            "{path} is not connected; strake drive list shows connected drives"
         )));
     };
     refuse_needed(manager, path)?;
@@ -223,13 +223,13 @@ fn refuse_needed(manager: &Manager, path: &str) -> Result<(), ControlError> {
     });
     if let Some(name) = running.or_else(|| waiting.map(|array| array.name.clone())) {
         return Err(ControlError::refused(format!(
-            "{path} belongs to array {name}; give the member another drive first (strake array replace {name}), or \
+            "{path} belongs to array {name}; replace the member first (strake array replace {name}), or \
              unload the array"
         )));
     }
     if manager.records.spares.iter().any(|spare| spare.path == path) {
         return Err(ControlError::refused(format!(
-            "{path} is a spare; take it first: strake spare remove {path}"
+            "{path} is a spare; remove the spare first: strake spare remove {path}"
         )));
     }
     Ok(())
@@ -250,7 +250,7 @@ pub(crate) fn absent_remotes(manager: &Manager) -> Vec<DriveMessage> {
 
 pub(crate) fn unreleased(path: &str, error: &ControlError) -> String {
     format!(
-        "the target of {path} could not be informed that the drive is free: {}. Another host has to take it over: \
+        "the reservation of {path} could not be released: {}. Another host must take the drive over: \
          strake \
          drive connect {path} --take-over",
         error.what
@@ -360,8 +360,8 @@ fn aim_of(
     if !secret.is_empty() {
         if controller.is_empty() && !record.controller_secret.is_empty() {
             return Err(ControlError::usage(format!(
-                "{path} is connected to a target that has to prove itself; give the target's secret, too \
-                 (--controller-secret-file), or, to believe it without, first: strake drive disconnect {path}"
+                "{path} is connected with mutual authentication; give the controller's secret, too \
+                 (--controller-secret-file), or, to connect without, first: strake drive disconnect {path}"
             )));
         }
         (record.secret, record.controller_secret) = (secret.to_owned(), controller.to_owned());

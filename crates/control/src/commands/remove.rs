@@ -80,7 +80,7 @@ impl Control {
             Ok(undo) => {
                 format!("until its drives are written to, undo with: {undo}")
             }
-            Err(why) => format!("it cannot be brought back afterwards: {why}"),
+            Err(why) => format!("it cannot be undeleted afterwards: {why}"),
         });
         if request.dry_run {
             return Ok(ArrayChange { undo: undo.unwrap_or_default(), ..planned(view, steps) });
@@ -110,9 +110,9 @@ impl Control {
         let what = format!("array {} was stopped and its labels marked destroyed", view.name);
         let next = match &undo {
             Ok(undo) => {
-                format!("nothing; to bring it back before its drives are used again: {undo}")
+                format!("nothing; to undelete it before its drives are used again: {undo}")
             }
-            Err(why) => format!("nothing; it cannot be brought back: {why}"),
+            Err(why) => format!("nothing; it cannot be undeleted: {why}"),
         };
         tell(self, EventKind::ArrayDestroyed, &view.name, what, next);
         let (undo, array) = (undo.unwrap_or_default(), Some(view));

@@ -47,7 +47,7 @@ impl Manager {
         let result = if is_changed { "changed" } else { "unchanged" };
         if is_changed {
             let what =
-                format!("the reservations of export {} were ended by a command", record.name);
+                format!("the reservations of export {} were released by a command", record.name);
             let object = format!("export/{}", record.name);
             self.record(Note::new(EventKind::ReservationsReleased, object, what));
         }

@@ -205,7 +205,7 @@ fn add_note(message: &mut DriveMessage, what: &str) {
 /// An open drive that the kernel does not list: a file, memory, or a device that was pulled.
 fn without_kernel(mut message: DriveMessage, was_listed: bool) -> DriveMessage {
     if was_listed {
-        add_note(&mut message, "the kernel shows it no more: it was pulled, or its link is down");
+        add_note(&mut message, "the kernel no longer lists it: it was pulled, or its link is down");
     }
     message
 }
@@ -287,7 +287,7 @@ fn of_open(manager: &Manager, open: &OpenDrive) -> DriveMessage {
     let spare = manager.records.spares.iter().find(|spare| spare.identity == info.identity);
     notes.extend(open.notices.iter().cloned());
     if open.kind == DriveKind::Ram || open.kind == DriveKind::Null {
-        notes.push(format!("{} in memory: gone when the daemon stops", ByteSize(info.bytes())));
+        notes.push(format!("{} in memory: lost when the daemon stops", ByteSize(info.bytes())));
     }
     let (model, serial) = open.remote.as_ref().map(|d| d.model_and_serial()).unwrap_or_default();
     if let Some(LinkState::Down(reason, _)) = open.remote.as_ref().map(|d| d.state()) {

@@ -69,16 +69,16 @@ impl Control {
             plan.push(format!("resume the jobs of array {}", request.name));
         }
         if halted {
-            plan.push(format!("try the halted rebuild of array {} again", request.name));
+            plan.push(format!("retry the halted rebuild of array {}", request.name));
         }
         for slot in &out {
             match self.with(|m| choose_spare(m, &uuid, *slot))? {
                 Some((_, spare)) => {
-                    plan.push(format!("put spare {} in the place of member {slot}", spare.path));
+                    plan.push(format!("use spare {} for member {slot}", spare.path));
                 }
                 None => {
                     return Err(ControlError::state(format!(
-                        "member {slot} of array {name} is out, and there is no spare for it; strake array replace \
+                        "member {slot} of array {name} is out of use, and no spare fits; strake array replace \
                          {name} --member {slot} --with DRIVE",
                         name = request.name
                     )));
@@ -161,7 +161,7 @@ fn check_rename(
     let uuid = manager.running[at].uuid();
     let taken = manager.records.arrays.iter().find(|a| a.name == new.as_str() && a.uuid != uuid);
     if taken.is_some() {
-        let what = format!("there is an array {new} already; choose another name");
+        let what = format!("array {new} already exists; choose another name");
         return Err(ControlError::new(ControlErrorKind::Exists, what));
     }
     let old = manager.running[at].array.name().to_string();
@@ -176,7 +176,7 @@ fn record_name(
     new: &Name,
 ) -> Result<(), ControlError> {
     manager.records.put(&manager.records.with_name(uuid, new))?;
-    let what = format!("array {old} is called {new} from now on");
+    let what = format!("array {old} was renamed to {new}");
     manager.record(Note::of_array(EventKind::ArrayRenamed, &new, what));
     Ok(())
 }

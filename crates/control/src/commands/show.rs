@@ -81,7 +81,7 @@ impl Manager {
                 back = back.or(Some(index));
             } else if let Some((path, why)) = refused_prospect(self, &uuid, index) {
                 member.cause =
-                    format!("{}; its drive at {path} cannot be taken back: {why}", member.cause);
+                    format!("{}; its drive at {path} cannot be re-added: {why}", member.cause);
             }
             let slot = member.position as usize;
             let notes = self.entries.get(&uuid).slot(slot);
@@ -90,7 +90,8 @@ impl Manager {
                 let name = self.running[at].array.name();
                 member.cause = format!("{why}; it is used as long as the daemon has it open");
                 view.reason = format!(
-                    "the data depends on member {slot}, and {why}: it is there only as long as the daemon has it open"
+                    "the data depends on member {slot}, and {why}: it can be used only as long as the daemon has it \
+                     open"
                 );
                 view.next_action = keep_open(name.as_str());
             }
@@ -198,7 +199,7 @@ impl Manager {
             severity: "degraded".to_owned(),
             what: format!("the state directory cannot be written: {why}"),
             next_action: format!(
-                "make room in {}, or make it writable",
+                "free space in {}, or make it writable",
                 self.records.store.dir().display()
             ),
         }));

@@ -33,7 +33,7 @@ impl Control {
         let request = &AddSpareRequest { drive: path, ..request.clone() };
         if !outlasts(&request.drive) {
             return Err(ControlError::usage(format!(
-                "{:?} cannot be a spare: a spare outlasts the daemon, so name a drive by its path",
+                "{:?} cannot be a spare: a spare must survive a restart of the daemon, so name a drive by its path",
                 request.drive
             )));
         }
@@ -135,7 +135,7 @@ fn check_spare(
     }
     if manager.records.spares.len() >= SPARES_MAX {
         return Err(ControlError::state(format!(
-            "there are {SPARES_MAX} spares, which is the most one daemon keeps; remove one first"
+            "there are {SPARES_MAX} spares, the limit of one daemon; remove one first"
         )));
     }
     let warnings = check_fit(manager, &record, drive)?;
@@ -162,10 +162,8 @@ fn check_fit(
                     .push(format!("{} is no spare for array {}: {why}", record.path, status.name));
             }
         } else if status.geometry.redundancy(0) == Some(0) {
-            warnings.push(format!(
-                "array {} has no redundancy, so that a spare cannot help it",
-                status.name
-            ));
+            warnings
+                .push(format!("array {} has no redundancy, so it cannot use a spare", status.name));
         }
     }
     Ok(warnings)

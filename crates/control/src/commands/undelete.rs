@@ -33,7 +33,7 @@ impl Control {
             refuse_members(m, &drives).and_then(|()| m.records.check_name_free(&name, &uuid))
         })?;
         let mut plan: Vec<String> =
-            drives.iter().map(|d| format!("give {} its label back", d.path)).collect();
+            drives.iter().map(|d| format!("restore the label of {}", d.path)).collect();
         plan.push(format!("start array {name}"));
         let exports = record.as_ref().map(|r| r.exports.clone()).unwrap_or_default();
         plan.extend(
@@ -141,7 +141,7 @@ fn find_destroyed(
     let Some(Destroyed { uuid, name, drives }) = found.pop() else {
         return Err(ControlError::not_found(format!(
             "no drive with the label of a destroyed array {} was found; name its drives with --drives. Drives that \
-             were used for something else since cannot be brought back",
+             have been used for something else cannot be restored",
             request.name
         )));
     };
@@ -185,7 +185,7 @@ fn plan_undelete(manager: &mut Manager, request: &UndeleteArrayRequest) -> Plann
         let older = manager.records.destroyed.iter().filter(|d| d.name == *name);
         let older: Vec<String> = older.map(|d| bring_back(name, d)).collect();
         let older = if older.is_empty() {
-            "there is nothing to bring back".to_owned()
+            "there is nothing to undelete".to_owned()
         } else {
             format!("an older one of that name is: {}", older.join("; "))
         };
@@ -226,7 +226,7 @@ fn reported_undeleted(
 ) -> Result<strake_api::v1::Array, ControlError> {
     let view = manager.array(uuid)?;
     manager.records.change(|config| config.destroyed.retain(|d| d.uuid != uuid))?;
-    let what = format!("array {} was brought back", view.name);
+    let what = format!("array {} was undeleted", view.name);
     manager.record(Note::of_array(EventKind::ArrayUndeleted, &view.name, what));
     Ok(view)
 }

@@ -31,7 +31,7 @@ impl Control {
             let Intended { name, view, .. } = intended;
             return Ok(ArrayChange {
                 result: "unchanged".into(),
-                warnings: vec![format!("array {name} has format {} already", view.format)],
+                warnings: vec![format!("array {name} already has format {}", view.format)],
                 array: Some(view),
                 ..ArrayChange::default()
             });
@@ -65,14 +65,12 @@ impl Control {
 fn describe(intended: &Intended) -> Vec<String> {
     let Intended { name, plan, view, .. } = intended;
     let (before, after) = plan.least_drive_bytes();
-    let mut steps =
-        vec![format!("stop array {name} for a moment; hosts of NVMe/TCP wait meanwhile")];
-    let disconnect =
-        |e: &String| format!("disconnect clients of export {e}, if it has some by NBD");
+    let mut steps = vec![format!("stop array {name} briefly; NVMe/TCP hosts wait meanwhile")];
+    let disconnect = |e: &String| format!("disconnect NBD clients of export {e}");
     steps.extend(view.exports.iter().map(disconnect));
     steps.push(format!(
-        "label its members {plan}: constants that recovery depends on are recorded, and room is reserved behind the \
-         data; versions that know format 1 only refuse it from then on"
+        "label its members {plan}: constants that recovery depends on are recorded, and space is reserved behind the \
+         data; versions that know only format 1 then refuse the array"
     ));
     steps.push(if before == after {
         format!("the least size of a drive that can replace a member stays {}", ByteSize(after))

@@ -101,15 +101,15 @@ impl Labelled {
     pub(crate) fn damage(&self) -> Option<String> {
         let path = &self.drive.path;
         if let Some(found) = self.written_over {
-            return Some(format!("{path} holds {found} since, so that it is not used"));
+            return Some(format!("{path} now holds {found}, so it is not used"));
         }
         let end = match self.overwritten? {
             Copy::Head => "at its start",
             Copy::Tail => "at its end",
         };
         Some(format!(
-            "{path} was written over or cut short: its labels {end} are gone, and other content may be gone too, so \
-             that it is not used"
+            "{path} was overwritten or truncated: its labels {end} are missing, and other content may be missing \
+             too, so it is not used"
         ))
     }
 
@@ -120,13 +120,13 @@ impl Labelled {
         let again = format!("strake array replace {name} --member {slot} --with {path}");
         Some(if self.written_over.is_some() {
             format!(
-                "{damage}, though it was member {slot} of array {name}; once the array runs, give the member another \
-                 drive, or this one if its content is not needed: {again} --overwrite"
+                "{damage}, though it was member {slot} of array {name}; once the array runs, replace the member by \
+                 another drive, or by this one if its content is not needed: {again} --overwrite"
             )
         } else {
             format!(
                 "{damage}, though it was member {slot} of array {name}; once the array runs, let it be rebuilt: \
-                 {again}. Where the data cannot do without it: strake array import {name} --degraded --accept-loss"
+                 {again}. If the data needs this drive: strake array import {name} --degraded --accept-loss"
             )
         })
     }

@@ -38,12 +38,10 @@ impl Listed {
             Note::new(kind, format!("drive/{path}"), format!("drive {path} {how}"))
         };
         let gone = before.difference(&now);
-        let gone =
-            gone.map(|path| note(EventKind::DriveVanished, path, "vanished from the machine"));
+        let gone = gone.map(|path| note(EventKind::DriveVanished, path, "vanished from the host"));
         let came = now.difference(&before);
-        let appeared = came
-            .clone()
-            .map(|path| note(EventKind::DriveAppeared, path, "appeared in the machine"));
+        let appeared =
+            came.clone().map(|path| note(EventKind::DriveAppeared, path, "appeared in the host"));
         (came.cloned().collect(), gone.chain(appeared).collect())
     }
 }

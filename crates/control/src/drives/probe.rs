@@ -86,7 +86,7 @@ impl Probes {
             return Some(Probe { contents: Ok(OnDrive::default()), health: None });
         }
         if !self.away().insert(target.path.clone()) {
-            return Some(Probe::silent("it has not answered since it was last looked at"));
+            return Some(Probe::silent("it has not answered since the last check"));
         }
         let probes = self.clone();
         let path = target.path.clone();
@@ -99,7 +99,7 @@ impl Probes {
         let started = thread::Builder::new().name("drive look".to_owned()).spawn(look);
         started.err().map(|error| {
             self.away().remove(&path);
-            Probe::silent(&format!("it cannot be looked at: {error}"))
+            Probe::silent(&format!("it cannot be inspected: {error}"))
         })
     }
 

@@ -38,12 +38,12 @@ fn tell(label: &Superblock, taken: &[u8]) -> String {
     let array = format!("the destroyed array {name} ({})", label.array);
     if enough {
         format!(
-            "{members} of {array} will be gone: strake array undelete can bring it back only without, and only while \
-             enough others are left"
+            "{members} of {array} will be lost: strake array undelete can then restore the array only without them, \
+             and only while enough others are left"
         )
     } else {
         format!(
-            "{members} of {array} will be gone: strake array undelete cannot bring it back any more"
+            "{members} of {array} will be lost: strake array undelete can no longer restore the array"
         )
     }
 }

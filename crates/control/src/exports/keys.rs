@@ -66,7 +66,7 @@ pub(crate) fn check_keys(export: &ExportRecord, config: &Config) -> Result<(), C
         None => Ok(()),
         Some(name) => Err(ControlError::state(format!(
             "host {name} has no key for TLS and could not connect to a secure export: give it one first (strake host \
-             add {name} --new-tls-key), or leave --secure or the host out"
+             add {name} --new-tls-key), or omit --secure or the host"
         ))),
     }
 }

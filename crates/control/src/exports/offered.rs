@@ -173,7 +173,7 @@ impl Exports {
     /// Why hosts of an export could not change reservations the last time.
     pub(crate) fn unrecorded(&self, record: &ExportRecord) -> Option<String> {
         let why = self.at(&record.listen)?.reservation_trouble(record)?;
-        Some(format!("a change of its reservations was not recorded, and refused: {why}"))
+        Some(format!("a change of its reservations could not be recorded and was refused: {why}"))
     }
 
     /// What to report of changes of reservations that could not be recorded, of each export once until one could
@@ -187,7 +187,7 @@ impl Exports {
         let note = |(name, why): (&String, &String)| {
             let what = format!("hosts cannot change the reservations of export {name}");
             let note = Note::new(EventKind::ReservationsUnrecorded, format!("export/{name}"), what);
-            let next = "have the state directory take files again; hosts can try again at any time";
+            let next = "make the state directory writable; hosts can retry at any time";
             note.cause(why.clone()).next(next)
         };
         let notes = news.map(note).collect();

@@ -8,24 +8,24 @@ use crate::events::{EventKind, Note};
 const fn words(reason: Reason) -> (&'static str, &'static str) {
     match reason {
         Reason::NotListed => (
-            "what was asked for does not have that name on its list of hosts, or is not there",
+            "the subsystem does not exist, or does not allow this host",
             "if it should connect: strake export create ... --allow-host NQN",
         ),
         Reason::Bare => (
-            "it has to use TLS and did not",
-            "if that is the host: have it connect with its key (nvme connect --tls)",
+            "it must use TLS and did not",
+            "if it should connect: use its TLS key (nvme connect --tls)",
         ),
         Reason::OtherNames => (
-            "the key it used for TLS is that of another host, or for another subsystem",
-            "if that is the host: have its key inserted for this host and subsystem",
+            "its TLS key belongs to another host or another subsystem",
+            "if it should connect: insert its key there for this host and subsystem",
         ),
         Reason::Tls => (
-            "TLS was not agreed on: its name or its key is not known here, or it broke the protocol",
+            "the TLS handshake failed: its name or its key is unknown here, or it violated the protocol",
             "if it should connect, give it the same key here: strake host add NQN --tls-key-file FILE",
         ),
         Reason::Unproven => (
-            "it did not prove who it is (DH-HMAC-CHAP)",
-            "if that is the host, give it the same secret here: strake host add NQN --secret-file FILE",
+            "it did not authenticate (DH-HMAC-CHAP)",
+            "if it should connect, give it the same secret here: strake host add NQN --secret-file FILE",
         ),
     }
 }
@@ -41,7 +41,7 @@ pub(crate) fn note_of(listen: &str, rejection: &Rejection) -> Note {
     };
     let more = match count - 1 {
         0 => String::new(),
-        more => format!(", and {more} connections more for the same reason"),
+        more => format!(", and {more} more connections for the same reason"),
     };
     let what = format!("connection of {name} at {place} rejected on {listen}{more}");
     let (cause, next) = words(*reason);

@@ -50,8 +50,8 @@ fn subsystem_of(
     match request.via.as_str() {
         "" | NBD if says_nvme(request) => {
             return Err(ControlError::usage(
-                "NBD knows neither subsystems, namespaces, names of hosts nor their keys; leave --nqn, --namespace, \
-                 --allow-host and --secure out, or export --via nvme-tcp",
+                "NBD has no subsystems, namespaces, host names or host keys; omit --nqn, --namespace, --allow-host \
+                 and --secure, or export --via nvme-tcp",
             ));
         }
         "" | NBD => return Ok(None),
@@ -64,7 +64,7 @@ fn subsystem_of(
     }
     if request.allow_hosts.is_empty() {
         return Err(ControlError::usage(
-            "say which hosts may connect: --allow-host NQN; a Linux host has its NQN in /etc/nvme/hostnqn",
+            "name the hosts that may connect: --allow-host NQN; a Linux host has its NQN in /etc/nvme/hostnqn",
         ));
     }
     let mut hosts = request.allow_hosts.clone();
@@ -96,9 +96,7 @@ fn namespace_of(given: u32, nqn: &str, array: &str, config: &Config) -> Result<u
     let is_free = |number: &u32| known.iter().all(|(_, nvme)| nvme.namespace != *number);
     let wanted = (given > 0).then_some(given).or(own);
     wanted.or_else(|| (1..=NAMESPACES_MAX).find(is_free)).ok_or_else(|| {
-        ControlError::state(format!(
-            "subsystem {nqn} has {NAMESPACES_MAX} namespaces, the most it can have"
-        ))
+        ControlError::state(format!("subsystem {nqn} has {NAMESPACES_MAX} namespaces, the limit"))
     })
 }
 
@@ -124,8 +122,8 @@ fn check_subsystem(record: &ExportRecord, config: &Config) -> Result<(), Control
             != (&record.listen, &wanted.hosts, wanted.secure)
         {
             format!(
-                "export {name} is in this subsystem, and all of its namespaces have one address and the same hosts, \
-                 and are secure or not: --listen {}{}{}",
+                "export {name} is in this subsystem, whose namespaces must have the same address, hosts and \
+                 security: --listen {}{}{}",
                 other.listen,
                 if nvme.secure { " --secure" } else { "" },
                 nvme.hosts.iter().map(|host| format!(" --allow-host {host}")).collect::<String>()
@@ -147,7 +145,7 @@ pub(crate) fn record_of(
     let nvme = subsystem_of(request, &uuid, config)?;
     if config.exports.len() >= EXPORTS_MAX {
         return Err(ControlError::state(format!(
-            "there are {EXPORTS_MAX} exports, which is the most one daemon offers; remove one first"
+            "there are {EXPORTS_MAX} exports, the limit of one daemon; remove one first"
         )));
     }
     let name = if request.name.is_empty() { array } else { request.name.clone() };
@@ -165,9 +163,7 @@ pub(crate) fn record_of(
     match config.exports.iter().find(|e| e.name == record.name) {
         Some(existing) if *existing != record => Err(ControlError::new(
             ControlErrorKind::Exists,
-            format!(
-                "there is an export {name} already; remove it first: strake export remove {name}"
-            ),
+            format!("export {name} already exists; remove it first: strake export remove {name}"),
         )),
         existing => Ok((record, existing.is_some())),
     }

@@ -87,7 +87,7 @@ fn namespace_of(
     subsystem: &SubsystemRecord,
 ) -> Result<nvmet::Export, ControlError> {
     let uuid: Uuid = record.array.parse().map_err(|_| {
-        ControlError::usage(format!("{:?} is no identity of an array", record.array))
+        ControlError::usage(format!("{:?} is not the UUID of an array", record.array))
     })?;
     Ok(nvmet::Export {
         nqn: subsystem.nqn.clone(),

@@ -6,15 +6,15 @@ use strake_raid::MemberState;
 /// What to do about regions in doubt.
 pub(crate) fn in_doubt_next(name: &str) -> String {
     format!(
-        "check what strake array show {name} lists against a backup; the next start has to accept it: strake array \
-         import {name} --degraded --accept-loss"
+        "compare the blocks that strake array show {name} lists with a backup; accept them at the next start: strake \
+         array import {name} --degraded --accept-loss"
     )
 }
 
 /// What to do while the data depends on a drive that could not be opened again.
 pub(crate) fn keep_open(name: &str) -> String {
     format!(
-        "restart neither straked nor the machine; copy the data off array {name}, or put the drive back where it was"
+        "restart neither straked nor the host; copy the data of array {name}, or return the drive to its place"
     )
 }
 
@@ -22,12 +22,12 @@ pub(crate) fn keep_open(name: &str) -> String {
 pub(crate) fn other_half(name: &str, member: usize, path: &str) -> (String, String) {
     (
         format!(
-            "its drive at {path} went on without this array and holds writes that it lacks; they are nowhere else"
+            "its drive at {path} was used without this array and holds writes that exist nowhere else"
         ),
         format!(
-            "keep {path} as it is until you know which side you want. To go back to it: strake array unload {name}, \
-             put the other drives away, then strake array import --drives {path} --degraded. To stay with this side: \
-             strake array replace {name} --member {member} --with another drive"
+            "keep {path} unchanged until you have chosen one side. To use {path}: strake array unload {name}, remove \
+             the other drives, then strake array import --drives {path} --degraded. To keep using this array: strake \
+             array replace {name} --member {member} --with another drive"
         ),
     )
 }

@@ -24,7 +24,7 @@ pub(crate) fn passed_over(here: &[Labelled]) -> BTreeMap<usize, String> {
     let mut note = |at: usize, reason: &dyn std::fmt::Display| {
         let Labelled { drive, label, .. } = &here[at];
         let (path, slot) = (&drive.path, label.slot);
-        why.insert(at, format!("{path} is here, but cannot be used as member {slot}: {reason}"));
+        why.insert(at, format!("{path} is present, but cannot be used as member {slot}: {reason}"));
     };
     for verdict in strake_ondisk::assemble(found.collect(), Policy { allow_degraded: true }) {
         match verdict {

@@ -145,12 +145,12 @@ fn differences(before: &Seen, now: &Seen) -> Vec<Note> {
         (false, true) => notes.push(Note::of_array(
             EventKind::ResyncStarted,
             &now.name,
-            format!("array {} began to make parity or copies agree", now.name),
+            format!("array {} started a resync of parity or copies", now.name),
         )),
         (true, false) if !now.lost => notes.push(Note::of_array(
             EventKind::ResyncFinished,
             &now.name,
-            format!("parity or copies of array {} agree everywhere", now.name),
+            format!("parity or copies of array {} are consistent everywhere", now.name),
         )),
         (false, false) | (true, true) | (true, false) => {}
     }
@@ -173,7 +173,7 @@ fn member_notes(now: &Seen, at: usize, was: &MemberSeen, is: &MemberSeen) -> Vec
         MemberState::Missing if was.state != is.state => notes.push(
             note(EventKind::MemberMissing, format!("{member} of array {name} is missing"))
                 .cause(is.cause.clone())
-                .next(format!("bring its drive back, or: {replace}")),
+                .next(format!("return its drive, or: {replace}")),
         ),
         MemberState::Rebuilding { .. } if !was.is_rebuilding() || changed_hands => notes.push(
             note(EventKind::RebuildStarted, format!("{member} of array {name} is being rebuilt"))
@@ -209,7 +209,7 @@ pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
         ArrayEventKind::SitOut => Some(
             note(
                 EventKind::SitOut,
-                format!("reads of array {name} go around {member}").trim_end().to_owned(),
+                format!("reads of array {name} avoid {member}").trim_end().to_owned(),
             )
             .cause("it answers much slower than its peers")
             .next(format!("if that continues: {replace}")),
@@ -222,8 +222,8 @@ pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
                 EventKind::MembersStalled,
                 format!("array {name} is stalled: several members are unresponsive"),
             )
-            .cause("they do so at once, which is hardly their own fault; none is taken out for it")
-            .next("look at what they have in common: controller, backplane, cables, network"),
+            .cause("they stalled at the same time, which suggests a common cause; none is put out of use")
+            .next("check what they have in common: controller, backplane, cables, network"),
         ),
         ArrayEventKind::MembersStalledEnded => Some(note(
             EventKind::MembersStalledEnded,
@@ -240,7 +240,7 @@ pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
         }
         ArrayEventKind::ReplaceAbandoned { cause } => {
             let cause = cause.map_or("it was cancelled", |cause| cause.text());
-            let what = format!("{member}of array {name} keeps its place; copying it was given up");
+            let what = format!("{member}of array {name} was not replaced: the copy was abandoned");
             Some(note(EventKind::ReplaceAbandoned, what).cause(cause).next(replace))
         }
         ArrayEventKind::ResyncHalted => Some(
@@ -250,7 +250,7 @@ pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
         ),
         ArrayEventKind::WritesRedone { count } => Some(note(
             EventKind::WritesRedone,
-            format!("{count} writes to array {name} were done again: a crash had cut them short"),
+            format!("{count} writes to array {name} were replayed: a crash had interrupted them"),
         )),
         ArrayEventKind::InDoubt { regions } => Some(
             note(
@@ -259,16 +259,16 @@ pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
                     "array {name} is in doubt in {regions} region(s); its next start is refused"
                 ),
             )
-            .cause("a member went out before parity was known to be right there after a crash")
+            .cause("a member went out of use before parity was known to be consistent there after a crash")
             .next(crate::policy::advice::in_doubt_next(name)),
         ),
         ArrayEventKind::BlocksLost { bytes } => Some(
             note(EventKind::BlocksLost, format!("{} of array {name} are lost", ByteSize(bytes)))
-                .cause("they cannot be read any more, and nothing is left to recover them from")
+                .cause("they are unreadable, and no redundancy is left to reconstruct them")
                 .next(format!("strake array show {name} lists them; rewrite them from a backup")),
         ),
         ArrayEventKind::Dropped { count } => {
-            let what = format!("{count} events of array {name} came too fast to be recorded");
+            let what = format!("{count} events of array {name} were too frequent to be recorded");
             Some(note(EventKind::EventsDropped, what))
         }
         ArrayEventKind::ScrubStarted { mode, done_bytes } => {
@@ -293,8 +293,9 @@ fn redundancy_note(before: &Seen, now: &Seen) -> Option<Note> {
     let name = &now.name;
     if (now.lost || now.left.is_none()) && !(before.lost || before.left.is_none()) {
         let what =
-            format!("array {name} is lost: more members are gone than its redundancy covers");
-        let next = format!("bring members back, and it starts by itself; strake array show {name}");
+            format!("array {name} is lost: more members are absent than its redundancy covers");
+        let next =
+            format!("return its members, and it starts automatically; strake array show {name}");
         return Some(Note::of_array(EventKind::ArrayLost, &now.name, what).next(next));
     }
     let (out, left) = (now.out(), now.left?);

@@ -25,7 +25,7 @@ impl ScrubAim {
             "repair" => Ok(Self::Repair),
             "trust_data" => Ok(Self::TrustData),
             other => Err(ControlError::usage(format!(
-                "there is no way to scrub called {other:?}; there are check, repair and trust_data"
+                "unknown scrub mode {other:?}; use check, repair or trust_data"
             ))),
         }
     }
@@ -36,7 +36,7 @@ pub(crate) fn parse_every(seconds: u64) -> Result<u64, ControlError> {
     if seconds != 0 && seconds < SCRUB_EVERY_MIN_S {
         let least = every(SCRUB_EVERY_MIN_S);
         return Err(ControlError::usage(format!(
-            "a scrub every {seconds} s would never rest; {least} is the least, 0 is never"
+            "{seconds} s between scrubs are too few; the minimum is {least}, and 0 means never"
         )));
     }
     Ok(seconds)
@@ -66,7 +66,7 @@ pub(crate) fn started(name: &str, mode: ScrubMode, done_bytes: u64) -> Note {
     let how = match done_bytes {
         0 => "is being scrubbed".to_owned(),
         done => {
-            format!("is being scrubbed from where that was interrupted, after {}", ByteSize(done))
+            format!("is being scrubbed from the interrupted position, after {}", ByteSize(done))
         }
     };
     let what = format!("array {name} {how}: {}", purpose(mode));
@@ -99,8 +99,8 @@ const fn purpose(mode: ScrubMode) -> &'static str {
         ScrubMode::Check => "check only, no repair",
         ScrubMode::Repair => "strips that are known to be wrong are rewritten from the others",
         ScrubMode::TrustData => {
-            "strips that are known to be wrong are rewritten from the others, and where that is not known parity and \
-             copies are made to agree with the data as read"
+            "strips that are known to be wrong are rewritten from the others, and where the wrong strip is unknown, \
+             parity or copies are written to match the data as read"
         }
     }
 }

@@ -70,7 +70,8 @@ pub(crate) fn not_without(name: &str, label: &ControlError) -> ControlError {
 /// That a refused label keeps the array from being started degraded.
 fn held_up(name: &str) -> String {
     format!(
-        "array {name} {NOT_DEGRADED} while this drive is here: its label may be newer than the others"
+        "array {name} {NOT_DEGRADED} while this drive is present: its label may be newer than those of the other \
+         drives"
     )
 }
 

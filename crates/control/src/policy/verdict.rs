@@ -47,7 +47,7 @@ pub(crate) fn planned(
             Verdict::Refused { .. } => {
                 why = format!(
                     "array {name} would be refused: one member is on several drives, or its members were started \
-                     apart from each other; strake array import {name} says which, and changes nothing either"
+                     apart from each other; strake array import {name} shows which, and changes nothing"
                 );
             }
             Verdict::Ignored { .. } => {}

@@ -159,7 +159,7 @@ impl ReservationFile {
 
     fn unreadable(&self, why: &str) -> String {
         format!(
-            "{} cannot be read ({why}), so the hosts to exclude are not known; restore the file from a copy, or make \
+            "{} cannot be read ({why}), so the hosts to exclude are unknown; restore the file from a copy, or make \
              sure that only permitted hosts write, and continue without reservations: strake export release {} (or \
              move the file away, if there is no such export yet)",
             self.path().display(),
@@ -174,10 +174,10 @@ impl ReservationFile {
             return Err(format!("it has version {version}, this program writes {VERSION}"));
         }
         if page.reservations.crc32c()? != page.crc32c {
-            return Err("it is not as it was written".to_owned());
+            return Err("its checksum is wrong".to_owned());
         }
         if page.reservations.array != self.array {
-            return Err(format!("it is of array {}", page.reservations.array));
+            return Err(format!("it belongs to array {}", page.reservations.array));
         }
         let reservations = page.reservations.read()?;
         reservations.check()?;
@@ -208,7 +208,8 @@ impl ReservationFile {
             match is_back {
                 Ok(()) => error,
                 Err(worse) => io::Error::other(format!(
-                    "{error}; what it held was not put back ({worse}), so what the next start finds is not known"
+                    "{error}; its former content was not restored ({worse}), so the content at the next start is \
+                     unknown"
                 )),
             }
         })

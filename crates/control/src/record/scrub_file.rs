@@ -81,7 +81,7 @@ pub(crate) fn read(state: &StateFolder, uuid: &str) -> Result<Option<Kept>, Stri
     if page.version != VERSION {
         return Err(format!("it has version {}, this program writes {VERSION}", page.version));
     }
-    page.kept().map(Some).ok_or_else(|| "it has words that this program does not know".to_owned())
+    page.kept().map(Some).ok_or_else(|| "it has words that are unknown to this program".to_owned())
 }
 
 /// Records how far the scrub of an array has come.

@@ -370,7 +370,7 @@ impl Store {
         if self.given_up {
             return Err(ControlError::new(
                 ControlErrorKind::Stopped,
-                "the daemon has stopped and records nothing any more",
+                "the daemon has stopped and no longer records anything",
             ));
         }
         Ok(())
@@ -410,7 +410,7 @@ impl Store {
         };
         let damaged = |why: String| {
             let what = format!(
-                "{} cannot be understood ({why}); move it away, start again, and bring the arrays back with: \
+                "{} is invalid ({why}); move it away, start again, and import the arrays: \
                  strake array import --drives ...",
                 path.display()
             );
@@ -509,7 +509,7 @@ fn lock(dir: &Path) -> Result<Vec<File>, ControlError> {
             .and_then(|()| file.sync_all());
         if let Err(error) = written {
             // It only names us to the next one, who is refused all the same.
-            tracing::debug!(path = %path.display(), %error, "the lock does not say whose it is");
+            tracing::debug!(path = %path.display(), %error, "the lock does not name its owner");
         }
     }
     locks.push(file);

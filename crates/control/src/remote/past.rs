@@ -252,7 +252,7 @@ fn read(path: &Path) -> Associations {
     match serde_json::from_slice::<Associations>(&text) {
         Ok(read) if read.version == VERSION => read,
         Ok(_) | Err(_) => {
-            tracing::warn!(path = %path.display(), "not understood: arrays on remote drives wait longer");
+            tracing::warn!(path = %path.display(), "invalid: arrays on remote drives wait longer");
             Associations::default()
         }
     }

@@ -66,8 +66,8 @@ pub(crate) fn check_same_keys(
         if !given.is_empty() && given != known {
             let name = &record.address;
             return Err(ControlError::usage(format!(
-                "{path} is another path to {name}, and a drive has one {what} for all, which is not this one; first: \
-                 strake drive connect {name} {option} FILE"
+                "{path} is another path to {name}; all paths of a drive use the same {what}, and this one differs; \
+                 first: strake drive connect {name} {option} FILE"
             )));
         }
     }
@@ -80,7 +80,7 @@ pub(crate) fn refuse_taken_over(name: &str, device: &FabricsDevice) -> Result<()
         return Ok(());
     }
     Err(ControlError::state(format!(
-        "{name} was taken over by another host, which may have written to it, so it is not used any more; unload the \
+        "{name} was taken over by another host, which may have written to it, so it is no longer used; unload the \
          array that uses it, or restart the daemon, then: strake drive disconnect {name}, and connect it again"
     )))
 }

@@ -61,7 +61,7 @@ impl RemoteRecord {
         }
         let (address, options) = (&self.address, self.covered.options());
         Err(ControlError::state(format!(
-            "{address} comes from a backup, which holds no secrets and keys, and needs its own again: strake drive \
+            "{address} comes from a backup, which holds no secrets and keys; give them again: strake drive \
              connect {address} {options}"
         )))
     }
@@ -135,7 +135,7 @@ pub(crate) fn keys_of(
 /// Refuses secrets that are of no use together.
 pub(crate) fn check_secrets(secret: &str, controller: &str) -> Result<(), ControlError> {
     if secret.is_empty() && !controller.is_empty() {
-        return Err(ControlError::usage("the target proves itself only to a host with a secret"));
+        return Err(ControlError::usage("a controller secret works only with a host secret"));
     }
     if !secret.is_empty() && secret == controller {
         return Err(ControlError::usage("the two secrets must not be the same"));
@@ -164,6 +164,7 @@ pub(crate) fn known_as_asked(
         return Ok(known);
     }
     let path = &known.address;
-    let what = format!("{path} is connected in another way; first: strake drive disconnect {path}");
+    let what =
+        format!("{path} is connected with other options; first: strake drive disconnect {path}");
     Err(ControlError::new(ControlErrorKind::Exists, what))
 }

@@ -43,7 +43,7 @@ impl Config {
             return Ok(());
         }
         Err(ControlError::state(format!(
-            "there are {ARRAYS_MAX} arrays, which is the most one daemon serves; unload or destroy one first"
+            "there are {ARRAYS_MAX} arrays, the limit of one daemon; unload or destroy one first"
         )))
     }
 

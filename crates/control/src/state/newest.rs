@@ -125,16 +125,16 @@ impl Mark {
             .map(|Holder { member, path, .. }| format!("member {member}, last at {path}"))
             .collect();
         let holders = if away.is_empty() {
-            "no absent drive: these drives are older copies of themselves".to_owned()
+            "no absent drive: these drives hold older copies of the array".to_owned()
         } else {
             away.join(" or ")
         };
         let name = &record.name;
         Some(format!(
-            "array {name} is not started: what is here is older than what this host last saw of it, or went on \
-             without it (generation {newest} here, {} seen), and what was written would be missing. What this host \
-             saw is with: {holders}. Attach it; or, to start without it and discard what was written there: strake \
-             array import {name} --degraded --accept-loss",
+            "array {name} is not started: its drives are older than the state that this host last saw, or were used \
+             without it (generation {newest} here, {} seen), so acknowledged writes would be missing. That state is \
+             on: {holders}. Attach it; or, to start without it and discard its writes: strake array import {name} \
+             --degraded --accept-loss",
             self.generation
         ))
     }

@@ -23,25 +23,25 @@ impl Offline {
         let newest = here.iter().max_by_key(|l| l.label.generation).map(|l| &l.label);
         let shape = newest.map(|label| shape_of(label, here));
         let next_action = match newest {
-            Some(_) if error.what.starts_with(WAITS) => "wait; it starts by itself".to_owned(),
+            Some(_) if error.what.starts_with(WAITS) => "wait; it starts automatically".to_owned(),
             // Without consent nothing starts, whatever drives are here.
             Some(_) if error.what.contains("--accept-loss") => format!(
-                "bring the missing members back, or, to accept what may be lost: strake array import {} --degraded \
+                "return the missing members, or, to accept possible loss: strake array import {} --degraded \
                  --accept-loss",
                 record.name
             ),
             Some(_) if error.what.contains(NOT_DEGRADED) => format!(
-                "use the version that wrote the refused label, or take its drive out, then: strake array import {}",
+                "use the version that wrote the refused label, or remove its drive, then: strake array import {}",
                 record.name
             ),
             Some(label) if can_start_degraded(label, here) => {
                 format!(
-                    "bring the missing members back, or: strake array import {} --degraded",
+                    "return the missing members, or: strake array import {} --degraded",
                     record.name
                 )
             }
             Some(_) | None => {
-                format!("bring its drives back, then: strake array import {}", record.name)
+                format!("return its drives, then: strake array import {}", record.name)
             }
         };
         Self { why: error.what.clone(), shape, next_action }
@@ -58,7 +58,7 @@ impl Offline {
             why: "it lost more members than its redundancy covers".to_owned(),
             shape: None,
             next_action: format!(
-                "bring its drives back, and it starts by itself; at once: strake array import {}",
+                "return its drives, and it starts automatically; to start it at once: strake array import {}",
                 record.name
             ),
         }
@@ -67,9 +67,9 @@ impl Offline {
     /// An array that is stopped for a moment, to be started with more room.
     pub(crate) fn growing() -> Self {
         Self {
-            why: "it is being made larger".to_owned(),
+            why: "it is being grown".to_owned(),
             shape: None,
-            next_action: "wait; it is started again in a moment".to_owned(),
+            next_action: "wait; it restarts shortly".to_owned(),
         }
     }
 

@@ -248,7 +248,7 @@ impl Records {
         }
         if arrays.len() >= ARRAYS_MAX && arrays.iter().all(|a| a.uuid != *uuid) {
             return Err(ControlError::state(format!(
-                "there are {ARRAYS_MAX} arrays, which is the most one daemon serves; unload or destroy one first"
+                "there are {ARRAYS_MAX} arrays, the limit of one daemon; unload or destroy one first"
             )));
         }
         self.check_recordable(record)

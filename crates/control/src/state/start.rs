@@ -45,12 +45,12 @@ impl Starting {
         let longest = self.waits().into_iter().next();
         match longest {
             Some(wait) => format!(
-                "it is being started, for {since} s; waiting for {} to {}, for {} s",
+                "it has been starting for {since} s; waiting for {} to {} ({} s so far)",
                 wait.object,
                 wait.what,
                 wait.waited_us / 1_000_000
             ),
-            None => format!("it is being started, for {since} s"),
+            None => format!("it has been starting for {since} s"),
         }
     }
 }

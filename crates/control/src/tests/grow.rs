@@ -300,13 +300,13 @@ fn growing_is_a_job_that_can_be_cancelled() {
         let (id, action) = ("tank/grow".to_owned(), action.to_owned());
         control.change_job(&ChangeJobRequest { id, action, ..Default::default() })
     };
-    check_refused(change("pause"), ControlErrorKind::Usage, "cancelled, and nothing else");
+    check_refused(change("pause"), ControlErrorKind::Usage, "can only be cancelled");
     assert_eq!(change("cancel").expect("it can be").result, "changed");
     let (intended, reserved) =
         control.reserve(|m| plan_growth(m, &request("tank"), Change::Grow)).expect("it may");
     let areas = vec![vec![intended.plan.new_area()]; 2];
     let given_up = make_room_in(&control, &intended, &areas, &growth);
-    check_refused(given_up, ControlErrorKind::State, "was given up; it is as it was");
+    check_refused(given_up, ControlErrorKind::State, "was abandoned; the array is unchanged");
     assert_eq!((size(&control, "tank"), growth.progress().done_bytes), (before, 0));
     assert!(is_healthy(&control, "tank"), "the job is over");
     drop(reserved);

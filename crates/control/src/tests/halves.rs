@@ -48,7 +48,9 @@ fn a_half_older_than_this_machine_has_seen_never_starts_by_itself() {
     (0..3).for_each(|_| control.tick().expect("it answers"));
     let view = array(&control, "tank").expect("it is recorded");
     assert_eq!(view.states, ["offline"]);
-    for words in ["older than what this host last saw", "member 1", &second, "--accept-loss"] {
+    for words in
+        ["older than the state that this host last saw", "member 1", &second, "--accept-loss"]
+    {
         assert!(view.reason.contains(words), "{words}: {}", view.reason);
     }
     assert!(view.next_action.contains("--degraded --accept-loss"), "{}", view.next_action);

@@ -415,7 +415,7 @@ fn f36_a_backup_restores_what_a_lost_state_directory_held() {
     let again = restore(false).expect("it is understood");
     assert_eq!((again.result.as_str(), again.plan.len()), ("unchanged", 0), "{again:#?}");
     let bad = RestoreConfigRequest { json: "{\"version\":1".into(), dry_run: false };
-    check_refused(control.restore_config(&bad), ControlErrorKind::Usage, "cannot be understood");
+    check_refused(control.restore_config(&bad), ControlErrorKind::Usage, "is invalid");
     stop(&control);
 }
 

@@ -51,7 +51,7 @@ fn what_no_host_may_reach_or_what_would_clash_is_refused() {
     check_refused(other(|r| r.allow_hosts.push("not-an-nqn".into())), usage, "is not a valid NQN");
     check_refused(other(|r| r.nqn = "nqn.".into()), usage, "is not a valid NQN");
     check_refused(other(|r| r.listen = "unix:/x".into()), usage, "an address and a port");
-    check_refused(other(|r| r.via = "nbd".into()), usage, "NBD knows neither");
+    check_refused(other(|r| r.via = "nbd".into()), usage, "NBD has no subsystems");
     check_refused(other(|r| r.via = "iscsi".into()), usage, "nbd and nvme-tcp");
 
     let made = other(|_| ()).expect("it is offered").export.expect("it is told");
@@ -138,7 +138,7 @@ fn a_host_with_a_secret_is_asked_for_proof_from_then_on() {
     assert_eq!(add(&control, host(SECRET, OTHER)).expect("a secret").result, "changed");
     let remove = RemoveHostRequest { nqn: HOST.into() };
     let state = ControlErrorKind::State;
-    check_refused(control.run(|m| m.remove_host(&remove)), state, "by its name alone");
+    check_refused(control.run(|m| m.remove_host(&remove)), state, "only by its name");
 
     let document = control.run(|m| m.config_document()).expect("it can be encoded").json;
     let shown = format!(
@@ -254,7 +254,7 @@ fn a_key_for_tls_is_made_and_shown_once() {
     let (usage, key) = (ControlErrorKind::Usage, made.tls_key.as_str());
     check_refused(add(with(key, true)), usage, "not both");
     check_refused(add(with("NVMeTLSkey-1:01:AAAA:", false)), usage, "key for TLS");
-    check_refused(add(host("", OTHER)), usage, "only to a host with a secret");
+    check_refused(add(host("", OTHER)), usage, "only with a host secret");
     let same = add(with(key, false)).expect("it is the same");
     assert_eq!((same.result.as_str(), same.tls_key.as_str()), ("unchanged", ""));
     let listed = || control.run(|m| Ok(m.list_hosts())).expect("hosts").hosts.remove(0);
@@ -271,7 +271,7 @@ fn a_key_for_tls_is_made_and_shown_once() {
         listed(),
         control.run(|m| Ok(m.records.config.clone()))
     );
-    assert!(shown.contains("use TLS and prove") && !shown.contains(&key[16..40]), "{shown}");
+    assert!(shown.contains("use TLS and authenticate") && !shown.contains(&key[16..40]), "{shown}");
     // With everything covered it cannot connect, and needs what it needed before.
     restore_hosts(&control, document);
     assert_eq!(is(&listed()), ("locked".to_owned(), true, true));
@@ -356,9 +356,9 @@ fn a_host_is_given_other_secrets_one_by_one() {
     assert!(target != made.secret && target != OTHER);
     let usage = ControlErrorKind::Usage;
     let both = AddHostRequest { new_secret: true, ..host(SECRET, "") };
-    check_refused(add(both), usage, "given or made");
+    check_refused(add(both), usage, "or generate one, not both");
     let both = AddHostRequest { new_controller_secret: true, ..host("", OTHER) };
-    check_refused(add(both), usage, "given or made");
+    check_refused(add(both), usage, "or generate one, not both");
     let both = AddHostRequest { new_secret: true, no_secret: true, ..host("", "") };
     check_refused(add(both), usage, "not both");
     let both = AddHostRequest { no_controller_secret: true, ..host(SECRET, OTHER) };
@@ -457,7 +457,7 @@ fn hosts_that_are_rejected_are_reported_once() {
     }
     assert_eq!(reported(2).len(), 1);
     let [_, more] = &reported(601)[..] else { panic!("one event more") };
-    assert_eq!(more.what, format!("{expected}, and 2 connections more for the same reason"));
+    assert_eq!(more.what, format!("{expected}, and 2 more connections for the same reason"));
     stop(&control);
 }
 
@@ -520,8 +520,8 @@ fn arrays_of_one_subsystem_are_its_namespaces() {
         control.run(|m| m.create_export(&request))
     };
     let (exists, usage) = (ControlErrorKind::Exists, ControlErrorKind::Usage);
-    check_refused(other(|r| r.listen = "127.0.0.1:0".into()), exists, "one address");
-    check_refused(other(|r| r.allow_hosts.push(format!("{HOST}2"))), exists, "the same hosts");
+    check_refused(other(|r| r.listen = "127.0.0.1:0".into()), exists, "the same address");
+    check_refused(other(|r| r.allow_hosts.push(format!("{HOST}2"))), exists, "hosts and security");
     check_refused(other(|r| r.namespace = 1), exists, "namespace 1 of this subsystem");
     check_refused(other(|r| r.namespace = 33), usage, "from 1 to 32");
     let made = other(|r| r.namespace = 7).expect("it is offered").export.expect("it says which");

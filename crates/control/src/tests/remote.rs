@@ -631,7 +631,7 @@ fn a_drive_of_a_backup_waits_for_its_keys() {
     let restored = control.restore_config(&restore).expect("it is understood");
     let needed = format!("drive connect {address} --secret-file FILE --tls-key-file FILE");
     assert!(restored.warnings.iter().any(|warning| warning.contains(&needed)), "{restored:?}");
-    check_refused(connect(&control, address), ControlErrorKind::State, "needs its own again");
+    check_refused(connect(&control, address), ControlErrorKind::State, "give them again");
     tick_until(&control, "it says why", || shown(&control, address).note.contains(&needed));
     // Its target asks for neither by now, which the one who gives them may know.
     let secret = ConnectDriveRequest { secret: SECRET.into(), ..request(address) };
@@ -670,7 +670,7 @@ fn a_drive_that_asks_for_proof_is_connected_with_its_secret() {
     check_refused(connect(&control, address), device, "--secret-file");
     check_refused(control.connect_drive(&with("secret", "")), usage, "DHHC-1");
     check_refused(control.connect_drive(&with(SECRET, SECRET)), usage, "must not be the same");
-    check_refused(control.connect_drive(&with("", OTHER)), usage, "only to a host with a secret");
+    check_refused(control.connect_drive(&with("", OTHER)), usage, "only with a host secret");
     check_refused(control.connect_drive(&with(OTHER, "")), device, "does not accept our proof");
     let made = control.connect_drive(&with(SECRET, OTHER)).expect("both know the secrets");
     assert_eq!(made.result, "created");

@@ -74,17 +74,17 @@ fn check_waits(spoil: impl Fn(&str), words: &str) {
 /// `dd if=/dev/zero` over the first half of a drive: the labels at its end outlived it, and it was in sync.
 #[test]
 fn a_member_whose_start_was_overwritten_is_not_used() {
-    check_waits(|drive| overwrite(drive, 0, BYTES / 2), "labels at its start are gone");
+    check_waits(|drive| overwrite(drive, 0, BYTES / 2), "labels at its start are missing");
 }
 
 #[test]
 fn a_member_whose_end_was_overwritten_is_not_used() {
-    check_waits(|drive| overwrite(drive, BYTES / 2, BYTES / 2), "labels at its end are gone");
+    check_waits(|drive| overwrite(drive, BYTES / 2, BYTES / 2), "labels at its end are missing");
 }
 
 #[test]
 fn a_member_that_was_cut_short_and_has_grown_again_is_not_used() {
-    check_waits(|drive| resize(drive, &[BYTES / 2, BYTES]), "labels at its end are gone");
+    check_waits(|drive| resize(drive, &[BYTES / 2, BYTES]), "labels at its end are missing");
 }
 
 /// The array waited for a member that lay there, and did not say why it was not taken.
@@ -132,7 +132,7 @@ fn a_file_that_is_cut_short_and_grows_again_while_it_serves_is_out() {
     let view = tank(&control);
     let member = &view.members[1];
     assert!(member.state == "missing" && !member.returned, "{member:?}");
-    assert!(member.cause.contains("cut short"), "{member:?}");
+    assert!(member.cause.contains("truncated"), "{member:?}");
     assert!(view.next_action.contains("array replace"), "{}", view.next_action);
     control.replace_member(&rebuild_on(&drives[1])).expect("it can be rebuilt");
     tick_until(&control, "the rebuild", || tank(&control).states == ["online"]);

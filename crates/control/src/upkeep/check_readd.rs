@@ -48,9 +48,9 @@ fn check_return_of(
     let swapped = &manager.entries.get(&place.array).slot(place.member.at()).swapped;
     if swapped.as_ref().is_some_and(|was| *was != found.identity()) {
         return Err(ControlError::refused(format!(
-            "{} was put in the place of the drive that was member {member} of array {name} while that was in use, \
-             so it is a copy at best, and lacks what was written since; bring the member's own drive back, or: \
-             strake array replace {name} --member {member} --with DRIVE",
+            "{} replaced the drive of member {member} of array {name} while that drive was in use, so it is at best \
+             a copy, and lacks later writes; return the member's own drive, or: strake array replace {name} --member \
+             {member} --with DRIVE",
             found.drive.path,
             name = place.name
         )));

@@ -123,7 +123,7 @@ fn waiting_copies(manager: &mut Manager) -> Vec<(String, CopyRecord)> {
     }
     for (uuid, slot) in over {
         if let Err(error) = forget_copy(manager, &uuid, MemberIndex(slot)) {
-            tracing::warn!(%uuid, reason = %error, "a copy that is over is still recorded");
+            tracing::warn!(%uuid, reason = %error, "a finished copy is still recorded");
         }
     }
     waiting
@@ -157,7 +157,7 @@ fn note_copy(manager: &mut Manager, uuid: &str, copy: &CopyRecord, error: Option
     let (name, path) = (manager.records.array_name(uuid), &copy.path);
     let what = format!("the copy of member {slot} of array {name} to {path} waits");
     let note = Note::of_array(EventKind::ReplaceWaits, &name, what);
-    let next = format!("bring {path} back, or: strake job cancel {name}/replace");
+    let next = format!("return {path}, or: strake job cancel {name}/replace");
     manager.record(note.member(slot).cause(why).next(next));
 }
 

@@ -71,8 +71,8 @@ fn notice_pulled_of(control: &Control, array: &str, posts: Vec<Post>) -> Result<
         if !vanished {
             let what = match at_path {
                 AtPath::Another => "another drive is at its path",
-                AtPath::Nothing => "nothing is at its path any more",
-                AtPath::Itself => "its file was cut short, and what was cut off is lost",
+                AtPath::Nothing => "no drive is at its path",
+                AtPath::Itself => "its file was truncated, and the content behind its end is lost",
             };
             unreachable.insert(post.slot, format!("{what} ({})", post.path));
         } else {
@@ -172,7 +172,7 @@ fn note_swapped(manager: &mut Manager, post: &Post) {
 
 /// Remembers that what a member holds is lost in part, which no label says.
 fn note_cut(manager: &mut Manager, post: &Post) {
-    let what = format!("its file {} was cut short while it served", post.path);
+    let what = format!("its file {} was truncated while it served", post.path);
     if let Some(entry) = manager.entries.get_mut(&post.array) {
         entry.slot_mut(post.slot).objection = Some(what);
     }

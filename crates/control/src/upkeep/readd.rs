@@ -170,7 +170,7 @@ fn welcome(manager: &mut Manager, candidate: &Candidate, found: Labelled) -> Opt
     let member = status.members.get(slot)?;
     if member.uuid != label.member {
         let what = format!(
-            "{path} was member {slot} of array {name} and is here again, but another drive has its place"
+            "{path} was member {slot} of array {name} and returned, but another drive has replaced it"
         );
         let next =
             format!("strake drive clean {path}, which makes it free; or keep it for reference");
@@ -198,7 +198,7 @@ fn welcome(manager: &mut Manager, candidate: &Candidate, found: Labelled) -> Opt
     match (checked, verdict) {
         (Ok(returned), Verdict::TakeBack) => {
             let copied = ByteSize(returned.stale_bytes);
-            let note = note.cause(format!("it is taken back, and {copied} are copied to it"));
+            let note = note.cause(format!("it is re-added, and {copied} are copied to it"));
             // One that may owe answers is taken back a moment later, and reported then.
             if away == Away::Silent {
                 return Some(Welcome { returned, away, note: Some(note) });
@@ -212,14 +212,14 @@ fn welcome(manager: &mut Manager, candidate: &Candidate, found: Labelled) -> Opt
         }
         (Ok(_), Verdict::Unsteady) => {
             let why = format!(
-                "it was taken back {RETURNS_MAX} times within an hour and hung again each time, so only a command \
-                 takes it back now"
+                "it was re-added {RETURNS_MAX} times within an hour and became unresponsive each time, so only a \
+                 command re-adds it now"
             );
             manager.record(note.severity(Severity::Warning).cause(why).next(readd));
             None
         }
         (Err(error), _) => {
-            let note = note.cause(format!("it is not taken: {error}"));
+            let note = note.cause(format!("it is not re-added: {error}"));
             let notes = manager.entries.get(&candidate.array).slot(slot);
             manager.record(if notes.other_half.is_some() {
                 let (_, next) = other_half(&name, slot, &path);
@@ -251,7 +251,7 @@ fn stop_waiting(
 
 fn tell_not_taken(manager: &mut Manager, place: &Place, path: &str, error: &ControlError) {
     let Place { name, member, .. } = place;
-    let what = format!("member {member} of array {name} could not be taken back from {path}");
+    let what = format!("member {member} of array {name} could not be re-added from {path}");
     let note = Note::of_array(EventKind::MemberFailed, &name, what);
     let next = format!("strake array replace {name} --member {member} --with DRIVE");
     manager.record(note.member(member.at()).cause(error.what.clone()).next(next));

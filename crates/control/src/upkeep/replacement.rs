@@ -132,7 +132,7 @@ pub(crate) fn begin_replacement(
         m.check_open()?;
         let at = m.find_running(&place.array)?;
         if !m.records.is_copy_wanted(place, &drive) {
-            return Err(ControlError::state("it was called off".to_owned()));
+            return Err(ControlError::state("it was cancelled".to_owned()));
         }
         Ok(m.running[at].array.begin_replace(place.member, &drive, uuid)?)
     })?;

@@ -22,7 +22,7 @@ pub(crate) fn tend_scrubs(control: &Control) -> Result<(), ControlError> {
             if let Err(error) = tend_scrub(m, at, now_us) {
                 let array = m.running[at].array.name();
                 // That nothing can be recorded is reported elsewhere.
-                tracing::debug!(%array, reason = %error, "the scrub is not looked after");
+                tracing::debug!(%array, reason = %error, "the scrub cannot be checked");
             }
         }
     })
@@ -166,7 +166,7 @@ pub(crate) fn keep_scrub(manager: &mut Manager, at: usize, now: bool) {
         Ok(()) => running.scrub.kept = Some((now_us, kept.position)),
         Err(error) => {
             let array = running.array.name();
-            tracing::debug!(%array, %error, "where its scrub stands could not be recorded");
+            tracing::debug!(%array, %error, "the position of its scrub could not be recorded");
         }
     }
 }

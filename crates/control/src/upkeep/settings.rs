@@ -22,7 +22,7 @@ pub(crate) fn end_pauses(manager: &mut Manager) {
         match put_settings(manager, &uuid, settings.without_pause()) {
             Ok(()) => {
                 let what = format!(
-                    "the jobs of array {} are not paused: what was paused has ended",
+                    "the jobs of array {} are not paused: the paused job has ended",
                     view.name
                 );
                 manager.record(Note::of_array(EventKind::JobChanged, &view.name, what));

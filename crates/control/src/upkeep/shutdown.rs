@@ -52,7 +52,7 @@ impl Control {
         let (done, late) = side_by_side(jobs.collect(), drained);
         errors.extend(done.into_iter().flatten());
         errors.extend(late.into_iter().map(|listen| {
-            late_error(format!("exports on {listen} did not let go of their clients in time"))
+            late_error(format!("exports on {listen} did not disconnect their clients in time"))
         }));
         errors.append(&mut stop_arrays(self, deadline));
         errors.append(&mut end_commands(self, deadline));
@@ -137,7 +137,7 @@ fn end_commands(control: &Control, deadline: Instant) -> Vec<ControlError> {
     let late = control.with(|m| m.commands.objects()).unwrap_or_default();
     let error = |object| {
         late_error(format!(
-            "a command has not ended that works on {object}; see what became of it at the next start"
+            "a command on {object} has not ended; check its result at the next start"
         ))
     };
     late.into_iter().map(error).collect()
@@ -157,7 +157,7 @@ fn end_starts(control: &Control, deadline: Instant) -> Vec<ControlError> {
     });
     let error = |name: String| {
         late_error(format!(
-            "array {name} was being started; it is started the next time as after a crash, and loses nothing"
+            "array {name} was being started; its next start is as after a crash, and it loses nothing"
         ))
     };
     cut_short.unwrap_or_default().into_iter().map(error).collect()
@@ -217,13 +217,13 @@ pub(crate) fn stop_one(
 fn not_stopped(name: &str, paths: Vec<String>) -> ControlError {
     let silent = silent_among(&paths);
     let who = if silent.is_empty() {
-        format!("one of its drives does not finish what it was given ({})", paths.join(", "))
+        format!("one of its drives does not complete its I/O ({})", paths.join(", "))
     } else {
         format!("{} does not answer", silent.join(", "))
     };
     late_error(format!(
-        "array {name} did not stop in time: {who}; it is started the next time as after a crash, and loses nothing. \
-         Until that drive answers or is taken away, its process may stay in the kernel"
+        "array {name} did not stop in time: {who}; its next start is as after a crash, and it loses nothing. Until \
+         that drive answers or is removed, the process may stay in the kernel"
     ))
 }
 
@@ -259,14 +259,14 @@ fn record_stop(manager: &mut Manager, errors: &mut Vec<ControlError>, owing: &[S
     {
         match manager.state_trouble() {
             // Reported while the daemon ran; it is no error of the stop.
-            Some(_) => tracing::warn!(reason = %error, "not marked as stopped in order"),
+            Some(_) => tracing::warn!(reason = %error, "not marked as cleanly stopped"),
             None => errors.push(error),
         }
     }
     if errors.is_empty()
         && let Err(error) = manager.past.end(owing, monotonic())
     {
-        tracing::warn!(%error, "the next daemon waits for requests that are over");
+        tracing::warn!(%error, "the next daemon waits for requests that have ended");
     }
     manager.records.store.give_up();
 }

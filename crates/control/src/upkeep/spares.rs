@@ -138,14 +138,14 @@ fn note_spare(manager: &mut Manager, record: &SpareRecord, state: SpareState) {
     let object = format!("drive/{}", record.path);
     match (before, &state) {
         (Some("missing" | "failed"), SpareState::Ready(_)) => {
-            let what = format!("spare {} is here again", record.path);
+            let what = format!("spare {} returned", record.path);
             manager.record(Note::new(EventKind::SpareReturned, object, what));
         }
         (Some("ready") | None, SpareState::Missing(why) | SpareState::Failed(why)) => {
             let what = format!("spare {} cannot be used", record.path);
             let note = Note::new(EventKind::SpareMissing, object, what).cause(why.clone());
             let path = &record.path;
-            manager.record(note.next(format!("bring it back, or: strake spare remove {path}")));
+            manager.record(note.next(format!("return the drive, or: strake spare remove {path}")));
         }
         (Some(_) | None, _) => {}
     }
@@ -212,7 +212,7 @@ pub(crate) fn choose_spare(
     let reported = manager.entries.get_mut(array).and_then(|entry| entry.seen.as_mut());
     let reported = reported.is_some_and(|seen| !seen.tell_no_spare(slot));
     if !reported {
-        let what = format!("no spare fits in the place of member {slot} of array {name}");
+        let what = format!("no spare fits member {slot} of array {name}");
         let note = Note::of_array(EventKind::SpareNone, &name, what).member(slot);
         manager
             .record(note.next(format!("strake array replace {name} --member {slot} --with DRIVE")));
@@ -225,10 +225,10 @@ fn reported_spare_use(manager: &mut Manager, array: &str, slot: usize, record: &
     let what = if is_copied(manager, array, slot) {
         format!("member {slot} of array {array} is being copied to spare {path}")
     } else {
-        format!("spare {path} took the place of member {slot} of array {array}")
+        format!("spare {path} replaced member {slot} of array {array}")
     };
     let note = Note::of_array(EventKind::SpareUsed, &array, what);
-    manager.record(note.member(slot).next("strake spare add DRIVE, so that there is another"));
+    manager.record(note.member(slot).next("add another: strake spare add DRIVE"));
     if let Err(error) = forget_spare(manager, record) {
         tracing::warn!(spare = %path, reason = %error, "spare not forgotten");
     }

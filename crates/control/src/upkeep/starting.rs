@@ -120,7 +120,7 @@ pub(crate) fn launch_starts(control: &Control) -> Result<(), ControlError> {
             let started = start_by_itself(&own, reserved, &record, policy);
             drop(ended);
             if let Err(error) = started {
-                tracing::error!(array = %record.name, reason = %error, "a start was given up");
+                tracing::error!(array = %record.name, reason = %error, "a start was abandoned");
             }
         };
         if let Err(error) = thread::Builder::new().name("array start".to_owned()).spawn(start) {
@@ -196,7 +196,7 @@ fn assemble_found(
         return Err(ControlError::state(format!("{WAITS} ({seconds} s left)")));
     }
     let drives = format!("{} drives", here.len());
-    note_wait(control, uuid, &drives, Some("bring labels, bitmaps and log in order"));
+    note_wait(control, uuid, &drives, Some("update labels, bitmaps and log"));
     let assembled = assemble_one(control, here, policy);
     note_wait(control, uuid, &drives, None);
     if assembled.is_err() {
@@ -244,7 +244,7 @@ fn search_drives(
         search.trouble.join("; ")
     };
     Err(ControlError::state(format!(
-        "{why}; bring its drives back, or: strake array import --drives ..."
+        "{why}; return its drives, or: strake array import --drives ..."
     )))
 }
 
@@ -278,7 +278,7 @@ fn look_at(
         }
     });
     let mut seen = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let unseen = || Err(ControlError::state("there is no thread to look at drives with").into());
+    let unseen = || Err(ControlError::state("no thread to inspect drives").into());
     (0..paths.len()).map(|at| seen.remove(&at).unwrap_or_else(unseen)).collect()
 }
 

@@ -191,18 +191,17 @@ fn guarantees(status: &ArrayStatus) -> Vec<String> {
                  block in flight is either old or new, never mixed";
     let crash = "after a crash";
     if status.consistency == Consistency::None {
-        return vec![format!("{crash}: nothing is promised, and nothing is looked at")];
+        return vec![format!("{crash}: nothing is guaranteed, and nothing is checked")];
     }
     if geometry.parity_strips() == 0 {
         return vec![format!(
-            "{crash}, also with members missing or lost in it as far as copies remain: {holds}"
+            "{crash}, also while members are missing or if it costs members, as long as copies remain: {holds}"
         )];
     }
     let mut lines = vec![format!("{crash}: {holds}")];
     let out = absent_mask(status);
-    let damage = "neighbouring blocks in the same stripe may be damaged: the array is not started by itself then, and \
-                  the \
-                  regions are listed";
+    let damage = "neighbouring blocks in the same stripe may be damaged: then the array does not start \
+        automatically, and the regions are listed";
     lines.push(match status.consistency {
         Consistency::None | Consistency::Resync => format!("{crash} while members are missing: {damage}"),
         Consistency::Safe | Consistency::Strict if out & !status.logged == 0 => {
@@ -215,8 +214,8 @@ fn guarantees(status: &ArrayStatus) -> Vec<String> {
     });
     lines.push(match status.consistency {
         Consistency::Strict if status.consistency_wanted.is_none() => {
-            let more = "; one that costs more than one: the same, or the array is not started by itself and the \
-                        regions are listed";
+            let more = "; one that costs more than one: the same, or the array does not start automatically and the \
+                regions are listed";
             let more = if geometry.parity_strips() > 1 { more } else { "" };
             format!("{crash} that costs a member as well: the same{more}")
         }
@@ -291,10 +290,10 @@ pub(crate) fn errors_of(health: &MemberHealth) -> api::DriveErrors {
 fn advice(status: &ArrayStatus) -> (String, String) {
     let name = &status.name;
     if status.lost || status.conditions.contains(Condition::Lost) {
-        let reason = "more members are gone than redundancy covers; nothing is served".to_owned();
+        let reason = "more members are absent than redundancy covers; nothing is served".to_owned();
         return (
             reason,
-            format!("bring members back, and it starts by itself; strake array show {name}"),
+            format!("return its members, and it starts automatically; strake array show {name}"),
         );
     }
     if status.rebuild_halted {
@@ -302,7 +301,7 @@ fn advice(status: &ArrayStatus) -> (String, String) {
         return (
             reason,
             format!(
-                "copy the data off array {name}, then replace the drives with unreadable blocks"
+                "copy the data of array {name}, then replace the drives with unreadable blocks"
             ),
         );
     }
@@ -351,7 +350,7 @@ pub(crate) fn problem_of_copy(array: &api::Array) -> Option<Problem> {
             "the copy of member {} to {path} waits: {}",
             member.position, member.replacement_waits
         ),
-        next_action: format!("bring {path} back, or: strake job cancel {name}/replace"),
+        next_action: format!("return {path}, or: strake job cancel {name}/replace"),
     })
 }
 
@@ -373,7 +372,7 @@ pub(crate) fn problem_of_doubt(array: &api::Array) -> Option<Problem> {
         object: format!("array/{}", array.name),
         severity: "degraded".to_owned(),
         what: format!(
-            "a member went out before parity was right after a crash; {} may hold wrong blocks",
+            "a member went out of use before parity was consistent after a crash; {} may hold wrong blocks",
             ByteSize(bytes)
         ),
         next_action: in_doubt_next(&array.name),

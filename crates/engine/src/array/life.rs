@@ -158,7 +158,7 @@ impl Array {
         let status = &self.shared.members()[member.at()];
         if matches!(status.state, MemberState::InSync | MemberState::Rebuilding { .. }) {
             return Err(ArrayError::state(format!(
-                "member {member} of array {} is in use; there is nothing to take back",
+                "member {member} of array {} is in use; there is nothing to re-add",
                 self.name()
             )));
         }
@@ -167,7 +167,7 @@ impl Array {
         let recorded = label.own_record().map_or(0, |row| row.bytes);
         if drive.device.info().bytes() < recorded {
             return Err(ArrayError::refused(format!(
-                "{} has become smaller than it was as member {member} of array {}; replace the member with a drive \
+                "{} is smaller than it was as member {member} of array {}; replace the member with a drive \
                  that is large enough",
                 drive.path,
                 self.name()
@@ -207,7 +207,7 @@ pub(crate) fn check_returning(
 ) -> Result<(), ArrayError> {
     let name = &newest.name;
     let instead = format!(
-        "to use the drive all the same, replace the member with it, which copies everything: strake array replace \
+        "to use the drive anyway, replace the member with it, which copies everything: strake array replace \
          {name} --member {member} --with DRIVE"
     );
     match returning(newest, label) {
@@ -220,13 +220,13 @@ pub(crate) fn check_returning(
             )))
         }
         Returning::TooOld { own, held } => Err(ArrayError::refused(format!(
-            "the drive is an old picture of member {member} of array {name}: its label is of generation {own}, and \
-             the member held {held} when it went out, so what it lacks is not known; {instead}"
+            "the drive is an old copy of member {member} of array {name}: its label has generation {own}, and the \
+             member had {held} when it went out of use, so the writes that it lacks are unknown; {instead}"
         ))),
         Returning::Fork { own, newest } => Err(ArrayError::refused(format!(
-            "member {member} of array {name} went on without the array: it is at generation {} of epoch {}, the \
-             array at generation {} of epoch {}; what was written to it there is nowhere else and would be lost, so \
-             keep the drive until you know which side you want",
+            "member {member} of array {name} was used without the array: it is at generation {} of epoch {}, the \
+             array at generation {} of epoch {}; writes to it exist nowhere else and would be lost, so keep the \
+             drive until you have chosen one side",
             own.0, own.1, newest.0, newest.1
         ))),
     }

@@ -65,8 +65,8 @@ pub(super) fn read(
             Ok((BadBlocks { list: Arc::new(list), sequence: sequence + 1 }, behind))
         }
         None if expected && !policy.accept_loss => Err(Failed::from(ArrayError::refused(format!(
-            "array {name} has bad blocks, and no member in sync can show the list of them; what they hold would be \
-             served as data. Bring another member back, or start without the list: strake array import {name} \
+            "array {name} has bad blocks, and no member in sync has a readable list of them; their content would be \
+             served as data. Return another member, or start without the list: strake array import {name} \
              --accept-loss",
             name = superblock.name
         )))),

@@ -12,9 +12,8 @@ use crate::error::ArrayError;
 /// What happened to an array that has lost blocks, and which ones: the middle of a sentence about it.
 const DAMAGED: &str =
     "stopped without warning while members were missing; neighbouring blocks in the same stripe";
-const IN_DOUBT: &str =
-    "lost a member while parity was being made to agree after a crash; blocks of that member";
-const BOTH: &str = "lost a member while parity was being made to agree after a crash, and stopped without warning \
+const IN_DOUBT: &str = "lost a member during the resync after a crash; blocks of that member";
+const BOTH: &str = "lost a member during the resync after a crash, and stopped without warning \
                     while members were missing; blocks of members that are missing";
 
 /// Regions in which blocks of absent members may be damaged.

@@ -251,7 +251,7 @@ impl<'a> Site<'a> {
         };
         let wanted: Vec<Vec<Option<Reading>>> = partial_writes.iter().map(strips).collect();
         let readings: Vec<Reading> = wanted.iter().flatten().flatten().copied().collect();
-        let found = fleet.read(&readings, "reading what was being written at the crash")?;
+        let found = fleet.read(&readings, "reading blocks that were in flight at the crash")?;
         let mut found = found.iter();
         let mut remedies = Vec::new();
         for (partial_write, wanted) in partial_writes.iter().zip(wanted) {

@@ -33,7 +33,7 @@ impl Assembled {
         fleet: &mut Fleet<'_>,
     ) -> Result<(), Failed> {
         self.write_copy(Copy::Head, fleet)?;
-        fleet.write(&behind, "finishing what was being recorded")?;
+        fleet.write(&behind, "completing an interrupted label update")?;
         // The tail rings say that every member has it, and an absent one may not.
         if self.has_every_member() {
             self.write_copy(Copy::Tail, fleet)?;

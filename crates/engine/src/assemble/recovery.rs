@@ -46,13 +46,13 @@ impl fmt::Display for Recovery {
         let small = format!("checked {partial_writes} partial-write records, repaired {repaired}");
         let reported = [
             (self.label_finished, "finished an update of the labels".to_owned()),
-            (self.left_out > 0, format!("left out {} drives that are out of date", self.left_out)),
-            (self.redone > 0, format!("did {} writes again from the redo log", self.redone)),
+            (self.left_out > 0, format!("excluded {} drives that are out of date", self.left_out)),
+            (self.redone > 0, format!("replayed {} writes from the redo log", self.redone)),
             (self.never_begun > 0, format!("dropped {} that had not started", self.never_begun)),
             (partial_writes > 0, small),
-            (unsure > 0, format!("could not tell what {unsure} of them left of a lost member")),
+            (unsure > 0, format!("does not know the effect of {unsure} of them on a lost member")),
             (self.resync_regions > 0, format!("regions to resynchronize: {}", self.resync_regions)),
-            (self.loss_accepted, "took the loss as accepted".to_owned()),
+            (self.loss_accepted, "accepted the loss as requested".to_owned()),
         ];
         let reported: Vec<String> = reported
             .into_iter()
@@ -61,7 +61,7 @@ impl fmt::Display for Recovery {
         f.write_str(if self.crashed {
             "it was not shut down cleanly"
         } else {
-            "it had been stopped in order"
+            "it was shut down cleanly"
         })?;
         if reported.is_empty() { Ok(()) } else { write!(f, "; {}", reported.join(", ")) }
     }
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn only_what_was_done_is_reported() {
-        check(Recovery::default(), "it had been stopped in order");
+        check(Recovery::default(), "it was shut down cleanly");
         check(Recovery { crashed: true, ..Recovery::default() }, "it was not shut down cleanly");
         check(
             Recovery { crashed: true, redone: 3, resync_regions: 2, ..Recovery::default() },

@@ -33,7 +33,7 @@ pub fn waiting(
             format!("{waits}; {}", need(superblock, &geometry, all & !here))
         }
         // What is not known of the geometry is reported when it is started.
-        Ok(_) | Err(_) => format!("{waits}; bring it back{}", without_it(name)),
+        Ok(_) | Err(_) => format!("{waits}; return it{}", without_it(name)),
     }
 }
 
@@ -65,11 +65,11 @@ fn need(superblock: &Superblock, geometry: &Geometry, absent: u64) -> String {
     let name = &superblock.name;
     match geometry.needed(absent, helps) {
         Some(1) => format!(
-            "it cannot start without one more of its members, degraded or not: bring one back, then: strake array \
+            "it cannot start without one more of its members, degraded or not: return one, then: strake array \
              import {name} --degraded"
         ),
         Some(count) => format!(
-            "it cannot start without {count} more of its members, degraded or not: bring them back, then: strake \
+            "it cannot start without {count} more of its members, degraded or not: return them, then: strake \
              array import {name}{}",
             if count < helps.count_ones() { " --degraded" } else { "" }
         ),
@@ -93,8 +93,8 @@ pub(super) fn refused(name: &Name, reason: &Refusal, drives: &[Drive]) -> String
             format!("one member is on {}; remove the copies and try again", paths.join(" and on "))
         }
         Refusal::Undecided(difference) => format!(
-            "{} and {} have labels of one generation ({}), and only a member that is not here shows which of them was \
-             acted on; bring that member back",
+            "{} and {} have labels of one generation ({}), and only an absent member shows which of them took \
+             effect; return that member",
             path(difference.newer),
             path(difference.older),
             difference.newer_chain.0
@@ -119,9 +119,8 @@ pub(super) fn older_picture(
 ) -> ArrayError {
     let (name, path) = (&superblock.name, drive.map_or("?", |drive| &drive.path));
     ArrayError::refused(format!(
-        "{path} is an older picture of member {member} of array {name}: what was written since is not on it, so it is \
-         not used; bring the drive itself back, or replace it: strake array replace {name} --member {member} --with \
-         DRIVE"
+        "{path} is an older copy of member {member} of array {name}: it lacks later writes, so it is not used; \
+         return the original drive, or replace it: strake array replace {name} --member {member} --with DRIVE"
     ))
 }
 
@@ -134,8 +133,8 @@ pub(super) fn losses(
 ) -> ArrayError {
     let (name, listed) = (&superblock.name, listed(within, regions));
     ArrayError::refused(format!(
-        "array {name} {why} may be damaged in {listed}. Check them against a backup, then start it with: strake array \
-         import {name} --degraded --accept-loss"
+        "array {name} {why} may be damaged in {listed}. Check them against a backup, then start it with: strake \
+         array import {name} --degraded --accept-loss"
     ))
 }
 

@@ -373,12 +373,12 @@ impl Log {
         let mut stable = |nth: usize| {
             carried.records.insert(keys[nth].clone());
         };
-        fleet.write_noting(&writings, "carrying out its redo log", &mut stable)?;
+        fleet.write_noting(&writings, "replaying its redo log", &mut stable)?;
         drop(writings);
         let repaired = self.remedies.iter().filter(|(_, remedy)| !remedy.writes.is_empty());
         let writes: Vec<Writing> =
             repaired.clone().flat_map(|(_, remedy)| remedy.writes.iter().cloned()).collect();
-        fleet.write(&writes, "making parity fit after a crash")?;
+        fleet.write(&writes, "resynchronizing parity after a crash")?;
         if !self.in_part && covered(label, geometry) == geometry.groups_with(u64::MAX) {
             // There is no other doubt about these regions than the writes that have been done again.
             bitmaps.change(Bitmap::WriteIntent, |write_intent| *write_intent = left.clone());

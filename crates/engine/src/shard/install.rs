@@ -63,8 +63,8 @@ impl Shard {
         }
         (self.now.get() >= *until).then(|| {
             Err(ArrayError::state(format!(
-                "the drive for member {member} has not answered {owed} request(s) from the time before it was put out \
-                 of use, and could still carry them out over newer data; try again when it has, or use another drive"
+                "the drive for member {member} has not answered {owed} request(s) from before it was put out of use, \
+                 and could execute them over newer data; try again when it has answered, or use another drive"
             )))
         })
     }

@@ -338,14 +338,13 @@ async fn readd(
         let mut leader = shard.leader_mut();
         if shard.shared.is_lost() {
             return Err(ArrayError::refused(
-                "the array has lost too many members; nothing can be taken back",
+                "the array has lost too many members; nothing can be re-added",
             ));
         }
         if leader.state.bitmaps.is_older(member, pages) {
             return Err(ArrayError::refused(format!(
-                "the drive is an older picture of member {member}: what was written between that and its going out is \
-                 on no list of what it lacks; bring the drive itself back, or let it be copied as a whole: strake \
-                 array replace {} --member {member} --with DRIVE",
+                "the drive is an older copy of member {member}: no bitmap lists all writes that it lacks; return the \
+                 original drive, or copy the whole member: strake array replace {} --member {member} --with DRIVE",
                 leader.state.superblock.name
             )));
         }
@@ -353,7 +352,7 @@ async fn readd(
         check_returning(&leader.state.superblock, member, label)?;
         if !leader.transition(member, MemberEvent::Readded) {
             return Err(ArrayError::state(format!(
-                "member {member} is in use; there is nothing to take back"
+                "member {member} is in use; there is nothing to re-add"
             )));
         }
         leader.take_in(member, bytes);
@@ -472,7 +471,7 @@ async fn rebuilt(shard: &Shard, group: Group, member: MemberIndex) {
 async fn stop(shard: &Shard, group: Group) -> Result<(), ArrayError> {
     if shard.shared.is_lost() {
         return Err(ArrayError::refused(
-            "the array has lost too many members; its labels are left as they were",
+            "the array has lost too many members; its labels are unchanged",
         ));
     }
     let lost = || ArrayError::refused("the array lost too many members while it was stopping");

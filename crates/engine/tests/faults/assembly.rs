@@ -269,7 +269,7 @@ fn contents_that_are_out_of_date_are_not_read() {
 #[test]
 fn a_drive_that_hangs_while_an_array_is_made_is_named() {
     let hangs: [(&str, Ops); 4] = [
-        ("what is on it", Ops::READ),
+        ("its content", Ops::READ),
         ("claims and labels", Ops::WRITE),
         ("flush", Ops::FLUSH),
         ("zeroes", Ops::DEALLOCATE),

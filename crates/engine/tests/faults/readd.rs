@@ -359,7 +359,7 @@ fn an_old_picture_of_a_member_is_refused() {
     stage.fill(1000, 100, 4);
     stage.fail(1).expect("allowed");
     let error = stage.readd_with(1, picture).expect_err("it is older than when it went out");
-    assert!(error.what.contains("old picture"), "{error}");
+    assert!(error.what.contains("old copy"), "{error}");
     let foreign = stage.disks[3].clone();
     let error = stage.readd_with(1, foreign).expect_err("it is another member");
     assert!(error.what.contains("is not member 1"), "{error}");
@@ -461,7 +461,7 @@ fn f16_an_older_picture_of_a_member_is_not_taken_back() {
         stage.vanish(1).expect("allowed");
         let drive = revived(&mut stage, 1);
         let refused = stage.readd_with(1, picture).expect_err("it is older");
-        assert!(refused.what.contains("older picture"), "{}", refused.what);
+        assert!(refused.what.contains("older copy"), "{}", refused.what);
         assert_eq!(stage.state(1), MemberState::Missing);
         stage.readd_with(1, drive).expect("it is the member");
         right(&mut stage);

@@ -22,7 +22,7 @@ fn steps(change: &ArrayChange) -> Vec<String> {
 
 /// Asks about overwriting drives: shows what a dry run planned, and has the array's name typed.
 fn ask_overwrite(plan: &ArrayChange, drives: &str, name: &str) -> Result<(), CliError> {
-    let what = format!("use {drives}; what is there now is lost");
+    let what = format!("use {drives}; their content is lost");
     confirm::ask(&Question { what: &what, plan: &steps(plan), answer: name })
 }
 
@@ -187,7 +187,7 @@ pub(super) async fn destroy(
     }
     let change = arrays.destroy_array(request).await?.into_inner();
     let how = match change.undo.as_str() {
-        "" => "destroyed; nothing brings it back".to_owned(),
+        "" => "destroyed permanently".to_owned(),
         undo => format!("destroyed; until its drives are written to, undo with: {undo}"),
     };
     gone(&change, &how, out)

@@ -44,14 +44,14 @@ fn exit(scrub: &Scrub) -> Exit {
 async fn start(arguments: ScrubStart, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     let ScrubStart { name, repair, trust_data, wait, yes } = arguments;
     if trust_data && !yes {
-        confirm::possible("take data as right that may be wrong")?;
+        confirm::possible("trust data that may be wrong")?;
         let plan = [
             "strips that are known to be wrong are rewritten from the others".to_owned(),
-            "where that is not known, parity and copies are made to agree with the data as read; data that is wrong \
-             stays wrong, and no scrub finds it again"
+            "where the wrong strip is unknown, parity or copies are written to match the data as read; wrong data \
+             stays wrong, and no later scrub finds it"
                 .to_owned(),
         ];
-        let what = format!("believe the data of {name} where nothing says what is wrong");
+        let what = format!("trust the data of {name} where the wrong strip is unknown");
         confirm::ask(&Question { what: &what, plan: &plan, answer: &name })?;
     }
     let mode = match (repair, trust_data) {

@@ -101,7 +101,7 @@ fn offer(kind: &str, address: &str) -> Offer {
 fn what_another_machine_offers() {
     let tank = "nvme-tcp://10.0.0.7:4420/nqn.2014-08.com.example:tank";
     let by_name = "nvme-tcp://store:4420/nqn.2014-08.com.example:tank?nsid=2";
-    let encrypted = "it asks for TLS; connect with its key: --tls-key-file";
+    let encrypted = "it requires TLS; connect with its key: --tls-key-file";
     let offers = vec![
         Offer {
             drives: vec![tank.into(), by_name.into()],
@@ -111,7 +111,7 @@ fn what_another_machine_offers() {
         Offer { drives: vec![tank.into()], ..offer("subsystem", tank) },
         Offer { note: encrypted.into(), ..offer("subsystem", "nvme-tcp://10.0.0.7:4420/nqn.a:b") },
         offer("referral", "nvme-tcp://[fe80::1]:8009"),
-        Offer { note: "it is not reached over TCP".into(), ..offer("subsystem", "") },
+        Offer { note: "it does not use TCP".into(), ..offer("subsystem", "") },
         Offer {
             note: "cannot be used: its name is none: an NQN starts with \"nqn.\" and continues"
                 .into(),
@@ -193,7 +193,7 @@ fn events_with_cause_and_next_action() {
         events().iter().map(|e| event::one(e, &clock, width) + "\n").collect()
     });
     assert_eq!(clock.show(0), "1970-01-01 00:00:00Z");
-    assert_eq!(clock.show(u64::MAX), "at no known time");
+    assert_eq!(clock.show(u64::MAX), "at an unknown time");
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub(super) fn space(name: &str, dir: &Path) -> (Finding, DoctorCheck) {
     match statvfs(dir) {
         Ok(stat) => of_space(name, dir, stat.f_bavail.saturating_mul(stat.f_frsize)),
         Err(error) => {
-            let what = format!("its file system cannot be asked: {error}");
+            let what = format!("its file system cannot be queried: {error}");
             check(name, Finding::Warning, what, format!("look at {}", dir.display()))
         }
     }
@@ -45,7 +45,7 @@ pub(super) fn space(name: &str, dir: &Path) -> (Finding, DoctorCheck) {
 fn of_space(name: &str, dir: &Path, free: u64) -> (Finding, DoctorCheck) {
     let what = format!("writable, {} free", ByteSize(free));
     if free < SPACE_ENOUGH {
-        return check(name, Finding::Warning, what, format!("make room in {}", dir.display()));
+        return check(name, Finding::Warning, what, format!("free space in {}", dir.display()));
     }
     fine(name, what)
 }

@@ -133,7 +133,7 @@ fn exhaustive_no_byte_that_is_another_one_is_taken_for_good() {
     assert!(state.file("b").parse(&good).is_err(), "it is another array's");
     fs::write(file.path(), &good[..good.len() / 2]).expect("it can be cut short");
     let why = file.read().expect_err("it cannot be understood");
-    for part in ["a.json", "strake export release tank", "the hosts to exclude are not known"] {
+    for part in ["a.json", "strake export release tank", "the hosts to exclude are unknown"] {
         assert!(why.contains(part), "{why} does not say {part}");
     }
     file.put_aside().expect("it can be put aside");
@@ -164,7 +164,7 @@ fn what_is_not_durable_is_put_back() {
     let failing = state.failing(|folder| folder.ends_with(FOLDER));
     let check_refused = |wanted, found: Option<&Reservations>| {
         let why = failing.write(wanted).expect_err("it is not durable");
-        for part in ["a.json", "the drive is ill", "is not known"] {
+        for part in ["a.json", "the drive is ill", "is unknown"] {
             assert!(why.contains(part), "{why} does not say {part}");
         }
         assert_eq!(file.read(), Ok(found.cloned()));

@@ -4,7 +4,8 @@
 mod sample;
 
 use strake_ondisk::{
-    Address, Bitmap, Bits, Copy, Superblock, decode_config, decode_page, newest_bad_list,
+    Address, Bitmap, Bits, Copy, PageState, RedoRecord, Superblock, decode_config, decode_page,
+    decode_redo, encode_config, encode_page, newest_bad_list, newest_page, note_held,
 };
 use strake_units::{MemberIndex, Uuid};
 
@@ -37,24 +38,27 @@ fn the_label_of_format_2_opens() {
     check_label(all, &sample::label_2_with_features());
 }
 
-#[test]
-fn the_stale_page_opens() {
-    let bytes = include_bytes!("golden/page-1-stale.bin");
-    let bitmap = Bitmap::Member(MemberIndex(63));
-    let (sequence, page) = decode_page(bytes, Uuid([1; 16]), bitmap, 1).expect("a sound page");
-    let bits = Bits::from_pages(32_512, &[Some(page), Some(Vec::new())]);
+/// Checks that an image is read as the page of the sample's regions, and that writing that gives the image.
+fn check_page(image: &[u8], bitmap: Bitmap, page: u32, held: u64) {
+    let array = Uuid([1; 16]);
+    let (sequence, bits) = decode_page(image, array, bitmap, page).expect("a sound page");
+    let regions = Bits::from_pages(32_512, &[Some(bits.clone()), Some(Vec::new())]);
     assert_eq!(sequence, sample::PAGE_SEQUENCE);
-    assert_eq!(bits.iter_ones().collect::<Vec<_>>(), sample::PAGE_REGIONS);
+    assert_eq!(regions.iter_ones().collect::<Vec<_>>(), sample::PAGE_REGIONS);
+    let mut record = encode_page(array, bitmap, page, sequence, &bits);
+    note_held(&mut record, sequence, held);
+    assert_eq!(record, image);
+    let newest = newest_page(image, &[], array, bitmap, page);
+    assert_eq!(newest, PageState::Valid { sequence, held, bits });
 }
 
 #[test]
-fn the_bitmap_page_of_format_1_opens() {
-    let bytes = include_bytes!("golden/page-1.bin");
-    let (sequence, page) =
-        decode_page(bytes, Uuid([1; 16]), Bitmap::Written, 0).expect("a sound page");
-    let bits = Bits::from_pages(32_512, &[Some(page), Some(Vec::new())]);
-    assert_eq!(sequence, sample::PAGE_SEQUENCE);
-    assert_eq!(bits.iter_ones().collect::<Vec<_>>(), sample::PAGE_REGIONS);
+fn the_bitmap_pages_of_format_1_open() {
+    check_page(include_bytes!("golden/page-1.bin"), Bitmap::Written, 0, 0);
+    let stale = Bitmap::Member(MemberIndex(63));
+    check_page(include_bytes!("golden/page-1-stale.bin"), stale, 1, 0);
+    let held = include_bytes!("golden/page-1-held.bin");
+    check_page(held, Bitmap::WriteIntent, 0, sample::PAGE_HELD);
 }
 
 #[test]
@@ -62,6 +66,28 @@ fn the_record_of_the_control_plane_opens() {
     let bytes = include_bytes!("golden/config-1.bin");
     let found = decode_config(bytes, Uuid([1; 16]));
     assert_eq!(found, Some((sample::PAGE_SEQUENCE, sample::CONFIG)));
+    let record = encode_config(Uuid([1; 16]), sample::PAGE_SEQUENCE, sample::CONFIG);
+    assert_eq!(record.as_deref(), Some(&bytes[..]));
+}
+
+/// Checks that an image is read as `record`; the samples write it.
+fn check_redo(image: &[u8], record: RedoRecord, written: [u8; 4096]) {
+    assert_eq!(decode_redo(image, sample::REDO_OFFSET), Some(record));
+    assert_eq!(written, image);
+}
+
+#[test]
+fn the_redo_log_records_of_format_1_open() {
+    let (header, parts) = (sample::redo_header(), sample::redo_parts());
+    let written = sample::redo_record(&header, &parts);
+    let record = RedoRecord { header, parts, partial_writes: Vec::new() };
+    check_redo(include_bytes!("golden/redo-1.bin"), record, written);
+    let header = sample::redo_mark_header();
+    let record = RedoRecord { header, parts: Vec::new(), partial_writes: Vec::new() };
+    check_redo(include_bytes!("golden/redo-1-mark.bin"), record, sample::redo_record(&header, &[]));
+    let (header, partial_writes) = (sample::redo_list_header(), sample::partial_writes());
+    let record = RedoRecord { header, parts: Vec::new(), partial_writes };
+    check_redo(include_bytes!("golden/redo-1-list.bin"), record, sample::redo_list());
 }
 
 #[test]

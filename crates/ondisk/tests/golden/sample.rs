@@ -3,14 +3,17 @@
 use strake_ondisk::{
     Activation, BadEvent, BadList, COMPAT_AFTER_CRASH, COMPAT_HISTORY, COMPAT_MEMBER_BITMAPS,
     COMPAT_REMOTE, GeometryRecord, INCOMPAT_BAD_BLOCKS, INCOMPAT_IN_DOUBT, MemberRecord,
-    RecordedState, ReplacementRecord, Superblock,
+    PartialWrite, PartialWriteList, PartialWritePlace, REDO_HEADER_BYTES, RecordedState,
+    RedoHeader, RedoPart, ReplacementRecord, Superblock, Witness, encode_redo,
 };
-use strake_units::{Lba, LbaRange, MemberIndex, Uuid};
+use strake_units::{Lba, LbaRange, MemberIndex, StripeIndex, Uuid};
 
 /// Byte offset of the head ring's slot for generation 71, which the label is encoded for.
 pub const LABEL_OFFSET: u64 = (64 << 10) + 7 * 4096;
 /// Sequence of the bitmap page.
 pub const PAGE_SEQUENCE: u64 = 12;
+/// Sequence that every live member held when the write-intent page was written.
+pub const PAGE_HELD: u64 = 9;
 /// Regions set in the bitmap page.
 pub const PAGE_REGIONS: [u32; 4] = [0, 9, 4095, 32_511];
 
@@ -129,4 +132,85 @@ pub fn bad_list() -> BadList {
     note(2, 4096, 7, Abandon);
     note(2, 4099, 2, Restored);
     list
+}
+
+/// Byte offset of the redo log's headers.
+pub const REDO_OFFSET: u64 = (6 << 20) + (5 << 12);
+
+/// The header of a redo log record.
+pub fn redo_header() -> RedoHeader {
+    RedoHeader {
+        array: Uuid([1; 16]),
+        epoch: Uuid([3; 16]),
+        generation: 71,
+        ring: 258,
+        sequence: 0x0102_0304_0506_0708,
+        floor: 0x0102_0304_0506_0607,
+        stripe: StripeIndex(0x1112_1314_1516),
+        out: 0b10_0100,
+        replacement: Some((MemberIndex(2), Uuid([9; 16]))),
+    }
+}
+
+/// The header of a redo log record that holds partial writes.
+pub fn redo_list_header() -> RedoHeader {
+    RedoHeader { stripe: StripeIndex(0), replacement: None, ..redo_header() }
+}
+
+/// The header of a mark.
+pub fn redo_mark_header() -> RedoHeader {
+    RedoHeader { sequence: 0, ..redo_list_header() }
+}
+
+/// What members get by a redo log record, as many as an array has members.
+pub fn redo_parts() -> Vec<RedoPart> {
+    let part = |slot: u8| RedoPart {
+        slot: MemberIndex(slot),
+        uuid: Uuid([0x20 + slot; 16]),
+        offset: 0x0201 + u32::from(slot),
+        blocks: 32 + u32::from(slot),
+        crc: 0xa1b2_c300 + u32::from(slot),
+        escaped: 1 << slot,
+    };
+    (0..64).map(part).collect()
+}
+
+/// Partial writes of every number of parities, one of which changes nothing in a block.
+pub fn partial_writes() -> Vec<PartialWrite> {
+    let witness = |parities: u8, block: u32| Witness {
+        word: (block != 1).then_some(1000 + block as u16),
+        values: std::array::from_fn(|part| match part <= usize::from(parities) {
+            true => 0x0403_0201 * (part as u32 + 1) + block,
+            false => 0,
+        }),
+    };
+    let write = |parities: u8| PartialWrite {
+        stripe: StripeIndex(0x2122_2324_2526 + u64::from(parities)),
+        strip: parities,
+        offset: 7 * u32::from(parities),
+        blocks: 1 + u32::from(parities),
+        parities,
+        witnesses: (0..=u32::from(parities)).map(|block| witness(parities, block)).collect(),
+    };
+    (1..=4).map(write).collect()
+}
+
+/// The header block of a record with parts.
+pub fn redo_record(header: &RedoHeader, parts: &[RedoPart]) -> [u8; REDO_HEADER_BYTES] {
+    let mut page = [0xa5; REDO_HEADER_BYTES];
+    encode_redo(header, parts, REDO_OFFSET, &mut page);
+    page
+}
+
+/// The header block of a record with partial writes.
+pub fn redo_list() -> [u8; REDO_HEADER_BYTES] {
+    let mut page = [0xa5; REDO_HEADER_BYTES];
+    let mut list = PartialWriteList::default();
+    for write in partial_writes() {
+        let PartialWrite { stripe, strip, offset, blocks, parities, witnesses } = write;
+        let place = PartialWritePlace { stripe, strip, offset, blocks, parities };
+        assert!(list.push(&mut page, place, witnesses.into_iter()), "there is room");
+    }
+    list.seal(&redo_list_header(), REDO_OFFSET, &mut page);
+    page
 }

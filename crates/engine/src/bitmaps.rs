@@ -1,6 +1,8 @@
 //! The bitmaps of the regions in memory, and which of their pages differ from what is on the members.
 
-use strake_ondisk::{Bitmap, Bits, PAGE_BYTES, PAGES_PER_BITMAP};
+use strake_ondisk::{
+    Bitmap, Bits, PAGE_BYTES, PAGES_PER_BITMAP, PageRecord, Sequenced, encode_page,
+};
 use strake_units::{MemberIndex, RegionIndex, Uuid};
 
 /// Sequences of the two pages of the write-intent bitmap. Every write to a region that was not marked before makes one
@@ -211,11 +213,8 @@ impl Bitmaps {
     /// A page as it is to be written, and the sequence that says where.
     pub(crate) fn record(&self, array: Uuid, bitmap: Bitmap, page: u32) -> (u64, [u8; PAGE_BYTES]) {
         let sequence = self.sequences[self.index(bitmap, page)];
-        let bytes = self.of(bitmap).page_bytes(page);
-        let mut record = strake_ondisk::encode_page(array, bitmap, page, sequence, bytes);
-        if bitmap == Bitmap::WriteIntent {
-            strake_ondisk::note_held(&mut record, sequence, self.held_by_all(page));
-        }
-        (sequence, record)
+        let held = if bitmap == Bitmap::WriteIntent { self.held_by_all(page) } else { 0 };
+        let record = PageRecord { held, bits: self.of(bitmap).page_bytes(page).to_vec() };
+        (sequence, encode_page(array, bitmap, page, &Sequenced { sequence, record }))
     }
 }

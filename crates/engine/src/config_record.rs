@@ -1,6 +1,6 @@
 //! The control plane's record on the members: written and read beside a running array, through a queue of its own.
 
-use strake_ondisk::{config_bytes, decode_config, encode_config};
+use strake_ondisk::{Sequenced, config_bytes, decode_config, encode_config, newer, newest_of};
 use strake_units::Uuid;
 
 use crate::create::Drive;
@@ -21,7 +21,7 @@ pub fn store_config(
     content: &[u8],
     wait: Wait<'_>,
 ) -> Result<(), ArrayError> {
-    let sequence = config_sequence(drives, array, wait) + 1;
+    let sequence = newest(drives, array, wait).map_or(1, |record| record.next());
     drives.iter().try_for_each(|drive| store_config_as(drive, array, sequence, content, wait))
 }
 
@@ -29,7 +29,7 @@ pub fn store_config(
 /// hold none.
 #[must_use]
 pub fn config_sequence(drives: &[Drive], array: Uuid, wait: Wait<'_>) -> u64 {
-    newest(drives, array, wait).map_or(0, |(sequence, _)| sequence)
+    newest(drives, array, wait).map_or(0, |record| record.sequence)
 }
 
 /// Writes `content` to one member of `array`, stable, as the record `sequence`, which is one more than the newest of
@@ -58,19 +58,14 @@ pub fn store_config_as(
 /// The newest record of `array` that any of `drives` holds. Drives that cannot be read hold none.
 #[must_use]
 pub fn load_config(drives: &[Drive], array: Uuid, wait: Wait<'_>) -> Option<Vec<u8>> {
-    newest(drives, array, wait).map(|(_, content)| content)
+    newest(drives, array, wait).map(|found| found.record)
 }
 
-fn newest(drives: &[Drive], array: Uuid, wait: Wait<'_>) -> Option<(u64, Vec<u8>)> {
-    let mut best: Option<(u64, Vec<u8>)> = None;
+fn newest(drives: &[Drive], array: Uuid, wait: Wait<'_>) -> Option<Sequenced<Vec<u8>>> {
+    let mut best = None;
     for drive in drives {
-        for parity in 0..2 {
-            let found = read(drive, array, parity, wait).unwrap_or_default();
-            let newer = |(sequence, _): &(u64, Vec<u8>)| {
-                best.as_ref().is_none_or(|(known, _)| sequence > known)
-            };
-            best = found.filter(newer).or(best);
-        }
+        let slots = [0, 1].map(|slot| read(drive, array, slot, wait).unwrap_or_default());
+        best = newer(best, newest_of(slots), |record| record.sequence);
     }
     best
 }
@@ -78,17 +73,16 @@ fn newest(drives: &[Drive], array: Uuid, wait: Wait<'_>) -> Option<(u64, Vec<u8>
 fn read(
     drive: &Drive,
     array: Uuid,
-    parity: u64,
+    slot: u64,
     wait: Wait<'_>,
-) -> Result<Option<(u64, Vec<u8>)>, ArrayError> {
+) -> Result<Option<Sequenced<Vec<u8>>>, ArrayError> {
     let mut io = MemberIo::open(drive, wait)?;
-    let offset = io.config_offset(parity)?;
+    let offset = io.config_offset(slot)?;
     let doing = "reading the configuration";
     let mut bytes = io.read(offset, FIRST_BYTES, doing)?;
     let whole = config_bytes(&bytes) as u64;
     if whole > FIRST_BYTES {
         bytes.extend(io.read(offset + FIRST_BYTES, whole - FIRST_BYTES, doing)?);
     }
-    let found = decode_config(&bytes, array);
-    Ok(found.map(|(sequence, content)| (sequence, content.to_vec())))
+    Ok(decode_config(&bytes, array))
 }

@@ -3,7 +3,8 @@
 use strake_block::blocking::Blocking;
 use strake_block::{BlockDevice, BufMut, DeallocateReads, IoError, IoErrorKind, Op, Patience, Sg};
 use strake_ondisk::{
-    AreaLayout, Copy, FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, OnDrive, Superblock,
+    AreaLayout, Copy, FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, Foreign, OnDrive, RingScan,
+    Superblock,
 };
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos, Uuid};
 
@@ -53,59 +54,40 @@ impl Labels {
     /// # Errors
     /// When it holds a newer label than this program understands.
     pub(crate) fn of(path: &str, head: &[u8], tail: &[u8]) -> Result<Self, ArrayError> {
-        let mut labels = Self::default();
-        for (copy, ring) in [(Copy::Head, head), (Copy::Tail, tail)] {
+        let scan = |ring, copy| {
             let scan = strake_ondisk::newest(ring, copy);
-            if let Some(refused) = scan.refused {
-                // An older label must not be used in place of one that is not understood.
-                let error = ArrayError::refused(format!("{path}: {refused}"));
-                return Err(ArrayError { array: refused.array, ..error });
-            }
-            if copy == Copy::Tail {
-                let chain = |label: &Superblock| (label.generation, label.epoch);
-                labels.in_tail = scan.newest.as_ref().map(chain);
-                // A damaged slot may be that of the newest label.
-                let generation = labels.newest.as_ref().map(|label| label.generation);
-                let is_before = |label: &&Superblock| Some(label.generation) < generation;
-                let before = scan.newest.as_ref().filter(|_| scan.damaged == 0).filter(is_before);
-                labels.before = before.cloned().map(Box::new);
-            }
-            labels.newest = newer(labels.newest, scan.newest);
-        }
-        Ok(labels)
+            // An older label must not be used in place of one that is not understood.
+            let Some(refused) = scan.refused else { return Ok(scan) };
+            let error = ArrayError::refused(format!("{path}: {refused}"));
+            Err(ArrayError { array: refused.array, ..error })
+        };
+        let (head, tail) = (scan(head, Copy::Head)?, scan(tail, Copy::Tail)?);
+        let generation = |label: &Superblock| label.generation;
+        let in_head = head.newest.as_ref().map(generation);
+        // A damaged slot may be that of the newest label.
+        let before = tail.newest.as_ref().filter(|_| tail.damaged == 0);
+        let before = before.filter(|label| Some(label.generation) < in_head);
+        Ok(Self {
+            in_tail: tail.newest.as_ref().map(|label| (label.generation, label.epoch)),
+            before: before.cloned().map(Box::new),
+            newest: strake_ondisk::newer(head.newest, tail.newest, generation),
+        })
     }
 }
 
-fn newer(a: Option<Superblock>, b: Option<Superblock>) -> Option<Superblock> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(if b.generation > a.generation { b } else { a }),
-        (a, b) => a.or(b),
+/// The end at which labels are missing that an update of ours wrote. An update writes to the head ring first, and
+/// begins when the one before it has ended. So a head ring without a label was overwritten, and so was a tail ring that
+/// lacks more than the newest one; `claimed` says that the partition table behind it is still ours, which is never so
+/// where a drive was cut short or overwritten up to its end.
+fn overwritten(head: &RingScan, tail: &RingScan, claimed: bool, members: usize) -> Option<Copy> {
+    if head.valid == 0 {
+        return (tail.valid > 0).then_some(Copy::Head);
     }
-}
-
-/// The rings of one drive, as far as they show whether another program wrote there.
-struct Rings {
-    /// Sound labels in each, head first.
-    sound: [u32; 2],
-    /// The newest generation in each; 0 where there is none.
-    newest: [u64; 2],
-}
-
-impl Rings {
-    /// The end at which labels are missing that an update of ours wrote. An update writes to the head ring first, and
-    /// begins when the one before it has ended. So a head ring without a label was overwritten, and so was a tail ring
-    /// that lacks more than the newest one; `claimed` says that the partition table behind it is still ours, which is
-    /// never so where a drive was cut short or overwritten up to its end.
-    fn overwritten(&self, claimed: bool, members: usize) -> Option<Copy> {
-        let [head, tail] = self.sound;
-        if head == 0 {
-            return (tail > 0).then_some(Copy::Head);
-        }
-        let lags = u32::from(self.newest[0] != self.newest[1]);
-        let emptied = tail == 0 && (!claimed || head as usize > members);
-        let thinned = !claimed && head.saturating_sub(tail) > lags;
-        (emptied || thinned).then_some(Copy::Tail)
-    }
+    let generation = |scan: &RingScan| scan.newest.as_ref().map(|label| label.generation);
+    let lags = u32::from(generation(head) != generation(tail));
+    let emptied = tail.valid == 0 && (!claimed || head.valid as usize > members);
+    let thinned = !claimed && head.valid.saturating_sub(tail.valid) > lags;
+    (emptied || thinned).then_some(Copy::Tail)
 }
 
 /// One drive, addressed in bytes, one operation at a time.
@@ -312,22 +294,16 @@ impl<'a> MemberIo<'a> {
     /// # Errors
     /// As [`inspect`](Self::inspect).
     pub fn overwritten(&mut self) -> Result<Option<Copy>, ArrayError> {
-        let Ok(layout) = self.layout() else { return Ok(None) };
-        let mut rings = Rings { sound: [0; 2], newest: [0; 2] };
-        let mut newest = None;
-        for (at, copy) in [Copy::Head, Copy::Tail].into_iter().enumerate() {
-            let (offset, bytes) = layout.ring_range(copy);
-            let ring = self.read_what_can_be(offset, bytes, READING_LABELS)?;
-            let scan = strake_ondisk::newest(&ring, copy);
-            rings.sound[at] = scan.valid;
-            rings.newest[at] = scan.newest.as_ref().map_or(0, |label| label.generation);
-            newest = newer(newest, scan.newest);
-        }
+        let Some([head, tail]) = self.rings()? else { return Ok(None) };
+        let head = strake_ondisk::newest(&head, Copy::Head);
+        let tail = strake_ondisk::newest(&tail, Copy::Tail);
+        let (in_head, in_tail) = (head.newest.as_ref(), tail.newest.as_ref());
+        let newest = strake_ondisk::newer(in_head, in_tail, |label| label.generation);
         let Some(label) = newest else { return Ok(None) };
         let bytes = self.bytes & !4095;
-        let tail = self.read(bytes - TABLE_BYTES, TABLE_BYTES, "reading its partition table")?;
-        let claimed = strake_ondisk::is_claimed_behind(&tail);
-        let found = rings.overwritten(claimed, label.members.len());
+        let table = self.read(bytes - TABLE_BYTES, TABLE_BYTES, "reading its partition table")?;
+        let claimed = strake_ondisk::is_claimed_behind(&table);
+        let found = overwritten(&head, &tail, claimed, label.members.len());
         let grown = label.own_record().is_none_or(|own| own.bytes != self.bytes);
         Ok(found.filter(|end| *end == Copy::Head || !grown))
     }
@@ -359,25 +335,25 @@ impl<'a> MemberIo<'a> {
 
     /// What both rings hold.
     pub(crate) fn labels(&mut self) -> Result<Labels, ArrayError> {
-        let Ok(layout) = self.layout() else { return Ok(Labels::default()) };
+        let Some([head, tail]) = self.rings()? else { return Ok(Labels::default()) };
+        Labels::of(self.path, &head, &tail)
+    }
+
+    /// Both rings, head first; `None` when the drive is too small to have any.
+    fn rings(&mut self) -> Result<Option<[Vec<u8>; 2]>, ArrayError> {
+        let Ok(layout) = self.layout() else { return Ok(None) };
         let mut ring = |copy| {
             let (offset, bytes) = layout.ring_range(copy);
             self.read_what_can_be(offset, bytes, READING_LABELS)
         };
-        let (head, tail) = (ring(Copy::Head)?, ring(Copy::Tail)?);
-        Labels::of(self.path, &head, &tail)
+        Ok(Some([ring(Copy::Head)?, ring(Copy::Tail)?]))
     }
 
     /// Every sound label of both rings.
     pub(crate) fn all_labels(&mut self) -> Result<Vec<Superblock>, ArrayError> {
-        let mut labels = Vec::new();
-        let Ok(layout) = self.layout() else { return Ok(labels) };
-        for copy in [Copy::Head, Copy::Tail] {
-            let (offset, bytes) = layout.ring_range(copy);
-            let ring = self.read_what_can_be(offset, bytes, READING_LABELS)?;
-            labels.extend(strake_ondisk::ring_labels(&ring, copy).flatten());
-        }
-        Ok(labels)
+        let Some([head, tail]) = self.rings()? else { return Ok(Vec::new()) };
+        let head = strake_ondisk::ring_labels(&head, Copy::Head);
+        Ok(head.chain(strake_ondisk::ring_labels(&tail, Copy::Tail)).flatten().collect())
     }
 
     /// Makes a label as if it had never been written.

@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use strake_ondisk::{Bitmap, Bits, Copy, encode_config, encode_page, note_held};
+use strake_ondisk::{Bitmap, Bits, Copy, PageRecord, Sequenced, encode_config, encode_page};
 use strake_units::{MemberIndex, Uuid};
 
 fn main() -> io::Result<()> {
@@ -23,21 +23,20 @@ fn main() -> io::Result<()> {
     ] {
         write_new(name, &label.encode(Copy::Head, sample::LABEL_OFFSET))?;
     }
-    let stale = Bitmap::Member(MemberIndex(63));
-    let page = encode_page(Uuid([1; 16]), stale, 1, sample::PAGE_SEQUENCE, bits.page_bytes(0));
-    write_new("page-1-stale.bin", &page)?;
     let record = encode_config(Uuid([1; 16]), sample::PAGE_SEQUENCE, sample::CONFIG);
     write_new("config-1.bin", &record.unwrap_or_default())?;
     write_new("bad-blocks-1.bin", &sample::bad_list().encode(Uuid([1; 16]), 12).concat())?;
     write_new("redo-1.bin", &sample::redo_record(&sample::redo_header(), &sample::redo_parts()))?;
     write_new("redo-1-mark.bin", &sample::redo_record(&sample::redo_mark_header(), &[]))?;
     write_new("redo-1-list.bin", &sample::redo_list())?;
-    let page =
-        |bitmap| encode_page(Uuid([1; 16]), bitmap, 0, sample::PAGE_SEQUENCE, bits.page_bytes(0));
-    let mut held = page(Bitmap::WriteIntent);
-    note_held(&mut held, sample::PAGE_SEQUENCE, sample::PAGE_HELD);
-    write_new("page-1-held.bin", &held)?;
-    write_new("page-1.bin", &page(Bitmap::Written))
+    let page = |bitmap, page, held| {
+        let record = PageRecord { held, bits: bits.page_bytes(0).to_vec() };
+        let content = Sequenced { sequence: sample::PAGE_SEQUENCE, record };
+        encode_page(Uuid([1; 16]), bitmap, page, &content)
+    };
+    write_new("page-1-stale.bin", &page(Bitmap::Member(MemberIndex(63)), 1, 0))?;
+    write_new("page-1-held.bin", &page(Bitmap::WriteIntent, 0, sample::PAGE_HELD))?;
+    write_new("page-1.bin", &page(Bitmap::Written, 0, 0))
 }
 
 fn write_new(name: &str, bytes: &[u8]) -> io::Result<()> {

@@ -1,12 +1,14 @@
 //! The list of bad blocks: what nothing was left to recover from, so that a rebuild can go on around it.
 //!
-//! A list lies in one of two slots of consecutive pages; the parity of its sequence says in which. A slot counts only
-//! if all its pages are sound and of one sequence, so that a torn update leaves the list before it.
+//! A list lies in one of two [slots](crate::slot) of consecutive pages, all of which have to be sound and of one
+//! sequence.
 
 use strake_units::{Lba, LbaRange, MemberIndex, Uuid};
 
-use crate::bitmap::PAGE_BYTES;
-use crate::bytes::{get, put, u16_at, u32_at, u64_at};
+use crate::bytes::{put, u16_at, u32_at, u64_at};
+use crate::slot::{
+    PAGE_BYTES, PAGE_HEADER_BYTES, Sequenced, new_page, newest_of, page_sequence, seal_page,
+};
 
 /// Pages of one slot.
 pub const BAD_PAGES: usize = 16;
@@ -15,16 +17,12 @@ pub const BAD_SLOT_BYTES: u64 = (BAD_PAGES * PAGE_BYTES) as u64;
 /// Most runs of bad blocks that a list holds.
 pub const BAD_RUNS_MAX: usize = BAD_PAGES * RUNS_PER_PAGE;
 
-const HEADER_BYTES: usize = 32;
 const RUN_BYTES: usize = 16;
-const RUNS_PER_PAGE: usize = (PAGE_BYTES - HEADER_BYTES) / RUN_BYTES;
+const RUNS_PER_PAGE: usize = (PAGE_BYTES - PAGE_HEADER_BYTES) / RUN_BYTES;
 const MAGIC: [u8; 4] = *b"SKBB";
 const AT_PAGE: usize = 4;
 const AT_PAGES: usize = 5;
 const AT_COUNT: usize = 6;
-const AT_ARRAY: usize = 8;
-const AT_SEQUENCE: usize = 16;
-const AT_CRC: usize = 28;
 
 /// What is wrong with a bad block of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -223,13 +221,9 @@ impl BadList {
     /// The pages of a slot, under `sequence`. Pages that would be empty are left out, but for the first.
     #[must_use]
     pub fn encode(&self, array: Uuid, sequence: u64) -> Vec<[u8; PAGE_BYTES]> {
-        let chunks: Vec<&[BadRun]> = match self.runs.len() {
-            0 => vec![&[]],
-            _ => self.runs.chunks(RUNS_PER_PAGE).collect(),
-        };
-        let count = chunks.len();
-        let page = |(at, runs)| encode_page(array, sequence, (at, count), runs);
-        chunks.into_iter().enumerate().map(page).collect()
+        let count = self.runs.len().div_ceil(RUNS_PER_PAGE).max(1);
+        let runs = |page| self.runs.chunks(RUNS_PER_PAGE).nth(page).unwrap_or_default();
+        (0..count).map(|page| encode_page(array, sequence, (page, count), runs(page))).collect()
     }
 }
 
@@ -252,47 +246,35 @@ fn encode_page(
     (page, pages): (usize, usize),
     runs: &[BadRun],
 ) -> [u8; PAGE_BYTES] {
-    let mut out = [0; PAGE_BYTES];
-    put(&mut out, 0, &MAGIC);
+    let mut out = new_page(MAGIC, array, sequence);
     out[AT_PAGE] = page as u8;
     out[AT_PAGES] = pages as u8;
     put(&mut out, AT_COUNT, &(runs.len() as u16).to_le_bytes());
-    put(&mut out, AT_ARRAY, &array.0[..8]);
-    put(&mut out, AT_SEQUENCE, &sequence.to_le_bytes());
-    for (run, row) in runs.iter().zip(out[HEADER_BYTES..].chunks_exact_mut(RUN_BYTES)) {
+    for (run, row) in runs.iter().zip(out[PAGE_HEADER_BYTES..].chunks_exact_mut(RUN_BYTES)) {
         put(row, 0, &run.start.0.to_le_bytes());
         put(row, 8, &run.blocks.to_le_bytes());
         row[12] = run.member.0;
         row[13] = run.what.code();
     }
-    let crc = page_crc(&out);
-    put(&mut out, AT_CRC, &crc.to_le_bytes());
+    seal_page(&mut out);
     out
 }
 
-/// The CRC-32C of a page: of everything but the CRC itself.
-fn page_crc(bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&bytes[..AT_CRC]), &bytes[HEADER_BYTES..])
-}
-
-/// The list in a slot of an array with `members` members, and its sequence. `None` when the slot holds no whole list.
-fn decode(slot: &[u8], array: Uuid, members: usize) -> Option<(u64, BadList)> {
+/// The list in a slot of an array with `members` members. `None` when the slot holds no whole list.
+fn decode(slot: &[u8], array: Uuid, members: usize) -> Option<Sequenced<BadList>> {
     let mut pages = slot.chunks_exact(PAGE_BYTES).take(BAD_PAGES);
     let first = pages.next()?;
-    let (sequence, count) = (u64_at(first, AT_SEQUENCE), usize::from(first[AT_PAGES]));
+    let (sequence, count) = (page_sequence(first, MAGIC, array)?, usize::from(first[AT_PAGES]));
     let mut runs = Vec::new();
     for (at, page) in std::iter::once(first).chain(pages).take(count.max(1)).enumerate() {
-        let sound = page[..4] == MAGIC
-            && page_crc(page) == u32_at(page, AT_CRC)
-            && get::<8>(page, AT_ARRAY) == array.0[..8]
+        let sound = page_sequence(page, MAGIC, array)? == sequence
             && usize::from(page[AT_PAGE]) == at
-            && usize::from(page[AT_PAGES]) == count
-            && u64_at(page, AT_SEQUENCE) == sequence;
+            && usize::from(page[AT_PAGES]) == count;
         let rows = usize::from(u16_at(page, AT_COUNT));
         if !sound || rows > RUNS_PER_PAGE {
             return None;
         }
-        for row in page[HEADER_BYTES..].chunks_exact(RUN_BYTES).take(rows) {
+        for row in page[PAGE_HEADER_BYTES..].chunks_exact(RUN_BYTES).take(rows) {
             runs.push(decode_run(row, members)?);
         }
     }
@@ -301,7 +283,7 @@ fn decode(slot: &[u8], array: Uuid, members: usize) -> Option<(u64, BadList)> {
         pair[0].member < pair[1].member
             || pair[0].member == pair[1].member && pair[0].end() <= pair[1].start.0
     });
-    (whole && ordered).then_some((sequence, BadList { runs }))
+    (whole && ordered).then_some(Sequenced { sequence, record: BadList { runs } })
 }
 
 fn decode_run(row: &[u8], members: usize) -> Option<BadRun> {
@@ -315,10 +297,14 @@ fn decode_run(row: &[u8], members: usize) -> Option<BadRun> {
     (ends && run.blocks > 0 && run.member.at() < members).then_some(run)
 }
 
-/// The newer of the lists in the two slots of a member, and its sequence: `a` is the slot of even sequences, `b` that
-/// of odd ones. `None` when neither holds one. Readers take the highest sequence of all members in sync.
+/// What counts of the two slots of a member: `a` is the slot of even sequences, `b` that of odd ones. `None` when
+/// neither holds a list.
 #[must_use]
-pub fn newest_bad_list(a: &[u8], b: &[u8], array: Uuid, members: usize) -> Option<(u64, BadList)> {
-    let slot = |bytes, parity| decode(bytes, array, members).filter(|(s, _)| s % 2 == parity);
-    slot(a, 0).into_iter().chain(slot(b, 1)).max_by_key(|(sequence, _)| *sequence)
+pub fn newest_bad_list(
+    a: &[u8],
+    b: &[u8],
+    array: Uuid,
+    members: usize,
+) -> Option<Sequenced<BadList>> {
+    newest_of([a, b].map(|slot| decode(slot, array, members)))
 }

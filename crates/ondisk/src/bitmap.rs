@@ -1,16 +1,13 @@
 //! Bitmaps, one bit per region, in pages of 4 KiB with two slots each.
 
-use std::fmt;
-
 use strake_units::{MemberIndex, Uuid};
 
-use crate::bytes::{get, put, u32_at, u64_at};
+use crate::bytes::{put, u32_at};
 use crate::limits::MEMBERS_MAX;
+use crate::slot::{
+    PAGE_BYTES, PAGE_HEADER_BYTES, Sequenced, new_page, newest_of, page_sequence, seal_page,
+};
 
-/// Bytes of one page, header included.
-pub const PAGE_BYTES: usize = 4096;
-/// Bytes of the page's header.
-pub const PAGE_HEADER_BYTES: usize = 32;
 /// Bits in one page.
 pub const PAGE_BITS: u32 = (PAGE_BYTES - PAGE_HEADER_BYTES) as u32 * 8;
 /// Pages of one bitmap.
@@ -22,10 +19,7 @@ const PAGE_BIT_BYTES: usize = PAGE_BYTES - PAGE_HEADER_BYTES;
 const MAGIC: [u8; 4] = *b"SKBM";
 const AT_BITMAP: usize = 4;
 const AT_PAGE: usize = 5;
-const AT_ARRAY: usize = 8;
-const AT_SEQUENCE: usize = 16;
 const AT_BEHIND: usize = 24;
-const AT_CRC: usize = 28;
 
 /// What a bit of a bitmap means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,164 +54,67 @@ impl Bitmap {
     }
 }
 
-impl fmt::Display for Bitmap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::WriteIntent => f.write_str("write-intent"),
-            Self::Written => f.write_str("written"),
-            Self::Member(member) => write!(f, "stale {member}"),
-            Self::InDoubt => f.write_str("in doubt"),
-        }
-    }
+/// What a bitmap page says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageRecord {
+    /// Every member that the last complete label called live surely held the page of this sequence, or a newer one: a
+    /// member that shows less is an older picture of itself. 0 when that is not known.
+    pub held: u64,
+    /// What [`Bits::page_bytes`] returns.
+    pub bits: Vec<u8>,
 }
 
-/// What kind of trouble a bitmap page has, to decide on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PageErrorKind {
-    /// Not the length of a page.
-    Truncated {
-        /// The length.
-        bytes: usize,
-    },
-    /// The magic is missing.
-    NotAPage,
-    /// The CRC does not match: torn or damaged.
-    Checksum,
-    /// A page of another array.
-    OtherArray,
-    /// A page of another place.
-    Misdirected,
-}
-
-/// A record that is not the bitmap page it should be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageError {
-    /// What to decide on.
-    pub kind: PageErrorKind,
-    /// The bitmap looked for.
-    pub bitmap: Bitmap,
-    /// The page looked for.
-    pub page: u32,
-}
-
-impl fmt::Display for PageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "page {} of the {} bitmap ", self.page, self.bitmap)?;
-        match self.kind {
-            PageErrorKind::Truncated { bytes } => {
-                write!(f, "has {bytes} bytes instead of a whole page")
-            }
-            PageErrorKind::NotAPage => f.write_str("was never written"),
-            PageErrorKind::Checksum => f.write_str("is torn or damaged (its CRC does not match)"),
-            PageErrorKind::OtherArray => f.write_str("belongs to another array"),
-            PageErrorKind::Misdirected => f.write_str("belongs to another place"),
-        }
-    }
-}
-
-impl std::error::Error for PageError {}
-
-/// The record of a page. `bits` is what [`Bits::page_bytes`] returns.
+/// The bytes of a page.
 ///
 /// # Panics
-/// When `bits` is longer than a page holds, or `page` is not below [`PAGES_PER_BITMAP`].
+/// When it has more bits than there is room for, or `page` is not below [`PAGES_PER_BITMAP`].
 #[must_use]
 pub fn encode_page(
     array: Uuid,
     bitmap: Bitmap,
     page: u32,
-    sequence: u64,
-    bits: &[u8],
+    content: &Sequenced<PageRecord>,
 ) -> [u8; PAGE_BYTES] {
     assert!(page < PAGES_PER_BITMAP, "a plane has fewer pages");
-    let mut out = [0; PAGE_BYTES];
-    put(&mut out, 0, &MAGIC);
+    let Sequenced { sequence, record: PageRecord { held, bits } } = content;
+    let behind = sequence.checked_sub(*held).filter(|_| *held > 0);
+    let behind = behind.and_then(|behind| u32::try_from(behind).ok()).unwrap_or(0);
+    let mut out = new_page(MAGIC, array, *sequence);
     out[AT_BITMAP] = bitmap.code();
     out[AT_PAGE] = page as u8;
-    put(&mut out, AT_ARRAY, &array.0[..8]);
-    put(&mut out, AT_SEQUENCE, &sequence.to_le_bytes());
+    put(&mut out, AT_BEHIND, &behind.to_le_bytes());
     put(&mut out, PAGE_HEADER_BYTES, bits);
-    let crc = page_crc(&out);
-    put(&mut out, AT_CRC, &crc.to_le_bytes());
+    seal_page(&mut out);
     out
 }
 
-/// Notes in the record of a page of `sequence` that every member that the last complete label called live surely held
-/// the page of sequence `held`, or a newer one. A member that shows less is an older picture of itself.
-pub fn note_held(record: &mut [u8; PAGE_BYTES], sequence: u64, held: u64) {
-    let behind = sequence.checked_sub(held).filter(|_| held > 0);
-    let behind = behind.and_then(|behind| u32::try_from(behind).ok()).unwrap_or(0);
-    put(record, AT_BEHIND, &behind.to_le_bytes());
-    let crc = page_crc(record);
-    put(record, AT_CRC, &crc.to_le_bytes());
+/// What counts of the two slots of a page: `a` is the slot of even sequences, `b` that of odd ones. `None` when neither
+/// is sound: every region of the page counts as set.
+#[must_use]
+pub fn newest_page(
+    a: &[u8],
+    b: &[u8],
+    array: Uuid,
+    bitmap: Bitmap,
+    page: u32,
+) -> Option<Sequenced<PageRecord>> {
+    newest_of([a, b].map(|slot| decode_page(slot, array, bitmap, page)))
 }
 
-/// The CRC-32C of a page: of everything but the CRC itself.
-fn page_crc(bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&bytes[..AT_CRC]), &bytes[PAGE_HEADER_BYTES..])
-}
-
-/// The sequence and the bits of a page.
-///
-/// # Errors
-/// When the bytes are not a sound page of that array, bitmap and number.
-pub fn decode_page(
+fn decode_page(
     bytes: &[u8],
     array: Uuid,
     bitmap: Bitmap,
     page: u32,
-) -> Result<(u64, Vec<u8>), PageError> {
-    let error = |kind| Err(PageError { kind, bitmap, page });
-    if bytes.len() != PAGE_BYTES {
-        return error(PageErrorKind::Truncated { bytes: bytes.len() });
-    }
-    if bytes[..4] != MAGIC {
-        return error(PageErrorKind::NotAPage);
-    }
-    if page_crc(bytes) != u32_at(bytes, AT_CRC) {
-        return error(PageErrorKind::Checksum);
-    }
-    if get::<8>(bytes, AT_ARRAY) != array.0[..8] {
-        return error(PageErrorKind::OtherArray);
-    }
+) -> Option<Sequenced<PageRecord>> {
+    let sequence = page_sequence(bytes, MAGIC, array)?;
     if bytes[AT_BITMAP] != bitmap.code() || u32::from(bytes[AT_PAGE]) != page {
-        return error(PageErrorKind::Misdirected);
+        return None;
     }
-    Ok((u64_at(bytes, AT_SEQUENCE), bytes[PAGE_HEADER_BYTES..].to_vec()))
-}
-
-/// What the two slots of a page hold together.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PageState {
-    /// The newer of the valid slots.
-    Valid {
-        /// Its sequence.
-        sequence: u64,
-        /// A sequence that every live member surely held when it was written; 0 when that is not known.
-        held: u64,
-        /// Its bits.
-        bits: Vec<u8>,
-    },
-    /// Neither slot is valid: every region of the page counts as set.
-    Lost,
-}
-
-/// The newer of the two slots of a page: `a` is the slot of even sequences, `b` that of odd ones.
-///
-/// A slot with the other slot's parity was written to the wrong place and counts as damaged. One member's answer
-/// can be too old when its newer slot rotted, so a reader takes the highest sequence of all members in sync.
-#[must_use]
-pub fn newest_page(a: &[u8], b: &[u8], array: Uuid, bitmap: Bitmap, page: u32) -> PageState {
-    let slot = |bytes, parity| {
-        let (sequence, bits) = decode_page(bytes, array, bitmap, page).ok()?;
-        let behind = u64::from(u32_at(bytes, AT_BEHIND));
-        let held = if behind == 0 { 0 } else { sequence.saturating_sub(behind) };
-        (sequence % 2 == parity).then_some((sequence, held, bits))
-    };
-    match slot(a, 0).into_iter().chain(slot(b, 1)).max_by_key(|(sequence, ..)| *sequence) {
-        Some((sequence, held, bits)) => PageState::Valid { sequence, held, bits },
-        None => PageState::Lost,
-    }
+    let behind = u64::from(u32_at(bytes, AT_BEHIND));
+    let held = if behind == 0 { 0 } else { sequence.saturating_sub(behind) };
+    let bits = bytes[PAGE_HEADER_BYTES..].to_vec();
+    Some(Sequenced { sequence, record: PageRecord { held, bits } })
 }
 
 /// One bitmap in memory: a bit per region. Bit `r` is bit `r mod 8` (counted from the least significant) of byte

@@ -1,10 +1,9 @@
-//! What the control plane keeps on every member: opaque bytes, in two slots of 256 KiB.
-//!
-//! A record is written to the slot that does not hold the newest one, so a write that is cut short leaves that one.
+//! What the control plane keeps on every member: opaque bytes, in two [slots](crate::slot) of 256 KiB.
 
 use strake_units::Uuid;
 
 use crate::bytes::{get, put, u32_at, u64_at};
+use crate::slot::Sequenced;
 
 /// Bytes of one slot.
 pub const CONFIG_SLOT_BYTES: usize = 256 << 10;
@@ -35,14 +34,9 @@ pub fn encode_config(array: Uuid, sequence: u64, content: &[u8]) -> Option<Vec<u
     put(&mut out, AT_BYTES, &(content.len() as u32).to_le_bytes());
     put(&mut out, AT_DIGEST, &blake3::hash(content).as_bytes()[..16]);
     put(&mut out, CONFIG_HEADER_BYTES, content);
-    let crc = header_crc(&out);
+    let crc = crc32c::crc32c(&out[..AT_CRC]);
     put(&mut out, AT_CRC, &crc.to_le_bytes());
     Some(out)
-}
-
-/// The CRC-32C of the header: of everything before the CRC itself.
-fn header_crc(bytes: &[u8]) -> u32 {
-    crc32c::crc32c(&bytes[..AT_CRC])
 }
 
 /// Bytes that a record takes whose first 4 KiB are `start`: all of them are to be read. At most [`CONFIG_SLOT_BYTES`],
@@ -56,12 +50,12 @@ pub fn config_bytes(start: &[u8]) -> usize {
     (CONFIG_HEADER_BYTES + length).next_multiple_of(ALIGN)
 }
 
-/// The sequence and the content of a record of `array`; `None` when the bytes are not a sound one.
+/// The content of a record of `array`; `None` when the bytes are not a sound one.
 #[must_use]
-pub fn decode_config(bytes: &[u8], array: Uuid) -> Option<(u64, &[u8])> {
+pub fn decode_config(bytes: &[u8], array: Uuid) -> Option<Sequenced<Vec<u8>>> {
     let sound = bytes.len() >= CONFIG_HEADER_BYTES
         && bytes[..8] == MAGIC
-        && header_crc(bytes) == u32_at(bytes, AT_CRC)
+        && crc32c::crc32c(&bytes[..AT_CRC]) == u32_at(bytes, AT_CRC)
         && get::<16>(bytes, AT_ARRAY) == array.0;
     if !sound {
         return None;
@@ -69,5 +63,5 @@ pub fn decode_config(bytes: &[u8], array: Uuid) -> Option<(u64, &[u8])> {
     let length = u32_at(bytes, AT_BYTES) as usize;
     let content = bytes.get(CONFIG_HEADER_BYTES..CONFIG_HEADER_BYTES.checked_add(length)?)?;
     let whole = blake3::hash(content).as_bytes()[..16] == get::<16>(bytes, AT_DIGEST);
-    whole.then(|| (u64_at(bytes, AT_SEQUENCE), content))
+    whole.then(|| Sequenced { sequence: u64_at(bytes, AT_SEQUENCE), record: content.to_vec() })
 }

@@ -8,9 +8,10 @@
 //! last blocks.
 
 use crate::bad_blocks::BAD_SLOT_BYTES;
-use crate::bitmap::{Bitmap, PAGE_BYTES, PAGES_PER_BITMAP};
+use crate::bitmap::{Bitmap, PAGES_PER_BITMAP};
 use crate::config_record::CONFIG_SLOT_BYTES;
 use crate::limits::MEMBERS_MAX;
+use crate::slot::{PAGE_BYTES, Slots};
 
 /// Bytes of one ring slot, and of one label.
 pub const SLOT_BYTES: usize = 4096;
@@ -50,11 +51,13 @@ pub const LOG_OFFSET: u64 = 6 << 20;
 pub const LOG_BYTES: u64 = HEAD_BYTES - LOG_OFFSET;
 
 const ALIGN: u64 = 4096;
+const CONFIG: Slots = Slots::pair(CONFIG_OFFSET, CONFIG_SLOT_BYTES);
+const BAD_BLOCKS: Slots = Slots::pair(BAD_BLOCKS_OFFSET, BAD_SLOT_BYTES as usize);
 
 const _: () = assert!(HEAD_RING_OFFSET + RING_BYTES <= BITMAP_OFFSET);
 const _: () = assert!(BITMAP_OFFSET + BITMAPS_MAX * BITMAP_BYTES <= CONFIG_OFFSET);
-const _: () = assert!(CONFIG_OFFSET + 2 * CONFIG_SLOT_BYTES as u64 <= BAD_BLOCKS_OFFSET);
-const _: () = assert!(BAD_BLOCKS_OFFSET + 2 * BAD_SLOT_BYTES <= LOG_OFFSET);
+const _: () = assert!(CONFIG_OFFSET + CONFIG.range().1 <= BAD_BLOCKS_OFFSET);
+const _: () = assert!(BAD_BLOCKS_OFFSET + BAD_BLOCKS.range().1 <= LOG_OFFSET);
 const _: () = assert!(TAIL_RING_FROM_END <= TAIL_BYTES);
 // The backup GPT is at most 5 blocks of 4 KiB and must not reach into the ring.
 const _: () = assert!(TAIL_RING_FROM_END - RING_BYTES >= 5 * ALIGN);
@@ -108,16 +111,21 @@ impl AreaLayout {
     /// Byte offset of the slot for a label of `generation`.
     #[must_use]
     pub const fn slot_offset(&self, copy: Copy, generation: u64) -> u64 {
-        self.ring_range(copy).0 + generation % RING_SLOTS * SLOT_BYTES as u64
+        self.ring(copy).at(generation)
     }
 
     /// Byte offset and bytes of a whole ring.
     #[must_use]
     pub const fn ring_range(&self, copy: Copy) -> (u64, u64) {
-        match copy {
-            Copy::Head => (HEAD_RING_OFFSET, RING_BYTES),
-            Copy::Tail => (self.end - TAIL_RING_FROM_END, RING_BYTES),
-        }
+        self.ring(copy).range()
+    }
+
+    const fn ring(&self, copy: Copy) -> Slots {
+        let offset = match copy {
+            Copy::Head => HEAD_RING_OFFSET,
+            Copy::Tail => self.end - TAIL_RING_FROM_END,
+        };
+        Slots { offset, bytes: SLOT_BYTES as u64, count: RING_SLOTS }
     }
 
     /// Byte offset and bytes of everything behind the data area, up to the device's end rounded down to 4 KiB.
@@ -126,8 +134,7 @@ impl AreaLayout {
         (self.end - TAIL_BYTES, TAIL_BYTES)
     }
 
-    /// Byte offset of the slot for `page` of `bitmap` at `sequence`. Each page has two slots, and the parity of the
-    /// sequence says which one, so writing a page never touches the one it replaces.
+    /// Byte offset of the slot for `page` of `bitmap` at `sequence`.
     ///
     /// # Panics
     /// When `page` is not below [`PAGES_PER_BITMAP`].
@@ -135,31 +142,26 @@ impl AreaLayout {
     pub const fn bitmap_page_offset(&self, bitmap: Bitmap, page: u32, sequence: u64) -> u64 {
         assert!(page < PAGES_PER_BITMAP, "a plane has fewer pages");
         let pair = bitmap.code() as u64 * PAGES_PER_BITMAP as u64 + page as u64;
-        BITMAP_OFFSET + (pair * 2 + sequence % 2) * PAGE_BYTES as u64
+        Slots::pair(BITMAP_OFFSET + pair * 2 * PAGE_BYTES as u64, PAGE_BYTES).at(sequence)
     }
 
-    /// Byte offset of the slot for a record of the control plane at `sequence`: its parity says which one.
+    /// Byte offset of the slot for a record of the control plane at `sequence`.
     #[must_use]
     pub const fn config_offset(&self, sequence: u64) -> u64 {
-        CONFIG_OFFSET + sequence % 2 * CONFIG_SLOT_BYTES as u64
+        CONFIG.at(sequence)
     }
 
-    /// Byte offset of the slot for a list of bad blocks at `sequence`: the parity of the sequence says which one, so
-    /// writing a list never touches the one it replaces.
+    /// Byte offset of the slot for a list of bad blocks at `sequence`.
     #[must_use]
     pub const fn bad_blocks_offset(&self, sequence: u64) -> u64 {
-        BAD_BLOCKS_OFFSET + sequence % 2 * BAD_SLOT_BYTES
+        BAD_BLOCKS.at(sequence)
     }
 
     /// Byte offset and bytes of the areas of which the highest sequence on any member counts: bitmap pages, record of
     /// the control plane, bad blocks. Whatever another life of the drive left there must go before it joins an array.
     #[must_use]
     pub const fn notes_ranges(&self) -> [(u64, u64); 3] {
-        [
-            (BITMAP_OFFSET, BITMAPS_MAX * BITMAP_BYTES),
-            (CONFIG_OFFSET, 2 * CONFIG_SLOT_BYTES as u64),
-            (BAD_BLOCKS_OFFSET, 2 * BAD_SLOT_BYTES),
-        ]
+        [(BITMAP_OFFSET, BITMAPS_MAX * BITMAP_BYTES), CONFIG.range(), BAD_BLOCKS.range()]
     }
 
     /// Byte offset of the data area.

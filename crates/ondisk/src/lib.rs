@@ -8,9 +8,9 @@
 //! the bytes. No bytes, however hostile, make it panic. It never decides about redundancy: how many failures an array
 //! tolerates follows from the geometry, which `strake-raid` owns.
 //!
-//! **Where to start.** [`layout`] for where things are, [`superblock`] for the label, [`bitmap`] for the bitmaps of
-//! region bits, [`bad_blocks`] for what is lost, [`redo`] for writes under way, then [`mod@assemble`], which turns
-//! labels into arrays or says why not.
+//! **Where to start.** [`layout`] for where things are, [`slot`] for which copy of a record counts, [`superblock`] for
+//! the label, [`bitmap`] for the bitmaps of region bits, [`bad_blocks`] for what is lost, [`ring`] and [`redo`] for
+//! writes in progress, then [`mod@assemble`], which turns labels into arrays or says why not.
 
 #![forbid(unsafe_code)]
 
@@ -25,13 +25,15 @@ pub mod error;
 pub mod features;
 pub mod foreign;
 pub mod gpt;
+mod labels;
 pub mod layout;
 pub mod limits;
 pub mod lineage;
 pub mod partial_write;
 pub mod recovery;
 pub mod redo;
-mod ring;
+pub mod ring;
+pub mod slot;
 pub mod superblock;
 
 pub use areas::{AREAS, Area, AreaKind, Areas, Format, data_bytes_of_2};
@@ -44,8 +46,7 @@ pub use bad_blocks::{
     newest_bad_list,
 };
 pub use bitmap::{
-    Bitmap, Bits, PAGE_BITS, PAGE_BYTES, PAGES_PER_BITMAP, PageError, PageErrorKind, PageState,
-    REGIONS_MAX, decode_page, encode_page, newest_page, note_held,
+    Bitmap, Bits, PAGE_BITS, PAGES_PER_BITMAP, PageRecord, REGIONS_MAX, encode_page, newest_page,
 };
 pub use config_record::{
     CONFIG_BYTES_MAX, CONFIG_HEADER_BYTES, CONFIG_SLOT_BYTES, config_bytes, decode_config,
@@ -61,6 +62,7 @@ pub use foreign::{
     FOREIGN_HEAD_BYTES, Foreign, OnDrive, foreign_signature, is_claimed_behind, written_over,
 };
 pub use gpt::{protective_head, protective_tail};
+pub use labels::{RingScan, newest, ring_labels};
 pub use layout::{
     AreaLayout, BITMAP_BYTES, Copy, HEAD_BYTES, MEMBER_BYTES_MIN, RING_SLOTS, SLOT_BYTES,
     TAIL_BYTES,
@@ -74,10 +76,11 @@ pub use partial_write::{
     PartialWritePlace, WITNESS_BYTES, Witness,
 };
 pub use redo::{
-    REDO_BLOCK_BYTES, REDO_HEADER_BYTES, REDO_LEAD_BYTES, REDO_PAYLOAD_MAX, RedoHeader, RedoPart,
-    RedoRecord, decode_redo, encode_redo, redo_ring,
+    REDO_BLOCK_BYTES, REDO_HEADER_BYTES, REDO_PAYLOAD_MAX, RedoHeader, RedoPart, RedoPayload,
+    RedoRecord, decode_redo, encode_redo,
 };
-pub use ring::{RingScan, newest, ring_labels};
+pub use ring::{REDO_LEAD_BYTES, redo_ring};
+pub use slot::{PAGE_BYTES, Sequenced, newer, newest_of};
 pub use superblock::{Address, GeometryRecord, MemberRecord, RecordedState, Superblock};
 
 #[cfg(test)]

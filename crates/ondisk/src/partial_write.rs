@@ -18,7 +18,7 @@
 use strake_units::StripeIndex;
 
 use crate::bytes::{put, u16_at, u32_at, u64_at};
-use crate::redo::{AT_CRC, AT_PARTS, REDO_HEADER_BYTES, RedoHeader, put_header, seal};
+use crate::redo::{AT_CRC, AT_PARTS, REDO_HEADER_BYTES, RedoHeader, seal};
 
 /// Most blocks of a strip in one partial write.
 pub const PARTIAL_WRITE_BLOCKS_MAX: u32 = 128;
@@ -140,8 +140,7 @@ impl PartialWriteList {
     pub fn seal(&self, header: &RedoHeader, offset: u64, page: &mut [u8]) {
         assert_eq!(page.len(), REDO_HEADER_BYTES, "a header is one block");
         page[AT_PARTS + self.bytes..].fill(0);
-        put_header(header, 0, self.count, offset, page);
-        seal(page);
+        seal(header, 0, self.count, offset, page);
     }
 }
 

@@ -7,7 +7,7 @@
 //! (`crates/engine/src/recorded.rs`), at compile time.
 
 use crate::bad_blocks::{BAD_PAGES, BAD_RUNS_MAX};
-use crate::bitmap::{PAGE_BITS, PAGE_BYTES, PAGES_PER_BITMAP};
+use crate::bitmap::{PAGE_BITS, PAGES_PER_BITMAP};
 use crate::bytes::{put, u32_at};
 use crate::config_record::CONFIG_SLOT_BYTES;
 use crate::error::{LabelErrorKind, Wanted};
@@ -18,7 +18,9 @@ use crate::layout::{
 use crate::limits::MEMBERS_MAX;
 use crate::lineage::{HISTORY_MAX, REPLACEMENTS_MAX};
 use crate::partial_write::{PARTIAL_WRITE_BLOCKS_MAX, PARTIAL_WRITE_PARITIES_MAX, WITNESS_BYTES};
-use crate::redo::{REDO_BLOCK_BYTES, REDO_HEADER_BYTES, REDO_LEAD_BYTES, REDO_PAYLOAD_MAX};
+use crate::redo::{REDO_BLOCK_BYTES, REDO_HEADER_BYTES, REDO_PAYLOAD_MAX};
+use crate::ring::REDO_LEAD_BYTES;
+use crate::slot::PAGE_BYTES;
 
 /// Bytes of a strip that one band holds at most: a write of a band has one record, and the newest record counts.
 pub const BAND_BYTES: u32 = 128 << 10;

@@ -1,10 +1,10 @@
-//! The redo log: what a write is about to put in its place, so that a replay completes it after a crash.
+//! The records of the redo log: what a write is about to put in its place, so that a replay completes it after a crash.
 //!
-//! Every member has the same log area, divided into as many rings as the array had cores when it was started. A record
-//! lies at the same place on every member that its write touches: a header, the same on all of them, and behind it what
-//! this member is to get. Only when all of that is stable may anything be written in its place. So a record that lacks
-//! the part of a current member was never acted upon, and a complete record is written again, however much of it was
-//! written before: the outcome is the same.
+//! Every member has the same log area, divided into as many [rings](crate::ring) as the array had cores when it was
+//! started. A record lies at the same place on every member that its write touches: a header, the same on all of them,
+//! and behind it what this member is to get. Only when all of that is stable may anything be written in its place. So a
+//! record that lacks the part of a current member was never acted upon, and a complete record is written again, however
+//! much of it was written before: the outcome is the same.
 //!
 //! A record may also be a list of partial writes: then there is nothing behind its header; see
 //! [`crate::partial_write`].
@@ -15,16 +15,15 @@
 use strake_units::{MemberIndex, StripeIndex, Uuid};
 
 use crate::bytes::{get, put, u16_at, u32_at, u64_at, uuid_at};
-use crate::layout::{LOG_BYTES, LOG_OFFSET};
+use crate::layout::LOG_OFFSET;
 use crate::limits::MEMBERS_MAX;
 use crate::partial_write::{PartialWrite, decode_partial_writes};
+use crate::ring::RecordId;
 
 /// Bytes of a record's header, and what records are aligned to.
 pub const REDO_HEADER_BYTES: usize = 4096;
 /// Bytes of payload that one bit of [`RedoPart::escaped`] stands for.
 pub const REDO_BLOCK_BYTES: usize = 4096;
-/// Bytes of a ring in front of its records: two places for marks.
-pub const REDO_LEAD_BYTES: u64 = 2 * REDO_HEADER_BYTES as u64;
 /// Largest payload of one member.
 pub const REDO_PAYLOAD_MAX: usize = 64 * REDO_BLOCK_BYTES;
 
@@ -94,26 +93,43 @@ pub struct RedoHeader {
     pub replacement: Option<(MemberIndex, Uuid)>,
 }
 
+impl RedoHeader {
+    /// Which record it is of.
+    #[must_use]
+    pub const fn id(&self) -> RecordId {
+        RecordId { ring: self.ring, sequence: self.sequence }
+    }
+}
+
+/// What a record holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RedoPayload {
+    /// Nothing: only the floor of its header counts. A mark, or a list without entries.
+    Nothing,
+    /// What each member gets, by slot, one row a slot at most.
+    Parts(Vec<RedoPart>),
+    /// What was to be written in place at once.
+    PartialWrites(Vec<PartialWrite>),
+}
+
 /// A header as read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedoRecord {
-    /// What it says.
+    /// What it says apart from its rows.
     pub header: RedoHeader,
-    /// What each member gets, by slot, one row a slot at most.
-    pub parts: Vec<RedoPart>,
-    /// Or, in its stead, what was to be written in place at once.
-    pub partial_writes: Vec<PartialWrite>,
+    /// Its rows.
+    pub payload: RedoPayload,
 }
 
-/// Byte offset on a member and bytes of ring `ring` of `rings`, a multiple of the header's size.
-///
-/// # Panics
-/// When there is no such ring.
-#[must_use]
-pub const fn redo_ring(ring: u16, rings: u16) -> (u64, u64) {
-    assert!(ring < rings, "rings are numbered from 0");
-    let bytes = LOG_BYTES / rings as u64 / REDO_HEADER_BYTES as u64 * REDO_HEADER_BYTES as u64;
-    (LOG_OFFSET + ring as u64 * bytes, bytes)
+impl RedoRecord {
+    /// What each member gets.
+    #[must_use]
+    pub fn parts(&self) -> &[RedoPart] {
+        match &self.payload {
+            RedoPayload::Parts(parts) => parts,
+            RedoPayload::Nothing | RedoPayload::PartialWrites(_) => &[],
+        }
+    }
 }
 
 /// Writes the header of a record at byte offset `offset` of a member into `out`.
@@ -124,7 +140,6 @@ pub fn encode_redo(header: &RedoHeader, parts: &[RedoPart], offset: u64, out: &m
     assert!(parts.len() <= MEMBERS_MAX, "an array has at most {MEMBERS_MAX} members");
     assert_eq!(out.len(), REDO_HEADER_BYTES, "a header is one block");
     out[AT_PARTS..].fill(0);
-    put_header(header, parts.len() as u8, 0, offset, out);
     for (part, row) in parts.iter().zip(out[AT_PARTS..].chunks_exact_mut(PART_BYTES)) {
         row[0] = part.slot.0;
         put(row, 4, &part.crc.to_le_bytes());
@@ -133,11 +148,11 @@ pub fn encode_redo(header: &RedoHeader, parts: &[RedoPart], offset: u64, out: &m
         put(row, 16, &part.escaped.to_le_bytes());
         put(row, 24, &part.uuid.0);
     }
-    seal(out);
+    seal(header, parts.len() as u8, 0, offset, out);
 }
 
-/// Writes what comes before the rows of a record's header.
-pub(crate) fn put_header(
+/// Makes `out`, in which only the rows are, the header of a record.
+pub(crate) fn seal(
     header: &RedoHeader,
     parts: u8,
     partial_writes: u16,
@@ -160,10 +175,6 @@ pub(crate) fn put_header(
     put(out, AT_STRIPE, &header.stripe.0.to_le_bytes());
     put(out, AT_OUT, &header.out.to_le_bytes());
     put(out, AT_REPLACEMENT, &header.replacement.map_or(Uuid::NIL, |(_, uuid)| uuid).0);
-}
-
-/// Makes a header one that counts, when all else is in it.
-pub(crate) fn seal(out: &mut [u8]) {
     let crc = crc32c::crc32c(&out[..AT_CRC]);
     put(out, AT_CRC, &crc.to_le_bytes());
 }
@@ -193,18 +204,26 @@ pub fn decode_redo(bytes: &[u8], offset: u64) -> Option<RedoRecord> {
         replacement: (replacement != NO_SLOT)
             .then(|| (MemberIndex(replacement), uuid_at(bytes, AT_REPLACEMENT))),
     };
-    let rows = bytes[AT_PARTS..AT_CRC].chunks_exact(PART_BYTES);
-    let parts: Vec<RedoPart> = rows.take(usize::from(bytes[AT_COUNT])).map(decode_part).collect();
+    let rows = &bytes[AT_PARTS..AT_CRC];
+    let payload = match (bytes[AT_COUNT], u16_at(bytes, AT_PARTIAL_WRITES)) {
+        (0, 0) => RedoPayload::Nothing,
+        (parts, 0) => RedoPayload::Parts(decode_parts(rows, parts.into())?),
+        (0, writes) => RedoPayload::PartialWrites(decode_partial_writes(rows, writes)?),
+        (1.., 1..) => return None,
+    };
+    Some(RedoRecord { header, payload })
+}
+
+/// The first `count` parts in `rows`; `None` when there are not so many, or two of them are of one slot.
+fn decode_parts(rows: &[u8], count: usize) -> Option<Vec<RedoPart>> {
+    let rows = rows.chunks_exact(PART_BYTES);
+    let parts: Vec<RedoPart> = rows.take(count).map(decode_part).collect();
     let mut slots = 0_u64;
     for part in &parts {
         let bit = 1_u64.checked_shl(part.slot.0.into()).filter(|bit| slots & bit == 0)?;
         slots |= bit;
     }
-    let partial_writes =
-        decode_partial_writes(&bytes[AT_PARTS..AT_CRC], u16_at(bytes, AT_PARTIAL_WRITES))?;
-    let sound = usize::from(bytes[AT_COUNT]) == parts.len()
-        && (parts.is_empty() || partial_writes.is_empty());
-    sound.then_some(RedoRecord { header, parts, partial_writes })
+    (parts.len() == count).then_some(parts)
 }
 
 fn decode_part(row: &[u8]) -> RedoPart {

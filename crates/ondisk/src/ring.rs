@@ -1,79 +1,200 @@
-//! What a ring of labels holds, and which of its labels counts.
+//! The rings of the redo log: where a ring is, which of its space is free, and which of its records count.
+//!
+//! What has to hold at any moment, whatever of the writes in progress has reached the members: if a record counts,
+//! because no header that can be read has a floor above it, then every later record that was acted upon is whole.
+//! Otherwise an older write could be replayed without the newer one of the same blocks. Three rules ensure it:
+//!
+//! - Space is released in the order of sequences, and the ring wraps at one line (`line`) that every lap passes, so
+//!   what is overwritten is always older than what is not.
+//! - Space is used again only when some header that is stable has a floor above its record: several records may be in
+//!   progress at once, and the one that overwrites the newer may arrive before the one that overwrites the older.
+//! - Headers without a record (marks) record a floor when nothing else would. They have two [slots](crate::slot) of
+//!   their own.
 
-use crate::error::{LabelError, LabelErrorKind};
-use crate::layout::{Copy, HEAD_RING_OFFSET, RING_SLOTS, SLOT_BYTES};
-use crate::superblock::{Address, Superblock};
+use std::collections::{BTreeMap, VecDeque};
 
-/// What a ring holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RingScan {
-    /// The valid label of the highest generation; `None` as well when `refused` is set.
-    pub newest: Option<Superblock>,
-    /// Valid labels.
-    pub valid: u32,
-    /// Slots that hold something which is not a valid label of this slot.
-    pub damaged: u32,
-    /// A sound label that this program does not understand and that is not known to be older than every label
-    /// it does. While there is one, no older label may be used instead.
-    pub refused: Option<LabelError>,
-}
+use crate::layout::{LOG_BYTES, LOG_OFFSET};
+use crate::redo::REDO_HEADER_BYTES;
+use crate::slot::Slots;
 
-/// What the slots of a ring hold, in their order: `ring` is what
-/// [`AreaLayout::ring_range`](crate::AreaLayout::ring_range) covers.
+/// Bytes of a ring in front of its records: the slots of marks.
+pub const REDO_LEAD_BYTES: u64 = 2 * REDO_HEADER_BYTES as u64;
+
+/// Byte offset on a member and bytes of ring `ring` of `rings`, a multiple of the header's size.
 ///
-/// The self-address is checked against the copy and the slot, and in the head ring, whose place does not depend on
-/// the device, against the byte offset too. A short `ring` is scanned as far as it goes.
-pub fn ring_labels(
-    ring: &[u8],
-    copy: Copy,
-) -> impl Iterator<Item = Result<Superblock, LabelError>> {
-    let slots = ring.chunks(SLOT_BYTES).take(RING_SLOTS as usize).enumerate();
-    slots.map(move |(slot, bytes)| {
-        let offset = match copy {
-            Copy::Head => Some(HEAD_RING_OFFSET + (slot * SLOT_BYTES) as u64),
-            Copy::Tail => None,
-        };
-        Superblock::decode(bytes, Address { copy, ring_slot: slot as u8, offset })
-    })
-}
-
-/// Scans a ring, as [`ring_labels`] does, for what counts.
+/// # Panics
+/// When there is no such ring.
 #[must_use]
-pub fn newest(ring: &[u8], copy: Copy) -> RingScan {
-    let mut scan = RingScan::default();
-    ring_labels(ring, copy).for_each(|slot| scan.add(slot));
-    scan.prefer_refusal();
-    scan
+pub const fn redo_ring(ring: u16, rings: u16) -> (u64, u64) {
+    assert!(ring < rings, "rings are numbered from 0");
+    let bytes = LOG_BYTES / rings as u64 / REDO_HEADER_BYTES as u64 * REDO_HEADER_BYTES as u64;
+    (LOG_OFFSET + ring as u64 * bytes, bytes)
 }
 
-impl RingScan {
-    fn add(&mut self, slot: Result<Superblock, LabelError>) {
-        match slot {
-            Ok(label) => {
-                self.valid += 1;
-                let is_newer = |best: &Option<Superblock>| {
-                    best.as_ref().is_none_or(|best| best.generation < label.generation)
-                };
-                if is_newer(&self.newest) {
-                    self.newest = Some(label);
-                }
-            }
-            Err(error) if error.kind.is_unknown() => {
-                if error.kind.generation() > self.refused.and_then(|best| best.kind.generation()) {
-                    self.refused = Some(error);
-                }
-            }
-            Err(error) => self.damaged += u32::from(error.kind != LabelErrorKind::Blank),
+/// Which record of an activation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RecordId {
+    /// Its ring.
+    pub ring: u16,
+    /// Its sequence in the ring.
+    pub sequence: u64,
+}
+
+/// The floors in the headers that can be read, by ring: older records were carried out.
+#[derive(Clone, Debug, Default)]
+pub struct Floors(BTreeMap<u16, u64>);
+
+impl Floors {
+    /// Adds what a header of `ring` says.
+    pub fn add(&mut self, ring: u16, floor: u64) {
+        let known = self.0.entry(ring).or_default();
+        *known = floor.max(*known);
+    }
+
+    /// True when no header says that the record was carried out.
+    #[must_use]
+    pub fn is_current(&self, id: RecordId) -> bool {
+        id.sequence >= self.0.get(&id.ring).copied().unwrap_or(0)
+    }
+}
+
+/// A record whose space is not free.
+#[derive(Debug)]
+struct Live {
+    sequence: u64,
+    at: u64,
+    /// Its write is done.
+    done: bool,
+}
+
+/// The space of a record, or of a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The record's sequence; 0 for a mark.
+    pub sequence: u64,
+    /// Where it begins, in bytes from the start of the member.
+    pub at: u64,
+    /// The floor in its header.
+    pub floor: u64,
+}
+
+/// The answer to a request for space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// Free space.
+    Place(Entry),
+    /// If this mark is written there may be some.
+    Mark(Entry),
+    /// The caller has to wait until something is done.
+    Nothing,
+}
+
+/// Which space of a ring is free while the array runs.
+#[derive(Debug)]
+pub struct Ring {
+    /// Where the ring begins on every member.
+    start: u64,
+    /// Records begin at or before this, counted from the start.
+    line: u64,
+    /// Where the next record goes.
+    head: u64,
+    /// The oldest first.
+    live: VecDeque<Live>,
+    /// The last sequence given to a record.
+    sequence: u64,
+    /// The greatest floor in a stable header.
+    reported: u64,
+    /// Records that are being written and not stable yet.
+    recording: u32,
+    marks: u64,
+}
+
+impl Ring {
+    /// A ring of `bytes` bytes at `start`, for records of at most `largest` bytes.
+    ///
+    /// # Panics
+    /// When it has no room for one.
+    #[must_use]
+    pub fn new(start: u64, bytes: u64, largest: u64) -> Self {
+        assert!(REDO_LEAD_BYTES + largest <= bytes, "a ring has room for the largest record");
+        let records = bytes as usize / REDO_HEADER_BYTES + 1;
+        Self {
+            start,
+            line: bytes - largest,
+            head: REDO_LEAD_BYTES,
+            live: VecDeque::with_capacity(records),
+            sequence: 0,
+            reported: 0,
+            recording: 0,
+            marks: 0,
         }
     }
 
-    /// Drops whichever of newest label and refused label is the older.
-    fn prefer_refusal(&mut self) {
-        let Some(refused) = self.refused.and_then(|e| e.kind.generation()) else { return };
-        if self.newest.as_ref().is_some_and(|label| label.generation > refused) {
-            self.refused = None;
-        } else {
-            self.newest = None;
+    /// All records below this are done.
+    fn floor(&self) -> u64 {
+        let first = self.live.iter().find(|live| !live.done);
+        first.map_or(self.sequence + 1, |live| live.sequence)
+    }
+
+    /// Space for a record of `bytes` bytes, or what can be done for some.
+    pub fn offer(&mut self, bytes: u64) -> Offer {
+        let at = if self.head <= self.line { self.head } else { REDO_LEAD_BYTES };
+        let free = match self.live.front() {
+            None => true,
+            // The head is where it was when everything behind it was released, or has wrapped.
+            Some(front) if at <= front.at => at + bytes <= front.at && self.head != front.at,
+            Some(_) => true,
+        };
+        if !free {
+            return self.mark();
+        }
+        self.sequence += 1;
+        self.head = at + bytes;
+        self.recording += 1;
+        self.live.push_back(Live { sequence: self.sequence, at, done: false });
+        Offer::Place(Entry { sequence: self.sequence, at: self.start + at, floor: self.floor() })
+    }
+
+    /// Records in progress may have a floor that is enough when they are stable.
+    fn mark(&mut self) -> Offer {
+        let floor = self.floor();
+        if self.recording > 0 || floor <= self.reported {
+            return Offer::Nothing;
+        }
+        let at = Slots::pair(self.start, REDO_HEADER_BYTES).at(self.marks);
+        self.marks += 1;
+        Offer::Mark(Entry { sequence: 0, at, floor })
+    }
+
+    /// A record or a mark is stable.
+    pub fn stable(&mut self, entry: Entry) {
+        self.recording -= u32::from(entry.sequence != 0);
+        self.reported = self.reported.max(entry.floor);
+        self.release();
+    }
+
+    /// A record was not written as a whole, and nothing was done about it.
+    pub fn failed(&mut self, entry: Entry) {
+        self.recording -= u32::from(entry.sequence != 0);
+        if entry.sequence != 0 {
+            self.done(entry);
+        }
+    }
+
+    /// What a record describes is done and stable, and the members that failed it are out of use.
+    ///
+    /// # Panics
+    /// When that was said before.
+    pub fn done(&mut self, entry: Entry) {
+        let live = self.live.iter_mut().find(|live| live.sequence == entry.sequence);
+        live.expect("a record is done once").done = true;
+        self.release();
+    }
+
+    fn release(&mut self) {
+        let free = |live: &Live, reported: u64| live.done && live.sequence < reported;
+        while self.live.front().is_some_and(|front| free(front, self.reported)) {
+            self.live.pop_front();
         }
     }
 }

@@ -6,6 +6,8 @@ mod codecs;
 mod config_record;
 mod foreign;
 mod partial_write;
+mod ring;
+mod slot;
 
 use strake_units::{MemberIndex, Uuid};
 

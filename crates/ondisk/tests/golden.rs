@@ -4,8 +4,8 @@
 mod sample;
 
 use strake_ondisk::{
-    Address, Bitmap, Bits, Copy, PageState, RedoRecord, Superblock, decode_config, decode_page,
-    decode_redo, encode_config, encode_page, newest_bad_list, newest_page, note_held,
+    Address, Bitmap, Bits, Copy, RedoHeader, RedoPayload, RedoRecord, Sequenced, Superblock,
+    decode_config, decode_redo, encode_config, encode_page, newest_bad_list, newest_page,
 };
 use strake_units::{MemberIndex, Uuid};
 
@@ -41,19 +41,16 @@ fn the_label_of_format_2_opens() {
 /// Checks that an image is read as the page of the sample's regions, and that writing that gives the image.
 fn check_page(image: &[u8], bitmap: Bitmap, page: u32, held: u64) {
     let array = Uuid([1; 16]);
-    let (sequence, bits) = decode_page(image, array, bitmap, page).expect("a sound page");
-    let regions = Bits::from_pages(32_512, &[Some(bits.clone()), Some(Vec::new())]);
-    assert_eq!(sequence, sample::PAGE_SEQUENCE);
+    let found = newest_page(image, &[], array, bitmap, page).expect("a sound page");
+    assert_eq!(encode_page(array, bitmap, page, &found), image);
+    let Sequenced { sequence, record } = found;
+    assert_eq!((sequence, record.held), (sample::PAGE_SEQUENCE, held));
+    let regions = Bits::from_pages(32_512, &[Some(record.bits), Some(Vec::new())]);
     assert_eq!(regions.iter_ones().collect::<Vec<_>>(), sample::PAGE_REGIONS);
-    let mut record = encode_page(array, bitmap, page, sequence, &bits);
-    note_held(&mut record, sequence, held);
-    assert_eq!(record, image);
-    let newest = newest_page(image, &[], array, bitmap, page);
-    assert_eq!(newest, PageState::Valid { sequence, held, bits });
 }
 
 #[test]
-fn the_bitmap_pages_of_format_1_open() {
+fn the_bitmap_page_of_format_1_opens() {
     check_page(include_bytes!("golden/page-1.bin"), Bitmap::Written, 0, 0);
     let stale = Bitmap::Member(MemberIndex(63));
     check_page(include_bytes!("golden/page-1-stale.bin"), stale, 1, 0);
@@ -65,14 +62,15 @@ fn the_bitmap_pages_of_format_1_open() {
 fn the_record_of_the_control_plane_opens() {
     let bytes = include_bytes!("golden/config-1.bin");
     let found = decode_config(bytes, Uuid([1; 16]));
-    assert_eq!(found, Some((sample::PAGE_SEQUENCE, sample::CONFIG)));
+    let record = sample::CONFIG.to_vec();
+    assert_eq!(found, Some(Sequenced { sequence: sample::PAGE_SEQUENCE, record }));
     let record = encode_config(Uuid([1; 16]), sample::PAGE_SEQUENCE, sample::CONFIG);
     assert_eq!(record.as_deref(), Some(&bytes[..]));
 }
 
-/// Checks that an image is read as `record`; the samples write it.
-fn check_redo(image: &[u8], record: RedoRecord, written: [u8; 4096]) {
-    assert_eq!(decode_redo(image, sample::REDO_OFFSET), Some(record));
+/// Checks that an image is read as `header` and `payload`; `written` is what the samples write.
+fn check_redo(image: &[u8], header: RedoHeader, payload: RedoPayload, written: [u8; 4096]) {
+    assert_eq!(decode_redo(image, sample::REDO_OFFSET), Some(RedoRecord { header, payload }));
     assert_eq!(written, image);
 }
 
@@ -80,20 +78,21 @@ fn check_redo(image: &[u8], record: RedoRecord, written: [u8; 4096]) {
 fn the_redo_log_records_of_format_1_open() {
     let (header, parts) = (sample::redo_header(), sample::redo_parts());
     let written = sample::redo_record(&header, &parts);
-    let record = RedoRecord { header, parts, partial_writes: Vec::new() };
-    check_redo(include_bytes!("golden/redo-1.bin"), record, written);
+    let image = include_bytes!("golden/redo-1.bin");
+    check_redo(image, header, RedoPayload::Parts(parts), written);
     let header = sample::redo_mark_header();
-    let record = RedoRecord { header, parts: Vec::new(), partial_writes: Vec::new() };
-    check_redo(include_bytes!("golden/redo-1-mark.bin"), record, sample::redo_record(&header, &[]));
-    let (header, partial_writes) = (sample::redo_list_header(), sample::partial_writes());
-    let record = RedoRecord { header, parts: Vec::new(), partial_writes };
-    check_redo(include_bytes!("golden/redo-1-list.bin"), record, sample::redo_list());
+    let written = sample::redo_record(&header, &[]);
+    check_redo(include_bytes!("golden/redo-1-mark.bin"), header, RedoPayload::Nothing, written);
+    let payload = RedoPayload::PartialWrites(sample::partial_writes());
+    let image = include_bytes!("golden/redo-1-list.bin");
+    check_redo(image, sample::redo_list_header(), payload, sample::redo_list());
 }
 
 #[test]
 fn the_bad_blocks_of_format_1_open() {
     let bytes = include_bytes!("golden/bad-blocks-1.bin");
     let (array, list) = (Uuid([1; 16]), sample::bad_list());
-    assert_eq!(newest_bad_list(bytes, &[], array, 5), Some((12, list.clone())));
+    let found = newest_bad_list(bytes, &[], array, 5);
+    assert_eq!(found, Some(Sequenced { sequence: 12, record: list.clone() }));
     assert_eq!(list.encode(array, 12).concat(), bytes);
 }

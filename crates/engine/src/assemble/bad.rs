@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use strake_ondisk::{AreaLayout, BAD_SLOT_BYTES, INCOMPAT_BAD_BLOCKS, Superblock, newest_bad_list};
+use strake_ondisk::{
+    AreaLayout, BAD_SLOT_BYTES, INCOMPAT_BAD_BLOCKS, Superblock, newer, newest_bad_list,
+};
 use strake_raid::MemberState;
 use strake_units::{MemberIndex, Uuid};
 
@@ -47,22 +49,22 @@ pub(super) fn read(
     for ((member, layout), slots) in places.into_iter().zip(read.chunks_exact(2)) {
         let slot = |at: usize| if whole(&slots[at]) { &slots[at].bytes[..] } else { &[] };
         let found = newest_bad_list(slot(0), slot(1), superblock.array, states.len());
-        seen.extend(found.as_ref().map(|(own, _)| (member, layout, *own)));
-        newest = found.into_iter().chain(newest).max_by_key(|(sequence, _)| *sequence);
+        seen.extend(found.as_ref().map(|own| (member, layout, own.sequence)));
+        newest = newer(newest, found, |list| list.sequence);
     }
     let expected = superblock.incompat & INCOMPAT_BAD_BLOCKS != 0;
     match newest {
-        // The next sequence, so that writing it leaves its newest slot alone.
-        Some((sequence, list)) => {
-            let pages = list.encode(superblock.array, sequence).concat();
-            let lacking = seen.into_iter().filter(|(.., own)| *own < sequence);
+        Some(newest) => {
+            let pages = newest.record.encode(superblock.array, newest.sequence).concat();
+            let lacking = seen.into_iter().filter(|(.., own)| *own < newest.sequence);
             let place = |(member, layout, _): (_, AreaLayout, u64)| Writing {
                 member,
-                offset: layout.bad_blocks_offset(sequence),
+                offset: layout.bad_blocks_offset(newest.sequence),
                 bytes: pages.clone(),
             };
             let behind = lacking.map(place).collect();
-            Ok((BadBlocks { list: Arc::new(list), sequence: sequence + 1 }, behind))
+            let sequence = newest.next();
+            Ok((BadBlocks { list: Arc::new(newest.record), sequence }, behind))
         }
         None if expected && !policy.accept_loss => Err(Failed::from(ArrayError::refused(format!(
             "array {name} has bad blocks, and no member in sync has a readable list of them; their content would be \

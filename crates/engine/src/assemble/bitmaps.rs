@@ -2,7 +2,7 @@
 
 use strake_ondisk::{
     AreaLayout, BITMAP_BYTES, Bitmap, Bits, INCOMPAT_IN_DOUBT, Lacks, PAGE_BYTES, PAGES_PER_BITMAP,
-    PageState, RecordedState, Superblock,
+    PageRecord, RecordedState, Sequenced, Superblock, encode_page, newer,
 };
 use strake_raid::{Geometry, MemberState, Regions};
 use strake_units::{MemberIndex, RegionIndex, StripeIndex, Uuid};
@@ -13,6 +13,9 @@ use crate::create::Drive;
 use crate::fleet::{Failed, Fleet, Reading, Writing};
 use crate::member_io::READ_BYTES;
 
+/// A page, `None` when it is lost.
+type Page = Option<Sequenced<PageRecord>>;
+
 /// The sequences of a bitmap's pages in `bytes`, the bitmap as it is on a drive; 0 for a page that is lost.
 pub(crate) fn write_intent_pages(bytes: &[u8], array: Uuid) -> WriteIntentPages {
     [0, 1].map(|page| {
@@ -21,7 +24,7 @@ pub(crate) fn write_intent_pages(bytes: &[u8], array: Uuid) -> WriteIntentPages 
             bytes.get(at..at + PAGE_BYTES).unwrap_or_default()
         };
         let newest = strake_ondisk::newest_page(slot(0), slot(1), array, Bitmap::WriteIntent, page);
-        sequence(&newest).unwrap_or(0)
+        newest.map_or(0, |page| page.sequence)
     })
 }
 
@@ -52,8 +55,7 @@ pub(super) fn read(
     fleet: &mut Fleet<'_>,
 ) -> Result<Read, Failed> {
     let count = Bitmap::all(states.len()).count();
-    let mut newest: Vec<PageState> =
-        (0..count * PAGES_PER_BITMAP as usize).map(|_| PageState::Lost).collect();
+    let mut newest: Vec<Page> = vec![None; count * PAGES_PER_BITMAP as usize];
     let mut seen: Vec<(MemberIndex, AreaLayout, Vec<Option<u64>>)> = Vec::new();
     let mut readings = Vec::new();
     for (slot, (state, drive)) in states.iter().zip(drives).enumerate() {
@@ -77,14 +79,12 @@ pub(super) fn read(
                 let here = strake_ondisk::newest_page(a, b, superblock.array, bitmap, page);
                 // One that cannot be read may have been the newer one.
                 let readable = !a.is_empty() && !b.is_empty();
-                own.push(sequence(&here).filter(|_| readable));
-                if sequence(&here) > sequence(place) {
-                    *place = here;
-                }
+                own.push(here.as_ref().map(|page| page.sequence).filter(|_| readable));
+                *place = newer(place.take(), here, |page| page.sequence);
             }
         }
     }
-    let held = [0, 1].map(|page| held(&newest[page]));
+    let held = [0, 1].map(|page| newest[page].as_ref().map_or(0, |page| page.record.held));
     let shows_less = |own: &[Option<u64>]| {
         // A page that it cannot show at all is lost, not old. Those of the write-intent bitmap come first.
         own.iter().zip(held).any(|(own, held)| own.is_some_and(|own| own < held))
@@ -93,14 +93,12 @@ pub(super) fn read(
     let lacking = |shown: &(MemberIndex, AreaLayout, Vec<Option<u64>>)| {
         let (member, layout, own) = shown;
         let pages = Bitmap::all(states.len()).flat_map(|bitmap| [(bitmap, 0), (bitmap, 1)]);
-        let older = |((bitmap, page), (own, newest)): (_, (&Option<u64>, &PageState))| {
-            let (sequence, record) = written(newest, superblock.array, bitmap, page)?;
-            let offset = layout.bitmap_page_offset(bitmap, page, sequence);
-            own.is_some_and(|own| own < sequence).then_some(Writing {
-                member: *member,
-                offset,
-                bytes: record,
-            })
+        let older = |((bitmap, page), (own, newest)): (_, (&Option<u64>, &Page))| {
+            let newest =
+                newest.as_ref().filter(|newest| own.is_some_and(|s| s < newest.sequence))?;
+            let offset = layout.bitmap_page_offset(bitmap, page, newest.sequence);
+            let bytes = encode_page(superblock.array, bitmap, page, newest).to_vec();
+            Some(Writing { member: *member, offset, bytes })
         };
         pages.zip(own.iter().zip(&newest)).filter_map(older).collect::<Vec<_>>()
     };
@@ -109,21 +107,6 @@ pub(super) fn read(
     let mut bitmaps = assemble(states.len(), regions, newest, lost);
     bitmaps.surely_held(held);
     Ok(Read { bitmaps, older, behind })
-}
-
-/// A page as it was written, and its sequence.
-fn written(state: &PageState, array: Uuid, bitmap: Bitmap, page: u32) -> Option<(u64, Vec<u8>)> {
-    let PageState::Valid { sequence, held, bits } = state else { return None };
-    let mut record = strake_ondisk::encode_page(array, bitmap, page, *sequence, bits);
-    strake_ondisk::note_held(&mut record, *sequence, *held);
-    Some((*sequence, record.to_vec()))
-}
-
-fn held(page: &PageState) -> u64 {
-    match page {
-        PageState::Valid { held, .. } => *held,
-        PageState::Lost => 0,
-    }
 }
 
 /// The slots of a bitmap, page by page, even sequences first. A slot that cannot be read is empty.
@@ -135,30 +118,19 @@ fn slots(found: &crate::fleet::Read) -> impl Iterator<Item = &[u8]> {
 const _: () = assert!(PAGE_BYTES == READ_BYTES, "what is readable is known by pages");
 
 /// `lost` is the sequence with which a page that no member can show starts again.
-fn assemble(members: usize, regions: u32, newest: Vec<PageState>, lost: u64) -> Bitmaps {
+fn assemble(members: usize, regions: u32, newest: Vec<Page>, lost: u64) -> Bitmaps {
     let mut bitmaps = Bitmaps::new(members, regions);
     let mut pages = newest.into_iter();
     for bitmap in Bitmap::all(members) {
         let mut bits = Vec::new();
         for page in 0..PAGES_PER_BITMAP {
-            let state = pages.next().expect("one state for every page");
-            // The next sequence, so that rewriting a page leaves its newest slot alone.
-            bitmaps.set_sequence(bitmap, page, sequence(&state).map_or(lost, |newest| newest + 1));
-            bits.push(match state {
-                PageState::Valid { bits, .. } => Some(bits),
-                PageState::Lost => None,
-            });
+            let newest = pages.next().expect("one for every page");
+            bitmaps.set_sequence(bitmap, page, newest.as_ref().map_or(lost, Sequenced::next));
+            bits.push(newest.map(|page| page.record.bits));
         }
         bitmaps.load(bitmap, Bits::from_pages(regions, &bits));
     }
     bitmaps
-}
-
-fn sequence(page: &PageState) -> Option<u64> {
-    match page {
-        PageState::Valid { sequence, .. } => Some(*sequence),
-        PageState::Lost => None,
-    }
 }
 
 /// Makes the per-member dirty bitmaps say what each member lacks now: `found` is what the labels say, `states` what

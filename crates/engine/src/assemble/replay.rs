@@ -15,9 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use strake_block::IoError;
 use strake_ondisk::redo::restore;
+use strake_ondisk::ring::{Floors, RecordId};
 use strake_ondisk::{
     BadList, Bitmap, Bits, Consistency, HEAD_BYTES, PartialWrite, REDO_HEADER_BYTES, RecordedState,
-    RedoHeader, RedoPart, RedoRecord, Superblock, decode_redo,
+    RedoHeader, RedoPart, RedoPayload, RedoRecord, Superblock, decode_redo,
 };
 use strake_raid::{Geometry, Regions};
 use strake_units::{MemberIndex, RegionIndex, StripeIndex, Uuid};
@@ -81,13 +82,10 @@ struct Found {
 #[derive(Debug, Default)]
 pub(super) struct Carried {
     /// What has been carried out, by the path of the drive, the activation, and the record. It is not written twice.
-    records: BTreeSet<(String, Uuid, Name)>,
+    records: BTreeSet<(String, Uuid, RecordId)>,
     /// By array, the regions whose loss the operator has accepted.
     pub(super) accepted: BTreeMap<Uuid, Bits>,
 }
-
-/// Which record: its ring, and its number there.
-type Name = (u16, u64);
 
 /// A part of a stripe that one write has to itself.
 type BandName = (StripeIndex, u32);
@@ -113,34 +111,29 @@ pub(super) struct Log {
 #[derive(Default)]
 struct Records {
     /// What concerns the same blocks is in one ring.
-    redo: BTreeMap<Name, Found>,
-    partial_writes: BTreeMap<Name, (RedoHeader, Vec<PartialWrite>)>,
-    /// By ring: older records are done.
-    floors: BTreeMap<u16, u64>,
+    redo: BTreeMap<RecordId, Found>,
+    partial_writes: BTreeMap<RecordId, (RedoHeader, Vec<PartialWrite>)>,
+    floors: Floors,
     /// Members whose log cannot be read everywhere.
     unreadable: BTreeMap<MemberIndex, ArrayError>,
 }
 
 impl Records {
-    fn is_current(&self, (ring, sequence): &Name) -> bool {
-        *sequence >= self.floors.get(ring).copied().unwrap_or(0)
-    }
-
     /// The newest record of each band that any is about.
-    fn newest(&self, label: &Superblock, geometry: &Geometry) -> BTreeMap<BandName, Name> {
-        let mut newest = BTreeMap::<BandName, Name>::new();
-        let mut note = |band: BandName, name: &Name| {
+    fn newest(&self, label: &Superblock, geometry: &Geometry) -> BTreeMap<BandName, RecordId> {
+        let mut newest = BTreeMap::<BandName, RecordId>::new();
+        let mut note = |band: BandName, name: &RecordId| {
             let known = newest.entry(band).or_insert(*name);
             *known = (*known).max(*name);
         };
-        for (name, found) in self.redo.iter().filter(|(name, _)| self.is_current(name)) {
+        for (name, found) in self.redo.iter().filter(|(name, _)| self.floors.is_current(**name)) {
             let record = &found.record;
             let bands =
-                record.parts.iter().map(|part| band(geometry, record.header.stripe, part.offset));
+                record.parts().iter().map(|part| band(geometry, record.header.stripe, part.offset));
             bands.for_each(|band| note(band, name));
         }
         for (name, (header, partial_writes)) in &self.partial_writes {
-            if self.is_current(name) && tells(label, header) {
+            if self.floors.is_current(*name) && tells(label, header) {
                 partial_writes.iter().for_each(|i| note(band(geometry, i.stripe, i.offset), name));
             }
         }
@@ -169,11 +162,11 @@ pub(super) fn read(
     let mut records = records(label, (geometry, regions), drives, fleet)?;
     let newest = records.newest(label, geometry);
     let is_newest =
-        |stripe, offset, name: &Name| newest.get(&band(geometry, stripe, offset)) == Some(name);
+        |stripe, offset, name: &RecordId| newest.get(&band(geometry, stripe, offset)) == Some(name);
     let mut log = Log { redo: Vec::new(), never_begun: 0, remedies: Vec::new(), in_part: false };
     // Only arrays with parity have a log.
     let site = Site::new(label, geometry, drives, bad)?;
-    let last = |(name, (_, partial_writes)): (&Name, &(RedoHeader, Vec<PartialWrite>))| {
+    let last = |(name, (_, partial_writes)): (&RecordId, &(RedoHeader, Vec<PartialWrite>))| {
         let name = *name;
         let last = move |partial_write: &PartialWrite| {
             is_newest(partial_write.stripe, partial_write.offset, &name)
@@ -188,13 +181,15 @@ pub(super) fn read(
     }
     // Whatever is older is done, and may have been overwritten since by a write of which only a partial-write record
     // exists.
-    let is_last = |name: &Name, found: &Found| {
+    let is_last = |name: &RecordId, found: &Found| {
         let record = &found.record;
-        record.parts.iter().all(|part| is_newest(record.header.stripe, part.offset, name))
+        record.parts().iter().all(|part| is_newest(record.header.stripe, part.offset, name))
     };
     let mut redo = std::mem::take(&mut records.redo);
     redo.retain(|name, found| {
-        is_last(name, found) && records.is_current(name) && counts(label, geometry, &found.record)
+        is_last(name, found)
+            && records.floors.is_current(*name)
+            && counts(label, geometry, &found.record)
     });
     payloads(geometry, &mut redo, &mut records.unreadable, fleet)?;
     let (acted, never_begun): (Vec<Found>, Vec<Found>) =
@@ -204,7 +199,7 @@ pub(super) fn read(
     let whole = rows.all(|(row, drive)| row.state == RecordedState::InSync && drive.is_some());
     let lacks = |member: &MemberIndex| {
         let has = |found: &Found| found.parts.iter().any(|(has, _)| has == member);
-        let part = |found: &Found| found.record.parts.iter().any(|part| part.slot == *member);
+        let part = |found: &Found| found.record.parts().iter().any(|part| part.slot == *member);
         never_begun.iter().any(|found| part(found) && !has(found))
     };
     let blamed = std::mem::take(&mut records.unreadable);
@@ -243,20 +238,19 @@ fn records(
     for (member, found) in headers(label, drives, &mut records.unreadable, fleet)? {
         for (offset, record) in found {
             let header = record.header;
-            let name = (header.ring, header.sequence);
-            let floor = records.floors.entry(header.ring).or_default();
-            *floor = header.floor.max(*floor);
-            if !record.partial_writes.is_empty() {
-                if header.sequence >= *floor {
-                    records.partial_writes.entry(name).or_insert((header, record.partial_writes));
+            let name = header.id();
+            records.floors.add(header.ring, header.floor);
+            if let RedoPayload::PartialWrites(partial_writes) = record.payload {
+                if records.floors.is_current(name) {
+                    records.partial_writes.entry(name).or_insert((header, partial_writes));
                 }
                 continue;
             }
-            if record.parts.iter().all(|part| part.slot != member) {
+            if record.parts().iter().all(|part| part.slot != member) {
                 continue;
             }
             let inside = |part: &RedoPart| within(geometry, regions, header.stripe.0, part);
-            if !record.parts.iter().all(inside) {
+            if !record.parts().iter().all(inside) {
                 continue;
             }
             // Without its payload a header still tells that older records of its band are done.
@@ -267,8 +261,7 @@ fn records(
             }
         }
         let Records { partial_writes, floors, .. } = &mut records;
-        let floor = |ring: &u16| floors.get(ring).copied().unwrap_or(0);
-        partial_writes.retain(|(ring, sequence), _| *sequence >= floor(ring));
+        partial_writes.retain(|name, _| floors.is_current(*name));
     }
     Ok(records)
 }
@@ -276,7 +269,7 @@ fn records(
 /// Reads what members were to get by the records in `redo`, from all of them at once.
 fn payloads(
     geometry: &Geometry,
-    redo: &mut BTreeMap<Name, Found>,
+    redo: &mut BTreeMap<RecordId, Found>,
     unreadable: &mut BTreeMap<MemberIndex, ArrayError>,
     fleet: &mut Fleet<'_>,
 ) -> Result<(), Failed> {
@@ -284,7 +277,7 @@ fn payloads(
     let mut owners = Vec::new();
     for (name, found) in redo.iter() {
         for (member, offset) in &found.homes {
-            let part = found.record.parts.iter().find(|part| part.slot == *member);
+            let part = found.record.parts().iter().find(|part| part.slot == *member);
             let reading = part.and_then(|part| payload_at(part, geometry, *member, *offset));
             owners.extend(reading.map(|_| (*name, *member)));
             readings.extend(reading);
@@ -297,7 +290,7 @@ fn payloads(
             unreadable.entry(member).or_insert(error);
             continue;
         }
-        let part = found.record.parts.iter().find(|part| part.slot == member);
+        let part = found.record.parts().iter().find(|part| part.slot == member);
         let Some(part) = part else { continue };
         let mut payload = read.bytes;
         payload.truncate((u64::from(part.blocks) << geometry.block_size().shift()) as usize);
@@ -356,11 +349,10 @@ impl Log {
         let (mut writings, mut keys) = (Vec::new(), Vec::new());
         for Found { record, parts, .. } in self.redo {
             for (member, bytes) in parts {
-                let part = record.parts.iter().find(|part| part.slot == member);
+                let part = record.parts().iter().find(|part| part.slot == member);
                 let Some(part) = part.filter(|part| takes(label, &record, part)) else { continue };
                 let path = drives[member.at()].as_ref().map(|drive| drive.path.clone());
-                let name = (record.header.ring, record.header.sequence);
-                let key = (path.unwrap_or_default(), record.header.epoch, name);
+                let key = (path.unwrap_or_default(), record.header.epoch, record.header.id());
                 if carried.records.contains(&key) {
                     continue;
                 }
@@ -487,7 +479,7 @@ fn takes(label: &Superblock, record: &RedoRecord, part: &RedoPart) -> bool {
 /// written along with it, and is here.
 fn is_whole(label: &Superblock, drives: &[Option<Drive>], found: &Found) -> bool {
     let Found { record, parts, .. } = found;
-    record.parts.iter().all(|part| {
+    record.parts().iter().all(|part| {
         let here = drives.get(part.slot.at()).is_some_and(Option::is_some);
         let has = parts.iter().any(|(member, _)| *member == part.slot);
         has || !here || !takes(label, record, part)

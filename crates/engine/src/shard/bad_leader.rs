@@ -8,17 +8,9 @@ use strake_units::MemberIndex;
 
 use super::Shard;
 use super::leader::Leader;
-use crate::bad_blocks::{BadBlocks, array_ranges};
+use crate::bad_blocks::array_ranges;
 use crate::events::ArrayEventKind;
 use crate::message::BadNote;
-
-impl BadBlocks {
-    /// The pages of the next copy, for the slot that its sequence says.
-    fn next_copy(&mut self, array: strake_units::Uuid) -> (u64, Vec<[u8; 4096]>) {
-        self.sequence += 1;
-        (self.sequence, self.list.encode(array, self.sequence))
-    }
-}
 
 impl Leader {
     /// Changes the list. `Ok(false)` when it says so already.
@@ -47,7 +39,9 @@ impl Leader {
         if !self.bad_unwritten {
             return Vec::new();
         }
-        let (sequence, pages) = self.state.bad.next_copy(superblock.array);
+        let bad = &mut self.state.bad;
+        bad.sequence += 1;
+        let (sequence, pages) = (bad.sequence, bad.list.encode(superblock.array, bad.sequence));
         let mut records = Vec::new();
         for (device, layout) in self.homes() {
             let places = (layout.bad_blocks_offset(sequence)..).step_by(pages[0].len());

@@ -4,7 +4,8 @@
 //! can only be computed from it. So everything that the write puts anywhere goes into a record first, stably, and the
 //! start after a crash puts it in its place again. Records lie in a ring, in the order of their numbers, and the front
 //! of the ring is given up when its writes are done and stable: so as long as a record is there, every later one of the
-//! same blocks is there too, and carrying out all of them in order ends with the newest ([`ring`]).
+//! same blocks is there too, and carrying out all of them in order ends with the newest
+//! ([`strake_ondisk::ring`]).
 //!
 //! ```text
 //!  plan --> read, computed --> place in the ring --> record on every member it touches, stable
@@ -19,6 +20,8 @@ use std::task::Poll;
 use arrayvec::ArrayVec;
 use strake_block::{Buf, BufMut, Durability, Op, Sg};
 use strake_ondisk::redo::{escape, must_escape, payload_crc};
+pub(super) use strake_ondisk::ring::Entry;
+use strake_ondisk::ring::{Offer, Ring};
 use strake_ondisk::{
     Consistency, REDO_BLOCK_BYTES, REDO_HEADER_BYTES, RedoHeader, RedoPart, Superblock,
     encode_redo, redo_ring,
@@ -36,11 +39,6 @@ use super::{Shard, scratch};
 use crate::limits::MERGE_MAX;
 use crate::message::{Peer, View};
 use crate::slab::Slab;
-
-mod ring;
-
-pub(super) use ring::Entry;
-use ring::{Offer, Ring};
 
 /// What records say about the array: who its members are, and how it is kept consistent.
 #[derive(Clone, Debug)]

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use strake_block::{DeallocateReads, IoErrorKind};
 use strake_dev_mem::{Effect, Ops, Rule};
 use strake_engine::{AssemblePolicy, Consistency, Maintenance, Outcome};
-use strake_ondisk::{
-    AreaLayout, Bitmap, Copy, PAGE_BYTES, PageState, RecordedState, SLOT_BYTES, newest_page,
-};
+use strake_ondisk::{AreaLayout, Bitmap, Copy, PAGE_BYTES, RecordedState, SLOT_BYTES, newest_page};
 use strake_raid::{Level, MemberState};
 use strake_units::{Lba, LbaRange, MemberIndex};
 
@@ -53,10 +51,9 @@ fn pages_that_a_member_lacks_are_brought_there_before_newer_ones() {
         disk.ram.read_at(layout.bitmap_page_offset(bitmap, 0, parity), &mut page).expect("inside");
         page
     };
-    let sequence = |disk: &Disk| match newest_page(&page(disk, 0), &page(disk, 1), array, bitmap, 0)
-    {
-        PageState::Valid { sequence, .. } => sequence,
-        PageState::Lost => 0,
+    let sequence = |disk: &Disk| {
+        let newest = newest_page(&page(disk, 0), &page(disk, 1), array, bitmap, 0);
+        newest.map_or(0, |page| page.sequence)
     };
     let before = sequence(&stage.disks[1]);
     assert_eq!(before, sequence(&stage.disks[0]));

@@ -3,8 +3,8 @@
 use strake_dev_mem::{Effect, Ops, Rule, When};
 use strake_engine::{ArrayErrorKind, AssemblePolicy, Outcome};
 use strake_ondisk::{
-    AreaLayout, BadEvent, BadList, Bitmap, Copy, PAGE_BYTES, PageState, RecordedState, encode_page,
-    newest_page,
+    AreaLayout, BadEvent, BadList, Bitmap, Copy, PAGE_BYTES, PageRecord, RecordedState, Sequenced,
+    encode_page, newest_page,
 };
 use strake_raid::{Level, MemberState};
 use strake_units::{Lba, LbaRange, MemberIndex, Nanos, Uuid};
@@ -30,6 +30,12 @@ fn region_blocks(stage: &Stage) -> u64 {
     let geometry = stage.status().geometry;
     let regions = strake_raid::Regions::new(&geometry);
     regions.stripes_per_region() * geometry.stripe_data_blocks()
+}
+
+/// Page 0 of the bitmap of written regions, without any.
+fn empty_page(array: Uuid, sequence: u64) -> [u8; PAGE_BYTES] {
+    let record = PageRecord { held: 0, bits: Vec::new() };
+    encode_page(array, Bitmap::Written, 0, &Sequenced { sequence, record })
 }
 
 fn stale(stage: &Stage, member: usize) -> u64 {
@@ -424,7 +430,7 @@ fn a_drive_that_is_added_again_keeps_no_notes_of_its_former_life() {
     for sequence in [1000, 1001] {
         let at = written.bad_blocks_offset(sequence);
         ram.write_at(at, &list.encode(array, sequence).concat()).expect("inside");
-        let page = encode_page(array, Bitmap::Written, 0, sequence, &[]);
+        let page = empty_page(array, sequence);
         let at = written.bitmap_page_offset(Bitmap::Written, 0, sequence);
         ram.write_at(at, &page).expect("inside");
     }
@@ -438,10 +444,9 @@ fn a_drive_that_is_added_again_keeps_no_notes_of_its_former_life() {
         ram.read_at(at, &mut page).expect("inside");
         page
     });
-    match newest_page(&slots[0], &slots[1], array, Bitmap::Written, 0) {
-        PageState::Valid { sequence, .. } => assert!(sequence < 1000, "{sequence}"),
-        PageState::Lost => panic!("the array wrote one"),
-    }
+    let newest = newest_page(&slots[0], &slots[1], array, Bitmap::Written, 0);
+    let sequence = newest.expect("the array wrote one").sequence;
+    assert!(sequence < 1000, "{sequence}");
     stage.again(AssemblePolicy::default());
     assert_eq!(stage.status().bad_ranges, []);
     stage.verify(1000);
@@ -523,7 +528,7 @@ fn a_page_lost_on_all_members_is_not_brought_back_by_one_that_was_away() {
     let layout = AreaLayout::of(stage.set.disk_bytes).expect("large enough");
     let at = |sequence| layout.bitmap_page_offset(Bitmap::Written, 0, sequence);
     for sequence in [1000, 1001] {
-        let page = encode_page(array, Bitmap::Written, 0, sequence, &[]);
+        let page = empty_page(array, sequence);
         stage.disks[1].ram.write_at(at(sequence), &page).expect("inside");
         for member in [0, 2, 3] {
             let ram = &stage.disks[member].ram;

@@ -8,7 +8,8 @@ use strake_units::{Lba, LbaRange, MemberIndex};
 
 use super::uuid;
 use crate::{
-    BAD_RUNS_MAX, BAD_SLOT_BYTES, BadEvent, BadList, BadListFull, Badness, newest_bad_list,
+    BAD_RUNS_MAX, BAD_SLOT_BYTES, BadEvent, BadList, BadListFull, Badness, Sequenced,
+    newest_bad_list,
 };
 
 const EVENTS: [BadEvent; 5] = [
@@ -60,6 +61,10 @@ fn slot_of(list: &BadList, sequence: u64) -> Vec<u8> {
     slot
 }
 
+fn found(sequence: u64, record: BadList) -> Option<Sequenced<BadList>> {
+    Some(Sequenced { sequence, record })
+}
+
 proptest! {
     #[test]
     fn a_list_says_of_every_block_what_happened_to_it(steps in vec(step(), 0..60)) {
@@ -95,7 +100,7 @@ proptest! {
             assert_eq!(found, list.runs().iter().filter(hits).count());
         }
         let slots = [slot_of(&list, 6), slot_of(&BadList::default(), 5)];
-        assert_eq!(newest_bad_list(&slots[0], &slots[1], uuid(1), 3), Some((6, list)));
+        assert_eq!(newest_bad_list(&slots[0], &slots[1], uuid(1), 3), found(6, list));
     }
 }
 
@@ -120,7 +125,7 @@ fn b10_a_full_list_refuses_and_drops_nothing() {
     assert_eq!(list.note(MemberIndex(1), range(1, 1), BadEvent::Hollow), Ok(true));
     assert_eq!(list.note(MemberIndex(1), far, BadEvent::Hollow), Ok(true));
     let slot = slot_of(&list, 8);
-    assert_eq!(newest_bad_list(&slot, &[], uuid(1), 2), Some((8, list)));
+    assert_eq!(newest_bad_list(&slot, &[], uuid(1), 2), found(8, list));
 }
 
 #[test]
@@ -131,7 +136,7 @@ fn a_torn_update_leaves_the_list_before_it() {
     assert_eq!(list.note(MemberIndex(1), range(2, 1), BadEvent::Written), Ok(true));
     let new = slot_of(&list, 8);
     let was = newest_bad_list(&older, &old, uuid(1), 2).expect("whole");
-    assert_eq!(was.0, 7);
+    assert_eq!(was.sequence, 7);
     for cut in (512..BAD_SLOT_BYTES as usize).step_by(512) {
         for torn in [[&new[..cut], &older[cut..]].concat(), [&older[..cut], &new[cut..]].concat()] {
             let found = newest_bad_list(&torn, &old, uuid(1), 2).expect("the old one is there");

@@ -4,8 +4,8 @@ use super::{label, uuid};
 use crate::layout::HEAD_RING_OFFSET;
 use crate::{
     Address, AreaLayout, Bitmap, Bits, Copy, HEAD_BYTES, LabelErrorKind, MEMBER_BYTES_MIN,
-    PageState, REGIONS_MAX, Superblock, TAIL_BYTES, decode_page, encode_page, foreign_signature,
-    newest, newest_page, note_held, protective_head, protective_tail,
+    PageRecord, REGIONS_MAX, Sequenced, Superblock, TAIL_BYTES, encode_page, foreign_signature,
+    newest, newest_page, protective_head, protective_tail,
 };
 
 pub(super) fn head(generation: u64) -> Address {
@@ -120,35 +120,37 @@ fn an_older_label_never_stands_in_for_one_not_understood() {
     assert!(scan.newest.is_some() && scan.refused.is_none());
 }
 
+fn page(sequence: u64, held: u64, bits: &[u8]) -> ([u8; 4096], Sequenced<PageRecord>) {
+    let content = Sequenced { sequence, record: PageRecord { held, bits: bits.to_vec() } };
+    (encode_page(uuid(1), Bitmap::WriteIntent, 0, &content), content)
+}
+
 #[test]
 fn a_page_notices_any_changed_byte_exhaustive() {
     let mut bits = Bits::new(REGIONS_MAX);
     [0, 7, 8, 32_511].into_iter().for_each(|region| bits.set(region));
-    let bytes = encode_page(uuid(1), Bitmap::WriteIntent, 0, 4, bits.page_bytes(0));
-    let decoded = decode_page(&bytes, uuid(1), Bitmap::WriteIntent, 0).unwrap();
-    assert_eq!(decoded, (4, bits.page_bytes(0).to_vec()));
+    let (bytes, content) = page(4, 0, bits.page_bytes(0));
+    let found = |bytes: &[u8], array, bitmap, page| newest_page(bytes, &[], array, bitmap, page);
+    let whole = found(&bytes, uuid(1), Bitmap::WriteIntent, 0);
+    assert_eq!(whole, Some(content));
     for at in 0..bytes.len() {
         let mut bad = bytes;
         bad[at] ^= 0x10;
-        assert!(decode_page(&bad, uuid(1), Bitmap::WriteIntent, 0).is_err(), "byte {at}");
+        assert_eq!(found(&bad, uuid(1), Bitmap::WriteIntent, 0), None, "byte {at}");
     }
-    assert!(decode_page(&bytes, uuid(1), Bitmap::Written, 0).is_err());
-    assert!(decode_page(&bytes, uuid(1), Bitmap::WriteIntent, 1).is_err());
-    assert!(decode_page(&bytes, uuid(2), Bitmap::WriteIntent, 0).is_err());
-    assert!(decode_page(&bytes[..4095], uuid(1), Bitmap::WriteIntent, 0).is_err());
+    assert_eq!(found(&bytes, uuid(1), Bitmap::Written, 0), None);
+    assert_eq!(found(&bytes, uuid(1), Bitmap::WriteIntent, 1), None);
+    assert_eq!(found(&bytes, uuid(2), Bitmap::WriteIntent, 0), None);
+    assert_eq!(found(&bytes[..4095], uuid(1), Bitmap::WriteIntent, 0), None);
 }
 
 #[test]
 fn a_torn_page_leaves_the_one_before() {
-    let page =
-        |sequence, byte| encode_page(uuid(1), Bitmap::WriteIntent, 0, sequence, &[byte; 4064]);
+    let page = |sequence, byte| page(sequence, 0, &[byte; 4064]).0;
     let (old_a, b, new_a) = (page(4, 1), page(5, 2), page(6, 3));
     let check = |a: &[u8], b: &[u8], want: Option<u64>| {
-        let got = match newest_page(a, b, uuid(1), Bitmap::WriteIntent, 0) {
-            PageState::Valid { sequence, .. } => Some(sequence),
-            PageState::Lost => None,
-        };
-        assert_eq!(got, want);
+        let found = newest_page(a, b, uuid(1), Bitmap::WriteIntent, 0);
+        assert_eq!(found.map(|page| page.sequence), want);
     };
     check(&old_a, &b, Some(5));
     check(&new_a, &b, Some(6));
@@ -164,14 +166,13 @@ fn a_torn_page_leaves_the_one_before() {
 fn a_page_says_what_every_member_held() {
     let empty = [0; 4096];
     let check = |sequence, held, want| {
-        let mut page = encode_page(uuid(1), Bitmap::WriteIntent, 0, sequence, &[7; 4064]);
-        note_held(&mut page, sequence, held);
-        let state = match sequence % 2 {
+        let (page, mut content) = page(sequence, held, &[7; 4064]);
+        content.record.held = want;
+        let found = match sequence % 2 {
             0 => newest_page(&page, &empty, uuid(1), Bitmap::WriteIntent, 0),
             _ => newest_page(&empty, &page, uuid(1), Bitmap::WriteIntent, 0),
         };
-        let bits = vec![7; 4064];
-        assert_eq!(state, PageState::Valid { sequence, held: want, bits });
+        assert_eq!(found, Some(content));
     };
     check(6, 5, 5);
     check(7, 1, 1);
@@ -232,7 +233,7 @@ proptest! {
         for bytes in [&bytes[..], &page[..]] {
             let _ = Superblock::decode(bytes, head(7));
             let _ = newest(bytes, Copy::Tail);
-            let _ = decode_page(bytes, uuid(1), Bitmap::WriteIntent, 0);
+            let _ = newest_page(bytes, bytes, uuid(1), Bitmap::WriteIntent, 0);
             let _ = foreign_signature(bytes, bytes);
         }
     }

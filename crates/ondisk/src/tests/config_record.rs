@@ -1,3 +1,4 @@
+use crate::Sequenced;
 use crate::config_record::{CONFIG_BYTES_MAX, CONFIG_SLOT_BYTES, decode_config, encode_config};
 use strake_units::Uuid;
 
@@ -9,7 +10,7 @@ fn a_record_reads_back_and_belongs_to_its_array() {
         let content: Vec<u8> = (0..length).map(|at| at as u8).collect();
         let record = encode_config(ARRAY, 9, &content).expect("there is room");
         assert!(record.len() <= CONFIG_SLOT_BYTES && record.len().is_multiple_of(4096));
-        assert_eq!(decode_config(&record, ARRAY), Some((9, content.as_slice())));
+        assert_eq!(decode_config(&record, ARRAY), Some(Sequenced { sequence: 9, record: content }));
         assert_eq!(decode_config(&record, Uuid([8; 16])), None);
     }
     assert_eq!(encode_config(ARRAY, 9, &vec![0; CONFIG_BYTES_MAX + 1]), None);

@@ -29,7 +29,6 @@ const CONTRACTS: [Contract; 2] = [
         also: &[
             "crates/engine/src/recorded.rs",
             "crates/engine/src/settling.rs",
-            "crates/engine/src/shard/redo/ring.rs",
             "crates/parity/src/code.rs",
             "crates/parity/src/gf.rs",
             "crates/raid/src/band.rs",

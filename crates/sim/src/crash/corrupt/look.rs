@@ -195,7 +195,7 @@ impl Look<'_> {
         let here = |member: usize| states[member] == MemberState::InSync;
         for record in &self.wound.records {
             let own = |at: usize| at == self.wound.member;
-            if record.parts.iter().any(|part| here(part.slot.at()) && !own(part.slot.at())) {
+            if record.parts().iter().any(|part| here(part.slot.at()) && !own(part.slot.at())) {
                 continue;
             }
             let stripe = record.header.stripe.0;
@@ -204,7 +204,7 @@ impl Look<'_> {
                 if here(member) && !own(member) {
                     continue;
                 }
-                for offset in record.parts.iter().flat_map(|p| p.offset..p.offset + p.blocks) {
+                for offset in record.parts().iter().flat_map(|p| p.offset..p.offset + p.blocks) {
                     let spot = Spot { stripe, strip, at: Lba(offset.into()).bytes(size) };
                     self.oracle.give_up(placement.address(spot) >> size.shift());
                 }

@@ -118,7 +118,7 @@ fn records(
         let mut header = [0; REDO_HEADER_BYTES];
         image.read(offset, &mut header);
         let Some(redo) = decode_redo(&header, offset) else { continue };
-        let own = redo.parts.iter().find(|part| part.slot.at() == member);
+        let own = redo.parts().iter().find(|part| part.slot.at() == member);
         let payload = own.map_or(0, |part| u64::from(part.blocks) << size.shift());
         if offset + REDO_HEADER_BYTES as u64 + payload > from {
             found.push(redo);

@@ -1,6 +1,7 @@
 //! A ring on a medium of which anything may be torn, compared with what has to hold.
 
-use super::*;
+use crate::REDO_HEADER_BYTES;
+use crate::ring::{Entry, Floors, Offer, RecordId, Ring};
 
 const BLOCK: u64 = REDO_HEADER_BYTES as u64;
 const LARGEST: u64 = 6 * BLOCK;
@@ -47,16 +48,20 @@ fn check(medium: &Medium, all: &[Written]) {
         (0..all[number].blocks)
             .all(|block| medium[(first + block) as usize] == Some((number, block)))
     };
-    let floor = (0..all.len()).filter(|n| visible(*n)).map(|n| all[n].entry.floor).max();
-    let floor = floor.unwrap_or(0);
+    let mut floors = Floors::default();
+    (0..all.len()).filter(|n| visible(*n)).for_each(|n| floors.add(0, all[n].entry.floor));
     let records = || (0..all.len()).filter(|n| all[*n].entry.sequence != 0);
-    let oldest = records().find(|n| all[*n].entry.sequence >= floor && whole(*n));
+    let is_current =
+        |n: usize| floors.is_current(RecordId { ring: 0, sequence: all[n].entry.sequence });
+    let pending = records().find(|n| all[*n].stable && !all[*n].done);
+    assert!(pending.is_none_or(is_current), "a record that is not done counts");
+    let oldest = records().find(|n| is_current(*n) && whole(*n));
     let Some(oldest) = oldest else { return };
     for later in records().filter(|n| *n > oldest && all[*n].stable) {
         let sequence = all[later].entry.sequence;
         assert!(
             whole(later),
-            "{} counts (floor {floor}), and {sequence}, which is newer and was acted upon, is not whole",
+            "{} counts ({floors:?}), and {sequence}, which is newer and was acted upon, is not whole",
             all[oldest].entry.sequence
         );
     }

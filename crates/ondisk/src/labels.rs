@@ -1,0 +1,73 @@
+//! What a ring of labels holds, and which of its labels counts.
+
+use crate::error::{LabelError, LabelErrorKind};
+use crate::layout::{Copy, HEAD_RING_OFFSET, RING_SLOTS, SLOT_BYTES};
+use crate::slot::newer;
+use crate::superblock::{Address, Superblock};
+
+/// What a ring holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RingScan {
+    /// The valid label of the highest generation; `None` as well when `refused` is set.
+    pub newest: Option<Superblock>,
+    /// Valid labels.
+    pub valid: u32,
+    /// Slots that hold something which is not a valid label of this slot.
+    pub damaged: u32,
+    /// A sound label that this program does not understand and that is not known to be older than every label
+    /// it does. While there is one, no older label may be used instead.
+    pub refused: Option<LabelError>,
+}
+
+/// What the slots of a ring hold, in their order: `ring` is what
+/// [`AreaLayout::ring_range`](crate::AreaLayout::ring_range) covers.
+///
+/// The self-address is checked against the copy and the slot, and in the head ring, whose place does not depend on
+/// the device, against the byte offset too. A short `ring` is scanned as far as it goes.
+pub fn ring_labels(
+    ring: &[u8],
+    copy: Copy,
+) -> impl Iterator<Item = Result<Superblock, LabelError>> {
+    let slots = ring.chunks(SLOT_BYTES).take(RING_SLOTS as usize).enumerate();
+    slots.map(move |(slot, bytes)| {
+        let offset = match copy {
+            Copy::Head => Some(HEAD_RING_OFFSET + (slot * SLOT_BYTES) as u64),
+            Copy::Tail => None,
+        };
+        Superblock::decode(bytes, Address { copy, ring_slot: slot as u8, offset })
+    })
+}
+
+/// Scans a ring, as [`ring_labels`] does, for what counts.
+#[must_use]
+pub fn newest(ring: &[u8], copy: Copy) -> RingScan {
+    let mut scan = RingScan::default();
+    ring_labels(ring, copy).for_each(|slot| scan.add(slot));
+    scan.prefer_refusal();
+    scan
+}
+
+impl RingScan {
+    fn add(&mut self, slot: Result<Superblock, LabelError>) {
+        match slot {
+            Ok(label) => {
+                self.valid += 1;
+                self.newest = newer(self.newest.take(), Some(label), |label| label.generation);
+            }
+            Err(error) if error.kind.is_unknown() => {
+                self.refused = newer(self.refused, Some(error), |error| error.kind.generation());
+            }
+            Err(error) => self.damaged += u32::from(error.kind != LabelErrorKind::Blank),
+        }
+    }
+
+    /// Drops whichever of newest label and refused label is the older.
+    fn prefer_refusal(&mut self) {
+        let Some(refused) = self.refused.and_then(|e| e.kind.generation()) else { return };
+        if self.newest.as_ref().is_some_and(|label| label.generation > refused) {
+            self.refused = None;
+        } else {
+            self.newest = None;
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Records with a sequence, in slots: which slot a record is in, which record counts, and how a page is sealed.
+//!
+//! The record of sequence `s` is in slot `s mod n` of `n`: bitmap pages, lists of bad blocks and the record of the
+//! control plane have two slots, labels have 64. Writing a record leaves the `n - 1` before it alone, so a write that
+//! is cut short loses none of them. A record in a slot that is not its own was written to the wrong place and counts
+//! as damaged. The sound record of the highest sequence counts, of all slots and of all members in sync, because the
+//! newer slot of one member may be damaged. The next record gets the sequence after it.
+
+use strake_units::Uuid;
+
+use crate::bytes::{get, put, u32_at, u64_at};
+
+/// Slots of equal size, one behind the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slots {
+    /// Byte offset of the first.
+    pub(crate) offset: u64,
+    /// Bytes of each.
+    pub(crate) bytes: u64,
+    /// Number of slots.
+    pub(crate) count: u64,
+}
+
+impl Slots {
+    /// Two slots of `bytes` bytes at byte offset `offset`.
+    pub(crate) const fn pair(offset: u64, bytes: usize) -> Self {
+        Self { offset, bytes: bytes as u64, count: 2 }
+    }
+
+    /// Byte offset of the slot for the record of `sequence`.
+    pub(crate) const fn at(self, sequence: u64) -> u64 {
+        self.offset + sequence % self.count * self.bytes
+    }
+
+    /// Byte offset and bytes of all slots.
+    pub(crate) const fn range(self) -> (u64, u64) {
+        (self.offset, self.count * self.bytes)
+    }
+}
+
+/// A record and its sequence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sequenced<T> {
+    /// The sequence.
+    pub sequence: u64,
+    /// The record.
+    pub record: T,
+}
+
+impl<T> Sequenced<T> {
+    /// The sequence of the next record, which is written to another slot.
+    #[must_use]
+    pub const fn next(&self) -> u64 {
+        self.sequence.saturating_add(1)
+    }
+}
+
+/// The newer of two records by their `sequence`; `known` when they are equally new.
+pub fn newer<T, S: Ord>(
+    known: Option<T>,
+    found: Option<T>,
+    sequence: impl Fn(&T) -> S,
+) -> Option<T> {
+    match (known, found) {
+        (Some(known), Some(found)) if sequence(&found) > sequence(&known) => Some(found),
+        (known, found) => known.or(found),
+    }
+}
+
+/// The record that counts of the two slots of even and of odd sequences; `None` stands for one without a sound record.
+#[must_use]
+pub fn newest_of<T>([even, odd]: [Option<Sequenced<T>>; 2]) -> Option<Sequenced<T>> {
+    let even = even.filter(|record| record.sequence % 2 == 0);
+    let odd = odd.filter(|record| record.sequence % 2 == 1);
+    newer(even, odd, |record| record.sequence)
+}
+
+/// Bytes of one page, header included.
+pub const PAGE_BYTES: usize = 4096;
+/// Bytes of a page's header: magic, 4 bytes of its kind, half of the array's UUID, sequence, 4 bytes of its kind, CRC.
+pub(crate) const PAGE_HEADER_BYTES: usize = 32;
+
+const AT_ARRAY: usize = 8;
+const AT_SEQUENCE: usize = 16;
+const AT_CRC: usize = 28;
+
+/// A page without content; to be sealed.
+pub(crate) fn new_page(magic: [u8; 4], array: Uuid, sequence: u64) -> [u8; PAGE_BYTES] {
+    let mut page = [0; PAGE_BYTES];
+    put(&mut page, 0, &magic);
+    put(&mut page, AT_ARRAY, &array.0[..8]);
+    put(&mut page, AT_SEQUENCE, &sequence.to_le_bytes());
+    page
+}
+
+/// Makes a page sound, when all else is in it.
+pub(crate) fn seal_page(page: &mut [u8; PAGE_BYTES]) {
+    let crc = page_crc(page);
+    put(page, AT_CRC, &crc.to_le_bytes());
+}
+
+/// The sequence of a sound page of `array`.
+pub(crate) fn page_sequence(page: &[u8], magic: [u8; 4], array: Uuid) -> Option<u64> {
+    let sound = page.len() == PAGE_BYTES
+        && page[..4] == magic
+        && page_crc(page) == u32_at(page, AT_CRC)
+        && get::<8>(page, AT_ARRAY) == array.0[..8];
+    sound.then(|| u64_at(page, AT_SEQUENCE))
+}
+
+/// The CRC-32C of a page: of everything but the CRC itself.
+fn page_crc(page: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&page[..AT_CRC]), &page[PAGE_HEADER_BYTES..])
+}

@@ -229,7 +229,7 @@ pub struct Watch {
     pub watch: bool,
 }
 
-/// What can be done with the daemon.
+/// Commands for the daemon.
 #[derive(Debug, Subcommand)]
 pub enum DaemonVerb {
     /// Start the daemon and wait until it answers.
@@ -269,7 +269,7 @@ pub struct WaitArgs {
     /// The array.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// What to wait for.
+    /// The state to wait for.
     #[arg(long = "for", value_enum, value_name = "GOAL")]
     pub goal: Goal,
     /// Stop waiting after this time, such as 90s, 15m or 2h [default: never].
@@ -277,7 +277,7 @@ pub struct WaitArgs {
     pub timeout: Option<Duration>,
 }
 
-/// What `strake wait` can wait for.
+/// States that `strake wait` can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Goal {
     /// Every member that was being rebuilt is in sync.
@@ -299,7 +299,7 @@ pub enum Goal {
 /// `strake bench`.
 #[derive(Clone, Debug, Args)]
 pub struct BenchArgs {
-    /// What strake-bench gets as its arguments.
+    /// Arguments of strake-bench.
     #[arg(value_name = "ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true)]
     pub arguments: Vec<OsString>,
 }

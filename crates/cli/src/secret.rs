@@ -18,9 +18,8 @@ pub fn open(url: &str, option: &str) -> Result<(), CliError> {
         return Ok(());
     }
     Err(CliError::usage(format!(
-        "the address of --{option} has a user or a password in it, which every user of this machine can read in an \
-         argument: put the address into a file and use --{option}-file FILE, or pass it to standard input with \
-         --{option}-file -"
+        "the address of --{option} has a user or a password, and every user of this host can read arguments: put the \
+         address into a file and use --{option}-file FILE, or pass it to standard input with --{option}-file -"
     )))
 }
 

@@ -9,7 +9,7 @@ use strake_parity::Kernel;
 
 use crate::metrics::Place;
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// For people.
@@ -34,7 +34,7 @@ pub struct Args {
     /// CPUs for data cores, as 0,2,4-7; auto takes half of them
     #[arg(long, default_value = "auto", value_name = "CPUS")]
     pub cores: CoreChoice,
-    /// How log lines on stderr look; RUST_LOG selects the lines
+    /// Format of the log on stderr; RUST_LOG selects which lines are printed
     #[arg(long, value_enum, default_value = "text")]
     pub log: LogFormat,
     /// Seconds that an array waits for missing members before it starts degraded, or "never"

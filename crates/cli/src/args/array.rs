@@ -3,7 +3,7 @@
 use crate::args::{Watch, parse};
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 
-/// What can be done with arrays.
+/// Commands for arrays.
 #[derive(Debug, Subcommand)]
 pub enum ArrayVerb {
     /// Create an array on empty drives. It serves at once.
@@ -393,7 +393,7 @@ impl Consistency {
     }
 }
 
-/// What can be done with scrubs.
+/// Commands for scrubs.
 #[derive(Debug, Subcommand)]
 pub enum ScrubVerb {
     /// Start to read all stripes and compare data with parity or copies. Unreadable blocks are reconstructed and

@@ -3,7 +3,7 @@
 use crate::args::Watch;
 use clap::{Args, Subcommand};
 
-/// What can be done with drives.
+/// Commands for drives.
 #[derive(Debug, Subcommand)]
 pub enum DriveVerb {
     /// Every drive, with its content and its user.

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
-/// What can be done with events.
+/// Commands for events.
 #[derive(Debug, Subcommand)]
 pub enum EventVerb {
     /// Past events, oldest first, with reason, remedy and caller.

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
-/// What can be done with exports.
+/// Commands for exports.
 #[derive(Debug, Subcommand)]
 pub enum ExportVerb {
     /// Export an array to clients.

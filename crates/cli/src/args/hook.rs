@@ -3,7 +3,7 @@
 use crate::args::event::Severity;
 use clap::{ArgGroup, Args, Subcommand};
 
-/// What can be done with hooks.
+/// Commands for hooks.
 #[derive(Debug, Subcommand)]
 pub enum HookVerb {
     /// Add a notification hook: webhook, e-mail or program.

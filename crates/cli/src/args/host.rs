@@ -2,7 +2,7 @@
 
 use clap::{ArgGroup, Args, Subcommand};
 
-/// What can be done with hosts.
+/// Commands for hosts.
 #[derive(Debug, Subcommand)]
 pub enum HostVerb {
     /// Require a host to authenticate over NVMe/TCP (DH-HMAC-CHAP), to use TLS, or both. New secrets and keys replace

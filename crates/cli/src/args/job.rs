@@ -3,7 +3,7 @@
 use crate::args::Watch;
 use clap::{Args, Subcommand};
 
-/// What can be done with jobs.
+/// Commands for jobs.
 #[derive(Debug, Subcommand)]
 pub enum JobVerb {
     /// Every job that runs, is paused or halted.

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-/// What can be done with spares.
+/// Commands for spares.
 #[derive(Debug, Subcommand)]
 pub enum SpareVerb {
     /// Make an empty drive a spare for one array, or for all arrays.

@@ -225,8 +225,8 @@ pub(crate) fn check_returning(
         ))),
         Returning::Fork { own, newest } => Err(ArrayError::refused(format!(
             "member {member} of array {name} was used without the array: it is at generation {} of epoch {}, the \
-             array at generation {} of epoch {}; writes to it exist nowhere else and would be lost, so keep the \
-             drive until you have chosen one side",
+             array at generation {} of epoch {}. Writes to it exist nowhere else and would be lost: keep the drive \
+             until you have chosen one side",
             own.0, own.1, newest.0, newest.1
         ))),
     }

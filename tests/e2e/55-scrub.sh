@@ -136,7 +136,7 @@ dd if="${vault[2]}" of="$work/spoiled" bs=4096 skip=$(((data + (64 << 10)) / 409
 start_daemon
 restarted vault
 expect 1 strake array scrub start vault --repair --wait
-grep -q "wrong strip not known" "$work/out" || fail "it is not said that the wrong strip is not known"
+grep -q "wrong strip unknown" "$work/out" || fail "it is not said that the wrong strip is not known"
 tr -s ' \n' ' ' <"$work/out" | grep -q "strake array scrub start vault --trust-data" || fail "the remedy is not said"
 verdicts=$(scrub_value vault "[(f['verdict'], f.get('member')) for f in it['findings']]")
 [[ $verdicts == '[["parity_differs", null]]' ]] || fail "the scrub said $verdicts"

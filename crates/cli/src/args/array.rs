@@ -155,7 +155,8 @@ pub enum ArrayVerb {
   strake array unload tank
   strake array unload tank --force")]
     Unload(Stop),
-    /// Stop an array and mark its drives as free. THE DATA IS LOST once they are written; until then, undelete helps.
+    /// Stop an array and mark its drives as free. THE DATA IS LOST once they are written; until then, array undelete
+    /// restores it.
     #[command(after_help = "Examples:
   strake array destroy tank --dry-run
   strake array destroy tank

@@ -69,7 +69,7 @@ pub fn show(drive: &Drive, width: usize) -> String {
 
 fn speeds(e: &DriveErrors) -> String {
     match (e.read_p50_us, e.read_p99_us) {
-        (0, 0) => "not known: no reads in the last seconds".to_owned(),
+        (0, 0) => "unknown: no reads in the last seconds".to_owned(),
         (p50, p99) => {
             format!("reads take {}, 1 in 100 takes {} or more", latency(p50), latency(p99))
         }

@@ -87,7 +87,7 @@ fn progress(scrub: &Scrub) -> Progress {
 pub fn verdict(scrub: &Scrub) -> String {
     let kinds = [
         (scrub.wrong_bytes, "corrupt"),
-        (scrub.unsure_bytes, "inconsistent, wrong strip not known"),
+        (scrub.unsure_bytes, "inconsistent, wrong strip unknown"),
         (scrub.unreadable_bytes, "unreadable"),
     ];
     let found = kinds.into_iter().filter(|(bytes, _)| *bytes > 0);
@@ -149,8 +149,8 @@ fn words(finding: &ScrubFinding) -> String {
         "data_wrong" => "the data is wrong",
         "parity_wrong" => "the parity is wrong",
         "copy_wrong" => "this copy is wrong",
-        "parity_differs" => "parity does not fit, not known what is wrong",
-        "copies_differ" => "copies differ, not known which is wrong",
+        "parity_differs" => "parity does not match the data",
+        "copies_differ" => "copies differ, wrong copy unknown",
         other => other,
     };
     if finding.repaired { format!("{verdict}; repaired") } else { verdict.to_owned() }

@@ -203,7 +203,7 @@ fn of_array(array: &Array) -> Checks {
     }
     if array.bad_blocks > 0 {
         let what = format!("{} blocks are unreadable", array.bad_blocks);
-        let next = format!("rewrite them from a backup: strake array show {name}");
+        let next = format!("rewrite them from a backup; strake array show {name} lists them");
         checks.push(check(format!("array/{name} blocks"), Finding::Failed, what, next));
     }
     if array.in_doubt_bytes > 0 {

@@ -27,7 +27,7 @@ impl Control {
         let Some(locate_led) = machine.locate_led(&drive) else {
             return Err(ControlError::state(format!(
                 "{path} has no light that the kernel can switch (no enclosure, no PCIe enclosure management, no \
-                 hot-plug slot with an attention light); find it by what is printed on it{}{}{}",
+                 hot-plug slot with an attention light); find it by its printed identification{}{}{}",
                 known("slot", &drive.slot),
                 known("model", &drive.model),
                 known("serial number", &drive.serial),

@@ -109,7 +109,7 @@ const fn purpose(mode: ScrubMode) -> &'static str {
 fn found(counts: &ScrubCounts) -> String {
     let kinds = [
         (counts.wrong, "corrupt"),
-        (counts.unsure, "inconsistent, wrong strip not known"),
+        (counts.unsure, "inconsistent, wrong strip unknown"),
         (counts.unreadable, "unreadable"),
     ];
     let mut parts: Vec<String> = kinds

@@ -73,7 +73,7 @@ fn need(superblock: &Superblock, geometry: &Geometry, absent: u64) -> String {
              array import {name}{}",
             if count < helps.count_ones() { " --degraded" } else { "" }
         ),
-        None => "the members that were in sync last do not suffice either; its data is lost unless others return"
+        None => "even the members that were last in sync are too few; its data is lost unless other members return"
             .to_owned(),
     }
 }

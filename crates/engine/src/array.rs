@@ -6,7 +6,7 @@ use strake_block::{BlockDevice, ExtentSource};
 use strake_ondisk::{AreaLayout, Bitmap};
 use strake_raid::{Geometry, MemberState, Regions};
 use strake_reactor::{CoreHandle, Poller, PollerId, mailbox};
-use strake_units::{MemberIndex, Name, Uuid};
+use strake_units::{MemberIndex, MemberSet, Name, Uuid};
 
 use crate::assemble::Assembled;
 use crate::create::Drive;
@@ -174,7 +174,7 @@ impl Array {
             shared.set_stale_regions(slot, u64::from(regions));
         }
         shared.set_bad_blocks(Arc::clone(&assembled.bad.list));
-        let lacking: Arc<[u64]> = assembled.lacking().into();
+        let lacking: Arc<[MemberSet]> = assembled.lacking().into();
         let roll = Arc::new(Roll::of(&assembled.superblock));
         let mut leader = Some(assembled.leader_state());
         let layouts = leader.iter().flat_map(|leader| leader.layouts.clone()).collect();

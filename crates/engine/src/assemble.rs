@@ -5,8 +5,8 @@ use strake_ondisk::{
     COMPAT_MEMBER_BITMAPS, COMPAT_REMOTE, Consistency, INCOMPAT_IN_DOUBT, Policy, RecordedState,
     Superblock, Verdict,
 };
-use strake_raid::{Geometry, MemberState, Regions};
-use strake_units::{MemberIndex, Name, RegionIndex, Uuid};
+use strake_raid::{Geometry, MemberState, Regions, members_where};
+use strake_units::{MemberIndex, MemberSet, Name, RegionIndex, Uuid};
 
 use crate::bad_blocks::BadBlocks;
 use crate::bitmaps::Bitmaps;
@@ -45,8 +45,8 @@ pub struct Assembled {
     pub(crate) drives: Vec<Option<Drive>>,
     pub(crate) bitmaps: Bitmaps,
     pub(crate) bad: BadBlocks,
-    /// Members whose stripes had every write before a crash in the redo log, from which it was done again, as a mask.
-    pub(crate) replayed: u64,
+    /// Members whose stripes had every write before a crash in the redo log, from which it was done again.
+    pub(crate) replayed: MemberSet,
     /// How many writes were.
     pub(crate) writes_replayed: u64,
     pub(crate) recovery: Recovery,
@@ -218,7 +218,7 @@ fn open(
     }
     let drive = |at: &Option<usize>| at.map(|at| drives[at].clone());
     let members: Vec<Option<Drive>> = indices.iter().map(drive).collect();
-    let absent = absent_mask(&states);
+    let absent = members_where(&states, |state| state != MemberState::InSync);
     if !geometry.tolerates(absent) {
         return Err(NotOpened::from(ArrayError::refused(too_few(
             &found.superblock,
@@ -229,7 +229,7 @@ fn open(
     let regions = Regions::new(&geometry);
     let mut fleet = Fleet::new(&members, wait);
     let blame = |failed: Failed| NotOpened::of(failed, &indices);
-    let logged = found.unserved && replay::covered(&found.superblock, &geometry) != 0;
+    let logged = found.unserved && !replay::covered(&found.superblock, &geometry).is_empty();
     if logged && replay::has_records(&found.superblock, &members, &mut fleet).map_err(blame)? {
         // It served all the same: a drive has lost the label in its tail ring.
         (found.superblock.clean, superblock.clean) = (false, false);
@@ -265,19 +265,20 @@ fn open(
         known.fold(true, |same, (was, now)| same && was == (*now == MemberState::InSync));
     let dirty = write_intent.count_ones() > 0 && geometry.parity_strips() > 0;
     let crashed = !superblock.clean;
-    let mut replayed = if crashed { replay::covered(&found.superblock, &geometry) } else { 0 };
+    let mut replayed =
+        if crashed { replay::covered(&found.superblock, &geometry) } else { MemberSet::EMPTY };
     let mut recovery = Recovery {
         crashed,
         label_finished: !found.confirmed,
         left_out: found.members.iter().filter(|member| member.stale.is_some()).count() as u32,
         ..Recovery::default()
     };
-    let uncovered = absent & !replayed != 0;
+    let uncovered = !absent.is_subset(replayed);
     if uncovered && dirty && !(superblock.clean && as_before) {
         losses.damaged.join(write_intent);
     }
     let label = found.superblock.clone();
-    let log = if replayed == 0 {
+    let log = if replayed.is_empty() {
         None
     } else {
         let drives = (&members[..], &*bad.list);
@@ -311,7 +312,7 @@ fn open(
         }
         if log.leaves_doubt() {
             // Parity is not trusted there, so it may not be called good for the whole of the array.
-            replayed = 0;
+            replayed = MemberSet::EMPTY;
         }
         let Assembled { drives, bitmaps, .. } = &mut assembled;
         writes_replayed =
@@ -354,14 +355,6 @@ fn sequence_above_all(newest: &Superblock) -> u64 {
     newest.generation.min(u64::from(u32::MAX)) << 32
 }
 
-fn absent_mask(states: &[MemberState]) -> u64 {
-    states
-        .iter()
-        .enumerate()
-        .filter(|(_, s)| **s != MemberState::InSync)
-        .fold(0, |mask, (i, _)| mask | 1 << i)
-}
-
 /// Where things are on `drive`, which is that of `member`.
 fn layout_of(member: MemberIndex, drive: &Drive) -> Result<AreaLayout, Failed> {
     AreaLayout::of(drive.device.info().bytes()).ok_or_else(|| {
@@ -388,7 +381,7 @@ impl Assembled {
             drives,
             bitmaps,
             bad,
-            replayed: 0,
+            replayed: MemberSet::EMPTY,
             writes_replayed: 0,
             recovery: Recovery::default(),
         }
@@ -415,7 +408,7 @@ impl Assembled {
     /// Regions that will be resynchronized after the start, and the bytes of the array they cover.
     #[must_use]
     pub fn resync_regions(&self) -> (u32, u64) {
-        if self.geometry.redundancy(0).is_none_or(|r| r == 0) {
+        if self.geometry.redundancy(MemberSet::EMPTY).is_none_or(|r| r == 0) {
             return (0, 0);
         }
         let regions = self.bitmaps.write_intent().iter_ones().count() as u32;
@@ -448,16 +441,16 @@ impl Assembled {
         self.bitmaps.write_intent().iter_ones().map(RegionIndex).collect()
     }
 
-    /// For every region the members being rebuilt that lack it, as a mask.
-    pub(crate) fn lacking(&self) -> Vec<u64> {
-        let mut masks = vec![0; self.regions.count() as usize];
+    /// For every region the members being rebuilt that lack it.
+    pub(crate) fn lacking(&self) -> Vec<MemberSet> {
+        let mut lacking = vec![MemberSet::EMPTY; self.regions.count() as usize];
         for (slot, state) in self.states.iter().enumerate() {
             if matches!(state, MemberState::Rebuilding { .. }) {
                 let stale = self.bitmaps.stale(MemberIndex(slot as u8));
-                stale.iter_ones().for_each(|region| masks[region as usize] |= 1 << slot);
+                stale.iter_ones().for_each(|region| lacking[region as usize].insert(slot));
             }
         }
-        masks
+        lacking
     }
 
     pub(crate) fn live(&self) -> impl Iterator<Item = (MemberIndex, &Drive)> {
@@ -491,7 +484,7 @@ impl Assembled {
 
     /// Every page and label was written to every member that is here.
     pub(crate) fn every_member_has_all(&mut self) {
-        let live = self.live().fold(0, |mask, (member, _)| mask | 1 << member.0);
+        let live = self.live().map(|(member, _)| member).collect();
         self.bitmaps.hold(live);
         self.bitmaps.recorded(live);
     }

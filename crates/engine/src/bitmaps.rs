@@ -3,7 +3,7 @@
 use strake_ondisk::{
     Bitmap, Bits, PAGE_BYTES, PAGES_PER_BITMAP, PageRecord, Sequenced, encode_page,
 };
-use strake_units::{MemberIndex, RegionIndex, Uuid};
+use strake_units::{MemberIndex, MemberSet, RegionIndex, Uuid};
 
 /// Sequences of the two pages of the write-intent bitmap. Every write to a region that was not marked before makes one
 /// of them greater, so they tell an older picture of a drive from the drive, which its label alone does not.
@@ -21,8 +21,8 @@ pub(crate) struct Bitmaps {
     /// By member: the sequences of the write-intent pages that it surely holds, or held when it went out; 0 if that is
     /// unknown.
     held: Vec<WriteIntentPages>,
-    /// Members that the last label which every live member has calls live, as a mask; 0 when that is not known.
-    recorded: u64,
+    /// Members that the last label which every live member has calls live; none when that is not known.
+    recorded: MemberSet,
     /// What a member that was live at the last stop surely held.
     before: WriteIntentPages,
     /// Pages whose content changed since they were last written.
@@ -39,7 +39,7 @@ impl Bitmaps {
             bits: vec![Bits::new(regions); bitmaps],
             sequences: vec![0; pages],
             held: vec![WriteIntentPages::default(); members],
-            recorded: 0,
+            recorded: MemberSet::EMPTY,
             before: WriteIntentPages::default(),
             dirty: vec![false; pages],
             any_dirty: false,
@@ -92,18 +92,18 @@ impl Bitmaps {
         self.sequences[at] = sequence;
     }
 
-    /// Every page was written, to the members in `live` (a mask) at least.
-    pub(crate) fn hold(&mut self, live: u64) {
+    /// Every page was written, to the members in `live` at least.
+    pub(crate) fn hold(&mut self, live: MemberSet) {
         let now = [0, 1].map(|page| self.sequences[self.index(Bitmap::WriteIntent, page)]);
         for (slot, held) in self.held.iter_mut().enumerate() {
-            if live & 1 << slot != 0 {
+            if live.contains(slot) {
                 *held = now;
             }
         }
     }
 
-    /// Every live member has a label that calls the members in `live` (a mask) live, and no other.
-    pub(crate) fn recorded(&mut self, live: u64) {
+    /// Every live member has a label that calls the members in `live` live, and no other.
+    pub(crate) fn recorded(&mut self, live: MemberSet) {
         self.recorded = live;
     }
 
@@ -121,7 +121,7 @@ impl Bitmaps {
     /// calls a member out counts only when every live member has it.
     fn held_by_all(&self, page: u32) -> u64 {
         let held = self.held.iter().enumerate();
-        let held = held.filter(|(slot, _)| self.recorded & 1 << slot != 0);
+        let held = held.filter(|(slot, _)| self.recorded.contains(slot));
         held.map(|(_, pages)| pages[page as usize]).min().unwrap_or(0)
     }
 

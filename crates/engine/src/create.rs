@@ -9,7 +9,7 @@ use strake_ondisk::{
     Foreign, Format, MemberRecord, RecordedState, Superblock,
 };
 use strake_raid::{Geometry, GeometrySpec, Level, MemberState, Regions};
-use strake_units::{BlockSize, MemberIndex, Name, Uuid};
+use strake_units::{BlockSize, MemberIndex, MemberSet, Name, Uuid};
 
 use crate::assemble::{Assembled, note_start};
 use crate::bad_blocks::BadBlocks;
@@ -184,7 +184,7 @@ pub fn create(
         // What the drives hold is unknown: every region counts as written, and as dirty where there is
         // redundancy to bring into agreement.
         bitmaps.change(Bitmap::Written, Bits::fill);
-        if plan.geometry.redundancy(0).is_some_and(|r| r > 0) {
+        if plan.geometry.redundancy(MemberSet::EMPTY).is_some_and(|r| r > 0) {
             bitmaps.change(Bitmap::WriteIntent, Bits::fill);
         }
     }
@@ -194,7 +194,7 @@ pub fn create(
     }
     let mut superblock = first_superblock(plan, &drives, ids);
     let doubt = bitmaps.write_intent().count_ones() > 0;
-    note_start(&mut superblock, &plan.geometry, 0, doubt, 0);
+    note_start(&mut superblock, &plan.geometry, MemberSet::EMPTY, doubt, MemberSet::EMPTY);
     let states = vec![MemberState::InSync; drives.len()];
     let mut assembled = Assembled::new(
         superblock,
@@ -276,7 +276,7 @@ fn first_superblock(plan: &CreatePlan, drives: &[Drive], ids: &Ids) -> Superbloc
         history: vec![Activation { epoch: ids.epoch, first_generation: 1 }],
         replacements: Vec::new(),
         consistency: plan.spec.consistency,
-        logged: 0,
+        logged: MemberSet::EMPTY,
         logged_since: 0,
         compat: COMPAT_HISTORY
             | COMPAT_MEMBER_BITMAPS

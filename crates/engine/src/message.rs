@@ -10,7 +10,7 @@ use strake_block::{BlockDevice, Completion, Durability, Io, IoError, IoErrorKind
 use strake_ondisk::{BadEvent, BadList, Bits, Consistency, Superblock};
 use strake_raid::{Band, MemberEvent};
 use strake_reactor::{Receiver, Sender};
-use strake_units::{LbaRange, MemberIndex, Name, RegionIndex, Uuid};
+use strake_units::{LbaRange, MemberIndex, Name, PositionSet, RegionIndex, Uuid};
 
 use crate::error::ArrayError;
 use crate::scrub::ScrubOrder;
@@ -30,7 +30,7 @@ pub(crate) enum Origin {
 pub(crate) enum Work {
     /// Fill the buffer from the range, which lies in one strip. Positions in `unreadable` were tried in vain, those in
     /// `avoid` are to be read only if there is no other way: they take long.
-    Read { range: LbaRange, data: SgMut, unreadable: u64, avoid: u64 },
+    Read { range: LbaRange, data: SgMut, unreadable: PositionSet, avoid: PositionSet },
     /// Change the parts of the range that lie in the band. The data is the whole request's.
     Write { range: LbaRange, fill: Fill, durability: Durability },
     /// Make parity (or copies) agree with the data.

@@ -55,7 +55,7 @@ use std::task::Poll;
 use strake_block::{Buf, IoError, IoErrorKind, SgMut};
 use strake_raid::{Band, Geometry, Regions};
 use strake_reactor::Scheduler;
-use strake_units::{MemberIndex, Nanos, RegionIndex, StripeIndex};
+use strake_units::{MemberIndex, MemberSet, Nanos, PositionSet, RegionIndex, StripeIndex};
 
 use self::bad::BadTable;
 use self::bands::{Bands, WriteBatch};
@@ -113,10 +113,10 @@ pub(crate) struct Shard {
     scheduler: Scheduler,
     workers: RefCell<Workers>,
     members: RefCell<Members>,
-    /// Members that may be read directly until the next turn, as a mask.
-    readable: Cell<u64>,
-    /// Members that small writes may be sent to until the next turn, as a mask.
-    writable: Cell<u64>,
+    /// Members that may be read directly until the next turn.
+    readable: Cell<MemberSet>,
+    /// Members that small writes may be sent to until the next turn.
+    writable: Cell<MemberSet>,
     /// How members stand until the next turn.
     standing: Cell<Standing>,
     /// Members that reads of this shard go around.
@@ -135,9 +135,9 @@ pub(crate) struct Shard {
     requests: RefCell<Requests>,
     region_table: RefCell<RegionTable>,
     redo: RefCell<Redo>,
-    /// Members whose stripes had every write of the last activation in its redo log, as a mask: parity is trusted
+    /// Members whose stripes had every write of the last activation in its redo log: parity is trusted
     /// there.
-    replayed: u64,
+    replayed: MemberSet,
     rebuild: RefCell<RebuildTable>,
     scrub: RefCell<ScrubTable>,
     window: RefCell<Window>,
@@ -265,7 +265,7 @@ impl Shard {
         if batch.items.iter().any(|item| matches!(item.fill, Fill::Data(_))) {
             return false;
         }
-        if self.bad_positions(band, strake_raid::hull(&batch.segments)) != 0 {
+        if !self.bad_positions(band, strake_raid::hull(&batch.segments)).is_empty() {
             // They are good when that is done; but a part of a band that is deallocated is left alone as ever.
             return matches!(batch.items[0].fill, Fill::Deallocate) && !self.covers(batch);
         }
@@ -282,10 +282,10 @@ impl Shard {
     async fn await_out_of_use(
         &self,
         stripe: StripeIndex,
-        positions: u64,
+        positions: PositionSet,
         since: u64,
     ) -> Result<(), IoError> {
-        for position in (0..self.geometry.width()).filter(|p| positions & 1 << p != 0) {
+        for position in positions {
             self.await_member_out(self.geometry.member(stripe, position), since).await?;
         }
         Ok(())
@@ -293,13 +293,12 @@ impl Shard {
 
     /// Of `positions`, those whose member has got another device since the moment `since` without going out of use:
     /// its replacement, which has everything but what was not written to the member.
-    fn handed_over(&self, stripe: StripeIndex, positions: u64, since: u64) -> u64 {
+    fn handed_over(&self, stripe: StripeIndex, positions: PositionSet, since: u64) -> PositionSet {
         let members = self.members.borrow();
         let handed = |position: &u8| {
-            positions & 1 << position != 0
-                && members.paired.changed_hands(self.geometry.member(stripe, *position), since)
+            members.paired.changed_hands(self.geometry.member(stripe, *position), since)
         };
-        (0..self.geometry.width()).filter(handed).fold(0, |mask, position| mask | 1 << position)
+        positions.iter().filter(handed).collect()
     }
 
     /// Waits until `member` is out of use on every shard, or has been since the moment `since` and was replaced.

@@ -4,13 +4,14 @@
 //! a status is a picture, not a synchronization.
 
 use std::collections::BTreeSet;
+use std::ops::BitOr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use strake_block::{Extent, ExtentSource, IoErrorKind};
 use strake_ondisk::{BadList, Consistency, Superblock};
 use strake_raid::{Geometry, MemberState, Regions};
-use strake_units::{Lba, MemberIndex, Name, Nanos, RegionIndex, Uuid};
+use strake_units::{Lba, MemberIndex, MemberSet, Name, Nanos, RegionIndex, Uuid};
 
 use crate::events::{ArrayEvent, ArrayEventKind, EventRing};
 use crate::histogram::CoreTimes;
@@ -117,7 +118,7 @@ pub(crate) struct CoreCounters {
     pub(crate) scrub_unchecked: AtomicU64,
     /// What this core's maintenance had to stop: [`HALTED_RESYNC`] and [`HALTED_REBUILD`].
     pub(crate) halted: AtomicU64,
-    /// Members with I/Os of this core that have been outstanding for long, as a mask.
+    /// Members with I/Os of this core that have been outstanding for long, as bits.
     pub(crate) standing: AtomicU64,
     /// By slot.
     pub(crate) members: Vec<MemberCounters>,
@@ -160,7 +161,7 @@ pub(crate) struct SharedStatus {
     marks: AtomicU64,
     in_doubt: Mutex<Vec<u32>>,
     lost: AtomicBool,
-    /// Members that are known to have failed and that some shard may still use, as a mask.
+    /// Members that are known to have failed and that some shard may still use, as bits.
     failing: AtomicU64,
     /// Whether more members are stalled than the array can do without, as last reported.
     members_stalled: AtomicBool,
@@ -169,7 +170,7 @@ pub(crate) struct SharedStatus {
     scrub_number: AtomicU64,
     /// It goes on.
     scrub_runs: AtomicBool,
-    /// Members for which a replacement is under way, as a mask.
+    /// Members for which a replacement is under way, as bits.
     replacing: AtomicU64,
     /// Regions whose parity or copies are not yet known to be right. Changed once per region resynchronized.
     untrusted: Mutex<BTreeSet<u32>>,
@@ -220,35 +221,41 @@ impl SharedStatus {
         }
     }
 
-    /// Members that are stalled for some core, as a mask.
-    pub(crate) fn standing(&self) -> u64 {
+    /// Members that are stalled for some core.
+    pub(crate) fn standing(&self) -> MemberSet {
         // Together with the store in `show_standing`.
-        self.cores.iter().fold(0, |mask, core| mask | core.standing.load(SeqCst))
+        let standing = self.cores.iter().map(|core| core.standing.load(SeqCst));
+        standing.map(MemberSet::from_bits).fold(MemberSet::EMPTY, BitOr::bitor)
     }
 
-    /// Members that have failed, as a mask, until no shard uses them. They cannot be put out of use while the drives
+    /// Members that have failed, until no shard uses them. They cannot be put out of use while the drives
     /// that are to record it are stalled, and count as absent all the same.
-    pub(crate) fn failing(&self) -> u64 {
-        self.failing.load(SeqCst)
+    pub(crate) fn failing(&self) -> MemberSet {
+        MemberSet::from_bits(self.failing.load(SeqCst))
     }
 
     /// Records that `member` has failed. It leaves the set of stalled members, so a judgement of others loads
     /// [`standing`](Self::standing) before [`failing`](Self::failing).
     pub(crate) fn note_failing(&self, member: MemberIndex) {
-        self.failing.fetch_or(1 << member.0, SeqCst);
+        self.failing.fetch_or(MemberSet::of(member).bits(), SeqCst);
     }
 
     /// No shard uses these members now, or their failure was that of a drive that is no longer there.
-    pub(crate) fn settle_failing(&self, members: u64) {
-        self.failing.fetch_and(!members, SeqCst);
+    pub(crate) fn settle_failing(&self, members: MemberSet) {
+        self.failing.fetch_and(!members.bits(), SeqCst);
     }
 
     /// Shows which members are stalled for `core`, and reports when that begins, or ceases, to be more than the array
     /// can do without, by `covered`: once for all cores.
-    pub(crate) fn show_standing(&self, core: usize, mask: u64, covered: impl Fn(u64) -> bool) {
+    pub(crate) fn show_standing(
+        &self,
+        core: usize,
+        members: MemberSet,
+        covered: impl Fn(MemberSet) -> bool,
+    ) {
         // Of two cores whose members come back at the same time, one has to see that the other's did: partner is the
         // load in `standing`.
-        self.cores[core].standing.store(mask, SeqCst);
+        self.cores[core].standing.store(members.bits(), SeqCst);
         let common = !covered(self.standing());
         if self.members_stalled.swap(common, Relaxed) == common || self.lost.load(Relaxed) {
             return;
@@ -375,11 +382,12 @@ impl SharedStatus {
 
     /// Begins to replace `member`; false when it is already being replaced.
     pub(crate) fn begin_replacing(&self, member: MemberIndex) -> bool {
-        self.replacing.fetch_or(1 << member.0, Relaxed) & 1 << member.0 == 0
+        let before = self.replacing.fetch_or(MemberSet::of(member).bits(), Relaxed);
+        !MemberSet::from_bits(before).contains(member)
     }
 
     pub(crate) fn end_replacing(&self, member: MemberIndex) {
-        self.replacing.fetch_and(!(1 << member.0), Relaxed);
+        self.replacing.fetch_and(!MemberSet::of(member).bits(), Relaxed);
     }
 
     pub(crate) fn trust(&self, region: RegionIndex) {

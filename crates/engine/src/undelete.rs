@@ -5,7 +5,7 @@
 //! was out keeps its own older label, and only loses the destroyed one: what it is to the array must not change.
 
 use strake_ondisk::{Copy, Foreign, Superblock};
-use strake_units::{MemberIndex, Name};
+use strake_units::{MemberIndex, MemberSet, Name};
 
 use crate::create::Drive;
 use crate::error::ArrayError;
@@ -191,13 +191,12 @@ fn refuse_too_few(found: &[Destroyed], newest: &Superblock) -> Result<(), ArrayE
         found.iter().filter(live).any(|labels| labels.before.slot == slot)
     };
     let in_sync = |slot: usize| newest.members[slot].state == strake_ondisk::RecordedState::InSync;
-    let absent: Vec<usize> =
-        (0..newest.members.len()).filter(|slot| !(here(*slot) && in_sync(*slot))).collect();
-    let mask = absent.iter().fold(0, |mask, slot| mask | 1u64 << slot);
-    if geometry_of(newest)?.tolerates(mask) {
+    let slots = 0..newest.members.len();
+    let absent: MemberSet = slots.filter(|slot| !(here(*slot) && in_sync(*slot))).collect();
+    if geometry_of(newest)?.tolerates(absent) {
         return Ok(());
     }
-    let absent: Vec<String> = absent.iter().map(ToString::to_string).collect();
+    let absent: Vec<String> = absent.iter().map(|slot| slot.to_string()).collect();
     Err(ArrayError::refused(format!(
         "array {} cannot be undeleted without more of its members: {} are missing or were not in sync",
         newest.name,

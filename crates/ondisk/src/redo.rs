@@ -12,7 +12,7 @@
 //! What clients write may look like a header. Blocks of a record that begin as one are stored with their first byte
 //! changed, and the header says which ([`RedoPart::escaped`]), so whatever is found to be a header is one.
 
-use strake_units::{MemberIndex, StripeIndex, Uuid};
+use strake_units::{MemberIndex, MemberSet, StripeIndex, Uuid};
 
 use crate::bytes::{get, put, u16_at, u32_at, u64_at, uuid_at};
 use crate::layout::LOG_OFFSET;
@@ -87,8 +87,8 @@ pub struct RedoHeader {
     pub floor: u64,
     /// The stripe that is written; 0 in a list of partial writes, each of which has its own.
     pub stripe: StripeIndex,
-    /// Members that were not in sync, as a mask.
-    pub out: u64,
+    /// Members that were not in sync.
+    pub out: MemberSet,
     /// A drive that was written along with a member to take its place later, and the member's slot.
     pub replacement: Option<(MemberIndex, Uuid)>,
 }
@@ -173,7 +173,7 @@ pub(crate) fn seal(
     put(out, AT_SEQUENCE, &header.sequence.to_le_bytes());
     put(out, AT_FLOOR, &header.floor.to_le_bytes());
     put(out, AT_STRIPE, &header.stripe.0.to_le_bytes());
-    put(out, AT_OUT, &header.out.to_le_bytes());
+    put(out, AT_OUT, &header.out.bits().to_le_bytes());
     put(out, AT_REPLACEMENT, &header.replacement.map_or(Uuid::NIL, |(_, uuid)| uuid).0);
     let crc = crc32c::crc32c(&out[..AT_CRC]);
     put(out, AT_CRC, &crc.to_le_bytes());
@@ -200,7 +200,7 @@ pub fn decode_redo(bytes: &[u8], offset: u64) -> Option<RedoRecord> {
         sequence: u64_at(bytes, AT_SEQUENCE),
         floor: u64_at(bytes, AT_FLOOR),
         stripe: StripeIndex(u64_at(bytes, AT_STRIPE)),
-        out: u64_at(bytes, AT_OUT),
+        out: MemberSet::from_bits(u64_at(bytes, AT_OUT)),
         replacement: (replacement != NO_SLOT)
             .then(|| (MemberIndex(replacement), uuid_at(bytes, AT_REPLACEMENT))),
     };

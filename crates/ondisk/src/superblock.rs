@@ -4,7 +4,7 @@
 
 mod decode;
 
-use strake_units::{MemberIndex, Name, Uuid};
+use strake_units::{MemberIndex, MemberSet, Name, Uuid};
 
 use crate::areas::{AREAS, AREAS_BYTES, Format};
 use crate::bytes::put;
@@ -182,9 +182,9 @@ pub struct Superblock {
     pub replacements: Vec<ReplacementRecord>,
     /// How writes are made safe against crashes.
     pub consistency: Consistency,
-    /// Members, as a mask, to whose stripes no write is or has been under way since they were last in sync that is not
+    /// Members to whose stripes no write is or has been under way since they were last in sync that is not
     /// in the redo log. All of them in mode [`Consistency::Strict`]: then this is so of every write.
-    pub logged: u64,
+    pub logged: MemberSet,
     /// Records of older generations do not count: what they say is done, and may have been overtaken by what is in no
     /// log. 0 when no member is [`logged`](Self::logged).
     pub logged_since: u64,
@@ -229,7 +229,7 @@ impl Superblock {
             encode_history(&self.history, &mut out[AT_HISTORY..AT_REPLACEMENTS]);
         }
         encode_replacements(&self.replacements, &mut out[AT_REPLACEMENTS..AT_LOGGED]);
-        put(&mut out, AT_LOGGED, &self.logged.to_le_bytes());
+        put(&mut out, AT_LOGGED, &self.logged.bits().to_le_bytes());
         put(&mut out, AT_LOGGED_SINCE, &self.logged_since.to_le_bytes());
         out[AT_CONSISTENCY] = self.consistency.code();
         self.encode_format(&mut out);
@@ -277,10 +277,10 @@ impl Superblock {
 
     /// Says which writes are in the redo log in the mode that the label names; see [`logged`](Self::logged) and
     /// [`logged_since`](Self::logged_since).
-    pub fn note_logged(&mut self, logged: u64, since: u64) {
+    pub fn note_logged(&mut self, logged: MemberSet, since: u64) {
         (self.logged, self.logged_since) = (logged, since);
         self.incompat &= !(INCOMPAT_REDO | INCOMPAT_PARTIAL_WRITES);
-        if logged != 0 {
+        if !logged.is_empty() {
             self.incompat |= INCOMPAT_REDO;
             if self.consistency == Consistency::Strict {
                 self.incompat |= INCOMPAT_PARTIAL_WRITES;

@@ -9,7 +9,7 @@ mod partial_write;
 mod ring;
 mod slot;
 
-use strake_units::{MemberIndex, Uuid};
+use strake_units::{MemberIndex, MemberSet, Uuid};
 
 use crate::{GeometryRecord, MemberRecord, RecordedState, Superblock};
 
@@ -53,7 +53,7 @@ fn label(members: u8, generation: u64) -> Superblock {
         history: Vec::new(),
         replacements: Vec::new(),
         consistency: crate::Consistency::Safe,
-        logged: 0,
+        logged: MemberSet::EMPTY,
         logged_since: 0,
         compat: 0,
         ro_compat: 0,

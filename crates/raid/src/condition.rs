@@ -97,7 +97,7 @@ impl ConditionSet {
         let mut set = Self::default();
         match geometry.redundancy(absent) {
             None => set = set.with(Condition::Lost),
-            Some(_) if absent == 0 => set = set.with(Condition::Online),
+            Some(_) if absent.is_empty() => set = set.with(Condition::Online),
             Some(0) => {
                 set = set
                     .with(Condition::Online)

@@ -22,7 +22,9 @@
 //! `drivers/md/raid5.h`, computed in `raid5_compute_sector` of `drivers/md/raid5.c`, where RAID 6 puts Q
 //! right after P. Arrays of three and more parities continue the same way.
 
-use strake_units::{BlockSize, Lba, MemberIndex, StripeIndex};
+use std::ops::BitOr;
+
+use strake_units::{BlockSize, Lba, MemberIndex, MemberSet, PositionSet, StripSet, StripeIndex};
 
 use crate::divisor::Divisor;
 use crate::error::GeometryError;
@@ -121,24 +123,26 @@ impl StripeMap {
         Lba(self.start.0 + offset as u64)
     }
 
-    /// As [`Geometry::stripe_absent`].
+    /// As [`Geometry::positions_of_members`].
     #[inline]
     #[must_use]
-    pub const fn positions_of_members(&self, members: u64) -> u64 {
-        members >> self.first_member & low_bits(self.width)
+    pub const fn positions_of_members(&self, members: MemberSet) -> PositionSet {
+        group_of(members, self.first_member as u32, self.width)
     }
 
     /// As [`Geometry::strips_of_positions`].
     #[inline]
     #[must_use]
-    pub const fn strips_of_positions(&self, positions: u64) -> u64 {
+    pub const fn strips_of_positions(&self, positions: PositionSet) -> StripSet {
         let first = self.first_parity as u32;
-        let positions = positions & low_bits(self.width);
+        let positions = positions.bits() & low_bits(self.width);
         // Rotate the group so that parity 0 is bit 0, then move the parities above the data.
         let wrapped = positions & low_bits(first as u8);
         let turned = (positions >> first) | (wrapped << (self.width as u32 - first - 1) << 1);
-        (turned >> self.parity_strips)
-            | ((turned & low_bits(self.parity_strips)) << self.data_strips)
+        StripSet::from_bits(
+            (turned >> self.parity_strips)
+                | ((turned & low_bits(self.parity_strips)) << self.data_strips),
+        )
     }
 
     /// The position `count` places after parity 0, around the end of the group.
@@ -463,34 +467,34 @@ impl Geometry {
         }
     }
 
-    /// True when every block can still be read with the members in the mask `absent` gone.
+    /// True when every block can still be read without the members in `absent`.
     #[must_use]
-    pub fn tolerates(&self, absent: u64) -> bool {
+    pub fn tolerates(&self, absent: MemberSet) -> bool {
         self.redundancy(absent).is_some()
     }
 
-    /// How many of the members in the mask `returning` have to come back, the best choice of them, before every block
+    /// How many of the members in `returning` have to come back, the best choice of them, before every block
     /// can be read although the others in `absent` are gone; `None` when even all of them do not suffice.
     #[must_use]
-    pub fn needed(&self, absent: u64, returning: u64) -> Option<u32> {
-        let mut without = absent & !returning;
+    pub fn needed(&self, absent: MemberSet, returning: MemberSet) -> Option<usize> {
+        let mut without = absent - returning;
         if !self.tolerates(without) {
             return None;
         }
         // Members lose data only together with others of their unit, and each unit bears the same number of them: a
         // member that can stay away beside those chosen before can do so in some best choice.
-        for member in (0..64).filter(|member| absent & returning & 1 << member != 0) {
-            if self.tolerates(without | 1 << member) {
-                without |= 1 << member;
+        for member in absent & returning {
+            if self.tolerates(without.with(member)) {
+                without.insert(member);
             }
         }
-        Some((absent & !without).count_ones())
+        Some((absent - without).len())
     }
 
-    /// How many further members may fail, whichever they are, with the members in the mask `absent` gone;
+    /// How many further members may fail, whichever they are, without the members in `absent`;
     /// `None` when data is lost already.
     #[must_use]
-    pub fn redundancy(&self, absent: u64) -> Option<u8> {
+    pub fn redundancy(&self, absent: MemberSet) -> Option<u8> {
         // A unit is a set of members that lose data together: the copies of one strip, or one group.
         let (unit_width, spare) = match self.scheme() {
             Scheme::Copies(copies) => (copies, copies - 1),
@@ -498,25 +502,64 @@ impl Geometry {
         };
         let units = self.members() / unit_width as usize;
         let worst = (0..units)
-            .map(|unit| (absent >> (unit * unit_width as usize)) & low_bits(unit_width))
-            .map(|gone| gone.count_ones() as u8)
+            .map(|unit| group_of(absent, unit as u32 * u32::from(unit_width), unit_width))
+            .map(|gone| gone.len() as u8)
             .max()
             .unwrap_or(0);
         spare.checked_sub(worst)
     }
 
-    /// The part of the member mask `absent` that concerns `stripe`, as a mask of positions.
+    /// The positions of `stripe` that `members` have.
     #[must_use]
-    pub const fn stripe_absent(&self, stripe: StripeIndex, absent: u64) -> u64 {
-        (absent >> (self.group(stripe) * self.width as usize)) & low_bits(self.width)
+    pub const fn positions_of_members(
+        &self,
+        stripe: StripeIndex,
+        members: MemberSet,
+    ) -> PositionSet {
+        group_of(members, self.group(stripe) as u32 * self.width as u32, self.width)
     }
 
-    /// The members of the groups that have a member in the mask `some`, as a mask.
+    /// The members of the array.
+    #[inline]
     #[must_use]
-    pub fn groups_with(&self, some: u64) -> u64 {
+    pub const fn all_members(&self) -> MemberSet {
+        MemberSet::first_n(self.members())
+    }
+
+    /// The positions of a stripe.
+    #[inline]
+    #[must_use]
+    pub const fn all_positions(&self) -> PositionSet {
+        PositionSet::first_n(self.width as usize)
+    }
+
+    /// The strips of a stripe, data and parity. Only for parity schemes.
+    #[inline]
+    #[must_use]
+    pub const fn all_strips(&self) -> StripSet {
+        StripSet::first_n(self.width as usize)
+    }
+
+    /// The data strips of a stripe.
+    #[inline]
+    #[must_use]
+    pub const fn all_data_strips(&self) -> StripSet {
+        StripSet::first_n(self.data_strips as usize)
+    }
+
+    /// The positions of the copies of data strip `strip`. Only for copies, which are where they are in every stripe.
+    #[inline]
+    #[must_use]
+    pub const fn positions_of_copies(&self, strip: u8) -> PositionSet {
+        PositionSet::from_bits(low_bits(self.copies) << (strip * self.copies))
+    }
+
+    /// The members of the groups that have a member in `some`.
+    #[must_use]
+    pub fn groups_with(&self, some: MemberSet) -> MemberSet {
         let group = |at: usize| low_bits(self.width) << (at * usize::from(self.width));
-        let hit = (0..self.groups()).map(group).filter(|members| members & some != 0);
-        hit.fold(0, |mask, members| mask | members)
+        let groups = (0..self.groups()).map(group).map(MemberSet::from_bits);
+        groups.filter(|members| members.intersects(some)).fold(MemberSet::EMPTY, BitOr::bitor)
     }
 
     /// The position of parity 0 in `stripe`.
@@ -532,10 +575,13 @@ impl Geometry {
         if position >= self.width { position - self.width } else { position }
     }
 
-    /// Turns a mask of positions of `stripe` into a mask of strips, data from bit 0 and parity from bit k.
-    /// Only for parity schemes, where the two are one to one.
+    /// The strips at `positions` of `stripe`. Only for parity schemes, where the two are one to one.
     #[must_use]
-    pub const fn strips_of_positions(&self, stripe: StripeIndex, positions: u64) -> u64 {
+    pub const fn strips_of_positions(
+        &self,
+        stripe: StripeIndex,
+        positions: PositionSet,
+    ) -> StripSet {
         self.stripe_map(stripe).strips_of_positions(positions)
     }
 
@@ -570,7 +616,12 @@ impl Geometry {
     }
 }
 
-/// A mask of the lowest `count` bits, 0..=64.
-pub(crate) const fn low_bits(count: u8) -> u64 {
+/// Of `members` the `width` from number `first` on, as positions.
+const fn group_of(members: MemberSet, first: u32, width: u8) -> PositionSet {
+    PositionSet::from_bits((members.bits() >> first) & low_bits(width))
+}
+
+/// The lowest `count` bits of a word, 0..=64.
+const fn low_bits(count: u8) -> u64 {
     if count >= 64 { u64::MAX } else { (1 << count) - 1 }
 }

@@ -32,7 +32,7 @@ pub use plan::{
     Lost, Plan, Purpose, Query, Strategy, StripeHealth, Transfer, Window, hull, plan, plan_into,
 };
 pub use region::{REGION_BYTES_MIN, REGIONS_MAX, Regions};
-pub use state::{IllegalTransition, MemberEvent, MemberState, absent_members};
+pub use state::{IllegalTransition, MemberEvent, MemberState, absent_members, members_where};
 
 /// Most members of an array, all groups together: the size of the member table in a label.
 pub const MEMBERS_MAX: usize = 64;
@@ -58,7 +58,7 @@ pub const STRIP_BYTES_MAX: u32 = 1024 * 1024;
 pub const LAYOUT_ID: u16 = 1;
 
 // A strip holds at least one block of the largest block size, a transfer list holds a whole stripe, and a
-// mask of members fits in 64 bits.
+// set of members fits in 64 bits.
 const _: () = assert!(STRIP_BYTES_MIN >= 4096);
 const _: () = assert!(TRANSFERS_MAX >= MEMBERS_MAX && MEMBERS_MAX <= 64);
 const _: () = assert!(BAND_BYTES_MAX.is_power_of_two() && BAND_BYTES_MAX >= STRIP_BYTES_MIN);

@@ -25,11 +25,11 @@
 
 use std::fmt;
 
-use strake_units::{FixedList, StripeIndex};
+use strake_units::{FixedList, PositionSet, StripeIndex};
 
 use crate::TRANSFERS_MAX;
 use crate::band::{Band, Segment};
-use crate::geometry::{Geometry, Role, low_bits};
+use crate::geometry::Geometry;
 use crate::level::Scheme;
 
 mod copies;
@@ -38,12 +38,12 @@ mod parity;
 /// What is known about one stripe when its plan is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StripeHealth {
-    /// Positions that can be neither read nor written, as a mask.
-    pub absent: u64,
-    /// Positions that cannot be read but are written all the same, as a mask: members being rebuilt, in
+    /// Positions that can be neither read nor written.
+    pub absent: PositionSet,
+    /// Positions that cannot be read but are written all the same: members being rebuilt, in
     /// stripes that the rebuild has not reached (so that it never has to come back), and members whose
     /// blocks turned out unreadable (so that the drive can remap them).
-    pub unreadable: u64,
+    pub unreadable: PositionSet,
     /// False between a crash and the end of the resync of this stripe: parity (or the copies) may not agree
     /// with the data.
     pub parity_trusted: bool,
@@ -60,8 +60,8 @@ pub enum Purpose {
     Resync,
     /// Compute the band of members that hold none of it yet and write it to them.
     Rebuild {
-        /// Positions to fill, as a mask. Positions that can be read are left alone.
-        targets: u64,
+        /// Positions to fill. Positions that can be read are left alone.
+        targets: PositionSet,
     },
 }
 
@@ -167,8 +167,8 @@ pub struct Plan {
 pub struct Lost {
     /// The band.
     pub band: Band,
-    /// The positions that cannot be read, as a mask.
-    pub absent: u64,
+    /// The positions that cannot be read.
+    pub absent: PositionSet,
 }
 
 impl fmt::Display for Lost {
@@ -178,7 +178,7 @@ impl fmt::Display for Lost {
             "stripe {} has lost data: {} of its strips cannot be read, more than its redundancy covers; \
              bring a missing member back, or restore these blocks from a backup",
             self.band.stripe,
-            self.absent.count_ones()
+            self.absent.len()
         )
     }
 }
@@ -243,15 +243,15 @@ struct View<'a> {
     geometry: &'a Geometry,
     query: &'a Query<'a>,
     /// Positions that cannot be read: absent or unreadable.
-    hidden: u64,
+    hidden: PositionSet,
     /// Those of them that cannot be written either.
-    absent: u64,
+    absent: PositionSet,
     window: Window,
 }
 
 impl<'a> View<'a> {
     fn new(geometry: &'a Geometry, query: &'a Query<'a>) -> Self {
-        let all = low_bits(geometry.width());
+        let all = geometry.all_positions();
         let absent = query.health.absent & all;
         let hidden = absent | query.health.unreadable & all;
         let window = match query.purpose {
@@ -292,18 +292,6 @@ pub fn hull(segments: &[Segment]) -> Window {
     Window { offset, blocks: end - offset }
 }
 
-/// The numbers of the bits set in `mask`, ascending.
-fn bits(mut mask: u64) -> impl Iterator<Item = u8> {
-    std::iter::from_fn(move || {
-        if mask == 0 {
-            return None;
-        }
-        let bit = mask.trailing_zeros() as u8;
-        mask &= mask - 1;
-        Some(bit)
-    })
-}
-
 /// What [`Query::segments`] promises.
 fn segments_are_sound(geometry: &Geometry, query: &Query<'_>) -> bool {
     let top = geometry.band_offset(query.band);
@@ -317,9 +305,4 @@ fn segments_are_sound(geometry: &Geometry, query: &Query<'_>) -> bool {
     };
     query.segments.iter().all(inside)
         && query.segments.windows(2).all(|pair| pair[0].strip < pair[1].strip)
-}
-
-/// The position of one copy of a data strip.
-fn copy_position(geometry: &Geometry, stripe: StripeIndex, strip: u8, copy: u8) -> u8 {
-    geometry.position(stripe, Role::Data { strip, copy })
 }

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use strake_units::StripeIndex;
+use strake_units::{MemberSet, StripeIndex};
 
 /// The state of one member of an array.
 ///
@@ -179,19 +179,21 @@ impl fmt::Display for IllegalTransition {
 
 impl std::error::Error for IllegalTransition {}
 
-/// The members that are absent in `stripe`, as a mask over the whole array.
-/// [`Geometry::stripe_absent`](crate::Geometry::stripe_absent) makes positions of it.
+/// The members of the whole array that are absent in `stripe`.
+/// [`Geometry::positions_of_members`](crate::Geometry::positions_of_members) makes positions of them.
 #[must_use]
-pub fn absent_members(states: &[MemberState], stripe: StripeIndex) -> u64 {
-    mask_of(states, |state| state.is_absent_in(stripe))
+pub fn absent_members(states: &[MemberState], stripe: StripeIndex) -> MemberSet {
+    members_where(states, |state| state.is_absent_in(stripe))
 }
 
-/// The members whose state satisfies `test`, as a mask. An array has at most 64 members.
-fn mask_of(states: &[MemberState], test: impl Fn(MemberState) -> bool) -> u64 {
+/// The members whose state satisfies `test`. An array has at most 64 members.
+#[must_use]
+pub fn members_where(states: &[MemberState], test: impl Fn(MemberState) -> bool) -> MemberSet {
     states
         .iter()
         .take(64)
         .enumerate()
         .filter(|(_, state)| test(**state))
-        .fold(0, |mask, (at, _)| mask | 1 << at)
+        .map(|(slot, _)| slot)
+        .collect()
 }

@@ -14,7 +14,7 @@ mod states;
 mod strategies;
 mod wide;
 
-use strake_units::BlockSize;
+use strake_units::{BlockSize, Set};
 
 use crate::{Geometry, GeometrySpec, Level};
 
@@ -36,6 +36,11 @@ fn geometry(
         member_blocks: rows * u64::from(strip_blocks),
     })
     .unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Every set of indices below `count`.
+fn every_set<K>(count: u8) -> impl Iterator<Item = Set<K>> {
+    (0..1 << count).map(Set::from_bits)
 }
 
 /// Level, members, group size: every kind of array with at most 6 members, and the grouped levels small.

@@ -16,7 +16,7 @@ mod kind;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use strake_raid::Geometry;
-use strake_units::Nanos;
+use strake_units::{MemberIndex, MemberSet, Nanos};
 
 pub use kind::{Kind, Kinds};
 
@@ -57,7 +57,7 @@ pub enum Mutant {
 #[derive(Debug)]
 struct State {
     geometry: Option<Geometry>,
-    impaired: u64,
+    impaired: MemberSet,
     armed: bool,
     /// Nothing else may happen to members for now.
     held: bool,
@@ -78,7 +78,7 @@ impl Faults {
     pub fn new(rates: Rates, without: Kinds, mutant: Mutant) -> Self {
         Self(Arc::new(Mutex::new(State {
             geometry: None,
-            impaired: 0,
+            impaired: MemberSet::EMPTY,
             armed: false,
             held: false,
             stalled_until: Nanos(0),
@@ -131,13 +131,13 @@ impl Faults {
     }
 
     /// Tells which members are impaired now.
-    pub fn set_impaired(&self, mask: u64) {
-        self.state().impaired = mask;
+    pub fn set_impaired(&self, members: MemberSet) {
+        self.state().impaired = members;
     }
 
     /// Members impaired now.
     #[must_use]
-    pub fn impaired(&self) -> u64 {
+    pub fn impaired(&self) -> MemberSet {
         self.state().impaired
     }
 
@@ -164,11 +164,11 @@ impl Faults {
     /// Asks whether the drive of `slot` may become impaired, and if so counts it as such.
     pub fn may_impair(&self, slot: u8) -> bool {
         let mut state = self.state();
-        let mask = state.impaired | 1 << slot;
+        let impaired = state.impaired.with(MemberIndex(slot));
         let free = state.armed && !state.held;
-        let allowed = free && state.geometry.is_some_and(|g| g.tolerates(mask));
+        let allowed = free && state.geometry.is_some_and(|g| g.tolerates(impaired));
         if allowed {
-            state.impaired = mask;
+            state.impaired = impaired;
         }
         allowed
     }

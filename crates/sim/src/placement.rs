@@ -2,6 +2,7 @@
 //! else: what tests judge the engine by takes no geometry from the code that is judged.
 
 use strake_raid::Level;
+use strake_units::MemberSet;
 
 /// Bytes in front of a member's data (docs/on-disk.md, "Places").
 const BEFORE_DATA: u64 = 16 << 20;
@@ -133,28 +134,26 @@ impl Placement {
         (group * self.width + position) as usize
     }
 
-    /// True when the array can do without the members in the mask `absent`.
+    /// True when the array can do without the members in `absent`.
     #[must_use]
-    pub fn tolerates(&self, absent: u64) -> bool {
+    pub fn tolerates(&self, absent: MemberSet) -> bool {
         if self.parities > 0 {
-            return (0..self.groups).all(|group| {
-                u64::from((absent >> (group * self.width) & self.one_group()).count_ones())
-                    <= self.parities
-            });
+            return self.each_group().all(|group| (absent & group).len() as u64 <= self.parities);
         }
         let copies = |strip: u64| (0..self.copies).map(move |copy| strip * self.copies + copy);
-        (0..self.data).all(|strip| copies(strip).any(|member| absent >> member & 1 == 0))
+        (0..self.data).all(|strip| copies(strip).any(|member| !absent.contains(member as usize)))
     }
 
-    /// All members of the groups that have one in the mask `some`.
+    /// All members of the groups that have one in `some`.
     #[must_use]
-    pub fn groups_with(&self, some: u64) -> u64 {
-        let groups = (0..self.groups).map(|group| self.one_group() << (group * self.width));
-        groups.filter(|members| members & some != 0).fold(0, |all, members| all | members)
+    pub fn groups_with(&self, some: MemberSet) -> MemberSet {
+        self.each_group().filter(|group| group.intersects(some)).flat_map(MemberSet::iter).collect()
     }
 
-    const fn one_group(&self) -> u64 {
-        u64::MAX >> (64 - self.width)
+    /// The members of each group.
+    fn each_group(&self) -> impl Iterator<Item = MemberSet> {
+        let members = |group: u64| group * self.width..(group + 1) * self.width;
+        (0..self.groups).map(move |group| members(group).map(|member| member as usize).collect())
     }
 
     /// The byte of a drive at which the strips of a stripe begin, on every member that has one.

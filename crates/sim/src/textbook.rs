@@ -1,6 +1,8 @@
 //! An encoder written from the textbook, sharing nothing with the engine: GF(2^8) by long multiplication, the
 //! layout from what is published ([`Placement`]), the members' bytes as they lie on the drives.
 
+use strake_units::MemberSet;
+
 use crate::medium::{PAGE, PageBytes};
 use crate::placement::Placement;
 
@@ -137,7 +139,7 @@ fn verify_parity(
 const ZEROES: [u8; PAGE] = [0; PAGE];
 
 /// The data strips of a page of every strip of a stripe, `at` bytes into the strip, as the members that are not
-/// `absent` (a mask) have them or determine them. With `agree` everything else on those members has to agree with that.
+/// `absent` have them or determine them. With `agree` everything else on those members has to agree with that.
 ///
 /// # Errors
 /// When they do not determine it, or something does not agree.
@@ -145,7 +147,7 @@ pub fn recover(
     placement: &Placement,
     read: ReadPage<'_>,
     (stripe, at): (u64, u64),
-    absent: u64,
+    absent: MemberSet,
     agree: bool,
 ) -> Result<Vec<Box<[u8; PAGE]>>, String> {
     match placement.parities() {
@@ -163,14 +165,14 @@ fn recover_copies(
     placement: &Placement,
     read: ReadPage<'_>,
     (stripe, at): (u64, u64),
-    absent: u64,
+    absent: MemberSet,
     agree: bool,
 ) -> Result<Vec<Box<[u8; PAGE]>>, String> {
     let offset = placement.offset(stripe) + at;
     let strip = |strip| {
         let members = (0..placement.copies()).map(|copy| placement.member(stripe, strip, copy));
         let mut pages = members
-            .filter(|member| absent & 1 << member == 0)
+            .filter(|member| !absent.contains(member))
             .map(|member| page_of(read, member, offset));
         let first =
             pages.next().ok_or(format!("stripe {stripe} strip {strip}: no copy is left"))?;
@@ -186,13 +188,13 @@ fn recover_parity(
     placement: &Placement,
     read: ReadPage<'_>,
     (stripe, at): (u64, u64),
-    absent: u64,
+    absent: MemberSet,
     agree: bool,
 ) -> Result<Vec<Box<[u8; PAGE]>>, String> {
     let (k, m) = strips(placement);
     let held = |strip: u8| {
         let (member, offset) = place(placement, stripe, strip);
-        (absent & 1 << member == 0).then(|| page_of(read, member, offset + at))
+        (!absent.contains(member)).then(|| page_of(read, member, offset + at))
     };
     let mut data: Vec<Option<Box<[u8; PAGE]>>> = (0..k).map(held).collect();
     let missing: Vec<u8> = (0..k).filter(|strip| data[usize::from(*strip)].is_none()).collect();

@@ -20,7 +20,7 @@ use strake_block::VolatileCache;
 use strake_engine::{Array, CreateSpec, Drive, Ids, Options, Pending, Replacing};
 use strake_raid::{Geometry, MemberState};
 use strake_reactor::{Poller, Sleep, Turn};
-use strake_units::{CoreIndex, MemberIndex, Name, Nanos, Uuid};
+use strake_units::{CoreIndex, MemberIndex, MemberSet, Name, Nanos, Uuid};
 
 use crate::drive::{DriveSpec, SimDrive};
 use crate::faults::{Faults, Kinds, Mutant};
@@ -168,13 +168,13 @@ struct World {
     retired: Vec<SimDrive>,
     /// What a drive held when the array was stopped in order, for it to come back with.
     snapshot: Option<Snapshot>,
-    /// Slots whose drive lacks something that it should hold and must not be believed, as a mask.
-    estranged: u64,
+    /// Slots whose drive lacks something that it should hold and must not be believed.
+    estranged: MemberSet,
     serial: u64,
     running: Option<Running>,
     asked: Vec<Asked>,
     /// Slots that a script is about to take out of use.
-    condemned: u64,
+    condemned: MemberSet,
     oracle: Oracle,
     now: Nanos,
     next_id: u64,
@@ -183,12 +183,12 @@ struct World {
     recovering: bool,
     /// What crashes left in doubt since the last resync that ended.
     doubts: doubt::Doubts,
-    /// Members whose stripes the labels promised to be sound whenever the machine stops, when it did, as a mask.
-    promised: u64,
+    /// Members whose stripes the labels promised to be sound whenever the machine stops, when it did.
+    promised: MemberSet,
     /// And whether that covers one more that is lost in the same event.
     loss_covered: bool,
-    /// Members that were not in sync then, as a mask.
-    out_before: u64,
+    /// Members that were not in sync then.
+    out_before: MemberSet,
     /// Until then all drives stall, or have just stalled, for so long that members may be failed.
     standstill_until: Nanos,
     /// The last daemon was killed, and the array has not been started since.
@@ -234,19 +234,19 @@ impl World {
             drives,
             retired: Vec::new(),
             snapshot: None,
-            estranged: 0,
+            estranged: MemberSet::EMPTY,
             serial,
             running: None,
             asked: Vec::new(),
-            condemned: 0,
+            condemned: MemberSet::EMPTY,
             now,
             next_id: 1,
             left: 0,
             recovering: false,
             doubts: doubt::Doubts::default(),
-            promised: 0,
+            promised: MemberSet::EMPTY,
             loss_covered: false,
-            out_before: 0,
+            out_before: MemberSet::EMPTY,
             standstill_until: Nanos(0),
             killed: false,
             stopping: false,
@@ -451,11 +451,10 @@ impl World {
                 || drive.is_doomed()
                 || drive.has_bad_blocks()
                 || self.is_asked(*at)
-                || self.condemned & 1 << at != 0
+                || self.condemned.contains(at)
         };
         let states = status.members.iter().map(|m| m.state).enumerate();
-        let mask = states.filter(impaired).fold(0, |mask, (at, _)| mask | 1 << at);
-        self.faults.set_impaired(mask);
+        self.faults.set_impaired(states.filter(impaired).map(|(at, _)| at).collect());
         self.faults.hold(self.now < self.standstill_until);
     }
 

@@ -16,7 +16,9 @@ use strake_sim::medium::PAGE;
 use strake_sim::placement::{Asked, Placement};
 use strake_sim::rng::Rng;
 use strake_sim::textbook;
-use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, MemberIndex, Name, Nanos, Uuid};
+use strake_units::{
+    BlockSize, CoreIndex, Lba, LbaRange, MemberIndex, MemberSet, Name, Nanos, Uuid,
+};
 
 /// Two blocks of 4 KiB.
 const STRIP_BYTES: u32 = 8192;
@@ -226,22 +228,17 @@ fn patient(now: &mut Nanos) -> impl FnMut() -> Option<Nanos> + '_ {
 }
 
 /// Sets of members that the geometry survives, or not.
-fn masks(geometry: &Geometry, survived: bool) -> Vec<u64> {
-    let all = 0..1u64 << geometry.members();
+fn sets(geometry: &Geometry, survived: bool) -> Vec<MemberSet> {
+    let all = (0..1 << geometry.members()).map(MemberSet::from_bits);
     if survived {
-        return all.filter(|mask| geometry.tolerates(*mask)).collect();
+        return all.filter(|lost| geometry.tolerates(*lost)).collect();
     }
     // One loss too many, and no more than that.
-    let barely = |mask: &u64| {
-        let mut without =
-            (0..geometry.members()).filter(|at| mask & 1 << at != 0).map(|at| mask & !(1 << at));
-        !geometry.tolerates(*mask) && without.any(|mask| geometry.tolerates(mask))
+    let barely = |lost: &MemberSet| {
+        let fewer = |member| geometry.tolerates(lost.without(member));
+        !geometry.tolerates(*lost) && lost.iter().any(fewer)
     };
     all.filter(barely).collect()
-}
-
-fn members_of(mask: u64) -> impl Iterator<Item = u8> {
-    (0..64u8).filter(move |at| mask & 1 << at != 0)
 }
 
 /// Every span that begins in stripe `stripe` and is at most two stripes long.
@@ -252,12 +249,12 @@ fn spans(geometry: &Geometry, stripe: u64) -> impl Iterator<Item = LbaRange> + u
         .flat_map(move |start| (1..=2 * blocks).map(move |len| LbaRange::new(Lba(start), len)))
 }
 
-/// Writes every span with the members of `mask` lost, reads it back, and after a rebuild reads everything again.
+/// Writes every span with some members lost, reads it back, and after a rebuild reads everything again.
 fn check_survived(level: Level, members: usize, group_size: Option<u8>) {
     let geometry = Rig::new(level, members, group_size, 0).geometry;
-    for (turn, mask) in masks(&geometry, true).into_iter().enumerate() {
-        let context = format!("RAID {level} of {members}, lost {mask:#b}");
-        let mut rig = Rig::new(level, members, group_size, mask);
+    for (turn, lost) in sets(&geometry, true).into_iter().enumerate() {
+        let context = format!("RAID {level} of {members}, lost {lost:?}");
+        let mut rig = Rig::new(level, members, group_size, lost.bits());
         let stripes = rig.expected.len() as u64 / BLOCK as u64 / geometry.stripe_data_blocks();
         // Data from before the loss: in every stripe, so that there is something to recover.
         for stripe in 0..stripes {
@@ -267,13 +264,12 @@ fn check_survived(level: Level, members: usize, group_size: Option<u8>) {
             );
             rig.change(all, 0).expect("a healthy array takes a write");
         }
-        for member in members_of(mask) {
-            let pending =
-                rig.array.begin_fail(MemberIndex(member)).expect("there is such a member");
+        for member in lost {
+            let pending = rig.array.begin_fail(member).expect("there is such a member");
             rig.answer(pending);
         }
         rig.check_everything(&context);
-        // Parity rotates from stripe to stripe: each mask meets another one.
+        // Parity rotates from stripe to stripe: each set meets another one.
         let stripe = turn as u64 % (stripes - 2);
         for (kind, span) in spans(&geometry, stripe).enumerate() {
             rig.change(span, kind)
@@ -281,7 +277,7 @@ fn check_survived(level: Level, members: usize, group_size: Option<u8>) {
             rig.check_read(span, &context);
         }
         rig.check_everything(&context);
-        members_of(mask).for_each(|member| rig.replace(member));
+        lost.iter().for_each(|member| rig.replace(member.0));
         rig.until("the rebuild", |array| {
             array.status().members.iter().all(|m| m.state == MemberState::InSync)
         });
@@ -294,9 +290,9 @@ fn check_survived(level: Level, members: usize, group_size: Option<u8>) {
 /// the lost strips cannot be.
 fn check_lost(level: Level, members: usize, group_size: Option<u8>) {
     let geometry = Rig::new(level, members, group_size, 0).geometry;
-    for (turn, mask) in masks(&geometry, false).into_iter().enumerate() {
-        let context = format!("RAID {level} of {members}, lost {mask:#b}");
-        let mut rig = Rig::new(level, members, group_size, mask);
+    for (turn, lost) in sets(&geometry, false).into_iter().enumerate() {
+        let context = format!("RAID {level} of {members}, lost {lost:?}");
+        let mut rig = Rig::new(level, members, group_size, lost.bits());
         let stripes = rig.expected.len() as u64 / BLOCK as u64 / geometry.stripe_data_blocks();
         for stripe in 0..stripes {
             let all = LbaRange::new(
@@ -305,7 +301,7 @@ fn check_lost(level: Level, members: usize, group_size: Option<u8>) {
             );
             rig.change(all, 0).expect("a healthy array takes a write");
         }
-        let order: Vec<u8> = members_of(mask).collect();
+        let order: Vec<u8> = lost.iter().map(|member| member.0).collect();
         order.iter().for_each(|member| rig.plans[usize::from(*member)].vanish());
         let (mut errors, mut answers) = (0, 0);
         let first = turn as u64 % (stripes - 2);

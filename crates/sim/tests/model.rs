@@ -9,7 +9,7 @@ use strake_ondisk::{
     returning,
 };
 use strake_sim::model::{self, Config, Label, Lacks, Set, Standing, State, bit, members_of};
-use strake_units::{MemberIndex, Uuid};
+use strake_units::{MemberIndex, MemberSet, Uuid};
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/model")
@@ -112,7 +112,7 @@ fn superblock(config: &Config, label: &Label, m: usize) -> Superblock {
         history: label.history().iter().map(activation).collect(),
         replacements: Vec::new(),
         consistency: Consistency::Safe,
-        logged: 0,
+        logged: MemberSet::EMPTY,
         logged_since: 0,
         compat: COMPAT_HISTORY | COMPAT_MEMBER_BITMAPS,
         ro_compat: 0,

@@ -4,7 +4,7 @@ use strake_raid::Level;
 use strake_sim::drive::{Crash, LATE};
 use strake_sim::stage::{Cast, Stage, play};
 use strake_sim::{Mutant, Settings};
-use strake_units::Nanos;
+use strake_units::{MemberSet, Nanos};
 
 /// A target holds writes of a daemon that is killed; the next one starts, reads, repairs and writes again; then the
 /// target carries the old ones out. What was acknowledged last is what is there, and parity fits.
@@ -26,7 +26,7 @@ fn check(mutant: Mutant, seeds: u64) -> (Vec<String>, u64) {
     let (mut wrong, mut late) = (Vec::new(), 0);
     for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 4), (Level::Raid6, 5)] {
         // Two of three drives are remote.
-        let cast = Cast { remote: 0b11011, ..Cast::new(level, members) };
+        let cast = Cast { remote: MemberSet::from_bits(0b11011), ..Cast::new(level, members) };
         for seed in 0..seeds {
             let settings = Settings { mutant, ..Settings::default() };
             let report = play(seed, &cast, settings, story);

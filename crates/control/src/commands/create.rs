@@ -7,7 +7,7 @@ use strake_engine::{
     plan_create,
 };
 use strake_raid::LevelRequest;
-use strake_units::{BlockSize, ByteSize, Name};
+use strake_units::{BlockSize, ByteSize, MemberSet, Name};
 
 use crate::commands::claims::refuse_members;
 use crate::commands::remote::connect_named;
@@ -246,7 +246,7 @@ fn describe(plan: &CreatePlan, drives: &[Drive]) -> Vec<String> {
         geometry.level(),
         ByteSize(geometry.capacity_blocks() << geometry.block_size().shift()),
         ByteSize(u64::from(geometry.strip_bytes())),
-        geometry.redundancy(0).unwrap_or(0)
+        geometry.redundancy(MemberSet::EMPTY).unwrap_or(0)
     ));
     steps
 }
@@ -269,7 +269,7 @@ fn planned(plan: &CreatePlan, drives: &[Drive]) -> strake_api::v1::Array {
         block_bytes: geometry.block_size().bytes(),
         stripe_data_bytes: geometry.stripe_data_blocks() << shift,
         members: drives.iter().enumerate().map(member).collect(),
-        redundancy_left: geometry.redundancy(0).map_or(0, u32::from),
+        redundancy_left: geometry.redundancy(MemberSet::EMPTY).map_or(0, u32::from),
         ..strake_api::v1::Array::default()
     }
 }

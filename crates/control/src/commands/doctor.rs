@@ -1,6 +1,7 @@
 //! Everything that is wrong or could go wrong, also with the machine, each with what to do.
 
 use strake_api::v1::{Array, DoctorCheck, DoctorReport, Drive, Hook};
+use strake_units::MemberSet;
 
 use crate::control::Control;
 use crate::error::ControlError;
@@ -125,7 +126,7 @@ fn of_spares(manager: &Manager) -> Checks {
 fn of_spares_for(manager: &Manager, array: &Array) -> Option<(Finding, DoctorCheck)> {
     let running = manager.running_of(&array.uuid)?;
     let status = running.array.status();
-    if status.geometry.redundancy(0).is_none_or(|redundancy| redundancy == 0) {
+    if status.geometry.redundancy(MemberSet::EMPTY).is_none_or(|redundancy| redundancy == 0) {
         return None;
     }
     let name = format!("array/{} spares", array.name);

@@ -3,6 +3,7 @@
 use strake_api::v1::{ArrayChange, DestroyArrayRequest, UnloadArrayRequest};
 use strake_engine::{Drive, MemberStatus};
 use strake_raid::MemberState;
+use strake_units::MemberSet;
 
 use crate::commands::exports::{disconnect, withdraw_exports_of};
 use crate::control::Control;
@@ -153,15 +154,15 @@ fn undo_of_destroying(manager: &Manager, uuid: &str) -> Result<String, String> {
     let status = manager.running[at].array.status();
     let stays = |m: &MemberStatus| m.state == MemberState::InSync && outlasts(&m.path);
     let gone = status.members.iter().enumerate().filter(|(_, m)| !stays(m));
-    let mask = gone.clone().fold(0, |mask, (slot, _)| mask | 1 << slot);
-    if status.geometry.tolerates(mask) {
+    let gone: MemberSet = gone.map(|(slot, _)| slot).collect();
+    if status.geometry.tolerates(gone) {
         let name = &status.name;
         // The name may have been another array's, which could be brought back as well.
         let again = manager.records.destroyed.iter().any(|d| d.name == name.as_str());
         let which = if again { uuid } else { name.as_str() };
         return Ok(format!("strake array undelete {which}"));
     }
-    let slots: Vec<String> = gone.map(|(slot, _)| slot.to_string()).collect();
+    let slots: Vec<String> = gone.iter().map(|slot| slot.to_string()).collect();
     Err(format!(
         "too few of its members would be left, since {} {} in memory or not in sync",
         slots.join(", "),

@@ -8,6 +8,7 @@ use strake_api::v1::{
 };
 use strake_dev_uring::control_wait;
 use strake_engine::{Drive, erase_foreign, prepare_drive};
+use strake_units::MemberSet;
 
 use crate::commands::claims::refuse_members;
 use crate::commands::remote::connect_named;
@@ -161,7 +162,7 @@ fn check_fit(
                 warnings
                     .push(format!("{} is no spare for array {}: {why}", record.path, status.name));
             }
-        } else if status.geometry.redundancy(0) == Some(0) {
+        } else if status.geometry.redundancy(MemberSet::EMPTY) == Some(0) {
             warnings
                 .push(format!("array {} has no redundancy, so it cannot use a spare", status.name));
         }

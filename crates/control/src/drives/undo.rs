@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use strake_engine::{Drive, Superblock};
 use strake_ondisk::RecordedState;
+use strake_units::MemberSet;
 
 use crate::drives::label::{geometry_of, look};
 use crate::error::ControlError;
@@ -29,8 +30,9 @@ pub(crate) fn ended_by(drives: &[Drive]) -> Result<Vec<String>, ControlError> {
 
 fn tell(label: &Superblock, taken: &[u8]) -> String {
     let out = label.members.iter().enumerate();
-    let out = out.filter(|(_, m)| m.state != RecordedState::InSync).map(|(at, _)| at as u8);
-    let absent = out.chain(taken.iter().copied()).fold(0, |mask, at| mask | 1 << at);
+    let out = out.filter(|(_, m)| m.state != RecordedState::InSync).map(|(at, _)| at);
+    let taken_slots = taken.iter().copied().map(usize::from);
+    let absent: MemberSet = out.chain(taken_slots).collect();
     let enough = geometry_of(label).is_some_and(|geometry| geometry.tolerates(absent));
     let slots: Vec<String> = taken.iter().map(ToString::to_string).collect();
     let members = if slots.len() == 1 { "member" } else { "members" };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use strake_engine::AssemblePolicy;
 use strake_ondisk::{Found, MemberRecord, Policy, RecordedState, Superblock, Verdict};
-use strake_units::Uuid;
+use strake_units::{MemberSet, Uuid};
 
 use crate::drives::label::{Labelled, geometry_of};
 
@@ -55,15 +55,15 @@ pub(crate) fn used(here: &[Labelled], uuid: Uuid) -> Option<&Labelled> {
     usable.find(|labelled| labelled.label.member == uuid)
 }
 
-/// Members that are recorded as in sync and whose drive is among `here`, as a mask of the others.
-pub(crate) fn absent(label: &Superblock, here: &[Labelled]) -> u64 {
+/// Members that are not recorded as in sync, or whose drive is not among `here`.
+pub(crate) fn absent(label: &Superblock, here: &[Labelled]) -> MemberSet {
     let is_here = |uuid| used(here, uuid).is_some();
     let out = label
         .members
         .iter()
         .enumerate()
         .filter(|(_, m)| m.state != RecordedState::InSync || !is_here(m.uuid));
-    out.fold(0, |mask, (slot, _)| mask | 1 << slot)
+    out.map(|(slot, _)| slot).collect()
 }
 
 pub(crate) fn can_start_degraded(label: &Superblock, here: &[Labelled]) -> bool {
@@ -88,7 +88,7 @@ pub(crate) fn suffice(drives: &[&Labelled]) -> bool {
     let here = |uuid| drives.iter().any(|l| l.label.member == uuid);
     let rows = newest.members.iter().enumerate();
     let absent = rows.filter(|(_, m)| m.state != RecordedState::InSync || !here(m.uuid));
-    let absent = absent.fold(0, |mask, (slot, _)| mask | 1 << slot);
+    let absent: MemberSet = absent.map(|(slot, _)| slot).collect();
     geometry_of(newest).is_some_and(|geometry| geometry.tolerates(absent))
 }
 

@@ -2,7 +2,7 @@
 
 use strake_engine::{ArrayStatus, MemberStatus};
 use strake_raid::MemberState;
-use strake_units::MemberIndex;
+use strake_units::{MemberIndex, MemberSet};
 
 use crate::error::ControlError;
 
@@ -17,10 +17,10 @@ pub(crate) fn is_out(member: &MemberStatus) -> bool {
     }
 }
 
-/// Members that are not in sync, as a mask.
-pub(crate) fn absent_mask(status: &ArrayStatus) -> u64 {
+/// Members that are not in sync.
+pub(crate) fn absent_members(status: &ArrayStatus) -> MemberSet {
     let absent = status.members.iter().enumerate().filter(|(_, m)| m.state != MemberState::InSync);
-    absent.fold(0, |mask, (slot, _)| mask | 1 << slot)
+    absent.map(|(slot, _)| slot).collect()
 }
 
 /// How many more members may be lost, in the worst case, before and after `member` is taken out; `None` when that does
@@ -29,8 +29,8 @@ pub(crate) fn redundancy_drop(
     status: &ArrayStatus,
     member: MemberIndex,
 ) -> Result<Option<(u8, u8)>, ControlError> {
-    let before = absent_mask(status);
-    let after = before | 1 << member.at();
+    let before = absent_members(status);
+    let after = before.with(member);
     let left = status.geometry.redundancy(after).filter(|_| status.geometry.tolerates(after));
     let Some(left) = left else {
         return Err(ControlError::refused(format!(

@@ -2,11 +2,11 @@
 
 use strake_engine::{ArrayEvent, ArrayEventKind, ArrayStatus, MemberStatus};
 use strake_raid::MemberState;
-use strake_units::ByteSize;
+use strake_units::{ByteSize, MemberSet};
 
 use crate::events::{EventKind, Note, Severity};
 use crate::policy::advice::cause_of;
-use crate::policy::members::absent_mask;
+use crate::policy::members::absent_members;
 use crate::policy::scrub;
 
 /// A picture of an array: what was last reported about it.
@@ -18,8 +18,8 @@ pub(crate) struct Seen {
     resync: bool,
     halted: bool,
     lost: bool,
-    /// Members for which it was reported that no spare fits, as a mask.
-    no_spare: u64,
+    /// Members for which it was reported that no spare fits.
+    no_spare: MemberSet,
 }
 
 struct MemberSeen {
@@ -61,11 +61,11 @@ impl Seen {
         Self {
             name: status.name.to_string(),
             members: status.members.iter().map(MemberSeen::of).collect(),
-            left: status.geometry.redundancy(absent_mask(status)),
+            left: status.geometry.redundancy(absent_members(status)),
             resync: status.resync.is_some(),
             halted: status.rebuild_halted,
             lost: status.lost,
-            no_spare: 0,
+            no_spare: MemberSet::EMPTY,
         }
     }
 
@@ -86,7 +86,7 @@ impl Seen {
         let notes = match before {
             Some(before) => {
                 // A member that serves again may be out again later.
-                now.no_spare = before.no_spare & absent_mask(status);
+                now.no_spare = before.no_spare & absent_members(status);
                 differences(before, &now)
             }
             None => differences(&Self::ideal(status), &now),
@@ -101,8 +101,8 @@ impl Seen {
 
     /// True the first time that no spare is found for a member that is out.
     pub(crate) fn tell_no_spare(&mut self, slot: usize) -> bool {
-        let first = self.no_spare & 1 << slot == 0;
-        self.no_spare |= 1 << slot;
+        let first = !self.no_spare.contains(slot);
+        self.no_spare.insert(slot);
         first
     }
 
@@ -113,7 +113,7 @@ impl Seen {
             member.state = MemberState::InSync;
         }
         Self {
-            left: status.geometry.redundancy(0),
+            left: status.geometry.redundancy(MemberSet::EMPTY),
             resync: false,
             halted: false,
             lost: false,

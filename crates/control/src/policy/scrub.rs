@@ -2,7 +2,7 @@
 
 use strake_engine::{ScrubCounts, ScrubMode};
 use strake_raid::Geometry;
-use strake_units::ByteSize;
+use strake_units::{ByteSize, MemberSet};
 
 use crate::error::ControlError;
 use crate::events::{EventKind, Note, Severity};
@@ -54,7 +54,7 @@ pub(crate) fn every(seconds: u64) -> String {
 
 /// True when there is something to compare data with.
 pub(crate) fn has_redundancy(geometry: &Geometry) -> bool {
-    geometry.redundancy(0).is_some_and(|left| left > 0)
+    geometry.redundancy(MemberSet::EMPTY).is_some_and(|left| left > 0)
 }
 
 fn show(name: &str) -> String {

@@ -3,6 +3,7 @@
 use strake_api::v1 as api;
 use strake_engine::{AssemblePolicy, too_few, waiting};
 use strake_ondisk::{Assembled, Found, Policy, RecordedState, Verdict};
+use strake_units::MemberSet;
 
 use crate::drives::label::{Labelled, geometry_of};
 use crate::error::ControlError;
@@ -62,7 +63,7 @@ fn too_few_of(assembled: &Assembled) -> Option<String> {
     let geometry = geometry_of(&assembled.superblock)?;
     let members = assembled.members.iter().enumerate();
     let absent = members.filter(|(_, m)| m.drive.is_none() || m.state != RecordedState::InSync);
-    let absent = absent.fold(0, |mask, (at, _)| mask | 1 << at);
+    let absent: MemberSet = absent.map(|(slot, _)| slot).collect();
     let tolerated = geometry.tolerates(absent);
     (!tolerated).then(|| too_few(&assembled.superblock, &geometry, absent))
 }

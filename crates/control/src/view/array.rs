@@ -1,6 +1,6 @@
 //! An array as a message: state, members, jobs, and what to do next.
 
-use crate::policy::members::absent_mask;
+use crate::policy::members::absent_members;
 use std::time::Instant;
 
 use strake_api::v1::{self as api, Problem};
@@ -144,7 +144,7 @@ fn array_message(
 ) -> api::Array {
     let geometry = &status.geometry;
     let shift = geometry.block_size().shift();
-    let absent = absent_mask(status);
+    let absent = absent_members(status);
     let (reason, next_action) = advice(status);
     api::Array {
         name: status.name.to_string(),
@@ -199,12 +199,12 @@ fn guarantees(status: &ArrayStatus) -> Vec<String> {
         )];
     }
     let mut lines = vec![format!("{crash}: {holds}")];
-    let out = absent_mask(status);
+    let out = absent_members(status);
     let damage = "neighbouring blocks in the same stripe may be damaged: then the array does not start \
         automatically, and the regions are listed";
     lines.push(match status.consistency {
         Consistency::None | Consistency::Resync => format!("{crash} while members are missing: {damage}"),
-        Consistency::Safe | Consistency::Strict if out & !status.logged == 0 => {
+        Consistency::Safe | Consistency::Strict if out.is_subset(status.logged) => {
             format!("{crash} while members are missing: the same")
         }
         Consistency::Safe | Consistency::Strict => format!(

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use strake_ondisk::{Consistency, Format};
 use strake_raid::{ConditionSet, Geometry, MemberState};
-use strake_units::{MemberIndex, Name, RegionIndex, Uuid};
+use strake_units::{MemberIndex, MemberSet, Name, RegionIndex, Uuid};
 
 use super::Array;
 use crate::bad_blocks::array_ranges;
@@ -62,8 +62,8 @@ pub struct ArrayStatus {
     pub consistency: Consistency,
     /// What this is to become, as soon as no write is under way that was begun before.
     pub consistency_wanted: Option<Consistency>,
-    /// Members whose stripes have every write in the redo log by now, as a mask.
-    pub logged: u64,
+    /// Members whose stripes have every write in the redo log by now.
+    pub logged: MemberSet,
     /// The resync that is under way, if any; a new array's initialization is one.
     pub resync: Option<Progress>,
     /// The rebuild that is under way, if any.

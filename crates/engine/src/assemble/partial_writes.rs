@@ -10,7 +10,7 @@ use strake_ondisk::{
 };
 use strake_parity::{Code, CodeError, Recovery, encode};
 use strake_raid::{Geometry, Role};
-use strake_units::{Lba, LbaRange, MemberIndex};
+use strake_units::{Lba, LbaRange, MemberIndex, StripSet};
 
 use super::recovery::PartialWrites;
 use crate::create::Drive;
@@ -32,11 +32,16 @@ struct Agreed {
     sure: bool,
 }
 
-/// Finds what all data strips of a row hold of which strip `written` was being written, with the parities. `new` is a
-/// mask of the strips that hold what was to be written. `None` when more is missing than there is parity.
-fn agree(code: &Code, row: &Row<'_>, written: u8, new: u64) -> Result<Option<Agreed>, CodeError> {
+/// Finds what all data strips of a row hold of which strip `written` was being written, with the parities. `new` are
+/// the strips that hold what was to be written. `None` when more is missing than there is parity.
+fn agree(
+    code: &Code,
+    row: &Row<'_>,
+    written: u8,
+    new: StripSet,
+) -> Result<Option<Agreed>, CodeError> {
     let k = code.data() as u8;
-    let is_new = |strip: &u8| new & 1 << strip != 0;
+    let is_new = |strip: &u8| new.contains(strip);
     let known = |strip: &u8| row[usize::from(*strip)].is_some();
     let lost: Vec<u8> = (0..k).filter(|strip| !known(strip)).collect();
     let parities: Vec<u8> = (k..row.len() as u8).filter(known).collect();
@@ -296,8 +301,8 @@ impl<'a> Site<'a> {
         let holds = |(part, strip): &(u8, u8)| {
             row[usize::from(*strip)].is_some_and(|bytes| witness.is_new(*part, bytes))
         };
-        let new = parts.filter(holds).fold(0, |mask, (_, strip)| mask | 1 << strip);
-        if new & 1 << partial_write.strip != 0 {
+        let new: StripSet = parts.filter(holds).map(|(_, strip)| strip).collect();
+        if new.contains(partial_write.strip) {
             remedy.written = Written::New;
         } else if row[usize::from(partial_write.strip)].is_some() && remedy.written == Written::Lost
         {

@@ -2,7 +2,7 @@
 
 use strake_ondisk::{Bits, RecordedState, Refusal, Superblock};
 use strake_raid::{Geometry, Regions};
-use strake_units::{ByteSize, MemberIndex, Name, RegionIndex};
+use strake_units::{ByteSize, MemberIndex, MemberSet, Name, RegionIndex};
 
 use crate::create::Drive;
 use crate::error::ArrayError;
@@ -26,11 +26,11 @@ pub fn waiting(
     let waits = format!("array {name} waits for {}", waits.join(", and for "));
     let in_sync =
         |slot: &&MemberIndex| superblock.members[slot.at()].state == RecordedState::InSync;
-    let here = present.iter().filter(in_sync).fold(0, |mask, slot| mask | 1 << slot.at());
-    let all = superblock.members.iter().enumerate().fold(0, |mask, (at, _)| mask | 1 << at);
+    let here = present.iter().filter(in_sync).collect();
+    let absent = MemberSet::first_n(superblock.members.len()) - here;
     match geometry_of(superblock) {
-        Ok(geometry) if !geometry.tolerates(all & !here) => {
-            format!("{waits}; {}", need(superblock, &geometry, all & !here))
+        Ok(geometry) if !geometry.tolerates(absent) => {
+            format!("{waits}; {}", need(superblock, &geometry, absent))
         }
         // What is not known of the geometry is reported when it is started.
         Ok(_) | Err(_) => format!("{waits}; return it{}", without_it(name)),
@@ -44,24 +44,24 @@ pub fn without_it(name: &Name) -> String {
     format!(", or start without it: strake array import {name} --degraded")
 }
 
-/// Why the array of `superblock` cannot be started without the members in the mask `absent`.
+/// Why the array of `superblock` cannot be started without the members in `absent`.
 #[must_use]
-pub fn too_few(superblock: &Superblock, geometry: &Geometry, absent: u64) -> String {
+pub fn too_few(superblock: &Superblock, geometry: &Geometry, absent: MemberSet) -> String {
     let count = superblock.members.len();
     format!(
         "array {} has lost too many members to be started: {} of {count} are in sync; {}",
         superblock.name,
-        count - absent.count_ones() as usize,
+        count - absent.len(),
         need(superblock, geometry, absent)
     )
 }
 
 /// How many members have to come back for the array to be started at all.
-fn need(superblock: &Superblock, geometry: &Geometry, absent: u64) -> String {
+fn need(superblock: &Superblock, geometry: &Geometry, absent: MemberSet) -> String {
     // Only members that the newest label calls in sync are of any help.
     let helps = superblock.members.iter().enumerate();
     let helps = helps.filter(|(_, member)| member.state == RecordedState::InSync);
-    let helps = helps.fold(0, |mask, (at, _)| mask | 1 << at) & absent;
+    let helps = helps.map(|(at, _)| at).collect::<MemberSet>() & absent;
     let name = &superblock.name;
     match geometry.needed(absent, helps) {
         Some(1) => format!(
@@ -71,7 +71,7 @@ fn need(superblock: &Superblock, geometry: &Geometry, absent: u64) -> String {
         Some(count) => format!(
             "it cannot start without {count} more of its members, degraded or not: return them, then: strake \
              array import {name}{}",
-            if count < helps.count_ones() { " --degraded" } else { "" }
+            if count < helps.len() { " --degraded" } else { "" }
         ),
         None => "even the members that were last in sync are too few; its data is lost unless other members return"
             .to_owned(),

@@ -21,7 +21,7 @@ use strake_ondisk::{
     RedoHeader, RedoPart, RedoPayload, RedoRecord, Superblock, decode_redo,
 };
 use strake_raid::{Geometry, Regions};
-use strake_units::{MemberIndex, RegionIndex, StripeIndex, Uuid};
+use strake_units::{MemberIndex, MemberSet, RegionIndex, StripeIndex, Uuid};
 
 use super::partial_writes::{Remedy, Site};
 use super::recovery::Recovery;
@@ -32,17 +32,16 @@ use crate::fleet::{Failed, Fleet, Reading, Writing};
 
 /// True when the label says that every write is in the log.
 fn logs_all(label: &Superblock) -> bool {
-    let every_member = u64::MAX >> (64 - label.members.len());
+    let every_member = MemberSet::first_n(label.members.len());
     label.consistency == Consistency::Strict && label.logged == every_member
 }
 
-/// The members to whose stripes every write is in the log, as a mask.
-pub(super) fn covered(label: &Superblock, geometry: &Geometry) -> u64 {
+/// The members to whose stripes every write is in the log.
+pub(super) fn covered(label: &Superblock, geometry: &Geometry) -> MemberSet {
     if geometry.parity_strips() == 0 {
-        return 0;
-    }
-    if logs_all(label) {
-        geometry.groups_with(u64::MAX)
+        MemberSet::EMPTY
+    } else if logs_all(label) {
+        geometry.all_members()
     } else {
         geometry.groups_with(label.logged)
     }
@@ -53,18 +52,19 @@ pub(super) fn covered(label: &Superblock, geometry: &Geometry) -> u64 {
 pub(crate) fn note_start(
     label: &mut Superblock,
     geometry: &Geometry,
-    absent: u64,
+    absent: MemberSet,
     doubt: bool,
-    replayed: u64,
+    replayed: MemberSet,
 ) {
-    let every_member = geometry.groups_with(u64::MAX);
     let sure = if doubt { absent & replayed } else { absent };
     let logged = match label.consistency {
-        Consistency::Strict if geometry.parity_strips() > 0 && !doubt => every_member,
+        Consistency::Strict if geometry.parity_strips() > 0 && !doubt => geometry.all_members(),
         Consistency::Strict | Consistency::Safe if geometry.parity_strips() > 0 => sure,
-        Consistency::None | Consistency::Resync | Consistency::Safe | Consistency::Strict => 0,
+        Consistency::None | Consistency::Resync | Consistency::Safe | Consistency::Strict => {
+            MemberSet::EMPTY
+        }
     };
-    let since = if logged != 0 { label.generation } else { 0 };
+    let since = if logged.is_empty() { 0 } else { label.generation };
     label.note_logged(logged, since);
 }
 
@@ -371,7 +371,7 @@ impl Log {
         let writes: Vec<Writing> =
             repaired.clone().flat_map(|(_, remedy)| remedy.writes.iter().cloned()).collect();
         fleet.write(&writes, "resynchronizing parity after a crash")?;
-        if !self.in_part && covered(label, geometry) == geometry.groups_with(u64::MAX) {
+        if !self.in_part && covered(label, geometry) == geometry.all_members() {
             // There is no other doubt about these regions than the writes that have been done again.
             bitmaps.change(Bitmap::WriteIntent, |write_intent| *write_intent = left.clone());
         }
@@ -453,8 +453,9 @@ fn within(geometry: &Geometry, regions: &Regions, stripe: u64, part: &RedoPart) 
 /// part of that stripe was out then, and still is, or the label that calls it in sync may not have reached all.
 fn counts(label: &Superblock, geometry: &Geometry, record: &RedoRecord) -> bool {
     let RedoHeader { generation, out, stripe, .. } = record.header;
-    let concerned = geometry.groups_with(1 << geometry.member(stripe, 0).0);
-    generation >= label.logged_since && (logs_all(label) || out & label.logged & concerned != 0)
+    let concerned = geometry.groups_with(MemberSet::of(geometry.member(stripe, 0)));
+    generation >= label.logged_since
+        && (logs_all(label) || (out & label.logged).intersects(concerned))
 }
 
 /// True when a list of partial writes is complete: every write since is on record, in full or as a partial write.

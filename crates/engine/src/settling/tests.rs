@@ -1,6 +1,6 @@
 use strake_block::SETTLE_TIME_MAX;
 use strake_ondisk::{COMPAT_REMOTE, Consistency, Format, GeometryRecord, Superblock};
-use strake_units::{MemberIndex, Nanos, Uuid};
+use strake_units::{MemberIndex, MemberSet, Nanos, Uuid};
 
 use super::{Candidate, LastUse, wait_until};
 
@@ -35,7 +35,7 @@ fn label(generation: u64, clean: bool) -> Superblock {
         history: Vec::new(),
         replacements: Vec::new(),
         consistency: Consistency::Safe,
-        logged: 0,
+        logged: MemberSet::EMPTY,
         logged_since: 0,
         compat: 0,
         ro_compat: 0,

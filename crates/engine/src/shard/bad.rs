@@ -18,7 +18,7 @@ use strake_block::{IoError, IoErrorKind};
 use strake_ondisk::{BadEvent, BadList, BadRun};
 use strake_raid::{Band, Plan, Role, Scheme, Transfer, Window};
 use strake_reactor::Scheduler;
-use strake_units::{Lba, LbaRange, MemberIndex, StripeIndex};
+use strake_units::{Lba, LbaRange, MemberIndex, PositionSet, StripSet, StripeIndex};
 
 use super::Shard;
 use super::wait::WaitQueue;
@@ -122,23 +122,23 @@ impl Shard {
         self.bad.borrow().list.within(member, range).any(test)
     }
 
-    /// The positions with runs of bad blocks in `window` such that `test` holds, as a mask.
-    fn positions(&self, band: Band, window: Window, test: impl Fn(&BadRun) -> bool) -> u64 {
+    /// The positions with runs of bad blocks in `window` such that `test` holds.
+    fn positions(&self, band: Band, window: Window, test: impl Fn(&BadRun) -> bool) -> PositionSet {
         if self.no_bad_blocks() {
-            return 0;
+            return PositionSet::EMPTY;
         }
         (0..self.geometry.width())
             .filter(|position| self.any_run(band, &all_of(*position, window), &test))
-            .fold(0, |mask, position| mask | 1 << position)
+            .collect()
     }
 
-    /// Positions with bad blocks in `window`, as a mask.
-    pub(crate) fn bad_positions(&self, band: Band, window: Window) -> u64 {
+    /// Positions with bad blocks in `window`.
+    pub(crate) fn bad_positions(&self, band: Band, window: Window) -> PositionSet {
         self.positions(band, window, |_| true)
     }
 
-    /// Positions that must not be read over `window`, as a mask: they hold blocks that were never filled.
-    pub(crate) fn hidden_positions(&self, band: Band, window: Window) -> u64 {
+    /// Positions that must not be read over `window`: they hold blocks that were never filled.
+    pub(crate) fn hidden_positions(&self, band: Band, window: Window) -> PositionSet {
         self.positions(band, window, |run| run.what.is_hidden())
     }
 
@@ -208,16 +208,16 @@ impl Shard {
         &self,
         band: Band,
         plan: &Plan,
-        (failed, zeroed): (u64, u64),
+        (failed, zeroed): (PositionSet, StripSet),
         event: BadEvent,
     ) -> Result<(), IoError> {
         if self.no_bad_blocks() {
             return Ok(());
         }
-        let written = plan.writes.iter().filter(|w| failed & 1 << w.position == 0);
+        let written = plan.writes.iter().filter(|w| !failed.contains(w.position));
         let bad = written.filter(|write| self.is_bad(band, write));
         let notes = bad.map(|write| {
-            let event = if zeroed & 1 << write.strip == 0 { event } else { BadEvent::Restored };
+            let event = if zeroed.contains(write.strip) { BadEvent::Restored } else { event };
             self.bad_note(band, write, event)
         });
         self.note_bad(notes.collect()).await

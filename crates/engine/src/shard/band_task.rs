@@ -2,7 +2,7 @@
 
 use strake_block::{BufMut, IoError, IoErrorKind, Op, SgMut};
 use strake_raid::{Band, Purpose, Query, Segment, Strategy, StripeHealth, Window, hull};
-use strake_units::{LbaRange, StripeIndex};
+use strake_units::{LbaRange, PositionSet, StripeIndex};
 
 use super::bad::Columns;
 use super::bands::Batch;
@@ -106,8 +106,8 @@ async fn read_agreed(shard: &Shard, group: Group, span: Span) {
 struct Wanted {
     band: Band,
     range: LbaRange,
-    unreadable: u64,
-    avoid: u64,
+    unreadable: PositionSet,
+    avoid: PositionSet,
 }
 
 /// Reads a range of which not every part can be recovered in the same way.
@@ -123,7 +123,7 @@ async fn read_by_blocks(
         let start = wanted.range.start.plus(window.offset.into());
         let range = LbaRange::new(start, window.blocks.into());
         let buf = SgMut::from(BufMut::alone((window.blocks as usize) << shift));
-        let part = Wanted { range, unreadable: 0, ..wanted };
+        let part = Wanted { range, unreadable: PositionSet::EMPTY, ..wanted };
         match read_range(shard, group, part, buf).await {
             (buf, Ended::Done(Ok(()))) => {
                 let mut at = (window.offset as usize) << shift;
@@ -157,7 +157,7 @@ async fn read_range(
     let mut excluded = Excluded::default();
     excluded.unreadable = unreadable | hidden;
     excluded.avoided = avoided;
-    let mut hearsay = unreadable & !hidden;
+    let mut hearsay = unreadable - hidden;
     let mut patience = Patience::Short;
     let result = loop {
         if shard.shared.is_lost() {
@@ -169,7 +169,7 @@ async fn read_range(
         }
         if !shard.health(band).parity_trusted {
             // The alternative is parity or a copy that may be wrong: no member is avoided for being slow.
-            excluded.avoided = 0;
+            excluded.avoided = PositionSet::EMPTY;
             patience = Patience::Long;
         }
         let health = excluded.apply(shard.health(band));
@@ -181,17 +181,17 @@ async fn read_range(
             copy_hint: shard.copy_hint(),
         };
         let Ok(plan) = strake_raid::plan(&shard.geometry, &query) else {
-            if std::mem::take(&mut excluded.avoided) != 0 {
+            if !std::mem::take(&mut excluded.avoided).is_empty() {
                 // There is no alternative: slow members are waited for.
                 patience = Patience::Long;
                 continue;
             }
             let reported = std::mem::take(&mut hearsay);
-            if reported == 0 {
+            if reported.is_empty() {
                 return (data, Ended::Stuck(Stuck { blocks: excluded.unreadable, health }));
             }
             // What could not be read when the request came in may have been written since.
-            excluded.unreadable &= !reported;
+            excluded.unreadable -= reported;
             continue;
         };
         if !health.parity_trusted && range.blocks > 1 && shard.lacks_data(band, excluded) {
@@ -242,7 +242,7 @@ async fn read_range(
                 repair(shard, group, band, &plan, excluded, recovered).await;
                 scratch::end(&shard.scratch, loan);
                 shard.shared.count_degraded_reads(1);
-                if hidden != 0 {
+                if !hidden.is_empty() {
                     Box::pin(heal(shard, group, band, &segments)).await;
                 }
                 break Ok(());
@@ -258,10 +258,9 @@ impl Shard {
     pub(crate) fn health(&self, band: Band) -> StripeHealth {
         let region = self.regions.region_of(band.stripe);
         let mut health = StripeHealth {
-            absent: 0,
-            unreadable: 0,
             parity_trusted: self.region_table.borrow().trusted(region)
                 || self.was_replayed(band.stripe),
+            ..StripeHealth::default()
         };
         let members = self.members.borrow();
         if !members.degraded() {
@@ -271,10 +270,10 @@ impl Shard {
             let member = self.geometry.member(band.stripe, position);
             match members.view(member) {
                 crate::message::View::InSync => {}
-                crate::message::View::Absent => health.absent |= 1 << position,
+                crate::message::View::Absent => health.absent.insert(position),
                 crate::message::View::Rebuilding => {
                     if self.rebuild.borrow().lacks(member, region) {
-                        health.unreadable |= 1 << position;
+                        health.unreadable.insert(position);
                     }
                 }
             }
@@ -284,7 +283,7 @@ impl Shard {
 
     /// True when no write to the stripe was lost sight of in the last crash: all were in the redo log.
     pub(super) fn was_replayed(&self, stripe: StripeIndex) -> bool {
-        self.replayed & 1 << self.geometry.member(stripe, 0).0 != 0
+        self.replayed.contains(self.geometry.member(stripe, 0))
     }
 
     /// Copies the wanted segment out of what was read or recovered.

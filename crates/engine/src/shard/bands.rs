@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use arrayvec::ArrayVec;
 use strake_block::{Durability, SgMut};
 use strake_raid::{Band, Geometry, Segment, SegmentList, Window};
-use strake_units::{Lba, LbaRange};
+use strake_units::{Lba, LbaRange, PositionSet, StripSet};
 
 use super::small::Head;
 use crate::limits::MERGE_MAX;
@@ -61,8 +61,8 @@ pub(crate) enum Batch {
 #[derive(Clone, Copy)]
 pub(crate) struct Waiting {
     pub(crate) range: LbaRange,
-    pub(crate) unreadable: u64,
-    pub(crate) avoid: u64,
+    pub(crate) unreadable: PositionSet,
+    pub(crate) avoid: PositionSet,
 }
 
 /// One of the writes merged into a plan.
@@ -79,7 +79,7 @@ pub(crate) struct WriteBatch {
     pub(crate) segments: SegmentList,
     pub(crate) durability: Durability,
     /// Strips whose segment is zeroes that no client wrote, in place of data that are given up.
-    pub(crate) zeroed: u64,
+    pub(crate) zeroed: StripSet,
 }
 
 impl WriteBatch {
@@ -89,7 +89,7 @@ impl WriteBatch {
             items: ArrayVec::new(),
             segments: SegmentList::new(),
             durability: Durability::Normal,
-            zeroed: 0,
+            zeroed: StripSet::EMPTY,
         }
     }
 
@@ -123,7 +123,7 @@ impl WriteBatch {
     /// says where such a strip's part begins in the array.
     pub(crate) fn with_zeroes(
         mut self,
-        strips: u64,
+        strips: StripSet,
         window: Window,
         address: impl Fn(u8) -> Lba,
     ) -> Self {
@@ -133,7 +133,7 @@ impl WriteBatch {
             let (offset, blocks) = (window.offset, window.blocks);
             match given.iter().find(|segment| segment.strip == strip) {
                 Some(segment) => self.segments.push(*segment),
-                None if strips & 1 << strip != 0 => {
+                None if strips.contains(strip) => {
                     let lba = address(strip);
                     self.segments.push(Segment { strip, offset, blocks, lba });
                 }
@@ -271,11 +271,11 @@ impl Bands {
 
     /// The range, the positions that take long, and the band of the read that is all that waits for a band, if it is
     /// one and may be a recovered one.
-    pub(crate) fn sole_read(&self, entry: u32) -> Option<(LbaRange, u64, Band)> {
+    pub(crate) fn sole_read(&self, entry: u32) -> Option<(LbaRange, PositionSet, Band)> {
         let entry = self.entries.get(entry).expect("it is ready");
         let item = self.items.get(entry.first?).expect("a queue is linked");
         match item.work {
-            Work::Read { range, unreadable: 0, avoid, .. }
+            Work::Read { range, unreadable: PositionSet::EMPTY, avoid, .. }
                 if item.next.is_none() && !entry.thorough =>
             {
                 Some((range, avoid, entry.band))
@@ -339,7 +339,7 @@ impl Bands {
                     items: ArrayVec::new(),
                     segments: geometry.segments(band, range),
                     durability,
-                    zeroed: 0,
+                    zeroed: StripSet::EMPTY,
                 };
                 batch.items.push(WriteItem { range, fill, origin });
                 if merge {

@@ -9,7 +9,7 @@ use strake_ondisk::{BadList, Consistency};
 use strake_parity::{Code, Recoveries};
 use strake_raid::{Geometry, Regions};
 use strake_reactor::{Receiver, Scheduler, Sender};
-use strake_units::{CoreIndex, MemberIndex, Nanos, RegionIndex};
+use strake_units::{CoreIndex, MemberIndex, MemberSet, Nanos, RegionIndex};
 
 use super::Shard;
 use super::bad::BadTable;
@@ -56,16 +56,16 @@ pub(crate) struct ShardSpec {
     /// By shard; `None` at our own place.
     pub(crate) links: Vec<Option<Link>>,
     pub(crate) views: Vec<View>,
-    /// For every region the members being rebuilt that lack it, as a mask.
-    pub(crate) lacking: Arc<[u64]>,
+    /// For every region the members being rebuilt that lack it.
+    pub(crate) lacking: Arc<[MemberSet]>,
     pub(crate) devices: Vec<Option<Arc<dyn BlockDevice>>>,
     /// Regions of the whole array to be resynchronized.
     pub(crate) untrusted: Vec<RegionIndex>,
     pub(crate) leader: Option<LeaderState>,
     pub(crate) bad: Arc<BadList>,
     pub(crate) roll: Arc<Roll>,
-    /// Members whose stripes had every write of the last activation in its redo log, as a mask.
-    pub(crate) replayed: u64,
+    /// Members whose stripes had every write of the last activation in its redo log.
+    pub(crate) replayed: MemberSet,
 }
 
 /// How much a shard has room for.
@@ -163,8 +163,8 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         scheduler: scheduler.clone(),
         workers: RefCell::new(Workers::new(scheduler)),
         members: RefCell::new(open_members(spec, room)?),
-        readable: Cell::new(0),
-        writable: Cell::new(0),
+        readable: Cell::new(MemberSet::EMPTY),
+        writable: Cell::new(MemberSet::EMPTY),
         standing: Cell::new(Standing::default()),
         sits: RefCell::new(SitOuts::new()),
         smalls: RefCell::new(Smalls::new(room.small_writes)),
@@ -213,10 +213,10 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
     })
 }
 
-/// Members that are not in sync, as a mask.
-pub(super) fn impaired(views: &[View]) -> u64 {
+/// Members that are not in sync.
+pub(super) fn impaired(views: &[View]) -> MemberSet {
     let out = views.iter().enumerate().filter(|(_, view)| **view != View::InSync);
-    out.fold(0, |mask, (at, _)| mask | 1 << at)
+    out.map(|(at, _)| at).collect()
 }
 
 fn own_untrusted(spec: &ShardSpec) -> VecDeque<RegionIndex> {

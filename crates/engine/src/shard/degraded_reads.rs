@@ -18,7 +18,7 @@ mod table;
 use arrayvec::ArrayVec;
 use strake_block::{SgMut, Token};
 use strake_raid::{Band, Geometry, Place, StripeMap};
-use strake_units::{Lba, LbaRange, MemberIndex, Nanos};
+use strake_units::{Lba, LbaRange, MemberIndex, MemberSet, Nanos, PositionSet, StripSet};
 
 use super::execute::Failed;
 use super::members::{self, DirectRead};
@@ -42,16 +42,16 @@ pub(crate) enum Reader {
 /// How members stand, as far as reads are concerned that have to be recovered. By the default none is recovered here.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Standing {
-    /// Members that can be read at once and everywhere, as a mask.
-    readable: u64,
-    /// Members that are not in use, as a mask.
-    absent: u64,
-    /// Members that are in sync in some regions only, as a mask.
-    rebuilding: u64,
-    /// Members that sit out, as a mask.
-    sits: u64,
-    /// Members that have not answered for long, as a mask.
-    lagging: u64,
+    /// Members that can be read at once and everywhere.
+    readable: MemberSet,
+    /// Members that are not in use.
+    absent: MemberSet,
+    /// Members that are in sync in some regions only.
+    rebuilding: MemberSet,
+    /// Members that sit out.
+    sits: MemberSet,
+    /// Members that have not answered for long.
+    lagging: MemberSet,
 }
 
 /// What a degraded read reads.
@@ -60,51 +60,36 @@ struct Survivors {
     place: Place,
     map: StripeMap,
     band: Band,
-    /// Strips, as a mask.
-    strips: u64,
+    strips: StripSet,
 }
 
-/// The strips, as a mask, that are read to recover data strip `wanted` of a stripe whose strips in the mask `hidden`
-/// cannot be read; `None` when it can be read itself or too few are left.
-fn survivors(geometry: &Geometry, wanted: u8, hidden: u64) -> Option<u64> {
-    if hidden & 1 << wanted == 0 {
+/// The strips that are read to recover data strip `wanted` of a stripe whose strips in `hidden` cannot be read;
+/// `None` when it can be read itself or too few are left.
+fn survivors(geometry: &Geometry, wanted: u8, hidden: StripSet) -> Option<StripSet> {
+    if !hidden.contains(wanted) {
         return None;
     }
-    let data = u64::MAX >> (64 - geometry.data_strips());
-    let all = u64::MAX >> (64 - geometry.width());
-    let mut parities = all & !data & !hidden;
-    let mut strips = data & !hidden;
-    for _ in 0..(data & hidden).count_ones() {
-        if parities == 0 {
-            return None;
-        }
-        strips |= parities & parities.wrapping_neg();
-        parities &= parities - 1;
+    let data = geometry.all_data_strips();
+    let mut parities = (geometry.all_strips() - data - hidden).iter();
+    let mut strips = data - hidden;
+    for _ in 0..(data & hidden).len() {
+        strips.insert(parities.next()?);
     }
     Some(strips)
-}
-
-/// The numbers of the bits set in `mask`, ascending.
-pub(super) fn bits(mut mask: u64) -> impl Iterator<Item = u8> {
-    std::iter::from_fn(move || {
-        let bit = mask.trailing_zeros() as u8;
-        mask &= mask.wrapping_sub(1);
-        (bit < 64).then_some(bit)
-    })
 }
 
 impl Shard {
     /// How members stand now.
     pub(super) fn standing(&self) -> Standing {
         let members = self.members.borrow();
-        let (sits, lagging) = (self.sits.borrow().mask(), members.lagging());
+        let (sits, lagging) = (self.sits.borrow().members(), members.lagging());
         let recovers = self.geometry.parity_strips() > 0;
-        if !recovers || !members.degraded() && sits | lagging == 0 {
+        if !recovers || !members.degraded() && (sits | lagging).is_empty() {
             return Standing::default();
         }
         Standing {
             // A member with two devices may change them before a read is back.
-            readable: members.readable() & members.plain() & !sits,
+            readable: (members.readable() & members.plain()) - sits,
             absent: members.viewed(View::Absent),
             rebuilding: members.viewed(View::Rebuilding),
             sits,
@@ -114,14 +99,19 @@ impl Shard {
 
     /// What is read to recover `range`, when that is all of a degraded read of this core; `avoid` are positions that
     /// take long.
-    fn survivors(&self, range: LbaRange, avoid: u64, standing: &Standing) -> Option<Survivors> {
+    fn survivors(
+        &self,
+        range: LbaRange,
+        avoid: PositionSet,
+        standing: &Standing,
+    ) -> Option<Survivors> {
         let geometry = &self.geometry;
         let place = geometry.place(range.start);
         let band_blocks = geometry.band_blocks();
         let within = band_blocks - (place.offset & (band_blocks - 1));
         let region = self.regions.region_of(place.stripe);
         let ours = self.regions.owner(region, self.cores).0 == self.core;
-        if standing.readable == 0 || range.blocks > within.into() || !ours {
+        if standing.readable.is_empty() || range.blocks > within.into() || !ours {
             return None;
         }
         if self.is_bad_band(place.stripe, place.offset) {
@@ -132,9 +122,9 @@ impl Shard {
             return None;
         }
         let mut hidden = standing.absent | standing.sits | standing.lagging;
-        for member in bits(standing.rebuilding) {
-            if self.rebuild.borrow().lacks(MemberIndex(member), region) {
-                hidden |= 1 << member;
+        for member in standing.rebuilding {
+            if self.rebuild.borrow().lacks(member, region) {
+                hidden.insert(member);
             }
         }
         let map = geometry.stripe_map(place.stripe);
@@ -144,7 +134,7 @@ impl Shard {
         let readable = strips_of(map.positions_of_members(standing.readable));
         let index = (place.offset >> band_blocks.trailing_zeros()) as u16;
         let band = Band { stripe: place.stripe, index };
-        (strips & !readable == 0).then_some(Survivors { place, map, band, strips })
+        strips.is_subset(readable).then_some(Survivors { place, map, band, strips })
     }
 
     /// Recovers a user's read of a member that cannot be read, or hands the buffer back when it is not that simple.
@@ -158,11 +148,13 @@ impl Shard {
     ) -> Result<(), SgMut> {
         let standing = self.standing.get();
         // Now and then a member that sits out is read all the same, which is not decided here.
-        if standing.sits & 1 << member.0 != 0 {
+        if standing.sits.contains(member) {
             return Err(data);
         }
         let range = LbaRange::new(at, blocks);
-        let Some(survivors) = self.survivors(range, 0, &standing) else { return Err(data) };
+        let Some(survivors) = self.survivors(range, PositionSet::EMPTY, &standing) else {
+            return Err(data);
+        };
         // Every read of this kind may be put back: who is queued already keeps the room for that.
         if !self.has_room_for(survivors.band) {
             return Err(data);
@@ -178,13 +170,13 @@ impl Shard {
         let (since, came, bytes) = (self.now.get(), requests.came(), data.len());
         let bytes = bytes as u32;
         let user = DirectRead { token, at, since, issued: 0, bytes, port, member, came };
-        let reader = Reader::User(user);
+        let (reader, avoid) = (Reader::User(user), PositionSet::EMPTY);
         if at_once {
             let wanted = self.read_survivors(&mut table, &mut scratch, survivors, data.len());
             (wanted.reader, wanted.entry, wanted.range) = (reader, entry, range);
-            (wanted.avoid, wanted.data) = (0, data);
+            (wanted.avoid, wanted.data) = (avoid, data);
         } else {
-            table.enqueue(Wanted { reader, entry, range, avoid: 0, data });
+            table.enqueue(Wanted { reader, entry, range, avoid, data });
         }
         Ok(())
     }
@@ -226,7 +218,7 @@ impl Shard {
         let now = self.now.get();
         let at = map.member_lba(place.offset);
         let (read, bufs) = table.begin((place, strips), (now, members.membership_epoch()));
-        for ((part, strip), place) in (0u8..).zip(bits(strips)).zip(bufs) {
+        for ((part, strip), place) in (0u8..).zip(strips).zip(bufs) {
             place.member = map.member(map.position_of_strip(strip));
             let data = SgMut::from(scratch.take(bytes));
             let sent = members.read_part(now, read.part(part, place.member, at), data);
@@ -277,7 +269,7 @@ impl Shard {
                 }
                 // Those under way will bring memory back.
                 None if survivors.is_some() && table.under_way() > 0 => return,
-                None => self.put_back_read(&mut table.take_front(), 0),
+                None => self.put_back_read(&mut table.take_front(), PositionSet::EMPTY),
             }
         }
     }
@@ -285,8 +277,8 @@ impl Shard {
     /// Recovers what is wanted into the user's buffer, and answers.
     fn answer_degraded_read(&self, table: &mut DegradedReads, number: u32) {
         let (read, strips) = table.get(number);
-        let count = read.strips.count_ones() as usize;
-        let known: ArrayVec<u8, STRIPS_MAX> = bits(read.strips).collect();
+        let count = read.strips.len();
+        let known: ArrayVec<u8, STRIPS_MAX> = read.strips.iter().collect();
         let recoveries = self.recoveries.as_ref().expect("only parity schemes recover");
         let mut recoveries = recoveries.borrow_mut();
         let recovery = recoveries.get(&known, &[read.place.strip]).expect("enough strips are read");
@@ -333,7 +325,7 @@ impl Shard {
     }
 
     /// Puts a read to the head of its band, for a task; positions in `unreadable` were tried in vain.
-    fn put_back_read(&self, wanted: &mut Wanted, unreadable: u64) {
+    fn put_back_read(&self, wanted: &mut Wanted, unreadable: PositionSet) {
         let origin = match &wanted.reader {
             Reader::Span(origin) => *origin,
             Reader::User(user) => {
@@ -356,7 +348,7 @@ impl Shard {
 impl Survivors {
     /// How many strips are read.
     const fn count(&self) -> usize {
-        self.strips.count_ones() as usize
+        self.strips.len()
     }
 }
 

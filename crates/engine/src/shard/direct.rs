@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use strake_block::{CompletionBatch, IoError, Op, SgMut, Token};
 use strake_raid::Scheme;
-use strake_units::{Lba, MemberIndex, Nanos};
+use strake_units::{Lba, MemberIndex, MemberSet, Nanos};
 
 use super::Shard;
 use super::degraded_reads::DegradedReads;
@@ -50,10 +50,10 @@ impl Shard {
         let bytes = data.len();
         let readable = self.readable.get();
         let mut requests = self.requests.borrow_mut();
-        if readable == 0 || !requests.may_go_directly() {
+        if readable.is_empty() || !requests.may_go_directly() {
             return Err(data);
         }
-        let usable = |member: &MemberIndex| readable & 1 << member.0 != 0;
+        let usable = |member: &MemberIndex| readable.contains(member);
         let shift = self.geometry.block_size().shift();
         let blocks = (bytes >> shift) as u64;
         if blocks << shift != bytes as u64 || blocks == 0 || at.0 >= self.geometry.capacity_blocks()
@@ -100,8 +100,11 @@ impl Shard {
     /// Notes what may go directly until the next turn: between two turns nothing changes that.
     pub(crate) fn note_direct(&self) {
         let agree = self.geometry.copies() == 1 || !self.copies_may_differ.get();
-        let readable =
-            if agree { self.members.borrow().readable() & !self.sits.borrow().mask() } else { 0 };
+        let readable = if agree {
+            self.members.borrow().readable() - self.sits.borrow().members()
+        } else {
+            MemberSet::EMPTY
+        };
         self.readable.set(readable);
         self.writable.set(self.small_members());
         self.standing.set(self.standing());

@@ -8,7 +8,7 @@ use strake_block::{IoErrorKind, Op};
 use strake_ondisk::Consistency;
 use strake_raid::MemberEvent;
 use strake_reactor::{Poller, Scheduler, Sleep, Tasks, Turn};
-use strake_units::{CoreIndex, MemberIndex, Nanos, RegionIndex};
+use strake_units::{CoreIndex, MemberIndex, MemberSet, Nanos, RegionIndex};
 
 use super::build::{Link, Room, ShardSpec, build, impaired};
 use super::install::Install;
@@ -157,11 +157,11 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
         let mut members = shard.members.borrow_mut();
         let out = members.viewed(View::Absent) | members.viewed(View::Rebuilding);
         // Members stalled on other cores count as well, and so do failed members that are not recorded as out yet.
-        let own = u64::MAX >> (64 - shard.geometry.members());
+        let own = shard.geometry.all_members();
         let unseen = shard.failed_unseen(&members);
-        let covered = |late: u64| {
+        let covered = |late: MemberSet| {
             let standing = shard.shared.standing() | unseen;
-            shard.geometry.tolerates(out | (late | standing | shard.shared.failing()) & own)
+            shard.geometry.tolerates(out | ((late | standing | shard.shared.failing()) & own))
         };
         let overdue =
             members.look_for_overdue(now, &shard.scheduler, &mut self.host_reads, covered);
@@ -178,7 +178,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             self.next_latency_look = now.plus(LATENCY_LOOK);
             shard.look_at_latencies();
         }
-        overdue.failed.count_ones() as usize
+        overdue.failed.len()
     }
 
     fn take_control(&mut self) -> usize {
@@ -365,16 +365,16 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Drop for Driver<F, S> {
 
 impl Shard {
     /// Members that have failed an I/O whose task waits for others of its I/Os, which are outstanding.
-    fn failed_unseen(&self, members: &Members) -> u64 {
+    fn failed_unseen(&self, members: &Members) -> MemberSet {
         let (smalls, degraded_reads) = (self.smalls.borrow(), self.degraded_reads.borrow());
         members.failed_unseen(smalls.failed().chain(degraded_reads.failed()))
     }
 
     /// Publishes the members that are stalled or have failed `unseen`, beside those that are `out`, and reports those
     /// that took too long.
-    fn show_overdue(&self, overdue: Overdue, out: u64, unseen: u64) {
-        let covered = |standing: u64| {
-            standing == 0 || self.geometry.tolerates(out | standing | self.shared.failing())
+    fn show_overdue(&self, overdue: Overdue, out: MemberSet, unseen: MemberSet) {
+        let covered = |standing: MemberSet| {
+            standing.is_empty() || self.geometry.tolerates(out | standing | self.shared.failing())
         };
         let standing = overdue.standing | unseen;
         self.shared.show_standing(usize::from(self.core), standing, covered);
@@ -383,8 +383,8 @@ impl Shard {
             self.post(0, Peer::Hopeless);
             return;
         }
-        for member in (0..64u8).filter(|i| overdue.failed & 1 << i != 0) {
-            self.report(MemberIndex(member), IoErrorKind::Timeout);
+        for member in overdue.failed {
+            self.report(member, IoErrorKind::Timeout);
         }
     }
 
@@ -399,7 +399,8 @@ impl Shard {
             p99[at] = seen[at].map(|percentiles| percentiles.p99);
         }
         let out = members.viewed(View::Absent) | members.viewed(View::Rebuilding);
-        let covered = |mask: u64| mask == 0 || self.geometry.tolerates(out | mask);
+        let covered =
+            |around: MemberSet| around.is_empty() || self.geometry.tolerates(out | around);
         if !self.steer {
             p99 = [None; 64];
         }
@@ -413,19 +414,19 @@ impl Shard {
                 counters.read_p50.store(percentiles.p50.0, relaxed);
                 counters.read_p99.store(percentiles.p99.0, relaxed);
             }
-            if changed.began & 1 << at != 0 {
+            if changed.began.contains(at) {
                 counters.sit_outs.fetch_add(1, relaxed);
                 // From now on only its probes count.
                 members.forget_latency(at);
             }
             let member = Some(MemberIndex(at as u8));
-            if changed.began & 1 << at != 0 {
+            if changed.began.contains(at) {
                 self.shared.tell(member, ArrayEventKind::SitOut);
             }
-            if changed.ended & 1 << at != 0 {
+            if changed.ended.contains(at) {
                 self.shared.tell(member, ArrayEventKind::SitOutEnded);
             }
-            let sits = self.sits.borrow().mask() & 1 << at != 0;
+            let sits = self.sits.borrow().members().contains(at);
             counters.sitting_out.store(sits, relaxed);
         }
     }

@@ -5,7 +5,7 @@ use strake_block::{Buf, BufMut, Durability, IoErrorKind, Op, Sg, SgMut};
 use strake_ondisk::REDO_HEADER_BYTES;
 use strake_parity::ParityMut;
 use strake_raid::{Band, Plan, Segment, Strategy, Transfer, Window};
-use strake_units::{LbaRange, MemberIndex, StripeIndex};
+use strake_units::{LbaRange, MemberIndex, PositionSet, StripeIndex};
 
 use super::Shard;
 use super::address::Target;
@@ -31,15 +31,15 @@ pub(super) type Parity = ArrayVec<Buf, STRIPS_MAX>;
 /// New data of one segment: byte offset in the segment, and the bytes. Sorted, gapless.
 pub(super) type Parts = ArrayVec<(usize, Buf), PARTS_MAX>;
 
-/// Positions of a stripe that failed, as a bit mask.
+/// Positions of a stripe that failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Failed {
     /// The blocks could not be read or written but the member goes on.
-    pub(crate) medium: u64,
+    pub(crate) medium: PositionSet,
     /// The member failed.
-    pub(crate) member: u64,
+    pub(crate) member: PositionSet,
     /// The read was not waited for.
-    pub(crate) slow: u64,
+    pub(crate) slow: PositionSet,
     /// The other device of a pair that failed a write, and how.
     pub(crate) replacement: Option<(MemberIndex, Failure)>,
 }
@@ -54,7 +54,7 @@ pub(crate) enum Patience {
 }
 
 impl Failed {
-    pub(crate) fn any(self) -> u64 {
+    pub(crate) fn any(self) -> PositionSet {
         self.medium | self.member | self.slow
     }
 }
@@ -133,7 +133,7 @@ impl Shard {
                 strips.push(read.strip);
             }
         }
-        if failed.any() == 0 {
+        if failed.any().is_empty() {
             return Ok(bufs);
         }
         for (strip, buf) in strips.into_iter().zip(bufs) {
@@ -155,12 +155,12 @@ impl Shard {
         failure: Failure,
     ) {
         if failure.slow {
-            failed.slow |= 1 << position;
+            failed.slow.insert(position);
             return;
         }
         match failure.kind {
             IoErrorKind::Medium => {
-                failed.medium |= 1 << position;
+                failed.medium.insert(position);
                 self.shared.errors.count_medium(self.geometry.member(stripe, position));
             }
             IoErrorKind::Device
@@ -173,7 +173,7 @@ impl Shard {
             | IoErrorKind::Unsupported
             | IoErrorKind::Lost
             | IoErrorKind::Aborted => {
-                failed.member |= 1 << position;
+                failed.member.insert(position);
                 self.blame(self.geometry.member(stripe, position), failure);
             }
         }
@@ -389,7 +389,7 @@ impl Shard {
                 failed.replacement.or(self.members.borrow_mut().paired.take_failed());
             if let Err(error) = result {
                 // A write that fails costs the member whatever the reason: its block is stale from now on.
-                failed.member |= 1 << position;
+                failed.member.insert(position);
                 self.blame(self.geometry.member(stripe, position), error);
             }
             came_back(op);
@@ -486,7 +486,7 @@ impl Shard {
     pub(super) fn parts(&self, batch: &WriteBatch, segment: &Segment) -> Parts {
         let mut parts = Parts::new();
         let shift = self.geometry.block_size().shift();
-        if batch.zeroed & 1 << segment.strip != 0 {
+        if batch.zeroed.contains(segment.strip) {
             parts.push((0, self.zeroes.slice(0, (segment.blocks as usize) << shift)));
             return parts;
         }

@@ -11,7 +11,7 @@ use strake_block::{BufMut, Op, SgMut};
 use strake_raid::{
     Band, Piece, Plan, Purpose, Query, Segment, SegmentList, Strategy, Transfer, Window,
 };
-use strake_units::LbaRange;
+use strake_units::{LbaRange, PositionSet, StripSet};
 
 use super::execute::{Patience, ReadBufs};
 use super::members::{Group, IoSlot, settled};
@@ -20,6 +20,8 @@ use super::scratch::Loan;
 use super::{Shard, band_task, scratch};
 use crate::limits::JOIN_MAX;
 use crate::message::{Origin, Span, View, Work};
+
+const NONE: PositionSet = PositionSet::EMPTY;
 
 /// What becomes of a read that a task has taken off its band's queue.
 #[allow(clippy::large_enum_variant)]
@@ -31,7 +33,7 @@ pub(super) enum Joined {
         /// The union of their segments.
         segments: SegmentList,
         /// Positions to be read only if there is no other way.
-        avoided: u64,
+        avoided: PositionSet,
     },
 }
 
@@ -39,8 +41,8 @@ pub(super) enum Joined {
 struct Gathering {
     /// At most one per strip, in ascending order.
     segments: SegmentList,
-    /// Strips that cannot be read, as a mask.
-    lost: u64,
+    /// Strips that cannot be read.
+    lost: StripSet,
     /// The columns in which strips have to be recovered, as far as is known.
     window: Option<Window>,
 }
@@ -65,7 +67,7 @@ impl Gathering {
                 self.segments[at..].rotate_right(1);
             }
         }
-        if self.lost & 1 << segment.strip != 0 {
+        if self.lost.contains(segment.strip) {
             self.window = Some(self.window.map_or(own, |window| window.with(own)));
         }
         true
@@ -87,7 +89,7 @@ impl Shard {
 
     /// True when every member can be read everywhere, which is the rule.
     fn all_readable(&self) -> bool {
-        self.readable.get() == u64::MAX >> (64 - self.geometry.members())
+        self.readable.get() == self.geometry.all_members()
     }
 
     /// True when `piece` of a read of `range`, which its member could answer, has to be read all the same to recover
@@ -98,24 +100,23 @@ impl Shard {
             return false;
         }
         let lost = self.lost_strips(piece.band);
-        if lost == 0 {
+        if lost.is_empty() {
             return false;
         }
         let segments = self.geometry.segments(piece.band, range);
-        let lost = segments.iter().filter(|segment| lost & 1 << segment.strip != 0);
+        let lost = segments.iter().filter(|segment| lost.contains(segment.strip));
         let window = lost.map(Window::of).reduce(Window::with);
         window.is_some_and(|window| window.touches(Window::of(&piece.segment)))
     }
 
-    /// Strips of the band's stripe that this shard would not read from their members, as a mask. Whether a member
+    /// Strips of the band's stripe that this shard would not read from their members. Whether a member
     /// that is being rebuilt can be read there, only the owner knows.
-    fn lost_strips(&self, band: Band) -> u64 {
+    fn lost_strips(&self, band: Band) -> StripSet {
         let members = self.members.borrow();
         let lost = |position: &u8| {
             members.view(self.geometry.member(band.stripe, *position)) != View::InSync
         };
-        let positions = (0..self.geometry.width()).filter(lost);
-        let positions = positions.fold(0, |mask, position| mask | 1 << position);
+        let positions: PositionSet = (0..self.geometry.width()).filter(lost).collect();
         drop(members);
         let positions = positions | self.slow_positions(band);
         self.geometry.strips_of_positions(band.stripe, positions)
@@ -127,18 +128,18 @@ impl Shard {
         let Work::Read { range, unreadable, avoid, .. } = &first.work else {
             return Joined::Alone(first);
         };
-        let ordinary = *unreadable == 0 && self.may_join(first.band);
+        let ordinary = unreadable.is_empty() && self.may_join(first.band);
         if !ordinary || self.bands.borrow().waiting_read(entry).is_none() {
             return Joined::Alone(first);
         }
-        let avoided = avoid | self.slow_positions(first.band);
+        let avoided = *avoid | self.slow_positions(first.band);
         let mut gathering = self.gather(first.band, avoided);
         let segment = |range| self.geometry.segments(first.band, range)[0];
         let mut count = usize::from(gathering.admit(segment(*range)));
         while count < JOIN_MAX
             && let Some(next) = { self.bands.borrow().waiting_read(entry) }
-            && next.unreadable == 0
-            && next.avoid & !avoided == 0
+            && next.unreadable.is_empty()
+            && next.avoid.is_subset(avoided)
             && gathering.admit(segment(next.range))
         {
             self.bands.borrow_mut().join_waiting(entry);
@@ -151,7 +152,7 @@ impl Shard {
         Joined::Reads { segments: gathering.segments, avoided }
     }
 
-    fn gather(&self, band: Band, avoided: u64) -> Gathering {
+    fn gather(&self, band: Band, avoided: PositionSet) -> Gathering {
         let health = around(avoided).apply(self.health(band));
         let hidden = health.absent | health.unreadable;
         let lost = self.geometry.strips_of_positions(band.stripe, hidden);
@@ -222,7 +223,7 @@ impl Shard {
 }
 
 /// Avoids the slow positions in `avoided`.
-fn around(avoided: u64) -> Excluded {
+fn around(avoided: PositionSet) -> Excluded {
     let mut excluded = Excluded::default();
     excluded.avoided = avoided;
     excluded
@@ -234,7 +235,7 @@ pub(super) async fn read(
     group: Group,
     entry: u32,
     segments: SegmentList,
-    avoided: u64,
+    avoided: PositionSet,
 ) {
     read_together(shard, group, entry, &segments, avoided).await;
     while let Some(span) = { shard.bands.borrow_mut().take_joined(entry) } {
@@ -248,7 +249,7 @@ async fn read_together(
     group: Group,
     entry: u32,
     segments: &SegmentList,
-    avoided: u64,
+    avoided: PositionSet,
 ) {
     let band = shard.bands.borrow().band(entry);
     loop {
@@ -323,7 +324,7 @@ async fn read_each(shard: &Shard, group: Group, entry: u32, patience: Patience) 
         if result.is_ok() {
             shard.finish(origin, Ok(()), Some(data));
         } else {
-            failed.push((Work::Read { range, data, unreadable: 0, avoid: 0 }, origin));
+            failed.push((Work::Read { range, data, unreadable: NONE, avoid: NONE }, origin));
         }
     }
     for (work, origin) in failed {

@@ -26,12 +26,11 @@ use std::sync::mpsc;
 
 use strake_block::IoErrorKind;
 use strake_ondisk::{AreaLayout, Bitmap, Bits, Consistency, RecordedState, Superblock};
-use strake_raid::{MemberEvent, MemberState};
-use strake_units::{MemberIndex, Name, Nanos, RegionIndex, Uuid};
+use strake_raid::{MemberEvent, MemberState, members_where};
+use strake_units::{CoreIndex, CoreSet, MemberIndex, MemberSet, Name, Nanos, RegionIndex, Uuid};
 
 use super::Shard;
 use super::members::Pairing;
-use super::rebuild::members_of;
 use super::replacement::Replacement;
 use super::serve::FailedMembers;
 use super::wait::WaitQueue;
@@ -156,8 +155,8 @@ pub(crate) struct Leader {
     pub(super) bad_unwritten: bool,
     /// The last generation that every live member holds.
     pub(super) completed: u64,
-    /// Members that come into use and are not written by every shard yet, as a mask.
-    pub(super) joining: u64,
+    /// Members that come into use and are not written by every shard yet.
+    pub(super) joining: MemberSet,
     /// Regions asked for and not answered.
     pub(super) asked: Vec<(u16, RegionIndex)>,
     pub(super) sweep: Option<Sweep>,
@@ -166,9 +165,9 @@ pub(crate) struct Leader {
     last_sweep: Nanos,
     pub(super) next_checkpoint: Nanos,
     pub(super) version: u64,
-    applied: u64,
-    /// Shards without writes older than the last views, as a mask.
-    drained: u64,
+    applied: CoreSet,
+    /// Shards without writes older than the last views.
+    drained: CoreSet,
     /// What the mode of consistency is to be, once it can be recorded.
     pub(super) consistency: Consistency,
     /// The generation in the last views that were published.
@@ -201,7 +200,7 @@ impl Leader {
             unpaged: FailedMembers::new(),
             bad_unwritten: false,
             completed: state.superblock.generation,
-            joining: 0,
+            joining: MemberSet::EMPTY,
             done: vec![nothing; state.states.len()],
             causes: vec![None; state.states.len()],
             incoming: None,
@@ -215,8 +214,8 @@ impl Leader {
             last_sweep: Nanos(0),
             next_checkpoint: Nanos(0),
             version: 0,
-            applied: 0,
-            drained: 0,
+            applied: CoreSet::EMPTY,
+            drained: CoreSet::EMPTY,
             consistency,
             reported,
             joined: reported,
@@ -229,10 +228,9 @@ impl Leader {
         }
     }
 
-    /// Members that are not fully in sync, as a mask.
-    pub(super) fn impaired(&self) -> u64 {
-        let out = |(_, s): &(usize, &MemberState)| **s != MemberState::InSync;
-        self.state.states.iter().enumerate().filter(out).fold(0, |mask, (i, _)| mask | 1 << i)
+    /// Members that are not fully in sync.
+    pub(super) fn impaired(&self) -> MemberSet {
+        members_where(&self.state.states, |state| state != MemberState::InSync)
     }
 
     pub(super) fn live(&self) -> impl Iterator<Item = MemberIndex> {
@@ -277,27 +275,25 @@ impl Leader {
         self.intended += u32::from(intended);
         let mut changed = intended | self.state.bitmaps.set(Bitmap::Written, region);
         // In the same stable write: those that are not written lack the region from now on.
-        for member in members_of(self.not_written()) {
+        for member in self.not_written() {
             changed |= self.state.bitmaps.set(Bitmap::Member(member), region);
         }
         changed
     }
 
-    /// Members that are out of use, as a mask.
-    pub(super) fn out(&self) -> u64 {
-        let out = |(_, state): &(usize, &MemberState)| view_of(**state) == View::Absent;
-        let absent = self.state.states.iter().enumerate().filter(out);
-        absent.fold(0, |mask, (at, _)| mask | 1 << at)
+    /// Members that are out of use.
+    pub(super) fn out(&self) -> MemberSet {
+        members_where(&self.state.states, |state| view_of(state) == View::Absent)
     }
 
-    /// Members that some shard does not write, as a mask.
-    fn not_written(&self) -> u64 {
+    /// Members that some shard does not write.
+    fn not_written(&self) -> MemberSet {
         self.out() | self.joining
     }
 
     /// When idle regions are next looked for.
     fn next_sweep(&self) -> Nanos {
-        let every = if self.impaired() == 0 { SWEEP_EVERY } else { SWEEP_EVERY_DEGRADED };
+        let every = if self.impaired().is_empty() { SWEEP_EVERY } else { SWEEP_EVERY_DEGRADED };
         self.last_sweep.plus(every)
     }
 
@@ -313,13 +309,13 @@ impl Leader {
     }
 
     pub(super) fn all_applied(&self, version: u64, cores: u16) -> bool {
-        self.version != version || self.applied.count_ones() == u32::from(cores)
+        self.version != version || self.applied.len() == cores.into()
     }
 
     pub(super) fn new_version(&mut self) -> u64 {
         self.version += 1;
-        self.applied = 0;
-        self.drained = 0;
+        self.applied = CoreSet::EMPTY;
+        self.drained = CoreSet::EMPTY;
         self.version
     }
 }
@@ -360,14 +356,14 @@ impl Shard {
             }
             Peer::Applied { from, version } => {
                 if version == leader.version {
-                    leader.applied |= 1 << from;
+                    leader.applied.insert(CoreIndex(from));
                     leader.settling.wake_all();
                 }
             }
             Peer::Drained { from, version } => {
                 if version == leader.version {
-                    leader.drained |= 1 << from;
-                    if leader.drained.count_ones() == u32::from(self.cores) {
+                    leader.drained.insert(CoreIndex(from));
+                    if leader.drained.len() == self.cores.into() {
                         self.change(&mut leader, Change::Drained { version });
                     }
                 }

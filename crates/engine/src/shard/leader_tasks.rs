@@ -9,7 +9,7 @@ use std::task::Poll;
 use strake_block::{BufMut, IoErrorKind, Op, SgMut};
 use strake_ondisk::{Bitmap, Bits, COMPAT_AFTER_CRASH, Superblock};
 use strake_raid::{MemberEvent, MemberState};
-use strake_units::{Lba, MemberIndex, Name, RegionIndex};
+use strake_units::{Lba, MemberIndex, MemberSet, Name, RegionIndex};
 
 use super::Shard;
 use super::address::Target;
@@ -60,12 +60,12 @@ async fn apply(shard: &Shard, group: Group, change: Change) {
                 fail_member(shard, group, blamed, event_of(cause), Some(cause)).await;
             }
             if member.at() < shard.geometry.members() {
-                shard.shared.settle_failing(1 << member.0);
+                shard.shared.settle_failing(MemberSet::of(member));
             }
         }
         Change::Fail { member, event, reply } => {
             let answer = fail_on_request(shard, group, member, event).await;
-            shard.shared.settle_failing(1 << member.0);
+            shard.shared.settle_failing(MemberSet::of(member));
             answer_to(&reply, answer);
         }
         Change::Replace { member, uuid, bytes, path, reply } => {
@@ -134,7 +134,7 @@ fn answer_to(reply: &Reply, answer: Result<(), ArrayError>) {
 
 /// True when the array still holds its data without `member` as well.
 fn survives_without(shard: &Shard, leader: &Leader, member: MemberIndex) -> bool {
-    shard.geometry.tolerates(leader.impaired() | 1 << member.0)
+    shard.geometry.tolerates(leader.impaired().with(member))
 }
 
 pub(super) async fn fail_member(

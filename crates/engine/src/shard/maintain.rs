@@ -5,13 +5,15 @@ use std::ops::Range;
 use strake_block::{Durability, IoError, IoErrorKind};
 use strake_ondisk::BadEvent;
 use strake_raid::{Band, Place, Purpose, Query, Scheme, Segment, Window, hull};
+use strake_units::{PositionSet, StripSet};
 
 use super::bad::{Columns, all_of};
-pub(super) use super::degraded_reads::bits;
 use super::members::Group;
 use super::mend::{Ended, Excluded, LOST, Stuck, mend};
 use super::{Shard, scratch};
 use crate::message::{BadNote, Origin};
+
+const NONE: PositionSet = PositionSet::EMPTY;
 
 /// Resynchronizes or rebuilds one band.
 pub(super) async fn maintain(
@@ -51,7 +53,7 @@ async fn maintain_strips(
     (band, segments, strips): (Band, &[Segment], Range<u8>),
     purpose: Purpose,
 ) -> Result<(), IoError> {
-    match maintain_window(shard, group, band, (segments, 0), purpose).await {
+    match maintain_window(shard, group, band, (segments, NONE), purpose).await {
         Ended::Done(result) => result,
         Ended::Stuck(stuck) if !stuck.by_blocks() => Err(LOST),
         Ended::Stuck(_) => {
@@ -65,10 +67,10 @@ async fn maintain_strips(
 /// Fills what could not be filled when its member was rebuilt, in columns of which more can be read now.
 pub(super) async fn heal(shard: &Shard, group: Group, band: Band, segments: &[Segment]) {
     let targets = shard.hidden_positions(band, hull(segments));
-    if targets != 0 {
+    if !targets.is_empty() {
         // What cannot be filled yet stays as it is, and listed.
-        let _ =
-            maintain_window(shard, group, band, (segments, 0), Purpose::Rebuild { targets }).await;
+        let _ = maintain_window(shard, group, band, (segments, NONE), Purpose::Rebuild { targets })
+            .await;
     }
 }
 
@@ -84,7 +86,7 @@ pub(super) async fn recover_column(
     let segments: Vec<Segment> = (0..shard.geometry.data_strips())
         .map(|strip| segment(shard, band, window, strip))
         .collect();
-    let unreadable = 1 << position;
+    let unreadable = PositionSet::of(position);
     let purpose = Purpose::Rebuild { targets: unreadable };
     match maintain_window(shard, group, band, (&segments, unreadable), purpose).await {
         Ended::Done(result) => result,
@@ -101,7 +103,7 @@ pub(super) async fn maintain_window(
     shard: &Shard,
     group: Group,
     band: Band,
-    (segments, unreadable): (&[Segment], u64),
+    (segments, unreadable): (&[Segment], PositionSet),
     purpose: Purpose,
 ) -> Ended {
     loop {
@@ -117,7 +119,7 @@ async fn try_window(
     shard: &Shard,
     group: Group,
     band: Band,
-    (segments, unreadable): (&[Segment], u64),
+    (segments, unreadable): (&[Segment], PositionSet),
     purpose: Purpose,
 ) -> Option<Ended> {
     let window = if segments.is_empty() { shard.whole(band) } else { hull(segments) };
@@ -128,10 +130,10 @@ async fn try_window(
     loop {
         let health = excluded.apply(shard.health(band));
         let purpose = match purpose {
-            Purpose::Rebuild { targets } if targets & !health.absent == 0 => {
+            Purpose::Rebuild { targets } if targets.is_subset(health.absent) => {
                 return Some(Ended::Done(Ok(())));
             }
-            Purpose::Rebuild { targets } => Purpose::Rebuild { targets: targets & !health.absent },
+            Purpose::Rebuild { targets } => Purpose::Rebuild { targets: targets - health.absent },
             Purpose::Resync => Purpose::Resync,
             Purpose::Read | Purpose::Write => unreachable!("maintenance does not serve hosts"),
         };
@@ -151,7 +153,7 @@ async fn try_window(
                 Err(error) => return Some(Ended::Done(Err(error))),
             }
         }
-        let bad = shard.bad_positions(band, window) != 0;
+        let bad = !shard.bad_positions(band, window).is_empty();
         let durability = if bad { Durability::Fua } else { Durability::Normal };
         let Some(mut loan) = shard.borrow(&plan).await else { return Some(Ended::Done(Err(LOST))) };
         if excluded.apply(shard.health(band)) != health {
@@ -184,7 +186,8 @@ async fn try_window(
             Ok(Missed::HandedOver) => return None,
             ended => return Some(Ended::Done(ended.map(|_| ()))),
         }
-        let noted = shard.note_written(band, &plan, (failed.any(), 0), BadEvent::Restored);
+        let noted =
+            shard.note_written(band, &plan, (failed.any(), StripSet::EMPTY), BadEvent::Restored);
         return Some(Ended::Done(Box::pin(noted).await));
     }
 }
@@ -201,7 +204,7 @@ pub(super) async fn maintain_by_columns(
     while let Some(window) = left.next() {
         let segments: Vec<Segment> =
             strips.clone().map(|strip| segment(shard, band, window, strip)).collect();
-        match maintain_window(shard, group, band, (&segments, 0), purpose).await {
+        match maintain_window(shard, group, band, (&segments, NONE), purpose).await {
             Ended::Done(result) => result?,
             Ended::Stuck(stuck) if !stuck.by_blocks() => return Err(LOST),
             Ended::Stuck(_) if window.blocks > 1 => left.halve(window),
@@ -231,30 +234,31 @@ async fn lose_column(
     stuck: Stuck,
 ) -> Result<Vec<BadNote>, IoError> {
     let mut notes = Vec::new();
-    let mut note = |positions: u64, event: BadEvent| {
+    let mut note = |positions: PositionSet, event: BadEvent| {
         let place = |position| all_of(position, hull(segments));
-        notes.extend(bits(positions).map(|at| shard.bad_note(band, &place(at), event)));
+        notes.extend(positions.iter().map(|at| shard.bad_note(band, &place(at), event)));
     };
     let data = shard.data_positions(band);
     match (purpose, shard.geometry.scheme()) {
         (Purpose::Rebuild { targets }, _) => {
-            let targets = targets & !stuck.health.absent;
-            for target in bits(targets) {
-                let one = Purpose::Rebuild { targets: 1 << target };
-                match maintain_window(shard, group, band, (segments, 0), one).await {
+            let targets = targets - stuck.health.absent;
+            for target in targets.iter().map(PositionSet::of) {
+                let one = Purpose::Rebuild { targets: target };
+                match maintain_window(shard, group, band, (segments, NONE), one).await {
                     Ended::Done(result) => result?,
-                    Ended::Stuck(_) => note(1 << target, BadEvent::Hollow),
+                    Ended::Stuck(_) => note(target, BadEvent::Hollow),
                 }
             }
-            note(stuck.blocks & data & !targets, BadEvent::Unreadable);
+            note((stuck.blocks & data) - targets, BadEvent::Unreadable);
         }
         (Purpose::Resync, Scheme::Parity(_)) => {
-            note(!data & shard.all_positions() & !stuck.health.absent, BadEvent::Hollow);
+            let parity = shard.geometry.all_positions() - data;
+            note(parity - stuck.health.absent, BadEvent::Hollow);
             note(stuck.blocks & data, BadEvent::Unreadable);
         }
         (Purpose::Resync, Scheme::Copies(_)) => {
             for one in segments.chunks(1) {
-                match maintain_window(shard, group, band, (one, 0), purpose).await {
+                match maintain_window(shard, group, band, (one, NONE), purpose).await {
                     Ended::Done(result) => result?,
                     Ended::Stuck(stuck) => {
                         let copies = shard.copies_of(one[0].strip);
@@ -277,10 +281,15 @@ enum Missed {
 }
 
 /// Waits until the members at `positions` are out of use, or were replaced after the moment `since`.
-async fn missed(shard: &Shard, band: Band, positions: u64, since: u64) -> Result<Missed, IoError> {
+async fn missed(
+    shard: &Shard,
+    band: Band,
+    positions: PositionSet,
+    since: u64,
+) -> Result<Missed, IoError> {
     shard.await_out_of_use(band.stripe, positions, since).await?;
-    let handed_over = shard.handed_over(band.stripe, positions, since) != 0;
-    Ok(if handed_over { Missed::HandedOver } else { Missed::Out })
+    let handed_over = shard.handed_over(band.stripe, positions, since);
+    Ok(if handed_over.is_empty() { Missed::Out } else { Missed::HandedOver })
 }
 
 impl Shard {
@@ -289,29 +298,23 @@ impl Shard {
         Window { offset: self.geometry.band_offset(band), blocks: self.geometry.band_blocks() }
     }
 
-    pub(super) fn all_positions(&self) -> u64 {
-        (0..self.geometry.width()).fold(0, |mask, position| mask | 1 << position)
-    }
-
-    /// The positions that hold data in the band's stripe, as a mask.
-    pub(super) fn data_positions(&self, band: Band) -> u64 {
-        let data = (0..self.geometry.width()).filter(|at| self.holds_data(band, *at));
-        data.fold(0, |mask, position| mask | 1 << position)
+    /// The positions that hold data in the band's stripe.
+    pub(super) fn data_positions(&self, band: Band) -> PositionSet {
+        (0..self.geometry.width()).filter(|at| self.holds_data(band, *at)).collect()
     }
 
     /// True when data strips with parity have blocks that cannot be read.
     pub(super) fn lacks_data(&self, band: Band, excluded: Excluded) -> bool {
-        excluded.unreadable != 0
+        !excluded.unreadable.is_empty()
             && self.geometry.parity_strips() > 0
-            && excluded.unreadable & self.data_positions(band) != 0
+            && excluded.unreadable.intersects(self.data_positions(band))
     }
 
-    /// The positions that hold the same as each other because they are copies of `strip`, as a mask: none with parity.
-    pub(super) fn copies_of(&self, strip: u8) -> u64 {
-        let copies = self.geometry.copies();
-        if self.geometry.parity_strips() > 0 {
-            return 0;
+    /// The positions that hold the same as each other because they are copies of `strip`: none with parity.
+    pub(super) fn copies_of(&self, strip: u8) -> PositionSet {
+        match self.geometry.scheme() {
+            Scheme::Parity(_) => PositionSet::EMPTY,
+            Scheme::Copies(_) => self.geometry.positions_of_copies(strip),
         }
-        (strip * copies..(strip + 1) * copies).fold(0, |mask, position| mask | 1 << position)
     }
 }

@@ -12,7 +12,7 @@ use strake_block::{
     BlockDevice, Completion, CompletionBatch, DeallocateReads, DeviceError, DeviceKind, Io,
     IoError, IoErrorKind, IoQueue, Op, SgMut, Token, VolatileCache,
 };
-use strake_units::{BlockSize, CoreIndex, LbaRange, MemberIndex, Nanos};
+use strake_units::{BlockSize, CoreIndex, LbaRange, MemberIndex, MemberSet, Nanos};
 
 use super::address::DataArea;
 use crate::array::IoLimits;
@@ -218,8 +218,8 @@ pub(crate) struct Members {
     direct: Direct,
     /// Parts of small writes and degraded reads that devices have and that have no place among those in flight.
     parts: usize,
-    /// Members that were sent something since the last doorbell, as a mask.
-    unrung: u64,
+    /// Members that were sent something since the last doorbell.
+    unrung: MemberSet,
     pub(crate) groups: Groups,
     graveyard: Vec<Former>,
     batch: CompletionBatch,
@@ -231,8 +231,8 @@ pub(crate) struct Members {
     given_up: Vec<(PartIo, Failed)>,
     /// What came back after its task had given up on it: only the buffers still matter.
     orphans: Vec<Op>,
-    /// Members with reads outstanding that were done without, as a mask: more of them would not come back either.
-    lagging: u64,
+    /// Members with reads outstanding that were done without: more of them would not come back either.
+    lagging: MemberSet,
     /// I/Os that no device was given, to be answered at the next poll.
     refused: VecDeque<Completion>,
 }
@@ -277,7 +277,7 @@ impl Members {
             inflight: Slab::new(inflight),
             direct: Direct::new(requests),
             parts: 0,
-            unrung: 0,
+            unrung: MemberSet::EMPTY,
             // The task that writes labels flushes in a group of its own.
             groups: Groups::new(tasks + 1),
             graveyard: Vec::with_capacity(count),
@@ -287,7 +287,7 @@ impl Members {
             degraded: true,
             given_up: Vec::new(),
             orphans: Vec::new(),
-            lagging: 0,
+            lagging: MemberSet::EMPTY,
             refused: VecDeque::with_capacity(64),
         }
     }
@@ -360,11 +360,11 @@ impl Members {
         self.degraded
     }
 
-    /// Members that are read and written as they are, as a mask: in sync, and without a replacement.
-    pub(crate) fn plain(&self) -> u64 {
+    /// Members that are read and written as they are: in sync, and without a replacement.
+    pub(crate) fn plain(&self) -> MemberSet {
         let members = (0..self.count).map(|at| MemberIndex(at as u8));
         let plain = members.filter(|m| self.view(*m) == View::InSync && !self.paired.is_paired(*m));
-        plain.fold(0, |mask, member| mask | 1 << member.0)
+        plain.collect()
     }
 
     /// True when every member writes a block of the array whole or not at all: it is one of the device's.
@@ -408,22 +408,20 @@ impl Members {
     }
 
     /// Members in use whose completed writes need a flush to be stable.
-    pub(crate) fn to_flush(&self) -> u64 {
+    pub(crate) fn to_flush(&self) -> MemberSet {
         let cached = |m: &Member| m.view != View::Absent && m.cache == VolatileCache::Present;
-        let bits =
-            self.members.iter().enumerate().filter(|(_, m)| cached(m)).map(|(i, _)| 1u64 << i);
-        bits.fold(0, |mask, bit| mask | bit)
+        let members = self.members.iter().enumerate();
+        members.filter(|(_, m)| cached(m)).map(|(at, _)| at).collect()
     }
 
-    /// The members that are viewed as `view`, as a mask.
-    pub(crate) fn viewed(&self, view: View) -> u64 {
+    /// The members that are viewed as `view`.
+    pub(crate) fn viewed(&self, view: View) -> MemberSet {
         let members = self.members[..self.count].iter().enumerate();
-        let bits = members.filter(|(_, m)| m.view == view);
-        bits.fold(0, |mask, (at, _)| mask | 1 << at)
+        members.filter(|(_, m)| m.view == view).map(|(at, _)| at).collect()
     }
 
-    /// Members that have not answered a read for long, as a mask.
-    pub(crate) fn lagging(&self) -> u64 {
+    /// Members that have not answered a read for long.
+    pub(crate) fn lagging(&self) -> MemberSet {
         self.lagging
     }
 
@@ -455,7 +453,7 @@ impl Members {
 
     /// Rings the doorbells of all members: a queue may have to try again what it had no room for.
     pub(crate) fn ring(&mut self, now: Nanos) {
-        self.unrung = 0;
+        self.unrung = MemberSet::EMPTY;
         for member in self.members.iter_mut().filter(|member| member.outstanding > 0) {
             if let Some(queue) = member.queue.as_mut() {
                 queue.ring_doorbell(now);
@@ -465,11 +463,8 @@ impl Members {
 
     /// Rings the doorbells of those that were sent something directly.
     pub(crate) fn ring_direct(&mut self, now: Nanos) {
-        let mut unrung = std::mem::take(&mut self.unrung);
-        while unrung != 0 {
-            let at = unrung.trailing_zeros() as usize;
-            unrung &= unrung - 1;
-            if let Some(queue) = self.members[at].queue.as_mut() {
+        for member in std::mem::take(&mut self.unrung) {
+            if let Some(queue) = self.members[member.at()].queue.as_mut() {
                 queue.ring_doorbell(now);
             }
         }

@@ -4,7 +4,7 @@ use strake_block::{BufMut, Durability, IoError, IoErrorKind, Op, Sg, SgMut};
 use strake_raid::{
     Band, Place, Purpose, Query, Role, Segment, StripeHealth, Transfer, Window, hull,
 };
-use strake_units::LbaRange;
+use strake_units::{LbaRange, PositionSet};
 
 use super::bad::all_of;
 use super::execute::{Failed, ReadBufs};
@@ -14,12 +14,12 @@ use super::{Shard, scratch};
 /// Positions that this operation found it cannot read, on top of what the members' views say.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Excluded {
-    pub(super) unreadable: u64,
+    pub(super) unreadable: PositionSet,
     /// They could be read, but take long: gone around while there is another way.
-    pub(super) avoided: u64,
-    pub(super) absent: u64,
+    pub(super) avoided: PositionSet,
+    pub(super) absent: PositionSet,
     /// Positions that were written back once: if they cannot be read after that, they stay unreadable.
-    mended: u64,
+    mended: PositionSet,
 }
 
 impl Excluded {
@@ -38,7 +38,7 @@ impl Excluded {
     pub(super) fn apply(self, mut health: StripeHealth) -> StripeHealth {
         health.unreadable |= self.unreadable | self.avoided;
         health.absent |= self.absent;
-        health.unreadable &= !health.absent;
+        health.unreadable -= health.absent;
         health
     }
 }
@@ -57,7 +57,7 @@ pub(super) enum Ended {
 #[derive(Clone, Copy)]
 pub(super) struct Stuck {
     /// Positions that could not be read in some column; others may have all they need.
-    pub(super) blocks: u64,
+    pub(super) blocks: PositionSet,
     /// All that was known to be out of reach.
     pub(super) health: StripeHealth,
 }
@@ -65,7 +65,7 @@ pub(super) struct Stuck {
 impl Stuck {
     /// True when fewer columns at a time may get further.
     pub(super) const fn by_blocks(self) -> bool {
-        self.blocks != 0
+        !self.blocks.is_empty()
     }
 }
 
@@ -79,7 +79,7 @@ pub(super) async fn copy_back(
     data: &SgMut,
 ) {
     let others = excluded.unreadable & shard.copies_of(segment.strip);
-    for position in (0..shard.geometry.width()).filter(|p| others & 1 << p != 0) {
+    for position in others {
         let lost = || shard.shared.is_lost();
         let loan = scratch::borrow(&shard.scratch, 1, data.len(), lost).await;
         let Some(mut loan) = loan else { return };
@@ -104,16 +104,16 @@ pub(super) async fn repair(
     plan: &strake_raid::Plan,
     excluded: Excluded,
     recovered: ReadBufs,
-) -> u64 {
-    let mut failed = 0;
+) -> PositionSet {
+    let mut failed = PositionSet::EMPTY;
     for (strip, buf) in plan.recover.iter().zip(recovered) {
         let position = shard.position_of_strip(band.stripe, *strip);
-        if excluded.unreadable & 1 << position == 0 {
+        if !excluded.unreadable.contains(position) {
             scratch::give_back(&shard.scratch, [buf]);
             continue;
         }
         if !write_back(shard, group, band, &all_of(position, plan.window), buf).await {
-            failed |= 1 << position;
+            failed.insert(position);
         }
     }
     failed
@@ -164,11 +164,8 @@ pub(super) async fn mend(
 ) {
     let geometry = &shard.geometry;
     // Mending one may find that another cannot be read either.
-    while let wanted = excluded.unreadable & !excluded.mended
-        && wanted != 0
-    {
-        let position = wanted.trailing_zeros() as u8;
-        excluded.mended |= 1 << position;
+    while let Some(position) = (excluded.unreadable - excluded.mended).first() {
+        excluded.mended.insert(position);
         let Role::Data { strip, .. } = geometry.role(band.stripe, position) else { continue };
         let start = geometry.lba(Place { stripe: band.stripe, strip, offset: window.offset });
         let segments = geometry.segments(band, LbaRange::new(start, u64::from(window.blocks)));
@@ -190,7 +187,7 @@ pub(super) async fn mend(
                 let recovered = shard.recover(&plan, &reads, &mut loan);
                 scratch::give_back(&shard.scratch, reads);
                 excluded.absent |= repair(shard, group, band, &plan, *excluded, recovered).await;
-                excluded.unreadable &= !(1 << position);
+                excluded.unreadable.remove(position);
                 scratch::end(&shard.scratch, loan);
                 break;
             }

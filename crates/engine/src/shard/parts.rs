@@ -1,46 +1,71 @@
 //! What tables of small writes and of degraded reads know alike about parts.
 //!
-//! A part is out in one of three ways. Its device has it under the part's own token: its bit in `out` alone. It was
+//! A part is out in one of three ways. Its device has it under the part's own token: in `out` alone. It was
 //! promoted, and its device still has it under that token: also in `ordinary`, and the token is in `promoted`. Or a
 //! member could not take it at once: also in `ordinary`, under the token of an ordinary I/O. Only ordinary ones are
 //! given up, so whatever comes back after what it was a part of has ended is in `promoted`, or comes back as an I/O
 //! that nothing waits for.
 
 use strake_block::Token;
+use strake_units::Set;
+use strake_units::set::{IndexOf, Kind};
 
 use super::members::{Failed, PartIo, Sent};
+
+/// Parts of one small write or degraded read.
+pub(super) type PartSet = Set<OfParts>;
+
+/// The kind of a [`PartSet`]. It has no values: a part is a `u8`.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum OfParts {}
+
+impl Kind for OfParts {
+    type Index = u8;
+
+    #[inline]
+    fn index(bit: u8) -> u8 {
+        bit
+    }
+}
+
+impl IndexOf<OfParts> for u8 {
+    #[inline]
+    fn bit(self) -> u32 {
+        self.into()
+    }
+}
 
 /// Which parts of one small write or degraded read are out.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Out {
-    /// Parts that are not back, as a mask.
-    out: u64,
+    /// Parts that are not back.
+    out: PartSet,
     /// Those of them that are ordinary I/Os.
-    ordinary: u64,
+    ordinary: PartSet,
 }
 
 impl Out {
     /// A part is under way.
     #[inline]
     pub(super) fn sent(&mut self, part: u8, sent: Sent) {
-        self.out |= 1 << part;
+        self.out.insert(part);
         if sent == Sent::Ordinary {
-            self.ordinary |= 1 << part;
+            self.ordinary.insert(part);
         }
     }
 
     /// A part is no longer out. True when none is.
     #[inline]
     pub(super) fn back(&mut self, part: u8) -> bool {
-        self.out &= !(1 << part);
-        self.ordinary &= !(1 << part);
-        self.out == 0
+        self.out.remove(part);
+        self.ordinary.remove(part);
+        self.out.is_empty()
     }
 
-    /// Parts that devices have under their own tokens and that were not promoted, as a mask.
+    /// Parts that devices have under their own tokens and that were not promoted.
     #[inline]
-    pub(super) fn unpromoted(&self) -> u64 {
-        self.out & !self.ordinary
+    pub(super) fn unpromoted(&self) -> PartSet {
+        self.out - self.ordinary
     }
 
     /// All of them are ordinary I/Os from now on.

@@ -8,7 +8,7 @@
 //! (`Q3 + 3 (Q3 - Q1)`), and is more than [`TIMES_MEDIAN`] times their median, and is more than [`WORTH`]: with four
 //! peers that are all alike the fence alone leaves no margin. When all members are slow, none is an outlier.
 
-use strake_units::Nanos;
+use strake_units::{MemberIndex, MemberSet, Nanos};
 
 /// How many times slower than the median of its peers a member is before it is left out.
 const TIMES_MEDIAN: u64 = 8;
@@ -28,10 +28,9 @@ pub(crate) const PROBE_EVERY: u32 = 64;
 /// Times in a row, a second apart, that a member is an outlier before it is left out.
 const CONVICTED: u8 = 2;
 
-/// The members whose 99th percentile (`None`: too few reads to tell) is out of all proportion to the others', as a
-/// mask.
-pub(crate) fn outliers(p99: &[Option<Nanos>]) -> u64 {
-    let mut mask = 0;
+/// The members whose 99th percentile (`None`: too few reads to tell) is out of all proportion to the others'.
+pub(crate) fn outliers(p99: &[Option<Nanos>]) -> MemberSet {
+    let mut outliers = MemberSet::EMPTY;
     for (at, own) in p99.iter().enumerate() {
         let Some(own) = own else { continue };
         let mut others = [Nanos(0); 64];
@@ -43,10 +42,10 @@ pub(crate) fn outliers(p99: &[Option<Nanos>]) -> u64 {
             count += 1;
         }
         if count > 0 && is_outlier(*own, &mut others[..count]) {
-            mask |= 1 << at;
+            outliers.insert(at);
         }
     }
-    mask
+    outliers
 }
 
 fn is_outlier(own: Nanos, others: &mut [Nanos]) -> bool {
@@ -59,8 +58,8 @@ fn is_outlier(own: Nanos, others: &mut [Nanos]) -> bool {
 
 /// Who sits out, and since when.
 pub(crate) struct SitOuts {
-    /// Members that sit out, as a mask.
-    mask: u64,
+    /// Members that sit out.
+    out: MemberSet,
     since: [Nanos; 64],
     /// Times in a row that a member was an outlier.
     suspected: [u8; 64],
@@ -71,62 +70,61 @@ pub(crate) struct SitOuts {
 /// What changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changed {
-    /// Members that sit out from now on, as a mask.
-    pub(crate) began: u64,
-    /// Members that are read again, as a mask.
-    pub(crate) ended: u64,
+    /// Members that sit out from now on.
+    pub(crate) began: MemberSet,
+    /// Members that are read again.
+    pub(crate) ended: MemberSet,
 }
 
 impl SitOuts {
     pub(crate) const fn new() -> Self {
-        Self { mask: 0, since: [Nanos(0); 64], suspected: [0; 64], passed: 0 }
+        Self { out: MemberSet::EMPTY, since: [Nanos(0); 64], suspected: [0; 64], passed: 0 }
     }
 
-    /// Members that sit out, as a mask.
-    pub(crate) const fn mask(&self) -> u64 {
-        self.mask
+    /// Members that sit out.
+    pub(crate) const fn members(&self) -> MemberSet {
+        self.out
     }
 
     /// Whether a read for `member` goes around it. Now and then one does not, to see how it is.
-    pub(crate) fn passes(&mut self, member: u8) -> bool {
-        if self.mask & 1 << member == 0 {
+    pub(crate) fn passes(&mut self, member: MemberIndex) -> bool {
+        if !self.out.contains(member) {
             return false;
         }
         self.passed = self.passed.wrapping_add(1);
         !self.passed.is_multiple_of(PROBE_EVERY)
     }
 
-    /// Looks at the members' percentiles, about once a second. `covered` says whether the stripes can do without the
-    /// members of a mask; when they cannot do without all outliers, reading around some of them is of no use.
+    /// Looks at the members' percentiles, about once a second. `covered` says whether the stripes can do without some
+    /// members; when they cannot do without all outliers, reading around some of them is of no use.
     pub(crate) fn judge(
         &mut self,
         now: Nanos,
         p99: &[Option<Nanos>],
-        covered: impl Fn(u64) -> bool,
+        covered: impl Fn(MemberSet) -> bool,
     ) -> Changed {
         let outliers = outliers(p99);
-        let mut next = self.mask;
+        let mut next = self.out;
         for (at, own) in p99.iter().enumerate() {
-            let bit = 1u64 << at;
-            let slow = outliers & bit != 0;
+            let slow = outliers.contains(at);
             self.suspected[at] = if slow { self.suspected[at].saturating_add(1) } else { 0 };
             let sat = now.since(self.since[at]);
             let better = sat >= SIT_OUT_MIN && !slow && own.is_some();
-            if self.mask & bit != 0 && (better || sat >= SIT_OUT) {
-                next &= !bit;
+            if self.out.contains(at) && (better || sat >= SIT_OUT) {
+                next.remove(at);
                 self.suspected[at] = 0;
             } else if self.suspected[at] >= CONVICTED {
-                next |= bit;
+                next.insert(at);
             }
         }
         if !covered(next) {
-            next = 0;
+            next = MemberSet::EMPTY;
         }
-        let changed = Changed { began: next & !self.mask, ended: self.mask & !next };
-        for at in (0..p99.len()).filter(|at| changed.began & 1 << at != 0) {
-            self.since[at] = now;
+        let changed = Changed { began: next - self.out, ended: self.out - next };
+        for member in changed.began {
+            self.since[member.at()] = now;
         }
-        self.mask = next;
+        self.out = next;
         changed
     }
 }

@@ -16,7 +16,7 @@ use strake_raid::Band;
 use strake_reactor::Scheduler;
 
 use super::wait::WaitQueue;
-use strake_units::{MemberIndex, Nanos, RegionIndex, StripeIndex};
+use strake_units::{MemberIndex, MemberSet, Nanos, PositionSet, RegionIndex, StripeIndex};
 
 use super::{Shard, scrub};
 use crate::message::{Origin, Peer, Span, View, Work};
@@ -26,27 +26,27 @@ use crate::shared_status::{HALTED_REBUILD, HALTED_RESYNC};
 pub(crate) struct RebuildTable {
     core: u32,
     cores: u32,
-    /// By own region: the members that lack it, as a mask. Says nothing about members that are not being rebuilt.
-    lacking: Vec<u64>,
+    /// By own region: the members that lack it. Says nothing about members that are not being rebuilt.
+    lacking: Vec<MemberSet>,
     /// Per member: how often its rebuild was started, so that work for a device that was replaced meanwhile does
     /// not count for its successor.
     started: [u32; MEMBERS_MAX],
     /// Members of which is not known yet what they lack: they count as lacking everything, and wait.
-    unknown: u64,
+    unknown: MemberSet,
     /// The region rebuilt last and who lacked it: the next one like it is looked for behind it.
-    last: Option<(u32, u64)>,
+    last: Option<(u32, MemberSet)>,
 }
 
 impl RebuildTable {
     /// `lacking` is about all regions of the array.
-    pub(crate) fn new(core: u16, cores: u16, lacking: &[u64]) -> Self {
+    pub(crate) fn new(core: u16, cores: u16, lacking: &[MemberSet]) -> Self {
         let own = lacking.iter().skip(usize::from(core)).step_by(usize::from(cores));
         Self {
             core: u32::from(core),
             cores: u32::from(cores),
             lacking: own.copied().collect(),
             started: [0; MEMBERS_MAX],
-            unknown: 0,
+            unknown: MemberSet::EMPTY,
             last: None,
         }
     }
@@ -61,9 +61,9 @@ impl RebuildTable {
 
     /// `member` comes into use and may lack everything, until [`keep_only`](Self::keep_only) says better.
     pub(crate) fn start(&mut self, member: MemberIndex) {
-        self.lacking.iter_mut().for_each(|mask| *mask |= 1 << member.0);
+        self.lacking.iter_mut().for_each(|members| members.insert(member));
         self.started[member.at()] += 1;
-        self.unknown |= 1 << member.0;
+        self.unknown.insert(member);
         self.last = None;
     }
 
@@ -71,44 +71,45 @@ impl RebuildTable {
     pub(crate) fn keep_only(&mut self, member: MemberIndex, bitmap: &Bits) {
         for ordinal in 0..self.lacking.len() as u32 {
             if !bitmap.get(self.own_region(ordinal).0) {
-                self.lacking[ordinal as usize] &= !(1 << member.0);
+                self.lacking[ordinal as usize].remove(member);
             }
         }
-        self.unknown &= !(1 << member.0);
+        self.unknown.remove(member);
         self.last = None;
     }
 
     /// False when `member`, which is being rebuilt, holds good data in `region`, one of this shard's.
     pub(crate) fn lacks(&self, member: MemberIndex, region: RegionIndex) -> bool {
-        self.lacking[self.ordinal(region)] & 1 << member.0 != 0
+        self.lacking[self.ordinal(region)].contains(member)
     }
 
     /// Own regions that one of the members `rebuilding` lacks.
-    fn left(&self, rebuilding: u64) -> usize {
-        self.lacking.iter().filter(|mask| **mask & rebuilding != 0).count()
+    fn left(&self, rebuilding: MemberSet) -> usize {
+        self.lacking.iter().filter(|members| members.intersects(rebuilding)).count()
     }
 
     /// The region to rebuild next, and who lacks it: of those for which `redundancy` of the members that lack it is
     /// least the first one.
     fn next(
         &mut self,
-        rebuilding: u64,
-        redundancy: impl Fn(u64) -> Option<u8>,
-    ) -> Option<(RegionIndex, u64)> {
-        let wanted = rebuilding & !self.unknown;
-        let like = |mask: &u64, other: u64| mask & wanted == other && other != 0;
+        rebuilding: MemberSet,
+        redundancy: impl Fn(MemberSet) -> Option<u8>,
+    ) -> Option<(RegionIndex, MemberSet)> {
+        let wanted = rebuilding - self.unknown;
+        let like =
+            |members: MemberSet, other: MemberSet| members & wanted == other && !other.is_empty();
         let found = self.last.and_then(|(from, lacked)| {
             let behind = self.lacking.iter().skip(from as usize);
             behind
-                .take_while(|mask| **mask & wanted & !lacked == 0)
-                .position(|m| like(m, lacked))
+                .take_while(|members| (**members & wanted).is_subset(lacked))
+                .position(|members| like(*members, lacked))
                 .map(|at| from as usize + at)
         });
         let at = match found {
             Some(at) => at,
             None => {
                 let lacked = self.most_endangered(wanted, redundancy)?;
-                self.lacking.iter().position(|mask| like(mask, lacked))?
+                self.lacking.iter().position(|members| like(*members, lacked))?
             }
         };
         let lacked = self.lacking[at] & wanted;
@@ -117,10 +118,15 @@ impl RebuildTable {
     }
 
     /// The set of members that leaves the least redundancy in the regions that all of them lack.
-    fn most_endangered(&self, wanted: u64, redundancy: impl Fn(u64) -> Option<u8>) -> Option<u64> {
-        let mut worst: Option<(Option<u8>, u64)> = None;
-        let mut before = 0;
-        for lacked in self.lacking.iter().map(|mask| mask & wanted).filter(|mask| *mask != 0) {
+    fn most_endangered(
+        &self,
+        wanted: MemberSet,
+        redundancy: impl Fn(MemberSet) -> Option<u8>,
+    ) -> Option<MemberSet> {
+        let mut worst: Option<(Option<u8>, MemberSet)> = None;
+        let mut before = MemberSet::EMPTY;
+        let lacked = self.lacking.iter().map(|members| *members & wanted);
+        for lacked in lacked.filter(|lacked| !lacked.is_empty()) {
             if lacked == before || worst.is_some_and(|(_, worst)| worst == lacked) {
                 continue;
             }
@@ -135,7 +141,7 @@ impl RebuildTable {
 
     fn complete(&mut self, member: MemberIndex, region: RegionIndex) {
         let ordinal = self.ordinal(region);
-        self.lacking[ordinal] &= !(1 << member.0);
+        self.lacking[ordinal].remove(member);
     }
 }
 
@@ -279,13 +285,13 @@ async fn resync_region(shard: &Shard, region: RegionIndex) -> bool {
     true
 }
 
-async fn rebuild_region(shard: &Shard, region: RegionIndex, targets: u64) -> bool {
+async fn rebuild_region(shard: &Shard, region: RegionIndex, targets: MemberSet) -> bool {
     let started = shard.rebuild.borrow().started;
     if !whole_region(shard, region, || Work::Rebuild).await {
         shard.halt(HALTED_REBUILD);
         return false;
     }
-    for member in members_of(targets) {
+    for member in targets {
         // A member that failed meanwhile starts over when it is replaced.
         let same = shard.rebuild.borrow().started[member.at()] == started[member.at()];
         if !same || shard.members.borrow().view(member) != View::Rebuilding {
@@ -319,10 +325,6 @@ async fn whole_region(shard: &Shard, region: RegionIndex, work: impl Fn() -> Wor
 pub(super) fn hand_out(shard: &Shard, band: Band, work: Work) {
     shard.window.borrow_mut().hand_out(shard.now.get());
     shard.bands.borrow_mut().enqueue(Span { band, work, origin: Origin::Maintenance });
-}
-
-pub(super) fn members_of(mask: u64) -> impl Iterator<Item = MemberIndex> {
-    (0..64u8).filter(move |i| mask & 1 << i != 0).map(MemberIndex)
 }
 
 impl Shard {
@@ -397,29 +399,32 @@ impl Shard {
     }
 
     /// The region to rebuild next and the members that lack it: where the least redundancy is left.
-    pub(crate) fn next_to_rebuild(&self) -> Option<(RegionIndex, u64)> {
+    pub(crate) fn next_to_rebuild(&self) -> Option<(RegionIndex, MemberSet)> {
         let (rebuilding, absent) = {
             let members = self.members.borrow();
-            (members.viewed(View::Rebuilding) | members.paired.bit(), members.viewed(View::Absent))
+            (
+                members.viewed(View::Rebuilding) | members.paired.filled(),
+                members.viewed(View::Absent),
+            )
         };
-        if rebuilding == 0 {
+        if rebuilding.is_empty() {
             return None;
         }
-        let own = u64::MAX >> (64 - self.geometry.members());
-        let redundancy = |lacked: u64| self.geometry.redundancy(absent | lacked & own);
+        let own = self.geometry.all_members();
+        let redundancy = |lacked: MemberSet| self.geometry.redundancy(absent | (lacked & own));
         self.rebuild.borrow_mut().next(rebuilding, redundancy)
     }
 
     /// Shows how much is left to rebuild here.
     pub(crate) fn show_rebuild(&self) {
         let rebuilding = self.members.borrow().viewed(View::Rebuilding);
-        let left = if rebuilding == 0 { 0 } else { self.rebuild.borrow().left(rebuilding) };
+        let left = if rebuilding.is_empty() { 0 } else { self.rebuild.borrow().left(rebuilding) };
         let counter = &self.counters().rebuild_regions_left;
         counter.store(left as u64, Relaxed);
     }
 
     /// Positions in the band's stripe that a rebuild fills: rebuilding members that lack its region.
-    pub(crate) fn rebuild_targets(&self, band: Band) -> u64 {
+    pub(crate) fn rebuild_targets(&self, band: Band) -> PositionSet {
         let region = self.regions.region_of(band.stripe);
         let members = self.members.borrow();
         let table = self.rebuild.borrow();
@@ -428,7 +433,7 @@ impl Shard {
                 let member = self.geometry.member(band.stripe, *position);
                 members.view(member) == View::Rebuilding && table.lacks(member, region)
             })
-            .fold(0, |mask, position| mask | 1 << position)
+            .collect()
     }
 }
 

@@ -28,7 +28,7 @@ use strake_ondisk::{
 };
 use strake_raid::{Band, Geometry, Plan};
 use strake_reactor::Scheduler;
-use strake_units::{Lba, MemberIndex, StripeIndex, Uuid};
+use strake_units::{Lba, MemberIndex, MemberSet, StripeIndex, Uuid};
 
 use super::address::Target;
 use super::bands::WriteBatch;
@@ -76,8 +76,8 @@ pub(crate) struct Redo {
     /// Tickets make waiting first come, first served.
     next_ticket: u64,
     serving: u64,
-    /// Members to whose stripes writes are logged, as a mask: whole groups.
-    logging: u64,
+    /// Members to whose stripes writes are logged: whole groups.
+    logging: MemberSet,
     /// Small writes to stripes of which no member is out are recorded as partial writes instead.
     intends: bool,
     /// The clock of the views when each write began that a task does.
@@ -104,7 +104,7 @@ impl Redo {
             waiting: WaitQueue::new(scheduler),
             next_ticket: 0,
             serving: 0,
-            logging: 0,
+            logging: MemberSet::EMPTY,
             intends: false,
             writers: Slab::new(tasks),
             draining: None,
@@ -136,8 +136,8 @@ impl Redo {
         self.intends
     }
 
-    /// Members to whose stripes writes are logged, as a mask.
-    pub(super) fn logging(&self) -> u64 {
+    /// Members to whose stripes writes are logged.
+    pub(super) fn logging(&self) -> MemberSet {
         self.logging
     }
 
@@ -230,22 +230,24 @@ async fn offer(redo: &RefCell<Redo>, bytes: u64, lost: impl Fn() -> bool) -> Opt
 /// Which writes are logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Logging {
-    /// The members to whose stripes they are, as a mask.
-    members: u64,
+    /// The members to whose stripes they are.
+    members: MemberSet,
     /// But small writes to stripes without an absent member are recorded as partial writes.
     intends: bool,
 }
 
 /// How writes are logged while `impaired` are not in sync.
-pub(crate) fn logging(geometry: &Geometry, consistency: Consistency, impaired: u64) -> Logging {
+pub(crate) fn logging(
+    geometry: &Geometry,
+    consistency: Consistency,
+    impaired: MemberSet,
+) -> Logging {
     let parities = geometry.parity_strips();
     match consistency {
         Consistency::Safe | Consistency::Strict if parities == 0 => Logging::default(),
         Consistency::None | Consistency::Resync => Logging::default(),
         Consistency::Safe => Logging { members: geometry.groups_with(impaired), intends: false },
-        Consistency::Strict => {
-            Logging { members: geometry.groups_with(u64::MAX), intends: parities >= 2 }
-        }
+        Consistency::Strict => Logging { members: geometry.all_members(), intends: parities >= 2 },
     }
 }
 
@@ -271,7 +273,7 @@ type Payload = ArrayVec<Buf, PARTS_MAX>;
 impl Shard {
     /// True when writes to `stripe` are logged.
     pub(super) fn is_logged(&self, stripe: StripeIndex) -> bool {
-        self.redo.borrow().logging() & 1 << self.geometry.member(stripe, 0).0 != 0
+        self.redo.borrow().logging().contains(self.geometry.member(stripe, 0))
     }
 
     /// Records what `plan` is about to write, on every member that it writes. `header` is memory for a header.
@@ -320,7 +322,7 @@ impl Shard {
     /// A record was written, but for what `failed`.
     pub(super) fn end_record(&self, entry: Entry, failed: Failed) -> Recorded {
         let mut redo = self.redo.borrow_mut();
-        let recorded = if failed.any() == 0 && failed.replacement.is_none() {
+        let recorded = if failed.any().is_empty() && failed.replacement.is_none() {
             redo.places.stable(entry);
             Recorded::Entry(entry)
         } else {
@@ -355,7 +357,7 @@ impl Shard {
             encode_redo(&about, &[], mark.at, header.as_mut_slice());
             let (back, failed) = self.write_header(group, stripe, &positions, mark, header).await;
             header = back;
-            if failed.any() != 0 || failed.replacement.is_some() {
+            if !failed.any().is_empty() || failed.replacement.is_some() {
                 break Err(Recorded::Failed(failed));
             }
             self.redo.borrow_mut().places.stable(mark);
@@ -441,7 +443,6 @@ impl Shard {
     pub(super) fn header(&self, stripe: StripeIndex, entry: Entry) -> RedoHeader {
         let redo = self.redo.borrow();
         let members = self.members.borrow();
-        let all = u64::MAX >> (64 - self.geometry.members());
         RedoHeader {
             array: redo.roll.array,
             epoch: redo.roll.epoch,
@@ -450,7 +451,7 @@ impl Shard {
             sequence: entry.sequence,
             floor: entry.floor,
             stripe,
-            out: all & !members.viewed(View::InSync),
+            out: self.geometry.all_members() - members.viewed(View::InSync),
             replacement: redo.roll.replacement,
         }
     }

@@ -287,7 +287,7 @@ pub(super) async fn filled(shard: &Shard, group: Group) {
 
 /// True when an I/O of the replacement has been outstanding for long on some core.
 fn stands_still(shard: &Shard) -> bool {
-    shard.shared.standing() & 1 << shard.leader_mut().replacement_place().0 != 0
+    shard.shared.standing().contains(shard.leader_mut().replacement_place())
 }
 
 /// Every shard reads the replacement: the old device is let go.

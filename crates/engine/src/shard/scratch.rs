@@ -8,6 +8,7 @@ use std::task::Poll;
 use arrayvec::ArrayVec;
 use strake_block::{Buf, BufMut, BufPool, Pages, Sg};
 use strake_reactor::Scheduler;
+use strake_units::StripSet;
 
 use super::execute::STRIPS_MAX;
 use super::wait::WaitQueue;
@@ -120,13 +121,13 @@ pub(crate) struct Loan {
     bufs: ArrayVec<BufMut, LOAN_MAX>,
     /// What users have lent for strips, as long as it is not taken.
     lent: ArrayVec<(u8, BufMut), STRIPS_MAX>,
-    /// The strips that there was or is a user's buffer for, as a mask.
-    strips: u64,
+    /// The strips that there was or is a user's buffer for.
+    strips: StripSet,
 }
 
 impl Loan {
     fn empty() -> Self {
-        Self { bufs: ArrayVec::new(), lent: ArrayVec::new(), strips: 0 }
+        Self { bufs: ArrayVec::new(), lent: ArrayVec::new(), strips: StripSet::EMPTY }
     }
 
     /// Takes one buffer, cut to `bytes`.
@@ -149,13 +150,13 @@ impl Loan {
 
     /// A user's buffer, to be used for exactly what it is to hold in the end.
     pub(crate) fn lend(&mut self, strip: u8, buf: BufMut) {
-        self.strips |= 1 << strip;
+        self.strips.insert(strip);
         self.lent.push((strip, buf));
     }
 
     /// True when a user's buffer is used, or was to be used, for `strip`.
     pub(crate) fn was_lent(&self, strip: u8) -> bool {
-        self.strips & 1 << strip != 0
+        self.strips.contains(strip)
     }
 
     /// Takes what was lent for `strip`, unless it is in use.

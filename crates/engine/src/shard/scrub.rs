@@ -5,7 +5,7 @@ mod remedy;
 
 use strake_block::{IoError, Op, SgMut};
 use strake_raid::{Band, Geometry, Regions, Window};
-use strake_units::{RegionIndex, StripeIndex};
+use strake_units::{PositionSet, RegionIndex, StripeIndex};
 
 use self::judge::{Strips, Wrong};
 use super::Shard;
@@ -115,15 +115,15 @@ pub(super) async fn band(
         Columns::new(Window { offset: geometry.band_offset(band), blocks: geometry.band_blocks() });
     let mut report = ScrubReport::default();
     while let Some(window) = left.next() {
-        let seen = look(shard, group, (band, window), 0).await?;
-        if seen.unreadable != 0 && window.blocks > 1 {
+        let seen = look(shard, group, (band, window), NONE).await?;
+        if !seen.unreadable.is_empty() && window.blocks > 1 {
             left.halve(window);
             continue;
         }
         let bytes = shard.bytes_of_rows(window) * u64::from(geometry.data_strips());
         let (checked, unchecked) = if seen.compared { (bytes, 0) } else { (0, bytes) };
         shard.shared.count_scrubbed(shard.core, order.number, checked, unchecked);
-        if seen.unreadable != 0 || !seen.wrong.is_empty() {
+        if !seen.unreadable.is_empty() || !seen.wrong.is_empty() {
             remedy::settle(shard, group, (band, window), seen, order, &mut report).await?;
         }
     }
@@ -133,17 +133,19 @@ pub(super) async fn band(
     Ok(())
 }
 
+const NONE: PositionSet = PositionSet::EMPTY;
+
 /// What a look at some rows of a band gave.
 struct Seen {
     /// Positions whose blocks could not be read, or were never filled.
-    unreadable: u64,
+    unreadable: PositionSet,
     /// There was something to compare the data with.
     compared: bool,
     wrong: Vec<Wrong>,
 }
 
 impl Seen {
-    const fn nothing(unreadable: u64) -> Self {
+    const fn nothing(unreadable: PositionSet) -> Self {
         Self { unreadable, compared: false, wrong: Vec::new() }
     }
 }
@@ -153,29 +155,30 @@ async fn look(
     shard: &Shard,
     group: Group,
     (band, window): (Band, Window),
-    without: u64,
+    without: PositionSet,
 ) -> Result<Seen, IoError> {
     let geometry = &shard.geometry;
     let mut excluded = Excluded::default();
     excluded.unreadable = without;
-    let hidden = shard.hidden_positions(band, window) & !without;
-    if hidden != 0 {
+    let hidden = shard.hidden_positions(band, window) - without;
+    if !hidden.is_empty() {
         return Ok(Seen::nothing(hidden));
     }
     loop {
         let health = excluded.apply(shard.health(band));
         if !health.parity_trusted {
-            return Ok(Seen::nothing(0));
+            return Ok(Seen::nothing(NONE));
         }
-        let there = shard.all_positions() & !(health.absent | health.unreadable);
+        let all = geometry.all_positions();
+        let there = all - health.absent - health.unreadable;
         let surplus = match geometry.parity_strips() {
             0 => 0,
-            _ => there.count_ones().saturating_sub(u32::from(geometry.data_strips())),
+            _ => there.len().saturating_sub(geometry.data_strips().into()),
         };
         // What parity should be is computed where it cannot be compared in passing.
-        let computed = if there == shard.all_positions() { 0 } else { surplus as usize };
+        let computed = if there == all { 0 } else { surplus };
         let bytes = shard.bytes_of_rows(window) as usize;
-        let count = there.count_ones() as usize + computed;
+        let count = there.len() + computed;
         let lost = || shard.shared.is_lost();
         let Some(mut loan) = scratch::borrow(&shard.scratch, count, bytes, lost).await else {
             return Err(LOST);
@@ -187,14 +190,14 @@ async fn look(
         }
         let (bufs, failed) = read(shard, group, (band, window), there, &mut loan).await;
         let seen = match failed {
-            Failed { member: 0, slow: 0, medium: 0, .. } => {
+            Failed { member: NONE, slow: NONE, medium: NONE, .. } => {
                 let strips = Strips::new((band, window), there, &bufs);
                 let targets: ReadBufs = (0..computed).map(|_| loan.take(bytes)).collect();
                 let (seen, targets) = judge::judge(shard, &strips, targets);
                 scratch::give_back(&shard.scratch, targets);
                 Some(seen)
             }
-            Failed { member: 0, slow: 0, medium, .. } => Some(Seen::nothing(medium)),
+            Failed { member: NONE, slow: NONE, medium, .. } => Some(Seen::nothing(medium)),
             Failed { member, .. } => {
                 excluded.absent |= member;
                 None
@@ -216,20 +219,19 @@ async fn read(
     shard: &Shard,
     group: Group,
     (band, window): (Band, Window),
-    there: u64,
+    there: PositionSet,
     loan: &mut Loan,
 ) -> (ReadBufs, Failed) {
     let bytes = shard.bytes_of_rows(window) as usize;
     let at = shard.geometry.member_lba(band.stripe, window.offset);
-    let positions = || (0..shard.geometry.width()).filter(|position| there & 1 << position != 0);
     let mut slots = arrayvec::ArrayVec::<IoSlot, 64>::new();
-    for position in positions() {
+    for position in there {
         let data = SgMut::from(loan.take(bytes));
         slots.push(shard.issue(group, band.stripe, position, Op::Read { at, data }));
     }
     settled(&shard.members, group).await;
     let (mut bufs, mut failed) = (ReadBufs::new(), Failed::default());
-    for (position, slot) in positions().zip(slots) {
+    for (position, slot) in there.iter().zip(slots) {
         let (op, result) = shard.members.borrow_mut().take(slot);
         if let Err(error) = result {
             shard.note_failure(&mut failed, band.stripe, position, error);

@@ -2,7 +2,7 @@
 
 use strake_block::{BufMut, IoError, IoErrorKind, Op, SgMut};
 use strake_raid::{Band, Piece, Role, Scheme, hull};
-use strake_units::{Lba, LbaRange, MemberIndex};
+use strake_units::{Lba, LbaRange, MemberIndex, PositionSet};
 
 use super::bad::all_of;
 use super::execute::Failed;
@@ -135,7 +135,8 @@ impl Shard {
                         return Err(Stalled);
                     }
                     let avoid = self.slow_positions(piece.band);
-                    let work = Work::Read { range: part, data: cut(self), unreadable: 0, avoid };
+                    let unreadable = PositionSet::EMPTY;
+                    let work = Work::Read { range: part, data: cut(self), unreadable, avoid };
                     self.send_to_owner(Span {
                         band: piece.band,
                         work,
@@ -156,9 +157,9 @@ impl Shard {
             let member = self.geometry.member(piece.band.stripe, position);
             let place = all_of(position, hull(std::slice::from_ref(&piece.segment)));
             let usable = members.view(member) == View::InSync
-                && members.lagging() & 1 << member.0 == 0
+                && !members.lagging().contains(member)
                 && !self.is_bad(piece.band, &place);
-            (usable && !self.sits.borrow_mut().passes(member.0)).then_some(member)
+            (usable && !self.sits.borrow_mut().passes(member)).then_some(member)
         };
         match self.geometry.scheme() {
             Scheme::Parity(_) | Scheme::Copies(1) => at(0),
@@ -178,14 +179,12 @@ impl Shard {
     }
 
     /// Positions of the band's stripe whose members sit out, or have not answered for long.
-    pub(crate) fn slow_positions(&self, band: Band) -> u64 {
-        let slow = self.sits.borrow().mask() | self.members.borrow().lagging();
-        if slow == 0 {
-            return 0;
+    pub(crate) fn slow_positions(&self, band: Band) -> PositionSet {
+        let slow = self.sits.borrow().members() | self.members.borrow().lagging();
+        if slow.is_empty() {
+            return PositionSet::EMPTY;
         }
-        (0..self.geometry.width())
-            .filter(|p| slow & 1 << self.geometry.member(band.stripe, *p).0 != 0)
-            .fold(0, |mask, position| mask | 1 << position)
+        self.geometry.positions_of_members(band.stripe, slow)
     }
 
     fn origin(&self, request: u32) -> Origin {
@@ -297,10 +296,9 @@ pub(crate) type Flushes = arrayvec::ArrayVec<super::members::IoSlot, 64>;
 
 /// Begins to flush the members that need it, in `group`.
 pub(crate) fn begin_flush(shard: &Shard, group: super::members::Group) -> Flushes {
-    let mask = shard.members.borrow().to_flush();
+    let members = shard.members.borrow().to_flush();
     let mut flushes = Flushes::new();
-    for at in (0..64u8).filter(|at| mask & 1 << at != 0) {
-        let member = MemberIndex(at);
+    for member in members {
         let target = super::address::Target::Raw;
         let now = shard.now.get();
         flushes.push(shard.members.borrow_mut().issue(now, group, member, target, Op::Flush));

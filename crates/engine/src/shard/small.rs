@@ -24,7 +24,7 @@ use strake_block::{BufMut, Durability, IoError, Sg, SgMut, Token};
 use strake_ondisk::PARTIAL_WRITE_BLOCKS_MAX;
 use strake_parity::ParityMut;
 use strake_raid::{Band, Place, Role, Scheme};
-use strake_units::{Lba, LbaRange, MemberIndex, Nanos, RegionIndex};
+use strake_units::{Lba, LbaRange, MemberIndex, MemberSet, Nanos, PositionSet, RegionIndex};
 
 use super::members::{Failed, Members, PartIo, Unplaced, Whole};
 use super::mend::LOST;
@@ -104,7 +104,7 @@ impl Shard {
         let blocks = (bytes >> shift) as u64;
         let whole = blocks << shift == bytes as u64 && blocks > 0;
         let writable = self.writable.get();
-        if writable == 0 || !whole || at.0 >= self.geometry.capacity_blocks() {
+        if writable.is_empty() || !whole || at.0 >= self.geometry.capacity_blocks() {
             return Err(data);
         }
         let mut requests = self.requests.borrow_mut();
@@ -174,8 +174,8 @@ impl Shard {
         };
         let range = *range;
         let mut smalls = self.smalls.borrow_mut();
-        let writable = if smalls.room() > 0 { self.small_members() } else { 0 };
-        if writable == 0 {
+        let writable = if smalls.room() > 0 { self.small_members() } else { MemberSet::EMPTY };
+        if writable.is_empty() {
             return Some(span);
         }
         let Some(spot) = self.small_spot(range, writable) else { return Some(span) };
@@ -196,8 +196,8 @@ impl Shard {
     /// Begins the write at the head of the band of `entry`, if it is a small one and can begin at once.
     pub(crate) fn begin_small(&self, entry: u32) -> bool {
         let mut smalls = self.smalls.borrow_mut();
-        let writable = if smalls.room() > 0 { self.small_members() } else { 0 };
-        if writable == 0 {
+        let writable = if smalls.room() > 0 { self.small_members() } else { MemberSet::EMPTY };
+        if writable.is_empty() {
             return false;
         }
         let mut bands = self.bands.borrow_mut();
@@ -212,28 +212,28 @@ impl Shard {
         true
     }
 
-    /// Members that small writes may be sent to, as a mask. Those of other strips do not matter: what is missing of a
+    /// Members that small writes may be sent to. Those of other strips do not matter: what is missing of a
     /// stripe is neither read nor changed. But what has to be on record whole before it is written takes a task.
-    pub(crate) fn small_members(&self) -> u64 {
+    pub(crate) fn small_members(&self) -> MemberSet {
         if !self.small_writes {
-            return 0;
+            return MemberSet::EMPTY;
         }
         let members = self.members.borrow();
         let plain = members.plain();
         let redo = self.redo.borrow();
         // Of a block that is torn no word tells the age.
         let logged = if redo.intends() && members.writes_whole_blocks() {
-            self.geometry.groups_with(!plain)
+            self.geometry.groups_with(MemberSet::ALL - plain)
         } else {
             redo.logging()
         };
-        plain & !logged
+        plain - logged
     }
 
     /// Where a small write of `range` writes; `None` when it is in more than one band, or needs a member that is not
     /// `writable`. Not for arrays without small writes, which have more parts than there is room for.
     #[inline(always)]
-    fn small_spot(&self, range: LbaRange, writable: u64) -> Option<Spot> {
+    fn small_spot(&self, range: LbaRange, writable: MemberSet) -> Option<Spot> {
         let geometry = &self.geometry;
         let place = geometry.place(range.start);
         let band_blocks = geometry.band_blocks();
@@ -244,11 +244,11 @@ impl Shard {
             return None;
         }
         let mut members = [MemberIndex(0); PARTS_MAX];
-        let mut needed = 0;
+        let mut needed = MemberSet::EMPTY;
         let mut parts = 0;
         let mut add = |member: MemberIndex| {
             members[usize::from(parts)] = member;
-            needed |= 1 << member.0;
+            needed.insert(member);
             parts += 1;
         };
         match geometry.scheme() {
@@ -263,7 +263,7 @@ impl Shard {
                 }
             }
         }
-        if needed & !writable != 0 {
+        if !needed.is_subset(writable) {
             return None;
         }
         let index = (place.offset >> band_blocks.trailing_zeros()) as u16;
@@ -284,7 +284,7 @@ impl Shard {
             self.write_parts(&mut members, small);
             return;
         }
-        let all_known = strips.known.count_ones() == u32::from(small.parts);
+        let all_known = strips.known.len() == small.parts.into();
         self.read_parts(&mut members, small, strips);
         if all_known {
             self.write_updated(&mut members, small);
@@ -312,7 +312,7 @@ impl Shard {
         small.begin_phase(false, now);
         for part in 0..small.parts {
             let buf = strips.bufs.pop().expect("one for each part");
-            if strips.known & 1 << part != 0 {
+            if strips.known.contains(part) {
                 small.bufs[usize::from(part)] = Some(buf);
                 continue;
             }
@@ -327,7 +327,7 @@ impl Shard {
         let now = self.now.get();
         small.begin_phase(true, now);
         // What is on record must be stable in its place before the record is given up.
-        let cached = small.record.is_some() && members.to_flush() != 0;
+        let cached = small.record.is_some() && !members.to_flush().is_empty();
         let durability = if cached { Durability::Fua } else { small.durability };
         for part in 0..small.parts {
             let data = match small.bufs[usize::from(part)].take() {
@@ -357,7 +357,7 @@ impl Shard {
                     let may = self.small_members();
                     let mut members = self.members.borrow_mut();
                     let unchanged = members.membership_epoch() == small.membership_epoch
-                        && small.needs() & !may == 0;
+                        && small.needs().is_subset(may);
                     if !failed && unchanged {
                         self.write_updated(&mut members, small);
                     } else {
@@ -376,7 +376,7 @@ impl Shard {
         let may = self.small_members();
         let small = smalls.get(write);
         let mut members = self.members.borrow_mut();
-        if members.membership_epoch() == small.membership_epoch && small.needs() & !may == 0 {
+        if members.membership_epoch() == small.membership_epoch && small.needs().is_subset(may) {
             self.write_parts(&mut members, small);
         } else {
             drop(members);
@@ -474,12 +474,12 @@ impl Shard {
     fn expel_from_small(&self, smalls: &mut Smalls, write: u32) {
         let failed: ArrayVec<(u8, Failed), PARTS_MAX> = smalls.take_failed(write).collect();
         let small = smalls.get(write);
-        small.missed = 0;
+        small.missed = PositionSet::EMPTY;
         for (part, failed) in failed {
             // A write that fails costs the member whatever the reason: its block is stale from now on.
             let member = small.members[usize::from(part)];
             let position = self.geometry.position_of_member(small.place.stripe, member);
-            small.missed |= 1 << position.expect("written in this stripe");
+            small.missed.insert(position.expect("written in this stripe"));
             let failure = self.members.borrow().failure(failed);
             self.blame(member, failure);
         }

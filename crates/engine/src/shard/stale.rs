@@ -15,7 +15,6 @@ use strake_units::{MemberIndex, RegionIndex};
 
 use super::Shard;
 use super::leader::{Change, Leader, view_of};
-use super::rebuild::members_of;
 use crate::assemble::complete_below;
 use crate::events::ArrayEventKind;
 use crate::limits::CHECKPOINT_EVERY;
@@ -36,10 +35,10 @@ impl Leader {
         self.done[member.at()] = Bits::new(self.state.bitmaps.write_intent().regions());
         let record = &mut self.state.superblock.members[member.at()];
         // One that failed before it was written at all is still as it was when it went out before.
-        if self.joining & 1 << member.0 == 0 || record.held_generation == 0 {
+        if !self.joining.contains(member) || record.held_generation == 0 {
             record.held_generation = self.completed;
         }
-        self.joining &= !(1 << member.0);
+        self.joining.remove(member);
         true
     }
 
@@ -55,7 +54,7 @@ impl Leader {
 
     /// Puts a member in use that has no bitmap of ours yet.
     pub(super) fn take_in(&mut self, member: MemberIndex, bytes: u64) {
-        self.joining |= 1 << member.0;
+        self.joining.insert(member);
         self.unpaged.retain(|(failed, _)| *failed != member);
         self.bad_unwritten = self.state.bad.sequence > 0;
         self.state.layouts[member.at()] = strake_ondisk::AreaLayout::of(bytes);
@@ -138,7 +137,7 @@ impl Shard {
         for member in (0..leader.state.states.len() as u8).map(MemberIndex) {
             let rebuilding =
                 matches!(leader.state.states[member.at()], MemberState::Rebuilding { .. });
-            if rebuilding && leader.is_rebuilt(member) && leader.joining & 1 << member.0 == 0 {
+            if rebuilding && leader.is_rebuilt(member) && !leader.joining.contains(member) {
                 self.change(&mut leader, Change::Rebuilt { member });
             }
         }
@@ -153,7 +152,7 @@ impl Shard {
 
     /// Every shard writes the members that joined: whatever they lack is in their bitmaps now.
     pub(super) fn lead_joined(&self, leader: &mut Leader) {
-        for member in members_of(std::mem::take(&mut leader.joining)) {
+        for member in std::mem::take(&mut leader.joining) {
             self.tell_rebuild(leader, member);
             let bitmap = Arc::new(leader.state.bitmaps.stale(member).clone());
             if bitmap.count_ones() == 0 {

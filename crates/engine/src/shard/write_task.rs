@@ -3,6 +3,7 @@
 use strake_block::{BufMut, Durability, IoError, Sg};
 use strake_ondisk::{BadEvent, REDO_HEADER_BYTES};
 use strake_raid::{Band, Place, Plan, Purpose, Query, Strategy, Window, hull};
+use strake_units::{PositionSet, StripSet};
 
 use super::bad::{Columns, all_of};
 use super::bands::WriteBatch;
@@ -46,7 +47,7 @@ async fn write_in_region(
     band: Band,
     batch: &WriteBatch,
 ) -> Result<(), IoError> {
-    if shard.bad_positions(band, hull(&batch.segments)) == 0 {
+    if shard.bad_positions(band, hull(&batch.segments)).is_empty() {
         match write_window(shard, group, band, batch).await {
             Ended::Done(result) => return result,
             Ended::Stuck(stuck) if !stuck.by_blocks() => return Err(LOST),
@@ -138,7 +139,7 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
             }
         }
         // What is recorded must be stable in its place before the record is given up.
-        let cached = shard.members.borrow().to_flush() != 0;
+        let cached = !shard.members.borrow().to_flush().is_empty();
         let durability = if entry.is_some() && cached { Durability::Fua } else { batch.durability };
         let failed = shard.write_all(group, band, &plan, (batch, durability), parity).await;
         if let Err(error) = shard.expel_replacement(failed.replacement).await {
@@ -153,7 +154,7 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
             shard.redo.borrow_mut().done(entry);
         }
         let handed = shard.handed_over(band.stripe, health.absent, since);
-        if out.is_ok() && handed != 0 {
+        if out.is_ok() && !handed.is_empty() {
             // The old device was gone around, and now its replacement has the place, which missed the write as well.
             // Parity knows the new data already, so it is no difference that is to be written, but the strip.
             excluded = Excluded::over(shard, band, plan.window);
@@ -189,11 +190,11 @@ async fn record(
     (band, plan): (Band, &Plan),
     (batch, parity): (&WriteBatch, &mut Option<Parity>),
     header: BufMut,
-    (absent, since): (u64, u64),
+    (absent, since): (PositionSet, u64),
 ) -> Step {
     let written = parity.as_ref().map_or(&[][..], Parity::as_slice);
     let mut gone = absent;
-    if absent == 0 {
+    if absent.is_empty() {
         match shard.record_write(group, band, plan, (batch, written), header).await {
             Recorded::Entry(entry) => return Step::On(entry),
             Recorded::Failed(failed) => {
@@ -202,7 +203,7 @@ async fn record(
                 }
                 gone = failed.any();
             }
-            Recorded::Lost => gone = 0,
+            Recorded::Lost => gone = PositionSet::EMPTY,
         }
     } else {
         scratch::give_back(&shard.scratch, [header]);
@@ -227,7 +228,7 @@ async fn write_by_columns(
     let mut result = Ok(());
     let mut left = Columns::new(hull(&batch.segments));
     while let Some(window) = left.next() {
-        let part = batch.narrowed(window, shard.bad_positions(band, window) != 0);
+        let part = batch.narrowed(window, !shard.bad_positions(band, window).is_empty());
         if part.segments.is_empty() {
             continue;
         }
@@ -256,12 +257,11 @@ async fn write_giving_up(
 ) -> Result<(), IoError> {
     let column = hull(&part.segments);
     let strips = shard.to_give_up(band, &part, column, stuck).ok_or(LOST)?;
-    let lost = (0..shard.geometry.data_strips()).filter(|strip| strips & 1 << strip != 0);
     let note = |strip: u8| {
         let place = all_of(shard.position_of_strip(band.stripe, strip), column);
         shard.bad_note(band, &place, BadEvent::Abandon)
     };
-    shard.note_bad(lost.map(note).collect()).await?;
+    shard.note_bad(strips.iter().map(note).collect()).await?;
     let part = part.with_zeroes(strips, column, |strip| {
         shard.geometry.lba(Place { stripe: band.stripe, strip, offset: column.offset })
     });
@@ -272,7 +272,7 @@ async fn write_giving_up(
 }
 
 impl Shard {
-    /// The data strips of a column that are lost for good and in the way of writing it, as a mask; `None` when others
+    /// The data strips of a column that are lost for good and in the way of writing it; `None` when others
     /// are in the way, which may still be recovered one day.
     fn to_give_up(
         &self,
@@ -280,21 +280,21 @@ impl Shard {
         part: &WriteBatch,
         column: Window,
         stuck: Stuck,
-    ) -> Option<u64> {
+    ) -> Option<StripSet> {
         let written = |strip| part.segments.iter().any(|segment| segment.strip == strip);
         let hidden = stuck.health.absent | stuck.health.unreadable;
-        let mut strips = 0;
+        let mut strips = StripSet::EMPTY;
         for strip in (0..self.geometry.data_strips()).filter(|strip| !written(*strip)) {
             let position = self.position_of_strip(band.stripe, strip);
-            if hidden & 1 << position == 0 {
+            if !hidden.contains(position) {
                 continue;
             }
-            let absent = stuck.health.absent & 1 << position != 0;
+            let absent = stuck.health.absent.contains(position);
             if absent || !self.is_bad(band, &all_of(position, column)) {
                 return None;
             }
-            strips |= 1 << strip;
+            strips.insert(strip);
         }
-        (strips != 0 && self.geometry.parity_strips() > 0).then_some(strips)
+        (!strips.is_empty() && self.geometry.parity_strips() > 0).then_some(strips)
     }
 }

@@ -5,7 +5,7 @@ use strake_block::{IoErrorKind, Op};
 use strake_dev_mem::{Effect, Ops, Rule, When};
 use strake_engine::{AssemblePolicy, Consistency};
 use strake_raid::Level;
-use strake_units::{Lba, LbaRange, Nanos};
+use strake_units::{Lba, LbaRange, MemberSet, Nanos};
 
 use crate::scrub::{clean, media};
 use crate::stage::{DATA, Set, Stage};
@@ -204,7 +204,7 @@ fn b28_overlapping_writes_are_one_after_the_other_also_over_a_crash() {
             stage.fill(500, 50, 3);
             if out {
                 stage.fail(2).expect("allowed");
-                stage.until("the log", |stage| stage.status().logged == 1 << 2);
+                stage.until("the log", |stage| stage.status().logged == MemberSet::of(2));
             }
             for disk in &stage.disks {
                 disk.plan

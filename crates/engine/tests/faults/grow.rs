@@ -15,7 +15,7 @@ use strake_engine::{
 };
 use strake_ondisk::{AreaLayout, Copy, RING_SLOTS, SLOT_BYTES};
 use strake_raid::{Level, MemberState};
-use strake_units::{BlockSize, CoreIndex, MemberIndex, Nanos};
+use strake_units::{BlockSize, CoreIndex, MemberIndex, MemberSet, Nanos};
 
 use crate::stage::{DATA, Set, Stage};
 
@@ -148,7 +148,7 @@ fn every_level_grows_and_keeps_what_it_holds() {
             "{level}"
         );
         stage.verify(blocks);
-        if usize::from(stage.status().geometry.redundancy(0).unwrap_or(0)) > 0 {
+        if usize::from(stage.status().geometry.redundancy(MemberSet::EMPTY).unwrap_or(0)) > 0 {
             stage.fail(0).expect("allowed");
             assert_eq!(stage.read(0, after - 200, 200), Ok(Stage::pattern(200 << shift, 77)));
             stage.replace(0).expect("it fits");

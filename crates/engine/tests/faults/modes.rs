@@ -56,7 +56,7 @@ fn take_out(stage: &mut Stage) -> usize {
     let out = bystander(stage);
     stage.fail(out as u8).expect("allowed");
     let logs = matches!(stage.set.consistency, Safe | Strict);
-    stage.until("the log", |stage| !logs || stage.status().logged & 1 << out != 0);
+    stage.until("the log", |stage| !logs || stage.status().logged.contains(out));
     out
 }
 

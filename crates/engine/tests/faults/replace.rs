@@ -5,7 +5,7 @@ use strake_dev_mem::{Effect, Ops, Rule, When};
 use strake_engine::{ArrayEventKind, AssemblePolicy, Consistency, Replacing, prepare_drive};
 use strake_ondisk::{AreaLayout, Copy};
 use strake_raid::{Level, MemberState};
-use strake_units::{MemberIndex, Nanos, Uuid};
+use strake_units::{MemberIndex, MemberSet, Nanos, Uuid};
 
 use crate::stage::{Disk, Set, Stage};
 
@@ -470,7 +470,7 @@ fn records_from_before_a_swap_no_longer_count() {
     let mut stage = set.build().expect("sound");
     stage.fill(2000, 170, 3);
     stage.healthy();
-    stage.until("the log being relied on", |stage| stage.status().logged == 0b1111);
+    stage.until("the log being relied on", |stage| stage.status().logged == MemberSet::first_n(4));
     let (mut replacing, disk) = begin(&mut stage, 1);
     stage.until("the swap", |stage| {
         let _ = replacing.poll();
@@ -478,7 +478,8 @@ fn records_from_before_a_swap_no_longer_count() {
     });
     stage.until("the log beginning anew", |stage| {
         let label = stage.array().newest_label();
-        label.logged == 0b1111 && label.logged_since >= label.members[1].in_sync_generation
+        label.logged == MemberSet::first_n(4)
+            && label.logged_since >= label.members[1].in_sync_generation
     });
     stage.verify(2000);
 }

@@ -1,6 +1,6 @@
 //! Reading a label: what keeps it from being trusted or understood, and its fields.
 
-use strake_units::{BlockSize, MemberIndex, Name};
+use strake_units::{BlockSize, MemberIndex, MemberSet, Name};
 
 use super::{
     AT_AREA_COUNT, AT_AREAS, AT_ARRAY, AT_COMPAT, AT_CONSISTENCY, AT_CONSTANT_COUNT, AT_CONSTANTS,
@@ -125,7 +125,7 @@ impl Superblock {
                 mode.into(),
                 Wanted::Known("0 to 3"),
             ))?,
-            logged: u64_at(bytes, AT_LOGGED),
+            logged: MemberSet::from_bits(u64_at(bytes, AT_LOGGED)),
             logged_since: u64_at(bytes, AT_LOGGED_SINCE),
             compat: u64_at(bytes, AT_COMPAT),
             ro_compat: u64_at(bytes, AT_RO_COMPAT),

@@ -1,6 +1,6 @@
 //! Lists of partial writes, there and back, and damaged.
 
-use strake_units::StripeIndex;
+use strake_units::{MemberSet, StripeIndex};
 
 use super::uuid;
 use crate::{
@@ -19,7 +19,7 @@ fn header() -> RedoHeader {
         sequence: 77,
         floor: 70,
         stripe: StripeIndex(0),
-        out: 0,
+        out: MemberSet::EMPTY,
         replacement: None,
     }
 }

@@ -6,7 +6,7 @@ use strake_ondisk::{
     PartialWrite, PartialWriteList, PartialWritePlace, REDO_HEADER_BYTES, RecordedState,
     RedoHeader, RedoPart, ReplacementRecord, Superblock, Witness, encode_redo,
 };
-use strake_units::{Lba, LbaRange, MemberIndex, StripeIndex, Uuid};
+use strake_units::{Lba, LbaRange, MemberIndex, MemberSet, StripeIndex, Uuid};
 
 /// Byte offset of the head ring's slot for generation 71, which the label is encoded for.
 pub const LABEL_OFFSET: u64 = (64 << 10) + 7 * 4096;
@@ -58,7 +58,7 @@ pub fn label() -> Superblock {
         history: Vec::new(),
         replacements: Vec::new(),
         consistency: strake_ondisk::Consistency::Safe,
-        logged: 0,
+        logged: MemberSet::EMPTY,
         logged_since: 0,
         compat: 0,
         ro_compat: 0,
@@ -92,7 +92,7 @@ pub fn label_with_features() -> Superblock {
     label.compat |= COMPAT_REMOTE | COMPAT_AFTER_CRASH;
     label.incompat = INCOMPAT_BAD_BLOCKS | INCOMPAT_IN_DOUBT;
     label.consistency = strake_ondisk::Consistency::Strict;
-    label.note_logged(0b1_1111, 70);
+    label.note_logged(MemberSet::first_n(5), 70);
     label
 }
 
@@ -147,7 +147,7 @@ pub fn redo_header() -> RedoHeader {
         sequence: 0x0102_0304_0506_0708,
         floor: 0x0102_0304_0506_0607,
         stripe: StripeIndex(0x1112_1314_1516),
-        out: 0b10_0100,
+        out: MemberSet::from_bits(0b10_0100),
         replacement: Some((MemberIndex(2), Uuid([9; 16]))),
     }
 }

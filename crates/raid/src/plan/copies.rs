@@ -1,6 +1,8 @@
 //! Plans for `Copies`: every strip is whole wherever it is, so nothing is ever computed.
 
-use super::{Lost, Plan, Purpose, View, bits, copy_position, low_bits, of_segment};
+use strake_units::PositionSet;
+
+use super::{Lost, Plan, Purpose, View, of_segment};
 
 /// Adds to the empty `plan` what a query on a scheme of copies takes. The strategy stays direct.
 pub(super) fn plan(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
@@ -18,12 +20,11 @@ fn read(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
     for segment in view.query.segments {
         let copies = present_copies(view, segment.strip)?;
         let wanted = if view.query.health.parity_trusted {
-            view.query.copy_hint % copies.count_ones() as u8
+            usize::from(view.query.copy_hint) % copies.len()
         } else {
             0
         };
-        let copy = bits(copies).nth(wanted.into()).ok_or_else(|| view.lost())?;
-        let position = copy_position(view.geometry, view.stripe(), segment.strip, copy);
+        let position = copies.iter().nth(wanted).ok_or_else(|| view.lost())?;
         plan.reads.push(of_segment(position, segment));
     }
     Ok(())
@@ -32,8 +33,7 @@ fn read(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
 /// Every segment to every copy that can be written.
 fn write(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
     for segment in view.query.segments {
-        for copy in bits(writable_copies(view, segment.strip)?) {
-            let position = copy_position(view.geometry, view.stripe(), segment.strip, copy);
+        for position in writable_copies(view, segment.strip)? {
             plan.writes.push(of_segment(position, segment));
         }
     }
@@ -46,47 +46,48 @@ fn resync(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
     let segments = view.query.segments;
     let concerned = |strip: &u8| segments.is_empty() || segments.iter().any(|s| s.strip == *strip);
     for strip in (0..view.geometry.data_strips()).filter(concerned) {
-        let source = present_copies(view, strip)?.trailing_zeros() as u8;
-        let others = writable_copies(view, strip)? & !(1 << source);
-        if others == 0 {
+        let source = lowest_present(view, strip)?;
+        let others = writable_copies(view, strip)?.without(source);
+        if others.is_empty() {
             continue;
         }
-        let at = |copy| copy_position(view.geometry, view.stripe(), strip, copy);
-        plan.reads.push(view.over_window(at(source), strip));
-        for copy in bits(others) {
-            plan.writes.push(view.over_window(at(copy), strip));
+        plan.reads.push(view.over_window(source, strip));
+        for position in others {
+            plan.writes.push(view.over_window(position, strip));
         }
     }
     Ok(())
 }
 
 /// The lowest present copy of each target's strip, to the target. Targets that share a strip share the read.
-fn rebuild(view: &View<'_>, targets: u64, plan: &mut Plan) -> Result<(), Lost> {
+fn rebuild(view: &View<'_>, targets: PositionSet, plan: &mut Plan) -> Result<(), Lost> {
     let copies_each = view.geometry.copies();
-    for position in bits(targets) {
+    for position in targets {
         let strip = position / copies_each;
         if plan.reads.last().is_none_or(|read| read.strip != strip) {
-            let copy = present_copies(view, strip)?.trailing_zeros() as u8;
-            let source = copy_position(view.geometry, view.stripe(), strip, copy);
-            plan.reads.push(view.over_window(source, strip));
+            plan.reads.push(view.over_window(lowest_present(view, strip)?, strip));
         }
         plan.writes.push(view.over_window(position, strip));
     }
     Ok(())
 }
 
-/// The copies of `strip` that can be read, as a mask that is never zero.
-fn present_copies(view: &View<'_>, strip: u8) -> Result<u64, Lost> {
+/// The position of the lowest copy of `strip` that can be read.
+fn lowest_present(view: &View<'_>, strip: u8) -> Result<u8, Lost> {
+    present_copies(view, strip)?.first().ok_or_else(|| view.lost())
+}
+
+/// The positions of the copies of `strip` that can be read, never none.
+fn present_copies(view: &View<'_>, strip: u8) -> Result<PositionSet, Lost> {
     copies_outside(view, strip, view.hidden)
 }
 
-/// The copies of `strip` that can be written, as a mask that is never zero.
-fn writable_copies(view: &View<'_>, strip: u8) -> Result<u64, Lost> {
+/// The positions of the copies of `strip` that can be written, never none.
+fn writable_copies(view: &View<'_>, strip: u8) -> Result<PositionSet, Lost> {
     copies_outside(view, strip, view.absent)
 }
 
-fn copies_outside(view: &View<'_>, strip: u8, excluded: u64) -> Result<u64, Lost> {
-    let first = copy_position(view.geometry, view.stripe(), strip, 0);
-    let copies = !(excluded >> first) & low_bits(view.geometry.copies());
-    if copies == 0 { Err(view.lost()) } else { Ok(copies) }
+fn copies_outside(view: &View<'_>, strip: u8, excluded: PositionSet) -> Result<PositionSet, Lost> {
+    let copies = view.geometry.positions_of_copies(strip) - excluded;
+    if copies.is_empty() { Err(view.lost()) } else { Ok(copies) }
 }

@@ -1,6 +1,8 @@
-//! Plans for `Parity`. Masks here are over strips: data from bit 0, parity from bit k.
+//! Plans for `Parity`.
 
-use super::{Lost, Plan, Purpose, Strategy, View, Window, bits, low_bits, of_segment};
+use strake_units::{PositionSet, StripSet};
+
+use super::{Lost, Plan, Purpose, Strategy, View, Window, of_segment};
 
 /// Adds to the empty `plan` what a query on a parity scheme takes.
 pub(super) fn plan(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
@@ -13,21 +15,21 @@ pub(super) fn plan(view: &View<'_>, plan: &mut Plan) -> Result<(), Lost> {
     }
 }
 
-/// The stripe as masks of strips.
+/// The stripe as sets of strips.
 struct Strips<'a> {
     view: &'a View<'a>,
     /// Strips that cannot be read.
-    hidden: u64,
+    hidden: StripSet,
     /// Those of them that cannot be written either.
-    absent: u64,
+    absent: StripSet,
     /// All data strips.
-    data: u64,
+    data: StripSet,
     /// Parity strips that can be written, and so must be kept true.
-    kept: u64,
+    kept: StripSet,
     /// Data strips with a segment.
-    touched: u64,
+    touched: StripSet,
     /// Data strips whose segment covers the whole window.
-    covered: u64,
+    covered: StripSet,
 }
 
 impl<'a> Strips<'a> {
@@ -35,13 +37,13 @@ impl<'a> Strips<'a> {
         let geometry = view.geometry;
         let hidden = geometry.strips_of_positions(view.stripe(), view.hidden);
         let absent = geometry.strips_of_positions(view.stripe(), view.absent);
-        let data = low_bits(geometry.data_strips());
-        let kept = low_bits(geometry.width()) & !data & !absent;
-        let (mut touched, mut covered) = (0, 0);
+        let data = geometry.all_data_strips();
+        let kept = geometry.all_strips() - data - absent;
+        let (mut touched, mut covered) = (StripSet::EMPTY, StripSet::EMPTY);
         for segment in view.query.segments {
-            touched |= 1 << segment.strip;
+            touched.insert(segment.strip);
             if segment.blocks == view.window.blocks {
-                covered |= 1 << segment.strip;
+                covered.insert(segment.strip);
             }
         }
         Self { view, hidden, absent, data, kept, touched, covered }
@@ -51,12 +53,12 @@ impl<'a> Strips<'a> {
     /// columns in which strips are recovered and as far as its own segment reaches.
     fn read(&self, plan: &mut Plan) -> Result<(), Lost> {
         let wanted = self.touched & self.hidden;
-        if wanted == 0 {
+        if wanted.is_empty() {
             self.read_segments(plan);
             return Ok(());
         }
         let segments = self.view.query.segments;
-        let lost = segments.iter().filter(|segment| wanted & 1 << segment.strip != 0);
+        let lost = segments.iter().filter(|segment| wanted.contains(segment.strip));
         plan.window = lost.map(Window::of).reduce(Window::with).unwrap_or_default();
         let narrowed = View { window: plan.window, ..*self.view };
         Strips { view: &narrowed, ..*self }.recover(wanted, plan)?;
@@ -71,13 +73,13 @@ impl<'a> Strips<'a> {
 
     /// Chooses a write strategy; the order is the one in the documentation of [`super`].
     fn write(&self, plan: &mut Plan) -> Result<(), Lost> {
-        if self.absent.count_ones() > u32::from(self.view.geometry.parity_strips()) {
+        if self.absent.len() > self.view.geometry.parity_strips().into() {
             return Err(self.view.lost());
         }
         if self.view.query.segments.is_empty() {
             return Ok(());
         }
-        if self.kept == 0 {
+        if self.kept.is_empty() {
             plan.strategy = Strategy::Direct;
         } else if self.covered == self.data {
             plan.strategy = Strategy::FullStripe;
@@ -85,11 +87,11 @@ impl<'a> Strips<'a> {
             match self.cheaper_update() {
                 Some(Update::ReadModifyWrite) => self.read_modify_write(plan),
                 Some(Update::ReconstructWrite) => self.reconstruct_write(plan),
-                None => self.recover(self.data & self.hidden & !self.covered, plan)?,
+                None => self.recover((self.data & self.hidden) - self.covered, plan)?,
             }
         }
         for segment in self.view.query.segments {
-            if self.absent & (1 << segment.strip) == 0 {
+            if !self.absent.contains(segment.strip) {
                 plan.writes.push(of_segment(self.position(segment.strip), segment));
             }
         }
@@ -99,9 +101,9 @@ impl<'a> Strips<'a> {
 
     /// The update that reads less, or `None` when each needs a strip that is hidden or not to be trusted.
     fn cheaper_update(&self) -> Option<Update> {
-        let modify_possible =
-            self.view.query.health.parity_trusted && (self.touched | self.kept) & self.hidden == 0;
-        let reconstruct_possible = self.around() & self.hidden == 0;
+        let modify_possible = self.view.query.health.parity_trusted
+            && !(self.touched | self.kept).intersects(self.hidden);
+        let reconstruct_possible = !self.around().intersects(self.hidden);
         match (modify_possible, reconstruct_possible) {
             (false, false) => None,
             (true, false) => Some(Update::ReadModifyWrite),
@@ -114,21 +116,21 @@ impl<'a> Strips<'a> {
     }
 
     /// Data strips that are not new over the whole window.
-    fn around(&self) -> u64 {
-        self.data & !self.covered
+    fn around(&self) -> StripSet {
+        self.data - self.covered
     }
 
     fn modify_cost(&self) -> Cost {
         let segments = self.view.query.segments;
-        let parities = self.kept.count_ones();
+        let parities = self.kept.len();
         let blocks = segments.iter().map(|s| u64::from(s.blocks)).sum::<u64>()
-            + u64::from(parities) * u64::from(self.view.window.blocks);
-        Cost { transfers: segments.len() as u32 + parities, blocks }
+            + parities as u64 * u64::from(self.view.window.blocks);
+        Cost { transfers: segments.len() + parities, blocks }
     }
 
     fn reconstruct_cost(&self) -> Cost {
-        let transfers = self.around().count_ones();
-        Cost { transfers, blocks: u64::from(transfers) * u64::from(self.view.window.blocks) }
+        let transfers = self.around().len();
+        Cost { transfers, blocks: transfers as u64 * u64::from(self.view.window.blocks) }
     }
 
     /// Reads the old data of every segment and the old parity of the window.
@@ -149,10 +151,10 @@ impl<'a> Strips<'a> {
     /// a strip that was hidden may be read again.
     fn resync(&self, plan: &mut Plan) -> Result<(), Lost> {
         let data_hidden = self.data & self.hidden;
-        if data_hidden != 0 {
+        if !data_hidden.is_empty() {
             self.recover(data_hidden, plan)?;
-            self.write_window(plan, data_hidden & !self.absent);
-        } else if self.kept != 0 {
+            self.write_window(plan, data_hidden - self.absent);
+        } else if !self.kept.is_empty() {
             plan.strategy = Strategy::ReconstructWrite;
             self.read_window(plan, self.data);
         }
@@ -161,10 +163,10 @@ impl<'a> Strips<'a> {
     }
 
     /// Recovers the strips of the target positions over the whole band and writes them there.
-    fn rebuild(&self, targets: u64, plan: &mut Plan) -> Result<(), Lost> {
+    fn rebuild(&self, targets: PositionSet, plan: &mut Plan) -> Result<(), Lost> {
         let targets = targets & self.view.hidden;
         let targets = self.view.geometry.strips_of_positions(self.view.stripe(), targets);
-        if targets == 0 {
+        if targets.is_empty() {
             return Ok(());
         }
         self.recover(targets, plan)?;
@@ -173,26 +175,26 @@ impl<'a> Strips<'a> {
     }
 
     /// Reads k survivors over the window, data first and then the lowest parities, and recovers `wanted`.
-    fn recover(&self, wanted: u64, plan: &mut Plan) -> Result<(), Lost> {
-        let parities_needed = (self.data & self.hidden).count_ones();
+    fn recover(&self, wanted: StripSet, plan: &mut Plan) -> Result<(), Lost> {
+        let parities_needed = (self.data & self.hidden).len();
         let parity = self.parity_readable();
-        if parity.count_ones() < parities_needed {
+        if parity.len() < parities_needed {
             return Err(self.view.lost());
         }
         plan.strategy = Strategy::Degraded;
-        self.read_window(plan, self.data & !self.hidden);
-        for strip in bits(parity).take(parities_needed as usize) {
+        self.read_window(plan, self.data - self.hidden);
+        for strip in parity.iter().take(parities_needed) {
             plan.reads.push(self.view.over_window(self.position(strip), strip));
         }
-        for strip in bits(wanted) {
+        for strip in wanted {
             plan.recover.push(strip);
         }
         Ok(())
     }
 
     /// Parity strips that can be read: those that are kept true, unless hidden.
-    fn parity_readable(&self) -> u64 {
-        self.kept & !self.hidden
+    fn parity_readable(&self) -> StripSet {
+        self.kept - self.hidden
     }
 
     fn read_segments(&self, plan: &mut Plan) {
@@ -201,8 +203,8 @@ impl<'a> Strips<'a> {
         }
     }
 
-    fn read_window(&self, plan: &mut Plan, strips: u64) {
-        for strip in bits(strips) {
+    fn read_window(&self, plan: &mut Plan, strips: StripSet) {
+        for strip in strips {
             plan.reads.push(self.view.over_window(self.position(strip), strip));
         }
     }
@@ -211,8 +213,8 @@ impl<'a> Strips<'a> {
         self.write_window(plan, self.kept);
     }
 
-    fn write_window(&self, plan: &mut Plan, strips: u64) {
-        for strip in bits(strips) {
+    fn write_window(&self, plan: &mut Plan, strips: StripSet) {
+        for strip in strips {
             plan.writes.push(self.view.over_window(self.position(strip), strip));
         }
     }
@@ -231,6 +233,6 @@ enum Update {
 /// What an update reads. The derived order is the policy: fewer transfers first, then fewer blocks.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Cost {
-    transfers: u32,
+    transfers: usize,
     blocks: u64,
 }

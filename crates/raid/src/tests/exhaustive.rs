@@ -1,10 +1,10 @@
 //! Every level, every set of absent members, every request on tiny strips: right bytes, or [`Lost`].
 
-use strake_units::{Lba, LbaRange, StripeIndex};
+use strake_units::{Lba, LbaRange, MemberSet, PositionSet, StripeIndex};
 
 use super::interpret::run;
 use super::oracle::{World, encode, mix, strip_position};
-use super::{SMALL, geometry};
+use super::{SMALL, every_set, geometry};
 use crate::{
     Band, Geometry, Level, Lost, Place, Plan, Purpose, Query, Role, Scheme, Segment, SegmentList,
     StripeHealth, plan, plan_into,
@@ -32,21 +32,21 @@ impl Case<'_> {
     }
 
     /// Positions that cannot be read.
-    fn hidden(&self) -> u64 {
+    fn hidden(&self) -> PositionSet {
         self.health.absent | self.health.unreadable
     }
 
-    /// True when every copy of data strip `strip` is in the mask `positions`.
-    fn all_copies_in(&self, strip: u8, positions: u64) -> bool {
+    /// True when every copy of data strip `strip` is in `positions`.
+    fn all_copies_in(&self, strip: u8, positions: PositionSet) -> bool {
         (0..self.geometry().copies()).all(|copy| {
             let role = Role::Data { strip, copy };
-            positions & (1 << self.geometry().position(self.band.stripe, role)) != 0
+            positions.contains(self.geometry().position(self.band.stripe, role))
         })
     }
 
-    /// True when the mask `positions` has more strips than there are parities.
-    fn too_many(&self, positions: u64) -> bool {
-        positions.count_ones() > u32::from(self.geometry().parity_strips())
+    /// True when there are more `positions` than parities.
+    fn too_many(&self, positions: PositionSet) -> bool {
+        positions.len() > self.geometry().parity_strips().into()
     }
 
     /// True when a write cannot be made such that all of it can be read back.
@@ -56,9 +56,9 @@ impl Case<'_> {
             return segments.iter().any(|s| self.all_copies_in(s.strip, absent));
         };
         let k = self.geometry().data_strips();
-        let at = |strip| 1 << strip_position(self.geometry(), self.band.stripe, strip);
-        let kept = (k..k + m).map(at).filter(|p| p & absent == 0).fold(0, |mask: u64, p| mask | p);
-        if segments.is_empty() || self.too_many(absent) || kept == 0 {
+        let at = |strip| strip_position(self.geometry(), self.band.stripe, strip);
+        let kept = (k..k + m).map(at).collect::<PositionSet>() - absent;
+        if segments.is_empty() || self.too_many(absent) || kept.is_empty() {
             return self.too_many(absent);
         }
         let first = segments.iter().map(|s| s.offset).min();
@@ -66,9 +66,9 @@ impl Case<'_> {
         let whole = |s: &Segment| Some(s.offset) == first && Some(s.offset + s.blocks) == end;
         let new_strips: Vec<u8> = segments.iter().filter(|s| whole(s)).map(|s| s.strip).collect();
         let around_known =
-            (0..k).filter(|s| !new_strips.contains(s)).all(|s| at(s) & self.hidden() == 0);
-        let touched = segments.iter().fold(kept, |mask, s| mask | at(s.strip));
-        let updatable = parity_trusted && touched & self.hidden() == 0;
+            (0..k).filter(|s| !new_strips.contains(s)).all(|s| !self.hidden().contains(at(s)));
+        let touched = segments.iter().fold(kept, |set, s| set.with(at(s.strip)));
+        let updatable = parity_trusted && !touched.intersects(self.hidden());
         !around_known && !updatable && self.too_many(self.hidden())
     }
 
@@ -129,7 +129,8 @@ impl Case<'_> {
             }
             Scheme::Copies(_) => {
                 self.expect(&mut want, self.columns(), |_| None);
-                self.copy_lowest(&mut want, !self.health.absent);
+                let written = self.geometry().all_positions() - self.health.absent;
+                self.copy_lowest(&mut want, written);
             }
         }
         assert_eq!(after, want, "{query:?}\n{plan:?}");
@@ -159,15 +160,14 @@ impl Case<'_> {
     }
 
     /// A rebuild fills its targets with what they should hold and touches nothing else.
-    fn check_rebuild(&self, targets: u64) {
+    fn check_rebuild(&self, targets: PositionSet) {
         let query = self.query(&[], Purpose::Rebuild { targets }, 0);
-        let copies = u32::from(self.geometry().copies());
         let lost = match self.geometry().scheme() {
             Scheme::Copies(_) => (0..self.geometry().data_strips()).any(|strip| {
-                let of_strip = ((1 << copies) - 1) << (u32::from(strip) * copies);
-                self.all_copies_in(strip, self.hidden()) && targets & of_strip != 0
+                self.all_copies_in(strip, self.hidden())
+                    && targets.iter().any(|position| position / self.geometry().copies() == strip)
             }),
-            Scheme::Parity(_) => targets != 0 && self.too_many(self.hidden()),
+            Scheme::Parity(_) => !targets.is_empty() && self.too_many(self.hidden()),
         };
         let Some(plan) = self.plan(&query, lost) else { return };
         let mut after = self.world.clone();
@@ -202,10 +202,10 @@ impl Case<'_> {
         top..top + self.geometry().band_blocks()
     }
 
-    fn blocks_of(&self, positions: u64) -> impl Iterator<Item = (u8, u32)> {
+    fn blocks_of(&self, positions: PositionSet) -> impl Iterator<Item = (u8, u32)> {
         let columns = self.columns();
-        (0..self.geometry().width())
-            .filter(move |position| positions & (1 << position) != 0)
+        positions
+            .iter()
             .flat_map(move |position| columns.clone().map(move |offset| (position, offset)))
     }
 
@@ -222,7 +222,7 @@ impl Case<'_> {
             let place = |strip: u8| Place { stripe, strip, offset };
             let data: Vec<Option<u8>> =
                 (0..geometry.data_strips()).map(|s| fresh(place(s))).collect();
-            for position in (0..geometry.width()).filter(|p| self.health.absent & (1 << p) == 0) {
+            for position in geometry.all_positions() - self.health.absent {
                 match geometry.role(stripe, position) {
                     Role::Data { strip, copy: _ } => {
                         if let Some(byte) = data[usize::from(strip)] {
@@ -248,7 +248,7 @@ impl Case<'_> {
     }
 
     /// Copies the lowest present copy of each strip of the band over the others in `positions`.
-    fn copy_lowest(&self, want: &mut World, positions: u64) {
+    fn copy_lowest(&self, want: &mut World, positions: PositionSet) {
         for (position, offset) in self.blocks_of(positions) {
             if let Role::Data { strip, copy: _ } = self.geometry().role(self.band.stripe, position)
             {
@@ -312,31 +312,30 @@ fn check_stripe(worlds: &[World; 2], stripe: StripeIndex, out: Out, requests: &[
     let health = StripeHealth { absent, unreadable, parity_trusted: true };
     let case = Case { world: &worlds[0], band, health };
     let hidden = absent | unreadable;
-    let subsets = (0..=hidden).filter(|targets| targets & !hidden == 0);
+    let subsets = every_set(worlds[0].geometry.width()).filter(|targets| targets.is_subset(hidden));
     subsets.for_each(|targets| case.check_rebuild(targets));
 }
 
 /// Positions that are out, in one of two ways.
 #[derive(Clone, Copy)]
 struct Out {
-    absent: u64,
-    unreadable: u64,
+    absent: PositionSet,
+    unreadable: PositionSet,
 }
 
 impl Out {
     /// True when the positions that are out are out in the same way.
     fn is_plain(self) -> bool {
-        self.absent == 0 || self.unreadable == 0
+        self.absent.is_empty() || self.unreadable.is_empty()
     }
 }
 
 /// Every way for the positions of a stripe to be in, absent or unreadable.
 fn every_out(width: u8) -> impl Iterator<Item = Out> {
-    let masks = move || 0..1u64 << width;
-    masks().flat_map(move |hidden| {
-        masks()
-            .filter(move |absent| absent & !hidden == 0)
-            .map(move |absent| Out { absent, unreadable: hidden & !absent })
+    every_set(width).flat_map(move |hidden: PositionSet| {
+        every_set(width)
+            .filter(move |absent: &PositionSet| absent.is_subset(hidden))
+            .map(move |absent| Out { absent, unreadable: hidden - absent })
     })
 }
 
@@ -395,9 +394,9 @@ fn ranges_over_stripes_read_back_what_was_written() {
     for (level, members, group_size) in SMALL {
         let geometry = geometry(level, members, group_size, 2, 2);
         let before = World::consistent(geometry);
-        for absent in (0..1u64 << members).filter(|absent| geometry.tolerates(*absent)) {
+        for absent in every_set(members as u8).filter(|absent| geometry.tolerates(*absent)) {
             let capacity = geometry.capacity_blocks();
-            let start = absent % capacity;
+            let start = absent.bits() % capacity;
             for blocks in 0..=capacity - start {
                 check_range(&before, absent, LbaRange::new(Lba(start), blocks));
             }
@@ -405,16 +404,16 @@ fn ranges_over_stripes_read_back_what_was_written() {
     }
 }
 
-fn check_range(before: &World, absent: u64, range: LbaRange) {
+fn check_range(before: &World, absent: MemberSet, range: LbaRange) {
     let geometry = before.geometry;
     let mut world = before.clone();
     // Used again for every band, as on the data path: nothing of the band before may be left in them.
     let (mut segments, mut reused) = (SegmentList::new(), Plan::new());
     for band in geometry.bands(range) {
-        let absent = geometry.stripe_absent(band.stripe, absent);
+        let absent = geometry.positions_of_members(band.stripe, absent);
         geometry.segments_into(band, range, &mut segments);
         assert_eq!(segments, geometry.segments(band, range));
-        let health = StripeHealth { absent, unreadable: 0, parity_trusted: true };
+        let health = StripeHealth { absent, unreadable: PositionSet::EMPTY, parity_trusted: true };
         let query =
             Query { band, health, segments: &segments, purpose: Purpose::Write, copy_hint: 0 };
         let fresh = plan(&geometry, &query).unwrap_or_else(|lost| panic!("{lost}: {query:?}"));
@@ -423,13 +422,9 @@ fn check_range(before: &World, absent: u64, range: LbaRange) {
         run(&mut world, &query, &reused, new);
     }
     for lba in (0..geometry.capacity_blocks()).map(Lba) {
-        let position_mask = geometry.stripe_absent(geometry.place(lba).stripe, absent);
+        let absent = geometry.positions_of_members(geometry.place(lba).stripe, absent);
         let want = if range.overlaps(LbaRange::new(lba, 1)) { new(lba.0) } else { mix(lba.0) };
-        assert_eq!(
-            world.content(lba, position_mask),
-            Some(want),
-            "{geometry:?} {range:?} at {lba}"
-        );
+        assert_eq!(world.content(lba, absent), Some(want), "{geometry:?} {range:?} at {lba}");
     }
 }
 
@@ -441,5 +436,6 @@ fn the_oracle_notices_stale_parity() {
     let mut world = World::consistent(geometry);
     let data = strip_position(&geometry, stripe, 0);
     world.set(stripe, data, 0, !world.at(stripe, data, 0));
-    assert_ne!(world.content(Lba(2), 1 << strip_position(&geometry, stripe, 1)), Some(mix(2)));
+    let absent = PositionSet::of(strip_position(&geometry, stripe, 1));
+    assert_ne!(world.content(Lba(2), absent), Some(mix(2)));
 }

@@ -1,6 +1,6 @@
 //! Runs a plan on bytes, as the engine would, and panics when the plan leaves something out.
 
-use strake_units::StripeIndex;
+use strake_units::{PositionSet, StripeIndex};
 
 use super::gf;
 use super::oracle::{World, decode, encode, strip_position};
@@ -156,11 +156,11 @@ fn check_shape(geometry: &Geometry, query: &Query<'_>, plan: &Plan) {
     let hidden = absent | query.health.unreadable;
     let stripe = query.band.stripe;
     let writable = match query.purpose {
-        Purpose::Read => 0,
-        Purpose::Write | Purpose::Resync => !absent,
+        Purpose::Read => PositionSet::EMPTY,
+        Purpose::Write | Purpose::Resync => geometry.all_positions() - absent,
         Purpose::Rebuild { targets } => targets & hidden,
     };
-    check_transfers(geometry, stripe, plan, &plan.reads, !hidden);
+    check_transfers(geometry, stripe, plan, &plan.reads, geometry.all_positions() - hidden);
     check_transfers(geometry, stripe, plan, &plan.writes, writable);
     check_columns(query, plan, &plan.reads);
     check_columns(query, plan, &plan.writes);
@@ -197,13 +197,13 @@ fn check_transfers(
     stripe: StripeIndex,
     plan: &Plan,
     transfers: &[Transfer],
-    allowed: u64,
+    allowed: PositionSet,
 ) {
-    let mut seen = 0u64;
+    let mut left = allowed;
     for transfer in transfers {
         let Transfer { position, strip, .. } = *transfer;
-        assert!(allowed & !seen & (1 << position) != 0, "{transfer:?} of {plan:?}");
-        seen |= 1 << position;
+        assert!(left.contains(position), "{transfer:?} of {plan:?}");
+        left.remove(position);
         match geometry.scheme() {
             Scheme::Parity(_) => assert_eq!(strip_position(geometry, stripe, strip), position),
             Scheme::Copies(_) => match geometry.role(stripe, position) {

@@ -1,8 +1,8 @@
 //! The layout: against tables written by hand, against itself, and against what it promises.
 
-use strake_units::{BlockSize, Lba, MemberIndex, StripeIndex};
+use strake_units::{BlockSize, Lba, MemberIndex, MemberSet, PositionSet, StripSet, StripeIndex};
 
-use super::{SMALL, geometry};
+use super::{SMALL, every_set, geometry};
 use crate::{Geometry, GeometrySpec, Level, Place, Role, Scheme};
 
 /// Draws rows of one group: array strips by number, parities as P, Q, R.
@@ -74,8 +74,10 @@ fn groups_take_turns() {
     assert_eq!(geometry.position_of_member(StripeIndex(2), MemberIndex(5)), None);
     assert_eq!(geometry.member_lba(StripeIndex(4), 1), Lba(5));
     assert_eq!(geometry.member_lba(StripeIndex(5), 1), Lba(5));
-    assert_eq!(geometry.stripe_absent(StripeIndex(0), 0b110_001), 0b001);
-    assert_eq!(geometry.stripe_absent(StripeIndex(1), 0b110_001), 0b110);
+    let members = MemberSet::of(0).with(4).with(5);
+    let positions = |stripe| geometry.positions_of_members(StripeIndex(stripe), members);
+    assert_eq!(positions(0), PositionSet::of(0));
+    assert_eq!(positions(1), PositionSet::of(1).with(2));
 }
 
 /// Small arrays of every kind, and the widest.
@@ -144,7 +146,7 @@ fn role_and_position_are_inverse() {
 }
 
 #[test]
-fn masks_of_positions_turn_into_masks_of_strips() {
+fn sets_of_positions_turn_into_sets_of_strips() {
     for geometry in arrays() {
         let Scheme::Parity(_) = geometry.scheme() else {
             let first = Role::Data { strip: 0, copy: 0 };
@@ -159,10 +161,11 @@ fn masks_of_positions_turn_into_masks_of_strips() {
             for strip in 0..geometry.width() {
                 let position = geometry.position_of_strip(stripe, strip);
                 assert_eq!(position, super::oracle::strip_position(&geometry, stripe, strip));
-                assert_eq!(geometry.strips_of_positions(stripe, 1 << position), 1 << strip);
+                let found = geometry.strips_of_positions(stripe, PositionSet::of(position));
+                assert_eq!(found, StripSet::of(strip));
             }
-            let all = crate::geometry::low_bits(geometry.width());
-            assert_eq!(geometry.strips_of_positions(stripe, u64::MAX), all);
+            let all = StripSet::first_n(geometry.width().into());
+            assert_eq!(geometry.strips_of_positions(stripe, PositionSet::ALL), all);
         }
     }
 }
@@ -207,23 +210,24 @@ fn redundancy_is_the_worst_case() {
     for (level, members, group_size) in SMALL.into_iter().filter(|(_, members, _)| *members <= 8) {
         let geometry = geometry(level, members, group_size, 1, 1);
         let world = super::oracle::World::consistent(geometry);
-        let readable = |absent: u64| {
+        let readable = |absent: MemberSet| {
             (0..geometry.capacity_blocks()).map(Lba).all(|lba| {
                 let stripe = geometry.place(lba).stripe;
-                world.content(lba, geometry.stripe_absent(stripe, absent)).is_some()
+                world.content(lba, geometry.positions_of_members(stripe, absent)).is_some()
             })
         };
-        let sets: Vec<bool> = (0..1u64 << members).map(readable).collect();
-        for absent in 0..1u64 << members {
-            assert_eq!(geometry.tolerates(absent), sets[absent as usize], "{level} {absent:b}");
-            let survives = |further: u32| {
-                (0..1u64 << members)
-                    .filter(|set| set & absent == absent && (set & !absent).count_ones() == further)
-                    .all(|set| sets[set as usize])
+        let all = || every_set(members as u8);
+        let survived: Vec<bool> = all().map(readable).collect();
+        let survived = |set: MemberSet| survived[set.bits() as usize];
+        for absent in all() {
+            assert_eq!(geometry.tolerates(absent), survived(absent), "{level} {absent:?}");
+            let survives = |further: usize| {
+                all()
+                    .filter(|set| absent.is_subset(*set) && (*set - absent).len() == further)
+                    .all(survived)
             };
-            let left = members as u32 - absent.count_ones();
-            let want = (0..=left).take_while(|further| survives(*further)).last();
-            assert_eq!(geometry.redundancy(absent).map(u32::from), want, "{level} {absent:b}");
+            let want = (0..=members - absent.len()).take_while(|further| survives(*further)).last();
+            assert_eq!(geometry.redundancy(absent).map(usize::from), want, "{level} {absent:?}");
         }
     }
 }
@@ -232,13 +236,12 @@ fn redundancy_is_the_worst_case() {
 fn members_needed_to_read_everything_are_counted_exhaustive() {
     for (level, members, group_size) in SMALL.into_iter().filter(|(_, members, _)| *members <= 6) {
         let geometry = geometry(level, members, group_size, 1, 1);
-        let all = 0..1u64 << members;
-        for (absent, returning) in all.clone().flat_map(|a| all.clone().map(move |r| (a, r))) {
-            let helps = |back: &u64| geometry.tolerates(absent & !(back & returning));
-            let want =
-                all.clone().filter(helps).map(|back| (back & returning & absent).count_ones());
+        let all = || every_set(members as u8);
+        for (absent, returning) in all().flat_map(|a| all().map(move |r| (a, r))) {
+            let helps = |back: &MemberSet| geometry.tolerates(absent - (*back & returning));
+            let want = all().filter(helps).map(|back| (back & returning & absent).len());
             let got = geometry.needed(absent, returning);
-            assert_eq!(got, want.min(), "{level} {absent:b} {returning:b}");
+            assert_eq!(got, want.min(), "{level} {absent:?} {returning:?}");
         }
     }
 }

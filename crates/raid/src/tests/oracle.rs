@@ -1,6 +1,6 @@
 //! The bytes of a small array, one byte per block, and what they mean.
 
-use strake_units::{Lba, StripeIndex};
+use strake_units::{Lba, PositionSet, StripeIndex};
 
 use super::gf;
 use crate::{Geometry, Place, Role, Scheme};
@@ -63,9 +63,9 @@ impl World {
     }
 
     /// The same array with garbage at `positions` of `stripe`: a correct plan does not read them.
-    pub(super) fn without(&self, stripe: StripeIndex, positions: u64) -> Self {
+    pub(super) fn without(&self, stripe: StripeIndex, positions: PositionSet) -> Self {
         let mut world = self.clone();
-        for position in (0..self.geometry.width()).filter(|p| positions & (1 << p) != 0) {
+        for position in positions {
             for offset in 0..self.geometry.strip_blocks() {
                 world.set(stripe, position, offset, !self.at(stripe, position, offset));
             }
@@ -91,9 +91,9 @@ impl World {
     /// What array block `lba` holds with the positions `absent` of its stripe gone, or `None` when the rest
     /// does not determine it. Where the redundancy disagrees, the rule of the planner counts: the lowest
     /// copy, or all present data with the lowest parities.
-    pub(super) fn content(&self, lba: Lba, absent: u64) -> Option<u8> {
+    pub(super) fn content(&self, lba: Lba, absent: PositionSet) -> Option<u8> {
         let Place { stripe, strip, offset } = self.geometry.place(lba);
-        let present = |position: u8| absent & (1 << position) == 0;
+        let present = |position: u8| !absent.contains(position);
         let direct = (0..self.geometry.copies())
             .map(|copy| self.geometry.position(stripe, Role::Data { strip, copy }))
             .find(|position| present(*position));

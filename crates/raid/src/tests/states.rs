@@ -1,6 +1,6 @@
 //! The member state machine, transition by transition, and what states make of an array.
 
-use strake_units::StripeIndex;
+use strake_units::{MemberSet, StripeIndex};
 
 use super::geometry;
 use crate::{ConditionSet, IllegalTransition, Level, MemberEvent, MemberState, absent_members};
@@ -46,10 +46,13 @@ fn every_transition_is_in_this_table() {
 #[test]
 fn absence_follows_the_rebuild() {
     let states = [IN_SYNC, rebuilding(5), FAULTY, MISSING];
-    assert_eq!(absent_members(&states, StripeIndex(0)), 0b1100);
-    assert_eq!(absent_members(&states, StripeIndex(4)), 0b1100);
-    assert_eq!(absent_members(&states, StripeIndex(5)), 0b1110);
-    assert_eq!(absent_members(&[MISSING; 64], StripeIndex(0)), u64::MAX);
+    let check = |states: &[MemberState], stripe, want: MemberSet| {
+        assert_eq!(absent_members(states, StripeIndex(stripe)), want);
+    };
+    check(&states, 0, MemberSet::of(2).with(3));
+    check(&states, 4, MemberSet::of(2).with(3));
+    check(&states, 5, MemberSet::of(1).with(2).with(3));
+    check(&[MISSING; 64], 0, MemberSet::ALL);
 }
 
 #[test]

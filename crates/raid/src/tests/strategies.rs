@@ -1,6 +1,6 @@
 //! Which strategy a request gets, written out: plans are data, so they can be printed and compared.
 
-use strake_units::{LbaRange, StripeIndex};
+use strake_units::{LbaRange, PositionSet, StripeIndex};
 
 use super::geometry;
 use crate::{
@@ -38,7 +38,7 @@ struct Check {
 
 impl Check {
     fn new(level: Level, members: usize) -> Self {
-        let health = StripeHealth { absent: 0, unreadable: 0, parity_trusted: true };
+        let health = StripeHealth { parity_trusted: true, ..StripeHealth::default() };
         Self { geometry: geometry(level, members, None, 8, 4), health }
     }
 
@@ -50,7 +50,7 @@ impl Check {
     fn without(mut self, strips: &[u8]) -> Self {
         for strip in strips {
             let position = super::oracle::strip_position(&self.geometry, StripeIndex(0), *strip);
-            self.health.absent |= 1 << position;
+            self.health.absent.insert(position);
         }
         self
     }
@@ -58,7 +58,7 @@ impl Check {
     fn cannot_read(mut self, strips: &[u8]) -> Self {
         for strip in strips {
             let position = super::oracle::strip_position(&self.geometry, StripeIndex(0), *strip);
-            self.health.unreadable |= 1 << position;
+            self.health.unreadable.insert(position);
         }
         self
     }
@@ -253,12 +253,10 @@ fn resync_and_rebuild_take_the_whole_band() {
             0,
             "Degraded: read D1[0+8] P[0+8] recover D0 Q write D0[0+8] Q[0+8]",
         )
-        .range(Purpose::Rebuild { targets: !targets }, 0, 0, "Direct:");
-    let mirror = Check {
-        health: StripeHealth { absent: 0b101, unreadable: 0, parity_trusted: true },
-        ..Check::new(Level::Raid1, 3)
-    };
-    let targets = 0b101;
+        .range(Purpose::Rebuild { targets: PositionSet::ALL - targets }, 0, 0, "Direct:");
+    let mut mirror = Check::new(Level::Raid1, 3);
+    let targets = PositionSet::of(0).with(2);
+    mirror.health.absent = targets;
     let want = "Direct: read D0@1[0+8] write D0@0[0+8] D0@2[0+8]";
     mirror.range(Purpose::Rebuild { targets }, 0, 0, want);
 }
@@ -284,7 +282,7 @@ fn unreadable_strips_are_written_but_not_read() {
         "Direct: write D0[0+1]",
     );
     let mirror = Check::new(Level::Raid1, 2);
-    let health = StripeHealth { unreadable: 0b01, ..mirror.health };
+    let health = StripeHealth { unreadable: PositionSet::of(0), ..mirror.health };
     Check { health, ..mirror }.read(0, 1, "Direct: read D0@1[0+1]").write(
         0,
         1,

@@ -1,6 +1,6 @@
 //! Wide arrays and tall strips cannot be tried exhaustively: many cases from a fixed sequence instead.
 
-use strake_units::{BlockSize, Lba, LbaRange};
+use strake_units::{BlockSize, Lba, LbaRange, MemberSet, PositionSet};
 
 use super::interpret::run;
 use super::oracle::{World, mix};
@@ -17,13 +17,13 @@ impl Sequence {
         self.0 % bound
     }
 
-    /// A mask of `count` different members.
-    fn members(&mut self, count: u64, of: usize) -> u64 {
-        let mut mask = 0u64;
-        while u64::from(mask.count_ones()) < count {
-            mask |= 1 << self.below(of as u64);
+    /// `count` different members.
+    fn members(&mut self, count: u64, of: usize) -> MemberSet {
+        let mut members = MemberSet::EMPTY;
+        while (members.len() as u64) < count {
+            members.insert(self.below(of as u64) as usize);
         }
-        mask
+        members
     }
 }
 
@@ -60,18 +60,19 @@ fn check(level: Level, members: usize, group_size: Option<u8>, count: u64) {
     }
 }
 
-fn check_range(before: &World, absent: u64, range: LbaRange, parity_trusted: bool) {
+fn check_range(before: &World, absent: MemberSet, range: LbaRange, parity_trusted: bool) {
     let geometry = before.geometry;
     let mut world = before.clone();
     for band in geometry.bands(range) {
-        let absent = geometry.stripe_absent(band.stripe, absent);
-        let health = StripeHealth { absent, unreadable: 0, parity_trusted };
+        let absent = geometry.positions_of_members(band.stripe, absent);
+        let unreadable = PositionSet::EMPTY;
+        let health = StripeHealth { absent, unreadable, parity_trusted };
         let segments = geometry.segments(band, range);
         for (purpose, health) in [
             (Purpose::Write, health),
             (Purpose::Read, health),
             (Purpose::Rebuild { targets: absent }, health),
-            (Purpose::Read, StripeHealth { absent: 0, unreadable: 0, parity_trusted: true }),
+            (Purpose::Read, StripeHealth { parity_trusted: true, ..StripeHealth::default() }),
         ] {
             let query = Query { band, health, segments: &segments, purpose, copy_hint: 3 };
             let plan = plan(&geometry, &query).unwrap_or_else(|lost| panic!("{lost}: {query:?}"));

@@ -5,7 +5,7 @@ use std::fmt;
 use strake_block::VolatileCache;
 use strake_engine::Consistency;
 use strake_raid::{Geometry, Level, REGION_BYTES_MIN, Regions};
-use strake_units::{BlockSize, Lba, LbaRange, RegionIndex};
+use strake_units::{BlockSize, Lba, LbaRange, MemberIndex, MemberSet, RegionIndex};
 
 use super::disk::{DiskSpec, Lie, Pace};
 use super::jobs::Job;
@@ -321,10 +321,16 @@ impl Case {
         self.job.and_then(Job::slot_of_spare)
     }
 
-    /// The slots that are concerned when the drives of a mask are lost, as a mask.
-    pub(super) fn slots(&self, drives: u64) -> u64 {
+    /// The slots that are concerned when the drives of a mask are lost.
+    pub(super) fn slots(&self, drives: u64) -> MemberSet {
         let spare = self.spare_slot().filter(|_| drives >> self.members & 1 == 1);
-        drives & ((1 << self.members) - 1) | spare.map_or(0, |slot| 1 << slot)
+        let members = MemberSet::from_bits(drives) & MemberSet::first_n(self.members);
+        members | spare.map(MemberIndex).into_iter().collect()
+    }
+
+    /// The members that have failed when the history begins.
+    pub(super) fn out(&self) -> MemberSet {
+        self.failed.iter().copied().map(MemberIndex).collect()
     }
 
     /// True when it is in mode `strict` at some time.
@@ -353,14 +359,14 @@ impl Case {
             steps.extend([requests(&mut rng), Step::Rounds(rng.below(12))]);
         }
         steps.extend(self.job.iter().flat_map(|job| job.steps(&mut rng)));
-        let out = self.failed.iter().fold(0u64, |mask, slot| mask | 1 << slot);
+        let out = self.out();
         for burst in 0..rng.between(1, 3) {
             steps.push(requests(&mut rng));
             let victim = rng.below(self.members as u64) as u8;
             if burst == 0
                 && rng.one_in(if late { 2 } else { 4 })
-                && out & 1 << victim == 0
-                && geometry.tolerates(out | 1 << victim)
+                && !out.contains(MemberIndex(victim))
+                && geometry.tolerates(out.with(MemberIndex(victim)))
             {
                 steps.push(Step::Rounds(rng.below(12)));
                 steps.push(Step::Fail(victim));

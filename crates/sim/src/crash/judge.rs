@@ -271,7 +271,7 @@ impl Look<'_> {
     /// Computes by the textbook what the members that are in sync hold, and compares it with what may be there.
     fn look_at_media(&self, states: &[MemberState], agree: bool) -> Result<(), String> {
         let absent = states.iter().enumerate().filter(|(_, s)| **s != MemberState::InSync);
-        let absent = absent.fold(0, |mask, (at, _)| mask | 1 << at);
+        let absent = absent.map(|(slot, _)| slot).collect();
         let page = |member, offset| self.page(member, offset);
         let placement = &self.record.placement;
         for window in self.record.windows() {
@@ -404,12 +404,11 @@ impl Look<'_> {
     fn may_refuse(&self) -> bool {
         let Promise { logged, out } = self.promise;
         let case = &self.record.case;
-        let before = case.failed.iter().fold(0, |mask, slot| mask | 1 << slot);
         let out = out | case.slots(self.lost);
-        let at_once = (out & !before).count_ones();
+        let at_once = (out - case.out()).len();
         let intends = case.is_ever_strict() && self.record.placement.parities() > 1;
         let parity = self.record.placement.parities() > 0;
-        parity && (out & !logged != 0 || intends && at_once > 1)
+        parity && (!out.is_subset(logged) || intends && at_once > 1)
     }
 
     /// Reads everything that is watched and compares it with what may be there.

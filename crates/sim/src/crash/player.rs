@@ -6,7 +6,7 @@ use strake_engine::{
     Replacing, assemble, create, plan_create, prepare_drive, store_config,
 };
 use strake_raid::Geometry;
-use strake_units::{Lba, LbaRange, MemberIndex, Name, Nanos};
+use strake_units::{Lba, LbaRange, MemberIndex, MemberSet, Name, Nanos};
 
 use super::case::{Before, Case, Request, Step};
 use super::disk::{Disk, Event, Tape, note};
@@ -42,8 +42,8 @@ pub(super) struct Player {
     promise: Promise,
     /// The event with which this turn began.
     turn: usize,
-    /// Members whose failure was requested while the history was recorded, as a mask.
-    condemned: u64,
+    /// Members whose failure was requested while the history was recorded.
+    condemned: MemberSet,
     under_way: Option<UnderWay>,
     recording: bool,
 }
@@ -110,7 +110,7 @@ impl Player {
             live: 0,
             promise: Promise::default(),
             turn: 0,
-            condemned: 0,
+            condemned: MemberSet::EMPTY,
             under_way: None,
             recording: false,
         })
@@ -148,8 +148,7 @@ impl Player {
         let Self { host, tape, geometry, placement, .. } = self;
         drop(host);
         let events = std::mem::take(&mut *tape.lock().expect("one thread runs a case"));
-        let pulled = case.failed.iter().filter(|_| case.pulled);
-        let pulled = pulled.fold(0, |mask, slot| mask | 1 << slot);
+        let pulled = if case.pulled { case.out().bits() } else { 0 };
         Ok(Record { case, geometry, placement, base, oracle, events, pulled })
     }
 
@@ -268,7 +267,7 @@ impl Player {
             Step::Settle => self.settle(),
             Step::Rest => self.rest(40),
             Step::Fail(slot) => {
-                self.condemned |= 1 << slot;
+                self.condemned.insert(MemberIndex(slot));
                 self.note_promise(false);
                 // Whether it is done before the machine stops is open, as is so much else.
                 let _ = self.host.array.begin_fail(MemberIndex(slot)).map_err(|e| e.to_string())?;
@@ -329,7 +328,7 @@ impl Player {
         })?;
         if case.mode != Consistency::None {
             // Nothing is in doubt, whichever members are out.
-            let logged = self.placement.groups_with(u64::MAX);
+            let logged = self.geometry.all_members();
             self.note(Promise { logged, ..self.promise });
         }
         Ok(())
@@ -373,7 +372,7 @@ impl Player {
         if let Some(answer) = self.under_way.as_mut().and_then(UnderWay::poll) {
             self.under_way = None;
             // A member that is failed meanwhile is not replaced.
-            if self.condemned == 0 {
+            if self.condemned.is_empty() {
                 answer.map_err(|error| format!("a job: {error}"))?;
             }
         }
@@ -388,7 +387,7 @@ impl Player {
         let Promise { logged, out } = Promise::of(&self.host.array.newest_label(), &self.placement);
         // A weaker mode is recorded before it is used.
         let weaker = matches!(self.under_way, Some(UnderWay::Weaker(_)));
-        let logged = if weaker { 0 } else { logged };
+        let logged = if weaker { MemberSet::EMPTY } else { logged };
         let promise = Promise { logged, out: out | self.condemned };
         if first || promise != self.promise {
             self.promise = promise;

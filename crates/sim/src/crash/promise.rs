@@ -2,6 +2,7 @@
 
 use strake_engine::Consistency;
 use strake_ondisk::{RecordedState, Superblock};
+use strake_units::MemberSet;
 
 use super::disk::{Event, Tape};
 use crate::placement::Placement;
@@ -9,10 +10,10 @@ use crate::placement::Placement;
 /// What a crash may cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Promise {
-    /// Members whose stripes have every write in the redo log, as a mask.
-    pub(super) logged: u64,
-    /// Members that are not in sync, or are about to be so, as a mask.
-    pub(super) out: u64,
+    /// Members whose stripes have every write in the redo log.
+    pub(super) logged: MemberSet,
+    /// Members that are not in sync, or are about to be so.
+    pub(super) out: MemberSet,
 }
 
 impl Promise {
@@ -20,15 +21,15 @@ impl Promise {
     pub(super) fn of(label: &Superblock, placement: &Placement) -> Self {
         let rows = label.members.iter().enumerate();
         let out = rows.filter(|(_, row)| row.state != RecordedState::InSync);
-        let out = out.fold(0, |mask, (at, _)| mask | 1 << at);
-        let every_member = u64::MAX >> (64 - label.members.len());
+        let out: MemberSet = out.map(|(slot, _)| slot).collect();
+        let every_member = MemberSet::first_n(label.members.len());
         let all = label.consistency == Consistency::Strict && label.logged == every_member;
-        let logged = if all { u64::MAX } else { label.logged & out };
+        let logged = if all { every_member } else { label.logged & out };
         Self { logged: placement.groups_with(logged), out }
     }
 
     /// The less of both.
-    const fn less(self, other: Self) -> Self {
+    fn less(self, other: Self) -> Self {
         Self { logged: self.logged & other.logged, out: self.out | other.out }
     }
 }
@@ -101,10 +102,13 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
+    use strake_units::MemberSet;
+
     use super::{Noted, Promise, promise_at};
 
-    const NONE: Promise = Promise { logged: 0, out: 0 };
-    const LOGGED: Promise = Promise { logged: 0b111, out: 0b1 };
+    const NONE: Promise = Promise { logged: MemberSet::EMPTY, out: MemberSet::EMPTY };
+    const ONE_OUT: Promise = Promise { out: MemberSet::first_n(1), ..NONE };
+    const LOGGED: Promise = Promise { logged: MemberSet::first_n(3), ..ONE_OUT };
 
     fn check(point: usize, expected: Promise) {
         let noted = |promise, from, at| Noted { promise, from, at };
@@ -115,9 +119,9 @@ mod tests {
     #[test]
     fn within_a_turn_the_less_of_both_is_promised() {
         [0, 2].into_iter().for_each(|point| check(point, NONE));
-        [3, 4].into_iter().for_each(|point| check(point, Promise { logged: 0, out: 0b1 }));
+        [3, 4].into_iter().for_each(|point| check(point, ONE_OUT));
         [5, 7].into_iter().for_each(|point| check(point, LOGGED));
-        check(8, Promise { logged: 0, out: 0b1 });
+        check(8, ONE_OUT);
         [9, 20].into_iter().for_each(|point| check(point, NONE));
     }
 }

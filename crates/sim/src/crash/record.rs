@@ -1,7 +1,7 @@
 //! A recorded short history: the commands and actions of every drive, the answers to clients, the promises of labels.
 
 use strake_raid::Geometry;
-use strake_units::{BlockSize, Lba, LbaRange, Nanos, Uuid};
+use strake_units::{BlockSize, Lba, LbaRange, MemberSet, Nanos, Uuid};
 
 use super::case::Case;
 use super::disk::{Disk, Event, Tape};
@@ -25,7 +25,7 @@ pub(super) struct Record {
     /// What every block held then.
     pub(super) oracle: Oracle,
     pub(super) events: Vec<Event>,
-    /// Drives that are not there after a crash, as a mask.
+    /// Drives that are not there after a crash.
     pub(super) pulled: u64,
 }
 
@@ -68,7 +68,7 @@ impl Record {
     }
 
     /// True when the array can do without the slots in the mask `out` and the drives in the mask `lost`.
-    pub(super) fn tolerates(&self, out: u64, lost: u64) -> bool {
+    pub(super) fn tolerates(&self, out: MemberSet, lost: u64) -> bool {
         self.placement.tolerates(out | self.case.slots(lost))
     }
 

@@ -166,14 +166,14 @@ fn differs(events: &[Event], point: usize, crash: Crash, cached: bool) -> bool {
 /// Sets of at most `lost_max` drives (at most [`LOST_MAX`]) that the array could do without, on top of those that are
 /// out when the history begins.
 pub(super) fn losses(record: &Record, lost_max: u32) -> Vec<u64> {
-    let out = record.case.failed.iter().fold(0u64, |mask, slot| mask | 1 << slot);
+    let out = record.case.out();
     let drives = record.case.drives();
     let mut losses = vec![0];
     for a in 0..drives {
         for b in a..drives {
             let lost = 1u64 << a | 1 << b;
             let enough = record.tolerates(out, lost);
-            if lost.count_ones() <= lost_max && lost & out == 0 && enough {
+            if lost.count_ones() <= lost_max && lost & out.bits() == 0 && enough {
                 losses.push(lost);
             }
         }
@@ -186,7 +186,7 @@ impl Walk<'_> {
         let spec = self.record.case.disk_spec();
         let writes = Writes::before(self.events, point, crash, &spec);
         let promise = promise(&self.events[..point]);
-        let base = mix(promise.logged ^ mix(promise.out) ^ mix(crash as u64));
+        let base = mix(promise.logged.bits() ^ mix(promise.out.bits()) ^ mix(crash as u64));
         let base = writes.stable.iter().fold(base, |sum, write| sum.wrapping_add(name(*write)));
         let count = writes.open.len();
         self.covered.taken_as_done += writes.taken_as_done;

@@ -3,7 +3,7 @@
 
 use strake_engine::Consistency;
 use strake_raid::{Geometry, Level};
-use strake_units::{BlockSize, Lba, LbaRange};
+use strake_units::{BlockSize, Lba, LbaRange, MemberIndex, MemberSet};
 
 use super::case::{Before, Case, Ground, Plot, Request};
 use super::disk::{Lie, Pace};
@@ -92,7 +92,7 @@ pub(super) fn case(run: u64, number: u64, lie: Lie) -> Case {
     rng.shuffle(&mut slots);
     let wanted = rng.pick(&[0, 1, 1, 2]);
     for slot in slots {
-        let out = case.failed.iter().fold(1u64 << slot, |mask, slot| mask | 1 << slot);
+        let out = case.out().with(MemberIndex(slot));
         if case.failed.len() < wanted && case.placement().tolerates(out) {
             case.failed.push(slot);
         }
@@ -127,10 +127,9 @@ fn is_tall(case: &Case) -> bool {
 /// What a case is counted as.
 pub(super) fn words(case: &Case) -> impl Iterator<Item = &'static str> {
     let grouped = case.group_size.is_some();
-    let out = case.failed.iter().fold(0u64, |mask, slot| mask | 1 << slot);
-    let some = case.placement().groups_with(out);
-    let all = u64::MAX >> (64 - case.members);
-    let in_part = case.mode == Consistency::Safe && some != 0 && some != all;
+    let some = case.placement().groups_with(case.out());
+    let all = MemberSet::first_n(case.members);
+    let in_part = case.mode == Consistency::Safe && !some.is_empty() && some != all;
     [
         ("one_band", !is_tall(case)),
         ("two_bands", u64::from(case.strip_bytes) == 2 * BAND_BYTES),

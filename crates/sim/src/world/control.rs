@@ -48,7 +48,7 @@ impl World {
         }
         let impaired = self.faults.impaired();
         (0..self.shape.members as u8)
-            .filter(|slot| self.geometry.tolerates(impaired | 1 << slot))
+            .filter(|slot| self.geometry.tolerates(impaired.with(MemberIndex(*slot))))
             .collect()
     }
 
@@ -91,7 +91,7 @@ impl World {
                 if !self.is_estranged(slot) {
                     self.retired.push(old);
                 }
-                self.estranged &= !(1 << slot);
+                self.estranged.remove(slot);
                 // Who was a member comes back among the retired.
                 self.snapshot.take_if(|snapshot| snapshot.slot == slot);
                 self.asked.push(Asked::Replace { member, replacing: Box::new(replacing) });

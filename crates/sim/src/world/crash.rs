@@ -3,7 +3,7 @@
 use strake_engine::Consistency;
 use strake_ondisk::{MemberRecord, RecordedState};
 use strake_raid::MemberState;
-use strake_units::Lba;
+use strake_units::{Lba, MemberSet};
 
 use super::chance::Chance;
 use super::{Asked, World};
@@ -13,7 +13,7 @@ use crate::faults::Kind;
 impl Chance {
     /// The machine stops without warning and starts again.
     pub(super) fn crash(&mut self, crash: Crash) -> Result<(), String> {
-        let degraded = self.world.faults.impaired() != 0
+        let degraded = !self.world.faults.impaired().is_empty()
             || self.world.states().iter().any(|s| *s != MemberState::InSync);
         // Most crashes hit a healthy array, so that most runs keep their bystanders under watch.
         // A log makes it as good as any other crash.
@@ -64,10 +64,10 @@ impl Chance {
         }
         let gone = |world: &World| {
             let gone = world.drives.iter().enumerate().filter(|(_, drive)| drive.is_gone());
-            gone.fold(world.out_before, |mask, (at, _)| mask | 1 << at)
+            world.out_before | gone.map(|(slot, _)| slot).collect()
         };
         let slot = self.world.rng.below(self.world.shape.members as u64) as usize;
-        let without = gone(&self.world) | 1 << slot;
+        let without = gone(&self.world).with(slot);
         if !self.world.drives[slot].is_gone() && self.world.geometry.tolerates(without) {
             self.world.trace.fault(Kind::CrashAndLoss.word());
             self.world
@@ -93,12 +93,12 @@ impl Chance {
         });
         let mut slots: Vec<usize> = (0..self.world.shape.members).collect();
         self.world.rng.shuffle(&mut slots);
-        let mut gone = 0;
+        let mut gone = MemberSet::EMPTY;
         while self.world.geometry.tolerates(gone) {
             let Some(slot) = slots.pop() else { break };
             self.world.trace.fault(Kind::Lose.word());
             self.world.drives[slot].vanish();
-            gone |= 1 << slot;
+            gone.insert(slot);
         }
         self.world.lost = true;
         self.world.run_until("answers from an array that is lost", |world| {
@@ -140,7 +140,7 @@ impl Chance {
         }
         self.return_some();
         self.world.recovering |= !clean;
-        self.world.promised = 0;
+        self.world.promised = MemberSet::EMPTY;
         self.while_it_rests();
         self.world.restart(false)
     }
@@ -152,17 +152,17 @@ impl World {
         let label = self.array().newest_label();
         let out = label.members.iter().enumerate();
         let out = out.filter(|(_, row)| row.state != RecordedState::InSync);
-        let out = out.fold(0, |mask, (at, _)| mask | 1 << at);
-        let every_member = u64::MAX >> (64 - label.members.len());
+        let out: MemberSet = out.map(|(slot, _)| slot).collect();
+        let every_member = MemberSet::first_n(label.members.len());
         let all = label.consistency == Consistency::Strict && label.logged == every_member;
-        let logged = if all { u64::MAX } else { label.logged & out };
+        let logged = if all { every_member } else { label.logged & out };
         // A newer label that not every member has may already call a member out that is about to go out.
         self.out_before = out | self.faults.impaired();
         self.promised = self.geometry.groups_with(logged);
         // A label under way may call a rebuilding member in sync; then nothing is logged but in `strict`.
         let rebuilding = |row: &MemberRecord| row.state == RecordedState::Rebuilding;
         let changing = !all && label.members.iter().any(rebuilding);
-        self.loss_covered = !changing && self.promised == self.geometry.groups_with(u64::MAX);
+        self.loss_covered = !changing && self.promised == self.geometry.all_members();
     }
 
     /// Stripes that a crash now leaves with parity that may disagree with the data.

@@ -1,7 +1,7 @@
 //! The end of a run: faults stop, everything must come to rest, and everything is looked at once more.
 
 use strake_raid::MemberState;
-use strake_units::{Lba, LbaRange, Nanos};
+use strake_units::{Lba, LbaRange, MemberSet, Nanos};
 
 use super::World;
 use super::chance::Chance;
@@ -67,7 +67,7 @@ impl World {
             if let Some(slot) = slots.first() {
                 self.replace(*slot);
             } else if let Some(slot) =
-                doomed.filter(|_| self.geometry.redundancy(0).is_some_and(|r| r > 0))
+                doomed.filter(|_| self.geometry.redundancy(MemberSet::EMPTY).is_some_and(|r| r > 0))
             {
                 self.fail(slot);
             } else if self.states().iter().all(|s| *s == MemberState::InSync)

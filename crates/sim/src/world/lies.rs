@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use strake_engine::{ScrubFinding, ScrubMode, ScrubState, ScrubStatus, ScrubVerdict};
 use strake_ondisk::HEAD_BYTES;
 use strake_raid::{MemberState, Place, Role};
-use strake_units::{Lba, LbaRange, MemberIndex, Nanos};
+use strake_units::{Lba, LbaRange, MemberIndex, MemberSet, Nanos};
 
 use super::chance::Chance;
 use crate::drive::{Lie, SimDrive, differing};
@@ -62,9 +62,9 @@ impl Chance {
     pub(super) fn is_sound(&self) -> bool {
         !self.world.recovering
             && !self.world.faults.is_held()
-            && self.world.faults.impaired() == 0
+            && self.world.faults.impaired().is_empty()
             && self.world.asked.is_empty()
-            && self.world.geometry.redundancy(0).is_some_and(|spare| spare > 0)
+            && self.world.geometry.redundancy(MemberSet::EMPTY).is_some_and(|spare| spare > 0)
             && self.world.array().status().resync.is_none()
             && self.world.states().iter().all(|state| *state == MemberState::InSync)
     }

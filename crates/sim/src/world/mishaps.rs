@@ -2,7 +2,7 @@
 //! moment, drives that come back with less than they went with.
 
 use strake_raid::MemberState;
-use strake_units::{MemberIndex, Nanos};
+use strake_units::{MemberIndex, MemberSet, Nanos};
 
 use super::chance::Chance;
 use super::{Asked, Snapshot, World};
@@ -64,7 +64,8 @@ impl Chance {
         self.world.refresh();
         let out = self.world.states().into_iter().enumerate();
         let out = out.filter(|(_, state)| *state != MemberState::InSync);
-        let known = out.fold(0, |mask, (at, _)| mask | 1 << at) == self.world.faults.impaired();
+        let out: MemberSet = out.map(|(slot, _)| slot).collect();
+        let known = out == self.world.faults.impaired();
         let free =
             !self.world.recovering && self.world.asked.is_empty() && !self.world.faults.is_held();
         known && free && self.world.faults.has(Kind::Standstill)
@@ -145,9 +146,9 @@ impl Chance {
         if !self.world.stop()? {
             return Err("something was left to resynchronize although nothing happened".to_owned());
         }
-        self.world.estranged |= 1 << slot;
+        self.world.estranged.insert(slot);
         self.world.drives.iter().for_each(|drive| drive.crash(Crash::Power));
-        self.world.promised = 0;
+        self.world.promised = MemberSet::EMPTY;
         self.while_it_rests();
         self.world.restart(false)
     }
@@ -155,20 +156,18 @@ impl Chance {
     /// What may happen to drives between an orderly stop and the next start.
     pub(super) fn while_it_rests(&mut self) {
         let gone = self.world.drives.iter().enumerate().filter(|(_, drive)| drive.is_doomed());
-        let out = gone
-            .fold(self.world.faults.impaired() | self.world.estranged, |mask, (at, _)| {
-                mask | 1 << at
-            });
+        let gone: MemberSet = gone.map(|(slot, _)| slot).collect();
+        let out = self.world.faults.impaired() | self.world.estranged | gone;
         let slot = self.world.later.below(self.world.shape.members as u64) as usize;
         let slot = self.world.snapshot.as_ref().map_or(slot, |snapshot| snapshot.slot);
-        if !self.world.recovering && self.world.geometry.tolerates(out | 1 << slot) {
+        if !self.world.recovering && self.world.geometry.tolerates(out.with(slot)) {
             self.return_with_less(slot);
         }
         if self.world.later.one_in(2) && self.world.faults.has(Kind::Swap) {
             self.swap();
         }
         let slot = self.world.later.below(self.world.shape.members as u64) as usize;
-        if (out | self.world.estranged) & 1 << slot == 0 {
+        if !(out | self.world.estranged).contains(slot) {
             self.world.serial += 1;
             let drive = self.world.drives[slot].duplicate(self.world.serial);
             self.world.snapshot = Some(Snapshot { slot, drive, is_older: false });
@@ -207,7 +206,7 @@ impl Chance {
                 self.world.drives[slot].shrink(4096 * blocks);
             }
         }
-        self.world.estranged |= 1 << slot;
+        self.world.estranged.insert(slot);
     }
 
     /// Two drives are where the other one was.
@@ -236,8 +235,8 @@ impl World {
     }
 
     /// True when the drive of `slot` lacks something that it should hold.
-    pub(super) const fn is_estranged(&self, slot: usize) -> bool {
-        self.estranged & 1 << slot != 0
+    pub(super) fn is_estranged(&self, slot: usize) -> bool {
+        self.estranged.contains(slot)
     }
 
     /// The names of all of them.

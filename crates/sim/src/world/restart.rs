@@ -24,7 +24,7 @@ impl World {
             let outcome = self.assemble(policy)?;
             let silent = self.drives.iter().any(|d| d.was_silent_after(began));
             let gone = self.drives.iter().any(SimDrive::is_gone);
-            let absent_here = joining || gone || silent || self.estranged != 0;
+            let absent_here = joining || gone || silent || !self.estranged.is_empty();
             match outcome {
                 Outcome::Ready(assembled) => {
                     self.check_silence(plan, &assembled)?;
@@ -65,8 +65,8 @@ impl World {
     /// harm.
     fn may_refuse(&self, clean: bool) -> bool {
         let gone = self.drives.iter().enumerate().filter(|(_, drive)| drive.is_gone());
-        let gone = gone.fold(self.out_before, |mask, (at, _)| mask | 1 << at);
-        !clean && self.geometry.parity_strips() > 0 && gone & !self.promised != 0
+        let gone = self.out_before | gone.map(|(slot, _)| slot).collect();
+        !clean && self.geometry.parity_strips() > 0 && !gone.is_subset(self.promised)
     }
 
     fn assemble(&mut self, policy: AssemblePolicy) -> Result<Outcome, String> {
@@ -127,7 +127,7 @@ impl World {
             let whole = self.drives[slot].bytes() >= self.shape.drives[slot].bytes;
             match state {
                 MemberState::Rebuilding { recovered_stripes: 0 } if whole => {
-                    self.estranged &= !(1 << slot);
+                    self.estranged.remove(slot);
                 }
                 MemberState::Rebuilding { .. } | MemberState::InSync if self.is_estranged(slot) => {
                     return Err(format!("the drive of member {slot} lacks something: {state}"));

@@ -9,7 +9,7 @@ use strake_block::{BlockDevice, Patience};
 use strake_engine::Assembled;
 use strake_ondisk::{AreaLayout, Copy, RingScan};
 use strake_raid::MemberState;
-use strake_units::Nanos;
+use strake_units::{MemberSet, Nanos};
 
 use super::World;
 use super::chance::Chance;
@@ -60,7 +60,7 @@ impl Chance {
     /// A drive falls silent. Half the time the latency of requests made meanwhile is checked.
     pub(super) fn silence_one(&mut self) -> Result<(), String> {
         self.world.refresh();
-        let alone = self.world.faults.impaired() == 0
+        let alone = self.world.faults.impaired().is_empty()
             && self.world.faults.stalled_until() <= self.world.now;
         let Some(slot) = self.world.silence_for(Kind::Silence) else { return Ok(()) };
         if !alone || !self.world.silences.one_in(2) {
@@ -89,7 +89,7 @@ impl World {
             return None;
         }
         self.refresh();
-        let alone = self.faults.impaired() == 0 && self.faults.stalled_until() <= self.now;
+        let alone = self.faults.impaired().is_empty() && self.faults.stalled_until() <= self.now;
         self.silence_for(Kind::SilentStop).filter(|_| alone)
     }
 
@@ -143,18 +143,19 @@ impl World {
         if self.ending || !self.silences.one_in(3) || !self.faults.has(Kind::SilentStart) {
             return None;
         }
-        let mask = |lost: &dyn Fn(&SimDrive) -> bool| {
+        let slots = |lost: &dyn Fn(&SimDrive) -> bool| -> MemberSet {
             let lost = self.drives.iter().enumerate().filter(|(_, drive)| lost(drive));
-            lost.fold(0, |mask, (at, _)| mask | 1 << at)
+            lost.map(|(at, _)| at).collect()
         };
-        let gone = mask(&SimDrive::is_gone);
-        let silent = mask(&|drive| drive.silent_until().is_some());
-        let before = self.faults.impaired() | if clean { 0 } else { self.out_before };
+        let gone = slots(&SimDrive::is_gone);
+        let silent = slots(&|drive| drive.silent_until().is_some());
+        let crashed = if clean { MemberSet::EMPTY } else { self.out_before };
+        let before = self.faults.impaired() | crashed;
         let out = before | gone | silent | self.estranged;
         // A drive that was lost with the machine is one already.
-        let covered = clean || (self.loss_covered && gone & !self.out_before == 0);
+        let covered = clean || (self.loss_covered && gone.is_subset(self.out_before));
         let slot = self.silences.below(self.shape.members as u64) as usize;
-        if out & 1 << slot != 0 || !self.geometry.tolerates(out | 1 << slot) {
+        if out.contains(slot) || !self.geometry.tolerates(out.with(slot)) {
             return None;
         }
         let forever = covered && self.silences.one_in(3);

@@ -13,7 +13,7 @@ mod probe;
 use strake_block::{DeallocateReads, VolatileCache};
 use strake_engine::{ArrayStatus, AssemblePolicy};
 use strake_raid::{Geometry, Level, MemberState, Role};
-use strake_units::{BlockSize, Lba, LbaRange, Nanos};
+use strake_units::{BlockSize, Lba, LbaRange, MemberSet, Nanos};
 
 pub use labels::observe;
 pub use operator::operate;
@@ -53,8 +53,8 @@ pub struct Cast {
     pub deallocate: DeallocateReads,
     /// Shards; drawn from the seed when not given.
     pub cores: Option<u16>,
-    /// Slots of remote drives, as a mask.
-    pub remote: u64,
+    /// Slots of remote drives.
+    pub remote: MemberSet,
 }
 
 impl Cast {
@@ -71,7 +71,7 @@ impl Cast {
             cache: VolatileCache::Present,
             deallocate: DeallocateReads::Zeroes,
             cores: None,
-            remote: 0,
+            remote: MemberSet::EMPTY,
         }
     }
 
@@ -92,7 +92,7 @@ impl Cast {
             block_size: self.blocks.get(at).copied().unwrap_or(last),
             cache: self.cache,
             deallocate: self.deallocate,
-            settle_time: if self.remote & 1 << at != 0 { SETTLE_TIME } else { Nanos(0) },
+            settle_time: if self.remote.contains(at) { SETTLE_TIME } else { Nanos(0) },
         }
     }
 

@@ -3,7 +3,7 @@
 use strake_raid::{Level, MemberState};
 use strake_sim::drive::Crash;
 use strake_sim::stage::{ACCEPT_LOSS, Cast, Clearing, Stage, refused};
-use strake_units::{BlockSize, Lba, LbaRange};
+use strake_units::{BlockSize, Lba, LbaRange, MemberSet};
 
 use crate::{check, check_levels};
 
@@ -186,10 +186,8 @@ fn b12_a_rebuild_writes_every_member_that_lacks_something() {
             stage.check_parity()?;
             // The others leave, as many as may: both have to answer for what they were given.
             for slot in 1..members - 1 {
-                if stage
-                    .geometry()
-                    .tolerates(stage.out().iter().fold(1 << slot, |all, out| all | 1 << out))
-                {
+                let out: MemberSet = stage.out().iter().collect();
+                if stage.geometry().tolerates(out.with(slot)) {
                     stage.fail(slot)?;
                 }
             }
@@ -273,8 +271,7 @@ fn b22_any_member_may_be_removed_at_any_step_of_a_rebuild() {
             stage.turns(turns)?;
             // Any member: also the target itself, also one that the data cannot do without, which is refused.
             let second = stage.below(members as u64) as usize;
-            let mask = 1u64 << slot | 1 << second;
-            let survives = stage.geometry().tolerates(mask);
+            let survives = stage.geometry().tolerates(MemberSet::of(slot).with(second));
             let removed = stage.fail(second);
             stage.finish(order).or_else(|what| excused(second == slot, what))?;
             if survives && second != slot {

@@ -12,7 +12,7 @@ use strake_block::{
 };
 use strake_engine::Drive;
 use strake_ondisk::{Consistency, Format, GeometryRecord, Superblock};
-use strake_units::{BlockSize, CoreIndex, MemberIndex, Nanos, Uuid};
+use strake_units::{BlockSize, CoreIndex, MemberIndex, MemberSet, Nanos, Uuid};
 
 use super::{FILE, Past};
 use crate::drives::label::Labelled;
@@ -120,7 +120,7 @@ fn member(identity: &'static str, settle_time: Nanos, tag: u8) -> Labelled {
         history: Vec::new(),
         replacements: Vec::new(),
         consistency: Consistency::Safe,
-        logged: 0,
+        logged: MemberSet::EMPTY,
         logged_since: 0,
         compat: 0,
         ro_compat: 0,

@@ -1,4 +1,5 @@
 use strake_parity::{Code, encode};
+use strake_units::StripSet;
 
 use super::agree;
 
@@ -23,17 +24,18 @@ fn rows(code: &Code, written: usize, seed: u8) -> [Vec<Vec<u8>>; 2] {
     })
 }
 
-/// What a row is like after a crash: a mask of what got there, and a mask of what is lost.
-fn check(code: &Code, written: usize, arrived: u64, lost: u64) -> bool {
+/// What a row is like after a crash: the strips that got there, and those that are lost.
+fn check(code: &Code, written: usize, arrived: StripSet, lost: StripSet) -> bool {
     let (k, m) = (code.data(), code.parity());
     let [old, new] = rows(code, written, 5);
-    let here = |strip: usize| lost & 1 << strip == 0;
-    let found = |strip: usize| if arrived & 1 << strip != 0 { &new[strip] } else { &old[strip] };
+    let here = |strip: usize| !lost.contains(strip as u8);
+    let found =
+        |strip: usize| if arrived.contains(strip as u8) { &new[strip] } else { &old[strip] };
     let row: Vec<Option<&[u8]>> =
         (0..k + m).map(|strip| here(strip).then(|| found(strip).as_slice())).collect();
-    let agreed = agree(code, &row, written as u8, arrived & !lost).expect("a sound code");
+    let agreed = agree(code, &row, written as u8, arrived - lost).expect("a sound code");
     let Some(agreed) = agreed else {
-        assert!(lost.count_ones() as usize > m, "{arrived:b} {lost:b}: it can be made up");
+        assert!(lost.len() > m, "{arrived:?} {lost:?}: it can be made up");
         return false;
     };
     for strip in (0..k).filter(|strip| here(*strip)) {
@@ -43,7 +45,7 @@ fn check(code: &Code, written: usize, arrived: u64, lost: u64) -> bool {
     let bystanders = (0..k).filter(|s| *s != written).all(|s| agreed.data[s] == old[s]);
     assert!(
         !agreed.sure || either && bystanders,
-        "{k}+{m}, strip {written} written, arrived {arrived:b}, lost {lost:b}: sure and wrong"
+        "{k}+{m}, strip {written} written, arrived {arrived:?}, lost {lost:?}: sure and wrong"
     );
     agreed.sure
 }
@@ -55,12 +57,13 @@ fn a_sure_answer_is_right_and_with_one_strip_lost_all_are_sure_exhaustive() {
         let code = Code::new(k, m).expect("small");
         for written in 0..k {
             for state in 0..1_u64 << (m + 1) {
-                let arrived = (state & 1) << written | (state >> 1) << k;
-                for lost in (0..1_u64 << (k + m)).filter(|l| l.count_ones() as usize <= m) {
+                let arrived = StripSet::from_bits((state & 1) << written | (state >> 1) << k);
+                let losses = (0..1 << (k + m)).map(StripSet::from_bits);
+                for lost in losses.filter(|lost| lost.len() <= m) {
                     let sure = check(&code, written, arrived, lost);
                     assert!(
-                        sure || lost.count_ones() > 1,
-                        "{k}+{m}, strip {written} written, arrived {arrived:b}, lost {lost:b}"
+                        sure || lost.len() > 1,
+                        "{k}+{m}, strip {written} written, arrived {arrived:?}, lost {lost:?}"
                     );
                 }
             }
@@ -72,7 +75,7 @@ fn a_sure_answer_is_right_and_with_one_strip_lost_all_are_sure_exhaustive() {
 #[test]
 fn two_lost_of_two_parities_that_differ_are_beyond_it() {
     let code = Code::new(4, 2).expect("small");
-    let p_only = 1 << 4;
-    assert!(!check(&code, 0, p_only, 0b110));
-    assert!(check(&code, 0, p_only | 0b1, 0b10), "one is not");
+    let p_only = StripSet::of(4);
+    assert!(!check(&code, 0, p_only, StripSet::of(1).with(2)));
+    assert!(check(&code, 0, p_only.with(0), StripSet::of(1)), "one is not");
 }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use strake_block::{Op, SgMut};
 use strake_raid::Place;
-use strake_units::{Lba, LbaRange, MemberIndex, Nanos, StripeIndex};
+use strake_units::{Lba, LbaRange, MemberIndex, Nanos, PositionSet, StripSet, StripeIndex};
 
 use super::Reader;
 use crate::limits::TIMEOUT_CHECK;
@@ -25,7 +25,7 @@ pub(super) struct Wanted {
     pub(super) entry: u32,
     pub(super) range: LbaRange,
     /// Slow positions of the stripe, as the sender sees them.
-    pub(super) avoid: u64,
+    pub(super) avoid: PositionSet,
     /// The user's: nothing but what is recovered is written into it.
     pub(super) data: SgMut,
 }
@@ -43,8 +43,8 @@ pub(super) struct Read {
     since: Nanos,
     pub(super) membership_epoch: u64,
     pub(super) place: Place,
-    /// The strips that are read, as a mask: its parts, in this order.
-    pub(super) strips: u64,
+    /// The strips that are read: its parts, in this order.
+    pub(super) strips: StripSet,
     pub(super) wanted: Wanted,
 }
 
@@ -59,12 +59,12 @@ impl Read {
             since: Nanos(0),
             membership_epoch: 0,
             place: Place { stripe: StripeIndex(0), strip: 0, offset: 0 },
-            strips: 0,
+            strips: StripSet::EMPTY,
             wanted: Wanted {
                 reader: Reader::Span(Origin::Maintenance),
                 entry: 0,
                 range: LbaRange::new(Lba(0), 0),
-                avoid: 0,
+                avoid: PositionSet::EMPTY,
                 data: SgMut::default(),
             },
         }
@@ -158,7 +158,7 @@ impl DegradedReads {
     #[inline(always)]
     pub(super) fn begin(
         &mut self,
-        (place, strips): (Place, u64),
+        (place, strips): (Place, StripSet),
         (now, membership_epoch): (Nanos, u64),
     ) -> (&mut Read, &mut [Strip]) {
         let number = self.free.pop().expect("there is a place");
@@ -202,7 +202,7 @@ impl DegradedReads {
         }
         let read = &mut self.places[io.number as usize];
         let mine =
-            read.live && read.generation == generation && read.out.unpromoted() & 1 << io.part != 0;
+            read.live && read.generation == generation && read.out.unpromoted().contains(io.part);
         assert!(mine, "a device completed an I/O twice");
         let strips = of_place(&mut self.strips, self.strips_each, io.number);
         let strip = &mut strips[usize::from(io.part)];
@@ -257,11 +257,11 @@ impl DegradedReads {
     pub(super) fn promote(&mut self, now: Nanos, members: &mut Members) {
         for read in &mut self.places {
             let unplaced = read.out.unpromoted();
-            if !read.live || unplaced == 0 || now.since(read.since) < TIMEOUT_CHECK {
+            if !read.live || unplaced.is_empty() || now.since(read.since) < TIMEOUT_CHECK {
                 continue;
             }
             let strips = of_place(&mut self.strips, self.strips_each, read.number);
-            for (part, strip) in (0u8..).zip(strips).filter(|(part, _)| unplaced & 1 << part != 0) {
+            for (part, strip) in (0u8..).zip(strips).filter(|(part, _)| unplaced.contains(part)) {
                 let io = PartIo { whole: Whole::Read, number: read.number, part };
                 let (since, issued) = (read.since, read.membership_epoch);
                 let what = Unplaced { member: strip.member, since, issued };

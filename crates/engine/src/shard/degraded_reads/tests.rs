@@ -2,7 +2,7 @@ use super::survivors;
 use strake_raid::{
     Band, Geometry, GeometrySpec, Level, Purpose, Query, Strategy, StripeHealth, plan,
 };
-use strake_units::{BlockSize, Lba, LbaRange};
+use strake_units::{BlockSize, Lba, LbaRange, PositionSet};
 
 fn geometry(level: Level, members: usize, group_size: Option<u8>) -> Geometry {
     let block_size = BlockSize::B4096;
@@ -11,8 +11,8 @@ fn geometry(level: Level, members: usize, group_size: Option<u8>) -> Geometry {
     Geometry::new(&spec).expect("a geometry")
 }
 
-/// What the planner reads for one block with the positions in the masks out of reach, and what degraded reads do.
-fn check(geometry: &Geometry, absent: u64, unreadable: u64) {
+/// What the planner reads for one block with these positions out of reach, and what degraded reads do.
+fn check(geometry: &Geometry, absent: PositionSet, unreadable: PositionSet) {
     for at in (0..geometry.capacity_blocks()).step_by(77).take(200) {
         let place = geometry.place(Lba(at));
         let index = (place.offset / geometry.band_blocks()) as u16;
@@ -23,7 +23,7 @@ fn check(geometry: &Geometry, absent: u64, unreadable: u64) {
             Query { band, health, segments: &segments, purpose: Purpose::Read, copy_hint: 0 };
         let hidden = geometry.strips_of_positions(place.stripe, absent | unreadable);
         let found = survivors(geometry, place.strip, hidden);
-        let what = format!("{geometry:?} {place:?} without {absent:b} and {unreadable:b}");
+        let what = format!("{geometry:?} {place:?} without {absent:?} and {unreadable:?}");
         let Ok(plan) = plan(geometry, &query) else {
             assert_eq!(found, None, "{what}");
             continue;
@@ -33,7 +33,7 @@ fn check(geometry: &Geometry, absent: u64, unreadable: u64) {
             continue;
         }
         let found = found.expect(&what);
-        assert!(plan.reads.iter().map(|read| read.strip).eq(super::bits(found)), "{what}");
+        assert!(plan.reads.iter().map(|read| read.strip).eq(found), "{what}");
         let position = |strip| geometry.position_of_strip(place.stripe, strip);
         assert!(plan.reads.iter().all(|read| read.position == position(read.strip)), "{what}");
         let columns = |blocks, offset| (blocks, offset) == (1, place.offset);
@@ -57,10 +57,11 @@ fn a_degraded_read_is_what_the_planner_would_do() {
         let width = geometry.width();
         for first in 0..width {
             for second in 0..width {
-                check(geometry, 1 << first, 0);
-                check(geometry, 1 << first, 1 << second & !(1 << first));
-                check(geometry, 1 << first | 1 << second, 0);
-                check(geometry, 1 << first | 1 << second, 1 << ((second + 1) % width));
+                let one = PositionSet::of(first);
+                check(geometry, one, PositionSet::EMPTY);
+                check(geometry, one, PositionSet::of(second) - one);
+                check(geometry, one.with(second), PositionSet::EMPTY);
+                check(geometry, one.with(second), PositionSet::of((second + 1) % width));
             }
         }
     }

@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use strake_block::IoErrorKind;
 use strake_ondisk::Bitmap;
-use strake_units::MemberIndex;
+use strake_units::{MemberIndex, MemberSet};
 
 use super::records::write_metadata;
 use crate::message::Peer;
@@ -75,7 +75,7 @@ pub(in crate::shard) async fn write_pages(shard: &Shard, group: Group) -> Failed
         let pages = leader.state.bitmaps.take_dirty();
         let records =
             pages.into_iter().flat_map(|(bitmap, page)| page_records(&leader, bitmap, page));
-        (live_mask(&leader), records.collect())
+        (live_devices(&leader), records.collect())
     };
     let failed = write_metadata(shard, group, records).await;
     let mut leader = shard.leader_mut();
@@ -91,15 +91,16 @@ pub(in crate::shard) async fn write_pages(shard: &Shard, group: Group) -> Failed
             leader.unpaged.push((member, failure));
         }
     }
-    let live = live_mask(&leader);
-    leader.unpaged.retain(|(member, _)| live & 1 << member.0 != 0);
-    let missed = leader.unpaged.iter().fold(0, |mask, (member, _)| mask | 1 << member.0);
-    leader.state.bitmaps.hold(given & live & !missed);
+    let live = live_devices(&leader);
+    leader.unpaged.retain(|(member, _)| live.contains(*member));
+    let missed: MemberSet = leader.unpaged.iter().map(|(member, _)| member).collect();
+    leader.state.bitmaps.hold((given & live) - missed);
     leader.unpaged.clone()
 }
 
-fn live_mask(leader: &Leader) -> u64 {
-    leader.homes().into_iter().fold(0, |mask, (device, _)| mask | 1 << device.0)
+/// The devices that labels and pages are written to.
+fn live_devices(leader: &Leader) -> MemberSet {
+    leader.homes().into_iter().map(|(device, _)| device).collect()
 }
 
 /// A page for every live member.

@@ -11,7 +11,7 @@
 
 use strake_ondisk::{Bitmap, Bits, Consistency};
 use strake_raid::Geometry;
-use strake_units::MemberIndex;
+use strake_units::{MemberIndex, MemberSet};
 
 use super::{flush_all, publish, record};
 use crate::error::ArrayError;
@@ -31,20 +31,20 @@ impl Leader {
 
     /// What the label may say once no write is under way that is older than the last views: who is logged, and since
     /// when.
-    fn all_logged(&self, geometry: &Geometry) -> (u64, u64) {
+    fn all_logged(&self, geometry: &Geometry) -> (MemberSet, u64) {
         if geometry.parity_strips() == 0 {
             // Copies have no log.
-            return (0, 0);
+            return (MemberSet::EMPTY, 0);
         }
         let logged = match self.consistency {
-            Consistency::None | Consistency::Resync => 0,
+            Consistency::None | Consistency::Resync => MemberSet::EMPTY,
             Consistency::Safe => self.impaired(),
-            Consistency::Strict => u64::MAX >> (64 - self.state.states.len()),
+            Consistency::Strict => geometry.all_members(),
         };
         let label = &self.state.superblock;
         let lasts = label.logged == logged && label.logged_since >= self.joined;
         match logged {
-            0 => (0, 0),
+            MemberSet::EMPTY => (logged, 0),
             _ if lasts => (logged, label.logged_since),
             // Records from before are done, and of members that came back since they may be out of date.
             _ => (logged, self.reported),
@@ -55,18 +55,18 @@ impl Leader {
     /// the shards to hear of this. False when it says so, or when all are logged.
     pub(super) fn log_less(&mut self, member: MemberIndex) -> bool {
         let label = &mut self.state.superblock;
-        let logged = label.logged & !(1 << member.0);
+        let logged = label.logged.without(member);
         if label.consistency == Consistency::Strict || logged == label.logged {
             return false;
         }
-        label.note_logged(logged, if logged == 0 { 0 } else { label.logged_since });
+        label.note_logged(logged, if logged.is_empty() { 0 } else { label.logged_since });
         true
     }
 
     /// True while records count that a member which came back meanwhile must not be given: it cannot be called in sync.
     pub(in crate::shard) fn counts_older_records(&self) -> bool {
         let label = &self.state.superblock;
-        label.logged != 0 && label.logged_since < self.joined
+        !label.logged.is_empty() && label.logged_since < self.joined
     }
 }
 
@@ -124,7 +124,7 @@ pub(super) async fn change_consistency(
             leader.state.superblock.consistency = mode;
             // Records of writes in progress count only while all is logged: they may be partial-write records, or may
             // not name a member that has gone out since.
-            leader.state.superblock.note_logged(0, 0);
+            leader.state.superblock.note_logged(MemberSet::EMPTY, 0);
             if mode == Consistency::None {
                 // Writes are not recorded from now on.
                 leader.state.bitmaps.change(Bitmap::Written, Bits::fill);

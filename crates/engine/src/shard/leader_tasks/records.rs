@@ -2,7 +2,7 @@
 
 use strake_block::{BufMut, Durability, Op, Sg};
 use strake_ondisk::{Copy, RecordedState, Superblock};
-use strake_units::{Lba, MemberIndex};
+use strake_units::{Lba, MemberIndex, MemberSet};
 
 use super::bitmap::write_pages;
 use super::{event_of, put_out, survives_without};
@@ -26,13 +26,10 @@ pub(in crate::shard) async fn record_as_begun(shard: &Shard, group: Group) -> bo
     until_recorded(shard, group, tried).await
 }
 
-/// The mask of every member.
-const EVERY_MEMBER: u64 = u64::MAX;
-
 /// What came of an attempt to write a record to everybody.
 struct Tried {
-    /// Members that the label calls live, as a mask.
-    live: u64,
+    /// Members that the label calls live.
+    live: MemberSet,
     /// Who could not be written.
     failed: FailedMembers,
 }
@@ -66,7 +63,11 @@ async fn pages_and_label(shard: &Shard, group: Group) -> Tried {
     if failed.is_empty() {
         failed = write_bad_blocks(shard, group).await;
     }
-    if failed.is_empty() { label(shard, group).await } else { Tried { live: 0, failed } }
+    if failed.is_empty() {
+        label(shard, group).await
+    } else {
+        Tried { live: MemberSet::EMPTY, failed }
+    }
 }
 
 async fn label(shard: &Shard, group: Group) -> Tried {
@@ -74,12 +75,12 @@ async fn label(shard: &Shard, group: Group) -> Tried {
     Tried { live, failed: write_labels(shard, group).await }
 }
 
-/// Members that the label calls live, as a mask.
-fn called_live(shard: &Shard) -> u64 {
+/// Members that the label calls live.
+fn called_live(shard: &Shard) -> MemberSet {
     let leader = shard.leader_mut();
     let rows = leader.state.superblock.members.iter().enumerate();
     let live = rows.filter(|(_, row)| row.state.is_live());
-    live.fold(0, |mask, (slot, _)| mask | 1 << slot)
+    live.map(|(slot, _)| slot).collect()
 }
 
 /// Writes the list of bad blocks to every live member, unless all have it. Returns who failed.
@@ -103,31 +104,31 @@ async fn write_labels(shard: &Shard, group: Group) -> FailedMembers {
     };
     let failed = write_heads(shard, group, promoted).await;
     if failed.is_empty() {
-        write_copy(shard, group, Copy::Tail, EVERY_MEMBER).await
+        write_copy(shard, group, Copy::Tail, MemberSet::ALL).await
     } else {
         failed
     }
 }
 
-/// Members that this label is the first to call in sync, as a mask.
-fn promoted(label: &Superblock) -> u64 {
+/// Members that this label is the first to call in sync.
+fn promoted(label: &Superblock) -> MemberSet {
     let rows = label.members.iter().enumerate();
     let promoted = rows.filter(|(_, row)| {
         row.state == RecordedState::InSync && row.in_sync_generation == label.generation
     });
-    promoted.fold(0, |mask, (slot, _)| mask | 1 << slot)
+    promoted.map(|(slot, _)| slot).collect()
 }
 
 /// Writes the label to the head rings: to members that it promotes before others. A promotion that the member itself
 /// does not show counts for nothing, so a label that also calls another member out could leave too few in sync.
-async fn write_heads(shard: &Shard, group: Group, promoted: u64) -> FailedMembers {
-    if promoted == 0 {
-        return write_copy(shard, group, Copy::Head, EVERY_MEMBER).await;
+async fn write_heads(shard: &Shard, group: Group, promoted: MemberSet) -> FailedMembers {
+    if promoted.is_empty() {
+        return write_copy(shard, group, Copy::Head, MemberSet::ALL).await;
     }
     let mut failed = write_copy(shard, group, Copy::Head, promoted).await;
     if survives_all(shard, &failed) {
         // Also when the promotion has failed: the next label must find no member two behind.
-        failed.extend(write_copy(shard, group, Copy::Head, !promoted).await);
+        failed.extend(write_copy(shard, group, Copy::Head, MemberSet::ALL - promoted).await);
     }
     failed
 }
@@ -137,15 +138,15 @@ fn survives_all(shard: &Shard, failed: &FailedMembers) -> bool {
     let leader = shard.leader_mut();
     let members = failed.iter().map(|(member, _)| *member);
     let lost = members.filter(|m| m.at() < shard.geometry.members() && !leader.is_swapping(*m));
-    shard.geometry.tolerates(lost.fold(leader.impaired(), |mask, m| mask | 1 << m.0))
+    shard.geometry.tolerates(leader.impaired() | lost.collect())
 }
 
-/// Writes the label to one ring of the live members in `to`, a mask. Returns who failed.
-async fn write_copy(shard: &Shard, group: Group, copy: Copy, to: u64) -> FailedMembers {
+/// Writes the label to one ring of the live members in `to`. Returns who failed.
+async fn write_copy(shard: &Shard, group: Group, copy: Copy, to: MemberSet) -> FailedMembers {
     let mut labels = Vec::new();
     {
         let leader = shard.leader_mut();
-        for member in leader.live().filter(|member| to & 1 << member.0 != 0) {
+        for member in leader.live().filter(|member| to.contains(member)) {
             let mut label = leader.state.superblock.clone();
             label.slot = member;
             label.member = label.members[member.at()].uuid;

@@ -4,7 +4,7 @@
 //! slow members. So does one that fails.
 
 use strake_block::{Io, Op, SgMut, Token};
-use strake_units::{Lba, LbaRange, MemberIndex, Nanos};
+use strake_units::{Lba, LbaRange, MemberIndex, MemberSet, Nanos};
 
 use super::token::{self, Named};
 use super::{Inflight, Members, Waiter};
@@ -94,11 +94,11 @@ impl Direct {
 }
 
 impl Members {
-    /// Members that can be sent direct reads, as a mask, as far as they have room.
-    pub(crate) fn readable(&self) -> u64 {
+    /// Members that can be sent direct reads, as far as they have room.
+    pub(crate) fn readable(&self) -> MemberSet {
         let members = self.members[..self.count].iter().enumerate();
         let able = members.filter(|(_, m)| m.view == View::InSync && !m.hung && m.queue.is_some());
-        able.fold(0, |mask, (at, _)| mask | 1 << at) & !self.lagging
+        able.map(|(at, _)| at).collect::<MemberSet>() - self.lagging
     }
 
     /// Sends `read`, whose `at` in the data area of its member is `lba`; hands the buffer back when the member takes
@@ -126,7 +126,7 @@ impl Members {
             return Err(data);
         }
         place.outstanding += 1;
-        self.unrung |= 1 << read.member.0;
+        self.unrung.insert(read.member);
         let place = &mut self.direct.places[at as usize];
         place.read = DirectRead { issued: self.membership_epoch, ..read };
         place.generation = generation;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use strake_block::{IoError, IoErrorKind};
 use strake_reactor::Scheduler;
-use strake_units::Nanos;
+use strake_units::{MemberSet, Nanos};
 
 use super::groups::Groups;
 use super::{Failed, HostRead, Inflight, Members, PartIo, Percentiles, Waiter};
@@ -13,10 +13,10 @@ use crate::limits::{IO_TIMEOUT_COMMON, READ_PATIENCE, STANDSTILL};
 /// What came of a look at the outstanding I/Os.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Overdue {
-    /// Members with an I/O outstanding for longer than [`STANDSTILL`], as a mask.
-    pub(crate) standing: u64,
-    /// Members whose I/Os were given up, as a mask.
-    pub(crate) failed: u64,
+    /// Members with an I/O outstanding for longer than [`STANDSTILL`].
+    pub(crate) standing: MemberSet,
+    /// Members whose I/Os were given up.
+    pub(crate) failed: MemberSet,
     /// The array cannot do without all of these members, and they were waited for long enough.
     pub(crate) hopeless: bool,
     /// I/Os that were given up and that devices still have, with their buffers.
@@ -31,11 +31,11 @@ impl Members {
         now: Nanos,
         scheduler: &Scheduler,
         host_reads: &mut VecDeque<HostRead>,
-        covered: impl Fn(u64) -> bool,
+        covered: impl Fn(MemberSet) -> bool,
     ) -> Overdue {
         let mut overdue = Overdue::default();
-        let mut late = 0;
-        self.lagging = 0;
+        let mut late = MemberSet::EMPTY;
+        self.lagging = MemberSet::EMPTY;
         for (_, entry) in self.inflight.iter_mut() {
             let Some(started) = entry.started.filter(|_| entry.done.is_none()) else { continue };
             let age = now.since(started);
@@ -46,17 +46,17 @@ impl Members {
                 continue;
             }
             if entry.passed {
-                self.lagging |= 1 << entry.member.0;
+                self.lagging.insert(entry.member);
             }
             if age >= STANDSTILL {
-                overdue.standing |= 1 << entry.member.0;
+                overdue.standing.insert(entry.member);
             }
             if age >= self.members[entry.member.at()].limit {
-                late |= 1 << entry.member.0;
+                late.insert(entry.member);
                 overdue.hopeless |= age >= IO_TIMEOUT_COMMON;
             }
         }
-        let spared = late != 0 && !covered(late | overdue.standing);
+        let spared = !late.is_empty() && !covered(late | overdue.standing);
         overdue.hopeless &= spared;
         if !spared || overdue.hopeless {
             overdue.failed = late;
@@ -67,14 +67,14 @@ impl Members {
             let former = self.members[entry.member.at()].left > entry.issued;
             // The other I/Os of a member that is given up are not waited for either: a task that waits for one after
             // the other would wait for the sum of their times.
-            let give_up = overdue.failed & 1 << entry.member.0 != 0
+            let give_up = overdue.failed.contains(entry.member)
                 || former && age >= self.members[entry.member.at()].limit;
             let waited_for = !matches!(entry.waiter, Waiter::Late | Waiter::Abandoned);
             let pass = age >= READ_PATIENCE && entry.hasty && waited_for;
             if give_up || pass {
                 let place = &mut self.members[entry.member.at()];
                 if pass && !give_up {
-                    self.lagging |= 1 << entry.member.0;
+                    self.lagging.insert(entry.member);
                 }
                 let given_up = &mut self.given_up;
                 if release(entry, !give_up, &mut self.groups, scheduler, host_reads, given_up) {
@@ -85,18 +85,18 @@ impl Members {
                 matches!(entry.waiter, Waiter::Late | Waiter::Abandoned) && !entry.passed;
             overdue.kept += usize::from(given_up);
         }
-        for at in (0..self.members.len()).filter(|at| overdue.failed & 1 << at != 0) {
+        for member in overdue.failed {
             // What waits behind an I/O that hangs would hang as well, and so would what it is waited for with.
-            let place = &mut self.members[at];
+            let place = &mut self.members[member.at()];
             place.hung = true;
             Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Timeout);
         }
         overdue
     }
 
-    /// Members that have failed an I/O in a way that costs a member, as a mask, where its task waits for others of
+    /// Members that have failed an I/O in a way that costs a member, where its task waits for others of
     /// the same group. `parts` are those of small writes and degraded reads.
-    pub(crate) fn failed_unseen(&self, parts: impl Iterator<Item = Failed>) -> u64 {
+    pub(crate) fn failed_unseen(&self, parts: impl Iterator<Item = Failed>) -> MemberSet {
         let tasks = self.inflight.iter().filter_map(|(_, entry)| {
             let (kind, place) = (entry.done.as_ref()?.1.err()?.kind, entry.member);
             Some(Failed { kind, place, issued: entry.issued, former: false })
@@ -104,7 +104,7 @@ impl Members {
         let failures = tasks.chain(parts).map(|failed| self.failure(failed));
         let fatal = |kind| matches!(kind, IoErrorKind::Gone | IoErrorKind::Device);
         let failures = failures.filter(|failure| !failure.former && fatal(failure.kind));
-        failures.fold(0, |mask, failure| mask | 1 << failure.place.0)
+        failures.map(|failure| failure.place).collect()
     }
 
     /// Percentiles of the members' reads in the last seconds, for [`SitOuts::judge`](super::super::peers::SitOuts) and

@@ -92,7 +92,7 @@ impl Members {
     #[inline]
     fn part_sent(&mut self, member: MemberIndex) -> Sent {
         self.members[member.at()].outstanding += 1;
-        self.unrung |= 1 << member.0;
+        self.unrung.insert(member);
         self.parts += 1;
         Sent::Direct
     }

@@ -7,7 +7,7 @@
 use std::mem;
 
 use strake_block::{IoErrorKind, Op};
-use strake_units::{MemberIndex, Nanos};
+use strake_units::{MemberIndex, MemberSet, Nanos};
 
 use super::super::address::Target;
 use super::{Failure, Former, Group, IoSlot, Members, Waiter};
@@ -49,9 +49,9 @@ impl Pair {
         self.place
     }
 
-    /// The replacement's bit, while it is being filled.
-    pub(crate) fn bit(&self) -> u64 {
-        self.copied().map_or(0, |_| 1 << self.place.0)
+    /// The replacement, while it is being filled.
+    pub(crate) fn filled(&self) -> MemberSet {
+        self.copied().map(|_| self.place).into_iter().collect()
     }
 
     /// The moment when the devices of a pair last changed places.

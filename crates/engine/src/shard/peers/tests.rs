@@ -1,8 +1,10 @@
 //! Who is left out, who is not, and for how long.
 
-use strake_units::Nanos;
+use strake_units::{MemberIndex, MemberSet, Nanos};
 
 use super::{Changed, PROBE_EVERY, SIT_OUT, SIT_OUT_MIN, SitOuts, outliers};
+
+const NOTHING: Changed = Changed { began: MemberSet::EMPTY, ended: MemberSet::EMPTY };
 
 fn millis(p99: &[u64]) -> Vec<Option<Nanos>> {
     // 0 stands for too few reads.
@@ -10,7 +12,7 @@ fn millis(p99: &[u64]) -> Vec<Option<Nanos>> {
 }
 
 fn check(p99: &[u64], expected: u64) {
-    assert_eq!(outliers(&millis(p99)), expected, "{p99:?}");
+    assert_eq!(outliers(&millis(p99)), MemberSet::from_bits(expected), "{p99:?}");
 }
 
 #[test]
@@ -33,7 +35,8 @@ fn only_those_out_of_all_proportion_are_outliers() {
 #[test]
 fn a_peer_that_is_fast_enough_is_waited_for() {
     let micros = |us: u64| Some(Nanos(us * 1000));
-    assert_eq!(outliers(&[micros(80), micros(80), micros(80), micros(4000)]), 0);
+    let p99 = [micros(80), micros(80), micros(80), micros(4000)];
+    assert_eq!(outliers(&p99), MemberSet::EMPTY);
 }
 
 fn second(n: u64) -> Nanos {
@@ -44,38 +47,40 @@ fn second(n: u64) -> Nanos {
 fn an_outlier_sits_out_until_its_probes_are_good_again() {
     let mut sits = SitOuts::new();
     let slow = millis(&[1, 1, 200, 1]);
-    assert_eq!(sits.judge(second(1), &slow, |_| true), Changed::default(), "once is chance");
-    assert_eq!(sits.judge(second(2), &slow, |_| true), Changed { began: 0b100, ended: 0 });
-    assert_eq!(sits.mask(), 0b100);
+    assert_eq!(sits.judge(second(1), &slow, |_| true), NOTHING, "once is chance");
+    let third = MemberSet::of(2);
+    let (began, ended) = (Changed { began: third, ..NOTHING }, Changed { ended: third, ..NOTHING });
+    assert_eq!(sits.judge(second(2), &slow, |_| true), began);
+    assert_eq!(sits.members(), third);
     // Good probes count only after a while, and missing ones never do.
     let good = millis(&[1, 1, 1, 1]);
-    assert_eq!(sits.judge(second(3), &good, |_| true), Changed::default());
+    assert_eq!(sits.judge(second(3), &good, |_| true), NOTHING);
     let unknown = millis(&[1, 1, 0, 1]);
     let later = second(2).plus(SIT_OUT_MIN);
-    assert_eq!(sits.judge(later, &unknown, |_| true), Changed::default());
-    assert_eq!(sits.judge(later, &good, |_| true), Changed { began: 0, ended: 0b100 });
+    assert_eq!(sits.judge(later, &unknown, |_| true), NOTHING);
+    assert_eq!(sits.judge(later, &good, |_| true), ended);
     // Without any probe it is tried again at the end of its time.
     let _ = sits.judge(second(100), &slow, |_| true);
     let _ = sits.judge(second(101), &slow, |_| true);
     let end = second(101).plus(SIT_OUT);
-    assert_eq!(sits.judge(end, &unknown, |_| true), Changed { began: 0, ended: 0b100 });
+    assert_eq!(sits.judge(end, &unknown, |_| true), ended);
 }
 
 #[test]
 fn no_member_is_left_out_when_the_stripes_need_it() {
     let mut sits = SitOuts::new();
     let two = millis(&[1, 300, 1, 300, 1, 1]);
-    let one_at_most = |mask: u64| mask.count_ones() <= 1;
+    let one_at_most = |around: MemberSet| around.len() <= 1;
     for n in 1..5 {
-        assert_eq!(sits.judge(second(n), &two, one_at_most), Changed::default());
+        assert_eq!(sits.judge(second(n), &two, one_at_most), NOTHING);
     }
     // A member is lost while another sits out: that one is needed again at once.
     let mut sits = SitOuts::new();
     let slow = millis(&[1, 300, 1, 1]);
     let _ = sits.judge(second(1), &slow, |_| true);
     let _ = sits.judge(second(2), &slow, |_| true);
-    let changed = sits.judge(second(3), &slow, |mask| mask == 0);
-    assert_eq!(changed, Changed { began: 0, ended: 0b10 });
+    let changed = sits.judge(second(3), &slow, MemberSet::is_empty);
+    assert_eq!(changed, Changed { ended: MemberSet::of(1), ..NOTHING });
 }
 
 #[test]
@@ -84,7 +89,7 @@ fn a_probe_goes_through_now_and_then() {
     let slow = millis(&[1, 300, 1, 1]);
     let _ = sits.judge(second(1), &slow, |_| true);
     let _ = sits.judge(second(2), &slow, |_| true);
-    let around = (0..PROBE_EVERY * 10).filter(|_| sits.passes(1)).count();
+    let around = (0..PROBE_EVERY * 10).filter(|_| sits.passes(MemberIndex(1))).count();
     assert_eq!(around, PROBE_EVERY as usize * 10 - 10);
-    assert!(!sits.passes(0));
+    assert!(!sits.passes(MemberIndex(0)));
 }

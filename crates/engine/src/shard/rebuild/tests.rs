@@ -1,18 +1,19 @@
-use strake_units::{MemberIndex, RegionIndex};
+use strake_units::{MemberIndex, MemberSet, RegionIndex};
 
 use super::RebuildTable;
 
 /// Rebuilds everything that `lacking` says, one region after the other, and returns them in that order. Two members may
 /// be lost.
 fn order(lacking: &[u64], rebuilding: u64) -> Vec<u32> {
-    let mut table = RebuildTable::new(0, 1, lacking);
+    let lacking: Vec<MemberSet> = lacking.iter().copied().map(MemberSet::from_bits).collect();
+    let rebuilding = MemberSet::from_bits(rebuilding);
+    let mut table = RebuildTable::new(0, 1, &lacking);
     let mut order = Vec::new();
     while let Some((region, lacked)) =
-        table.next(rebuilding, |mask| 2u8.checked_sub(mask.count_ones() as u8))
+        table.next(rebuilding, |lost| 2u8.checked_sub(lost.len() as u8))
     {
         order.push(region.0);
-        let members = (0..8).map(MemberIndex).filter(|member| lacked & 1 << member.0 != 0);
-        members.for_each(|member| table.complete(member, region));
+        lacked.iter().for_each(|member| table.complete(member, region));
         assert!(order.len() <= lacking.len(), "a region comes twice: {order:?}");
     }
     order
@@ -39,15 +40,17 @@ fn the_most_endangered_regions_are_rebuilt_first() {
 /// A second member fails in the middle of the rebuild of the first: what both lack now overtakes the rest.
 #[test]
 fn what_becomes_endangered_in_the_middle_overtakes_the_rest() {
-    let mut table = RebuildTable::new(0, 1, &[0b01; 6]);
-    let left = |mask: u64| 2u8.checked_sub(mask.count_ones() as u8);
+    let mut table = RebuildTable::new(0, 1, &[MemberSet::of(0); 6]);
+    let left = |lost: MemberSet| 2u8.checked_sub(lost.len() as u8);
     for region in 0..2 {
-        assert_eq!(table.next(0b01, left), Some((RegionIndex(region), 0b01)));
+        let first = MemberSet::of(0);
+        assert_eq!(table.next(first, left), Some((RegionIndex(region), first)));
         table.complete(MemberIndex(0), RegionIndex(region));
     }
     table.start(MemberIndex(1));
     let mut bitmap = strake_ondisk::Bits::new(6);
     [0, 4].into_iter().for_each(|region| bitmap.set(region));
     table.keep_only(MemberIndex(1), &bitmap);
-    assert_eq!(table.next(0b11, left), Some((RegionIndex(4), 0b11)), "both lack it");
+    let both = MemberSet::first_n(2);
+    assert_eq!(table.next(both, left), Some((RegionIndex(4), both)), "both lack it");
 }

@@ -7,6 +7,7 @@ use arrayvec::ArrayVec;
 use strake_block::BufMut;
 use strake_parity::{Verdict, first_difference};
 use strake_raid::{Band, Geometry, Role, Window};
+use strake_units::PositionSet;
 
 use super::Seen;
 use crate::limits::SCRUB_COLUMN_BYTES;
@@ -19,8 +20,8 @@ pub(super) struct Wrong {
     pub(super) window: Window,
     /// The data strip whose copies differ; none with parity.
     pub(super) strip: Option<u8>,
-    /// Who is wrong, as a mask of positions; 0 when that cannot be determined.
-    pub(super) positions: u64,
+    /// The positions that are wrong; none when that cannot be determined.
+    pub(super) positions: PositionSet,
 }
 
 /// The bytes of a stripe's strips in some rows.
@@ -33,11 +34,14 @@ pub(super) struct Strips<'a> {
 
 impl<'a> Strips<'a> {
     /// `bufs` holds the strips at the positions in `there`, in order.
-    pub(super) fn new((band, window): (Band, Window), there: u64, bufs: &'a ReadBufs) -> Self {
+    pub(super) fn new(
+        (band, window): (Band, Window),
+        there: PositionSet,
+        bufs: &'a ReadBufs,
+    ) -> Self {
         let mut bytes = [None; 64];
-        let positions = (0..64).filter(|position| there & 1u64 << position != 0);
-        for (position, buf) in positions.zip(bufs) {
-            bytes[position] = Some(buf.as_slice());
+        for (position, buf) in there.iter().zip(bufs) {
+            bytes[usize::from(position)] = Some(buf.as_slice());
         }
         Self { band, window, bytes }
     }
@@ -80,14 +84,14 @@ pub(super) fn judge(shard: &Shard, strips: &Strips<'_>, mut targets: ReadBufs) -
     } else {
         parity(shard, strips, &mut targets)
     };
-    (Seen { unreadable: 0, compared, wrong }, targets)
+    (Seen { unreadable: PositionSet::EMPTY, compared, wrong }, targets)
 }
 
 /// Calls `verdict` for each column that is not as it should be, and puts like ones together.
 fn by_columns(
     strips: &Strips<'_>,
     shift: u32,
-    mut verdict: impl FnMut(&Strips<'_>) -> Option<u64>,
+    mut verdict: impl FnMut(&Strips<'_>) -> Option<PositionSet>,
 ) -> Vec<Wrong> {
     let mut found: Vec<Wrong> = Vec::new();
     for from in (0..strips.len()).step_by(SCRUB_COLUMN_BYTES) {
@@ -111,36 +115,35 @@ fn copies(geometry: &Geometry, strips: &Strips<'_>) -> (bool, Vec<Wrong>) {
     let shift = geometry.block_size().shift();
     let (mut compared, mut wrong) = (true, Vec::new());
     for strip in 0..geometry.data_strips() {
-        let first = usize::from(strip * geometry.copies());
-        let copies = first..first + usize::from(geometry.copies());
-        let there = || copies.clone().filter_map(|at| strips.bytes[at]);
+        let copies = geometry.positions_of_copies(strip);
+        let there = || copies.iter().filter_map(|at| strips.bytes[usize::from(at)]);
         compared &= there().count() > 1;
         let Some(one) = there().next() else { continue };
         if there().all(|other| first_difference(one, other).is_none()) {
             continue;
         }
-        let differing = by_columns(strips, shift, |column| minority(column, copies.clone()));
+        let differing = by_columns(strips, shift, |column| minority(column, copies));
         wrong.extend(differing.into_iter().map(|w| Wrong { strip: Some(strip), ..w }));
     }
     (compared, wrong)
 }
 
-/// The positions of the copies that are not what most are; none of them (0) when there is no majority; `None` when all
+/// The positions of the copies that are not what most are; none when there is no majority; `None` when all
 /// agree.
-fn minority(column: &Strips<'_>, copies: std::ops::Range<usize>) -> Option<u64> {
-    let there: ArrayVec<(usize, &[u8]), 64> =
-        copies.filter_map(|at| column.bytes[at].map(|bytes| (at, bytes))).collect();
+fn minority(column: &Strips<'_>, copies: PositionSet) -> Option<PositionSet> {
+    let there: ArrayVec<(u8, &[u8]), 64> =
+        copies.iter().filter_map(|at| Some((at, column.bytes[usize::from(at)]?))).collect();
     let like = |bytes: &[u8]| {
         let same = there.iter().filter(|(_, other)| first_difference(bytes, other).is_none());
-        same.fold(0u64, |mask, (at, _)| mask | 1 << at)
+        same.map(|(at, _)| at).collect::<PositionSet>()
     };
-    let all = there.iter().fold(0u64, |mask, (at, _)| mask | 1 << at);
-    let most = there.iter().map(|(_, bytes)| like(bytes)).max_by_key(|mask| mask.count_ones())?;
+    let all: PositionSet = there.iter().map(|(at, _)| at).collect();
+    let most = there.iter().map(|(_, bytes)| like(bytes)).max_by_key(|same| same.len())?;
     if most == all {
         return None;
     }
-    let majority = 2 * most.count_ones() as usize > there.len();
-    Some(if majority { all & !most } else { 0 })
+    let majority = 2 * most.len() > there.len();
+    Some(if majority { all - most } else { PositionSet::EMPTY })
 }
 
 /// Parity with data.
@@ -173,35 +176,39 @@ fn verdict(shard: &Shard, strips: &Strips<'_>) -> Verdict {
     strake_parity::check(code, data, parity).expect("strips are equally long")
 }
 
-/// The positions that are wrong in one column; none (0) when that cannot be determined; `None` when parity fits.
-fn located(shard: &Shard, column: &Strips<'_>) -> Option<u64> {
+/// The positions that are wrong in one column; none when that cannot be determined; `None` when parity fits.
+fn located(shard: &Shard, column: &Strips<'_>) -> Option<PositionSet> {
     let position = |strip: usize| {
         let stripe = column.band.stripe;
-        1u64 << shard.position_of_strip(stripe, strip as u8)
+        PositionSet::of(shard.position_of_strip(stripe, strip as u8))
     };
     match verdict(shard, column) {
         Verdict::Clean => None,
         Verdict::OneWrong(strip) => Some(position(strip)),
         Verdict::TwoWrong(one, other) => Some(position(one) | position(other)),
-        Verdict::Inconsistent => Some(0),
+        Verdict::Inconsistent => Some(PositionSet::EMPTY),
     }
 }
 
 /// The same where strips are missing. With two more strips than needed, one wrong strip is the only one without which
 /// the others fit: if there were another, there would be two stripes that differ in fewer strips than any two do.
-fn located_without_some(shard: &Shard, column: &Strips<'_>, targets: &mut ReadBufs) -> Option<u64> {
+fn located_without_some(
+    shard: &Shard,
+    column: &Strips<'_>,
+    targets: &mut ReadBufs,
+) -> Option<PositionSet> {
     let all = column.by_strip(&shard.geometry);
     if fits(shard, &all, None, targets) {
         return None;
     }
     let surplus = all.iter().flatten().count() - usize::from(shard.geometry.data_strips());
     if surplus < 2 {
-        return Some(0);
+        return Some(PositionSet::EMPTY);
     }
     let suspects = (0..64u8).filter(|strip| all[usize::from(*strip)].is_some());
     let mut guilty = suspects.filter(|strip| fits(shard, &all, Some(*strip), targets));
-    let position = |strip| 1 << shard.position_of_strip(column.band.stripe, strip);
-    Some(guilty.next().map_or(0, position))
+    let position = |strip| shard.position_of_strip(column.band.stripe, strip);
+    Some(guilty.next().map(position).into_iter().collect())
 }
 
 /// Whether the strips that are there, but for `suspect`, agree: whether k of them say the same as the others.

@@ -5,13 +5,13 @@
 
 use strake_block::{IoError, IoErrorKind};
 use strake_raid::{Band, Place, Purpose, Role, Segment, Window};
-use strake_units::LbaRange;
+use strake_units::{LbaRange, PositionSet};
 
 use super::judge::Wrong;
-use super::{Seen, look};
+use super::{NONE, Seen, look};
 use crate::scrub::{ScrubFinding, ScrubMode, ScrubOrder, ScrubReport, ScrubVerdict};
 use crate::shard::Shard;
-use crate::shard::maintain::{bits, maintain_window, segment};
+use crate::shard::maintain::{maintain_window, segment};
 use crate::shard::members::Group;
 use crate::shard::mend::Ended;
 
@@ -20,7 +20,7 @@ use crate::shard::mend::Ended;
 struct Rows {
     band: Band,
     window: Window,
-    unreadable: u64,
+    unreadable: PositionSet,
 }
 
 /// Puts right what can be put right in the rows of `window`, and reports. Rows in which something could not be read
@@ -39,19 +39,19 @@ pub(super) async fn settle(
     for wrong in &seen.wrong {
         tried |= put_right(shard, group, rows, wrong, order.mode).await?;
     }
-    if rows.unreadable != 0 {
+    if !rows.unreadable.is_empty() {
         // What can be read has to agree before anything is reconstructed from it.
         let left = if tried {
             look(shard, group, (band, window), rows.unreadable).await?
         } else {
-            Seen { unreadable: 0, compared: false, wrong: seen.wrong.clone() }
+            Seen { unreadable: NONE, compared: false, wrong: seen.wrong.clone() }
         };
-        if left.unreadable == 0 && left.wrong.is_empty() {
+        if left.unreadable.is_empty() && left.wrong.is_empty() {
             let purpose = Purpose::Rebuild { targets: rows.unreadable };
             tried |= rewrite(shard, group, rows, None, purpose).await?;
         }
     }
-    let after = if tried { Some(look(shard, group, (band, window), 0).await?) } else { None };
+    let after = if tried { Some(look(shard, group, (band, window), NONE).await?) } else { None };
     tell(shard, rows, &seen, after.as_ref(), report);
     Ok(())
 }
@@ -64,7 +64,7 @@ async fn readable_part(
     seen: Seen,
 ) -> Result<Seen, IoError> {
     let mut seen = seen;
-    while seen.unreadable != 0 {
+    while !seen.unreadable.is_empty() {
         rows.unreadable |= seen.unreadable;
         seen = look(shard, group, (rows.band, rows.window), rows.unreadable).await?;
     }
@@ -81,14 +81,16 @@ async fn put_right(
 ) -> Result<bool, IoError> {
     let health = shard.health(rows.band);
     let unknown = health.absent | health.unreadable | rows.unreadable;
-    let whole = shard.geometry.parity_strips() == 0
-        || unknown & shard.data_positions(rows.band) & shard.all_positions() == 0;
+    let whole =
+        shard.geometry.parity_strips() == 0 || !unknown.intersects(shard.data_positions(rows.band));
     let at = Rows { window: wrong.window, ..rows };
     match (wrong.positions, mode) {
-        (_, ScrubMode::Check) | (0, ScrubMode::Repair) => Ok(false),
+        (_, ScrubMode::Check) | (NONE, ScrubMode::Repair) => Ok(false),
         // Parity that is to follow from the data needs all of them, as they were read.
-        (0, ScrubMode::TrustData) if !whole => Ok(false),
-        (0, ScrubMode::TrustData) => rewrite(shard, group, at, wrong.strip, Purpose::Resync).await,
+        (NONE, ScrubMode::TrustData) if !whole => Ok(false),
+        (NONE, ScrubMode::TrustData) => {
+            rewrite(shard, group, at, wrong.strip, Purpose::Resync).await
+        }
         (targets, ScrubMode::Repair | ScrubMode::TrustData) => {
             let at = Rows { unreadable: at.unreadable | targets, ..at };
             rewrite(shard, group, at, wrong.strip, Purpose::Rebuild { targets }).await
@@ -119,18 +121,21 @@ async fn rewrite(
 
 /// Reports what was `seen`, and whether it was gone in the look `after`.
 fn tell(shard: &Shard, rows: Rows, seen: &Seen, after: Option<&Seen>, report: &mut ScrubReport) {
-    let gone = |strip: Option<u8>, window: Window, position: u64| {
+    let gone = |strip: Option<u8>, window: Window, positions: PositionSet| {
         after.is_some_and(|after| {
             let same = |wrong: &&Wrong| {
                 wrong.strip == strip
                     && overlap(wrong.window, window)
-                    && (wrong.positions == 0 || position == 0 || wrong.positions & position != 0)
+                    && (wrong.positions.is_empty()
+                        || positions.is_empty()
+                        || wrong.positions.intersects(positions))
             };
-            after.unreadable == 0 && after.wrong.iter().find(same).is_none()
+            after.unreadable.is_empty() && after.wrong.iter().find(same).is_none()
         })
     };
-    for position in bits(rows.unreadable) {
-        let repaired = gone(None, rows.window, 0) && gone(copied(shard, position), rows.window, 0);
+    for position in rows.unreadable {
+        let repaired =
+            gone(None, rows.window, NONE) && gone(copied(shard, position), rows.window, NONE);
         if repaired {
             shard.shared.errors.count_repair(shard.geometry.member(rows.band.stripe, position));
         }
@@ -139,25 +144,25 @@ fn tell(shard: &Shard, rows: Rows, seen: &Seen, after: Option<&Seen>, report: &m
         report.findings.push(finding);
     }
     for wrong in &seen.wrong {
-        if wrong.positions == 0 {
+        if wrong.positions.is_empty() {
             let verdict = match wrong.strip {
                 Some(_) => ScrubVerdict::CopiesDiffer,
                 None => ScrubVerdict::ParityDiffers,
             };
-            let repaired = gone(wrong.strip, wrong.window, 0);
+            let repaired = gone(wrong.strip, wrong.window, NONE);
             let mut finding = finding(shard, rows.band, wrong.window, (verdict, None), repaired);
             if let Some(strip) = wrong.strip {
                 finding.array = of_strip(shard, rows.band, wrong.window, strip);
             }
             report.findings.push(finding);
         }
-        for position in bits(wrong.positions) {
+        for position in wrong.positions {
             let verdict = match shard.geometry.role(rows.band.stripe, position) {
                 Role::Data { .. } if wrong.strip.is_some() => ScrubVerdict::CopyWrong,
                 Role::Data { .. } => ScrubVerdict::DataWrong,
                 Role::Parity { .. } => ScrubVerdict::ParityWrong,
             };
-            let repaired = gone(wrong.strip, wrong.window, 1 << position);
+            let repaired = gone(wrong.strip, wrong.window, PositionSet::of(position));
             let who = (verdict, Some(position));
             let finding = finding(shard, rows.band, wrong.window, who, repaired);
             report.findings.push(finding);

@@ -8,14 +8,15 @@ use super::parity_cache::{Column, Left, Worth};
 use super::table::Small;
 use super::{PARTS_MAX, Shard, Spot};
 use crate::limits::PARITY_CACHE_BYTES_MAX;
+use crate::shard::parts::PartSet;
 use crate::shard::scratch;
 
 /// Memory for the strips that are read, in the order of parts.
 pub(super) struct Strips {
     /// The first part's is the last.
     pub(super) bufs: ArrayVec<BufMut, PARTS_MAX>,
-    /// Parts whose bytes are there already, as a mask.
-    pub(super) known: u8,
+    /// Parts whose bytes are there already.
+    pub(super) known: PartSet,
     /// What of the column is worth keeping.
     pub(super) worth: Worth,
 }
@@ -26,7 +27,8 @@ impl Shard {
     #[inline]
     pub(super) fn small_bufs(&self, blocks: u64, spot: &Spot) -> Option<Strips> {
         let Scheme::Parity(parities) = self.geometry.scheme() else {
-            let none = Strips { bufs: ArrayVec::new(), known: 0, worth: Worth::Nothing };
+            let none =
+                Strips { bufs: ArrayVec::new(), known: PartSet::EMPTY, worth: Worth::Nothing };
             return self.region_table.borrow_mut().enter_now(spot.region).then_some(none);
         };
         let bytes = (blocks as usize) << self.geometry.block_size().shift();
@@ -35,7 +37,7 @@ impl Shard {
             Some(left) => self.strips_of(left, spot, bytes)?,
             None => Strips {
                 bufs: scratch::take_now(&self.scratch, 1 + usize::from(parities), bytes)?,
-                known: 0,
+                known: PartSet::EMPTY,
                 worth: Worth::Nothing,
             },
         };
@@ -61,11 +63,13 @@ impl Shard {
     /// What is left of a column, and a buffer for the old data if those are not among it.
     fn strips_of(&self, left: Left, spot: &Spot, bytes: usize) -> Option<Strips> {
         let Left { parities, data } = left;
-        let mut known = ((1 << spot.parts) - 1) & !1;
+        let mut known = PartSet::first_n(spot.parts.into()).without(0);
         let mut bufs: ArrayVec<BufMut, PARTS_MAX> = parities.into_iter().rev().collect();
         let own = match data {
             Some((strip, buf)) => {
-                known |= u8::from(strip == spot.place.strip);
+                if strip == spot.place.strip {
+                    known.insert(0);
+                }
                 Some(buf)
             }
             None => scratch::take_now::<1>(&self.scratch, 1, bytes).and_then(|mut one| one.pop()),

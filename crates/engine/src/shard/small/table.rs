@@ -6,7 +6,9 @@
 
 use strake_block::{BufMut, Durability, Op, Sg};
 use strake_raid::Place;
-use strake_units::{Lba, LbaRange, MemberIndex, Nanos, RegionIndex, StripeIndex};
+use strake_units::{
+    Lba, LbaRange, MemberIndex, MemberSet, Nanos, PositionSet, RegionIndex, StripeIndex,
+};
 
 use super::{
     Caller, Failed, Members, Origin, PARTS_MAX, PartIo, RecordIndex, TIMEOUT_CHECK, Unplaced,
@@ -49,8 +51,8 @@ pub(crate) struct Small {
     /// The user's; empty while copies are written.
     pub(in crate::shard) data: Sg,
     pub(super) caller: Caller,
-    /// Positions of the stripe whose members failed to write their part, as a mask.
-    pub(super) missed: u64,
+    /// Positions of the stripe whose members failed to write their part.
+    pub(super) missed: PositionSet,
     /// What was read: the old data, then the parities, which are written when they are updated.
     pub(super) bufs: [Option<BufMut>; PARTS_MAX],
 }
@@ -78,7 +80,7 @@ impl Small {
             range: LbaRange::new(Lba(0), 0),
             data: Sg::default(),
             caller: Caller::Span(Origin::Maintenance),
-            missed: 0,
+            missed: PositionSet::EMPTY,
             bufs: [const { None }; PARTS_MAX],
         }
     }
@@ -116,10 +118,10 @@ impl Small {
         self.bufs[1..usize::from(self.parts)].iter().flatten().map(|buf| buf.as_slice())
     }
 
-    /// The members of its parts, as a mask.
+    /// The members of its parts.
     #[inline]
-    pub(super) fn needs(&self) -> u64 {
-        self.written_on().iter().fold(0, |mask, member| mask | 1 << member.0)
+    pub(super) fn needs(&self) -> MemberSet {
+        self.written_on().iter().collect()
     }
 
     /// What names a part of this phase.
@@ -250,7 +252,7 @@ impl Smalls {
         let small = &mut self.places[io.number as usize];
         let mine = small.live
             && small.generation == generation
-            && small.out.unpromoted() & 1 << io.part != 0;
+            && small.out.unpromoted().contains(io.part);
         assert!(mine, "a device completed an I/O twice");
         small.keep(io.part, &mut part.done.op);
         if let Some(failed) =
@@ -283,10 +285,10 @@ impl Smalls {
     pub(super) fn promote(&mut self, now: Nanos, members: &mut Members) {
         for small in &mut self.places {
             let unplaced = small.out.unpromoted();
-            if !small.live || unplaced == 0 || now.since(small.since) < TIMEOUT_CHECK {
+            if !small.live || unplaced.is_empty() || now.since(small.since) < TIMEOUT_CHECK {
                 continue;
             }
-            for part in (0..small.parts).filter(|part| unplaced & 1 << part != 0) {
+            for part in unplaced {
                 let member = small.members[usize::from(part)];
                 let what = Unplaced { member, since: small.since, issued: small.membership_epoch };
                 let read = !small.writing;

@@ -2,7 +2,7 @@ use super::{PARTS_MAX, has_small_writes};
 use strake_raid::{
     Band, Geometry, GeometrySpec, Level, Purpose, Query, Strategy, StripeHealth, plan,
 };
-use strake_units::{BlockSize, Lba, LbaRange};
+use strake_units::{BlockSize, Lba, LbaRange, PositionSet};
 
 fn geometry(level: Level, members: usize, group_size: Option<u8>) -> Geometry {
     let block_size = BlockSize::B4096;
@@ -34,9 +34,9 @@ fn check(geometry: &Geometry) {
         }
         assert_eq!(plan.writes.len(), parts, "{plan:?}");
         // The same when a member is missing that it does not need.
-        let written = plan.writes.iter().fold(0, |mask, write| mask | 1 << write.position);
-        for position in (0..geometry.width()).filter(|p| written & 1 << p == 0) {
-            let health = StripeHealth { absent: 1 << position, ..health };
+        let written: PositionSet = plan.writes.iter().map(|write| write.position).collect();
+        for position in geometry.all_positions() - written {
+            let health = StripeHealth { absent: PositionSet::of(position), ..health };
             let without = strake_raid::plan(geometry, &Query { health, ..query });
             let without = without.expect("one may be missing");
             assert_eq!(without.strategy, plan.strategy, "{geometry:?} without {position}");

@@ -3,7 +3,7 @@
 use strake_engine::{ArrayEventKind, Consistency, load_config};
 use strake_engine::{AssemblePolicy, Assembled, Drive, Outcome, ScrubMode, ScrubState, assemble};
 use strake_raid::MemberState;
-use strake_units::{Lba, Nanos};
+use strake_units::{Lba, MemberSet, Nanos};
 
 use super::super::area::Area;
 use super::super::cut::State;
@@ -177,7 +177,8 @@ impl Look<'_> {
             let reaches = (0..placement.copies()).any(|copy| {
                 let member = placement.member(spot.stripe, spot.strip, copy);
                 let computed = parity && states[member] != MemberState::InSync;
-                let same_group = placement.groups_with(1 << member) >> self.wound.member & 1 == 1;
+                let group = placement.groups_with(MemberSet::of(member));
+                let same_group = group.contains(self.wound.member);
                 member == self.wound.member || (computed && same_group)
             });
             if reaches {

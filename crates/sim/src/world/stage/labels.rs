@@ -3,7 +3,7 @@
 
 use strake_ondisk::{Copy, RecordedState, Superblock};
 use strake_raid::{Level, MemberState};
-use strake_units::Uuid;
+use strake_units::{MemberSet, Uuid};
 
 use super::{Cast, DEGRADED, Order, Stage};
 use crate::drive::{Crash, SimDrive};
@@ -63,7 +63,7 @@ fn turns(stage: &mut Stage, orders: &mut Vec<Order>, turns: u64) -> Result<(), S
 
 /// Has a member fail without which the array can be.
 fn fail(stage: &mut Stage, slot: usize) -> Option<Order> {
-    let out = stage.out().into_iter().chain([slot]).fold(0, |mask, m| mask | 1 << m);
+    let out = stage.out().into_iter().chain([slot]).collect::<MemberSet>();
     if !stage.geometry().tolerates(out) { None } else { stage.begin_fail(slot).ok() }
 }
 

@@ -9,7 +9,7 @@
 
 use strake_engine::{AssemblePolicy, Maintenance};
 use strake_raid::MemberState;
-use strake_units::Nanos;
+use strake_units::{MemberSet, Nanos};
 
 use super::{ACCEPT_LOSS, DEGRADED, Order, Stage, refused};
 use crate::drive::{Crash, SimDrive};
@@ -50,7 +50,7 @@ struct Operator {
 }
 
 /// A set of slots.
-type Slots = u64;
+type Slots = MemberSet;
 
 impl Operator {
     fn live(&mut self) -> Result<(), String> {
@@ -77,8 +77,8 @@ impl Operator {
     fn command(&mut self) -> Result<(), String> {
         self.stage.world.refresh();
         let impaired = self.stage.world.faults.impaired();
-        self.stage.world.trace.event(&[68, impaired], || {
-            format!("operator: impaired {impaired:#b}, {}", self.stage.world.picture())
+        self.stage.world.trace.event(&[68, impaired.bits()], || {
+            format!("operator: impaired {impaired:?}, {}", self.stage.world.picture())
         });
         match self.stage.below(18) {
             0 | 1 => self.fail(),
@@ -112,28 +112,28 @@ impl Operator {
 
     fn doomed(&self) -> Slots {
         let drives = self.stage.world.drives.iter().enumerate();
-        drives.filter(|(_, drive)| drive.is_doomed()).fold(0, |slots, (slot, _)| slots | 1 << slot)
+        drives.filter(|(_, drive)| drive.is_doomed()).map(|(slot, _)| slot).collect()
     }
 
     fn out(&self) -> Slots {
-        self.stage.out().iter().fold(0, |slots, slot| slots | 1 << slot)
+        self.stage.out().iter().collect()
     }
 
     /// Slots that are out or whose drives will not be good for long.
     fn impaired(&mut self) -> Slots {
         self.stage.world.refresh();
-        let ordered = self.orders.iter().fold(0, |slots, (slot, _)| slots | 1 << slot);
+        let ordered: Slots = self.orders.iter().map(|(slot, _)| slot).collect();
         self.stage.world.faults.impaired() | self.out() | ordered
     }
 
     /// No member with a good drive but `named` may have gone out since `before`.
     fn no_other(&self, before: Slots, named: Option<usize>, what: &str) -> Result<(), String> {
-        let gone = self.out() & !before;
+        let gone = self.out() - before;
         for (slot, drive) in self.stage.world.drives.iter().enumerate() {
             let excused = named == Some(slot)
                 || drive.is_doomed()
                 || self.orders.iter().any(|(ordered, _)| *ordered == slot);
-            if gone & 1 << slot != 0 && !excused {
+            if gone.contains(slot) && !excused {
                 return Err(format!(
                     "{what}: member {slot} is out as well: {:?}",
                     self.stage.states()
@@ -151,11 +151,11 @@ impl Operator {
         let slot = self.some_slot();
         let (before, impaired) = (self.out(), self.impaired());
         // What the drives are about to do to the array is not the operator's to know, but the oracle's.
-        let possible = self.stage.geometry().tolerates(impaired | 1 << slot);
+        let possible = self.stage.geometry().tolerates(impaired.with(slot));
         if possible && !self.stage.world.faults.may_impair(slot as u8) {
             return Ok(());
         }
-        if !possible && self.stage.geometry().tolerates(before | 1 << slot) {
+        if !possible && self.stage.geometry().tolerates(before.with(slot)) {
             return Ok(());
         }
         // The command is carried out all the same if a rebuild ends first, and then no other member may fail.
@@ -204,7 +204,7 @@ impl Operator {
         let burst = self.stage.below(60);
         self.stage.load(burst);
         let copied = self.stage.exchange(slot);
-        let busy = self.orders.is_empty() && self.out() & 1 << slot == 0;
+        let busy = self.orders.is_empty() && !self.out().contains(slot);
         if let Err(what) = copied
             && busy
             && !self.stage.world.drives[slot].is_doomed()
@@ -263,13 +263,13 @@ impl Operator {
         let before = self.out();
         let drive = self.stage.drive(slot);
         self.stage.world.faults.arm(false);
-        if before & 1 << slot != 0 {
+        if before.contains(slot) {
             drive.return_cold();
         }
         let order = self.stage.begin_readd(slot, &drive);
         self.rearm();
         match order {
-            Ok(_) if before & 1 << slot == 0 => {
+            Ok(_) if !before.contains(slot) => {
                 return Err(format!("member {slot} is in use and was taken back"));
             }
             Ok(order) => self.orders.push((slot, order)),
@@ -320,7 +320,7 @@ impl Operator {
             return Ok(());
         }
         let slot = self.some_slot();
-        let impaired = self.impaired() | 1 << slot;
+        let impaired = self.impaired().with(slot);
         if self.stage.geometry().tolerates(impaired)
             && self.stage.world.faults.may_impair(slot as u8)
         {
@@ -360,17 +360,17 @@ impl Operator {
 
     /// Down, and up with some of the drives in some order, by whatever permission that takes.
     fn start_again(&mut self) -> Result<(), String> {
-        let mut in_sync = !self.out() & !self.doomed();
+        let mut in_sync = self.stage.geometry().all_members() - self.out() - self.doomed();
         let unanswered = !self.orders.is_empty();
         let crash = self.go_down()?;
-        in_sync &= !self.doomed();
+        in_sync -= self.doomed();
         if self.stage.below(2) == 0 {
             self.stage.drives().iter().for_each(SimDrive::come_back);
         }
         let here = self.here();
         let some: Vec<(usize, SimDrive)> =
             here.iter().filter(|_| self.stage.world.rng.one_in(2)).cloned().collect();
-        let good = |(slot, _): &(usize, SimDrive)| in_sync & 1 << slot != 0;
+        let good = |(slot, _): &(usize, SimDrive)| in_sync.contains(slot);
         let left_out = here.iter().filter(|m| good(m)).any(|(slot, _)| !has(&some, *slot));
         if left_out && !unanswered && !some.is_empty() {
             let drives = self.in_some_order(&some);
@@ -454,10 +454,9 @@ impl Operator {
         let good = self.whole_members()?;
         let (left, right): (Vec<_>, Vec<_>) = good.into_iter().partition(|(slot, _)| slot % 2 == 0);
         let whole = |side: &[(usize, SimDrive)]| {
-            let all = (1u64 << self.stage.geometry().members()) - 1;
-            self.stage
-                .geometry()
-                .tolerates(side.iter().fold(all, |out, (slot, _)| out & !(1 << slot)))
+            let here: Slots = side.iter().map(|(slot, _)| slot).collect();
+            let geometry = self.stage.geometry();
+            geometry.tolerates(geometry.all_members() - here)
         };
         if !whole(&left) || !whole(&right) {
             return self.start_with_all(None);

@@ -38,9 +38,9 @@ impl Stage {
     /// What the array has against it.
     pub fn fail(&mut self, slot: usize) -> Result<(), String> {
         let order = self.begin_fail(slot)?;
-        self.world.condemned |= 1 << slot;
+        self.world.condemned.insert(slot);
         let result = self.finish(order);
-        self.world.condemned &= !(1 << slot);
+        self.world.condemned.remove(slot);
         result
     }
 

@@ -171,8 +171,8 @@ impl Mail {
             connection.starttls(tls, me).await.map_err(|e| refused("encrypt", &e))?;
         } else if outside && credentials.is_some() {
             return Err(Failure::lasting(
-                "the mail server offers no encryption, and the password is not sent without; use smtps://, or omit \
-                 the user and password",
+                "the mail server offers no encryption, and the password is not sent unencrypted; use smtps://, or \
+                 omit the user and password",
             ));
         }
         Ok(connection)

@@ -5,7 +5,7 @@ use clap::Subcommand;
 /// Show, back up and restore the recorded configuration.
 #[derive(Debug, Subcommand)]
 pub enum ConfigVerb {
-    /// Exports, spares, hooks and settings in force, and which drives belong to which array.
+    /// Current exports, spares, hooks and settings, and which drives belong to which array.
     #[command(after_help = "Examples:
   strake config show")]
     Show,

@@ -50,8 +50,8 @@ pub struct Add {
     /// runs; do not put a password in it.
     #[arg(long, value_name = "URL")]
     pub webhook: Option<String>,
-    /// As --webhook, with the address in this file, or "-" for standard input: for an address that holds a password or
-    /// is secret.
+    /// File with the address for --webhook, or "-" for standard input. Use it if the address is secret or holds a
+    /// password.
     #[arg(long, value_name = "FILE")]
     pub webhook_file: Option<String>,
     /// Send e-mail to this address; needs --server or --server-file, and --from.
@@ -63,7 +63,7 @@ pub struct Add {
     /// Mail server: smtp://HOST:PORT or smtps://HOST:PORT.
     #[arg(long, value_name = "URL", requires = "email")]
     pub server: Option<String>,
-    /// As --server, in this file, or "-" for standard input: for a server that needs a password,
+    /// File with the address for --server, or "-" for standard input. Use it if the server needs a password:
     /// smtps://USER:PASSWORD@HOST:PORT.
     #[arg(long, value_name = "FILE", requires = "email")]
     pub server_file: Option<String>,

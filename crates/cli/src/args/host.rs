@@ -69,8 +69,8 @@ pub struct Key {
 /// Secrets (DH-HMAC-CHAP) and TLS key of a host: from files, or generated and printed.
 #[derive(Debug, Args)]
 pub struct HostKeys {
-    /// The host's secret (DH-HMAC-CHAP), as `nvme gen-dhchap-key` prints it: in this file, which only its owner may
-    /// read, or "-" for standard input.
+    /// File with the host's secret (DH-HMAC-CHAP), as `nvme gen-dhchap-key` prints it; only its owner may have
+    /// access. "-" for standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "new_secret")]
     pub secret_file: Option<String>,
     /// Generate a host secret and print it once.

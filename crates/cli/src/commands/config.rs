@@ -44,7 +44,7 @@ async fn backup(file: &str, socket: &Path, out: &Output) -> Result<(), CliError>
     }
     keep::write(Path::new(file), format!("{}\n", document.json.trim_end()).as_bytes())?;
     crate::output::tell(format_args!(
-        "the configuration is in {file}; put it in force with: strake config restore {file}"
+        "the configuration is in {file}; restore it with: strake config restore {file}"
     ));
     Ok(())
 }

@@ -299,8 +299,10 @@ fn of_neighbours(array: &Array, drives: &[Drive]) -> Option<(Finding, DoctorChec
         Some((a, b)) => {
             let what =
                 format!("{a} and {b} are parts of one drive or slot and would fail together");
-            let next =
-                format!("strake array replace {} --member N --with a drive elsewhere", array.name);
+            let next = format!(
+                "strake array replace {} --member N --with DRIVE (in another slot)",
+                array.name
+            );
             Some(check(name, Finding::Warning, what, next))
         }
         None => None,

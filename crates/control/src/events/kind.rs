@@ -72,7 +72,7 @@ kinds! {
     DaemonStopped "daemon_stopped" Info "The daemon was shut down cleanly."
     Command "command" Info "A command that changes something was given; also recorded when refused."
     SettingsChanged "settings_changed" Info "Settings of an array were changed."
-    ConfigRestored "config_restored" Info "A recorded configuration was put in force."
+    ConfigRestored "config_restored" Info "A recorded configuration was restored."
     StateTrouble "state_trouble" Critical "The state directory cannot be written; arrays continue to serve."
     StateDirRecovered "state_dir_recovered" Info "The state directory can be written again."
     EventsDropped "events_dropped" Warning "Events could not be recorded and were dropped."

@@ -72,7 +72,7 @@ impl Array {
         }
         if !self.shared.begin_scrub(mode, state) {
             return Err(ArrayError::state(format!(
-                "array {name} is being scrubbed; wait for that, or stop it"
+                "array {name} is being scrubbed; wait until it ends, or stop it"
             )));
         }
         self.tell_scrub();

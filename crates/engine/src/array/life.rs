@@ -104,7 +104,8 @@ impl Array {
         let status = &self.shared.members()[member.at()];
         if self.shared.members().iter().any(|m| !m.replacement.is_empty()) {
             return Err(ArrayError::state(format!(
-                "a member of array {} is being replaced while it serves; wait for that, or cancel it",
+                "a member of array {} is being replaced while it serves; wait until the replacement ends, or cancel \
+                 it",
                 self.name()
             )));
         }

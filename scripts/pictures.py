@@ -131,7 +131,7 @@ def architecture():
     p.box(456, 464, 194, 36, ["RAM and null drives"], "own")
 
     p.lane(20, 520, 660, 104, "Used by all of them")
-    p.box(40, 546, 290, 62, ["L1, L2: block (the device contract),", "reactor (the core loop), tls"], "meta", 13)
+    p.box(40, 546, 290, 62, ["L1, L2: block (the device contract),", "reactor (the core loop), nvme-tcp, tls"], "meta", 13)
     p.box(350, 546, 300, 62, ["L0 (pure): raid, ondisk, parity,", "units, nvme-wire, nvme-auth"], "meta", 13)
 
     for x in (180, 510):

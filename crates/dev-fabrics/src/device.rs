@@ -24,9 +24,9 @@ use strake_block::{
     BlockDevice, Buf, BufMut, DeviceError, DeviceInfo, DeviceKind, IoErrorKind, IoQueue,
 };
 use strake_nvme_auth::{Keys, TlsKey};
-use strake_nvme_wire::Digests;
+use strake_nvme_tcp::Digests;
+use strake_nvme_tcp::pdu::Use;
 use strake_nvme_wire::log::Access;
-use strake_nvme_wire::pdu::Use;
 use strake_units::{CoreIndex, Nanos};
 
 pub use crate::shared::LinkState;

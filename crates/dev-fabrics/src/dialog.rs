@@ -11,12 +11,13 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 use strake_nvme_auth::Names;
-use strake_nvme_wire::digest::{self, DIGEST_BYTES};
-use strake_nvme_wire::pdu::{
+use strake_nvme_tcp::Digests;
+use strake_nvme_tcp::digest::{self, DIGEST_BYTES};
+use strake_nvme_tcp::pdu::{
     self, CAPSULE_CMD_BYTES, CAPSULE_RESP_BYTES, COMMON_BYTES, Common, DATA_BYTES, Frame, IC_BYTES,
     IcReq, IcResp, PduKind, Transfer, Use, flag,
 };
-use strake_nvme_wire::{Cqe, Digests, Sqe};
+use strake_nvme_wire::{Cqe, Sqe};
 use strake_tls::Wire;
 
 /// The data of a command: in its capsule, or to be received. A command has one or the other.

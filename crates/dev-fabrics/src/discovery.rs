@@ -13,7 +13,7 @@ use crate::limits::{
 use crate::session::{accepted, connect_of, enable, join, leave, log_page};
 use crate::stream::Until;
 use strake_block::DeviceError;
-use strake_nvme_wire::Digests;
+use strake_nvme_tcp::Digests;
 use strake_nvme_wire::discovered::{FORMAT, Header};
 use strake_nvme_wire::fabrics::ANY_CONTROLLER;
 use strake_nvme_wire::log::{DISCOVERY_BYTES, page};

@@ -5,7 +5,8 @@ use std::fmt;
 use rustix::io::Errno;
 use strake_block::IoErrorKind;
 use strake_nvme_auth::Doubt;
-use strake_nvme_wire::{PduError, Status};
+use strake_nvme_tcp::PduError;
+use strake_nvme_wire::Status;
 use strake_tls::{TlsError, WireError};
 use strake_units::Uuid;
 

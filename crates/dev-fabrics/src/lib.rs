@@ -10,7 +10,8 @@
 //! may still be carried out.
 //!
 //! **Where to start.** [`discovery`] for what a target offers, [`device`] for connecting, [`path_manager`] for the life
-//! of associations, [`queue`] for the life of a request. Specifications are cited as in `strake-nvme-wire`.
+//! of associations, [`queue`] for the life of a request. Specifications are cited as in `strake-nvme-wire` and
+//! `strake-nvme-tcp`.
 
 #![forbid(unsafe_code)]
 
@@ -52,6 +53,6 @@ pub use device::{FabricsDevice, LinkState, Options, PathState, PathStatus};
 pub use error::Reason;
 pub use reservation::ReservationMode;
 pub use stats::{LinkFacts, QueueStats};
-pub use strake_nvme_wire::Digests;
+pub use strake_nvme_tcp::Digests;
+pub use strake_nvme_tcp::pdu::Use;
 pub use strake_nvme_wire::log::Access;
-pub use strake_nvme_wire::pdu::Use;

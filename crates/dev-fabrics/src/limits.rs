@@ -168,6 +168,6 @@ const _: () = assert!(
         + SETTLE_MARGIN.0
         <= LOSS_TIME_MIN.0
 );
-const _: () = assert!(AHEAD_BYTES_MIN >= strake_nvme_wire::pdu::HEADER_BYTES_MAX * 2);
+const _: () = assert!(AHEAD_BYTES_MIN >= strake_nvme_tcp::pdu::HEADER_BYTES_MAX * 2);
 const _: () = assert!(AHEAD_BYTES_MIN < INPUT_BYTES);
 const _: () = assert!(MESSAGE_ROOM >= strake_nvme_auth::MESSAGE_BYTES_MAX);

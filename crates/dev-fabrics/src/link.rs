@@ -5,7 +5,7 @@ use std::mem;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use strake_nvme_wire::Digests;
+use strake_nvme_tcp::Digests;
 use strake_tls::Wire;
 use strake_units::Nanos;
 

@@ -15,6 +15,7 @@ use crate::limits::{ADMIN_ENTRIES, REGISTRANTS_MAX, REGISTRANTS_READ, SETUP_TIME
 use crate::session::{accepted, connect_of, enable, join, leave};
 use crate::stream::Until;
 use std::sync::{Mutex, PoisonError};
+use strake_nvme_tcp::Digests;
 use strake_nvme_wire::command::admin;
 use strake_nvme_wire::fabrics::ANY_CONTROLLER;
 use strake_nvme_wire::feature;
@@ -22,7 +23,7 @@ use strake_nvme_wire::reservation::{
     Acquire, Action, KeyCheck, Keys, Persistence, REPORT_BYTES, Report, ReportHead,
     ReportedRegistrant, ReservationType,
 };
-use strake_nvme_wire::{Cqe, Digests, Sgl, Sqe, Status};
+use strake_nvme_wire::{Cqe, Sgl, Sqe, Status};
 
 /// What is done about other hosts that could use a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
+use strake_nvme_tcp::Digests;
 use strake_nvme_wire::command::admin;
 use strake_nvme_wire::fabrics::{
     ANY_CONTROLLER, Capabilities, Configuration, Connect, ConnectData, FlowControl, Property,
@@ -24,7 +25,7 @@ use strake_nvme_wire::feature::{self, event};
 use strake_nvme_wire::identified::ControllerFacts;
 use strake_nvme_wire::log::{CHANGED_BYTES, Request, page};
 use strake_nvme_wire::reservation::{NOTICE_BYTES, Notice, NoticeKind};
-use strake_nvme_wire::{Cqe, Digests, Sgl, Sqe, Status, nqn};
+use strake_nvme_wire::{Cqe, Sgl, Sqe, Status, nqn};
 
 /// How I/O queues of a controller are connected.
 #[derive(Clone)]

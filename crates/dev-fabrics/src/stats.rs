@@ -5,8 +5,8 @@
 use crate::link::Link;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 use strake_block::Op;
-use strake_nvme_wire::Digests;
-use strake_nvme_wire::pdu::Use;
+use strake_nvme_tcp::Digests;
+use strake_nvme_tcp::pdu::Use;
 use strake_units::{CoreIndex, Nanos};
 
 /// What a queue has done since it was opened, over whichever paths. Read while it runs, so the stats are not of one

@@ -8,8 +8,8 @@ use proxy::{Hostile, Passed};
 use strake_dev_fabrics::discovery::{Channel, EntryError, Kind, Offers, Transport};
 use strake_dev_fabrics::{Digests, Use};
 use strake_fuzz::{Case, Chance, Shown, damage, runs};
+use strake_nvme_tcp::pdu::{self, DATA_BYTES};
 use strake_nvme_wire::nqn::NqnError;
-use strake_nvme_wire::pdu::{self, DATA_BYTES};
 use strake_nvme_wire::{Cqe, Status};
 
 const NONE: Digests = Digests { header: Use::Off, data: Use::Off };

@@ -10,8 +10,9 @@ use strake_block::{BlockDevice, IoErrorKind, VolatileCache};
 use strake_dev_fabrics::{Access, Digests, LinkState, PathState, Reason, Use};
 use strake_export_nvmet::{Keys, Secret};
 use strake_fuzz::{Case, Chance, Shown, damage, runs};
-use strake_nvme_wire::pdu::{self, CAPSULE_RESP_BYTES, DATA_BYTES};
-use strake_nvme_wire::{Cqe, PduError, Status, digest};
+use strake_nvme_tcp::pdu::{self, CAPSULE_RESP_BYTES, DATA_BYTES};
+use strake_nvme_tcp::{PduError, digest};
+use strake_nvme_wire::{Cqe, Status};
 
 /// Longest wait before a test fails.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -12,15 +12,16 @@ pub use proof::Proving;
 
 use crate::limits::H2C_BYTES_MAX;
 use strake_nvme_auth::Exchange;
+use strake_nvme_tcp::pdu::{
+    self, CAPSULE_CMD_BYTES, COMMON_BYTES, Common, FatalStatus, Frame, IC_BYTES, IcReq, IcResp,
+    PduError, PduKind, Use,
+};
+use strake_nvme_tcp::{Digests, digest};
 use strake_nvme_wire::command::FABRICS;
 use strake_nvme_wire::fabrics::{
     CONNECT_DATA_BYTES, Connect, ConnectData, FlowControl, PROOF_REQUIRED, Part, invalid_parameter,
 };
-use strake_nvme_wire::pdu::{
-    self, CAPSULE_CMD_BYTES, COMMON_BYTES, Common, FatalStatus, Frame, IC_BYTES, IcReq, IcResp,
-    PduError, PduKind, Use,
-};
-use strake_nvme_wire::{Cqe, Digests, Sgl, Sqe, Status, digest};
+use strake_nvme_wire::{Cqe, Sgl, Sqe, Status};
 
 /// Who decides whether a host may connect.
 pub trait Directory {

@@ -9,7 +9,7 @@
 //! grow memory or disturb another host. Serve a host that is not on the subsystem's list. Allocate, lock or log per
 //! I/O command. Say that it can do what it cannot. Reach past the device contract: it does not know what an array is.
 //!
-//! **Where to start.** [`strake_nvme_wire`] for the bytes, [`handshake`] for how a connection begins, [`admit`] for
+//! **Where to start.** [`strake_nvme_tcp`] for the bytes, [`handshake`] for how a connection begins, [`admit`] for
 //! what a command may do, `connection` for the life of a queue on a data core, [`reservation`] for what hosts
 //! agree on among themselves and `reservation_thread` for how that comes into force, [`limits`] for every bound. How
 //! connections are accepted and handed over is [`strake_export_net`]'s.
@@ -45,9 +45,9 @@ mod watch;
 
 pub use strake_export_net::{ExportError, ExportErrorKind, PoolSizes, Removal};
 pub use strake_nvme_auth::{Keys, Secret, SecretError, TlsKey, TlsKeyError};
-pub use strake_nvme_wire::Digests;
+pub use strake_nvme_tcp::Digests;
+pub use strake_nvme_tcp::pdu::Use;
 pub use strake_nvme_wire::nqn;
-pub use strake_nvme_wire::pdu::Use;
 
 pub use strake_nvme_wire::reservation::{HostId, ReservationType};
 

@@ -202,7 +202,7 @@ const _: () = assert!(LARGE_BUFFERS >= 2 * SEGMENTS_MAX);
 const _: () = assert!(IN_CAPSULE_BYTES as usize <= SMALL_BYTES);
 const _: () = assert!(SMALL_BYTES >= RANGES_MAX * SOURCE_BYTES && SOURCE_BYTES >= RANGE_BYTES);
 const _: () = assert!(IN_CAPSULE_BYTES as usize >= RANGES_MAX * SOURCE_BYTES);
-const _: () = assert!(INPUT_BYTES >= strake_nvme_wire::pdu::HEADER_BYTES_MAX * 2);
+const _: () = assert!(INPUT_BYTES >= strake_nvme_tcp::pdu::HEADER_BYTES_MAX * 2);
 const _: () = assert!(CONNECTIONS_PER_HOST_MAX < CONNECTIONS_PER_EXPORT_MAX);
 const _: () = assert!(CANDIDATES_PER_ADDRESS_MAX < CANDIDATES_MAX);
 const _: () = assert!(DISCOVERY_CONNECTIONS_PER_ADDRESS_MAX < DISCOVERY_CONNECTIONS_MAX);
@@ -214,4 +214,4 @@ const _: () = assert!(CONNECTIONS_PER_HOST_MAX <= CONNECTIONS_OF_HOST_MAX);
 const _: () = assert!(CONNECTIONS_PER_EXPORT_MAX < CONNECTIONS_MAX);
 const _: () = assert!(strake_nvme_auth::MESSAGE_BYTES_MAX <= IN_CAPSULE_BYTES as usize);
 const _: () =
-    assert!(INPUT_BYTES > IN_CAPSULE_BYTES as usize + strake_nvme_wire::pdu::HEADER_BYTES_MAX * 2);
+    assert!(INPUT_BYTES > IN_CAPSULE_BYTES as usize + strake_nvme_tcp::pdu::HEADER_BYTES_MAX * 2);

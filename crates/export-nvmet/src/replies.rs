@@ -3,8 +3,8 @@
 use crate::limits::IO_ENTRIES;
 use crate::slots::SlotIndex;
 use strake_block::SgMut;
-use strake_nvme_wire::digest::{self, DIGEST_BYTES, Digest};
-use strake_nvme_wire::pdu::{DATA_BYTES, Use};
+use strake_nvme_tcp::digest::{self, DIGEST_BYTES, Digest};
+use strake_nvme_tcp::pdu::{DATA_BYTES, Use};
 
 /// Longest header with its digest.
 const HEAD_BYTES: usize = DATA_BYTES + DIGEST_BYTES;
@@ -75,7 +75,7 @@ impl Reply {
     /// Data for the host behind a header, padded so that it begins at byte `lead`.
     pub(crate) fn data(
         header: &[u8],
-        digests: strake_nvme_wire::Digests,
+        digests: strake_nvme_tcp::Digests,
         lead: usize,
         data: SgMut,
     ) -> Self {

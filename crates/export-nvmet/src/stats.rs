@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use strake_export_net::count;
-use strake_nvme_wire::{Digests, Sqe, nvm};
+use strake_nvme_tcp::Digests;
+use strake_nvme_wire::{Sqe, nvm};
 use strake_units::CoreIndex;
 
 /// A controller of a subsystem, which one host made, with its queues.

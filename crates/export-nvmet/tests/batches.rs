@@ -6,8 +6,8 @@ mod common;
 use common::{BLOCK, HOST, Host, Machine, SUBSYSTEM, capsule, connect_data, h2c, u32_of, until};
 use std::collections::VecDeque;
 use std::io::Read;
-use strake_nvme_wire::digest::{self, DIGEST_BYTES};
-use strake_nvme_wire::pdu::{Digests, IcReq, Use};
+use strake_nvme_tcp::digest::{self, DIGEST_BYTES};
+use strake_nvme_tcp::pdu::{Digests, IcReq, Use};
 use strake_nvme_wire::{Cqe, Sgl};
 
 const DATA: u8 = 7;

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex};
 use strake_dev_mem::RamDevice;
 use strake_export_nvmet::limits::{QUEUES_MAX, REGISTRANTS_MAX, REGISTRANTS_PER_NAME_MAX};
 use strake_export_nvmet::{Export, Ledger, Registrant, Removal, Reservations, nqn};
-use strake_nvme_wire::pdu::{Digests, IcReq, Use};
-use strake_nvme_wire::{Sgl, digest};
+use strake_nvme_tcp::digest;
+use strake_nvme_tcp::pdu::{Digests, IcReq, Use};
+use strake_nvme_wire::Sgl;
 use strake_units::BlockSize;
 
 /// Runs an attack on an admin queue, then sees that the controller works.

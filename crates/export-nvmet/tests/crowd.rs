@@ -13,7 +13,7 @@ use strake_export_nvmet::limits::{
     LARGE_BUFFERS, QUEUES_MAX, STOCK, TRANSFER_BYTES_MAX,
 };
 use strake_export_nvmet::{Export, PoolSizes, Removal, TargetConfig};
-use strake_nvme_wire::pdu::{Digests, IcReq};
+use strake_nvme_tcp::pdu::{Digests, IcReq};
 use strake_nvme_wire::{Sgl, Status};
 use strake_units::{BlockSize, Nanos};
 

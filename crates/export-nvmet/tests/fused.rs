@@ -10,9 +10,10 @@ use std::thread;
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, FaultPlan, Ops, RamDevice, Rule, RuleId};
 use strake_export_nvmet::Export;
+use strake_nvme_tcp::digest;
+use strake_nvme_tcp::pdu::{Digests, IcReq, Use};
 use strake_nvme_wire::nvm::{Range, SourceRange, opcode};
-use strake_nvme_wire::pdu::{Digests, IcReq, Use};
-use strake_nvme_wire::{Sgl, Status, digest};
+use strake_nvme_wire::{Sgl, Status};
 use strake_units::{BlockSize, Lba, LbaRange};
 
 const DIFFERS: u16 = code(Status::COMPARE_FAILURE);

@@ -14,9 +14,10 @@ use std::sync::Arc;
 use strake_dev_mem::RamDevice;
 use strake_export_nvmet::Export;
 use strake_fuzz::{Case, Chance, Shown, corpus, damage, disorder, runs};
+use strake_nvme_tcp::PduError;
+use strake_nvme_tcp::pdu::{COMMON_BYTES, Common, Digests, IC_BYTES, IcReq, IcResp, PduKind};
+use strake_nvme_wire::Sgl;
 use strake_nvme_wire::nvm::SourceRange;
-use strake_nvme_wire::pdu::{COMMON_BYTES, Common, Digests, IC_BYTES, IcReq, IcResp, PduKind};
-use strake_nvme_wire::{PduError, Sgl};
 use strake_units::BlockSize;
 
 /// The subsystem that is not attacked.

@@ -11,8 +11,8 @@ use strake_block::buf::SEGMENTS_MAX;
 use strake_dev_mem::RamDevice;
 use strake_export_nvmet::limits::{CANDIDATES_PER_ADDRESS_MAX, LARGE_BUFFERS, STOCK};
 use strake_export_nvmet::{Removal, TargetConfig, nqn};
+use strake_nvme_tcp::pdu::{Digests, IC_BYTES, IcReq};
 use strake_nvme_wire::Sgl;
-use strake_nvme_wire::pdu::{Digests, IC_BYTES, IcReq};
 use strake_units::{BlockSize, Nanos};
 
 /// A host that does nothing wrong.

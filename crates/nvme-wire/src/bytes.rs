@@ -1,34 +1,41 @@
 //! Little-endian numbers at fixed places (Base, section 1.8 "Byte, Word, and Dword Relationships").
 //!
-//! Places are constants of this crate that lie inside the array, so the compiler drops the checks.
+//! Places are constants that lie inside the array, so the compiler drops the checks.
+//!
+//! # Panics
+//! All functions, with a place outside the array, which is a mistake of the caller.
 
 /// Two bytes at `at`.
-pub(crate) fn u16_at<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
+#[must_use]
+pub fn u16_at<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
 /// Four bytes at `at`.
-pub(crate) fn u32_at<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
+#[must_use]
+pub fn u32_at<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
     u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
 }
 
 /// Eight bytes at `at`.
-pub(crate) fn u64_at<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
+#[must_use]
+pub fn u64_at<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
 /// `M` bytes at `at`.
-pub(crate) fn array_at<const N: usize, const M: usize>(bytes: &[u8; N], at: usize) -> [u8; M] {
+#[must_use]
+pub fn array_at<const N: usize, const M: usize>(bytes: &[u8; N], at: usize) -> [u8; M] {
     std::array::from_fn(|index| bytes[at + index])
 }
 
 /// Puts `value` at `at`.
-pub(crate) fn put<const N: usize>(bytes: &mut [u8; N], at: usize, value: &[u8]) {
+pub fn put<const N: usize>(bytes: &mut [u8; N], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
 /// Puts text at `at`, padded with `pad` up to `length` bytes and cut off there.
-pub(crate) fn put_text<const N: usize>(
+pub fn put_text<const N: usize>(
     bytes: &mut [u8; N],
     (at, length): (usize, usize),
     text: &str,

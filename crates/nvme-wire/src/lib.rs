@@ -1,21 +1,20 @@
-//! NVMe and NVMe/TCP as bytes.
+//! NVMe as bytes, on any transport.
 //!
 //! **What it is.** Conversions between bytes and values for everything that travels between a host and a
-//! controller over TCP: PDUs and their digests, submission and completion queue entries, fabrics commands,
-//! identify and log pages. Numbers and layouts are from *NVM Express Base Specification 2.0*, *NVM Command Set
-//! Specification 1.0* and *NVMe over TCP Transport Specification 1.0*, called Base, NVM and TCP in comments.
+//! controller: submission and completion queue entries, fabrics commands, identify and log pages. Numbers and layouts
+//! are from *NVM Express Base Specification 2.0* and *NVM Command Set Specification 1.0*, called Base and NVM in
+//! comments.
 //!
-//! **What it must never do.** Panic on bytes, whatever they are. Allocate for a command. Keep state, read a
-//! socket, or decide what a controller does.
+//! **What it must never do.** Panic on bytes, whatever they are. Allocate for a command. Keep state, decide what a
+//! controller does, or know a transport: PDUs are in `strake-nvme-tcp`.
 //!
-//! **Where to start.** [`pdu`] for what is on the socket, [`command`] for what is in a capsule, [`fabrics`] for how
-//! a connection begins.
+//! **Where to start.** [`command`] for what a queue carries, [`nvm`] for reads and writes, [`fabrics`] for how a
+//! connection begins.
 
 #![forbid(unsafe_code)]
 
-mod bytes;
+pub mod bytes;
 pub mod command;
-pub mod digest;
 pub mod discovered;
 pub mod fabrics;
 pub mod feature;
@@ -24,7 +23,6 @@ pub mod identify;
 pub mod log;
 pub mod nqn;
 pub mod nvm;
-pub mod pdu;
 pub mod reservation;
 pub mod status;
 
@@ -32,5 +30,4 @@ pub mod status;
 mod tests;
 
 pub use command::{Cqe, Sgl, SglError, Sqe};
-pub use pdu::{Common, Digests, FatalStatus, PduError, PduKind};
 pub use status::Status;

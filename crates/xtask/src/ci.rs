@@ -284,8 +284,8 @@ fn parity_fuzz(root: &Path) -> Outcome {
 
 /// Bytes into everything that reads NVMe/TCP.
 fn protocol_fuzz(root: &Path) -> Outcome {
-    let words =
-        ["cargo", "test", "--release", "--quiet", "-p", "strake-nvme-wire", "--test", "fuzz"];
+    let crates = ["-p", "strake-nvme-tcp", "-p", "strake-nvme-wire", "--test", "fuzz"];
+    let words = [&["cargo", "test", "--release", "--quiet"], &crates[..]].concat();
     run::test_run(run::command(root, &words).env("STRAKE_FUZZ_RUNS", NIGHTLY_PDUS))
 }
 

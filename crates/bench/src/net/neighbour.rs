@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+use strake_nvme_tcp::Digests;
+use strake_nvme_tcp::pdu::{self, CAPSULE_CMD_BYTES, CAPSULE_RESP_BYTES, IC_BYTES, IcReq};
 use strake_nvme_wire::fabrics::{
     ANY_CONTROLLER, Configuration, Connect, ConnectData, FlowControl, Property, Width, property,
 };
 use strake_nvme_wire::nvm::{Blocks, opcode};
-use strake_nvme_wire::pdu::{self, CAPSULE_CMD_BYTES, CAPSULE_RESP_BYTES, IC_BYTES, IcReq};
-use strake_nvme_wire::{Cqe, Digests, Sgl, Sqe, nqn};
+use strake_nvme_wire::{Cqe, Sgl, Sqe, nqn};
 
 use super::HOST;
 use crate::rig::pass;

@@ -8,7 +8,8 @@ use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 use strake_nvme_auth::{Identity, Names, Psk, TlsKey};
-use strake_nvme_wire::{Cqe, Digests, Status, pdu};
+use strake_nvme_tcp::{Digests, pdu};
+use strake_nvme_wire::{Cqe, Status};
 use strake_tls::{Channel, Client, KnownKeys, Server, Wire};
 
 const KEY: &str =

@@ -6,7 +6,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use strake_nvme_wire::Digests;
+use strake_nvme_tcp::Digests;
 
 /// A connection of association `number`.
 fn link(number: u64) -> Link {

@@ -9,11 +9,11 @@ use crate::queue::outbox::Asked;
 use crate::queue::slot::{SlotIndex, Stage};
 use crate::reservation::ReservationMode;
 use strake_block::{IoErrorKind, Op};
-use strake_nvme_wire::Status;
-use strake_nvme_wire::digest::{self, DIGEST_BYTES};
-use strake_nvme_wire::pdu::{
+use strake_nvme_tcp::digest::{self, DIGEST_BYTES};
+use strake_nvme_tcp::pdu::{
     self, CAPSULE_RESP_BYTES, COMMON_BYTES, Common, DATA_BYTES, Frame, PduKind, Transfer, Use, flag,
 };
+use strake_nvme_wire::Status;
 use strake_units::Nanos;
 
 /// Data on its way to its command.

@@ -9,10 +9,11 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use strake_block::Sg;
 use strake_block::buf::SEGMENTS_MAX;
-use strake_nvme_wire::digest::{self, DIGEST_BYTES, Digest};
+use strake_nvme_tcp::Digests;
+use strake_nvme_tcp::digest::{self, DIGEST_BYTES, Digest};
+use strake_nvme_tcp::pdu::{self, CAPSULE_CMD_BYTES, DATA_BYTES, PduKind, Transfer, Use, flag};
+use strake_nvme_wire::Sqe;
 use strake_nvme_wire::nvm::RANGE_BYTES;
-use strake_nvme_wire::pdu::{self, CAPSULE_CMD_BYTES, DATA_BYTES, PduKind, Transfer, Use, flag};
-use strake_nvme_wire::{Digests, Sqe};
 use strake_tls::{Wire, WireError};
 
 /// Longest way to the data of a PDU: what the coarsest alignment makes of it (TCP, section 3.6.2.3, CPDA).

@@ -30,8 +30,9 @@ use strake_block::{
     Buf, BufMut, Completion, CompletionBatch, DeallocateReads, Durability, Io, IoErrorKind,
     IoQueue, Op, Sg, SgMut, Token, VolatileCache,
 };
-use strake_nvme_wire::pdu::{self, COMMON_BYTES, Common, PduKind, Transfer, Use, flag};
-use strake_nvme_wire::{Cqe, Digests, Sgl, Sqe, Status, digest, nvm};
+use strake_nvme_tcp::pdu::{self, COMMON_BYTES, Common, PduKind, Transfer, Use, flag};
+use strake_nvme_tcp::{Digests, digest};
+use strake_nvme_wire::{Cqe, Sgl, Sqe, Status, nvm};
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos};
 
 /// How long what was sent may be carried out after the end of an association.

@@ -7,12 +7,13 @@ use crate::limits::{
 };
 use crate::slots::{SlotIndex, Slots, Stage};
 use strake_export_net::{Peer, Place, Received};
-use strake_nvme_wire::digest::{self, DIGEST_BYTES};
-use strake_nvme_wire::pdu::{
+use strake_nvme_tcp::Digests;
+use strake_nvme_tcp::digest::{self, DIGEST_BYTES};
+use strake_nvme_tcp::pdu::{
     self, CAPSULE_CMD_BYTES, COMMON_BYTES, Common, DATA_BYTES, FatalStatus, Frame, PduError,
     PduKind, Transfer, Use, flag,
 };
-use strake_nvme_wire::{Digests, Status};
+use strake_nvme_wire::Status;
 use strake_units::Nanos;
 
 /// What is received of a connection. It looks at PDUs strictly one after another and never waits for memory: behind a

@@ -7,9 +7,9 @@ use crate::slots::{SlotIndex, Slots, Stage};
 use std::collections::VecDeque;
 use strake_block::SgMut;
 use strake_export_net::{Peer, Replies, Sent, Supply};
+use strake_nvme_tcp::pdu::{self, CAPSULE_CMD_BYTES, PduError, PduKind, Transfer, flag};
 use strake_nvme_wire::Cqe;
 use strake_nvme_wire::fabrics::FlowControl;
-use strake_nvme_wire::pdu::{self, CAPSULE_CMD_BYTES, PduError, PduKind, Transfer, flag};
 
 /// PDUs that wait to be sent.
 pub(super) struct Sending {

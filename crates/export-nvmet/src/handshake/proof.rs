@@ -3,10 +3,11 @@
 use super::{Agreement, Capsule, Directory, Next, Refusal, Step, completion};
 use crate::limits::{COMMANDS_BEFORE_PROOF, IN_CAPSULE_BYTES, MESSAGE_ROOM_MAX};
 use strake_nvme_auth::{Answer, Exchange};
+use strake_nvme_tcp::digest;
+use strake_nvme_tcp::pdu::{PduError, PduKind, Transfer, Use, flag};
 use strake_nvme_wire::command::FABRICS;
 use strake_nvme_wire::fabrics::{FlowControl, kind, message_bytes};
-use strake_nvme_wire::pdu::{PduError, PduKind, Transfer, Use, flag};
-use strake_nvme_wire::{Cqe, Sgl, Sqe, Status, digest};
+use strake_nvme_wire::{Cqe, Sgl, Sqe, Status};
 
 /// A connected queue whose host has not proven its identity. It occupies no place.
 pub struct Proving<D: Directory> {

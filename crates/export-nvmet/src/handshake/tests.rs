@@ -2,9 +2,10 @@
 
 use super::{Agreement, Directory, Handshake, Next, Refusal, Step, Welcome};
 use proptest::prelude::*;
+use strake_nvme_tcp::digest;
+use strake_nvme_tcp::pdu::{Digests, IcReq, Use};
 use strake_nvme_wire::fabrics::{Connect, ConnectData, FlowControl, Part};
-use strake_nvme_wire::pdu::{Digests, IcReq, Use};
-use strake_nvme_wire::{Sgl, Status, digest};
+use strake_nvme_wire::{Sgl, Status};
 
 /// Admits every host, or none.
 struct Door(Result<u16, Refusal>);

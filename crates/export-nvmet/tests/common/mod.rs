@@ -17,7 +17,7 @@ use strake_block::BlockDevice;
 use strake_dev_mem::{FaultPlan, Faulty, RamDevice};
 use strake_export_nvmet::{Export, Target, TargetConfig, TlsKey};
 use strake_nvme_auth::Names;
-use strake_nvme_wire::pdu::{Digests, IcReq};
+use strake_nvme_tcp::pdu::{Digests, IcReq};
 use strake_nvme_wire::{Cqe, Sgl, Status};
 use strake_reactor::{CoreConfig, CoreThread};
 use strake_tls::channel::Failure;

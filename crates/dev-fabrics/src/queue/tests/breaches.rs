@@ -1,7 +1,7 @@
 //! What a target must not do, and what becomes of it.
 
 use strake_block::{Completion, IoErrorKind, Token};
-use strake_nvme_wire::pdu::{self, PduKind, Transfer, flag};
+use strake_nvme_tcp::pdu::{self, PduKind, Transfer, flag};
 use strake_nvme_wire::{Cqe, Status};
 
 use super::{BLOCK, BOTH, NONE, Rig, facts};
@@ -113,7 +113,7 @@ fn broken_pdus_end_the_association() {
 fn the_reason_of_a_target_that_leaves_is_reported() {
     let mut rig = Rig::new();
     rig.read(1, 0, 1);
-    let error = strake_nvme_wire::PduError::field(24);
+    let error = strake_nvme_tcp::PduError::field(24);
     let (bytes, length) = pdu::c2h_term_req(error, &[]);
     rig.say(&bytes[..length]);
     rig.is_lost_because(Reason::Ended(1, 24));

@@ -10,8 +10,9 @@ use std::io::{ErrorKind, Read, Write};
 
 use strake_block::{BufMut, Completion, Durability, IoQueue, Op, Readiness, Sg, SgMut};
 use strake_fuzz::{Case, Chance, Shown, corpus, damage, disorder, runs};
-use strake_nvme_wire::pdu::{self, COMMON_BYTES, Common, PduKind, Transfer, Use, flag};
-use strake_nvme_wire::{Cqe, Digests, Sqe, Status, digest, nvm};
+use strake_nvme_tcp::pdu::{self, COMMON_BYTES, Common, PduKind, Transfer, Use, flag};
+use strake_nvme_tcp::{Digests, digest};
+use strake_nvme_wire::{Cqe, Sqe, Status, nvm};
 use strake_units::{Lba, LbaRange};
 
 use super::{BLOCK, BOTH, NONE, Rig, SETTLE, facts};

@@ -1,8 +1,8 @@
 //! What becomes of requests when an association is lost, and what a target had acknowledged perhaps with it.
 
 use strake_block::{BufMut, IoErrorKind, IoQueue, Op, Readiness, VolatileCache};
+use strake_nvme_tcp::pdu::flag;
 use strake_nvme_wire::Status;
-use strake_nvme_wire::pdu::flag;
 use strake_units::Nanos;
 
 use super::{BLOCK, NONE, Rig, SETTLE, facts};

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use strake_block::{BufMut, IoErrorKind, Op};
-use strake_nvme_wire::pdu::flag;
+use strake_nvme_tcp::pdu::flag;
 use strake_nvme_wire::{Status, nvm};
 use strake_units::{CoreIndex, Nanos};
 

@@ -4,8 +4,8 @@ use super::{BLOCK, NONE, Rig, SETTLE, facts};
 use crate::limits::RETRY_AFTER;
 use crate::stats::{LinkFacts, QueueStats};
 use strake_block::Op;
+use strake_nvme_tcp::pdu::flag;
 use strake_nvme_wire::Status;
-use strake_nvme_wire::pdu::flag;
 use strake_units::{CoreIndex, Nanos};
 
 fn stats(rig: &Rig) -> QueueStats {

@@ -9,9 +9,9 @@ use crate::limits::EFFECT_BYTES_MAX;
 use crate::reservation_thread::Wish;
 use crate::slots::{Progress, Slot, SlotIndex, Stage, Task};
 use strake_block::{Op, SgMut};
+use strake_nvme_tcp::pdu::{FatalStatus, Frame, PduError};
 use strake_nvme_wire::command::{FABRICS, Fuse};
 use strake_nvme_wire::identify::ControllerKind;
-use strake_nvme_wire::pdu::{FatalStatus, Frame, PduError};
 use strake_nvme_wire::{Sqe, Status};
 use strake_units::Nanos;
 

@@ -1,8 +1,8 @@
 //! Protocol data units: what a connection consists of (TCP, section 3.6 "PDU Definitions").
 
-use crate::bytes::{array_at, put, u16_at, u32_at};
-use crate::command::{CQE_BYTES, Cqe, SQE_BYTES, Sqe};
 use crate::digest::DIGEST_BYTES;
+use strake_nvme_wire::bytes::{array_at, put, u16_at, u32_at};
+use strake_nvme_wire::command::{CQE_BYTES, Cqe, SQE_BYTES, Sqe};
 
 /// Bytes that every PDU begins with (TCP, Figure 6 "PDU Common Header").
 pub const COMMON_BYTES: usize = 8;

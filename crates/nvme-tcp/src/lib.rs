@@ -1,0 +1,19 @@
+//! What hosts and controllers of NVMe/TCP have in common.
+//!
+//! **What it is.** PDUs and their digests as bytes and as values. Numbers and layouts are from *NVMe over TCP Transport
+//! Specification 1.0*, called TCP in comments; what PDUs carry is in `strake-nvme-wire`.
+//!
+//! **What it must never do.** Panic on bytes, whatever they are. Allocate for a command. Read a socket, or decide what
+//! a host or a controller does.
+//!
+//! **Where to start.** [`pdu`] for what is on the socket.
+
+#![forbid(unsafe_code)]
+
+pub mod digest;
+pub mod pdu;
+
+#[cfg(test)]
+mod tests;
+
+pub use pdu::{Common, Digests, FatalStatus, PduError, PduKind};

@@ -23,7 +23,6 @@ pub mod discovery;
 pub mod error;
 mod identify;
 mod inbox;
-mod input;
 pub mod limits;
 mod link;
 mod names;

@@ -142,14 +142,8 @@ pub const ZEROES_BYTES: usize = 128 << 10;
 /// Bytes read ahead of what is known to be data: about a dozen answers of 4 KiB for a system call.
 pub const INPUT_BYTES: usize = 64 << 10;
 
-/// Bytes read ahead behind data that is as large: the end of a PDU and the header of the next one.
-pub const AHEAD_BYTES_MIN: usize = 512;
-
 /// PDUs of one queue looked at in one poll.
 pub const PDUS_PER_POLL: usize = 256;
-
-/// Slices handed to one `sendmsg`.
-pub const SLICES_PER_SEND: usize = 128;
 
 /// `sendmsg` calls of one queue between two polls.
 pub const SENDS_PER_TURN: usize = 8;
@@ -168,6 +162,7 @@ const _: () = assert!(
         + SETTLE_MARGIN.0
         <= LOSS_TIME_MIN.0
 );
-const _: () = assert!(AHEAD_BYTES_MIN >= strake_nvme_tcp::pdu::HEADER_BYTES_MAX * 2);
-const _: () = assert!(AHEAD_BYTES_MIN < INPUT_BYTES);
+const _: () =
+    assert!(strake_tls::limits::AHEAD_BYTES_MIN >= strake_nvme_tcp::pdu::HEADER_BYTES_MAX * 2);
+const _: () = assert!(strake_tls::limits::AHEAD_BYTES_MIN < INPUT_BYTES);
 const _: () = assert!(MESSAGE_ROOM >= strake_nvme_auth::MESSAGE_BYTES_MAX);

@@ -20,16 +20,16 @@ mod slot;
 
 use crate::error::Reason;
 use crate::inbox::Asker;
-use crate::input::Input;
 use crate::limits::{
-    ANSWER_TIME_MAX, IO_BYTES_MAX, IO_ENTRIES_MAX, SETTLE_MARGIN, TICK, TRIES_MAX,
+    ANSWER_TIME_MAX, INPUT_BYTES, IO_BYTES_MAX, IO_ENTRIES_MAX, SENDS_PER_TURN, SETTLE_MARGIN,
+    TICK, TRIES_MAX,
 };
 use crate::link::{Life, Link, Offer, Phase, Port};
 use crate::path_manager::Request;
 use crate::shared::Shared;
 use crate::stats::Stats;
 use intake::Intake;
-use outbox::{Outbox, Sent};
+use outbox::Outgoing;
 use piece::Ability;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::time::{
@@ -46,7 +46,7 @@ use std::sync::atomic::Ordering;
 use strake_block::{
     Buf, CompletionBatch, DeallocateReads, Io, IoError, IoErrorKind, IoQueue, Op, Readiness,
 };
-use strake_tls::Wire;
+use strake_tls::{Input, SendQueue, Sent, Wire};
 use strake_units::{CoreIndex, LbaRange, Nanos};
 
 /// What a queue uses to sleep: one descriptor that turns readable for any of the others.
@@ -54,6 +54,8 @@ struct Watch {
     epoll: OwnedFd,
     timer: OwnedFd,
     wake: Arc<OwnedFd>,
+    /// Room to send in the socket is watched, too.
+    room: bool,
     /// Before this time the timer has nothing to tell.
     tick_at: Nanos,
 }
@@ -89,7 +91,8 @@ pub struct FabricsQueue {
     over: VecDeque<SlotIndex>,
     /// Commands at the target.
     in_flight: u32,
-    outbox: Outbox,
+    /// Slots with a PDU to be sent, each with at most one.
+    outbox: SendQueue<SlotIndex>,
     input: Input,
     intake: Intake,
     /// More may have been received than was looked at: no wake-up comes for it.
@@ -133,8 +136,8 @@ impl FabricsQueue {
             settling: VecDeque::with_capacity(depth),
             over: VecDeque::with_capacity(depth),
             in_flight: 0,
-            outbox: Outbox::new(depth.min(IO_ENTRIES_MAX as usize)),
-            input: Input::new(),
+            outbox: SendQueue::new(depth.min(IO_ENTRIES_MAX as usize)),
+            input: Input::new(INPUT_BYTES),
             intake: Intake::Header,
             more: false,
             stats,
@@ -258,7 +261,7 @@ impl FabricsQueue {
         self.stats.disconnected();
         self.dropped = self.link.take().map(|link| Arc::clone(&link.life)).filter(|_| unanswered);
         self.down_since = Some(now);
-        self.outbox.clear();
+        self.outbox.abandon(|_| ());
         self.input.clear();
         self.intake = Intake::Header;
         self.more = false;
@@ -385,18 +388,17 @@ impl FabricsQueue {
     }
 
     fn send(&mut self, now: Nanos) {
-        let Some(link) = &mut self.link else { return };
-        let was_blocked = self.outbox.is_blocked();
-        let sent = self.outbox.send(&mut link.wire, &mut self.slots, (&self.ability, &link.terms));
-        let watched = if self.outbox.is_blocked() == was_blocked {
-            Ok(())
-        } else {
-            self.watch.watch_room(&link.wire, self.outbox.is_blocked())
-        };
+        let Self { link: Some(link), slots, ability, outbox, watch, .. } = self else { return };
+        let mut outgoing = Outgoing { slots, ability, terms: &link.terms };
+        let sent = outbox.send(&mut link.wire, SENDS_PER_TURN, &mut outgoing);
+        // With more than a turn's share the socket has room, and an idle core is woken for it.
+        let watched = watch.watch_room(&link.wire, !outbox.is_empty());
         match (sent, watched) {
-            (Sent::Fine, Ok(())) => {}
             (Sent::Broken(error), _) => self.break_off(now, error.into()),
-            (Sent::Fine, Err(errno)) => self.break_off(now, Reason::Socket(errno)),
+            (Sent::Nothing | Sent::Some | Sent::Blocked, Ok(())) => {}
+            (Sent::Nothing | Sent::Some | Sent::Blocked, Err(errno)) => {
+                self.break_off(now, Reason::Socket(errno));
+            }
         }
     }
 
@@ -512,7 +514,7 @@ impl Watch {
         for fd in [&timer, &wake] {
             epoll::add(&epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         }
-        Ok(Self { epoll, timer, wake: Arc::new(wake), tick_at: Nanos::default() })
+        Ok(Self { epoll, timer, wake: Arc::new(wake), room: false, tick_at: Nanos::default() })
     }
 
     /// Takes note of a ring.
@@ -522,11 +524,16 @@ impl Watch {
     }
 
     /// The socket leaves the set by being closed.
-    fn watch_socket(&self, socket: &Wire) -> Result<(), rustix::io::Errno> {
+    fn watch_socket(&mut self, socket: &Wire) -> Result<(), rustix::io::Errno> {
+        self.room = false;
         epoll::add(&self.epoll, socket, epoll::EventData::new_u64(1), epoll::EventFlags::IN)
     }
 
-    fn watch_room(&self, socket: &Wire, too: bool) -> Result<(), rustix::io::Errno> {
+    fn watch_room(&mut self, socket: &Wire, too: bool) -> Result<(), rustix::io::Errno> {
+        if self.room == too {
+            return Ok(());
+        }
+        self.room = too;
         let room = if too { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
         let flags = epoll::EventFlags::IN | room;
         epoll::modify(&self.epoll, socket, epoll::EventData::new_u64(1), flags)

@@ -34,7 +34,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use strake_block::{BufMut, DeviceError, SgMut};
 use strake_export_net::{
-    AcceptedConnection, After, CoreContext, DeviceQueue, Next, Peer, Pools, Protocol, Replies,
+    AcceptedConnection, After, CoreContext, DeviceQueue, Next, Peer, Pools, Protocol, SendQueue,
     Sent, Step, Ticket,
 };
 use strake_reactor::{Sleep, Turn};
@@ -71,7 +71,7 @@ pub(crate) struct Connection {
     lane: usize,
     intake: Intake,
     requests: Requests,
-    replies: Replies<Reply>,
+    replies: SendQueue<Reply>,
     parked: Vec<Parked>,
     pools: Pools,
     /// Bytes of payload received this turn.
@@ -89,7 +89,7 @@ impl Connection {
     ) -> Result<Self, DeviceError> {
         let Admission { connection_slot, agreement, pools } = new.admission;
         let queue = connection_slot.export.device.open_queue(at.core, QUEUE_DEPTH)?;
-        let mut replies = Replies::new(REPLIES_MAX);
+        let mut replies = SendQueue::new(REPLIES_MAX);
         if let Some(final_reply) = carry(&new.final_reply) {
             replies.push(Reply::raw(final_reply.into(), Part::Early));
         }
@@ -124,7 +124,7 @@ impl Connection {
         match sent {
             Sent::Nothing => 0,
             Sent::Some | Sent::Blocked => 1,
-            Sent::Broken => {
+            Sent::Broken(_) => {
                 self.break_off();
                 1
             }

@@ -115,7 +115,7 @@ impl Reply {
     }
 }
 
-impl strake_export_net::Reply for Reply {
+impl strake_export_net::Message for Reply {
     fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let fixed = [&self.head[..self.head_bytes], self.words.as_bytes()];
         fixed.into_iter().chain(self.data.parts().iter().map(|part| part.as_slice()))

@@ -2,7 +2,6 @@
 //! data core.
 
 use crate::failed_handshakes::FailedHandshakes;
-use crate::input::{Input, Received};
 use crate::limits::{
     ACCEPTS_PER_ROUND, REFUSALS_UNTIL_REST, REST, REST_AFTER_REFUSALS, UNDISTURBED_TIME,
 };
@@ -20,7 +19,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use strake_reactor::monotonic;
-use strake_tls::WireError;
+use strake_tls::{Input, Received, WireError};
 use strake_units::Nanos;
 
 /// One end of a line on which the only message is "stop".
@@ -335,7 +334,7 @@ impl<P: Protocol> Candidate<P> {
                 Next::More => match self.peer.fill() {
                     Received::Full(_) | Received::Short(_) => {}
                     Received::Blocked => return Fate::Waits,
-                    Received::Ended | Received::Broken => return Fate::Gone,
+                    Received::Ended | Received::Broken(_) => return Fate::Gone,
                 },
                 Next::Secure(channel) => self.peer.secure(channel),
                 Next::Serve(admission) => return Fate::Served(admission),

@@ -3,8 +3,7 @@
 //! **What it is.** The way of a connection from accept to service, for any protocol. A [`Service`] listens. Its
 //! acceptor (`acceptor`), a control thread, accepts connections and lets a [`Protocol`] negotiate. A negotiated
 //! connection moves to the session poller (`session_poller`) of a data core, which gives each [`Connection`] its turns.
-//! The rest are parts of connections: [`Peer`], [`Pools`], [`Supply`], [`Replies`], [`DeviceQueue`] and
-//! [`ConnectionSlots`].
+//! The rest are parts of connections: [`Peer`], [`Pools`], [`Supply`], [`DeviceQueue`] and [`ConnectionSlots`].
 //!
 //! **What it must never do.** Know a protocol: no byte of a peer is interpreted here. Allocate, lock or log for a
 //! connection that is served. Let a peer that waits, floods or vanishes delay another.
@@ -20,13 +19,11 @@ mod connection_slots;
 mod device;
 pub mod error;
 mod failed_handshakes;
-mod input;
 pub mod limits;
 mod peer;
 mod place;
 mod pools;
 pub mod protocol;
-mod replies;
 mod service;
 mod session_poller;
 mod stock;
@@ -37,13 +34,12 @@ pub use connection_slots::{
 };
 pub use device::DeviceQueue;
 pub use error::{ExportError, ExportErrorKind};
-pub use input::{Input, Place, Received};
 pub use peer::Peer;
 pub use place::place_of;
 pub use pools::{PoolSizes, Pools, freeze};
 pub use protocol::{
     AcceptedConnection, After, Connection, CoreContext, Listener, Next, Protocol, Step,
 };
-pub use replies::{Replies, Reply, Sent};
 pub use service::{Service, Setup, Ticket};
 pub use stock::{Stock, Supply};
+pub use strake_tls::{Input, Message, Place, Received, SendQueue, Sent};

@@ -36,12 +36,6 @@ pub const EVENTS_PER_TURN: usize = 64;
 /// Completions taken from a device queue at once.
 pub const COMPLETIONS_PER_POLL: usize = 128;
 
-/// Bytes read ahead behind data that fills the room for what is read ahead: the header of the next request.
-pub const AHEAD_BYTES_MIN: usize = 512;
-
-/// Slices handed to one `sendmsg`. The kernel takes up to 1024 (UIO_MAXIOV); more than this saves nothing.
-pub const SLICES_PER_SEND: usize = 128;
-
 /// `sendmsg` calls of one connection in one turn.
 pub const SENDS_PER_TURN: usize = 4;
 

@@ -1,11 +1,12 @@
 //! The socket of a connection, with what is known of it.
 
-use crate::input::{Input, Place, Received};
-use crate::replies::{Replies, Reply, Sent};
+use crate::limits::SENDS_PER_TURN;
 use rustix::event::epoll::EventFlags;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use strake_tls::{Channel, Wire, WireError};
+use strake_tls::{
+    Channel, Input, Message, Owned, Place, Received, SendQueue, Sent, Wire, WireError,
+};
 
 /// The socket of a connection, with what is known of it. It asks the kernel only for what may be there: a session
 /// poller watches sockets edge-triggered.
@@ -103,7 +104,7 @@ impl Peer {
             // What ended behind these bytes, by its own words or by a breach, is seen by asking again.
             Received::Short(_) => self.readable = self.hung_up || self.wire.has_more(),
             Received::Blocked => self.readable = false,
-            Received::Full(_) | Received::Ended | Received::Broken => {}
+            Received::Full(_) | Received::Ended | Received::Broken(_) => {}
         }
         received
     }
@@ -114,11 +115,11 @@ impl Peer {
     }
 
     /// Sends what the socket takes, if it may take something; `done` gets what went out whole.
-    pub fn send<R: Reply>(&mut self, replies: &mut Replies<R>, done: impl FnMut(R)) -> Sent {
+    pub fn send<M: Message>(&mut self, queue: &mut SendQueue<M>, done: impl FnMut(M)) -> Sent {
         if !self.writable {
             return Sent::Nothing;
         }
-        let sent = replies.send(&mut self.wire, done);
+        let sent = queue.send(&mut self.wire, SENDS_PER_TURN, &mut Owned(done));
         if sent == Sent::Blocked {
             self.writable = false;
         }

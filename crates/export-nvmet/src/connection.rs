@@ -181,7 +181,7 @@ impl Connection {
         match sending.send(&mut self.peer, pools, slots) {
             Sent::Nothing => 0,
             Sent::Some | Sent::Blocked => 1,
-            Sent::Broken => {
+            Sent::Broken(_) => {
                 self.break_off();
                 1
             }

@@ -97,7 +97,7 @@ impl Reply {
     }
 }
 
-impl strake_export_net::Reply for Reply {
+impl strake_export_net::Message for Reply {
     fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let padding = &PADDING[..usize::from(self.padding)];
         let data = self.data.parts().iter().map(|part| part.as_slice());

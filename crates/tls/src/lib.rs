@@ -5,6 +5,8 @@
 //! sides of it, and the records that carry data after it. No certificates, no resumption, no early data, no earlier
 //! version. [`Server`] and [`Client`] turn bytes into bytes; [`Channel`] turns records into data and back, in buffers
 //! that it has from the beginning; [`Wire`] is a socket with one or without. `docs/decisions/0021-tls.md` says why.
+//! [`Input`] is what was received from such a socket, [`SendQueue`] what waits to be sent, on either side and for any
+//! protocol.
 //!
 //! **What it must never do.** Speak TLS itself: what is here chooses keys, counts bytes and moves them. Go on after
 //! OpenSSL does not. Let a peer grow anything beyond [`limits`]. Show a key. Have unsafe code outside `ffi`, which
@@ -20,9 +22,11 @@ pub mod client;
 pub mod error;
 #[allow(unsafe_code)]
 mod ffi;
+mod input;
 pub mod limits;
 pub mod local;
 mod pipe;
+mod send_queue;
 pub mod server;
 pub mod wire;
 
@@ -32,6 +36,8 @@ mod tests;
 pub use channel::Channel;
 pub use client::Client;
 pub use error::{Alert, TlsError};
+pub use input::{Input, Place, Received};
 pub use local::skip_pacing_if_local;
+pub use send_queue::{Message, Messages, Owned, SendQueue, Sent};
 pub use server::{KnownKeys, Secured, Server};
 pub use wire::{Wire, WireError};

@@ -3,7 +3,6 @@
 use super::FabricsQueue;
 use crate::dialog::check_digest;
 use crate::error::{Breach, Reason, Unfit, Verdict, verdict};
-use crate::input::Place;
 use crate::limits::{PDUS_PER_POLL, RETRY_AFTER};
 use crate::queue::outbox::Asked;
 use crate::queue::slot::{SlotIndex, Stage};
@@ -14,6 +13,7 @@ use strake_nvme_tcp::pdu::{
     self, CAPSULE_RESP_BYTES, COMMON_BYTES, Common, DATA_BYTES, Frame, PduKind, Transfer, Use, flag,
 };
 use strake_nvme_wire::Status;
+use strake_tls::{Place, Received};
 use strake_units::Nanos;
 
 /// Data on its way to its command.
@@ -68,8 +68,7 @@ impl FabricsQueue {
 
     fn fill(&mut self) -> Result<Progress, Reason> {
         let Some(link) = &mut self.link else { return Ok(Progress::No) };
-        let received = self.input.fill(&mut link.wire)?;
-        Ok(if received.is_some() { Progress::Yes } else { Progress::No })
+        progress(self.input.fill(&mut link.wire))
     }
 
     fn header(&mut self, now: Nanos) -> Result<Progress, Reason> {
@@ -185,15 +184,14 @@ impl FabricsQueue {
         };
         let at = incoming.start + incoming.got as usize;
         let most = (incoming.length - incoming.got) as usize;
-        let mut place = Place { data, at, most };
-        let mut progress = Progress::Yes;
+        let place = Place { data, at, most };
+        let mut going_on = Progress::Yes;
         if self.input.bytes().is_empty() {
-            match self.input.fill_through(&mut link.wire, place)? {
-                Some(bytes) => incoming.got += bytes as u32,
-                None => progress = Progress::No,
-            }
+            let received = self.input.fill_through(&mut link.wire, place);
+            going_on = progress(received)?;
+            incoming.got += received.bytes().min(most) as u32;
         } else {
-            incoming.got += self.input.move_to(&mut place) as u32;
+            incoming.got += self.input.move_to(place) as u32;
         }
         self.intake = Intake::Data(incoming);
         if incoming.got == incoming.length {
@@ -202,7 +200,7 @@ impl FabricsQueue {
                 Use::Off => self.finish(incoming, now)?,
             }
         }
-        Ok(progress)
+        Ok(going_on)
     }
 
     /// Compares data with its digest. Damaged data is read again; the connection is still sound (TCP, section 3.3.1.1).
@@ -308,6 +306,15 @@ impl FabricsQueue {
             }
         };
         self.end(index, result);
+    }
+}
+
+fn progress(received: Received) -> Result<Progress, Reason> {
+    match received {
+        Received::Full(_) | Received::Short(_) => Ok(Progress::Yes),
+        Received::Blocked => Ok(Progress::No),
+        Received::Ended => Err(Reason::Closed),
+        Received::Broken(error) => Err(error.into()),
     }
 }
 

@@ -1,20 +1,15 @@
 //! PDUs on their way out, in the order they were composed. Each slot has at most one.
 
-use crate::limits::{SENDS_PER_TURN, SLICES_PER_SEND};
 use crate::link::Terms;
 use crate::queue::piece::Ability;
 use crate::queue::slot::{SlotIndex, Slots, Stage};
-use rustix::io::Errno;
-use std::collections::VecDeque;
-use std::io::IoSlice;
 use strake_block::Sg;
-use strake_block::buf::SEGMENTS_MAX;
 use strake_nvme_tcp::Digests;
 use strake_nvme_tcp::digest::{self, DIGEST_BYTES, Digest};
 use strake_nvme_tcp::pdu::{self, CAPSULE_CMD_BYTES, DATA_BYTES, PduKind, Transfer, Use, flag};
 use strake_nvme_wire::Sqe;
 use strake_nvme_wire::nvm::RANGE_BYTES;
-use strake_tls::{Wire, WireError};
+use strake_tls::{Message, Messages};
 
 /// Longest way to the data of a PDU: what the coarsest alignment makes of it (TCP, section 3.6.2.3, CPDA).
 const LEAD_BYTES_MAX: usize = 128;
@@ -145,7 +140,9 @@ impl Out {
         self.put_data(data, terms.digests);
         self.asked = (from < until).then_some(Asked { from, ..asked });
     }
+}
 
+impl Message for Out {
     fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let data = self.data.parts().iter().map(strake_block::Buf::as_slice);
         let (head, tail) = (&self.head[..self.head_bytes], &self.tail[..self.tail_bytes]);
@@ -157,107 +154,33 @@ impl Out {
     }
 }
 
-/// What came of sending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
-    /// All that the socket takes.
-    Fine,
-    /// The connection is broken.
-    Broken(WireError),
+/// Where the PDUs of slots are while they are sent.
+pub(crate) struct Outgoing<'a> {
+    pub(crate) slots: &'a mut Slots,
+    pub(crate) ability: &'a Ability,
+    pub(crate) terms: &'a Terms,
 }
 
-/// The line of slots with a PDU to be sent.
-pub(crate) struct Outbox {
-    line: VecDeque<SlotIndex>,
-    /// Bytes of the first PDU that went out already.
-    sent: usize,
-    /// The socket took less than it was offered.
-    blocked: bool,
-}
+impl Messages<SlotIndex> for Outgoing<'_> {
+    type Message = Out;
 
-impl Outbox {
-    pub(crate) fn new(slots: usize) -> Self {
-        Self { line: VecDeque::with_capacity(slots), sent: 0, blocked: false }
+    fn of<'a>(&'a self, index: &'a SlotIndex) -> &'a Out {
+        &self.slots.peek(*index).out
     }
 
-    pub(crate) fn push(&mut self, index: SlotIndex) {
-        self.line.push_back(index);
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.line.clear();
-        (self.sent, self.blocked) = (0, false);
-    }
-
-    pub(crate) fn is_blocked(&self) -> bool {
-        self.blocked
-    }
-
-    /// Sends what the socket takes. What has been sent waits for its answer; of what the target has asked for, the next
-    /// PDU goes to the end of the line.
-    pub(crate) fn send(
-        &mut self,
-        wire: &mut Wire,
-        slots: &mut Slots,
-        (ability, terms): (&Ability, &Terms),
-    ) -> Sent {
-        self.blocked = false;
-        for _ in 0..SENDS_PER_TURN {
-            if self.line.is_empty() {
-                return Sent::Fine;
+    /// What has been sent waits for its answer; of what the target has asked for, the next PDU follows.
+    fn sent(&mut self, index: SlotIndex) -> Option<SlotIndex> {
+        let slot = self.slots.get(index);
+        let asked = slot.out.asked;
+        slot.out.clear();
+        match asked {
+            Some(asked) => {
+                slot.send_data(asked, self.ability, self.terms);
+                Some(index)
             }
-            match self.send_once(wire, slots) {
-                Ok(bytes) => self.retire(bytes, slots, (ability, terms)),
-                Err(WireError::Socket(Errno::AGAIN | Errno::NOBUFS)) => {
-                    self.blocked = true;
-                    return Sent::Fine;
-                }
-                Err(WireError::Socket(Errno::INTR)) => {}
-                Err(error) => return Sent::Broken(error),
-            }
-        }
-        // More than a turn's share: the socket has room, and an idle core is woken for it.
-        self.blocked = !self.line.is_empty();
-        Sent::Fine
-    }
-
-    fn send_once(&self, wire: &mut Wire, slots: &Slots) -> Result<usize, WireError> {
-        let mut slices = [IoSlice::new(&[]); SLICES_PER_SEND];
-        let mut used = 0;
-        let mut skip = self.sent;
-        for index in &self.line {
-            // It goes into this call whole or not at all.
-            if used + 2 + SEGMENTS_MAX > SLICES_PER_SEND {
-                break;
-            }
-            for part in slots.peek(*index).out.parts() {
-                let over = skip.min(part.len());
-                skip -= over;
-                if over < part.len() {
-                    slices[used] = IoSlice::new(&part[over..]);
-                    used += 1;
-                }
-            }
-        }
-        wire.send(&slices[..used])
-    }
-
-    fn retire(&mut self, bytes: usize, slots: &mut Slots, (ability, terms): (&Ability, &Terms)) {
-        self.sent += bytes;
-        while let Some(first) = self.line.front().copied()
-            && self.sent >= slots.peek(first).out.bytes()
-        {
-            let slot = slots.get(first);
-            self.sent -= slot.out.bytes();
-            self.line.pop_front();
-            let asked = slot.out.asked;
-            slot.out.clear();
-            match asked {
-                Some(asked) => {
-                    slot.send_data(asked, ability, terms);
-                    self.line.push_back(first);
-                }
-                None => slot.stage = Stage::Waiting,
+            None => {
+                slot.stage = Stage::Waiting;
+                None
             }
         }
     }

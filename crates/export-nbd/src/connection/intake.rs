@@ -106,7 +106,7 @@ impl Connection {
                 self.drain();
                 Progress::No
             }
-            Received::Broken => {
+            Received::Broken(_) => {
                 self.break_off();
                 Progress::No
             }

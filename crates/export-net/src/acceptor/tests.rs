@@ -4,7 +4,6 @@ mod accepting;
 
 use super::{Candidate, Ending, Fate};
 use crate::connection_slots::{ConnectionSlots, Export};
-use crate::input::Input;
 use crate::peer::Peer;
 use crate::protocol::{AcceptedConnection, After, Connection, CoreContext, Next, Protocol, Step};
 use crate::service::Ticket;
@@ -16,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use strake_block::DeviceError;
 use strake_reactor::Sleep;
+use strake_tls::Input;
 use strake_units::Nanos;
 
 const WHOLE: Nanos = Nanos(10 * Nanos::SECOND.0);

@@ -135,7 +135,7 @@ impl Intake {
             Received::Full(_) | Received::Short(_) => Progress::Yes,
             Received::Blocked => Progress::No,
             Received::Ended => self.stop(End::Left),
-            Received::Broken => self.stop(End::Broken),
+            Received::Broken(_) => self.stop(End::Broken),
         }
     }
 

@@ -6,7 +6,7 @@ use crate::replies::{REPLIES_MAX, Reply};
 use crate::slots::{SlotIndex, Slots, Stage};
 use std::collections::VecDeque;
 use strake_block::SgMut;
-use strake_export_net::{Peer, Replies, Sent, Supply};
+use strake_export_net::{Peer, SendQueue, Sent, Supply};
 use strake_nvme_tcp::pdu::{self, CAPSULE_CMD_BYTES, PduError, PduKind, Transfer, flag};
 use strake_nvme_wire::Cqe;
 use strake_nvme_wire::fabrics::FlowControl;
@@ -16,7 +16,7 @@ pub(super) struct Sending {
     link: Agreement,
     /// Commands answered, modulo the size of the queue: a place is free when nothing is left of who had it.
     head: u16,
-    replies: Replies<Reply>,
+    replies: SendQueue<Reply>,
     /// Commands whose data is in `replies` and whose completion is not yet.
     owed: VecDeque<SlotIndex>,
     /// Bytes of that data.
@@ -26,7 +26,7 @@ pub(super) struct Sending {
 impl Sending {
     /// Begins with the answer to Connect, where that is not sent yet.
     pub(super) fn new(link: Agreement, final_reply: &[u8]) -> Self {
-        let mut replies = Replies::new(REPLIES_MAX);
+        let mut replies = SendQueue::new(REPLIES_MAX);
         if !final_reply.is_empty() {
             replies.push(Reply::raw(final_reply));
         }

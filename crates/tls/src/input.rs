@@ -1,11 +1,11 @@
-//! What a peer has sent that has not been parsed yet.
+//! What was received from a socket and is not parsed yet.
 
 use crate::limits::AHEAD_BYTES_MIN;
+use crate::wire::{Wire, WireError};
 use rustix::io::Errno;
 use std::io::IoSliceMut;
 use strake_block::SgMut;
 use strake_block::buf::SEGMENTS_MAX;
-use strake_tls::{Wire, WireError};
 
 /// What came of asking the socket for more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum Received {
     /// The peer will send nothing more.
     Ended,
     /// The connection is broken.
-    Broken,
+    Broken(WireError),
 }
 
 fn received(result: Result<usize, WireError>, room: usize) -> Received {
@@ -28,7 +28,7 @@ fn received(result: Result<usize, WireError>, room: usize) -> Received {
         Ok(bytes) if bytes == room => Received::Full(bytes),
         Ok(bytes) => Received::Short(bytes),
         Err(WireError::Socket(Errno::AGAIN | Errno::INTR)) => Received::Blocked,
-        Err(_) => Received::Broken,
+        Err(error) => Received::Broken(error),
     }
 }
 
@@ -38,7 +38,7 @@ impl Received {
     pub const fn bytes(self) -> usize {
         match self {
             Self::Full(bytes) | Self::Short(bytes) => bytes,
-            Self::Blocked | Self::Ended | Self::Broken => 0,
+            Self::Blocked | Self::Ended | Self::Broken(_) => 0,
         }
     }
 }
@@ -69,16 +69,24 @@ impl Input {
 
     /// What is there.
     #[must_use]
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.buf[self.start..self.end]
     }
 
+    /// Forgets everything.
+    #[inline]
+    pub const fn clear(&mut self) {
+        (self.start, self.end) = (0, 0);
+    }
+
     /// Forgets the first `count` bytes.
+    #[inline]
     pub fn consume(&mut self, count: usize) {
         self.start += count;
         debug_assert!(self.start <= self.end);
         if self.start == self.end {
-            (self.start, self.end) = (0, 0);
+            self.clear();
         }
     }
 
@@ -92,7 +100,7 @@ impl Input {
 
     /// Receives behind what is there. The caller has found an incomplete item, which is always shorter than the buffer,
     /// so there is room.
-    pub(crate) fn fill(&mut self, wire: &mut Wire) -> Received {
+    pub fn fill(&mut self, wire: &mut Wire) -> Received {
         if self.start > 0 {
             self.buf.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
@@ -106,15 +114,15 @@ impl Input {
     /// Receives into the place, and what follows into this buffer, which is empty; one system call takes data and the
     /// headers behind it. Returns how that went; bytes beyond the place are in the buffer.
     ///
-    /// Behind little data much is read ahead, so that a call is made for many requests. Behind much data hardly more
-    /// than the next header is, since what is read ahead has to be copied to its place.
-    pub(crate) fn fill_through(&mut self, wire: &mut Wire, place: Place<'_>) -> Received {
+    /// Behind little data much is read ahead, so that a call is made for many items. Behind much data hardly more than
+    /// the next header is, since what is read ahead has to be copied to its place.
+    pub fn fill_through(&mut self, wire: &mut Wire, place: Place<'_>) -> Received {
         let ahead = self.buf.len().saturating_sub(place.most);
         self.fill_ahead(wire, place, ahead.max(AHEAD_BYTES_MIN).min(self.buf.len()))
     }
 
     /// Receives into the place, and nothing that follows it.
-    pub(crate) fn fill_to(&mut self, wire: &mut Wire, place: Place<'_>) -> Received {
+    pub fn fill_to(&mut self, wire: &mut Wire, place: Place<'_>) -> Received {
         self.fill_ahead(wire, place, 0)
     }
 

@@ -11,12 +11,12 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 use strake_nvme_auth::Names;
-use strake_nvme_tcp::Digests;
 use strake_nvme_tcp::digest::{self, DIGEST_BYTES};
 use strake_nvme_tcp::pdu::{
     self, CAPSULE_CMD_BYTES, CAPSULE_RESP_BYTES, COMMON_BYTES, Common, DATA_BYTES, Frame, IC_BYTES,
     IcReq, IcResp, PduKind, Transfer, Use, flag,
 };
+use strake_nvme_tcp::{Digests, framing};
 use strake_nvme_wire::{Cqe, Sqe};
 use strake_tls::Wire;
 
@@ -245,18 +245,7 @@ impl Dialog {
     fn capsule(&self, sqe: &Sqe, data: &[u8]) -> Vec<u8> {
         let lead = pdu::lead(CAPSULE_CMD_BYTES, self.digests, self.alignment);
         let header = pdu::capsule_cmd(sqe, self.digests, lead, data.len() as u32);
-        let mut out = header.to_vec();
-        if self.digests.header == Use::On {
-            out.extend_from_slice(&digest::of(&header));
-        }
-        if !data.is_empty() {
-            out.resize(lead, 0);
-            out.extend_from_slice(data);
-            if self.digests.data == Use::On {
-                out.extend_from_slice(&digest::of(data));
-            }
-        }
-        out
+        framing::whole(&header, self.digests, lead, data)
     }
 
     /// Takes data and the completion that ends it.
@@ -349,7 +338,7 @@ impl Dialog {
         let mut header = first.to_vec();
         header.resize(frame.lead, 0);
         self.stream.take(&mut header[COMMON_BYTES..], until)?;
-        check_digest(&header, &frame)?;
+        frame.header_is_whole(&header)?;
         Ok((common, frame, header))
     }
 
@@ -362,15 +351,6 @@ impl Dialog {
             Some(_) | None => Breach::Unexpected.into(),
         }
     }
-}
-
-/// Whether a header is what its digest says; `bytes` hold it whole.
-pub(crate) fn check_digest(bytes: &[u8], frame: &Frame) -> Result<(), Reason> {
-    let said = &bytes[frame.header..frame.header + frame.header_digest.bytes()];
-    if frame.header_digest == Use::On && said != digest::of(&bytes[..frame.header]) {
-        return Err(Breach::HeaderDigest.into());
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::fmt;
 use rustix::io::Errno;
 use strake_block::IoErrorKind;
 use strake_nvme_auth::Doubt;
-use strake_nvme_tcp::PduError;
+use strake_nvme_tcp::{FatalStatus, PduError};
 use strake_nvme_wire::Status;
 use strake_tls::{TlsError, WireError};
 use strake_units::Uuid;
@@ -242,7 +242,14 @@ impl From<WireError> for Reason {
 
 impl From<PduError> for Reason {
     fn from(error: PduError) -> Self {
-        Self::Broken(Breach::Pdu(error))
+        match error.status {
+            FatalStatus::HeaderDigest => Breach::HeaderDigest.into(),
+            FatalStatus::InvalidHeader
+            | FatalStatus::Sequence
+            | FatalStatus::OutOfRange
+            | FatalStatus::LimitExceeded
+            | FatalStatus::Unsupported => Breach::Pdu(error).into(),
+        }
     }
 }
 

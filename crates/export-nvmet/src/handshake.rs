@@ -13,10 +13,9 @@ pub use proof::Proving;
 use crate::limits::H2C_BYTES_MAX;
 use strake_nvme_auth::Exchange;
 use strake_nvme_tcp::pdu::{
-    self, CAPSULE_CMD_BYTES, COMMON_BYTES, Common, FatalStatus, Frame, IC_BYTES, IcReq, IcResp,
-    PduError, PduKind, Use,
+    self, CAPSULE_CMD_BYTES, FatalStatus, IC_BYTES, IcReq, IcResp, PduError, PduKind, Use,
 };
-use strake_nvme_tcp::{Digests, digest};
+use strake_nvme_tcp::{Digests, digest, framing};
 use strake_nvme_wire::command::FABRICS;
 use strake_nvme_wire::fabrics::{
     CONNECT_DATA_BYTES, Connect, ConnectData, FlowControl, PROOF_REQUIRED, Part, invalid_parameter,
@@ -164,32 +163,6 @@ pub enum Handshake<D: Directory> {
     Proving(Box<Proving<D>>),
 }
 
-/// The beginning of `input` if it is a whole header and what goes with it.
-fn lead(input: &[u8], digests: Digests) -> Result<Option<(Common, Frame)>, PduError> {
-    let Some(first) = input.first_chunk::<COMMON_BYTES>() else { return Ok(None) };
-    let common = Common::parse(first)?;
-    let frame = common.frame(digests)?;
-    if input.len() < frame.lead {
-        return Ok(None);
-    }
-    check_header_digest(input, &frame)?;
-    Ok(Some((common, frame)))
-}
-
-/// Whether a header is what its digest says; `input` holds both.
-///
-/// # Errors
-/// When it is not.
-pub(crate) fn check_header_digest(input: &[u8], frame: &Frame) -> Result<(), PduError> {
-    let end = frame.header + frame.header_digest.bytes();
-    if frame.header_digest == Use::On
-        && input.get(frame.header..end) != Some(&digest::of(&input[..frame.header])[..])
-    {
-        return Err(PduError::new(FatalStatus::HeaderDigest, frame.header as u32));
-    }
-    Ok(())
-}
-
 impl<D: Directory> Handshake<D> {
     /// Looks at what the host has sent; answers go to `out`.
     pub fn step(&mut self, input: &[u8], directory: &D, out: &mut Vec<u8>) -> Step<D::Admission> {
@@ -210,7 +183,9 @@ impl<D: Directory> Handshake<D> {
     }
 
     fn ask<A>(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<Step<A>, PduError> {
-        let Some((common, _)) = lead(input, Digests::default())? else { return Ok(Step::more(0)) };
+        let Some((common, _)) = pdu::header(input, Digests::default())? else {
+            return Ok(Step::more(0));
+        };
         if common.kind != PduKind::IcReq {
             return Err(PduError::new(FatalStatus::Sequence, 0));
         }
@@ -237,7 +212,7 @@ struct Capsule<'a> {
 impl<'a> Capsule<'a> {
     /// Reads one with at most `most` bytes of data; `None` when it is not all there.
     fn read(input: &'a [u8], digests: Digests, most: usize) -> Result<Option<Self>, PduError> {
-        let Some((common, frame)) = lead(input, digests)? else { return Ok(None) };
+        let Some((common, frame)) = pdu::header(input, digests)? else { return Ok(None) };
         if common.kind != PduKind::CapsuleCmd {
             return Err(PduError::new(FatalStatus::Sequence, 0));
         }
@@ -258,12 +233,7 @@ impl<'a> Capsule<'a> {
 
 /// A completion as it is sent.
 fn completion(cqe: &Cqe, digests: Digests) -> Vec<u8> {
-    let header = pdu::capsule_resp(cqe, digests);
-    let mut bytes = header.to_vec();
-    if digests.header == Use::On {
-        bytes.extend_from_slice(&digest::of(&header));
-    }
-    bytes
+    framing::whole(&pdu::capsule_resp(cqe, digests), digests, 0, &[])
 }
 
 impl<D: Directory> Handshake<D> {

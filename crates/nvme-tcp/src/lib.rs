@@ -1,19 +1,21 @@
 //! What hosts and controllers of NVMe/TCP have in common.
 //!
-//! **What it is.** PDUs and their digests as bytes and as values. Numbers and layouts are from *NVMe over TCP Transport
+//! **What it is.** PDUs and their digests as bytes and as values, and what they are composed of when they are sent. Numbers and layouts are from *NVMe over TCP Transport
 //! Specification 1.0*, called TCP in comments; what PDUs carry is in `strake-nvme-wire`.
 //!
 //! **What it must never do.** Panic on bytes, whatever they are. Allocate for a command. Read a socket, or decide what
 //! a host or a controller does.
 //!
-//! **Where to start.** [`pdu`] for what is on the socket.
+//! **Where to start.** [`pdu`] for what is on the socket, [`framing`] for PDUs on their way out.
 
 #![forbid(unsafe_code)]
 
 pub mod digest;
+pub mod framing;
 pub mod pdu;
 
 #[cfg(test)]
 mod tests;
 
+pub use framing::Framing;
 pub use pdu::{Common, Digests, FatalStatus, PduError, PduKind};

@@ -1,6 +1,6 @@
 //! Protocol data units: what a connection consists of (TCP, section 3.6 "PDU Definitions").
 
-use crate::digest::DIGEST_BYTES;
+use crate::digest::{self, DIGEST_BYTES};
 use strake_nvme_wire::bytes::{array_at, put, u16_at, u32_at};
 use strake_nvme_wire::command::{CQE_BYTES, Cqe, SQE_BYTES, Sqe};
 
@@ -242,6 +242,42 @@ pub struct Frame {
     pub header_digest: Use,
     /// Whether a digest of the data follows it.
     pub data_digest: Use,
+}
+
+impl Frame {
+    /// Whether everything in front of the data is in `bytes`, which the PDU begins. If it is, its digest is checked.
+    ///
+    /// # Errors
+    /// When the header is not what its digest says.
+    pub fn header_is_whole(&self, bytes: &[u8]) -> Result<bool, PduError> {
+        if bytes.len() < self.lead {
+            return Ok(false);
+        }
+        let said = &bytes[self.header..self.header + self.header_digest.bytes()];
+        if self.header_digest == Use::On && said != digest::of(&bytes[..self.header]) {
+            return Err(PduError::new(FatalStatus::HeaderDigest, self.header as u32));
+        }
+        Ok(true)
+    }
+}
+
+/// What `bytes` begin with, and how it is cut; `None` while too little of it is there.
+///
+/// # Errors
+/// With what to tell the other side.
+pub fn begin(bytes: &[u8], digests: Digests) -> Result<Option<(Common, Frame)>, PduError> {
+    let Some(first) = bytes.first_chunk::<COMMON_BYTES>() else { return Ok(None) };
+    let common = Common::parse(first)?;
+    Ok(Some((common, common.frame(digests)?)))
+}
+
+/// The same as soon as everything in front of the data is there, with its digest checked.
+///
+/// # Errors
+/// With what to tell the other side.
+pub fn header(bytes: &[u8], digests: Digests) -> Result<Option<(Common, Frame)>, PduError> {
+    let Some((common, frame)) = begin(bytes, digests)? else { return Ok(None) };
+    Ok(frame.header_is_whole(bytes)?.then_some((common, frame)))
 }
 
 impl Common {

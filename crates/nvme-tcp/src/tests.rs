@@ -4,7 +4,7 @@ use crate::pdu::{
     self, COMMON_BYTES, Common, Digests, Frame, IC_BYTES, IcReq, IcResp, PduError, PduKind,
     Transfer, Use,
 };
-use crate::{FatalStatus, digest};
+use crate::{FatalStatus, Framing, digest, framing};
 use proptest::prelude::*;
 use strake_nvme_wire::Status;
 use strake_nvme_wire::command::{Cqe, Sgl, Sqe, admin};
@@ -190,4 +190,35 @@ proptest! {
             prop_assert_eq!(frame.map(|frame| (frame.lead, frame.data)), Ok((28, length)));
         }
     }
+}
+
+/// TCP, section 3.6.1: header, its digest, padding, data, its digest.
+#[test]
+fn data_in_several_places_is_framed_as_one() {
+    let data: Vec<u8> = (0..48).collect();
+    let transfer = Transfer { cid: 1, tag: 2, offset: 0, length: 48 };
+    for (digests, lead) in [(NONE, 24), (NONE, 128), (BOTH, 28), (BOTH, 64)] {
+        let header = transfer.data(PduKind::C2hData, digests, lead, 0);
+        let on = |digest: Use, of: &[u8]| digest::of(of)[..digest.bytes()].to_vec();
+        let mut expected = [&header[..], &on(digests.header, &header)].concat();
+        expected.resize(lead, 0);
+        expected.extend([&data[..], &on(digests.data, &data)].concat());
+        assert_eq!(framing::whole(&header, digests, lead, &data), expected);
+        let places = || data.chunks(20);
+        let framing = Framing::<28, 4>::around(&header, digests, lead, places());
+        assert_eq!(framing.parts(places()).collect::<Vec<_>>().concat(), expected);
+        assert_eq!(framing.bytes() + data.len(), expected.len());
+        let framing = Framing::<28, 52>::holding(&header, digests, lead, &data);
+        assert_eq!(framing.parts([].into_iter()).collect::<Vec<_>>().concat(), expected);
+        let (common, frame) =
+            pdu::header(&expected, digests).expect("it is sound").expect("it is there");
+        assert_eq!((common.kind, frame.lead, frame.data), (PduKind::C2hData, lead, 48));
+        assert_eq!(pdu::header(&expected[..lead - 1], digests), Ok(None));
+        assert_eq!(pdu::begin(&expected[..7], digests), Ok(None));
+    }
+    let header = transfer.r2t(BOTH);
+    let mut bare = framing::whole(&header, BOTH, 0, &[]);
+    assert_eq!(bare, [&header[..], &digest::of(&header)].concat());
+    bare[9] ^= 1;
+    assert_eq!(pdu::header(&bare, BOTH), Err(PduError::new(FatalStatus::HeaderDigest, 24)));
 }

@@ -1,7 +1,6 @@
 //! From what a target sends to requests that are over.
 
 use super::FabricsQueue;
-use crate::dialog::check_digest;
 use crate::error::{Breach, Reason, Unfit, Verdict, verdict};
 use crate::limits::{PDUS_PER_POLL, RETRY_AFTER};
 use crate::queue::outbox::Asked;
@@ -10,7 +9,7 @@ use crate::reservation::ReservationMode;
 use strake_block::{IoErrorKind, Op};
 use strake_nvme_tcp::digest::{self, DIGEST_BYTES};
 use strake_nvme_tcp::pdu::{
-    self, CAPSULE_RESP_BYTES, COMMON_BYTES, Common, DATA_BYTES, Frame, PduKind, Transfer, Use, flag,
+    self, CAPSULE_RESP_BYTES, Common, DATA_BYTES, Frame, PduKind, Transfer, Use, flag,
 };
 use strake_nvme_wire::Status;
 use strake_tls::{Place, Received};
@@ -72,19 +71,11 @@ impl FabricsQueue {
     }
 
     fn header(&mut self, now: Nanos) -> Result<Progress, Reason> {
-        let Some(first) = self.input.bytes().first_chunk::<COMMON_BYTES>() else {
-            return self.fill();
-        };
         let Some(digests) = self.link.as_ref().map(|link| link.terms.digests) else {
             return Ok(Progress::No);
         };
-        let common = Common::parse(first)?;
-        let frame = common.frame(digests)?;
         let bytes = self.input.bytes();
-        if bytes.len() < frame.lead {
-            return self.fill();
-        }
-        check_digest(bytes, &frame)?;
+        let Some((common, frame)) = pdu::header(bytes, digests)? else { return self.fill() };
         match common.kind {
             PduKind::CapsuleResp => {
                 if let Some(header) = bytes.first_chunk::<CAPSULE_RESP_BYTES>() {

@@ -1,7 +1,6 @@
 //! From bytes of the socket to commands and their data.
 
 use super::queue::Queue;
-use crate::handshake::check_header_digest;
 use crate::limits::{
     DATA_BYTES_PER_TURN, H2C_BYTES_MAX, IN_CAPSULE_BYTES, PDUS_PER_TURN, PIECE_BYTES_MAX,
 };
@@ -10,8 +9,8 @@ use strake_export_net::{Peer, Place, Received};
 use strake_nvme_tcp::Digests;
 use strake_nvme_tcp::digest::{self, DIGEST_BYTES};
 use strake_nvme_tcp::pdu::{
-    self, CAPSULE_CMD_BYTES, COMMON_BYTES, Common, DATA_BYTES, FatalStatus, Frame, PduError,
-    PduKind, Transfer, Use, flag,
+    self, CAPSULE_CMD_BYTES, Common, DATA_BYTES, FatalStatus, Frame, PduError, PduKind, Transfer,
+    Use, flag,
 };
 use strake_nvme_wire::Status;
 use strake_units::Nanos;
@@ -145,11 +144,9 @@ impl Intake {
         queue: &mut Queue,
         now: Nanos,
     ) -> Result<Progress, PduError> {
-        let Some(first) = peer.input().bytes().first_chunk::<COMMON_BYTES>() else {
+        let Some((common, frame)) = pdu::begin(peer.input().bytes(), self.digests)? else {
             return Ok(self.fill(peer));
         };
-        let common = Common::parse(first)?;
-        let frame = common.frame(self.digests)?;
         let most = match common.kind {
             PduKind::CapsuleCmd => IN_CAPSULE_BYTES,
             PduKind::H2cData => H2C_BYTES_MAX,
@@ -165,10 +162,9 @@ impl Intake {
             return Err(PduError::new(FatalStatus::LimitExceeded, 4));
         }
         let bytes = peer.input().bytes();
-        if bytes.len() < frame.lead {
+        if !frame.header_is_whole(bytes)? {
             return Ok(self.fill(peer));
         }
-        check_header_digest(bytes, &frame)?;
         if let Some(header) = bytes.first_chunk::<CAPSULE_CMD_BYTES>()
             && common.kind == PduKind::CapsuleCmd
         {

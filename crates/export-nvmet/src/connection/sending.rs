@@ -38,7 +38,7 @@ impl Sending {
     pub(super) fn ask_for_data(&mut self, index: SlotIndex, cid: u16, length: u32) {
         let wanted = Transfer { cid, tag: index.0, offset: 0, length };
         let digests = self.link.digests;
-        self.replies.push(Reply::bare(&wanted.r2t(digests), digests.header));
+        self.replies.push(Reply::bare(&wanted.r2t(digests), digests));
     }
 
     /// Sends the data of a command that succeeded, and its completion, unless success needs none (TCP, section
@@ -84,7 +84,7 @@ impl Sending {
         let (head, digests) = (self.link.head_at(self.head), self.link.digests);
         let slot = slots.get(index);
         let cqe = Cqe { result: slot.result, head, cid: slot.cid, status: slot.status };
-        let reply = Reply::bare(&pdu::capsule_resp(&cqe, digests), digests.header);
+        let reply = Reply::bare(&pdu::capsule_resp(&cqe, digests), digests);
         self.replies.push(reply.ending(index));
     }
 

@@ -3,8 +3,8 @@
 use super::{Agreement, Capsule, Directory, Next, Refusal, Step, completion};
 use crate::limits::{COMMANDS_BEFORE_PROOF, IN_CAPSULE_BYTES, MESSAGE_ROOM_MAX};
 use strake_nvme_auth::{Answer, Exchange};
-use strake_nvme_tcp::digest;
-use strake_nvme_tcp::pdu::{PduError, PduKind, Transfer, Use, flag};
+use strake_nvme_tcp::framing;
+use strake_nvme_tcp::pdu::{PduError, PduKind, Transfer, flag};
 use strake_nvme_wire::command::FABRICS;
 use strake_nvme_wire::fabrics::{FlowControl, kind, message_bytes};
 use strake_nvme_wire::{Cqe, Sgl, Sqe, Status};
@@ -133,17 +133,9 @@ impl<D: Directory> Proving<D> {
         let transfer = Transfer { cid, tag: 0, offset: 0, length: room };
         let lead = self.link.data_offset;
         let header = transfer.data(PduKind::C2hData, digests, lead, flags);
-        let mut out = header.to_vec();
-        if digests.header == Use::On {
-            out.extend(digest::of(&header));
-        }
-        out.resize(lead, 0);
-        out.extend(message);
-        out.resize(lead + room as usize, 0);
-        if digests.data == Use::On {
-            let data = digest::of(&out[lead..]);
-            out.extend(data);
-        }
+        let mut data = message;
+        data.resize(room as usize, 0);
+        let mut out = framing::whole(&header, digests, lead, &data);
         if self.link.flow_control == FlowControl::On {
             out.extend(completion(&end(Status::SUCCESS), digests));
         }

@@ -52,6 +52,6 @@ pub use device::{FabricsDevice, LinkState, Options, PathState, PathStatus};
 pub use error::Reason;
 pub use reservation::ReservationMode;
 pub use stats::{LinkFacts, QueueStats};
-pub use strake_nvme_tcp::Digests;
 pub use strake_nvme_tcp::pdu::Use;
+pub use strake_nvme_tcp::{Digests, QueueCounts};
 pub use strake_nvme_wire::log::Access;

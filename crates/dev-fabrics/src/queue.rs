@@ -381,7 +381,7 @@ impl FabricsQueue {
             slot.begin(&self.ability, &link.terms, index, now);
             let (bytes, along) = (slot.piece.bytes, slot.moved);
             self.stats.command(slot.op(), bytes);
-            self.stats.goes(along);
+            self.stats.counts.goes(along);
             self.outbox.push(index);
             self.in_flight += 1;
         }

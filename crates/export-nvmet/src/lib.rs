@@ -45,8 +45,8 @@ mod watch;
 
 pub use strake_export_net::{ExportError, ExportErrorKind, PoolSizes, Removal};
 pub use strake_nvme_auth::{Keys, Secret, SecretError, TlsKey, TlsKeyError};
-pub use strake_nvme_tcp::Digests;
 pub use strake_nvme_tcp::pdu::Use;
+pub use strake_nvme_tcp::{Digests, QueueCounts};
 pub use strake_nvme_wire::nqn;
 
 pub use strake_nvme_wire::reservation::{HostId, ReservationType};

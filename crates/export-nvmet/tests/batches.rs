@@ -227,7 +227,8 @@ fn a_host_that_reads_late_finds_everything() {
     let (_admin, mut io) = machine.controller();
     for round in 1..=2 {
         read_together(&mut io, &[32; 127]);
-        let taken = || machine.target.controllers(SUBSYSTEM)[0].queues[1].reads == round * 127;
+        let taken =
+            || machine.target.controllers(SUBSYSTEM)[0].queues[1].counts.reads == round * 127;
         until("all reads were taken in", taken);
         let mut owed = VecDeque::new();
         for _ in 0..2 * 127 {

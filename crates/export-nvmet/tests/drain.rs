@@ -115,7 +115,7 @@ fn a_host_that_leaves_hears_so_when_its_last_command_is_over() {
     let write = io.send(1, sgl, &[(1, 1)], &[7; BLOCK]);
     until("the write is at the device", || plan.struck(rule) == Some(1));
     let leave = io.send(0x7f, Sgl::Transport { length: 0 }, &[(1, 8)], &[]);
-    until("it was taken", || machine.target.controllers(SUBSYSTEM)[0].queues[1].others == 1);
+    until("it was taken", || machine.target.controllers(SUBSYSTEM)[0].queues[1].counts.others == 1);
     plan.release();
     for cid in [write, leave] {
         let pdu = io.pdu().expect("the connection stays");

@@ -6,7 +6,7 @@ use common::{BLOCK, BLOCKS, HOST, Host, Machine, SUBSYSTEM, until};
 use std::sync::Arc;
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, FaultPlan, Faulty, Ops, RamDevice, Rule};
-use strake_export_nvmet::{ControllerStats, Digests, QueueStats};
+use strake_export_nvmet::{ControllerStats, Digests, QueueCounts, QueueStats};
 use strake_nvme_wire::Sgl;
 use strake_units::{BlockSize, Lba, LbaRange};
 
@@ -27,7 +27,7 @@ fn only(machine: &Machine) -> ControllerStats {
 /// What it has counted: reads, writes, others, bytes from and to the host in blocks, failures.
 fn counts(queue: &QueueStats) -> [u64; 6] {
     let blocks = |bytes| bytes / BLOCK as u64;
-    let QueueStats { reads, writes, others, bytes_in, bytes_out, failures, .. } = *queue;
+    let QueueCounts { reads, writes, others, bytes_in, bytes_out, failures } = queue.counts;
     [reads, writes, others, blocks(bytes_in), blocks(bytes_out), failures]
 }
 

@@ -6,16 +6,19 @@
 //! **What it must never do.** Panic on bytes, whatever they are. Allocate for a command. Read a socket, or decide what
 //! a host or a controller does.
 //!
-//! **Where to start.** [`pdu`] for what is on the socket, [`framing`] for PDUs on their way out.
+//! **Where to start.** [`pdu`] for what is on the socket, [`framing`] for PDUs on their way out, [`stats`] for what each
+//! queue counts.
 
 #![forbid(unsafe_code)]
 
 pub mod digest;
 pub mod framing;
 pub mod pdu;
+pub mod stats;
 
 #[cfg(test)]
 mod tests;
 
 pub use framing::Framing;
 pub use pdu::{Common, Digests, FatalStatus, PduError, PduKind};
+pub use stats::QueueCounts;

@@ -205,7 +205,8 @@ impl Digests {
     }
 
     /// As in ICReq and ICResp, and as in the flags of a PDU.
-    const fn of(byte: u8) -> Self {
+    #[must_use]
+    pub const fn of(byte: u8) -> Self {
         Self { header: Use::of(byte, flag::HDGST), data: Use::of(byte, flag::DDGST) }
     }
 

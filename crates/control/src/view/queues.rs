@@ -2,13 +2,25 @@
 
 use strake_api::v1::{Controller as ControllerMessage, Queue};
 use strake_dev_fabrics::{self as fabrics, FabricsDevice};
-use strake_export_nvmet::{ControllerStats, Digests, QueueStats, Use};
+use strake_export_nvmet::{ControllerStats, Digests, QueueCounts, QueueStats, Use};
 use strake_reactor::monotonic;
 use strake_units::Uuid;
 
 /// Those of a drive of another machine.
 pub(crate) fn queues_of(drive: &FabricsDevice) -> Vec<Queue> {
     drive.queues().iter().map(drive_queue).collect()
+}
+
+fn counted(counts: &QueueCounts) -> Queue {
+    Queue {
+        reads: counts.reads,
+        writes: counts.writes,
+        others: counts.others,
+        received_bytes: counts.bytes_in,
+        sent_bytes: counts.bytes_out,
+        errors: counts.failures,
+        ..Queue::default()
+    }
 }
 
 fn drive_queue(stats: &fabrics::QueueStats) -> Queue {
@@ -21,17 +33,11 @@ fn drive_queue(stats: &fabrics::QueueStats) -> Queue {
         header_digest: digests.header == Use::On,
         data_digest: digests.data == Use::On,
         age_us: link.map_or(0, |link| monotonic().since(link.since).0 / 1000),
-        reads: stats.reads,
-        writes: stats.writes,
-        others: stats.others,
-        received_bytes: stats.bytes_in,
-        sent_bytes: stats.bytes_out,
-        errors: stats.failures,
         association: link.map_or(0, |link| link.association),
         connects: stats.connects,
         retries: stats.retries,
         held: stats.held,
-        ..Queue::default()
+        ..counted(&stats.counts)
     }
 }
 
@@ -56,12 +62,6 @@ fn queue(stats: &QueueStats) -> Queue {
         header_digest: header == Use::On,
         data_digest: data == Use::On,
         age_us: stats.age.as_micros() as u64,
-        reads: stats.reads,
-        writes: stats.writes,
-        others: stats.others,
-        received_bytes: stats.bytes_in,
-        sent_bytes: stats.bytes_out,
-        errors: stats.failures,
-        ..Queue::default()
+        ..counted(&stats.counts)
     }
 }

@@ -128,7 +128,7 @@ impl FabricsQueue {
         let until = slot.moved + transfer.length;
         let asked = Asked { cid: transfer.cid, tag: transfer.tag, from: slot.moved, until };
         slot.moved = until;
-        self.stats.goes(transfer.length);
+        self.stats.counts.goes(transfer.length);
         slot.stage = Stage::Sending;
         let Some(link) = &self.link else { return Ok(()) };
         slot.send_data(asked, &self.ability, &link.terms);
@@ -214,7 +214,7 @@ impl FabricsQueue {
         self.intake = Intake::Header;
         let slot = self.slots.get(incoming.index);
         slot.moved += incoming.length;
-        self.stats.came(incoming.length);
+        self.stats.counts.came(incoming.length);
         if incoming.ends {
             return self.conclude(incoming.index, Status::SUCCESS, now);
         }
@@ -246,7 +246,7 @@ impl FabricsQueue {
         }
         self.in_flight -= 1;
         if !status.is_success() {
-            self.stats.failure();
+            self.stats.counts.failure();
         }
         let damaged = slot.damaged && status.is_success();
         match if damaged { Verdict::Again } else { verdict(status) } {

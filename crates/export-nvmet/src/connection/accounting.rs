@@ -23,7 +23,7 @@ impl Accounting {
         if status.is_success() {
             return;
         }
-        self.stats.failure();
+        self.stats.counts.failure();
         let (mut block, mut namespace) = (0, 0);
         if let Task::Device(work, at) = task {
             block = work.first_block().map_or(0, |lba| lba.0);

@@ -4,6 +4,7 @@ use super::{BLOCK, NONE, Rig, SETTLE, facts};
 use crate::limits::RETRY_AFTER;
 use crate::stats::{LinkFacts, QueueStats};
 use strake_block::Op;
+use strake_nvme_tcp::QueueCounts;
 use strake_nvme_tcp::pdu::flag;
 use strake_nvme_wire::Status;
 use strake_units::{CoreIndex, Nanos};
@@ -43,9 +44,10 @@ fn commands_data_failures_and_retries_are_counted() {
 
     let blocks = |count: u64| count * BLOCK as u64;
     let is = stats(&rig);
-    assert_eq!((is.reads, is.writes, is.others), (1, 2, 2));
-    assert_eq!((is.bytes_in, is.bytes_out), (blocks(2), blocks(5)));
-    assert_eq!((is.failures, is.retries, is.held, is.connects), (1, 1, 0, 1));
+    let (bytes_in, bytes_out) = (blocks(2), blocks(5));
+    let counts = QueueCounts { reads: 1, writes: 2, others: 2, bytes_in, bytes_out, failures: 1 };
+    assert_eq!(is.counts, counts);
+    assert_eq!((is.retries, is.held, is.connects), (1, 0, 1));
 }
 
 #[test]
@@ -69,7 +71,7 @@ fn stats_say_how_a_queue_is_connected_and_what_waits_for_that() {
     assert_eq!((is.link.map(|link| link.association), is.connects), (Some(2), 2));
     let cid = rig.command().cid();
     rig.data(cid, 0, flag::LAST | flag::SUCCESS, &[1; BLOCK]);
-    assert_eq!((stats(&rig).reads, stats(&rig).held), (2, 0));
+    assert_eq!((stats(&rig).counts.reads, stats(&rig).held), (2, 0));
     drop(rig.queue);
     assert!(rig.shared.stats().is_empty(), "they go with their queue");
 }

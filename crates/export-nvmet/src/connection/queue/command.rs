@@ -259,7 +259,7 @@ impl Queue {
         let Stage::Receiving { data, spare, .. } = slot.take_stage() else {
             unreachable!("data arrives only for a command that expects it");
         };
-        self.accounting.stats.came(data.len() as u32);
+        self.accounting.stats.counts.came(data.len() as u32);
         match slot.task {
             Task::Device(..) if slot.fuse != Fuse::Alone && slot.status.is_success() => {
                 slot.stage = Stage::Ready { data, spare, at: Progress::default() };

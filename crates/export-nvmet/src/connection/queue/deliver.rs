@@ -142,7 +142,7 @@ impl Queue {
 
     /// Sends the data of a command that succeeded.
     pub(super) fn deliver(&mut self, index: SlotIndex, data: SgMut) {
-        self.accounting.stats.goes(data.len() as u32);
+        self.accounting.stats.counts.goes(data.len() as u32);
         self.accounting.end(self.slots.get(index), &self.devices);
         self.sending.data(&mut self.slots, index, data);
     }

@@ -7,11 +7,10 @@ use crate::wire::{STRING_BYTES_MAX, transmission_flag};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strake_block::{BlockDevice, DeallocateReads, DeviceInfo, ExtentSource};
 use strake_export_net::{
-    ConnectionSlots, Counters, ExportError, ExportErrorKind, NoConnectionSlot, Removal,
+    ConnectionSlots, Counters, ExportError, ExportErrorKind, ExportStats, NoConnectionSlot, Removal,
 };
 
 /// A device under a name.
@@ -36,29 +35,6 @@ impl fmt::Debug for Export {
             .field("read_only", &self.read_only)
             .finish_non_exhaustive()
     }
-}
-
-/// What an export has done since it was added. Read while it runs, so the figures are not of one instant.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExportStats {
-    /// Its name.
-    pub name: String,
-    /// Clients being served now.
-    pub connections: u32,
-    /// Reads answered with data.
-    pub reads: u64,
-    /// Bytes sent in answer to them.
-    pub read_bytes: u64,
-    /// Writes that succeeded.
-    pub writes: u64,
-    /// Bytes of them.
-    pub written_bytes: u64,
-    /// Flushes that succeeded.
-    pub flushes: u64,
-    /// Deallocations and zeroings that succeeded.
-    pub effects: u64,
-    /// Requests answered with an error.
-    pub errors: u64,
 }
 
 /// What of a device matters to requests, taken once.
@@ -175,20 +151,7 @@ impl Served {
     }
 
     fn stats(&self) -> ExportStats {
-        let sum = |pick: fn(&Counters) -> &AtomicU64| {
-            self.counters.iter().map(|core| pick(core).load(Ordering::Relaxed)).sum()
-        };
-        ExportStats {
-            name: self.name.clone(),
-            connections: self.connection_slots.taken(),
-            reads: sum(|c| &c.reads),
-            read_bytes: sum(|c| &c.read_bytes),
-            writes: sum(|c| &c.writes),
-            written_bytes: sum(|c| &c.written_bytes),
-            flushes: sum(|c| &c.flushes),
-            effects: sum(|c| &c.effects),
-            errors: sum(|c| &c.errors),
-        }
+        ExportStats::of(&self.name, 0, self.connection_slots.taken(), &self.counters)
     }
 }
 

@@ -27,7 +27,7 @@ mod requests;
 pub mod server;
 pub mod wire;
 
-pub use export::{Export, ExportStats};
+pub use export::Export;
 pub use listen::{Listen, try_listen};
 pub use server::{Server, ServerConfig};
-pub use strake_export_net::{ExportError, ExportErrorKind, Removal};
+pub use strake_export_net::{ExportError, ExportErrorKind, ExportStats, Removal};

@@ -1,6 +1,6 @@
 //! The server as control threads see it.
 
-use crate::export::{Export, ExportStats, Registry, Served};
+use crate::export::{Export, Registry, Served};
 use crate::limits::{
     CONNECTIONS_MAX, CONNECTIONS_PER_EXPORT_MAX, DRAIN_SECONDS_MAX, HANDSHAKE_TIME_MAX, INPUT_BYTES,
 };
@@ -9,7 +9,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use strake_export_net::{ExportError, ExportErrorKind, Removal, Service, Setup};
+use strake_export_net::{ExportError, ExportErrorKind, ExportStats, Removal, Service, Setup};
 use strake_reactor::CoreHandle;
 use strake_units::Nanos;
 

@@ -138,10 +138,57 @@ pub struct Counters {
     pub written_bytes: AtomicU64,
     /// Flushes that succeeded.
     pub flushes: AtomicU64,
-    /// Deallocations and zeroings that succeeded.
+    /// Deallocations, zeroings and copies that succeeded.
     pub effects: AtomicU64,
     /// Requests answered with an error.
     pub errors: AtomicU64,
+}
+
+/// What an export has done since it was added. Read while it runs, so the figures are not of one instant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportStats {
+    /// Its name: for NVMe/TCP the NQN of the subsystem.
+    pub name: String,
+    /// The namespace in that; 0 where a name stands for one device.
+    pub namespace: u32,
+    /// Connections now: of NVMe/TCP, queues of the subsystem, admin queues among them.
+    pub connections: u32,
+    /// Reads answered with data.
+    pub reads: u64,
+    /// Bytes sent in answer to them.
+    pub read_bytes: u64,
+    /// Writes that succeeded.
+    pub writes: u64,
+    /// Bytes of them.
+    pub written_bytes: u64,
+    /// Flushes that succeeded.
+    pub flushes: u64,
+    /// Deallocations, zeroings and copies that succeeded.
+    pub effects: u64,
+    /// Requests answered with an error.
+    pub errors: u64,
+}
+
+impl ExportStats {
+    /// What the cores have counted for an export together.
+    #[must_use]
+    pub fn of(name: &str, namespace: u32, connections: u32, cores: &[Counters]) -> Self {
+        let sum = |pick: fn(&Counters) -> &AtomicU64| {
+            cores.iter().map(|core| pick(core).load(Ordering::Relaxed)).sum()
+        };
+        Self {
+            name: name.to_owned(),
+            namespace,
+            connections,
+            reads: sum(|c| &c.reads),
+            read_bytes: sum(|c| &c.read_bytes),
+            writes: sum(|c| &c.writes),
+            written_bytes: sum(|c| &c.written_bytes),
+            flushes: sum(|c| &c.flushes),
+            effects: sum(|c| &c.effects),
+            errors: sum(|c| &c.errors),
+        }
+    }
 }
 
 /// Adds to a counter that only this thread writes. Relaxed: a counter orders nothing.

@@ -30,7 +30,7 @@ mod stock;
 
 pub use admission::{Ability, Access, Removal};
 pub use connection_slots::{
-    ConnectionSlot, ConnectionSlots, Counters, Export, NoConnectionSlot, count,
+    ConnectionSlot, ConnectionSlots, Counters, Export, ExportStats, NoConnectionSlot, count,
 };
 pub use device::DeviceQueue;
 pub use error::{ExportError, ExportErrorKind};

@@ -43,7 +43,7 @@ pub mod target;
 mod tls;
 mod watch;
 
-pub use strake_export_net::{ExportError, ExportErrorKind, PoolSizes, Removal};
+pub use strake_export_net::{ExportError, ExportErrorKind, ExportStats, PoolSizes, Removal};
 pub use strake_nvme_auth::{Keys, Secret, SecretError, TlsKey, TlsKeyError};
 pub use strake_nvme_tcp::pdu::Use;
 pub use strake_nvme_tcp::{Digests, QueueCounts};
@@ -53,7 +53,7 @@ pub use strake_nvme_wire::reservation::{HostId, ReservationType};
 
 pub use audit::{Reason, Rejection};
 pub use kept::Ledger;
-pub use namespace::{Export, ExportStats, Leaving};
+pub use namespace::{Export, Leaving};
 pub use referral::Referral;
 pub use reservation::{Held, Registrant, Reservations};
 pub use stats::{ControllerStats, QueueFacts, QueueStats};

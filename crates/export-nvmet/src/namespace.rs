@@ -6,7 +6,6 @@ use crate::limits::TRANSFER_BYTES_MAX;
 use crate::range_lock::Gate;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use strake_block::{BlockDevice, DeallocateReads, DeviceInfo};
 use strake_export_net::{ConnectionSlots, Counters};
@@ -45,31 +44,6 @@ impl fmt::Debug for Export {
             .field("secure", &self.secure)
             .finish_non_exhaustive()
     }
-}
-
-/// What an export has done since it was added. Read while it runs, so the stats are not of one instant.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExportStats {
-    /// The subsystem's name.
-    pub nqn: String,
-    /// The namespace's number in it.
-    pub namespace: u32,
-    /// Queues connected to the subsystem now, admin queues among them.
-    pub connections: u32,
-    /// Reads answered with data.
-    pub reads: u64,
-    /// Bytes sent in answer to them.
-    pub read_bytes: u64,
-    /// Writes that succeeded.
-    pub writes: u64,
-    /// Bytes of them.
-    pub written_bytes: u64,
-    /// Flushes that succeeded.
-    pub flushes: u64,
-    /// Deallocations, zeroings and copies that succeeded.
-    pub effects: u64,
-    /// I/O commands answered with an error.
-    pub errors: u64,
 }
 
 /// What of a device matters to hosts, taken once.
@@ -164,24 +138,5 @@ impl Served {
         let counters = (0..cores).map(|_| Counters::default()).collect();
         let connection_slots = ConnectionSlots::new(u32::MAX);
         Self { namespace, device, facts, kept, counters, gate, connection_slots }
-    }
-
-    /// What it has done, for a subsystem of that name with so many connections.
-    pub(crate) fn stats(&self, nqn: &str, connections: u32) -> ExportStats {
-        let sum = |pick: fn(&Counters) -> &AtomicU64| {
-            self.counters.iter().map(|core| pick(core).load(Ordering::Relaxed)).sum()
-        };
-        ExportStats {
-            nqn: nqn.to_owned(),
-            namespace: self.namespace,
-            connections,
-            reads: sum(|c| &c.reads),
-            read_bytes: sum(|c| &c.read_bytes),
-            writes: sum(|c| &c.writes),
-            written_bytes: sum(|c| &c.written_bytes),
-            flushes: sum(|c| &c.flushes),
-            effects: sum(|c| &c.effects),
-            errors: sum(|c| &c.errors),
-        }
     }
 }

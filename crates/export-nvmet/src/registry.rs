@@ -9,7 +9,7 @@ use crate::limits::{
     ADMIN_ENTRIES, CONNECTIONS_OF_HOST_MAX, EXPORTS_MAX, HOSTS_MAX, IO_ENTRIES, KEEP_ALIVE_MS_MAX,
     NAMESPACES_MAX,
 };
-use crate::namespace::{Export, ExportStats, Facts, Leaving, Served};
+use crate::namespace::{Export, Facts, Leaving, Served};
 use crate::range_lock::Gate;
 use crate::referral::{self, Referral};
 use crate::reservation::Reservations;
@@ -23,7 +23,7 @@ use std::collections::btree_map::Entry;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use strake_export_net::{ConnectionSlot, ExportError, ExportErrorKind, Removal};
+use strake_export_net::{ConnectionSlot, ExportError, ExportErrorKind, ExportStats, Removal};
 use strake_nvme_auth::{self as auth, Exchange, Fresh, Keys};
 use strake_nvme_wire::fabrics::{ANY_CONTROLLER, Connect, ConnectData, Part};
 use strake_nvme_wire::log::Security;

@@ -3,7 +3,7 @@
 use crate::controller::{CONTROLLER_MAX, Controller};
 use crate::kept::Kept;
 use crate::limits::{CONNECTIONS_PER_HOST_MAX, NAMESPACES_MAX, PAUSE_TIME_MAX};
-use crate::namespace::{Export, ExportStats, Facts, Served};
+use crate::namespace::{Export, Facts, Served};
 use crate::range_lock::Gate;
 use crate::stats::ControllerStats;
 use crate::watch::Watches;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use strake_block::DeviceInfo;
-use strake_export_net::{ConnectionSlots, ExportError, ExportErrorKind};
+use strake_export_net::{ConnectionSlots, ExportError, ExportErrorKind, ExportStats};
 use strake_nvme_wire::Status;
 use strake_nvme_wire::log::{Access, AccessGroup};
 use strake_nvme_wire::reservation::{HostId, NoticeKind};
@@ -368,7 +368,10 @@ impl Subsystem {
     /// What was done to the devices that are served.
     pub(crate) fn stats(&self) -> Vec<ExportStats> {
         let connections = self.connection_slots.taken();
-        self.online().iter().map(|served| served.stats(&self.nqn, connections)).collect()
+        let stats = |served: &Arc<Served>| {
+            ExportStats::of(&self.nqn, served.namespace, connections, &served.counters)
+        };
+        self.online().iter().map(stats).collect()
     }
 
     /// What the queues of its hosts have done, by the numbers of their controllers.

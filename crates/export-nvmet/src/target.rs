@@ -6,7 +6,7 @@ use crate::limits::{
     DRAIN_SECONDS_MAX, FAILED_HANDSHAKE_TIME, HANDSHAKE_TIME_MAX, INPUT_BYTES, PAUSE_TIME_MAX,
     SOCKET_BYTES, STOCK, VISIT_SILENCE_MAX,
 };
-use crate::namespace::{Export, ExportStats, Leaving};
+use crate::namespace::{Export, Leaving};
 use crate::referral::Referral;
 use crate::registry::{Registry, Withdrawn};
 use crate::reservation::Reservations;
@@ -23,7 +23,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use strake_export_net::limits::BACKLOG;
 use strake_export_net::{
-    ExportError, ExportErrorKind, Listener, PoolSizes, Removal, Service, Setup,
+    ExportError, ExportErrorKind, ExportStats, Listener, PoolSizes, Removal, Service, Setup,
 };
 use strake_nvme_auth::{Keys, TlsKey};
 use strake_reactor::CoreHandle;

@@ -69,7 +69,7 @@ impl Field {
     fn is_left(&self) {
         let attacked = || {
             let all = self.machine.target.exports();
-            all.iter().filter(|export| export.nqn != CALM).map(|e| e.connections).sum::<u32>()
+            all.iter().filter(|export| export.name != CALM).map(|e| e.connections).sum::<u32>()
         };
         while attacked() > 0 {
             std::thread::yield_now();

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use strake_engine::Array;
 use strake_export_nbd::{self as nbd, Listen, Removal};
 use strake_export_nvmet::{
-    self as nvmet, ControllerStats, Leaving, Rejection, Reservations, Target, TargetConfig,
+    self as nvmet, ControllerStats, ExportStats, Leaving, Rejection, Reservations, Target,
+    TargetConfig,
 };
 use strake_reactor::CoreHandle;
 use strake_units::{Nanos, Uuid};
@@ -21,18 +22,6 @@ use crate::record::store::{ExportRecord, SubsystemRecord};
 pub(crate) enum ExportServer {
     Nbd(nbd::Server),
     Nvme(Target),
-}
-
-/// What an export has done.
-#[derive(Default)]
-pub(crate) struct Done {
-    pub(crate) connections: u32,
-    pub(crate) reads: u64,
-    pub(crate) read_bytes: u64,
-    pub(crate) writes: u64,
-    pub(crate) written_bytes: u64,
-    pub(crate) flushes: u64,
-    pub(crate) errors: u64,
 }
 
 fn nbd_listen(text: &str) -> Result<Listen, ControlError> {
@@ -294,37 +283,13 @@ impl ExportServer {
     }
 
     /// What an export has done; `None` when it is not offered here.
-    pub(crate) fn done(&self, record: &ExportRecord) -> Option<Done> {
-        match (self, &record.nvme) {
-            (Self::Nbd(server), None) => {
-                let stats = server.exports().into_iter().find(|e| e.name == record.name)?;
-                Some(Done {
-                    connections: stats.connections,
-                    reads: stats.reads,
-                    read_bytes: stats.read_bytes,
-                    writes: stats.writes,
-                    written_bytes: stats.written_bytes,
-                    flushes: stats.flushes,
-                    errors: stats.errors,
-                })
-            }
-            (Self::Nvme(target), Some(subsystem)) => {
-                let stats = target
-                    .exports()
-                    .into_iter()
-                    .find(|e| (&e.nqn, e.namespace) == (&subsystem.nqn, subsystem.namespace))?;
-                Some(Done {
-                    connections: stats.connections,
-                    reads: stats.reads,
-                    read_bytes: stats.read_bytes,
-                    writes: stats.writes,
-                    written_bytes: stats.written_bytes,
-                    flushes: stats.flushes,
-                    errors: stats.errors,
-                })
-            }
-            (Self::Nbd(_), Some(_)) | (Self::Nvme(_), None) => None,
-        }
+    pub(crate) fn done(&self, record: &ExportRecord) -> Option<ExportStats> {
+        let (all, name, namespace) = match (self, &record.nvme) {
+            (Self::Nbd(server), None) => (server.exports(), &record.name, 0),
+            (Self::Nvme(target), Some(nvme)) => (target.exports(), &nvme.nqn, nvme.namespace),
+            (Self::Nbd(_), Some(_)) | (Self::Nvme(_), None) => return None,
+        };
+        all.into_iter().find(|stats| (&stats.name, stats.namespace) == (name, namespace))
     }
 
     /// Withdraws an export that is offered here.

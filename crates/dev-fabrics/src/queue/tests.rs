@@ -31,7 +31,7 @@ use strake_block::{
     IoQueue, Op, Sg, SgMut, Token, VolatileCache,
 };
 use strake_nvme_tcp::pdu::{self, COMMON_BYTES, Common, PduKind, Transfer, Use, flag};
-use strake_nvme_tcp::{Digests, digest};
+use strake_nvme_tcp::{Digests, digest, framing};
 use strake_nvme_wire::{Cqe, Sgl, Sqe, Status, nvm};
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos};
 
@@ -263,19 +263,13 @@ impl Rig {
 
     fn answer(&mut self, cid: u16, status: Status) {
         let cqe = Cqe { result: 0, head: 0, cid, status };
-        let mut bytes = pdu::capsule_resp(&cqe, self.digests).to_vec();
-        if self.digests.header == Use::On {
-            bytes.extend_from_slice(&digest::of(&bytes.clone()));
-        }
-        self.say(&bytes);
+        let header = pdu::capsule_resp(&cqe, self.digests);
+        self.say(&framing::whole(&header, self.digests, 0, &[]));
     }
 
     fn ask(&mut self, cid: u16, offset: u32, length: u32) {
-        let mut bytes = Transfer { cid, tag: 9, offset, length }.r2t(self.digests).to_vec();
-        if self.digests.header == Use::On {
-            bytes.extend_from_slice(&digest::of(&bytes.clone()));
-        }
-        self.say(&bytes);
+        let header = Transfer { cid, tag: 9, offset, length }.r2t(self.digests);
+        self.say(&framing::whole(&header, self.digests, 0, &[]));
     }
 
     fn data(&mut self, cid: u16, offset: u32, flags: u8, data: &[u8]) {
@@ -288,15 +282,8 @@ impl Rig {
         let lead = pdu::lead(pdu::DATA_BYTES, digests, 0);
         let length = data.len() as u32;
         let transfer = Transfer { cid, tag: 0, offset, length };
-        let mut out = transfer.data(PduKind::C2hData, digests, lead, flags).to_vec();
-        if digests.header == Use::On {
-            out.extend_from_slice(&digest::of(&out.clone()));
-        }
-        out.extend_from_slice(data);
-        if digests.data == Use::On {
-            out.extend_from_slice(&digest::of(data));
-        }
-        out
+        let header = transfer.data(PduKind::C2hData, digests, lead, flags);
+        framing::whole(&header, digests, lead, data)
     }
 
     /// The only completion since the last look.

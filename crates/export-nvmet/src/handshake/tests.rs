@@ -2,10 +2,10 @@
 
 use super::{Agreement, Directory, Handshake, Next, Refusal, Step, Welcome};
 use proptest::prelude::*;
-use strake_nvme_tcp::digest;
-use strake_nvme_tcp::pdu::{Digests, IcReq, Use};
+use strake_nvme_tcp::framing;
+use strake_nvme_tcp::pdu::{self, Digests, IcReq, Use};
 use strake_nvme_wire::fabrics::{Connect, ConnectData, FlowControl, Part};
-use strake_nvme_wire::{Sgl, Status};
+use strake_nvme_wire::{Sgl, Sqe, Status};
 
 /// Admits every host, or none.
 struct Door(Result<u16, Refusal>);
@@ -41,18 +41,8 @@ fn connect(digests: Digests) -> Vec<u8> {
     sqe[44] = 31;
     sqe[46] = 4;
     let lead = 72 + digests.header.bytes();
-    let total = lead + 1024 + digests.data.bytes();
-    let mut out = vec![4, digests.byte(), 72, lead as u8];
-    out.extend_from_slice(&(total as u32).to_le_bytes());
-    out.extend_from_slice(&sqe);
-    if digests.header == Use::On {
-        out.extend_from_slice(&digest::of(&out));
-    }
-    out.extend_from_slice(&data);
-    if digests.data == Use::On {
-        out.extend_from_slice(&digest::of(&data));
-    }
-    out
+    let header = pdu::capsule_cmd(&Sqe(sqe), digests, lead, 1024);
+    framing::whole(&header, digests, lead, &data)
 }
 
 /// What becomes of `input`, given whole: the bytes for the host, and the agreement if there is one.

@@ -11,7 +11,7 @@ use std::io::{ErrorKind, Read, Write};
 use strake_block::{BufMut, Completion, Durability, IoQueue, Op, Readiness, Sg, SgMut};
 use strake_fuzz::{Case, Chance, Shown, corpus, damage, disorder, runs};
 use strake_nvme_tcp::pdu::{self, COMMON_BYTES, Common, PduKind, Transfer, Use, flag};
-use strake_nvme_tcp::{Digests, digest};
+use strake_nvme_tcp::{Digests, digest, framing};
 use strake_nvme_wire::{Cqe, Sqe, Status, nvm};
 use strake_units::{Lba, LbaRange};
 
@@ -98,8 +98,7 @@ impl Honest {
     }
 
     fn sealed(&self, header: &[u8]) -> Vec<u8> {
-        let end = if self.digests.header == Use::On { &digest::of(header)[..] } else { &[] };
-        [header, end].concat()
+        framing::whole(header, self.digests, 0, &[])
     }
 
     fn completion(&self, cid: u16) -> Vec<u8> {

@@ -1,5 +1,5 @@
-//! What a PDU has around its data on its way out: its header, the digest of that and padding in front, the digest of the
-//! data behind.
+//! What a PDU has around its data on its way out: its header, the digest of that and padding in front, the digest of
+//! the data behind.
 
 use crate::digest::{self, DIGEST_BYTES};
 use crate::pdu::{Digests, HEADER_BYTES_MAX, Use};
@@ -30,8 +30,8 @@ impl<const N: usize> Fixed<N> {
     }
 }
 
-/// What a PDU has around its data: up to `HEAD` bytes and padding in front, up to `TAIL` behind. It is small, because it
-/// moves with every command.
+/// What a PDU has around its data: up to `HEAD` bytes and padding in front, up to `TAIL` behind. It is small, because
+/// it moves with every command.
 #[derive(Clone, Copy, Debug)]
 pub struct Framing<const HEAD: usize, const TAIL: usize> {
     head: Fixed<HEAD>,

@@ -1,13 +1,14 @@
 //! What hosts and controllers of NVMe/TCP have in common.
 //!
-//! **What it is.** PDUs and their digests as bytes and as values, and what they are composed of when they are sent. Numbers and layouts are from *NVMe over TCP Transport
-//! Specification 1.0*, called TCP in comments; what PDUs carry is in `strake-nvme-wire`.
+//! **What it is.** PDUs and their digests as bytes and as values, how they are framed when they are sent, and what a
+//! queue counts. Numbers and layouts are from *NVMe over TCP Transport Specification 1.0*, called TCP in comments; what
+//! PDUs carry is in `strake-nvme-wire`.
 //!
-//! **What it must never do.** Panic on bytes, whatever they are. Allocate for a command. Read a socket, or decide what
-//! a host or a controller does.
+//! **What it must never do.** Panic on bytes, whatever they are. Allocate on the data path. Read a socket, or decide
+//! what a host or a controller does.
 //!
-//! **Where to start.** [`pdu`] for what is on the socket, [`framing`] for PDUs on their way out, [`stats`] for what each
-//! queue counts.
+//! **Where to start.** [`pdu`] for what is on the socket, [`framing`] for PDUs on their way out, [`stats`] for what
+//! each queue counts.
 
 #![forbid(unsafe_code)]
 

@@ -34,7 +34,7 @@ pub const OUTPUT_BYTES: usize = RECORDS_PER_SEND * (DATA_BYTES_MAX + OVERHEAD_BY
 /// Blocks of 16 bytes that are sealed with one key: 2^24.5 full records (RFC 8446, section 5.5), rounded down.
 pub const BLOCKS_PER_KEY_MAX: u64 = 1 << 34;
 
-/// Bytes read ahead behind data that fills the room for what is read ahead: the end of a PDU and the header of the next.
+/// Bytes read ahead behind data that fills the room for what is read ahead: the end of a PDU and the next header.
 pub const AHEAD_BYTES_MIN: usize = 512;
 
 /// Slices handed to one `sendmsg`. The kernel takes up to 1024 (UIO_MAXIOV); more than this saves nothing.

@@ -2,8 +2,8 @@
 //!
 //! **What it is.** Conversions between bytes and values for everything that travels between a host and a
 //! controller: submission and completion queue entries, fabrics commands, identify and log pages. Numbers and layouts
-//! are from *NVM Express Base Specification 2.0* and *NVM Command Set Specification 1.0*, called Base and NVM in
-//! comments.
+//! are from *NVM Express Base Specification 2.0*, *NVM Command Set Specification 1.0* and, of discovery, *NVMe over TCP
+//! Transport Specification 1.0*, called Base, NVM and TCP in comments.
 //!
 //! **What it must never do.** Panic on bytes, whatever they are. Allocate for a command. Keep state, decide what a
 //! controller does, or know a transport: PDUs are in `strake-nvme-tcp`.

@@ -3,7 +3,7 @@
 //! **What it is.** [`runs`] calls a test with one seed after the other, a few that are always the same and as many
 //! fresh ones, and says which seed to run again when it fails. From a seed comes a [`Chance`], which decides, and
 //! [`damage()`] and [`disorder`] make of a good conversation an unexpected one. [`corpus()`] reads the conversations
-//! that are kept in `corpus/`.
+//! that are kept in `corpus/`, and [`feed`] gives all of this to one parser.
 //!
 //! **What it must never do.** Be part of a product. Decide anything that does not follow from the seed.
 //!
@@ -65,3 +65,29 @@ fn home() -> &'static Path {
 
 #[cfg(test)]
 mod tests;
+
+/// Calls `read` with every part of the conversations that are kept, and then, as [`runs`] does, with bytes by chance,
+/// with what `invent` makes, and with kept parts, most of them damaged.
+///
+/// # Panics
+/// When `read` does, after saying with which seed.
+pub fn feed(few: u64, invent: impl Fn(&mut Chance) -> Vec<u8>, read: impl Fn(&[u8])) {
+    let cases = ["to-target", "to-host"].into_iter().flat_map(corpus);
+    let kept: Vec<Vec<u8>> = cases.flat_map(|case| case.parts).collect();
+    kept.iter().for_each(|bytes| read(bytes));
+    runs(few, |seed| {
+        let mut chance = Chance::new(seed);
+        let mut bytes = match chance.below(3) {
+            0 => {
+                let length = chance.below(300);
+                chance.bytes(length)
+            }
+            1 => invent(&mut chance),
+            _ => kept[chance.below(kept.len())].clone(),
+        };
+        for _ in 0..chance.below(4) {
+            damage(&mut bytes, &mut chance);
+        }
+        read(&bytes);
+    });
+}

@@ -2,7 +2,7 @@
 //!
 //! A failure prints its seed, which `STRAKE_FUZZ_SEED` runs again; `cargo xtask nightly` sets `STRAKE_FUZZ_RUNS`.
 
-use strake_fuzz::{Chance, corpus, damage, runs};
+use strake_fuzz::{Chance, feed};
 use strake_nvme_tcp::pdu::{
     CAPSULE_CMD_BYTES, CAPSULE_RESP_BYTES, COMMON_BYTES, DATA_BYTES, IC_BYTES, IcReq, IcResp,
     Transfer, Use, capsule_resp, completion_of, term_req_of,
@@ -85,22 +85,5 @@ fn invented(chance: &mut Chance) -> Vec<u8> {
 
 #[test]
 fn random_and_damaged_bytes_are_understood_or_refused() {
-    let cases = ["to-target", "to-host"].into_iter().flat_map(corpus);
-    let kept: Vec<Vec<u8>> = cases.flat_map(|case| case.parts).collect();
-    kept.iter().for_each(|bytes| read_pdus(bytes));
-    runs(50_000, |seed| {
-        let mut chance = Chance::new(seed);
-        let mut bytes = match chance.below(3) {
-            0 => {
-                let length = chance.below(300);
-                chance.bytes(length)
-            }
-            1 => invented(&mut chance),
-            _ => kept[chance.below(kept.len())].clone(),
-        };
-        for _ in 0..chance.below(4) {
-            damage(&mut bytes, &mut chance);
-        }
-        read_pdus(&bytes);
-    });
+    feed(50_000, invented, read_pdus);
 }

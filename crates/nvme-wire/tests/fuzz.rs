@@ -3,7 +3,7 @@
 //!
 //! A failure prints its seed, which `STRAKE_FUZZ_SEED` runs again; `cargo xtask nightly` sets `STRAKE_FUZZ_RUNS`.
 
-use strake_fuzz::{Chance, corpus, damage, runs};
+use strake_fuzz::{Chance, feed};
 use strake_nvme_wire::command::SQE_BYTES;
 use strake_nvme_wire::discovered::{Entry, Header};
 use strake_nvme_wire::fabrics::{
@@ -108,22 +108,5 @@ fn read_all(bytes: &[u8]) {
 
 #[test]
 fn random_and_damaged_bytes_are_understood_or_refused() {
-    let cases = ["to-target", "to-host"].into_iter().flat_map(corpus);
-    let kept: Vec<Vec<u8>> = cases.flat_map(|case| case.parts).collect();
-    kept.iter().for_each(|bytes| read_all(bytes));
-    runs(50_000, |seed| {
-        let mut chance = Chance::new(seed);
-        let mut bytes = match chance.below(3) {
-            0 => {
-                let length = chance.below(300);
-                chance.bytes(length)
-            }
-            1 => entry(&mut chance),
-            _ => kept[chance.below(kept.len())].clone(),
-        };
-        for _ in 0..chance.below(4) {
-            damage(&mut bytes, &mut chance);
-        }
-        read_all(&bytes);
-    });
+    feed(50_000, entry, read_all);
 }

@@ -1,4 +1,4 @@
-//! TLS 1.3 as NVMe/TCP uses it: with pre-shared keys that both sides know, and nothing else.
+//! Sockets with TLS 1.3 as NVMe/TCP uses it, by pre-shared keys that both sides know and nothing else, or without TLS.
 //!
 //! **What it is.** OpenSSL's TLS 1.3, as *NVM Express TCP Transport Specification 1.0*, section 3.6.1, called TCP in
 //! comments, asks for it: a handshake with an external key and a fresh Diffie-Hellman exchange (`psk_dhe_ke`), both

@@ -2,6 +2,7 @@
 
 mod breaches;
 mod channel;
+mod queues;
 
 use crate::{Channel, Client, KnownKeys, Secured, Server, TlsError};
 use std::io::{IoSlice, IoSliceMut};

@@ -410,8 +410,7 @@ impl IcReq {
     /// Bytes from the beginning of a C2HData to its data, aligned as the host wants it.
     #[must_use]
     pub const fn data_offset(&self) -> usize {
-        (DATA_BYTES + self.digests.header.bytes())
-            .next_multiple_of((self.alignment as usize + 1) * 4)
+        lead(DATA_BYTES, self.digests, self.alignment)
     }
 }
 
@@ -559,31 +558,16 @@ impl Transfer {
     }
 }
 
-/// A request to end the connection, which quotes `header` as far as that is allowed. Returns it and its length.
+/// A controller's request to end the connection, which quotes `header` as far as that is allowed. Returns it and its
+/// length.
 #[must_use]
 pub fn c2h_term_req(
     error: PduError,
     header: &[u8],
 ) -> ([u8; DATA_BYTES + QUOTED_BYTES_MAX], usize) {
-    term_req(PduKind::C2hTermReq, error, header)
-}
-
-/// The same of a host.
-#[must_use]
-pub fn h2c_term_req(
-    error: PduError,
-    header: &[u8],
-) -> ([u8; DATA_BYTES + QUOTED_BYTES_MAX], usize) {
-    term_req(PduKind::H2cTermReq, error, header)
-}
-
-fn term_req(
-    kind: PduKind,
-    error: PduError,
-    header: &[u8],
-) -> ([u8; DATA_BYTES + QUOTED_BYTES_MAX], usize) {
     let quoted = &header[..header.len().min(QUOTED_BYTES_MAX)];
     let total = DATA_BYTES + quoted.len();
+    let kind = PduKind::C2hTermReq;
     let common = Common { kind, flags: 0, data_offset: 0, bytes: total as u32 };
     let mut out = [0; DATA_BYTES + QUOTED_BYTES_MAX];
     put(&mut out, 0, &common.bytes());

@@ -19,8 +19,7 @@ fn digests_are_crc_32c() {
     assert_eq!(digest::of(&[0xff; 32]), [0x43, 0xab, 0xa8, 0x62]);
     let counting: Vec<u8> = (0..32).collect();
     assert_eq!(digest::of(&counting), [0x4e, 0x79, 0xdd, 0x46]);
-    let split = digest::Digest::default().and(&counting[..5]).and(&counting[5..]);
-    assert_eq!(split.bytes(), digest::of(&counting));
+    assert_eq!(digest::of_all([&counting[..5], &counting[5..]]), digest::of(&counting));
 }
 
 /// TCP, Figures 22 and 23.
@@ -145,9 +144,9 @@ fn what_a_controller_grants_is_read_or_refused() {
     let cqe = Cqe { result: 1 << 40, head: 3, cid: 8, status: Status::WRITE_FAULT };
     assert_eq!(pdu::completion_of(&pdu::capsule_resp(&cqe, NONE)), cqe);
     assert_eq!(pdu::capsule_resp(&cqe, BOTH)[..8], [5, 1, 24, 0, 28, 0, 0, 0]);
-    let (bytes, _) = pdu::h2c_term_req(PduError::field(70000), &[]);
+    let (bytes, _) = pdu::c2h_term_req(PduError::field(70000), &[]);
     let header = bytes.first_chunk().expect("it is longer");
-    assert_eq!((bytes[0], pdu::term_req_of(header)), (2, (1, 70000)));
+    assert_eq!((bytes[0], pdu::term_req_of(header)), (3, (1, 70000)));
 }
 
 proptest! {

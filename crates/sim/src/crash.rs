@@ -22,6 +22,7 @@ pub mod pairs;
 mod player;
 mod promise;
 mod record;
+mod replay;
 mod states;
 mod wide;
 
@@ -36,6 +37,7 @@ use image::Torn;
 use jobs::Job;
 use judge::{After, Known, judge, recovery};
 use record::Record;
+pub use replay::{ReplayError, replay};
 use states::{Covered, LOST_MAX, States};
 
 use crate::drive::Crash;
@@ -73,9 +75,6 @@ const CYCLE: u64 = 12;
 
 /// How much fewer states there are of a case in which the redo log is full.
 const FULL_LOGS: usize = 16;
-
-/// States of a case that is replayed as a whole.
-const STATES_OF_A_CASE: usize = 500;
 
 /// Violations after which a run ends.
 const VIOLATIONS_MAX: usize = 10;
@@ -206,44 +205,6 @@ fn in_parallel<T: Send>(
         one();
     });
     done.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect()
-}
-
-/// Looks at one state again, or at a case as a whole: what [`Report::violations`] names. Returns what the case was.
-///
-/// # Errors
-/// What does not hold in it, or that there is no such state.
-pub fn replay(key: &str) -> Result<String, String> {
-    let wrong = || {
-        format!("{key} is no state: SEED:CASE[:CUT:LOST[:CUT[:CUT]][:lostLOST][:back]] is wanted")
-    };
-    let (seed, rest) = key.split_once(':').ok_or_else(wrong)?;
-    let (number, state) = rest.split_once(':').unwrap_or((rest, ""));
-    let list = [List::Jobs, List::Pairs, List::Wide, List::Cores]
-        .into_iter()
-        .find(|l| number.starts_with(l.letter()));
-    let list = list.unwrap_or(List::Drawn);
-    let number = number[list.letter().len()..].parse().map_err(|_| wrong())?;
-    let name = CaseName { seed: seed.parse().map_err(|_| wrong())?, list, number };
-    let case = case_of(name, Lie::None);
-    if state.is_empty() {
-        let report = match list {
-            List::Drawn | List::Jobs | List::Wide | List::Cores => {
-                run_case(name, Lie::None, STATES_OF_A_CASE)
-            }
-            List::Pairs => pairs::run_case(name, 1),
-        };
-        let words = format!("{case}\n  {} states hold", report.runs);
-        return report.violations.into_iter().next().map_or(Ok(words), Err);
-    }
-    let state: State = state.parse()?;
-    let words = case.to_string();
-    let record = played(case)?;
-    if state.cut.point > record.events.len() {
-        return Err(format!("the history of case {number} is shorter than that; it has changed"));
-    }
-    let known = Known::at(&record, state.cut.point, state.cut.crash);
-    let seen = judge(&record, &known, &state).map_err(|what| format!("{words}\n  {what}"))?;
-    Ok(format!("{words}\n  holds: {seen:?}"))
 }
 
 fn case_of(CaseName { seed, list, number }: CaseName, lie: Lie) -> Case {

@@ -18,7 +18,7 @@ use super::image::Torn;
 use super::judge::{Known, caught};
 use super::record::Record;
 use super::states::{self, LOST_MAX};
-use super::{in_parallel, played};
+use super::{ReplayError, in_parallel, played};
 use crate::drive::Crash;
 use crate::rng::{Rng, mix};
 use look::{Found, examine};
@@ -130,18 +130,18 @@ fn run_case(seed: u64, number: u64, wounds: u64) -> Corrupted {
 ///
 /// # Errors
 /// What does not hold in it, or that there is no such wound.
-pub fn replay(key: &str) -> Result<String, String> {
-    let wrong = || format!("{key} is no wound: SEED:CASE:WOUND is wanted");
+pub fn replay(key: &str) -> Result<String, ReplayError> {
+    let wrong = || ReplayError::NoState(format!("{key} is no wound: SEED:CASE:WOUND is wanted"));
     let numbers: Result<Vec<u64>, _> = key.split(':').map(str::parse).collect();
     let [seed, number, index] = numbers.map_err(|_| wrong())?[..] else { return Err(wrong()) };
     let case = drawn(seed, number);
     let mut words = case.to_string();
-    let record = played(case)?;
+    let record = played(case).map_err(ReplayError::Violation)?;
     let (wound, result) = wounded(&record, seed, number, index);
     let _ = write!(words, "\n  {wound}");
     match result {
         Ok(found) => Ok(format!("{words}\n  holds: {found:?}")),
-        Err(what) => Err(format!("{words}\n  {what}")),
+        Err(what) => Err(ReplayError::Violation(format!("{words}\n  {what}"))),
     }
 }
 

@@ -18,7 +18,7 @@ pub fn run(words: &[String]) -> Result<ExitCode, String> {
     std::panic::set_hook(Box::new(|_| {}));
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match &words[..] {
-        ["--corrupt-replay", key] => Ok(crash::tell(corrupt::replay(key))),
+        ["--corrupt-replay", key] => crash::tell(corrupt::replay(key)),
         ["--corrupt", runs, rest @ ..] => {
             let runs = runs.parse().map_err(|_| format!("{runs} is no number of runs"))?;
             corrupt_arrays(runs, crash::seed(rest)?)
@@ -30,7 +30,8 @@ pub fn run(words: &[String]) -> Result<ExitCode, String> {
 fn corrupt_arrays(runs: u64, seed: u64) -> Result<ExitCode, String> {
     println!("seed {seed}");
     let kept = kept::lines("seeds-corrupt")?;
-    let failed: Vec<String> = kept.iter().filter_map(|key| corrupt::replay(key).err()).collect();
+    let failed = kept.iter().filter_map(|key| corrupt::replay(key).err());
+    let failed: Vec<String> = failed.map(|what| what.to_string()).collect();
     let started = Instant::now();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let report = corrupt::run(seed, runs, threads);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use strake_sim::crash::{self, Lie, pairs};
+use strake_sim::crash::{self, Lie, ReplayError, pairs};
 use strake_sim::kept;
 
 /// Something that no recovery did although some should have counts as a failure.
@@ -21,7 +21,7 @@ pub fn run(words: &[String]) -> Result<ExitCode, String> {
     let cover = words.contains(&COVER);
     words.retain(|word| *word != COVER);
     match &words[..] {
-        ["--crash-replay", key] => Ok(tell(crash::replay(key))),
+        ["--crash-replay", key] => tell(crash::replay(key)),
         ["--crash", states, rest @ ..] => {
             let states = states.parse().map_err(|_| format!("{states} is no number of states"))?;
             enumerate(states, seed(rest)?, cover)
@@ -51,10 +51,17 @@ pub fn seed(words: &[&str]) -> Result<u64, String> {
 }
 
 /// Prints what came of looking at something again.
-pub fn tell(result: Result<String, String>) -> ExitCode {
-    let (Ok(words) | Err(words)) = &result;
+///
+/// # Errors
+/// When there is no such thing.
+pub fn tell(result: Result<String, ReplayError>) -> Result<ExitCode, String> {
+    let (words, code) = match result {
+        Ok(words) => (words, ExitCode::SUCCESS),
+        Err(ReplayError::Violation(words)) => (words, ExitCode::FAILURE),
+        Err(ReplayError::NoState(words)) => return Err(words),
+    };
     println!("{words}");
-    if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    Ok(code)
 }
 
 fn enumerate(states: u64, seed: u64, cover: bool) -> Result<ExitCode, String> {

@@ -1,0 +1,115 @@
+//! One state again, by its name.
+
+use std::fmt;
+
+use super::case::{CaseName, List};
+use super::cut::{Cut, State, Writes};
+use super::disk::{Event, Lie};
+use super::judge::{Known, judge, recovery};
+use super::record::Record;
+use super::{case_of, pairs, played, run_case};
+
+/// States of a case that is replayed as a whole.
+const STATES_OF_A_CASE: usize = 500;
+
+/// Why a replay did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReplayError {
+    /// There is no such state: the words name none, or it does not fit the history of its case, which has changed.
+    NoState(String),
+    /// Something does not hold in it.
+    Violation(String),
+}
+
+impl fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::NoState(what) | Self::Violation(what)) = self;
+        f.write_str(what)
+    }
+}
+
+impl std::error::Error for ReplayError {}
+
+/// Looks at one state again, or at a case as a whole: what [`Report::violations`](super::Report::violations) names.
+/// Returns what the case was.
+///
+/// # Errors
+/// What does not hold in it, or that there is no such state.
+pub fn replay(key: &str) -> Result<String, ReplayError> {
+    let (name, state) = parsed(key).map_err(ReplayError::NoState)?;
+    let case = case_of(name, Lie::None);
+    let words = case.to_string();
+    let Some(state) = state else {
+        let report = match name.list {
+            List::Drawn | List::Jobs | List::Wide | List::Cores => {
+                run_case(name, Lie::None, STATES_OF_A_CASE)
+            }
+            List::Pairs => pairs::run_case(name, 1),
+        };
+        let words = format!("{words}\n  {} states hold", report.runs);
+        return report.violations.into_iter().next().map_or(Ok(words), violation);
+    };
+    let record = played(case).or_else(violation)?;
+    let no_longer = |what| {
+        let what = format!("{key} no longer fits the history of case {name}: {what}");
+        ReplayError::NoState(what)
+    };
+    let known = fitting(&record, &state).map_err(no_longer)?;
+    match judge(&record, &known, &state) {
+        Ok(seen) => Ok(format!("{words}\n  holds: {seen:?}")),
+        Err(what) => violation(format!("{words}\n  {what}")),
+    }
+}
+
+fn violation<T>(what: String) -> Result<T, ReplayError> {
+    Err(ReplayError::Violation(what))
+}
+
+/// The case and the state that a key names; no state when it names a case as a whole.
+fn parsed(key: &str) -> Result<(CaseName, Option<State>), String> {
+    let wrong = || {
+        format!("{key} is no state: SEED:CASE[:CUT:LOST[:CUT[:CUT]][:lostLOST][:back]] is wanted")
+    };
+    let (seed, rest) = key.split_once(':').ok_or_else(wrong)?;
+    let (number, state) = rest.split_once(':').unwrap_or((rest, ""));
+    let list = [List::Jobs, List::Pairs, List::Wide, List::Cores]
+        .into_iter()
+        .find(|l| number.starts_with(l.letter()));
+    let list = list.unwrap_or(List::Drawn);
+    let number = number[list.letter().len()..].parse().map_err(|_| wrong())?;
+    let name = CaseName { seed: seed.parse().map_err(|_| wrong())?, list, number };
+    Ok((name, if state.is_empty() { None } else { Some(state.parse()?) }))
+}
+
+/// What is known at the first cut of a state that fits its history: each cut is at a point of what was written by then,
+/// keeps writes that are open there, and the lost drives exist.
+fn fitting(record: &Record, state: &State) -> Result<Known, String> {
+    let drives = record.case.drives();
+    let lost = state.lost | state.later;
+    if lost.checked_shr(drives as u32).unwrap_or(0) != 0 {
+        return Err(format!("drives {lost:x} are lost, as a mask, and it has {drives}"));
+    }
+    fits(record, &record.events, &state.cut)?;
+    let known = Known::at(record, state.cut.point, state.cut.crash);
+    let first = State { then: None, again: None, ..*state };
+    let second = State { again: None, ..*state };
+    for (cut, before) in [(state.then, first), (state.again, second)] {
+        let Some(cut) = cut else { break };
+        // A recovery that does not hold is found again by the judge.
+        let Ok(after) = recovery(record, &known, &before) else { break };
+        fits(record, &after.events, &cut)?;
+    }
+    Ok(known)
+}
+
+fn fits(record: &Record, events: &[Event], cut: &Cut) -> Result<(), String> {
+    if cut.point > events.len() {
+        return Err(format!("cut {cut} is behind the last of {} events", events.len()));
+    }
+    let writes = Writes::before(events, cut.point, cut.crash, &record.case.disk_spec());
+    let open = writes.open.len();
+    if cut.kept.checked_shr(open as u32).unwrap_or(0) != 0 {
+        return Err(format!("cut {cut} keeps others than the {open} writes that are open there"));
+    }
+    Ok(())
+}

@@ -5,6 +5,7 @@
 //! drive any number of shards on one thread and replay them exactly.
 
 mod address;
+mod agreed;
 mod bad;
 mod bad_leader;
 mod band_task;
@@ -57,6 +58,7 @@ use strake_raid::{Band, Geometry, Regions};
 use strake_reactor::Scheduler;
 use strake_units::{MemberIndex, MemberSet, Nanos, PositionSet, RegionIndex, StripeIndex};
 
+use self::agreed::AgreedStrips;
 use self::bad::BadTable;
 use self::bands::{Bands, WriteBatch};
 use self::degraded_reads::{DegradedReads, Standing};
@@ -149,6 +151,8 @@ pub(crate) struct Shard {
     views_waiting: RefCell<WaitQueue>,
     /// Copies of this array may disagree somewhere until the first resync is through.
     copies_may_differ: Cell<bool>,
+    /// Where they agree although their region is not trusted yet.
+    agreed: RefCell<AgreedStrips>,
     /// Spans sent to each other shard and not answered.
     remote_spans: RefCell<Vec<usize>>,
     /// I/O places kept for band tasks.

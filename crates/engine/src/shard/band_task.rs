@@ -36,7 +36,10 @@ pub(crate) async fn run(shard: &Shard, entry: u32) {
                 }
             },
             Some(Batch::Write(batch)) => write(shard, group, band, batch).await,
-            Some(Batch::Resync { origin }) if shard.was_replayed(band.stripe) => {
+            Some(Batch::Resync { origin })
+                if shard.was_replayed(band.stripe)
+                    || shard.agreed.borrow().contains_all(&shard.geometry, band) =>
+            {
                 shard.finish(origin, Ok(()), None);
             }
             Some(Batch::Resync { origin }) => {
@@ -84,14 +87,16 @@ fn copies_may_differ(shard: &Shard, band: Band) -> bool {
         && !shard.health(band).parity_trusted
 }
 
-/// Reads a range of one strip whose copies may differ, after making them agree. Otherwise, if the member that was read
-/// goes out before the resync of the band, a later read returns older data.
+/// Reads a range of one strip whose copies may differ, after making them agree, unless they are known to. Otherwise, if
+/// the member that was read goes out before the resync of the band, a later read returns older data.
 async fn read_agreed(shard: &Shard, group: Group, span: Span) {
     let Span { band, work: Work::Read { range, .. }, .. } = &span else {
         unreachable!("a read batch holds a read")
     };
     let segment = shard.geometry.segments(*band, *range)[0];
-    match agree(shard, group, *band, segment).await {
+    let agreed = shard.agreed.borrow().contains(&shard.geometry, *band, segment.strip);
+    let result = if agreed { Ok(()) } else { agree(shard, group, *band, segment).await };
+    match result {
         Ok(()) => read(shard, group, span).await,
         Err(error) => {
             if let Span { work: Work::Read { data, .. }, origin, .. } = span {

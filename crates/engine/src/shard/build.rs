@@ -12,6 +12,7 @@ use strake_reactor::{Receiver, Scheduler, Sender};
 use strake_units::{CoreIndex, MemberIndex, MemberSet, Nanos, RegionIndex};
 
 use super::Shard;
+use super::agreed::AgreedStrips;
 use super::bad::BadTable;
 use super::bands::Bands;
 use super::degraded_reads::{DegradedReads, Standing};
@@ -128,6 +129,8 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
     let own = own_untrusted(spec);
     let mut region_table = RegionTable::new(scheduler, spec.regions.count());
     own.iter().for_each(|region| region_table.distrust(*region));
+    let differ = geometry.copies() > 1 && !own.is_empty();
+    let agreed = if differ { AgreedStrips::new() } else { AgreedStrips::none() };
     let mut redo = Redo::new(
         scheduler,
         Arc::clone(&spec.roll),
@@ -197,6 +200,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         bad: RefCell::new(BadTable::new(Arc::clone(&spec.bad), geometry.band_blocks(), scheduler)),
         views_waiting: RefCell::new(WaitQueue::new(scheduler)),
         copies_may_differ: Cell::new(!spec.untrusted.is_empty()),
+        agreed: RefCell::new(agreed),
         remote_spans: RefCell::new(vec![0; usize::from(spec.cores)]),
         task_ios: room.ios(&geometry),
         maintaining: Cell::new(false),

@@ -10,6 +10,7 @@ use strake_raid::MemberEvent;
 use strake_reactor::{Poller, Scheduler, Sleep, Tasks, Turn};
 use strake_units::{CoreIndex, MemberIndex, MemberSet, Nanos, RegionIndex};
 
+use super::agreed::AgreedStrips;
 use super::build::{Link, Room, ShardSpec, build, impaired};
 use super::install::Install;
 use super::leader::Change;
@@ -487,7 +488,10 @@ impl Shard {
                 self.post(0, Peer::Swept { urgent, idle });
             }
             Peer::Resume => self.start_maintenance(),
-            Peer::CopiesAgree => self.copies_may_differ.set(false),
+            Peer::CopiesAgree => {
+                self.copies_may_differ.set(false);
+                self.agreed.replace(AgreedStrips::none());
+            }
             Peer::Lost => {
                 self.requests.borrow_mut().refuse(IoErrorKind::Lost);
                 self.region_table.borrow_mut().stop(IoErrorKind::Lost);

@@ -23,12 +23,16 @@ pub(super) async fn maintain(
     purpose: Purpose,
     origin: Origin,
 ) {
-    let whole = (band, &[][..], 0..shard.geometry.data_strips());
-    let result = maintain_strips(shard, group, whole, purpose).await;
+    let strips = 0..shard.geometry.data_strips();
+    let result = maintain_strips(shard, group, (band, &[][..], strips.clone()), purpose).await;
+    if purpose == Purpose::Resync && result.is_ok() {
+        note_agreed(shard, band, strips);
+    }
     shard.finish(origin, result, None);
 }
 
-/// Makes the copies of `segment` agree, as a resync does.
+/// Makes the copies of the band's part of a strip agree, as a resync does: that of `wanted`. Where blocks are bad, only
+/// those of `wanted`.
 ///
 /// The region's bit may be cleared while this writes, when the resync has been here before. What is written is then
 /// what every copy holds.
@@ -36,13 +40,40 @@ pub(super) async fn agree(
     shard: &Shard,
     group: Group,
     band: Band,
-    segment: Segment,
+    wanted: Segment,
 ) -> Result<(), IoError> {
-    let strips = segment.strip..segment.strip + 1;
-    match maintain_strips(shard, group, (band, &[segment], strips), Purpose::Resync).await {
+    let strips = wanted.strip..wanted.strip + 1;
+    let window = shard.whole(band);
+    if shard.bad_positions(band, window).is_empty() {
+        let whole = segment(shard, band, window, wanted.strip);
+        let whole = (band, &[whole][..], strips.clone());
+        match maintain_strips(shard, group, whole, Purpose::Resync).await {
+            // The list of bad blocks is full: other blocks of the band are not in the way of these.
+            Err(error) if error.kind == IoErrorKind::NoSpace => {}
+            ended => {
+                if ended.is_ok() {
+                    note_agreed(shard, band, strips);
+                }
+                return ended;
+            }
+        }
+    }
+    match maintain_strips(shard, group, (band, &[wanted], strips), Purpose::Resync).await {
         // A full list cannot be changed: a block stays listed that is good, or one is not listed that no copy can show.
         Err(error) if error.kind == IoErrorKind::NoSpace => Ok(()),
         ended => ended,
+    }
+}
+
+/// Takes note that copies of `strips` of the band agree although the region is not trusted, if it is so and no block
+/// there is bad: one that could not be read was not compared, and may be readable again.
+pub(super) fn note_agreed(shard: &Shard, band: Band, strips: Range<u8>) {
+    let region = shard.regions.region_of(band.stripe);
+    if shard.copies_may_differ.get()
+        && !shard.region_table.borrow().trusted(region)
+        && shard.bad_positions(band, shard.whole(band)).is_empty()
+    {
+        shard.agreed.borrow_mut().note(&shard.geometry, band, strips);
     }
 }
 

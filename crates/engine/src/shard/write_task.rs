@@ -2,13 +2,13 @@
 
 use strake_block::{BufMut, Durability, IoError, Sg};
 use strake_ondisk::{BadEvent, REDO_HEADER_BYTES};
-use strake_raid::{Band, Place, Plan, Purpose, Query, Strategy, Window, hull};
+use strake_raid::{Band, Place, Plan, Purpose, Query, Segment, Strategy, Window, hull};
 use strake_units::{PositionSet, StripSet};
 
 use super::bad::{Columns, all_of};
 use super::bands::WriteBatch;
 use super::execute::{Parity, ReadBufs};
-use super::maintain::maintain_by_columns;
+use super::maintain::{maintain_by_columns, note_agreed};
 use super::members::Group;
 use super::mend::{Ended, Excluded, LOST, Stuck, mend};
 use super::redo::{Entry, Recorded};
@@ -37,6 +37,12 @@ async fn write_batch(
     let result = write_in_region(shard, group, band, batch).await;
     shard.redo.borrow_mut().wrote(writer);
     shard.region_table.borrow_mut().leave(region);
+    if result.is_ok() && shard.copies_may_differ.get() {
+        let whole = |segment: &&Segment| segment.blocks == shard.geometry.band_blocks();
+        for Segment { strip, .. } in batch.segments.iter().filter(whole) {
+            note_agreed(shard, band, *strip..strip + 1);
+        }
+    }
     result
 }
 

@@ -1,12 +1,12 @@
 //! Copies that differ after a crash, until the resync has made them agree.
 
-use strake_block::IoErrorKind;
+use strake_block::{DeallocateReads, IoErrorKind};
 use strake_dev_mem::{Effect, Ops, Rule, When};
-use strake_engine::AssemblePolicy;
+use strake_engine::{AssemblePolicy, Maintenance};
 use strake_raid::{Level, MemberState};
 use strake_units::{Lba, LbaRange, Nanos};
 
-use crate::stage::{DATA, Set, Stage, bytes_of};
+use crate::stage::{DATA, Seen, Set, Stage, bytes_of};
 
 /// A mirror, or mirrors, of which one copy has the write of block 7 to 9 that a crash cut short.
 struct Differing {
@@ -95,4 +95,143 @@ fn a_resync_trusts_no_copy_that_it_could_not_read() {
     stage.until("the end of the resync", |stage| stage.status().resync.is_none());
     assert_eq!(stage.state(newest), MemberState::Faulty);
     assert_ne!(stage.read(0, 7, 1), Ok(new()), "its data went with it");
+}
+
+/// A mirror, or mirrors, of drives that promise nothing, each with other bytes. Its initialization is paused.
+fn uninitialized(level: Level, members: usize) -> Stage {
+    let mut set = Set::new(level, members);
+    (set.deallocate, set.options.maintenance.paused) = (DeallocateReads::Unspecified, true);
+    let stage = set.build().expect("sound");
+    for (at, disk) in stage.disks.iter().enumerate() {
+        let bytes = Stage::pattern(1 << 20, 70 + at as u64);
+        disk.ram.write_at(DATA, &bytes).expect("inside");
+    }
+    stage
+}
+
+/// Bytes that went to the first MiB of data since the stage is watched, each write by itself.
+fn written(stage: &mut Stage) -> Vec<u64> {
+    let data = |io: &Seen| !io.done && (DATA..DATA + (1 << 20)).contains(&io.byte);
+    let seen = stage.seen().into_iter().filter(data);
+    seen.filter(|io| !matches!(io.op, 'r' | 'f')).map(|io| io.bytes).collect()
+}
+
+/// What a read of one block writes.
+fn written_by_read(stage: &mut Stage, at: u64) -> Vec<u64> {
+    stage.watch();
+    stage.read(0, at, 1).expect("it can be read");
+    written(stage)
+}
+
+/// Blocks of a strip of a band here, and its bytes.
+const BAND: u64 = 32;
+const BAND_BYTES: u64 = 16 << 10;
+
+/// Each read of a block wrote it to the other copies, until the resync came there, and waited for all of them.
+#[test]
+fn copies_that_agree_are_not_written_again() {
+    for (level, members, cores) in
+        [(Level::Raid1, 2, 1), (Level::Raid1, 3, 2), (Level::Raid10, 4, 2)]
+    {
+        let Differing { mut stage, newest, .. } = differing(level, members, cores);
+        let others = if level == Level::Raid1 { members - 1 } else { 1 };
+        assert_eq!(written_by_read(&mut stage, 9), vec![BAND_BYTES; others], "{level:?}");
+        let nothing: [u64; 0] = [];
+        for at in [9, 9, 7, 0, BAND - 1] {
+            assert_eq!(written_by_read(&mut stage, at), nothing, "{level:?}: block {at}");
+        }
+        let seen = stage.read(0, 0, BAND);
+        stage.fail(newest as u8).expect("allowed");
+        assert_eq!(stage.read(0, 0, BAND), seen, "{level:?} x{members}");
+        // A copy of another strip or band is as it was.
+        let next = written_by_read(&mut stage, BAND);
+        assert_eq!(next.len(), if level == Level::Raid1 { others - 1 } else { 1 }, "{level:?}");
+    }
+}
+
+/// What was never written reads the same again too, also without the member that was read.
+#[test]
+fn a_read_of_a_mirror_before_its_initialization_is_repeatable() {
+    for (level, members) in [(Level::Raid1, 2), (Level::Raid1, 3), (Level::Raid10, 4)] {
+        let mut stage = uninitialized(level, members);
+        assert_ne!(written_by_read(&mut stage, 5), []);
+        assert_eq!(written_by_read(&mut stage, 20), []);
+        let seen = stage.read(0, 0, BAND).expect("it can be read");
+        stage.fail(stage.home(0).0 as u8).expect("allowed");
+        assert_eq!(stage.read(0, 0, BAND), Ok(seen), "{level:?} x{members}");
+    }
+}
+
+/// A write of a whole strip of a band reaches every copy. That of a part says nothing about the rest.
+#[test]
+fn copies_that_were_written_whole_agree() {
+    let mut stage = uninitialized(Level::Raid1, 2);
+    stage.write(0, BAND, 1).expect("it works");
+    assert_eq!(written_by_read(&mut stage, 3), []);
+    stage.write(BAND, BAND - 1, 2).expect("it works");
+    let last = 2 * BAND - 1;
+    assert_eq!(written_by_read(&mut stage, last), [BAND_BYTES]);
+    let seen = stage.read(0, last, 1);
+    stage.fail(0).expect("allowed");
+    assert_eq!(stage.read(0, last, 1), seen);
+    stage.verify(last);
+}
+
+/// The initialization leaves alone what reads have made agree, and only that: not the other strip of the same band.
+#[test]
+fn an_initialization_goes_on_behind_reads() {
+    for (level, members) in [(Level::Raid1, 2), (Level::Raid10, 4)] {
+        let mut stage = uninitialized(level, members);
+        stage.read(0, 0, 1).expect("it can be read");
+        stage.watch();
+        stage.array().set_maintenance(Maintenance::default());
+        stage.until("the initialization", |stage| stage.status().resync.is_none());
+        let seen = stage.seen();
+        let first = |io: &&Seen| io.op == 'w' && !io.done && io.byte == DATA;
+        let other_strip = if level == Level::Raid1 { 0 } else { 2 };
+        assert_eq!(seen.iter().filter(first).count(), other_strip, "{level:?}");
+        for pair in stage.disks.chunks(2) {
+            let [a, b] = [0, 1].map(|at: usize| {
+                let mut bytes = vec![0; 1 << 20];
+                pair[at].ram.read_at(DATA, &mut bytes).expect("inside");
+                bytes
+            });
+            assert!(a == b, "{level:?}: copies differ");
+        }
+        assert_eq!(written_by_read(&mut stage, BAND), []);
+    }
+}
+
+/// A block that no copy could show was not compared. It is made to agree when it can be read again.
+#[test]
+fn copies_that_could_not_be_read_are_not_taken_to_agree() {
+    let Differing { mut stage, newest, place } = differing(Level::Raid1, 2, 1);
+    let block = LbaRange::new(place.start, 1);
+    for disk in &stage.disks {
+        let fail = Effect::Fail(IoErrorKind::Medium);
+        disk.plan.add(Rule::new(Ops::READ, fail).within(block));
+    }
+    stage.read(0, 8, 1).expect("other blocks can be read");
+    stage.read(0, 7, 1).expect_err("no copy can be read");
+    stage.disks.iter().for_each(|disk| disk.plan.clear());
+    let seen = stage.read(0, 7, 1);
+    assert_eq!(seen, Ok(new()));
+    stage.fail(newest as u8).expect("allowed");
+    assert_eq!(stage.read(0, 7, 1), seen);
+}
+
+/// A full list of bad blocks keeps a block of the band from being listed. Others agree and can be read all the same.
+#[test]
+fn a_full_list_of_bad_blocks_is_not_in_the_way_of_other_blocks() {
+    let Differing { mut stage, newest, place } = differing(Level::Raid1, 2, 1);
+    stage.crowd_bad_blocks(0);
+    stage.again(AssemblePolicy::default());
+    let block = LbaRange::new(Lba(place.start.0 + 8), 1);
+    for disk in &stage.disks {
+        let fail = Effect::Fail(IoErrorKind::Medium);
+        disk.plan.add(Rule::new(Ops::READ, fail).within(block));
+    }
+    assert_eq!(stage.read(0, 7, 1), Ok(new()));
+    stage.fail(newest as u8).expect("allowed");
+    assert_eq!(stage.read(0, 7, 1), Ok(new()));
 }

@@ -1,0 +1,67 @@
+use strake_raid::{Band, Geometry, GeometrySpec, Level};
+use strake_units::{BlockSize, StripeIndex};
+
+use super::{AgreedStrips, GROUP, PLACES};
+
+/// Stripes of two bands.
+fn geometry(level: Level, members: usize) -> Geometry {
+    let (strip_bytes, block_size) = (256 << 10, BlockSize::B4096);
+    let member_blocks = 1 << 30;
+    let spec =
+        GeometrySpec { level, members, group_size: None, strip_bytes, block_size, member_blocks };
+    Geometry::new(&spec).expect("sound")
+}
+
+fn band(stripe: u64, index: u16) -> Band {
+    Band { stripe: StripeIndex(stripe), index }
+}
+
+#[test]
+fn what_was_noted_agrees_and_nothing_else() {
+    let geometry = geometry(Level::Raid10, 6);
+    let mut table = AgreedStrips::new();
+    table.note(&geometry, band(41, 1), 1..2);
+    for (stripe, index) in (0..100).flat_map(|stripe| [(stripe, 0), (stripe, 1)]) {
+        for strip in 0..3 {
+            let noted = (stripe, index, strip) == (41, 1, 1);
+            assert_eq!(table.contains(&geometry, band(stripe, index), strip), noted);
+        }
+    }
+    table.note(&geometry, band(41, 1), 2..3);
+    assert!(!table.contains_all(&geometry, band(41, 1)), "strip 0 was not noted");
+    table.note(&geometry, band(41, 1), 0..3);
+    assert!(table.contains_all(&geometry, band(41, 1)));
+    assert!(!table.contains_all(&geometry, band(41, 0)));
+}
+
+/// A group that displaces another has none of its strips.
+#[test]
+fn a_full_table_forgets_and_invents_nothing() {
+    let geometry = geometry(Level::Raid1, 2);
+    let mut table = AgreedStrips::new();
+    let number = |group: u64, strip: u64| {
+        let number = group * GROUP + strip % GROUP;
+        band(number / 2, (number % 2) as u16)
+    };
+    let groups = 2 * PLACES as u64;
+    for group in 0..groups {
+        table.note(&geometry, number(group, group), 0..1);
+        assert!(table.contains(&geometry, number(group, group), 0), "it was noted last");
+    }
+    let mut left = 0;
+    for group in 0..groups {
+        left += u64::from(table.contains(&geometry, number(group, group), 0));
+        let others = (1..GROUP).map(|strip| number(group, group + strip));
+        assert!(others.into_iter().all(|other| !table.contains(&geometry, other, 0)));
+    }
+    assert!(left > groups / 3 && left <= PLACES as u64, "{left} of {groups} are left");
+}
+
+#[test]
+fn an_array_whose_copies_agree_needs_no_table() {
+    let geometry = geometry(Level::Raid1, 2);
+    let mut table = AgreedStrips::none();
+    table.note(&geometry, band(3, 0), 0..1);
+    assert!(!table.contains(&geometry, band(3, 0), 0));
+    assert!(!table.contains_all(&geometry, band(3, 0)));
+}

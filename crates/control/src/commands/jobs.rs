@@ -96,7 +96,7 @@ fn begin_change_job(
         }
         ("cancel", None) => return Err(cannot_cancel(&job)),
         ("pause" | "resume" | "cancel", Some(_)) => {
-            return Err(ControlError::usage("only the action set takes a priority"));
+            return Err(ControlError::usage("a priority needs the action \"set\""));
         }
         (other, _) => {
             let what =
@@ -126,7 +126,7 @@ fn change_scrub_job(
     request: &ChangeJobRequest,
 ) -> Result<JobChange, ControlError> {
     if request.priority.is_some() {
-        return Err(ControlError::usage("only the action set takes a priority"));
+        return Err(ControlError::usage("a priority needs the action \"set\""));
     }
     let action = if request.action == "cancel" { "stop" } else { &request.action };
     let request = api::ChangeScrubRequest { name: job.array.clone(), action: action.to_owned() };

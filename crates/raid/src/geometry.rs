@@ -30,6 +30,7 @@ use crate::divisor::Divisor;
 use crate::error::GeometryError;
 use crate::level::{Level, LevelRequest, Scheme};
 use crate::shape::Shape;
+use crate::stripe_map::{StripeMap, group_of, low_bits};
 use crate::{BAND_BYTES_MAX, STRIP_BYTES_MAX, STRIP_BYTES_MIN};
 
 /// What an array should look like. [`Geometry::new`] checks it.
@@ -80,77 +81,6 @@ pub struct Place {
     pub strip: u8,
     /// Blocks from the start of the strip.
     pub offset: u32,
-}
-
-/// Where the strips of one stripe are, worked out once for callers that ask about several of them. Only for parity
-/// schemes, where strips and positions are one to one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StripeMap {
-    width: u8,
-    parity_strips: u8,
-    data_strips: u8,
-    first_parity: u8,
-    /// The member at position 0.
-    first_member: u8,
-    /// The first block of each of its strips, in the data area of a member.
-    start: Lba,
-}
-
-impl StripeMap {
-    /// As [`Geometry::position_of_strip`].
-    #[inline]
-    #[must_use]
-    pub const fn position_of_strip(&self, strip: u8) -> u8 {
-        let count = if strip < self.data_strips {
-            strip + self.parity_strips
-        } else {
-            strip - self.data_strips
-        };
-        self.after_first_parity(count)
-    }
-
-    /// As [`Geometry::member`].
-    #[inline]
-    #[must_use]
-    pub const fn member(&self, position: u8) -> MemberIndex {
-        MemberIndex(self.first_member + position)
-    }
-
-    /// As [`Geometry::member_lba`].
-    #[inline]
-    #[must_use]
-    pub const fn member_lba(&self, offset: u32) -> Lba {
-        Lba(self.start.0 + offset as u64)
-    }
-
-    /// As [`Geometry::positions_of_members`].
-    #[inline]
-    #[must_use]
-    pub const fn positions_of_members(&self, members: MemberSet) -> PositionSet {
-        group_of(members, self.first_member as u32, self.width)
-    }
-
-    /// As [`Geometry::strips_of_positions`].
-    #[inline]
-    #[must_use]
-    pub const fn strips_of_positions(&self, positions: PositionSet) -> StripSet {
-        let first = self.first_parity as u32;
-        let positions = positions.bits() & low_bits(self.width);
-        // Rotate the group so that parity 0 is bit 0, then move the parities above the data.
-        let wrapped = positions & low_bits(first as u8);
-        let turned = (positions >> first) | (wrapped << (self.width as u32 - first - 1) << 1);
-        StripSet::from_bits(
-            (turned >> self.parity_strips)
-                | ((turned & low_bits(self.parity_strips)) << self.data_strips),
-        )
-    }
-
-    /// The position `count` places after parity 0, around the end of the group.
-    #[inline]
-    const fn after_first_parity(&self, count: u8) -> u8 {
-        let position = self.first_parity + count;
-        if position >= self.width { position - self.width } else { position }
-    }
 }
 
 /// What a position holds in some stripe.
@@ -614,14 +544,4 @@ impl Geometry {
         };
         self.after_first_parity(stripe, count)
     }
-}
-
-/// Of `members` the `width` from number `first` on, as positions.
-const fn group_of(members: MemberSet, first: u32, width: u8) -> PositionSet {
-    PositionSet::from_bits((members.bits() >> first) & low_bits(width))
-}
-
-/// The lowest `count` bits of a word, 0..=64.
-const fn low_bits(count: u8) -> u64 {
-    if count >= 64 { u64::MAX } else { (1 << count) - 1 }
 }

@@ -22,17 +22,19 @@ pub mod plan;
 pub mod region;
 mod shape;
 pub mod state;
+mod stripe_map;
 
 pub use band::{Band, Bands, Piece, Pieces, Segment, SegmentList};
 pub use condition::{Condition, ConditionSet};
 pub use error::GeometryError;
-pub use geometry::{Geometry, GeometrySpec, Place, Role, StripeMap};
+pub use geometry::{Geometry, GeometrySpec, Place, Role};
 pub use level::{Level, LevelError, LevelRequest, Scheme};
 pub use plan::{
     Lost, Plan, Purpose, Query, Strategy, StripeHealth, Transfer, Window, hull, plan, plan_into,
 };
 pub use region::{REGION_BYTES_MIN, REGIONS_MAX, Regions};
 pub use state::{IllegalTransition, MemberEvent, MemberState, absent_members, members_where};
+pub use stripe_map::StripeMap;
 
 /// Most members of an array, all groups together: the size of the member table in a label.
 pub const MEMBERS_MAX: usize = 64;

@@ -81,7 +81,7 @@ mod tests {
         check(Recovery { crashed: true, ..Recovery::default() }, "it was not shut down cleanly");
         check(
             Recovery { crashed: true, redone: 3, resync_regions: 2, ..Recovery::default() },
-            "it was not shut down cleanly; did 3 writes again from the redo log, regions to resynchronize: 2",
+            "it was not shut down cleanly; replayed 3 writes from the redo log, regions to resynchronize: 2",
         );
         let partial_writes = PartialWrites { new: 2, old: 1, lost: 1, repaired: 3, unsure: 0 };
         check(

@@ -208,7 +208,8 @@ impl Shard {
         &self,
         band: Band,
         plan: &Plan,
-        (failed, zeroed): (PositionSet, StripSet),
+        failed: PositionSet,
+        zeroed: StripSet,
         event: BadEvent,
     ) -> Result<(), IoError> {
         if self.no_bad_blocks() {

@@ -93,11 +93,11 @@ impl WriteBatch {
         }
     }
 
-    /// The part of the batch that is in the columns of `window`. Where blocks are `bad` it is written stably, because
-    /// they come off the list when it is done, and zeroes are written rather than blocks deallocated.
-    pub(crate) fn narrowed(&self, window: Window, bad: bool) -> Self {
+    /// The part of the batch that is in the columns of `window`. Where positions have `bad` blocks it is written
+    /// stably, because they come off the list when it is done, and zeroes are written rather than blocks deallocated.
+    pub(crate) fn narrowed(&self, window: Window, bad: PositionSet) -> Self {
         let mut part = Self { durability: self.durability, ..Self::empty() };
-        if bad {
+        if !bad.is_empty() {
             part.durability = Durability::Fua;
         }
         for segment in self.segments.iter() {
@@ -111,7 +111,7 @@ impl WriteBatch {
         }
         for item in &self.items {
             let fill = match &item.fill {
-                Fill::Deallocate if bad => Fill::Zeroes,
+                Fill::Deallocate if !bad.is_empty() => Fill::Zeroes,
                 fill @ (Fill::Data(_) | Fill::Zeroes | Fill::Deallocate) => fill.clone(),
             };
             part.items.push(WriteItem { range: item.range, fill, origin: item.origin });

@@ -218,7 +218,7 @@ async fn try_window(
             ended => return Some(Ended::Done(ended.map(|_| ()))),
         }
         let noted =
-            shard.note_written(band, &plan, (failed.any(), StripSet::EMPTY), BadEvent::Restored);
+            shard.note_written(band, &plan, failed.any(), StripSet::EMPTY, BadEvent::Restored);
         return Some(Ended::Done(Box::pin(noted).await));
     }
 }

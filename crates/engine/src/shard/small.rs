@@ -37,6 +37,7 @@ use crate::pacing::Came;
 pub(crate) use parity_cache::ParityCache;
 use parity_cache::{Column, Worth};
 use strips::Strips;
+use table::Phase;
 pub(crate) use table::{Small, Smalls};
 
 /// Strips that a small write reads and writes: its own and the parities, or its copies.
@@ -309,7 +310,7 @@ impl Shard {
     fn read_parts(&self, members: &mut Members, small: &mut Small, mut strips: Strips) {
         let at = self.geometry.member_lba(small.place.stripe, small.place.offset);
         let now = self.now.get();
-        small.begin_phase(false, now);
+        small.begin_phase(Phase::Read, now);
         for part in 0..small.parts {
             let buf = strips.bufs.pop().expect("one for each part");
             if strips.known.contains(part) {
@@ -325,7 +326,7 @@ impl Shard {
     fn write_parts(&self, members: &mut Members, small: &mut Small) {
         let at = self.geometry.member_lba(small.place.stripe, small.place.offset);
         let now = self.now.get();
-        small.begin_phase(true, now);
+        small.begin_phase(Phase::Write, now);
         // What is on record must be stable in its place before the record is given up.
         let cached = small.record.is_some() && !members.to_flush().is_empty();
         let durability = if cached { Durability::Fua } else { small.durability };
@@ -350,10 +351,10 @@ impl Shard {
         while let Some(write) = smalls.next_due() {
             count += 1;
             let small = smalls.get(write);
-            match (small.writing, small.failed) {
-                (true, false) => self.end_small(&mut smalls, write, Ok(())),
-                (true, true) => self.expel_from_small(&mut smalls, write),
-                (false, failed) => {
+            match (small.phase, small.failed) {
+                (Phase::Write, false) => self.end_small(&mut smalls, write, Ok(())),
+                (Phase::Write, true) => self.expel_from_small(&mut smalls, write),
+                (Phase::Read, failed) => {
                     let may = self.small_members();
                     let mut members = self.members.borrow_mut();
                     let unchanged = members.membership_epoch() == small.membership_epoch

@@ -172,8 +172,8 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
         if out.is_err() || shard.no_bad_blocks() {
             return Ended::Done(out);
         }
-        let positions = (failed.any(), batch.zeroed);
-        let noted = shard.note_written(band, &plan, positions, BadEvent::Written);
+        let (failed, zeroed) = (failed.any(), batch.zeroed);
+        let noted = shard.note_written(band, &plan, failed, zeroed, BadEvent::Written);
         return Ended::Done(Box::pin(noted).await);
     }
 }
@@ -234,7 +234,7 @@ async fn write_by_columns(
     let mut result = Ok(());
     let mut left = Columns::new(hull(&batch.segments));
     while let Some(window) = left.next() {
-        let part = batch.narrowed(window, !shard.bad_positions(band, window).is_empty());
+        let part = batch.narrowed(window, shard.bad_positions(band, window));
         if part.segments.is_empty() {
             continue;
         }

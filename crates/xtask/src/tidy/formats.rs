@@ -36,6 +36,7 @@ const CONTRACTS: [Contract; 2] = [
             "crates/raid/src/level.rs",
             "crates/raid/src/lib.rs",
             "crates/raid/src/region.rs",
+            "crates/raid/src/stripe_map.rs",
         ],
         except: &["lib.rs", "error.rs"],
         document: "docs/on-disk.md",

@@ -17,14 +17,22 @@ use super::{
 use crate::shard::members::{Part, PartBack, PartTaken, next_generation};
 use crate::shard::parts::{Out, Strays};
 
+/// What the parts of a small write do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// They are read. Copies skip this.
+    Read,
+    /// They are written.
+    Write,
+}
+
 /// A small write.
 pub(crate) struct Small {
     write: u32,
     /// Counts phases of this place: a part that comes back in another one than it left in is not this one's.
     generation: u32,
     live: bool,
-    /// It writes; before that it read.
-    pub(super) writing: bool,
+    pub(super) phase: Phase,
     /// Some of its parts have failed.
     pub(super) failed: bool,
     /// How many parts there are.
@@ -63,7 +71,7 @@ impl Small {
             write,
             generation: 0,
             live: false,
-            writing: false,
+            phase: Phase::Read,
             failed: false,
             parts: 0,
             out: Out::default(),
@@ -93,9 +101,9 @@ impl Small {
 
     /// Its parts are read, or written, from now on.
     #[inline]
-    pub(super) fn begin_phase(&mut self, writing: bool, now: Nanos) {
+    pub(super) fn begin_phase(&mut self, phase: Phase, now: Nanos) {
         self.generation = next_generation(self.generation);
-        (self.writing, self.since) = (writing, now);
+        (self.phase, self.since) = (phase, now);
     }
 
     /// The members of its parts.
@@ -291,7 +299,7 @@ impl Smalls {
             for part in unplaced {
                 let member = small.members[usize::from(part)];
                 let what = Unplaced { member, since: small.since, issued: small.membership_epoch };
-                let read = !small.writing;
+                let read = small.phase == Phase::Read;
                 self.strays.promote(members.promote_part(now, small.io(part), what, read));
             }
             small.out.promote();

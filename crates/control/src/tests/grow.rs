@@ -250,7 +250,7 @@ fn members_that_would_not_be_used_again_are_found_before_the_array_is_stopped() 
     check_refused(grow(&control, "tank"), ControlErrorKind::Refused, "drive2 has");
     file.write_all_at(&[0; 4096], (96 << 20) - 8192).expect("there is room");
     file.write_all_at(&[0; 65536], (64 << 20) - 65536).expect("there is room");
-    check_refused(grow(&control, "tank"), ControlErrorKind::Refused, "drive2 was cut short");
+    check_refused(grow(&control, "tank"), ControlErrorKind::Refused, "drive2 was truncated");
     assert_eq!(size(&control, "tank"), before);
     stop(&control);
 }

@@ -141,7 +141,7 @@ fn a_drive_of_another_machine_is_refused_with_what_to_do() {
     assert_eq!(connect(&control, address).expect("the same again").result, "unchanged");
     let otherwise = ConnectDriveRequest { hold_s: 20, ..request(address) };
     let exists = ControlErrorKind::Exists;
-    check_refused(control.connect_drive(&otherwise), exists, "connected in another way");
+    check_refused(control.connect_drive(&otherwise), exists, "connected with other options");
     assert_eq!(disconnect(&control, address).expect("nothing uses it").result, "changed");
     assert!(control.list_drives().expect("drives").iter().all(|d| d.kind != "nvme-tcp"));
     stop(&control);
@@ -168,7 +168,7 @@ fn a_drive_of_another_machine_has_several_paths() {
     }
     let otherwise = ConnectDriveRequest { hold_s: 20, ..request(&second) };
     let exists = ControlErrorKind::Exists;
-    check_refused(control.connect_drive(&otherwise), exists, "connected in another way");
+    check_refused(control.connect_drive(&otherwise), exists, "connected with other options");
     let paths = |path: &str| -> Vec<_> {
         let paths = shown(&control, path).paths;
         paths.into_iter().map(|path| (path.state, path.used, path.access)).collect()

@@ -219,7 +219,7 @@ fn the_schedule_begins_scrubs_that_only_check() {
         ..Default::default()
     };
     let refused = control.set_array(&set(60));
-    check_refused(refused, ControlErrorKind::Usage, "1h is the least");
+    check_refused(refused, ControlErrorKind::Usage, "the minimum is 1h");
     let changed = control.set_array(&set(EVERY_H * 3600)).expect("it is recorded");
     assert_eq!(changed.plan, ["scrub every 10h instead of 30d"]);
     control.tick().expect("it answers");

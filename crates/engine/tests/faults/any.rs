@@ -2,16 +2,13 @@
 
 use strake_block::{IoErrorKind, Op};
 use strake_dev_mem::{Effect, Ops, Rule, When};
-use strake_engine::AssemblePolicy;
 use strake_raid::{Level, MemberState};
 
-use crate::stage::Set;
+use crate::stage::{DEGRADED, Set};
 
 /// Strikes I/O number `nth` of member `victim` with `effect`.
 fn check(level: Level, effect: Effect, victim: usize, nth: u64, cores: u16) {
-    let mut set = Set::new(level, 6);
-    set.cores = cores;
-    let mut stage = set.build().expect("sound");
+    let mut stage = Set { cores, ..Set::new(level, 6) }.build().expect("sound");
     let rule = Rule::new(Ops::ANY, effect).when(When::Nth(nth));
     stage.disks[victim].plan.add(rule);
     let hangs = effect == Effect::Hang;
@@ -29,14 +26,9 @@ fn check(level: Level, effect: Effect, victim: usize, nth: u64, cores: u16) {
     stage.until(&what, |stage| stage.state(1) == MemberState::InSync);
     stage.verify(700);
     stage.stop().expect(&what);
-    stage.disks[victim].plan.clear();
-    stage.disks[victim].plan.release();
+    stage.disks[victim].answer();
     stage.disks[victim].plan.return_device();
-    assert_eq!(
-        stage.again(AssemblePolicy { allow_degraded: true, ..AssemblePolicy::default() }),
-        0,
-        "{what}"
-    );
+    assert_eq!(stage.again(DEGRADED), 0, "{what}");
     stage.verify(700);
     if stage.state(victim) == MemberState::InSync {
         stage.check_parity(12);

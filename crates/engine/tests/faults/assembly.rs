@@ -6,16 +6,13 @@ use std::ops::Range;
 use strake_block::Op;
 use strake_dev_mem::{Effect, Ops, Rule, When};
 use strake_engine::{
-    ArrayError, AssemblePolicy, Assembled, Consistency, Drive, Outcome, assemble, create,
-    plan_create,
+    ArrayError, Assembled, Consistency, Drive, Outcome, assemble, create, plan_create,
 };
 use strake_raid::{Level, MemberState};
 use strake_units::{Nanos, Uuid};
 
-use crate::redo::{data, degraded};
-use crate::stage::{DATA, Set, Stage};
-
-const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
+use crate::redo::degraded;
+use crate::stage::{DATA, DEGRADED, Set, Stage};
 
 /// A start serves within this time whatever a drive does.
 const SERVED: Nanos = Nanos(20 * Nanos::SECOND.0);
@@ -71,13 +68,12 @@ impl Start {
 /// An array of two parities that stopped in the middle of a write of which the log has everything.
 fn crashed(set: Set, out: &[u8]) -> Stage {
     let mut stage = degraded(set, out);
-    let area = data(&stage);
+    let area = stage.data_area();
     for disk in &stage.disks {
         disk.plan.add(Rule::new(Ops::WRITE.and(Ops::ZEROES), Effect::Hang).within(area));
     }
     for nth in 0..8 {
-        let op = stage.write_op(nth * 200, 60, 99);
-        stage.submit(0, op);
+        stage.submit_write(0, nth * 200, 60, 99);
     }
     stage.rounds(400);
     stage.disks.iter().for_each(|disk| disk.plan.clear());
@@ -171,15 +167,11 @@ fn who_leaves_any_request_of_a_start_without_answer_is_left_out_alone() {
 /// Small writes with partial-write records: strips that hang when they are read.
 #[test]
 fn a_member_that_hangs_on_strips_of_partial_writes_is_left_out_alone() {
-    let mut set = Set::new(Level::Raid6, 6);
-    set.consistency = Consistency::Strict;
-    let mut stage = set.build().expect("sound");
-    stage.fill(2000, 170, 3);
-    let area = data(&stage);
+    let mut stage = Set::strict(Level::Raid6, 6).filled(2000, 170, 3);
+    let area = stage.data_area();
     stage.disks[1].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(area));
     for nth in 0..6 {
-        let op = stage.write_op(nth * 300, 2, 99);
-        stage.submit(0, op);
+        stage.submit_write(0, nth * 300, 2, 99);
     }
     stage.rounds(400);
     stage.disks[1].plan.clear();
@@ -197,8 +189,7 @@ fn a_member_that_hangs_on_strips_of_partial_writes_is_left_out_alone() {
 /// Two at once, in different phases, cost their own time and no other member's.
 #[test]
 fn two_that_hang_are_left_out_and_no_third() {
-    let mut stage = Set::new(Level::Raid73, 7).build().expect("sound");
-    stage.fill(2000, 170, 3);
+    let mut stage = Set::new(Level::Raid73, 7).filled(2000, 170, 3);
     stage.stop().expect("clean");
     let labels = within(&stage, HEAD_RING);
     let bitmap = within(&stage, BITMAP);
@@ -214,10 +205,9 @@ fn two_that_hang_are_left_out_and_no_third() {
 /// A member that hangs on its first stable write kept an array of two parities offline, at every try.
 #[test]
 fn d1_a_drive_that_reads_and_never_writes_keeps_no_array_down() {
-    let mut stage = Set::new(Level::Raid6, 6).build().expect("sound");
-    stage.fill(2000, 170, 3);
+    let mut stage = Set::new(Level::Raid6, 6).filled(2000, 170, 3);
     stage.stop().expect("clean");
-    stage.disks[3].plan.add(Rule::new(Ops::WRITE, Effect::Hang));
+    stage.disks[3].hang(Ops::WRITE);
     // From the second start on it is not a member that anything is written to.
     for victims in [&[3][..], &[], &[]] {
         let assembled = start(&mut stage).without(victims);
@@ -231,7 +221,7 @@ fn d1_a_drive_that_reads_and_never_writes_keeps_no_array_down() {
 #[test]
 fn what_was_carried_out_before_a_member_hung_is_not_carried_out_again() {
     let mut stage = logged();
-    let area = data(&stage);
+    let area = stage.data_area();
     stage.disks[1].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(area));
     stage.watch();
     start(&mut stage).without(&[1]);
@@ -321,13 +311,12 @@ fn a_drive_that_hangs_while_an_array_is_made_is_named() {
 #[test]
 fn what_a_hung_drive_does_late_harms_no_other() {
     let mut stage = logged();
-    let area = data(&stage);
+    let area = stage.data_area();
     stage.disks[1].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(area));
     let assembled = start(&mut stage).without(&[1]);
     stage.start(assembled);
     stage.fill(2000, 170, 77);
-    stage.disks[1].plan.clear();
-    stage.disks[1].plan.release();
+    stage.disks[1].answer();
     assert_eq!(stage.run(0, Op::Flush), Ok(()));
     stage.verify(2000);
     stage.stop().expect("clean");

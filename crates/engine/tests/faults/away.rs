@@ -1,14 +1,12 @@
 //! Members that are away while something happens to the array, and come back.
 
 use strake_dev_mem::{Effect, Ops, Rule};
-use strake_engine::{AssemblePolicy, Consistency};
+use strake_engine::Consistency;
 use strake_raid::{Level, MemberState};
 use strake_units::{Lba, LbaRange, MemberIndex};
 
-use crate::redo::{data, verify_old_or_new};
-use crate::stage::{Set, Stage};
-
-const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
+use crate::redo::verify_old_or_new;
+use crate::stage::{DEGRADED, Set, Stage};
 
 /// Starts without a member, and takes it back.
 fn back(stage: &mut Stage, member: usize) {
@@ -24,17 +22,9 @@ fn back(stage: &mut Stage, member: usize) {
 #[test]
 fn who_is_away_after_a_crash_lacks_what_was_being_written() {
     for out in 0..4 {
-        let mut set = Set::new(Level::Raid5, 4);
-        set.consistency = Consistency::Strict;
-        let mut stage = set.build().expect("sound");
-        stage.fill(2000, 170, 3);
-        let area = data(&stage);
-        stage.disks[out].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(area));
-        let op = stage.write_op(5, 50, 99);
-        stage.submit(0, op);
-        stage.rounds(300);
+        let mut stage = Set::strict(Level::Raid5, 4).filled(2000, 170, 3);
+        stage.cut_write(out, 5, 50);
         stage.down();
-        stage.disks[out].plan.clear();
         back(&mut stage, out);
         verify_old_or_new(&mut stage, 5, 50, 99);
         stage.check_parity(40);
@@ -45,8 +35,7 @@ fn who_is_away_after_a_crash_lacks_what_was_being_written() {
 /// never got.
 #[test]
 fn who_missed_a_label_that_was_cut_short_is_taken_back() {
-    let mut stage = Set::new(Level::Raid6, 6).build().expect("sound");
-    stage.fill(2000, 170, 3);
+    let mut stage = Set::new(Level::Raid6, 6).filled(2000, 170, 3);
     let heads = LbaRange::new(Lba((64 << 10) >> 9), (256 << 10) >> 9);
     stage.disks[1].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(heads));
     let failing = stage.array().begin_fail(MemberIndex(3)).expect("allowed");
@@ -62,8 +51,7 @@ fn who_missed_a_label_that_was_cut_short_is_taken_back() {
 /// Mode `none` does not record what is written, so a member that was out when that began lacks everything.
 #[test]
 fn a_member_that_is_absent_without_a_record_lacks_everything() {
-    let mut set = Set::new(Level::Raid5, 4);
-    set.disk_bytes = 60 << 20;
+    let set = Set { disk_bytes: 60 << 20, ..Set::new(Level::Raid5, 4) };
     let mut stage = set.build().expect("sound");
     let elsewhere = 40_000;
     stage.fill(2000, 170, 3);
@@ -75,8 +63,6 @@ fn a_member_that_is_absent_without_a_record_lacks_everything() {
     stage.asked(pending).expect("the array serves");
     stage.write(elsewhere, 50, 5).expect("works");
     stage.readd(2).expect("it is the member");
-    stage.healthy();
-    stage.verify(elsewhere + 100);
-    let stripes = stage.status().geometry.stripes();
-    stage.check_parity(stripes);
+    stage.verify_rebuilt(elsewhere + 100);
+    stage.check_all_parity();
 }

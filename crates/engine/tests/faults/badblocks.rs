@@ -9,7 +9,7 @@ use strake_ondisk::{AreaLayout, BAD_SLOT_BYTES, PAGE_BYTES};
 use strake_raid::{Level, MemberState};
 use strake_units::{Lba, MemberIndex};
 
-use crate::stage::{Set, Stage};
+use crate::stage::{DEGRADED, LOSSY, STRICTLY, Set, Stage};
 
 const BLOCKS: u64 = 1000;
 
@@ -79,15 +79,13 @@ struct Holed {
 }
 
 fn holed(level: Level, members: usize, away: u8) -> Holed {
-    let mut stage = Set::new(level, members).build().expect("sound");
-    stage.fill(BLOCKS, 100, 3);
+    let mut stage = Set::new(level, members).filled(BLOCKS, 100, 3);
     let (source, rule) = spoil(&stage, BAD);
     let target = match level {
         Level::Raid1 | Level::Raid10 => source as u8 ^ 1,
         _ => (source as u8 + away) % members as u8,
     };
-    stage.fail(target).expect("allowed");
-    stage.replace(target).expect("replaceable");
+    stage.fail_and_replace(target);
     until_rebuilt(&mut stage, usize::from(target));
     let hole = beside(&stage, BAD, usize::from(target)).filter(|hole| *hole != BAD);
     Holed { stage, source, rule, hole }
@@ -107,8 +105,7 @@ fn check_finishes(level: Level, members: usize, away: u8) {
         assert_eq!(listed(&stage), lost);
         assert_eq!(survey(&mut stage, BLOCKS), lost);
         // What is listed is known after a restart.
-        stage.stop().expect("clean");
-        stage.again(AssemblePolicy::default());
+        stage.restart();
     }
     // The drive remembers after all: nothing was given up, so everything is back, and comes off the list when read.
     stage.disks[source].plan.remove(rule);
@@ -137,7 +134,7 @@ fn md_05r1_add_badblocks() {
     let lost = lost_with(None);
     stage.fail(source as u8).expect("the one that was added is in sync");
     stage.stop().expect("clean");
-    stage.again(AssemblePolicy { allow_degraded: true, ..AssemblePolicy::default() });
+    stage.again(DEGRADED);
     assert_eq!((listed(&stage), survey(&mut stage, BLOCKS)), (lost.clone(), lost));
     assert_eq!(stage.write(BAD, 1, 77), Ok(()));
     assert_eq!(survey(&mut stage, BLOCKS), BTreeSet::new());
@@ -150,8 +147,7 @@ fn md_05r1_add_badblocks() {
 
 #[test]
 fn f09_with_two_members_missing_and_one_of_them_back() {
-    let mut stage = Set::new(Level::Raid6, 6).build().expect("sound");
-    stage.fill(BLOCKS, 100, 3);
+    let mut stage = Set::new(Level::Raid6, 6).filled(BLOCKS, 100, 3);
     stage.pass(6);
     let (source, _rule) = spoil(&stage, BAD);
     let (away, target) = ((source + 1) % 6, (source + 2) % 6);
@@ -176,8 +172,7 @@ fn f09_with_two_members_missing_and_one_of_them_back() {
 #[test]
 fn f08_f10_unreadable_blocks_in_different_columns_cost_nothing() {
     for (level, members) in [(Level::Raid5, 5), (Level::Raid6, 6)] {
-        let mut stage = Set::new(level, members).build().expect("sound");
-        stage.fill(BLOCKS, 100, 3);
+        let mut stage = Set::new(level, members).filled(BLOCKS, 100, 3);
         let geometry = stage.status().geometry;
         let strip = u64::from(geometry.strip_blocks());
         let spots: Vec<u64> =
@@ -189,8 +184,7 @@ fn f08_f10_unreadable_blocks_in_different_columns_cost_nothing() {
         assert_eq!(stage.write(1, whole - 2, 5), Ok(()));
         if level == Level::Raid6 {
             let target = (rules[0].0 as u8 + members as u8 - 1) % members as u8;
-            stage.fail(target).expect("allowed");
-            stage.replace(target).expect("replaceable");
+            stage.fail_and_replace(target);
             until_rebuilt(&mut stage, usize::from(target));
         }
         assert_eq!(survey(&mut stage, BLOCKS), BTreeSet::new());
@@ -221,7 +215,7 @@ fn f09_a_write_over_a_lost_block_heals_it() {
             for _ in 0..2 {
                 assert_eq!(listed(&stage), left, "away {away}, other first {other_first}");
                 assert_eq!(survey(&mut stage, BLOCKS), left);
-                stage.again(AssemblePolicy { accept_loss: true, ..AssemblePolicy::default() });
+                stage.again(AssemblePolicy { accept_loss: true, ..STRICTLY });
                 stage.until("resync", |stage| stage.status().resync.is_none());
             }
             for member in 0..4 {
@@ -292,15 +286,13 @@ fn f09_the_neighbours_of_lost_blocks_are_written_as_ever() {
 /// The machine dies at any moment of a rebuild that meets a lost block, and of the write over it.
 #[test]
 fn f09_a_crash_at_any_round_makes_nothing_up() {
-    let policy = AssemblePolicy { accept_loss: true, allow_degraded: true };
+    let policy = LOSSY;
     for rounds in (0..260).step_by(13) {
-        let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
-        stage.fill(BLOCKS, 100, 3);
+        let mut stage = Set::new(Level::Raid5, 4).filled(BLOCKS, 100, 3);
         stage.pass(6);
         let (source, _) = spoil(&stage, BAD);
         let target = (source as u8 + 1) % 4;
-        stage.fail(target).expect("allowed");
-        stage.replace(target).expect("replaceable");
+        stage.fail_and_replace(target);
         stage.rounds(rounds);
         stage.again(policy);
         until_rebuilt(&mut stage, usize::from(target));
@@ -312,12 +304,11 @@ fn f09_a_crash_at_any_round_makes_nothing_up() {
 
 #[test]
 fn f09_a_crash_at_any_round_of_giving_up_makes_nothing_up() {
-    let policy = AssemblePolicy { accept_loss: true, allow_degraded: true };
+    let policy = LOSSY;
     for rounds in 0..70 {
         let Holed { mut stage, source, rule, hole } = holed(Level::Raid5, 4, 1);
         let hole = hole.expect("data");
-        let op = stage.write_op(BAD, 1, 55);
-        stage.submit(0, op);
+        stage.submit_write(0, BAD, 1, 55);
         stage.rounds(rounds);
         stage.again(policy);
         stage.disks[source].plan.remove(rule);
@@ -341,10 +332,9 @@ fn f09_a_crash_at_any_round_of_giving_up_makes_nothing_up() {
 /// A long list takes many pages, and a crash may come between them. The copy that counts is not the one written over.
 #[test]
 fn f09_a_list_cut_short_leaves_the_one_before() {
-    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
-    stage.fill(BLOCKS, 100, 3);
+    let mut stage = Set::new(Level::Raid5, 4).filled(BLOCKS, 100, 3);
     stage.crowd_bad_blocks(50);
-    stage.again(AssemblePolicy::default());
+    stage.again(STRICTLY);
     // A member that goes out before parity is right leaves doubt.
     stage.until("the resync", |stage| stage.status().resync.is_none());
     let (source, _) = spoil(&stage, BAD);
@@ -362,12 +352,11 @@ fn f09_a_list_cut_short_leaves_the_one_before() {
             disk.plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(rest));
         }
     }
-    let op = stage.write_op(BAD, 1, 55);
-    stage.submit(0, op);
+    stage.submit_write(0, BAD, 1, 55);
     stage.rounds(500);
     stage.down();
     stage.disks.iter().for_each(|disk| disk.plan.clear());
-    stage.again(AssemblePolicy::default());
+    stage.again(STRICTLY);
     assert!(listed(&stage).is_superset(&lost), "neither is known to hold anything");
 }
 
@@ -375,11 +364,10 @@ fn f09_a_list_cut_short_leaves_the_one_before() {
 /// that has no room stops instead, and goes on when there is.
 #[test]
 fn b10_a_full_list_halts_the_rebuild() {
-    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
-    stage.fill(BLOCKS, 100, 3);
+    let mut stage = Set::new(Level::Raid5, 4).filled(BLOCKS, 100, 3);
     stage.pass(6);
     stage.crowd_bad_blocks(40);
-    stage.again(AssemblePolicy::default());
+    stage.again(STRICTLY);
     let far = listed(&stage);
     let rules: Vec<RuleId> = (0..60)
         .map(|nth| {
@@ -389,8 +377,7 @@ fn b10_a_full_list_halts_the_rebuild() {
             stage.disks[1].plan.add(rule)
         })
         .collect();
-    stage.fail(2).expect("allowed");
-    stage.replace(2).expect("replaceable");
+    stage.fail_and_replace(2);
     stage.until("halting", |stage| stage.status().rebuild_halted);
     assert_ne!(stage.state(2), MemberState::InSync);
     assert!(!stage.status().lost);
@@ -402,22 +389,19 @@ fn b10_a_full_list_halts_the_rebuild() {
     rules.into_iter().for_each(|rule| assert!(stage.disks[1].plan.remove(rule).is_some()));
     let resume = stage.array().begin_resume();
     stage.asked(resume).expect("possible");
-    stage.healthy();
-    stage.verify(BLOCKS);
+    stage.verify_rebuilt(BLOCKS);
     assert!(listed(&stage).is_subset(&far), "only what was there before");
-    let stripes = stage.status().geometry.stripes();
-    stage.check_parity(stripes);
+    stage.check_all_parity();
 }
 
 /// The same for a resync: parity of a column that cannot be made to agree is not used, everything else is.
 #[test]
 fn f09_a_resync_finishes_around_blocks_that_nothing_can_recover() {
-    let mut stage = Set::new(Level::Raid5, 5).build().expect("sound");
-    stage.fill(BLOCKS, 100, 3);
+    let mut stage = Set::new(Level::Raid5, 5).filled(BLOCKS, 100, 3);
     let strip = u64::from(stage.status().geometry.strip_blocks());
     let lost: BTreeSet<u64> = [8, strip + 8].into();
     let rules: Vec<_> = lost.iter().map(|at| spoil(&stage, *at)).collect();
-    assert!(stage.again(AssemblePolicy::default()) > 0, "it was being written");
+    assert!(stage.again(STRICTLY) > 0, "it was being written");
     stage.until("resync", |stage| stage.status().resync.is_none());
     assert!(!stage.status().resync_halted);
     assert_eq!(listed(&stage), lost);
@@ -433,14 +417,13 @@ fn f09_a_resync_finishes_around_blocks_that_nothing_can_recover() {
 
 #[test]
 fn f09_a_resync_of_copies_finishes_around_a_block_that_none_can_show() {
-    let mut stage = Set::new(Level::Raid1, 2).build().expect("sound");
-    stage.fill(BLOCKS, 100, 3);
+    let mut stage = Set::new(Level::Raid1, 2).filled(BLOCKS, 100, 3);
     let byte = crate::stage::DATA + (BAD << 9);
     for disk in &stage.disks {
         let medium = Effect::Fail(IoErrorKind::Medium);
         disk.plan.add(Rule::new(Ops::READ, medium).within(stage.on_disk(byte, 1)));
     }
-    assert!(stage.again(AssemblePolicy::default()) > 0, "it was being written");
+    assert!(stage.again(STRICTLY) > 0, "it was being written");
     stage.until("resync", |stage| stage.status().resync.is_none());
     assert!(!stage.status().resync_halted);
     assert_eq!(listed(&stage), [BAD].into());
@@ -459,11 +442,11 @@ fn an_array_whose_list_of_bad_blocks_is_gone_is_refused() {
     for disk in &stage.disks {
         disk.ram.write_at(5 << 20, &vec![0x55; 128 << 10]).expect("inside");
     }
-    let strake_engine::Outcome::Refused { what, .. } = stage.find(AssemblePolicy::default()) else {
+    let strake_engine::Outcome::Refused { what, .. } = stage.find(STRICTLY) else {
         panic!("it must be refused")
     };
     assert!(what.contains("bad blocks") && what.contains("--accept-loss"), "{what}");
-    stage.again(AssemblePolicy { accept_loss: true, ..AssemblePolicy::default() });
+    stage.again(AssemblePolicy { accept_loss: true, ..STRICTLY });
 }
 
 /// The list was lost, its loss accepted, and a new one began at sequence 0. A member that was away still had the old
@@ -481,14 +464,13 @@ fn a_list_given_up_is_not_brought_back_by_a_member_that_was_away() {
         }
         disk.plan.remove(rule);
     }
-    stage.again(AssemblePolicy { accept_loss: true, allow_degraded: true });
+    stage.again(LOSSY);
     for at in lost_with(hole) {
         assert_eq!(stage.write(at, 1, 5), Ok(()));
     }
     stage.readd(away as u8).expect("it is the member");
     stage.healthy();
-    stage.stop().expect("clean");
-    stage.again(AssemblePolicy::default());
+    stage.restart();
     assert_eq!(listed(&stage), BTreeSet::new());
     for at in lost_with(hole) {
         let from = (at << 9) as usize;

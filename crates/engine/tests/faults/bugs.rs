@@ -3,14 +3,12 @@
 
 use strake_block::{IoErrorKind, Op};
 use strake_dev_mem::{Effect, Ops, Rule, When};
-use strake_engine::{AssemblePolicy, Consistency};
+use strake_engine::Consistency;
 use strake_raid::Level;
 use strake_units::{Lba, LbaRange, MemberSet, Nanos};
 
 use crate::scrub::{clean, media};
-use crate::stage::{DATA, Set, Stage};
-
-const STRICTLY: AssemblePolicy = AssemblePolicy { allow_degraded: false, accept_loss: false };
+use crate::stage::{DATA, STRICTLY, Set, Stage};
 
 /// Where a block of a RAID 0 of `members` lies: member and byte of its data area, by the textbook.
 fn textbook(at: u64, members: u64, strip: u64) -> (usize, usize) {
@@ -25,10 +23,8 @@ fn textbook(at: u64, members: u64, strip: u64) -> (usize, usize) {
 fn b01_no_size_of_a_drive_moves_a_block() {
     for disk_bytes in [28 << 20, 29 << 20, (31 << 20) + 4096] {
         for members in 2..5u64 {
-            let mut set = Set::new(Level::Raid0, members as usize);
-            set.disk_bytes = disk_bytes;
-            let mut stage = set.build().expect("sound");
-            stage.fill(3000, 170, 3);
+            let set = Set { disk_bytes, ..Set::new(Level::Raid0, members as usize) };
+            let stage = set.filled(3000, 170, 3);
             let media = media(&stage);
             for at in 0..3000 {
                 let (member, byte) = textbook(at, members, 32);
@@ -47,8 +43,7 @@ fn b01_no_size_of_a_drive_moves_a_block() {
 #[test]
 fn b02_a_deallocation_reaches_the_blocks_that_a_write_reaches() {
     for members in 2..5u64 {
-        let mut stage = Set::new(Level::Raid0, members as usize).build().expect("sound");
-        stage.fill(3000, 170, 3);
+        let mut stage = Set::new(Level::Raid0, members as usize).filled(3000, 170, 3);
         for (at, blocks) in [(0, 1), (31, 2), (64, 96), (500, 333), (1024, 1024)] {
             assert_eq!(
                 stage.run(0, Op::Deallocate { range: LbaRange::new(Lba(at), blocks) }),
@@ -80,8 +75,7 @@ fn b07_a_degraded_write_at_any_alignment_ends() {
             if level == Level::Raid5 && one != other {
                 continue;
             }
-            let mut stage = Set::new(level, 5).build().expect("sound");
-            stage.fill(1000, 170, 3);
+            let mut stage = Set::new(level, 5).filled(1000, 170, 3);
             stage.fail(one).expect("allowed");
             if other != one {
                 stage.fail(other).expect("allowed");
@@ -96,8 +90,7 @@ fn b07_a_degraded_write_at_any_alignment_ends() {
             if other != one {
                 stage.replace(other).expect("replaceable");
             }
-            stage.healthy();
-            stage.verify(1000);
+            stage.verify_rebuilt(1000);
             stage.check_parity(12);
         }
     }
@@ -112,8 +105,7 @@ fn b16_a_trim_is_never_done_after_a_newer_write() {
         [(Level::Raid0, 4), (Level::Raid1, 2), (Level::Raid5, 4), (Level::Raid6, 6)]
     {
         for slow in 0..members {
-            let mut stage = Set::new(level, members).build().expect("sound");
-            stage.fill(2000, 170, 3);
+            let mut stage = Set::new(level, members).filled(2000, 170, 3);
             let delay = Rule::new(Ops::DEALLOCATE.and(Ops::ZEROES), Effect::Delay(Nanos(400_000)));
             stage.disks[slow].plan.add(delay);
             // Whole stripes of every level.
@@ -155,8 +147,7 @@ fn b20_memory_of_a_plan_that_is_tried_again_is_its_own() {
         for cores in [1, 2] {
             let mut set = Set::new(level, members);
             (set.options.scratch_bytes, set.options.cache, set.cores) = (0, false, cores);
-            let mut stage = set.build().expect("sound");
-            stage.fill(2000, 170, 3);
+            let mut stage = set.filled(2000, 170, 3);
             for (nth, disk) in stage.disks.iter().enumerate() {
                 let fails = Effect::Fail(IoErrorKind::Medium);
                 let rule = Rule::new(Ops::READ, fails).when(When::Every(5 + nth as u64 % 3));
@@ -200,8 +191,7 @@ fn b28_overlapping_writes_are_one_after_the_other_also_over_a_crash() {
         for rounds in [0, 3, 9, 20, 60, 200] {
             let mut set = Set::new(Level::Raid6, 6);
             (set.consistency, set.cores) = (consistency, 1 + (rounds % 2) as u16);
-            let mut stage = set.build().expect("sound");
-            stage.fill(500, 50, 3);
+            let mut stage = set.filled(500, 50, 3);
             if out {
                 stage.fail(2).expect("allowed");
                 stage.until("the log", |stage| stage.status().logged == MemberSet::of(2));
@@ -213,8 +203,7 @@ fn b28_overlapping_writes_are_one_after_the_other_also_over_a_crash() {
             // Waves: what is in one was sent when all of the wave before had been answered.
             for wave in 0..4u64 {
                 for seed in wave * 10..wave * 10 + 5 {
-                    let op = stage.write_op(40, 6, seed);
-                    stage.submit(0, op);
+                    stage.submit_write(0, 40, 6, seed);
                 }
                 if wave < 3 {
                     stage.until("the answers", |stage| stage.answers.len() == 5);
@@ -251,12 +240,9 @@ fn b28_overlapping_writes_are_one_after_the_other_also_over_a_crash() {
 #[test]
 fn b28_a_repair_ends_when_everything_has_failed() {
     for level in [Level::Raid5, Level::Raid6, Level::Raid1] {
-        let mut stage = Set::new(level, 4).build().expect("sound");
-        stage.fill(2000, 170, 3);
-        stage.fail(1).expect("allowed");
-        stage.replace(1).expect("replaceable");
-        let op = stage.write_op(5, 40, 9);
-        let id = stage.submit(0, op);
+        let mut stage = Set::new(level, 4).filled(2000, 170, 3);
+        stage.fail_and_replace(1);
+        let id = stage.submit_write(0, 5, 40, 9);
         stage.disks.iter().for_each(|disk| disk.plan.vanish());
         assert!(stage.result(id).is_err());
         assert!(stage.read(0, 0, 8).is_err());
@@ -273,8 +259,7 @@ fn b28_a_repair_ends_when_everything_has_failed() {
 fn b29_an_error_of_any_part_fails_the_request() {
     for part in 0..6u64 {
         for effect in [Effect::Fail(IoErrorKind::Medium), Effect::Fail(IoErrorKind::Device)] {
-            let mut stage = Set::new(Level::Raid0, 3).build().expect("sound");
-            stage.fill(1000, 170, 3);
+            let mut stage = Set::new(Level::Raid0, 3).filled(1000, 170, 3);
             let (member, byte) = stage.home(part * 32 + 7);
             assert!(byte >= DATA);
             let range = stage.on_disk(byte, 1);

@@ -1,23 +1,14 @@
 //! What a person may ask of an array while it serves, and what it tells.
 
 use strake_dev_mem::{Effect, Ops, Rule};
-use strake_engine::{ArrayEvent, ArrayEventKind, AssemblePolicy, Maintenance};
+use strake_engine::{ArrayEvent, ArrayEventKind, Maintenance};
 use strake_raid::{Level, MemberState};
 use strake_units::{MemberIndex, Nanos};
 
-use crate::stage::{Set, Stage};
+use crate::readd::large;
+use crate::stage::{DEGRADED, STRICTLY, Set, Stage};
 
 const PAUSED: Maintenance = Maintenance { priority: 7, paused: true };
-
-fn large(cores: u16) -> Stage {
-    let mut set = Set::new(Level::Raid6, 4);
-    set.cores = cores;
-    set.strip = 64 << 10;
-    set.disk_bytes = 120 << 20;
-    let mut stage = set.build().expect("sound");
-    stage.fill(40_000, 1000, 3);
-    stage
-}
 
 fn kinds(stage: &Stage) -> Vec<(Option<u8>, ArrayEventKind)> {
     let events = stage.array().drain_events().into_iter();
@@ -27,7 +18,7 @@ fn kinds(stage: &Stage) -> Vec<(Option<u8>, ArrayEventKind)> {
 #[test]
 fn a_paused_rebuild_stands_still_and_goes_on() {
     for cores in [1, 3] {
-        let mut stage = large(cores);
+        let mut stage = large(Level::Raid6, 4, cores);
         stage.fail(1).expect("allowed");
         stage.array().set_maintenance(PAUSED);
         stage.replace(1).expect("replaceable");
@@ -45,46 +36,43 @@ fn a_paused_rebuild_stands_still_and_goes_on() {
         stage.rounds(2000);
         assert_eq!(stage.status().rebuild, standing);
         stage.array().set_maintenance(Maintenance::default());
-        stage.healthy();
-        stage.verify(40_000);
+        stage.verify_rebuilt(40_000);
     }
 }
 
 /// What is paused before a restart builds nothing behind it, whatever the cores do next.
 #[test]
 fn a_rebuild_that_starts_paused_builds_nothing() {
-    let mut stage = large(2);
+    let mut stage = large(Level::Raid6, 4, 2);
     stage.fail(1).expect("allowed");
     stage.array().set_maintenance(PAUSED);
     stage.replace(1).expect("replaceable");
     stage.stop().expect("clean");
     stage.set.options.maintenance = PAUSED;
-    stage.again(AssemblePolicy::default());
+    stage.again(STRICTLY);
     stage.rounds(2000);
     let status = stage.status();
     assert_eq!(status.maintenance, PAUSED);
     assert_eq!(status.rebuild.expect("it is being rebuilt").done_bytes, 0);
     stage.array().set_maintenance(Maintenance::default());
-    stage.healthy();
-    stage.verify(40_000);
+    stage.verify_rebuilt(40_000);
 }
 
 /// A paused rebuild kept an array from stopping: its task waited for a window that never opened.
 #[test]
 fn a_paused_array_stops_in_order() {
-    let mut stage = large(2);
+    let mut stage = large(Level::Raid6, 4, 2);
     stage.fail(1).expect("allowed");
     stage.array().set_maintenance(PAUSED);
     stage.replace(1).expect("replaceable");
     stage.rounds(500);
-    stage.stop().expect("clean");
-    stage.again(AssemblePolicy::default());
+    stage.restart();
     stage.healthy();
 }
 
 #[test]
 fn a_life_is_reported_in_order() {
-    let mut stage = large(2);
+    let mut stage = large(Level::Raid6, 4, 2);
     assert_eq!(kinds(&stage), []);
     stage.fail(1).expect("allowed");
     stage.readd(1).expect("it is the member");
@@ -104,8 +92,7 @@ fn a_life_is_reported_in_order() {
     stage.fill(3000, 100, 6);
     assert_eq!(kinds(&stage), [(Some(3), ArrayEventKind::MemberVanished)]);
     stage.disks[0].plan.add(Rule::new(Ops::WRITE, Effect::Vanish));
-    let op = stage.write_op(0, 100, 7);
-    let id = stage.submit(0, op);
+    let id = stage.submit_write(0, 0, 100, 7);
     assert!(stage.result(id).is_err());
     assert_eq!(kinds(&stage), [(None, ArrayEventKind::Lost)]);
 }
@@ -113,10 +100,7 @@ fn a_life_is_reported_in_order() {
 /// A resync that met a block which nothing can recover stopped, and that was not reported.
 #[test]
 fn a_halted_resync_is_reported_and_tried_again() {
-    let mut set = Set::new(Level::Raid5, 3);
-    set.disk_bytes = 60 << 20;
-    let mut stage = set.build().expect("sound");
-    stage.fill(2000, 100, 3);
+    let mut stage = Set { disk_bytes: 60 << 20, ..Set::new(Level::Raid5, 3) }.filled(2000, 100, 3);
     let two = [stage.home(0).0, (stage.home(0).0 + 1) % 3];
     let byte = stage.home(0).1;
     let rules: Vec<_> = two
@@ -129,7 +113,7 @@ fn a_halted_resync_is_reported_and_tried_again() {
         .collect();
     // What nothing can recover is listed as bad, unless there is no room.
     stage.crowd_bad_blocks(1);
-    stage.again(AssemblePolicy::default());
+    stage.again(STRICTLY);
     stage.until("the halt", |stage| stage.status().resync_halted);
     assert!(stage.status().resync.is_some());
     stage.rounds(10);
@@ -155,12 +139,11 @@ fn a_halted_resync_is_reported_and_tried_again() {
 
 #[test]
 fn a_new_name_survives_restarts() {
-    let mut stage = Set::new(Level::Raid1, 2).build().expect("sound");
-    stage.fill(1000, 100, 3);
+    let mut stage = Set::new(Level::Raid1, 2).filled(1000, 100, 3);
     let pending = stage.array().begin_rename("lake".parse().expect("a name"));
     stage.asked(pending).expect("allowed");
     assert_eq!(stage.array().name().as_str(), "lake");
-    stage.again(AssemblePolicy::default());
+    stage.again(STRICTLY);
     assert_eq!(stage.status().name.as_str(), "lake");
 }
 
@@ -168,13 +151,12 @@ fn a_new_name_survives_restarts() {
 /// before still counted as being written.
 #[test]
 fn failing_by_hand_leaves_nothing_in_doubt_that_was_not_being_written() {
-    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
-    stage.fill(4000, 100, 3);
+    let mut stage = Set::new(Level::Raid5, 4).filled(4000, 100, 3);
     stage.fail(1).expect("allowed");
     stage.step = Nanos(1);
     stage.rounds(50);
     let returned = stage.disks.remove(1);
-    stage.again(AssemblePolicy { allow_degraded: true, accept_loss: false });
+    stage.again(DEGRADED);
     stage.disks.insert(1, returned);
     stage.verify(4000);
     stage.readd(1).expect("it is the member");
@@ -192,8 +174,7 @@ fn failing_by_hand_is_refused_when_its_flush_costs_another_member() {
     for cores in [1, 3] {
         let mut set = Set::new(Level::Raid5, 4);
         (set.cores, set.cached) = (cores, true);
-        let mut stage = set.build().expect("sound");
-        stage.fill(4000, 100, 3);
+        let mut stage = set.filled(4000, 100, 3);
         let cause = strake_block::IoErrorKind::Device;
         stage.disks[2].plan.add(Rule::new(Ops::FLUSH, Effect::Fail(cause)));
         let error = stage.fail(1).expect_err("member 2 is out by then");

@@ -2,11 +2,11 @@
 
 use strake_block::{DeallocateReads, IoErrorKind};
 use strake_dev_mem::{Effect, Ops, Rule, When};
-use strake_engine::{AssemblePolicy, Maintenance};
+use strake_engine::Maintenance;
 use strake_raid::{Level, MemberState};
 use strake_units::{Lba, LbaRange, Nanos};
 
-use crate::stage::{DATA, Seen, Set, Stage, bytes_of};
+use crate::stage::{DATA, STRICTLY, Seen, Set, Stage, bytes_of};
 
 /// A mirror, or mirrors, of which one copy has the write of block 7 to 9 that a crash cut short.
 struct Differing {
@@ -21,19 +21,17 @@ struct Differing {
 fn differing(level: Level, members: usize, cores: u16) -> Differing {
     let mut set = Set::new(level, members);
     (set.cores, set.options.maintenance.paused) = (cores, true);
-    let mut stage = set.build().expect("sound");
-    stage.fill(200, 50, 3);
+    let mut stage = set.filled(200, 50, 3);
     let (newest, byte) = stage.home(7);
     let place = stage.on_disk(byte, 8);
     for (_, disk) in stage.disks.iter().enumerate().filter(|(at, _)| *at != newest) {
         disk.plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(place));
     }
-    let op = stage.write_op(7, 3, 9);
-    stage.submit(0, op);
+    stage.submit_write(0, 7, 3, 9);
     stage.rounds(20);
     stage.down();
     stage.disks.iter().for_each(|disk| disk.plan.clear());
-    assert_eq!(stage.again(AssemblePolicy::default()), 1, "the crash left it untrusted");
+    assert_eq!(stage.again(STRICTLY), 1, "the crash left it untrusted");
     Differing { stage, newest, place }
 }
 
@@ -85,7 +83,7 @@ fn a_resync_trusts_no_copy_that_it_could_not_read() {
     let fail = Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Device)).within(place);
     stage.disks[newest].plan.add(fail.when(When::Nth(1)));
     stage.set.options.maintenance.paused = false;
-    stage.again(AssemblePolicy::default());
+    stage.again(STRICTLY);
     let metadata = LbaRange::new(Lba(0), DATA >> 9);
     for disk in &stage.disks {
         let delay = Effect::Delay(Nanos(2_000_000_000));
@@ -225,7 +223,7 @@ fn copies_that_could_not_be_read_are_not_taken_to_agree() {
 fn a_full_list_of_bad_blocks_is_not_in_the_way_of_other_blocks() {
     let Differing { mut stage, newest, place } = differing(Level::Raid1, 2, 1);
     stage.crowd_bad_blocks(0);
-    stage.again(AssemblePolicy::default());
+    stage.again(STRICTLY);
     let block = LbaRange::new(Lba(place.start.0 + 8), 1);
     for disk in &stage.disks {
         let fail = Effect::Fail(IoErrorKind::Medium);

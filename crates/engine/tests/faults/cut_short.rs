@@ -4,16 +4,13 @@ use std::collections::BTreeMap;
 
 use strake_block::{DeallocateReads, IoErrorKind};
 use strake_dev_mem::{Effect, Ops, Rule};
-use strake_engine::{AssemblePolicy, Consistency, Maintenance, Outcome};
+use strake_engine::{Maintenance, Outcome};
 use strake_ondisk::{AreaLayout, Bitmap, Copy, PAGE_BYTES, RecordedState, SLOT_BYTES, newest_page};
 use strake_raid::{Level, MemberState};
 use strake_units::{Lba, LbaRange, MemberIndex};
 
-use crate::replace::{begin, large};
-use crate::stage::{Disk, Set, Stage};
-
-const STRICTLY: AssemblePolicy = AssemblePolicy { allow_degraded: false, accept_loss: false };
-const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
+use crate::replace::{begin, large, until_copied};
+use crate::stage::{DEGRADED, Disk, STRICTLY, Set, Stage};
 
 /// Where labels, and where bitmap pages lie on a member, in bytes.
 const HEADS: std::ops::Range<u64> = 64 << 10..320 << 10;
@@ -36,8 +33,7 @@ pub fn what(outcome: Outcome) -> String {
 /// been out was taken back without it.
 #[test]
 fn pages_that_a_member_lacks_are_brought_there_before_newer_ones() {
-    let mut stage = Set::new(Level::Raid1, 3).build().expect("sound");
-    stage.fill(2000, 100, 3);
+    let mut stage = Set::new(Level::Raid1, 3).filled(2000, 100, 3);
     stage.pass(6);
     stage.fail(2).expect("allowed");
     stage.write(7, 4, 99).expect("works");
@@ -88,10 +84,7 @@ fn a_member_goes_out_while_a_replacement_is_named() {
     stage.pass(6);
     let (mut replacing, disk) = begin(&mut stage, 1);
     disk.plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(bytes(HEADS)));
-    stage.until("all is copied", |stage| {
-        let _ = replacing.poll();
-        stage.status().replace.is_some_and(|copy| copy.done_bytes == copy.total_bytes)
-    });
+    until_copied(&mut stage, &mut replacing);
     stage.rounds(300);
     let failing = Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device));
     stage.disks[2].plan.add(failing.within(bytes(PAGES)));
@@ -99,8 +92,7 @@ fn a_member_goes_out_while_a_replacement_is_named() {
     stage.expect(5, 4, 9);
     let id = stage.submit(0, op);
     stage.rounds(300);
-    disk.plan.clear();
-    disk.plan.release();
+    disk.answer();
     assert_eq!(stage.result(id), Ok(()));
     stage.until("the swap", |stage| {
         let _ = replacing.poll();
@@ -123,10 +115,7 @@ fn a_label_that_names_a_replacement_has_one_number_for_all() {
     stage.pass(6);
     let (mut replacing, disk) = begin(&mut stage, 1);
     stage.disks[2].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(bytes(HEADS)));
-    stage.until("all is copied", |stage| {
-        let _ = replacing.poll();
-        stage.status().replace.is_some_and(|copy| copy.done_bytes == copy.total_bytes)
-    });
+    until_copied(&mut stage, &mut replacing);
     stage.rounds(300);
     drop(replacing);
     stage.down();
@@ -151,10 +140,7 @@ fn a_replacement_that_fails_its_label_leaves_no_member_two_behind() {
             let hanging = Rule::new(Ops::WRITE, Effect::Hang).within(bytes(HEADS));
             stage.disks[member].plan.add(hanging);
         }
-        stage.until("all is copied", |stage| {
-            let _ = replacing.poll();
-            stage.status().replace.is_some_and(|copy| copy.done_bytes == copy.total_bytes)
-        });
+        until_copied(&mut stage, &mut replacing);
         stage.rounds(300);
         drop(replacing);
         stage.disks.iter().for_each(|disk| disk.plan.clear());
@@ -169,8 +155,7 @@ fn a_replacement_that_fails_its_label_leaves_no_member_two_behind() {
 /// had gone on without the array.
 #[test]
 fn a_label_that_only_one_has_who_is_away_for_a_start_is_no_history() {
-    let mut stage = Set::new(Level::Raid6, 5).build().expect("sound");
-    stage.fill(2000, 170, 3);
+    let mut stage = Set::new(Level::Raid6, 5).filled(2000, 170, 3);
     stage.pass(6);
     for member in [0, 2, 4] {
         let hanging = Rule::new(Ops::WRITE, Effect::Hang).within(bytes(HEADS));
@@ -185,16 +170,14 @@ fn a_label_that_only_one_has_who_is_away_for_a_start_is_no_history() {
     stage.disks.insert(1, away);
     stage.write(5, 3, 8).expect("works");
     stage.readd(1).expect("it is the member");
-    stage.healthy();
-    stage.verify(2000);
+    stage.verify_rebuilt(2000);
 }
 
 /// Member 0 alone had got the first label of an activation when the machine stopped, and was not here at the next
 /// start: it was refused as one that had gone on without the array.
 #[test]
 fn f25_a_member_that_alone_got_the_label_of_a_start_is_taken_back() {
-    let mut stage = Set::new(Level::Raid1, 2).build().expect("sound");
-    stage.fill(1000, 100, 3);
+    let mut stage = Set::new(Level::Raid1, 2).filled(1000, 100, 3);
     stage.stop().expect("a clean stop");
     let failing = Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device));
     let place = bytes(next_label(&stage, Copy::Head));
@@ -219,8 +202,7 @@ fn f25_a_member_that_alone_got_the_label_of_a_start_is_taken_back() {
 #[test]
 fn f18_two_histories_are_refused_although_one_calls_the_other_side_live() {
     for starts in 1..4 {
-        let mut stage = Set::new(Level::Raid1, 2).build().expect("sound");
-        stage.fill(1000, 100, 3);
+        let mut stage = Set::new(Level::Raid1, 2).filled(1000, 100, 3);
         stage.fail(0).expect("allowed");
         assert_eq!(stage.write(10, 5, 77), Ok(()), "acknowledged without member 0");
         let hanging = Rule::new(Ops::WRITE, Effect::Hang).within(bytes(HEADS));
@@ -256,19 +238,15 @@ fn f18_two_histories_are_refused_although_one_calls_the_other_side_live() {
 /// drives that have it, the newest copy would be lost.
 #[test]
 fn a_start_leaves_the_newest_copy_of_a_page_whole() {
-    let mut set = Set::new(Level::Raid6, 6);
-    set.consistency = Consistency::Strict;
-    let mut stage = set.build().expect("sound");
-    stage.fill(2000, 100, 3);
+    let mut stage = Set::strict(Level::Raid6, 6).filled(2000, 100, 3);
     let (stuck, byte) = stage.home(64);
     let place = stage.on_disk(byte, 1);
     stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(place));
-    let op = stage.write_op(60, 50, 99);
-    stage.submit(0, op);
+    stage.submit_write(0, 60, 50, 99);
     stage.rounds(300);
     stage.disks[stuck].plan.clear();
     let lost = (stuck + 1) % 6;
-    stage.disks[lost].plan.add(Rule::new(Ops::ANY, Effect::Vanish));
+    stage.disks[lost].vanish();
     stage.watch();
     let recovery = stage.recovered(DEGRADED);
     assert!(recovery.redone > 0, "{recovery:?}");
@@ -296,8 +274,7 @@ pub fn label_ahead(stage: &Stage, copy: Copy, ahead: u64) -> std::ops::Range<u64
 
 /// A new array that was shut down cleanly before its parity was made, without member 1.
 fn shut_down_early() -> Stage {
-    let mut set = Set::new(Level::Raid6, 5);
-    set.deallocate = DeallocateReads::Unspecified;
+    let set = Set { deallocate: DeallocateReads::Unspecified, ..Set::new(Level::Raid6, 5) };
     let mut stage = set.build().expect("sound");
     stage.array().set_maintenance(Maintenance { priority: 50, paused: true });
     stage.fill(200, 100, 3);
@@ -331,9 +308,7 @@ fn f25_a_start_that_is_cut_short_costs_nothing() {
 /// mixture of old and new. (Wound 149074274895263:10:15 of the simulator.)
 #[test]
 fn f25_a_log_of_the_last_start_shows_that_the_array_served() {
-    let mut set = Set::new(Level::Raid6, 6);
-    set.consistency = Consistency::Strict;
-    let mut stage = crate::redo::degraded(set, &[0, 1]);
+    let mut stage = crate::redo::degraded(Set::strict(Level::Raid6, 6), &[0, 1]);
     stage.stop().expect("a clean stop");
     stage.again(DEGRADED);
     stage.fill(2000, 3, 8);

@@ -25,8 +25,7 @@ fn set(level: Level, members: usize, cores: u16) -> Set {
 
 /// An array with data that has lost `lost`.
 fn degraded(set: Set, lost: &[u8]) -> Stage {
-    let mut stage = set.build().expect("sound");
-    stage.fill(BLOCKS, 100, 3);
+    let mut stage = set.filled(BLOCKS, 100, 3);
     for member in lost {
         stage.fail(*member).expect("allowed");
     }
@@ -61,8 +60,7 @@ fn compare(stage: &mut Stage, sent: Vec<Sent>) {
 /// A clean end: nothing is left under way, and no memory is missing.
 fn end(mut stage: Stage) {
     for disk in &stage.disks {
-        disk.plan.clear();
-        disk.plan.release();
+        disk.answer();
     }
     stage.rounds(1000);
     stage.verify(BLOCKS);
@@ -161,8 +159,7 @@ fn a_survivor_that_cannot_be_done_without_is_waited_for() {
     let sent = send(&mut stage, &[2], 100);
     stage.pass(60);
     assert!(!stage.status().lost && stage.state(4) == MemberState::InSync);
-    stage.disks[4].plan.clear();
-    stage.disks[4].plan.release();
+    stage.disks[4].answer();
     compare(&mut stage, sent);
     end(stage);
 }
@@ -260,13 +257,9 @@ fn writes_wait_for_the_reads_before_them() {
             |stage: &Stage| stage.model[(at as usize) << 9..(at as usize + 4) << 9].to_vec();
         for round in 0..20 {
             let before = model(&stage);
-            let op = stage.read_op(at, 4);
-            let first = stage.submit(0, op);
-            let op = stage.write_op(at, 4, 700 + round);
-            let write = stage.submit(0, op);
-            stage.expect(at, 4, 700 + round);
-            let op = stage.read_op(at, 4);
-            let second = stage.submit(0, op);
+            let first = stage.submit_read(0, at, 4);
+            let write = stage.begin_write(at, 4, 700 + round);
+            let second = stage.submit_read(0, at, 4);
             assert_eq!(bytes_of(stage.answer(first)), Ok(before));
             assert_eq!(stage.result(write), Ok(()));
             assert_eq!(bytes_of(stage.answer(second)), Ok(model(&stage)));
@@ -283,12 +276,7 @@ fn too_little_memory_only_takes_longer() {
         set.options.scratch_bytes = 0;
         let mut stage = degraded(set, &[2, 9]);
         let reads = send(&mut stage, &[2, 9], 400);
-        let writes: Vec<u64> = (0..60)
-            .map(|n| {
-                let op = stage.write_op(n * 64, 3, 900 + n);
-                stage.submit(0, op)
-            })
-            .collect();
+        let writes: Vec<u64> = (0..60).map(|n| stage.submit_write(0, n * 64, 3, 900 + n)).collect();
         // Which of a read and a write comes first at the same place does not matter here.
         for read in reads {
             assert_eq!(stage.result(read.id), Ok(()));

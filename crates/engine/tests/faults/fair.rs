@@ -144,9 +144,7 @@ fn set(cores: u16, clients: &[u16]) -> Set {
     set.queues = clients.to_vec();
     set.depth = 1024;
     set.cached = true;
-    let mut profile = Profile::SN861.slower(4);
-    profile.queue_depth = 64;
-    set.profile = Some(profile);
+    set.profile = Some(Profile { queue_depth: 64, ..Profile::SN861.slower(4) });
     set
 }
 
@@ -202,9 +200,7 @@ fn pools_that_run_dry_delay_and_fail_nothing() {
         let mut set = set(cores, &[0, cores / 2, cores - 1, 0]);
         set.options.scratch_bytes = 0;
         set.strip = 64 << 10;
-        let mut profile = Profile::SN861.slower(4);
-        profile.queue_depth = 2;
-        set.profile = Some(profile);
+        set.profile = Some(Profile { queue_depth: 2, ..Profile::SN861.slower(4) });
         let mut stage = staged(set);
         if degraded {
             stage.fail(2).expect("allowed");

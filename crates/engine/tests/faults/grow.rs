@@ -17,10 +17,7 @@ use strake_ondisk::{AreaLayout, Copy, RING_SLOTS, SLOT_BYTES};
 use strake_raid::{Level, MemberState};
 use strake_units::{BlockSize, CoreIndex, MemberIndex, MemberSet, Nanos};
 
-use crate::stage::{DATA, Set, Stage};
-
-const STRICTLY: AssemblePolicy = AssemblePolicy { allow_degraded: false, accept_loss: false };
-const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
+use crate::stage::{DATA, DEGRADED, STRICTLY, Set, Stage};
 
 /// What the drives hold where nothing has been written yet.
 const GARBAGE: u8 = 0xa5;
@@ -140,8 +137,7 @@ fn every_level_grows_and_keeps_what_it_holds() {
         let model = stage.model.len();
         stage.model.resize(model.max((after << shift) as usize), 0);
         stage.write(after - 200, 200, 77).expect("there is room now");
-        stage.stop().expect("clean");
-        stage.again(STRICTLY);
+        stage.restart();
         assert_eq!(
             stage.read(0, after - 200, 200),
             Ok(Stage::pattern(200 << shift, 77)),
@@ -160,8 +156,7 @@ fn every_level_grows_and_keeps_what_it_holds() {
 
 #[test]
 fn the_smallest_member_says_how_far() {
-    let mut stage = Set::new(Level::Raid5, 3).build().expect("sound");
-    stage.fill(500, 50, 3);
+    let mut stage = Set::new(Level::Raid5, 3).filled(500, 50, 3);
     let before = capacity(&stage);
     stage.stop().expect("clean");
     for (member, bytes) in [(0, 40 << 20), (2, 32 << 20)] {
@@ -180,11 +175,7 @@ fn the_smallest_member_says_how_far() {
 /// What is refused, leaves the array as it was.
 #[test]
 fn an_array_that_is_not_at_rest_does_not_grow() {
-    let start = || {
-        let mut stage = Set::new(Level::Raid6, 4).build().expect("sound");
-        stage.fill(500, 50, 3);
-        stage
-    };
+    let start = || Set::new(Level::Raid6, 4).filled(500, 50, 3);
     let refused = |mut stage: Stage, words: &str, readable: bool| {
         let before = capacity(&stage);
         stage.down();
@@ -201,15 +192,13 @@ fn an_array_that_is_not_at_rest_does_not_grow() {
     stage.fail(2).expect("allowed");
     refused(stage, "member 2", true);
     let mut stage = start();
-    let op = stage.write_op(7, 4, 1);
-    stage.submit(0, op);
+    stage.submit_write(0, 7, 4, 1);
     stage.until("the write is under way", |stage| stage.array().newest_label().generation > 0);
     stage.rounds(200);
     // It crashed with regions in doubt.
     refused(stage, "resynchronized", false);
     let mut stage = start();
-    stage.stop().expect("clean");
-    stage.again(STRICTLY);
+    stage.restart();
     stage.crowd_bad_blocks(2000);
     refused(stage, "bad", true);
 }
@@ -440,8 +429,7 @@ fn f26_an_array_grows_after_a_crash_past_the_ends_of_before() {
 /// Where a device became larger by less than what lies behind the data, the ring of labels comes to where its end was.
 #[test]
 fn labels_over_the_end_of_before_keep_no_array_from_growing() {
-    let mut stage = small(Level::Raid1, 2, Consistency::Safe).build().expect("sound");
-    stage.fill(100, 100, 3);
+    let mut stage = small(Level::Raid1, 2, Consistency::Safe).filled(100, 100, 3);
     stage.stop().expect("clean");
     (0..2).for_each(|member| enlarge(&mut stage, member, (22 << 20) + (300 << 10)));
     let first = stage.label(&stage.disks[0]).generation;
@@ -461,8 +449,7 @@ fn labels_over_the_end_of_before_keep_no_array_from_growing() {
 fn f26_any_members_may_have_the_label_with_the_new_size() {
     for (level, members) in [(Level::Raid1, 3), (Level::Raid6, 4)] {
         for subset in 0..1_u32 << members {
-            let mut stage = small(level, members, Consistency::Safe).build().expect("sound");
-            stage.fill(1500, 100, 3);
+            let mut stage = small(level, members, Consistency::Safe).filled(1500, 100, 3);
             stage.pass(6);
             stage.stop().expect("clean");
             (0..members).for_each(|member| enlarge(&mut stage, member, 25 << 20));
@@ -493,8 +480,7 @@ fn f26_any_members_may_have_the_label_with_the_new_size() {
             let sizes: Vec<u64> =
                 stage.disks.iter().map(|disk| stage.label(disk).geometry.member_blocks).collect();
             assert!(sizes.windows(2).all(|pair| pair[0] == pair[1]), "{level}: {sizes:?}");
-            stage.stop().expect("clean");
-            stage.again(STRICTLY);
+            stage.restart();
             check(&mut stage, 1500);
         }
     }
@@ -503,11 +489,9 @@ fn f26_any_members_may_have_the_label_with_the_new_size() {
 /// A member that has grown has its last labels elsewhere: what was written over at its new end is found out.
 #[test]
 fn the_new_end_of_a_member_counts_after_it_has_grown() {
-    let mut stage = small(Level::Raid1, 2, Consistency::Safe).build().expect("sound");
-    stage.fill(500, 50, 3);
+    let mut stage = small(Level::Raid1, 2, Consistency::Safe).filled(500, 50, 3);
     for _ in 0..6 {
-        stage.stop().expect("clean");
-        stage.again(STRICTLY);
+        stage.restart();
     }
     stage.stop().expect("clean");
     (0..2).for_each(|member| enlarge(&mut stage, member, 25 << 20));

@@ -2,18 +2,17 @@
 
 use strake_block::{DeallocateReads, DeviceKind, IoErrorKind, Op};
 use strake_dev_mem::{Effect, Ops, Rule};
-use strake_engine::{AssemblePolicy, MemberCause};
+use strake_engine::MemberCause;
 use strake_raid::{Level, MemberState};
 use strake_units::{MemberIndex, Nanos};
 
-use crate::stage::{Set, Stage, bytes_of};
+use crate::stage::{DEGRADED, Set, Stage, bytes_of};
 
 /// A raid 6 with data, one member of which hangs from now on; the member and its first array block.
 fn hung(set: Set) -> (Stage, usize) {
-    let mut stage = set.build().expect("sound");
-    stage.fill(2000, 100, 3);
+    let stage = set.filled(2000, 100, 3);
     let (victim, _) = stage.home(0);
-    stage.disks[victim].plan.add(Rule::new(Ops::ANY, Effect::Hang));
+    stage.disks[victim].hang(Ops::ANY);
     (stage, victim)
 }
 
@@ -34,9 +33,7 @@ fn reads_and_writes_in_flight_survive_a_drive_that_hangs() {
     stage.pass(7);
     assert_eq!(stage.state(victim), MemberState::InSync, "it has 8 seconds");
     stage.pass(3);
-    for id in writes {
-        assert_eq!(stage.result(id), Ok(()));
-    }
+    stage.done(writes);
     for (at, id) in ids {
         let bytes = bytes_of(stage.answer(id)).expect("there is redundancy");
         assert_eq!(bytes, stage.model[(at as usize) << 9..(at as usize + 10) << 9], "block {at}");
@@ -45,12 +42,10 @@ fn reads_and_writes_in_flight_survive_a_drive_that_hangs() {
     stage.verify(2000);
     // What hung is done at last, long after other writes to the same blocks.
     stage.fill(2000, 100, 77);
-    stage.disks[victim].plan.clear();
-    stage.disks[victim].plan.release();
+    stage.disks[victim].answer();
     stage.rounds(1000);
     stage.verify(2000);
-    stage.stop().expect("a clean stop");
-    stage.again(AssemblePolicy::default());
+    stage.restart();
     stage.verify(2000);
 }
 
@@ -72,15 +67,13 @@ fn a_stop_reports_a_member_that_hangs_meanwhile() {
 /// Late answers of the old device, by the hundred, must not count against the new one nor land on it.
 #[test]
 fn a_replacement_is_not_blamed_for_the_drive_before_it() {
-    let mut set = Set::new(Level::Raid6, 6);
-    set.depth = 1024;
+    let set = Set { depth: 1024, ..Set::new(Level::Raid6, 6) };
     let (mut stage, victim) = hung(set);
     let old = stage.disks[victim].clone();
     let mut ids = Vec::new();
     // More than the member's queue takes: some wait in front of it.
     for at in 0..600 {
-        let op = stage.read_op(at % 30, 1);
-        ids.push(stage.submit(0, op));
+        ids.push(stage.submit_read(0, at % 30, 1));
         stage.rounds(1);
     }
     stage.fail(victim as u8).expect("allowed");
@@ -89,12 +82,9 @@ fn a_replacement_is_not_blamed_for_the_drive_before_it() {
     stage.fill(2000, 100, 78);
     // Turns a quarter of a second apart: a rebuild beside clients rests in every other one.
     stage.pass(160);
-    for id in ids {
-        assert_eq!(stage.result(id), Ok(()));
-    }
+    stage.done(ids);
     assert_eq!(stage.state(victim), MemberState::InSync, "the time-outs were its predecessor's");
-    old.plan.clear();
-    old.plan.release();
+    old.answer();
     stage.rounds(1000);
     stage.verify(2000);
     stage.check_parity(15);
@@ -104,11 +94,10 @@ fn a_replacement_is_not_blamed_for_the_drive_before_it() {
 /// Two members hang at once while a queue of writes is at each: labels must still be written.
 #[test]
 fn two_hanging_members_do_not_wait_for_each_other() {
-    let mut set = Set::new(Level::Raid6, 6);
-    set.depth = 1024;
+    let set = Set { depth: 1024, ..Set::new(Level::Raid6, 6) };
     let (mut stage, victim) = hung(set);
     let second = (victim + 1) % 6;
-    stage.disks[second].plan.add(Rule::new(Ops::ANY, Effect::Hang));
+    stage.disks[second].hang(Ops::ANY);
     let mut ids = Vec::new();
     for at in 0..900 {
         let at = at * 2;
@@ -119,9 +108,7 @@ fn two_hanging_members_do_not_wait_for_each_other() {
         ids.push(stage.submit(0, op));
     }
     stage.pass(100);
-    for id in ids {
-        assert_eq!(stage.result(id), Ok(()));
-    }
+    stage.done(ids);
     assert_eq!(stage.state(victim), MemberState::Faulty);
     assert_eq!(stage.state(second), MemberState::Faulty);
     stage.verify(2000);
@@ -132,21 +119,12 @@ fn two_hanging_members_do_not_wait_for_each_other() {
 fn waiting_in_line_is_not_hanging() {
     let mut profile = strake_dev_mem::Profile::INSTANT;
     profile.read_iops = 20;
-    let mut set = Set::new(Level::Raid0, 2);
-    set.profile = Some(profile);
-    set.depth = 1024;
+    let set = Set { profile: Some(profile), depth: 1024, ..Set::new(Level::Raid0, 2) };
     let mut stage = set.build().expect("sound");
-    let ids: Vec<u64> = (0..1000)
-        .map(|at| {
-            let op = stage.read_op(at, 1);
-            stage.submit(0, op)
-        })
-        .collect();
+    let ids: Vec<u64> = (0..1000).map(|at| stage.submit_read(0, at, 1)).collect();
     stage.step = Nanos(10_000_000);
     stage.rounds(6000);
-    for id in ids {
-        assert_eq!(stage.result(id), Ok(()));
-    }
+    stage.done(ids);
     assert!(!stage.status().lost);
     assert_eq!(stage.run(0, Op::Flush), Ok(()));
 }
@@ -156,16 +134,11 @@ fn waiting_in_line_is_not_hanging() {
 #[test]
 fn f15_a_drive_that_owes_an_answer_is_not_taken_back() {
     for cores in [1, 2] {
-        let mut set = Set::new(Level::Raid6, 6);
-        set.cores = cores;
-        let mut stage = set.build().expect("sound");
-        stage.fill(2000, 100, 3);
+        let mut stage = Set { cores, ..Set::new(Level::Raid6, 6) }.filled(2000, 100, 3);
         let (victim, _) = stage.home(0);
         let slot = victim as u8;
-        stage.disks[victim].plan.add(Rule::new(Ops::WRITE, Effect::Hang));
-        let op = stage.write_op(0, 1, 5);
-        let id = stage.submit(0, op);
-        stage.expect(0, 1, 5);
+        stage.disks[victim].hang(Ops::WRITE);
+        let id = stage.begin_write(0, 1, 5);
         stage.pass(35);
         assert_eq!(stage.result(id), Ok(()));
         assert_eq!(stage.state(victim), MemberState::Faulty);
@@ -198,8 +171,7 @@ fn f15_a_drive_that_owes_an_answer_is_not_taken_back() {
             answer.is_some()
         });
         answer.expect("waited for").expect("it owes nothing any more");
-        stage.healthy();
-        stage.verify(2000);
+        stage.verify_rebuilt(2000);
         stage.check_parity(15);
         stage.stop().expect("a clean stop");
     }
@@ -220,14 +192,9 @@ fn everything_is_answered_when_all_goes_while_memory_is_waited_for() {
         stage.write(at * 32, 1, at).expect("all is well");
     }
     for disk in &stage.disks {
-        disk.plan.add(Rule::new(Ops::WRITE, Effect::Hang));
+        disk.hang(Ops::WRITE);
     }
-    let ids: Vec<u64> = (0..500)
-        .map(|at| {
-            let op = stage.write_op(at * 32, 1, at);
-            stage.submit(0, op)
-        })
-        .collect();
+    let ids: Vec<u64> = (0..500).map(|at| stage.submit_write(0, at * 32, 1, at)).collect();
     stage.rounds(200);
     for disk in &stage.disks {
         disk.plan.vanish();
@@ -247,16 +214,9 @@ fn memory_that_a_drive_keeps_which_hangs_is_replaced() {
     set.options.scratch_bytes = 0;
     set.deallocate = DeallocateReads::Unspecified;
     let mut stage = set.build().expect("sound");
-    stage.disks[1].plan.add(Rule::new(Ops::WRITE, Effect::Hang));
+    stage.disks[1].hang(Ops::WRITE);
     stage.pass(1);
-    let ids: Vec<u64> = (0..2000)
-        .step_by(40)
-        .map(|at| {
-            let op = stage.write_op(at, 40, at);
-            stage.expect(at, 40, at);
-            stage.submit(0, op)
-        })
-        .collect();
+    let ids: Vec<u64> = (0..2000).step_by(40).map(|at| stage.begin_write(at, 40, at)).collect();
     stage.pass(10);
     assert_eq!(stage.state(1), MemberState::Faulty);
     for id in ids {
@@ -264,12 +224,11 @@ fn memory_that_a_drive_keeps_which_hangs_is_replaced() {
     }
     stage.verify(2000);
     // The late answers bring the memory back, and nothing is left over when the array stops.
-    stage.disks[1].plan.clear();
-    stage.disks[1].plan.release();
+    stage.disks[1].answer();
     stage.rounds(1000);
     stage.fill(2000, 100, 5);
     stage.stop().expect("a clean stop");
-    stage.again(AssemblePolicy { allow_degraded: true, ..AssemblePolicy::default() });
+    stage.again(DEGRADED);
     stage.verify(2000);
 }
 
@@ -277,41 +236,27 @@ fn memory_that_a_drive_keeps_which_hangs_is_replaced() {
 /// the labels waited for; further members that the operator failed waited for it too.
 #[test]
 fn a_flush_that_hangs_does_not_hold_up_what_other_members_fail() {
-    let mut set = Set::new(Level::Raid73, 7);
-    set.cached = true;
-    let mut stage = set.build().expect("sound");
-    stage.fill(2000, 100, 3);
+    let mut stage = Set { cached: true, ..Set::new(Level::Raid73, 7) }.filled(2000, 100, 3);
     let (slow, asked, later, broken) = (0, 1, 2, stage.home(0).0.max(3));
-    stage.disks[slow].plan.add(Rule::new(Ops::FLUSH, Effect::Hang));
+    stage.disks[slow].hang(Ops::FLUSH);
     let mut first = stage.array().begin_fail(MemberIndex(asked)).expect("allowed");
     stage.pass(2);
     assert!(first.poll().is_none(), "marks are cleared before, which takes a flush");
     let failing = Effect::Fail(IoErrorKind::Device);
     stage.disks[broken].plan.add(Rule::new(Ops::WRITE, failing));
-    let ids: Vec<u64> = (0..1000)
-        .step_by(50)
-        .map(|at| {
-            let op = stage.write_op(at, 50, at);
-            stage.expect(at, 50, at);
-            stage.submit(0, op)
-        })
-        .collect();
+    let ids: Vec<u64> = (0..1000).step_by(50).map(|at| stage.begin_write(at, 50, at)).collect();
     let mut second = stage.array().begin_fail(MemberIndex(later)).expect("allowed");
     stage.pass(3);
     assert_eq!(stage.state(slow), MemberState::InSync, "its flush still has time");
     assert_eq!(stage.state(broken), MemberState::Faulty);
-    for id in ids {
-        assert_eq!(stage.result(id), Ok(()));
-    }
+    stage.done(ids);
     second.poll().expect("it got through").expect("there is redundancy for two");
     assert_eq!(stage.state(usize::from(later)), MemberState::Faulty);
     assert!(first.poll().is_none(), "this one waits for the flush");
-    stage.disks[slow].plan.clear();
-    stage.disks[slow].plan.release();
+    stage.disks[slow].answer();
     stage.until("the first one", |_| first.poll().is_some());
     stage.verify(2000);
-    stage.stop().expect("a clean stop");
-    stage.again(AssemblePolicy::default());
+    stage.restart();
     stage.verify(2000);
 }
 
@@ -320,15 +265,10 @@ fn a_flush_that_hangs_does_not_hold_up_what_other_members_fail() {
 #[test]
 fn a_drive_that_hangs_is_waited_for_once() {
     let (mut stage, victim) = hung(Set::new(Level::Raid6, 6));
-    let op = stage.read_op(0, 10);
-    let first = stage.submit(0, op);
-    let op = stage.write_op(1000, 500, 9);
-    let second = stage.submit(0, op);
-    stage.expect(1000, 500, 9);
+    let first = stage.submit_read(0, 0, 10);
+    let second = stage.begin_write(1000, 500, 9);
     stage.pass(6);
-    let op = stage.write_op(0, 500, 8);
-    let third = stage.submit(0, op);
-    stage.expect(0, 500, 8);
+    let third = stage.begin_write(0, 500, 8);
     stage.pass(3);
     assert_eq!(stage.state(victim), MemberState::Faulty);
     for id in [first, second, third] {
@@ -344,12 +284,9 @@ fn the_limit_follows_the_kind_of_the_drive() {
     for (kind, seconds) in
         [(DeviceKind::Block, 8), (DeviceKind::File, 15), (DeviceKind::Remote, 30)]
     {
-        let mut set = Set::new(Level::Raid6, 6);
-        set.kind = kind;
+        let set = Set { kind, ..Set::new(Level::Raid6, 6) };
         let (mut stage, victim) = hung(set);
-        let op = stage.write_op(0, 500, 8);
-        let id = stage.submit(0, op);
-        stage.expect(0, 500, 8);
+        let id = stage.begin_write(0, 500, 8);
         stage.pass(seconds - 1);
         assert_eq!(stage.state(victim), MemberState::InSync, "{kind:?}");
         stage.pass(2);
@@ -365,9 +302,7 @@ fn a_limit_that_was_asked_for_is_kept() {
     let mut set = Set::new(Level::Raid6, 6);
     set.options.io_limits.block = Nanos::SECOND.times(20);
     let (mut stage, victim) = hung(set);
-    let op = stage.write_op(0, 500, 8);
-    let id = stage.submit(0, op);
-    stage.expect(0, 500, 8);
+    let id = stage.begin_write(0, 500, 8);
     stage.pass(19);
     assert_eq!(stage.state(victim), MemberState::InSync);
     stage.pass(2);

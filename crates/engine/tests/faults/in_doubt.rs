@@ -1,12 +1,12 @@
 //! A member that goes out while parity is not trusted: what is in doubt is recorded and shown, and every start is
 //! refused until it is accepted.
 
-use strake_dev_mem::{Effect, Ops, Rule};
+use strake_dev_mem::Ops;
 use strake_engine::{ArrayEventKind, AssemblePolicy, Consistency, Maintenance, Outcome};
 use strake_ondisk::{COMPAT_AFTER_CRASH, INCOMPAT_IN_DOUBT};
 use strake_raid::{Level, MemberState};
 
-use crate::stage::{DATA, Set, Stage};
+use crate::stage::{DEGRADED, LOSSY, STRICTLY, Set, Stage};
 
 /// Blocks that are written in the moment of the crash.
 const WRITE: (u64, u64) = (5, 3);
@@ -17,17 +17,10 @@ const WRITTEN: u64 = 2000;
 const FAR: u64 = 420 * 3 * STRIP + 5;
 const SECOND: &str = " 16809984+";
 
-const STRICTLY: AssemblePolicy = AssemblePolicy { allow_degraded: false, accept_loss: false };
-const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
-const AT_ANY_PRICE: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: true };
-
 /// An array that was started after a crash in the middle of a write, and has not resynchronized yet. The member that
 /// holds neighbouring blocks in the same stripe.
 fn crashed(level: Level, mode: Consistency) -> (Stage, usize) {
-    let mut set = Set::new(level, 5);
-    set.consistency = mode;
-    let mut stage = set.build().expect("sound");
-    stage.fill(WRITTEN, 170, 3);
+    let mut stage = Set { consistency: mode, ..Set::new(level, 5) }.filled(WRITTEN, 170, 3);
     cut_short(&mut stage, WRITE.0);
     begin(&mut stage, STRICTLY);
     let bystander = stage.home(WRITE.0 + STRIP).0;
@@ -37,17 +30,8 @@ fn crashed(level: Level, mode: Consistency) -> (Stage, usize) {
 /// Everything stops in the middle of a write to block `at`.
 fn cut_short(stage: &mut Stage, at: u64) {
     let (stuck, _) = stage.home(at);
-    let shift = stage.set.disk_block.shift();
-    let data = strake_units::LbaRange::new(
-        strake_units::Lba(DATA >> shift),
-        (stage.set.disk_bytes - DATA - (4 << 20)) >> shift,
-    );
-    stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(data));
-    let op = stage.write_op(at, WRITE.1, 99);
-    stage.submit(0, op);
-    stage.rounds(300);
+    stage.cut_write(stuck, at, WRITE.1);
     stage.down();
-    stage.disks[stuck].plan.clear();
 }
 
 /// Starts, with the resync held back.
@@ -107,7 +91,7 @@ fn a_member_that_goes_out_of_an_untrusted_array_is_reported_listed_and_refused_u
             for policy in [STRICTLY, DEGRADED, STRICTLY] {
                 refused(&mut stage, policy);
             }
-            begin(&mut stage, AT_ANY_PRICE);
+            begin(&mut stage, LOSSY);
             assert_eq!(stage.status().in_doubt, [], "accepted");
             stage.stop().expect("it stops in order");
             begin(&mut stage, STRICTLY);
@@ -124,7 +108,7 @@ fn every_survivor_has_the_list() {
         stage.stop().expect("it stops in order");
         let marked = is_marked(&stage);
         assert!(marked.iter().enumerate().all(|(at, is)| *is == (at != lost)), "{marked:?}");
-        stage.disks[(lost + next) % 5].plan.add(Rule::new(Ops::ANY, Effect::Vanish));
+        stage.disks[(lost + next) % 5].vanish();
         refused(&mut stage, DEGRADED);
     }
 }
@@ -133,7 +117,7 @@ fn every_survivor_has_the_list() {
 #[test]
 fn a_member_that_fails_by_itself_is_no_other_case() {
     let (mut stage, lost) = crashed(Level::Raid5, Consistency::Safe);
-    stage.disks[lost].plan.add(Rule::new(Ops::ANY, Effect::Vanish));
+    stage.disks[lost].vanish();
     let _ = stage.write(WRITE.0 + STRIP, 1, 7);
     stage.until("the member is out", |stage| !stage.status().in_doubt.is_empty());
     stage.rounds(50);
@@ -153,7 +137,7 @@ fn it_is_kept_when_the_resync_ends_and_a_new_member_is_filled() {
     stage.stop().expect("it stops in order");
     assert_eq!(is_marked(&stage), [true; 5], "the new member too");
     refused(&mut stage, STRICTLY);
-    begin(&mut stage, AT_ANY_PRICE);
+    begin(&mut stage, LOSSY);
     resume(&mut stage);
     stage.healthy();
     stage.check_parity(4);
@@ -250,7 +234,7 @@ fn a_refusal_names_what_a_crash_damaged_beside_what_is_in_doubt() {
     let (mut stage, _) = crashed_again();
     assert_eq!(named(&mut stage, DEGRADED), 2);
     assert_eq!(named(&mut stage, DEGRADED), 2, "as long as it is not accepted");
-    begin(&mut stage, AT_ANY_PRICE);
+    begin(&mut stage, LOSSY);
     assert_eq!(stage.status().in_doubt, []);
 }
 
@@ -259,16 +243,15 @@ fn a_refusal_names_what_a_crash_damaged_beside_what_is_in_doubt() {
 #[test]
 fn a_loss_that_grows_while_the_array_starts_is_named() {
     for level in [Level::Raid5, Level::Raid6] {
-        let mut stage = Set::new(level, 5).build().expect("sound");
-        stage.fill(WRITTEN, 170, 3);
+        let mut stage = Set::new(level, 5).filled(WRITTEN, 170, 3);
         let silent = stage.home(WRITE.0 + STRIP).0;
         cut_short(&mut stage, WRITE.0);
-        stage.disks[silent].plan.add(Rule::new(Ops::WRITE, Effect::Hang));
-        assert_eq!(named(&mut stage, AT_ANY_PRICE), 1, "{level}");
+        stage.disks[silent].hang(Ops::WRITE);
+        assert_eq!(named(&mut stage, LOSSY), 1, "{level}");
         stage.disks[silent].plan.clear();
-        stage.disks[silent].plan.add(Rule::new(Ops::ANY, Effect::Vanish));
+        stage.disks[silent].vanish();
         assert_eq!(named(&mut stage, DEGRADED), 1, "{level}");
-        begin(&mut stage, AT_ANY_PRICE);
+        begin(&mut stage, LOSSY);
         assert_eq!(stage.state(silent), MemberState::Missing);
     }
 }
@@ -278,7 +261,7 @@ fn a_loss_that_grows_while_the_array_starts_is_named() {
 fn a_loss_that_stays_the_same_is_accepted_once() {
     let (mut stage, next) = crashed_again();
     assert_eq!(named(&mut stage, DEGRADED), 2);
-    stage.disks[next].plan.add(Rule::new(Ops::WRITE, Effect::Hang));
-    begin(&mut stage, AT_ANY_PRICE);
+    stage.disks[next].hang(Ops::WRITE);
+    begin(&mut stage, LOSSY);
     assert_eq!(stage.state(next), MemberState::Missing);
 }

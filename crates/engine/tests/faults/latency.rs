@@ -92,10 +92,8 @@ fn a_new_drive_is_not_blamed_for_the_old_one() {
         stage.read(0, at * 20, 4).expect("readable");
     }
     assert!(stage.array().latencies().members[2].read.max() >= Nanos(50 * MILLI));
-    stage.fail(2).expect("allowed");
-    stage.replace(2).expect("replaceable");
-    stage.healthy();
-    stage.verify(1000);
+    stage.fail_and_replace(2);
+    stage.verify_rebuilt(1000);
     assert!(stage.array().latencies().members[2].read.max() < Nanos(5 * MILLI));
     assert_eq!(stage.array().latencies().members.len(), 6);
 }

@@ -2,10 +2,10 @@
 
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule, RuleId, When};
-use strake_engine::{AssemblePolicy, Maintenance};
+use strake_engine::Maintenance;
 use strake_raid::{Level, MemberState};
 
-use crate::stage::{Seen, Set, Stage};
+use crate::stage::{STRICTLY, Seen, Set, Stage};
 
 /// Makes the home of array blocks `at..at+blocks` unreadable.
 fn spoil(stage: &Stage, at: u64, blocks: u64) -> (usize, RuleId) {
@@ -17,8 +17,7 @@ fn spoil(stage: &Stage, at: u64, blocks: u64) -> (usize, RuleId) {
 
 /// One unreadable block: read, repaired, the member stays.
 fn check_repair(level: Level, members: usize) {
-    let mut stage = Set::new(level, members).build().expect("sound");
-    stage.fill(1000, 100, 3);
+    let mut stage = Set::new(level, members).filled(1000, 100, 3);
     let (member, rule) = spoil(&stage, 40, 1);
     stage.watch();
     for _ in 0..4 {
@@ -50,10 +49,7 @@ fn an_unreadable_block_is_made_up_and_written_back() {
 /// rest of the buffer was answered as it was.
 #[test]
 fn a_failed_read_of_a_whole_long_strip_is_made_up_as_a_whole() {
-    let mut set = Set::new(Level::Raid5, 4);
-    set.strip = 256 << 10;
-    let mut stage = set.build().expect("sound");
-    stage.fill(2048, 128, 3);
+    let mut stage = Set { strip: 256 << 10, ..Set::new(Level::Raid5, 4) }.filled(2048, 128, 3);
     for at in [0, 300, 511] {
         let (member, rule) = spoil(&stage, at, 1);
         assert_eq!(stage.read(0, 0, 512).expect("there is redundancy"), stage.model[..512 << 9]);
@@ -66,8 +62,7 @@ fn a_failed_read_of_a_whole_long_strip_is_made_up_as_a_whole() {
 #[test]
 fn a_small_write_over_an_unreadable_block_works() {
     for (level, members) in [(Level::Raid5, 5), (Level::Raid6, 8)] {
-        let mut stage = Set::new(level, members).build().expect("sound");
-        stage.fill(1000, 100, 3);
+        let mut stage = Set::new(level, members).filled(1000, 100, 3);
         let (member, rule) = spoil(&stage, 40, 1);
         assert_eq!(stage.write(39, 3, 77), Ok(()));
         stage.disks[member].plan.remove(rule);
@@ -79,8 +74,7 @@ fn a_small_write_over_an_unreadable_block_works() {
 
 #[test]
 fn without_redundancy_left_only_the_block_is_lost() {
-    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
-    stage.fill(1000, 100, 3);
+    let mut stage = Set::new(Level::Raid5, 4).filled(1000, 100, 3);
     let (member, _) = stage.home(40);
     stage.fail((member as u8 + 1) % 4).expect("one is allowed");
     let (_, rule) = spoil(&stage, 40, 1);
@@ -98,12 +92,10 @@ fn without_redundancy_left_only_the_block_is_lost() {
 
 #[test]
 fn a_rebuild_works_around_an_unreadable_block_and_mends_it() {
-    let mut stage = Set::new(Level::Raid6, 6).build().expect("sound");
-    stage.fill(1000, 100, 3);
+    let mut stage = Set::new(Level::Raid6, 6).filled(1000, 100, 3);
     let (member, rule) = spoil(&stage, 40, 1);
     let target = (member as u8 + 1) % 6;
-    stage.fail(target).expect("allowed");
-    stage.replace(target).expect("replaceable");
+    stage.fail_and_replace(target);
     stage.healthy();
     stage.disks[member].plan.remove(rule);
     assert_eq!(stage.state(member), MemberState::InSync);
@@ -118,14 +110,12 @@ fn a_rebuild_works_around_an_unreadable_block_and_mends_it() {
 #[test]
 fn a_strip_that_becomes_unreadable_while_another_is_mended_is_mended_too() {
     for (first, second) in [(1, 0), (2, 0), (3, 0)] {
-        let mut stage = Set::new(Level::Raid73, 7).build().expect("sound");
-        stage.fill(1000, 100, 3);
+        let mut stage = Set::new(Level::Raid73, 7).filled(1000, 100, 3);
         let (home, _) = stage.home(5);
         for other in (0..7).filter(|at| *at != home) {
-            stage.disks[other].plan.add(Rule::new(Ops::WRITE, Effect::Hang));
+            stage.disks[other].hang(Ops::WRITE);
         }
-        let op = stage.write_op(5, 3, 99);
-        stage.submit(0, op);
+        stage.submit_write(0, 5, 3, 99);
         stage.rounds(400);
         stage.expect(5, 3, 99);
         let fail = || Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium));
@@ -138,7 +128,7 @@ fn a_strip_that_becomes_unreadable_while_another_is_mended_is_mended_too() {
         stage.down();
         stage.disks[early.0].plan.add(fail().within(early.1).when(When::Nth(1)));
         stage.disks[late.0].plan.add(fail().within(late.1).when(When::Nth(2)));
-        assert!(stage.again(AssemblePolicy::default()) > 0, "there is something to resynchronize");
+        assert!(stage.again(STRICTLY) > 0, "there is something to resynchronize");
         stage.until("the resync", |stage| stage.status().resync.is_none());
         stage.check_parity(10);
         // What could be read beside the block is not reconstructed from parity that may be old.
@@ -151,14 +141,12 @@ fn a_strip_that_becomes_unreadable_while_another_is_mended_is_mended_too() {
 #[test]
 fn where_parity_may_be_old_only_what_cannot_be_read_is_made_up() {
     for writes in [false, true] {
-        let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
-        stage.fill(1000, 100, 3);
+        let mut stage = Set::new(Level::Raid5, 4).filled(1000, 100, 3);
         let (home, _) = stage.home(5);
         for other in (0..4).filter(|at| *at != home) {
-            stage.disks[other].plan.add(Rule::new(Ops::WRITE, Effect::Hang));
+            stage.disks[other].hang(Ops::WRITE);
         }
-        let op = stage.write_op(5, 3, 99);
-        stage.submit(0, op);
+        stage.submit_write(0, 5, 3, 99);
         stage.rounds(400);
         stage.expect(5, 3, 99);
         let (member, byte) = stage.home(32 + 20);
@@ -166,7 +154,7 @@ fn where_parity_may_be_old_only_what_cannot_be_read_is_made_up() {
         let fail = fail.within(stage.on_disk(byte, 1));
         stage.disks.iter().for_each(|disk| disk.plan.clear());
         stage.down();
-        assert!(stage.again(AssemblePolicy::default()) > 0, "there is something to resynchronize");
+        assert!(stage.again(STRICTLY) > 0, "there is something to resynchronize");
         stage.array().set_maintenance(Maintenance { priority: 50, paused: true });
         let rule = stage.disks[member].plan.add(fail);
         if writes {
@@ -202,7 +190,7 @@ fn what_parity_is_made_from_is_what_drives_hold() {
         stage.disks[member].plan.add(fail().within(range));
         let other = (member + late) % 4;
         stage.disks[other].plan.add(fail().within(range).when(When::Nth(nth)));
-        assert!(stage.again(AssemblePolicy::default()) > 0, "there is something to initialize");
+        assert!(stage.again(STRICTLY) > 0, "there is something to initialize");
         stage.until("initializing", |stage| stage.status().resync.is_none());
         stage.disks.iter().for_each(|disk| disk.plan.clear());
         stage.check_parity(1);
@@ -214,13 +202,11 @@ fn what_parity_is_made_from_is_what_drives_hold() {
 /// lost (seed 4170 of the simulator).
 #[test]
 fn what_a_write_had_mended_counts_as_readable_again() {
-    let mut stage = Set::new(Level::Raid5, 5).build().expect("sound");
-    stage.fill(1000, 100, 3);
+    let mut stage = Set::new(Level::Raid5, 5).filled(1000, 100, 3);
     stage.down();
-    assert!(stage.again(AssemblePolicy::default()) > 0, "there is something to resynchronize");
+    assert!(stage.again(STRICTLY) > 0, "there is something to resynchronize");
     stage.array().set_maintenance(Maintenance { priority: 50, paused: true });
-    let op = stage.write_op(0, 1, 7);
-    let write = stage.submit(0, op);
+    let write = stage.submit_write(0, 0, 1, 7);
     let parity = (0..5).find(|drive| (0..4).all(|strip| stage.home(strip * 32).0 != *drive));
     let (_, byte) = stage.home(0);
     for strip in 1..4 {

@@ -8,7 +8,7 @@ use strake_dev_mem::{Effect, Ops, Rule};
 use strake_engine::{AssemblePolicy, Consistency, Maintenance, Outcome};
 use strake_raid::{Level, MemberState};
 
-use crate::stage::{DATA, Set, Stage};
+use crate::stage::{DATA, DEGRADED, LOSSY, STRICTLY, Set, Stage};
 
 /// Blocks that are written: the first ones of the write, and how many.
 const WRITE: (u64, u64) = (5, 3);
@@ -18,10 +18,6 @@ const STRIP: u64 = 32;
 
 /// All that was ever written.
 const WRITTEN: u64 = 2000;
-
-const STRICTLY: AssemblePolicy = AssemblePolicy { allow_degraded: false, accept_loss: false };
-const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
-const AT_ANY_PRICE: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: true };
 
 /// What a mode promises after an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,11 +40,8 @@ fn bystander(stage: &Stage) -> usize {
 }
 
 fn built(mode: Consistency) -> Stage {
-    let mut set = Set::new(Level::Raid5, 4);
-    set.consistency = mode;
-    let mut stage = set.build().expect("sound");
-    stage.fill(WRITTEN, 170, 3);
-    stage
+    let set = Set { consistency: mode, ..Set::new(Level::Raid5, 4) };
+    set.filled(WRITTEN, 170, 3)
 }
 
 /// Takes out the member that holds the bystander, and waits until a mode that keeps a log relies on it.
@@ -62,21 +55,12 @@ fn take_out(stage: &mut Stage) -> usize {
 
 /// Everything stops while the write is under way. What it had for `stuck` has not got there.
 fn cut_short(stage: &mut Stage, stuck: usize) {
-    let shift = stage.set.disk_block.shift();
-    let range = strake_units::LbaRange::new(
-        strake_units::Lba(DATA >> shift),
-        (stage.set.disk_bytes - DATA - (4 << 20)) >> shift,
-    );
-    stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(range));
-    let op = stage.write_op(WRITE.0, WRITE.1, 99);
-    stage.submit(0, op);
-    stage.rounds(300);
+    stage.cut_write(stuck, WRITE.0, WRITE.1);
     stage.down();
-    stage.disks[stuck].plan.clear();
 }
 
 fn lose(stage: &Stage, member: usize) {
-    stage.disks[member].plan.add(Rule::new(Ops::ANY, Effect::Vanish));
+    stage.disks[member].vanish();
 }
 
 /// Starts what was cut short, with nothing accepted that `holds` does not need.
@@ -85,7 +69,7 @@ fn start(stage: &mut Stage, policy: AssemblePolicy, holds: Holds) {
         (Outcome::Ready(assembled), Everything | Unsaid) => stage.start(*assembled),
         (Outcome::Refused { what, .. }, Named) => {
             assert!(what.contains("0+") && what.contains("--accept-loss"), "{what}");
-            stage.again(AT_ANY_PRICE);
+            stage.again(LOSSY);
         }
         (Outcome::Ready(_), Named) => panic!("it starts"),
         (Outcome::Refused { what, .. } | Outcome::Waiting { what, .. }, _) => panic!("{what}"),
@@ -285,8 +269,7 @@ fn an_orderly_stop_while_degraded() {
             assert_eq!(stage.again(STRICTLY), 0, "{mode:?}: nothing is in doubt");
             stage.verify(WRITTEN);
             stage.replace(out as u8).expect("replaceable");
-            stage.healthy();
-            stage.verify(WRITTEN);
+            stage.verify_rebuilt(WRITTEN);
             stage.check_parity(40);
         }
     }
@@ -318,15 +301,13 @@ fn stuck_write(stage: &mut Stage, at: u64) -> (u64, usize) {
     let (stuck, byte) = stage.home(at);
     let place = stage.on_disk(byte, 1);
     stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(place));
-    let op = stage.write_op(at, 1, 99);
-    let id = stage.submit(0, op);
+    let id = stage.submit_write(0, at, 1, 99);
     stage.rounds(100);
     (id, stuck)
 }
 
 fn let_go(stage: &mut Stage, (id, stuck): (u64, usize)) {
-    stage.disks[stuck].plan.clear();
-    stage.disks[stuck].plan.release();
+    stage.disks[stuck].answer();
     assert_eq!(stage.result(id), Ok(()));
 }
 
@@ -339,8 +320,7 @@ fn a_member_that_waits_for_the_log_is_in_sync_when_there_is_none_any_more() {
     for mode in [Resync, Careless] {
         let mut set = Set::new(Level::Raid6, 5);
         (set.disk_bytes, set.strip, set.consistency) = (84 << 20, 64 << 10, Strict);
-        let mut stage = set.build().expect("sound");
-        stage.fill(WRITTEN, 170, 3);
+        let mut stage = set.filled(WRITTEN, 170, 3);
         stage.fail(1).expect("allowed");
         stage.fill(WRITTEN, 50, 4);
         // In a region of its own, as is the next one, which member 1 lacks nothing of.
@@ -380,14 +360,11 @@ fn a_record_that_does_not_name_the_absent_member_is_not_relied_on_when_the_mode_
 fn check_strict_becomes_safe(level: Level, members: usize) {
     for stuck in 0..members {
         for out in (0..members).filter(|out| *out != stuck) {
-            let mut set = Set::new(level, members);
-            set.consistency = Strict;
-            let mut stage = set.build().expect("sound");
-            stage.fill(WRITTEN, 170, 3);
+            let set = Set { consistency: Strict, ..Set::new(level, members) };
+            let mut stage = set.filled(WRITTEN, 170, 3);
             let area = strake_units::LbaRange::new(stage.on_disk(DATA, 1).start, 8192);
             stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(area));
-            let op = stage.write_op(WRITE.0, WRITE.1, 99);
-            stage.submit(0, op);
+            stage.submit_write(0, WRITE.0, WRITE.1, 99);
             stage.rounds(300);
             stage.fail(out as u8).expect("allowed");
             let pending = stage.array().begin_set_consistency(Safe);
@@ -437,24 +414,17 @@ fn the_mode_of_copies_can_be_changed_while_the_array_serves() {
 }
 
 fn check_changes_of_the_mode(level: Level, members: usize) {
-    let mut set = Set::new(level, members);
-    set.cores = 2;
-    let mut stage = set.build().expect("sound");
-    stage.fill(2000, 170, 3);
+    let mut stage = Set { cores: 2, ..Set::new(level, members) }.filled(2000, 170, 3);
     for (nth, mode) in
         [Strict, Safe, Resync, Strict, Careless, Safe, Strict, Resync].into_iter().enumerate()
     {
         let mut ids = Vec::new();
         for at in (0..1000).step_by(40) {
-            let op = stage.write_op(at, 30, at + nth as u64);
-            ids.push(stage.submit(0, op));
-            stage.expect(at, 30, at + nth as u64);
+            ids.push(stage.begin_write(at, 30, at + nth as u64));
         }
         let pending = stage.array().begin_set_consistency(mode);
         stage.asked(pending).expect("the array serves");
-        for id in ids {
-            assert_eq!(stage.result(id), Ok(()));
-        }
+        stage.done(ids);
         stage.until("the mode", |stage| stage.status().consistency == mode);
         assert_eq!(stage.status().consistency_wanted, None);
         stage.again(STRICTLY);

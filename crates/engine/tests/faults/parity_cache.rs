@@ -14,9 +14,7 @@ const STRIP: u64 = 32;
 fn stage(level: Level, members: usize) -> Stage {
     let mut set = Set::new(level, members);
     set.options.cache = true;
-    let mut stage = set.build().expect("sound");
-    stage.fill(2000, 170, 7);
-    stage
+    set.filled(2000, 170, 7)
 }
 
 /// Reads of members' data while `work` is done.

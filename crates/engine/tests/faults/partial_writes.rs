@@ -2,41 +2,19 @@
 //! crash that costs a member harms no other write, though nothing is written twice.
 
 use strake_dev_mem::{Effect, Ops, Rule, TearUnit, When};
-use strake_engine::{
-    ArrayEventKind, AssemblePolicy, Consistency, Outcome, PartialWrites, Recovery,
-};
+use strake_engine::{ArrayEventKind, Consistency, Outcome, PartialWrites, Recovery};
 use strake_raid::{Level, MemberState};
-use strake_units::{Lba, LbaRange, Nanos};
+use strake_units::Nanos;
 
-use crate::stage::{DATA, Seen, Set, Stage};
-
-const STRICTLY: AssemblePolicy = AssemblePolicy { allow_degraded: false, accept_loss: false };
-const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
-const ACCEPTED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: true };
+use crate::redo::bytes;
+use crate::stage::{DATA, DEGRADED, LOSSY, STRICTLY, Seen, Set, Stage};
 
 /// Where the log lies on a member, in bytes.
 const LOG: std::ops::Range<u64> = 6 << 20..16 << 20;
 
-fn bytes(stage: &Stage, range: std::ops::Range<u64>) -> LbaRange {
-    let shift = stage.set.disk_block.shift();
-    LbaRange::new(Lba(range.start >> shift), (range.end - range.start) >> shift)
-}
-
-fn data(stage: &Stage) -> LbaRange {
-    bytes(stage, DATA..stage.set.disk_bytes - (4 << 20))
-}
-
-fn strict(level: Level, members: usize) -> Set {
-    let mut set = Set::new(level, members);
-    set.consistency = Consistency::Strict;
-    set
-}
-
 /// An array that holds something and is at rest.
 fn filled(set: Set) -> Stage {
-    let mut stage = set.build().expect("sound");
-    stage.fill(2000, 170, 3);
-    stage
+    set.filled(2000, 170, 3)
 }
 
 /// Writes without an answer: each block has become old or new, and is expected to stay so.
@@ -73,7 +51,7 @@ fn check_rebuilt(stage: &mut Stage) {
 /// What makes it cheap: a block is written once, and a block of the log says so on as many members as it is on.
 #[test]
 fn small_writes_are_written_once_and_share_their_records() {
-    let mut stage = filled(strict(Level::Raid6, 8));
+    let mut stage = filled(Set::strict(Level::Raid6, 8));
     stage.watch();
     assert_eq!(stage.write(5, 1, 99), Ok(()));
     let seen = stage.seen();
@@ -85,16 +63,8 @@ fn small_writes_are_written_once_and_share_their_records() {
     assert!(stable < seen.iter().position(|s| place(&s)), "the record comes first");
     // Sixty at once have a few records together.
     stage.watch();
-    let ids: Vec<u64> = (0..60)
-        .map(|nth| {
-            let op = stage.write_op(nth * 33, 1, 200 + nth);
-            stage.expect(nth * 33, 1, 200 + nth);
-            stage.submit(0, op)
-        })
-        .collect();
-    for id in ids {
-        assert_eq!(stage.result(id), Ok(()));
-    }
+    let ids: Vec<u64> = (0..60).map(|nth| stage.begin_write(nth * 33, 1, 200 + nth)).collect();
+    stage.done(ids);
     let seen = stage.seen();
     let records = seen.iter().filter(log).count();
     assert!(
@@ -108,12 +78,7 @@ fn small_writes_are_written_once_and_share_their_records() {
 /// An array in the midst of a small write, which the member in slot `stuck` does not get. To be stopped dead.
 fn cut_short(set: Set, at: u64, stuck: usize) -> Stage {
     let mut stage = filled(set);
-    let area = data(&stage);
-    stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(area));
-    let op = stage.write_op(at, 2, 99);
-    stage.submit(0, op);
-    stage.rounds(400);
-    stage.disks[stuck].plan.clear();
+    stage.cut_write(stuck, at, 2);
     stage
 }
 
@@ -121,7 +86,7 @@ fn cut_short(set: Set, at: u64, stuck: usize) -> Stage {
 fn check_torn(set: &Set, at: u64, stuck: usize, lost: Option<usize>) {
     let mut stage = cut_short(set.clone(), at, stuck);
     if let Some(lost) = lost {
-        stage.disks[lost].plan.add(Rule::new(Ops::ANY, Effect::Vanish));
+        stage.disks[lost].vanish();
     }
     let policy = if lost.is_some() { DEGRADED } else { STRICTLY };
     assert_eq!(stage.again(policy), 0, "{:?}: {stuck} stuck, {lost:?} lost", set.level);
@@ -135,7 +100,7 @@ fn f03_a_small_write_cut_short_and_any_member_lost_harms_no_other() {
     for (level, members, step) in
         [(Level::Raid6, 6, 1), (Level::Raid73, 8, 3), (Level::Raid60, 12, 5)]
     {
-        let mut set = strict(level, members);
+        let mut set = Set::strict(level, members);
         set.group = level.is_grouped().then_some(6);
         for stuck in 0..members {
             set.cores = 1 + (stuck % 2) as u16;
@@ -151,7 +116,7 @@ fn f03_a_small_write_cut_short_and_any_member_lost_harms_no_other() {
 #[test]
 fn f03_a_crash_at_any_round_and_a_lost_member_are_survived() {
     for rounds in 0..96_u64 {
-        let mut set = strict(Level::Raid6, 6);
+        let mut set = Set::strict(Level::Raid6, 6);
         set.cores = 1 + (rounds % 2) as u16;
         set.cached = rounds % 4 < 2;
         let mut stage = filled(set);
@@ -206,7 +171,7 @@ fn f03_a_crash_at_any_round_and_a_lost_member_are_survived() {
         let lost = (rounds % 7) as usize;
         let policy = if lost < 6 { DEGRADED } else { STRICTLY };
         if lost < 6 {
-            stage.disks[lost].plan.add(Rule::new(Ops::ANY, Effect::Vanish));
+            stage.disks[lost].vanish();
         }
         assert_eq!(stage.again(policy), 0, "{rounds} rounds, {lost} lost");
         settle(&mut stage, &open);
@@ -227,13 +192,12 @@ fn a_record_of_a_large_write_is_not_carried_out_over_a_later_small_one() {
         // With nothing, another large write or another small one at the end.
         [(lost, None), (lost, Some((70, 40))), (lost, Some((20, 1)))]
     }) {
-        let mut stage = filled(strict(Level::Raid6, 6));
+        let mut stage = filled(Set::strict(Level::Raid6, 6));
         // A write somewhere else that does not end keeps all records since in force.
         let (disk, byte) = stage.home(FAR);
         let place = stage.on_disk(byte, 1);
         stage.disks[disk].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(place));
-        let op = stage.write_op(FAR, 128, 75);
-        stage.submit(0, op);
+        stage.submit_write(0, FAR, 128, 75);
         assert_eq!(stage.write(0, 128, 70), Ok(()));
         assert_eq!(stage.write(5, 2, 71), Ok(()));
         assert_eq!(stage.write(40, 1, 72), Ok(()));
@@ -242,7 +206,7 @@ fn a_record_of_a_large_write_is_not_carried_out_over_a_later_small_one() {
         }
         stage.disks[disk].plan.clear();
         if let Some(lost) = lost {
-            stage.disks[lost].plan.add(Rule::new(Ops::ANY, Effect::Vanish));
+            stage.disks[lost].vanish();
         }
         assert_eq!(stage.again(if lost.is_some() { DEGRADED } else { STRICTLY }), 0);
         settle(&mut stage, &[(FAR, 128, 75)]);
@@ -265,10 +229,10 @@ fn f03_two_members_lost_with_two_parities_are_refused_only_where_it_matters() {
             if a >= b {
                 continue;
             }
-            let mut stage = cut_short(strict(Level::Raid6, 6), 5, stuck);
+            let mut stage = cut_short(Set::strict(Level::Raid6, 6), 5, stuck);
             stage.down();
             for lost in [a, b] {
-                stage.disks[lost].plan.add(Rule::new(Ops::ANY, Effect::Vanish));
+                stage.disks[lost].vanish();
             }
             match stage.find(DEGRADED) {
                 Outcome::Ready(assembled) => {
@@ -279,7 +243,7 @@ fn f03_two_members_lost_with_two_parities_are_refused_only_where_it_matters() {
                 Outcome::Refused { what, .. } => {
                     refused += 1;
                     assert!(what.contains("1 region(s)"), "{what}");
-                    let Outcome::Ready(assembled) = stage.find(ACCEPTED) else {
+                    let Outcome::Ready(assembled) = stage.find(LOSSY) else {
                         panic!("the loss was accepted")
                     };
                     stage.start(*assembled);
@@ -303,16 +267,15 @@ fn f03_two_members_lost_with_two_parities_are_refused_only_where_it_matters() {
 /// What was repaired is reported as what was done again.
 #[test]
 fn what_is_made_to_agree_is_reported() {
-    let mut stage = filled(strict(Level::Raid6, 6));
-    let area = data(&stage);
+    let mut stage = filled(Set::strict(Level::Raid6, 6));
+    let area = stage.data_area();
     for stuck in 0..6 {
         stage.disks[stuck]
             .plan
             .add(Rule::new(Ops::WRITE, Effect::Hang).within(area).when(When::Nth(1)));
     }
     stage.disks[stage.home(5).0].plan.clear();
-    let op = stage.write_op(5, 2, 99);
-    stage.submit(0, op);
+    stage.submit_write(0, 5, 2, 99);
     stage.rounds(400);
     stage.disks.iter().for_each(|disk| disk.plan.clear());
     let partial_writes = PartialWrites { new: 1, repaired: 1, ..PartialWrites::default() };
@@ -331,7 +294,7 @@ fn what_is_made_to_agree_is_reported() {
 fn a_member_that_fails_its_record_costs_no_write() {
     use strake_block::IoErrorKind;
     for victim in 0..6 {
-        let mut stage = filled(strict(Level::Raid6, 6));
+        let mut stage = filled(Set::strict(Level::Raid6, 6));
         let log = bytes(&stage, LOG);
         let fail = Effect::Fail(IoErrorKind::Device);
         stage.disks[victim].plan.add(Rule::new(Ops::WRITE, fail).within(log));
@@ -350,8 +313,7 @@ fn a_member_that_fails_its_record_costs_no_write() {
 /// was out when it was written, and still was. What was written there since, without a record, was gone.
 #[test]
 fn a_record_of_a_group_without_an_absent_member_does_not_count() {
-    let mut set = strict(Level::Raid60, 12);
-    set.group = Some(6);
+    let set = Set { group: Some(6), ..Set::strict(Level::Raid60, 12) };
     let mut stage = filled(set);
     stage.fail(8).expect("allowed");
     // Whole stripes of both groups; the first is of the one that misses no member.
@@ -371,7 +333,7 @@ fn a_record_of_a_group_without_an_absent_member_does_not_count() {
 #[test]
 fn blocks_that_drives_may_tear_are_on_record_in_full() {
     use strake_units::BlockSize;
-    let mut set = strict(Level::Raid6, 6);
+    let mut set = Set::strict(Level::Raid6, 6);
     (set.disk_block, set.array_block) = (BlockSize::B512, Some(BlockSize::B4096));
     let mut stage = filled(set);
     stage.watch();
@@ -387,7 +349,7 @@ fn what_is_unreadable_at_the_start_is_written_again() {
     use strake_block::IoErrorKind;
     for stuck in 0..6 {
         for blind in 0..6 {
-            let mut stage = cut_short(strict(Level::Raid6, 6), 5, stuck);
+            let mut stage = cut_short(Set::strict(Level::Raid6, 6), 5, stuck);
             let (_, byte) = stage.home(5);
             let place = stage.on_disk(byte, 2);
             stage.down();

@@ -2,15 +2,12 @@
 
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule};
-use strake_engine::AssemblePolicy;
 use strake_ondisk::RecordedState;
 use strake_raid::{Level, MemberState};
 use strake_units::{Lba, LbaRange};
 
 use crate::cut_short::what;
-use crate::stage::{DATA, Set, Stage};
-
-const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
+use crate::stage::{DATA, DEGRADED, Set, Stage};
 
 /// Where labels, bitmap pages and data lie on a member, in bytes.
 const HEADS: std::ops::Range<u64> = 64 << 10..320 << 10;
@@ -27,8 +24,7 @@ fn rule((_, effect, range): &Fault) -> Rule {
 
 /// An array that stopped while member 2 was promoted, with these `faults` from the last copy of its rebuild on.
 fn promoting(level: Level, members: usize, faults: &[Fault]) -> Stage {
-    let mut stage = Set::new(level, members).build().expect("sound");
-    stage.fill(1000, 100, 3);
+    let mut stage = Set::new(level, members).filled(1000, 100, 3);
     stage.pass(6);
     stage.fail(2).expect("allowed");
     stage.write(7, 4, 99).expect("works");

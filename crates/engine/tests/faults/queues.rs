@@ -9,8 +9,7 @@ use crate::stage::{Set, Stage};
 
 #[test]
 fn bad_requests_are_answered_and_change_nothing() {
-    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
-    stage.fill(500, 100, 3);
+    let mut stage = Set::new(Level::Raid5, 4).filled(500, 100, 3);
     let blocks = stage.array().device().info().blocks;
     let data = |bytes: usize| Sg::from(BufMut::alone(bytes).freeze());
     let write = |at: u64, bytes: usize| Op::Write {
@@ -55,16 +54,14 @@ fn block_sizes_fit_or_are_refused() {
     assert!(set.clone().build().is_err(), "an array cannot have smaller blocks than its drives");
     set.disk_block = BlockSize::B512;
     set.array_block = Some(BlockSize::B4096);
-    let mut stage = set.build().expect("larger blocks are fine");
-    stage.fill(300, 7, 3);
+    let mut stage = set.filled(300, 7, 3);
     stage.fail(1).expect("allowed");
     stage.fill(100, 3, 4);
     let mut coarse = Set::new(Level::Raid5, 4);
     coarse.disk_block = BlockSize::B4096;
     let disk = coarse.disk(9, &stage.log.clone());
     stage.replace_with(1, disk).expect("4096 over 4096");
-    stage.healthy();
-    stage.verify(300);
+    stage.verify_rebuilt(300);
     stage.check_parity(20);
     let mut fine = Set::new(Level::Raid5, 4).build().expect("sound");
     fine.fail(1).expect("allowed");
@@ -75,25 +72,20 @@ fn block_sizes_fit_or_are_refused() {
 #[test]
 fn any_strip_size_works_degraded_and_rebuilt() {
     for strip in [4 << 10, 1 << 20] {
-        let mut set = Set::new(Level::Raid6, 6);
-        set.strip = strip;
-        let mut stage = set.build().expect("sound");
-        stage.fill(16_000, 2000, 3);
+        let mut stage = Set { strip, ..Set::new(Level::Raid6, 6) }.filled(16_000, 2000, 3);
         stage.fill(5000, 13, 4);
         stage.fail(2).expect("allowed");
         stage.fill(6000, 137, 5);
         stage.verify(16_000);
         stage.replace(2).expect("replaceable");
-        stage.healthy();
-        stage.verify(16_000);
+        stage.verify_rebuilt(16_000);
         stage.check_parity(3);
     }
 }
 
 #[test]
 fn a_queue_in_the_place_of_another_gets_only_its_own_answers() {
-    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
-    stage.fill(500, 100, 3);
+    let mut stage = Set::new(Level::Raid5, 4).filled(500, 100, 3);
     let device = stage.array().device();
     for turns in 0..6 {
         let mut first = device.open_queue(CoreIndex(0), 32).expect("opens");
@@ -127,14 +119,12 @@ fn a_queue_in_the_place_of_another_gets_only_its_own_answers() {
 /// A reader that never pauses does not hold up a stop, and gets an answer to everything.
 #[test]
 fn a_stop_ends_in_spite_of_a_busy_reader() {
-    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
-    stage.fill(500, 100, 3);
+    let mut stage = Set::new(Level::Raid5, 4).filled(500, 100, 3);
     let mut quiet = stage.array().begin_quiesce();
     let mut aborted = 0;
     for round in 0..2000u64 {
         for at in 0..8 {
-            let op = stage.read_op((round * 8 + at) % 400, 4);
-            stage.submit(0, op);
+            stage.submit_read(0, (round * 8 + at) % 400, 4);
         }
         stage.round();
         aborted += stage.answers.values().filter(|a| a.result.is_err()).count();
@@ -150,10 +140,9 @@ fn a_stop_ends_in_spite_of_a_busy_reader() {
 
 #[test]
 fn everything_is_answered_when_the_array_is_dropped() {
-    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
-    stage.fill(500, 100, 3);
+    let mut stage = Set::new(Level::Raid5, 4).filled(500, 100, 3);
     for disk in &stage.disks {
-        disk.plan.add(Rule::new(Ops::ANY, Effect::Hang));
+        disk.hang(Ops::ANY);
     }
     for at in 0..50 {
         let op = if at % 2 == 0 { stage.read_op(at, 3) } else { stage.write_op(at, 3, at) };
@@ -185,9 +174,7 @@ fn flood(stage: &mut Stage, requests: u64) {
         };
         ids.push(stage.submit(at as usize % queues, op));
     }
-    for id in ids {
-        assert_eq!(stage.result(id), Ok(()));
-    }
+    stage.done(ids);
 }
 
 #[test]
@@ -196,9 +183,7 @@ fn deep_queues_over_shallow_drives_come_to_an_end() {
     set.cores = 3;
     set.queues = vec![0, 1, 2];
     set.depth = 1024;
-    let mut profile = Profile::SN861.slower(20);
-    profile.queue_depth = 4;
-    set.profile = Some(profile);
+    set.profile = Some(Profile { queue_depth: 4, ..Profile::SN861.slower(20) });
     let mut stage = set.build().expect("sound");
     stage.step = strake_units::Nanos(20_000);
     flood(&mut stage, 6000);
@@ -216,8 +201,7 @@ fn flushes_and_writes_waiting_for_a_failing_member_leave_room_for_the_leader() {
     stage.disks.iter().for_each(|disk| drop(disk.plan.clone().with_cache()));
     let mut stage = {
         // Caches must be there when the array opens its members.
-        stage.stop().expect("clean");
-        stage.again(strake_engine::AssemblePolicy::default());
+        stage.restart();
         stage
     };
     stage.disks[7]
@@ -225,12 +209,9 @@ fn flushes_and_writes_waiting_for_a_failing_member_leave_room_for_the_leader() {
         .add(Rule::new(Ops::FLUSH.and(Ops::WRITE), Effect::Fail(IoErrorKind::Device)));
     let mut ids: Vec<u64> = (0..600).map(|_| stage.submit(0, Op::Flush)).collect();
     for at in 0..400 {
-        let op = stage.write_op(at * 100, 9, at);
-        ids.push(stage.submit(0, op));
+        ids.push(stage.submit_write(0, at * 100, 9, at));
     }
-    for id in ids {
-        assert_eq!(stage.result(id), Ok(()));
-    }
+    stage.done(ids);
     assert_eq!(stage.state(7), MemberState::Faulty);
 }
 
@@ -240,27 +221,20 @@ fn reads_that_fail_by_the_thousand_wait_for_room() {
     let mut set = Set::new(Level::Raid1, 2);
     set.strip = 4 << 10;
     set.depth = 1024;
-    let mut profile = Profile::SN861.slower(50);
-    profile.queue_depth = 64;
-    set.profile = Some(profile);
-    let mut stage = set.build().expect("sound");
-    stage.fill(1000, 100, 2);
+    set.profile = Some(Profile { queue_depth: 64, ..Profile::SN861.slower(50) });
+    let mut stage = set.filled(1000, 100, 2);
     let victim = 1;
     let mut ids = Vec::new();
     for at in 0..24 {
-        let op = stage.read_op(at % 4 * 2048, 2048);
-        ids.push(stage.submit(0, op));
+        ids.push(stage.submit_read(0, at % 4 * 2048, 2048));
         stage.rounds(2);
     }
     for at in 0..60 {
-        let op = stage.write_op(at % 6 * 2048, 2048, at);
-        ids.push(stage.submit(0, op));
+        ids.push(stage.submit_write(0, at % 6 * 2048, 2048, at));
     }
     stage.rounds(5);
     stage.disks[victim].plan.vanish();
-    for id in ids {
-        assert_eq!(stage.result(id), Ok(()));
-    }
+    stage.done(ids);
     assert_eq!(stage.state(victim), MemberState::Missing);
 }
 
@@ -270,15 +244,9 @@ fn merging_saves_member_ios() {
     let count = |merge: bool| {
         let mut set = Set::new(Level::Raid6, 6);
         set.options.merge = merge;
-        let mut stage = set.build().expect("sound");
-        stage.fill(1000, 100, 3);
+        let mut stage = set.filled(1000, 100, 3);
         stage.watch();
-        let ids: Vec<u64> = (0..16)
-            .map(|at| {
-                let op = stage.write_op(at * 8, 8, at);
-                stage.submit(0, op)
-            })
-            .collect();
+        let ids: Vec<u64> = (0..16).map(|at| stage.submit_write(0, at * 8, 8, at)).collect();
         for (at, id) in ids.into_iter().enumerate() {
             assert_eq!(stage.result(id), Ok(()));
             stage.expect(at as u64 * 8, 8, at as u64);
@@ -330,9 +298,7 @@ fn zeroing_the_whole_array_does_not_hold_others_up() {
     set.strip = 4 << 10;
     set.disk_bytes = 60 << 20;
     set.queues = vec![0, 0];
-    let mut profile = Profile::SN861.slower(20);
-    profile.queue_depth = 64;
-    set.profile = Some(profile);
+    set.profile = Some(Profile { queue_depth: 64, ..Profile::SN861.slower(20) });
     let mut stage = set.build().expect("sound");
     stage.step = strake_units::Nanos(10_000);
     let blocks = stage.array().device().info().blocks;

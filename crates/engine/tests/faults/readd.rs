@@ -1,7 +1,7 @@
 //! Members that were out and come back.
 
 use strake_dev_mem::{Effect, Ops, Rule, When};
-use strake_engine::{ArrayErrorKind, AssemblePolicy, Outcome};
+use strake_engine::{ArrayErrorKind, Outcome};
 use strake_ondisk::{
     AreaLayout, BadEvent, BadList, Bitmap, Copy, PAGE_BYTES, PageRecord, RecordedState, Sequenced,
     encode_page, newest_page,
@@ -10,19 +10,12 @@ use strake_raid::{Level, MemberState};
 use strake_units::{Lba, LbaRange, MemberIndex, Nanos, Uuid};
 
 use crate::cut_short::{bytes, label_ahead};
-use crate::stage::{DATA, Disk, Seen, Set, Stage};
-
-const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
+use crate::stage::{DATA, DEGRADED, Disk, LOSSY, STRICTLY, Seen, Set, Stage};
 
 /// Several regions on `cores` cores.
-fn large(level: Level, members: usize, cores: u16) -> Stage {
-    let mut set = Set::new(level, members);
-    set.cores = cores;
-    set.strip = 64 << 10;
-    set.disk_bytes = 120 << 20;
-    let mut stage = set.build().expect("sound");
-    stage.fill(40_000, 1000, 3);
-    stage
+pub fn large(level: Level, members: usize, cores: u16) -> Stage {
+    let set = Set { cores, strip: 64 << 10, disk_bytes: 120 << 20, ..Set::new(level, members) };
+    set.filled(40_000, 1000, 3)
 }
 
 /// Blocks of the array in one region, which has 16 MiB at least.
@@ -43,10 +36,8 @@ fn stale(stage: &Stage, member: usize) -> u64 {
 }
 
 fn right(stage: &mut Stage) {
-    stage.healthy();
-    stage.verify(40_000);
-    let stripes = stage.status().geometry.stripes();
-    stage.check_parity(stripes);
+    stage.verify_rebuilt(40_000);
+    stage.check_all_parity();
     let lacking: Vec<u64> = stage.status().members.iter().map(|m| m.stale_bytes).collect();
     assert!(lacking.iter().all(|bytes| *bytes == 0), "{lacking:?}");
 }
@@ -118,8 +109,7 @@ fn revived(stage: &mut Stage, member: usize) -> Disk {
 fn b06_f16_a_partly_rebuilt_member_lacks_what_was_not_rebuilt() {
     for restart in [false, true] {
         let mut stage = large(Level::Raid6, 4, 2);
-        stage.fail(1).expect("allowed");
-        stage.replace(1).expect("replaceable");
+        stage.fail_and_replace(1);
         let all = stale(&stage, 1);
         stage.step = Nanos(100_000_000);
         stage.until("some progress", |stage| {
@@ -152,8 +142,7 @@ fn b05_a_member_comes_back_at_any_point_of_a_write() {
         set.cores = cores;
         set.queues = (0..cores).collect();
         set.disk_bytes = 60 << 20;
-        let mut stage = set.build().expect("sound");
-        stage.fill(40_000, 1000, 3);
+        let mut stage = set.filled(40_000, 1000, 3);
         for rounds in 0..24 {
             // Nothing is marked when the member goes out.
             stage.pass(6);
@@ -209,8 +198,7 @@ fn bits_are_cleared_only_for_what_was_flushed() {
     set.cached = true;
     set.strip = 64 << 10;
     set.disk_bytes = 120 << 20;
-    let mut stage = set.build().expect("sound");
-    stage.fill(40_000, 1000, 3);
+    let mut stage = set.filled(40_000, 1000, 3);
     stage.pass(6);
     stage.fail(1).expect("allowed");
     stage.fill(40_000, 1000, 5);
@@ -244,28 +232,24 @@ fn bits_are_cleared_only_for_what_was_flushed() {
 #[test]
 fn what_a_member_missed_survives_a_crash_at_any_round() {
     for rounds in (0..60).step_by(3) {
-        let mut stage = Set::new(Level::Raid6, 4).build().expect("sound");
-        stage.fill(4000, 100, 3);
+        let mut stage = Set::new(Level::Raid6, 4).filled(4000, 100, 3);
         stage.pass(6);
         stage.fail(1).expect("allowed");
         for nth in 0..5 {
             let at = nth * 700;
-            let op = stage.write_op(at, 16, 40 + nth);
-            stage.submit(0, op);
-            stage.expect(at, 16, 40 + nth);
+            stage.begin_write(at, 16, 40 + nth);
         }
         stage.rounds(rounds);
         stage.answers.clear();
         let returned = stage.disks.remove(1);
-        stage.again(AssemblePolicy { allow_degraded: true, accept_loss: true });
+        stage.again(LOSSY);
         stage.disks.insert(1, returned);
         // What was not answered may be there or not: now it is.
         for nth in 0..5 {
             assert_eq!(stage.write(nth * 700, 16, 40 + nth), Ok(()));
         }
         stage.readd(1).expect("it is the member");
-        stage.healthy();
-        stage.verify(4000);
+        stage.verify_rebuilt(4000);
         stage.check_parity(16);
     }
 }
@@ -297,8 +281,7 @@ fn b19_b22_members_go_and_come_at_any_step() {
 /// Both halves of a mirror ran alone: taking one back would lose what was written to it meanwhile.
 #[test]
 fn f18_a_member_that_went_on_alone_is_refused() {
-    let mut stage = Set::new(Level::Raid1, 2).build().expect("sound");
-    stage.fill(1000, 100, 3);
+    let mut stage = Set::new(Level::Raid1, 2).filled(1000, 100, 3);
     stage.stop().expect("clean");
     let disks = stage.disks.clone();
     for alone in [0, 1] {
@@ -322,8 +305,7 @@ fn f18_a_member_that_went_on_alone_is_refused() {
 /// replayed the log. It had the number and the epoch of theirs, so they were taken back without their write.
 #[test]
 fn f18_members_with_a_label_of_the_same_number_and_epoch_are_refused() {
-    let mut stage = Set::new(Level::Raid73, 5).build().expect("sound");
-    stage.fill(1000, 100, 3);
+    let mut stage = Set::new(Level::Raid73, 5).filled(1000, 100, 3);
     stage.pass(6);
     stage.fail(4).expect("allowed");
     stage.write(7, 4, 98).expect("works");
@@ -356,8 +338,7 @@ fn f18_members_with_a_label_of_the_same_number_and_epoch_are_refused() {
 /// A copy of a member made earlier is put back in its place: it lacks more than the array knows.
 #[test]
 fn an_old_picture_of_a_member_is_refused() {
-    let mut stage = Set::new(Level::Raid6, 4).build().expect("sound");
-    stage.fill(1000, 100, 3);
+    let mut stage = Set::new(Level::Raid6, 4).filled(1000, 100, 3);
     let picture = revived(&mut stage, 1);
     stage.fail(2).expect("allowed");
     stage.readd(2).expect("it is the member");
@@ -374,12 +355,10 @@ fn an_old_picture_of_a_member_is_refused() {
 /// A member in use is not taken back a second time, and a replaced one not at all.
 #[test]
 fn only_the_member_itself_comes_back() {
-    let mut stage = Set::new(Level::Raid6, 4).build().expect("sound");
-    stage.fill(1000, 100, 3);
+    let mut stage = Set::new(Level::Raid6, 4).filled(1000, 100, 3);
     assert_eq!(stage.readd(1).expect_err("in use").kind, ArrayErrorKind::State);
     let old = stage.disks[1].clone();
-    stage.fail(1).expect("allowed");
-    stage.replace(1).expect("replaceable");
+    stage.fail_and_replace(1);
     stage.healthy();
     stage.fail(1).expect("allowed");
     let error = stage.readd_with(1, old).expect_err("another drive has its place");
@@ -390,8 +369,7 @@ fn only_the_member_itself_comes_back() {
 #[test]
 fn a_member_that_fails_while_it_is_taken_back_comes_back_later() {
     for nth in 1..8 {
-        let mut stage = Set::new(Level::Raid6, 4).build().expect("sound");
-        stage.fill(4000, 100, 3);
+        let mut stage = Set::new(Level::Raid6, 4).filled(4000, 100, 3);
         stage.pass(6);
         stage.fail(1).expect("allowed");
         stage.fill(500, 100, 4);
@@ -404,8 +382,7 @@ fn a_member_that_fails_while_it_is_taken_back_comes_back_later() {
         stage.fill(500, 100, 5);
         let copy = revived(&mut stage, 1);
         stage.readd_with(1, copy).expect("it is the member");
-        stage.healthy();
-        stage.verify(4000);
+        stage.verify_rebuilt(4000);
         stage.check_parity(16);
     }
 }
@@ -415,8 +392,7 @@ fn a_member_that_fails_while_it_is_taken_back_comes_back_later() {
 /// were good, and regions unwritten that had been written.
 #[test]
 fn a_drive_that_is_added_again_keeps_no_notes_of_its_former_life() {
-    let mut stage = Set::new(Level::Raid1, 2).build().expect("sound");
-    stage.fill(1000, 100, 3);
+    let mut stage = Set::new(Level::Raid1, 2).filled(1000, 100, 3);
     let array = stage.status().uuid;
     let mut list = BadList::default();
     let run = LbaRange::new(Lba(0), 64);
@@ -447,7 +423,7 @@ fn a_drive_that_is_added_again_keeps_no_notes_of_its_former_life() {
     let newest = newest_page(&slots[0], &slots[1], array, Bitmap::Written, 0);
     let sequence = newest.expect("the array wrote one").sequence;
     assert!(sequence < 1000, "{sequence}");
-    stage.again(AssemblePolicy::default());
+    stage.again(STRICTLY);
     assert_eq!(stage.status().bad_ranges, []);
     stage.verify(1000);
 }
@@ -489,7 +465,7 @@ fn f16_an_older_picture_of_a_member_is_not_in_sync_at_the_start() {
             stage.down();
         }
         let drive = std::mem::replace(&mut stage.disks[member], picture);
-        assert!(!matches!(stage.find(AssemblePolicy::default()), Outcome::Ready(_)));
+        assert!(!matches!(stage.find(STRICTLY), Outcome::Ready(_)));
         stage.again(DEGRADED);
         assert_eq!(stage.state(member), MemberState::Missing);
         let picture = stage.disks[member].clone();

@@ -4,18 +4,9 @@ use strake_dev_mem::{Effect, Ops, Rule, When};
 use strake_engine::AssemblePolicy;
 use strake_raid::{Level, MemberState};
 
-use crate::stage::{Set, Stage};
-
-/// Large enough for several regions on three cores.
-fn large(cores: u16) -> Stage {
-    let mut set = Set::new(Level::Raid6, 4);
-    set.cores = cores;
-    set.strip = 64 << 10;
-    set.disk_bytes = 120 << 20;
-    let mut stage = set.build().expect("sound");
-    stage.fill(40_000, 1000, 3);
-    stage
-}
+use crate::readd::large;
+use crate::replace::poll_for;
+use crate::stage::{DEGRADED, STRICTLY, Set, Stage};
 
 fn cursor(stage: &Stage, member: usize) -> u64 {
     match stage.state(member) {
@@ -33,8 +24,8 @@ fn until_checkpoint(stage: &mut Stage, member: usize) {
 
 #[test]
 fn a_rebuild_goes_on_where_it_was_on_any_number_of_cores() {
-    let policy = AssemblePolicy { accept_loss: true, ..AssemblePolicy::default() };
-    let mut stage = large(1);
+    let policy = AssemblePolicy { accept_loss: true, ..STRICTLY };
+    let mut stage = large(Level::Raid6, 4, 1);
     stage.fail(1).expect("allowed");
     stage.fill(3000, 100, 9);
     stage.replace(1).expect("replaceable");
@@ -55,50 +46,38 @@ fn a_rebuild_goes_on_where_it_was_on_any_number_of_cores() {
         assert!(after >= before, "from {before} back to {after}");
         stage.fill(3000, 60, 50 + u64::from(cores));
     }
-    stage.healthy();
-    stage.verify(40_000);
-    let stripes = stage.status().geometry.stripes();
-    stage.check_parity(stripes);
+    stage.verify_rebuilt(40_000);
+    stage.check_all_parity();
 }
 
 #[test]
 fn a_second_replacement_in_the_middle_of_the_first() {
-    let mut stage = large(3);
-    stage.fail(1).expect("allowed");
-    stage.replace(1).expect("replaceable");
+    let mut stage = large(Level::Raid6, 4, 3);
+    stage.fail_and_replace(1);
     until_checkpoint(&mut stage, 1);
-    stage.fail(2).expect("allowed");
-    stage.replace(2).expect("replaceable");
+    stage.fail_and_replace(2);
     stage.rounds(500);
     // The first target fails and is replaced as well.
-    stage.fail(1).expect("allowed");
-    stage.replace(1).expect("replaceable");
+    stage.fail_and_replace(1);
     stage.fill(40_000, 900, 21);
-    stage.healthy();
-    stage.verify(40_000);
-    let stripes = stage.status().geometry.stripes();
-    stage.check_parity(stripes);
+    stage.verify_rebuilt(40_000);
+    stage.check_all_parity();
 }
 
 /// The target is replaced again at every distance into a region; nothing done for the first counts for the second.
 #[test]
 fn a_target_replaced_again_starts_from_nothing() {
     for rounds in [1, 10, 30, 300] {
-        let mut set = Set::new(Level::Raid5, 4);
-        set.disk_bytes = 60 << 20;
-        let mut stage = set.build().expect("sound");
-        stage.fill(30_000, 1000, 3);
-        stage.fail(1).expect("allowed");
-        stage.replace(1).expect("replaceable");
+        let set = Set { disk_bytes: 60 << 20, ..Set::new(Level::Raid5, 4) };
+        let mut stage = set.filled(30_000, 1000, 3);
+        stage.fail_and_replace(1);
         stage.rounds(rounds);
         if stage.state(1) == MemberState::InSync {
             continue;
         }
-        stage.fail(1).expect("allowed");
-        stage.replace(1).expect("replaceable");
+        stage.fail_and_replace(1);
         stage.healthy();
-        let stripes = stage.status().geometry.stripes();
-        stage.check_parity(stripes);
+        stage.check_all_parity();
     }
 }
 
@@ -106,7 +85,7 @@ fn a_target_replaced_again_starts_from_nothing() {
 fn targets_and_sources_vanish_during_a_rebuild() {
     for source in [false, true] {
         for nth in [1, 40] {
-            let mut stage = large(2);
+            let mut stage = large(Level::Raid6, 4, 2);
             stage.fail(1).expect("allowed");
             let disk = stage.spare();
             let victim = if source { stage.disks[3].clone() } else { disk.clone() };
@@ -121,10 +100,8 @@ fn targets_and_sources_vanish_during_a_rebuild() {
             stage.until("the loss", |stage| stage.state(gone) == MemberState::Missing);
             stage.fill(1000, 100, 5);
             stage.replace(gone as u8).expect("replaceable");
-            stage.healthy();
-            stage.verify(40_000);
-            let stripes = stage.status().geometry.stripes();
-            stage.check_parity(stripes);
+            stage.verify_rebuilt(40_000);
+            stage.check_all_parity();
         }
     }
 }
@@ -132,8 +109,7 @@ fn targets_and_sources_vanish_during_a_rebuild() {
 #[test]
 fn a_crash_right_after_a_replacement_leaves_a_rebuild() {
     for rounds in (0..40).step_by(4) {
-        let mut stage = Set::new(Level::Raid6, 4).build().expect("sound");
-        stage.fill(1000, 100, 3);
+        let mut stage = Set::new(Level::Raid6, 4).filled(1000, 100, 3);
         stage.fail(1).expect("allowed");
         stage.pass(6);
         let disk = stage.spare();
@@ -145,12 +121,8 @@ fn a_crash_right_after_a_replacement_leaves_a_rebuild() {
             .begin_replace(strake_units::MemberIndex(1), &disk.drive, uuid)
             .expect("fits");
         stage.disks.push(disk.clone());
-        for _ in 0..rounds {
-            let _ = replacing.poll();
-            stage.round();
-        }
-        let policy = AssemblePolicy { allow_degraded: true, ..AssemblePolicy::default() };
-        stage.again(policy);
+        poll_for(&mut stage, &mut replacing, rounds);
+        stage.again(DEGRADED);
         stage.verify(1000);
         if matches!(stage.state(1), MemberState::Missing | MemberState::Faulty) {
             let member = stage.disks.remove(1);
@@ -160,8 +132,7 @@ fn a_crash_right_after_a_replacement_leaves_a_rebuild() {
         } else {
             stage.disks[1] = disk;
         }
-        stage.healthy();
-        stage.verify(1000);
+        stage.verify_rebuilt(1000);
         stage.disks.truncate(4);
         stage.check_parity(16);
     }

@@ -2,12 +2,12 @@
 
 use strake_block::Op;
 use strake_dev_mem::{Effect, Fate, Ops, Rule};
-use strake_engine::{AssemblePolicy, Consistency, Maintenance, Outcome};
+use strake_engine::{Maintenance, Outcome};
 use strake_raid::{Level, MemberState};
 
-use crate::redo::{STRICTLY, check_rebuilt, data, degraded, until_logged, verify_old_or_new};
+use crate::redo::{check_rebuilt, degraded, until_logged, verify_old_or_new};
 use crate::replace::begin;
-use crate::stage::{Set, Stage};
+use crate::stage::{DEGRADED, STRICTLY, Set, Stage};
 
 /// A member was out, and a write went through the log. Then everybody was there, and a newer write went without it.
 /// When a member is out again the log is relied on again, and still has the older write as the newest of its blocks.
@@ -34,14 +34,10 @@ fn a_record_from_before_writes_went_without_the_log_is_not_carried_out() {
 fn f03_a_record_counts_though_a_drive_has_been_replaced_since() {
     for stuck in 0..6 {
         for replaced in (0..6).filter(|replaced| *replaced != stuck) {
-            let mut set = Set::new(Level::Raid6, 6);
-            set.consistency = Consistency::Strict;
-            let mut stage = set.build().expect("sound");
-            stage.fill(2000, 170, 3);
-            let area = data(&stage);
+            let mut stage = Set::strict(Level::Raid6, 6).filled(2000, 170, 3);
+            let area = stage.data_area();
             stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(area));
-            let op = stage.write_op(35, 50, 99);
-            stage.submit(0, op);
+            stage.submit_write(0, 35, 50, 99);
             stage.rounds(400);
             stage.fail(replaced as u8).expect("allowed");
             stage.replace(replaced as u8).expect("replaceable");
@@ -62,8 +58,7 @@ fn of_records_about_the_same_blocks_the_newest_counts() {
     let (stuck, byte) = stage.home(1000);
     let place = stage.on_disk(byte, 1);
     stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(place));
-    let op = stage.write_op(1000, 1, 99);
-    stage.submit(0, op);
+    stage.submit_write(0, 1000, 1, 99);
     stage.rounds(300);
     for seed in 100..103 {
         assert_eq!(stage.write(64, 8, seed), Ok(()));
@@ -80,10 +75,7 @@ fn of_records_about_the_same_blocks_the_newest_counts() {
 #[test]
 fn a_log_is_relied_on_when_what_is_not_in_it_is_stable() {
     for member in 0..4 {
-        let mut set = Set::new(Level::Raid5, 4);
-        set.cached = true;
-        let mut stage = set.build().expect("sound");
-        stage.fill(2000, 170, 3);
+        let mut stage = Set { cached: true, ..Set::new(Level::Raid5, 4) }.filled(2000, 170, 3);
         assert_eq!(stage.run(0, Op::Flush), Ok(()));
         let (stuck, byte) = stage.home(5);
         if member == stuck {
@@ -91,12 +83,10 @@ fn a_log_is_relied_on_when_what_is_not_in_it_is_stable() {
         }
         let place = stage.on_disk(byte, 3);
         stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(place));
-        let op = stage.write_op(5, 3, 99);
-        let id = stage.submit(0, op);
+        let id = stage.submit_write(0, 5, 3, 99);
         stage.rounds(300);
         stage.fail(member as u8).expect("allowed");
-        stage.disks[stuck].plan.clear();
-        stage.disks[stuck].plan.release();
+        stage.disks[stuck].answer();
         assert_eq!(stage.result(id), Ok(()));
         until_logged(&mut stage);
         stage.down();
@@ -110,8 +100,7 @@ fn a_log_is_relied_on_when_what_is_not_in_it_is_stable() {
 /// in sync by then. A member of the other group was out all the time.
 #[test]
 fn records_of_a_group_that_is_whole_are_not_carried_out() {
-    let mut set = Set::new(Level::Raid60, 8);
-    set.group = Some(4);
+    let set = Set { group: Some(4), ..Set::new(Level::Raid60, 8) };
     let mut stage = degraded(set, &[1, 5]);
     let block = (0..2000).find(|at| stage.home(*at).0 == 6).expect("every member has data");
     stage.array().set_maintenance(Maintenance { priority: 50, paused: true });
@@ -133,12 +122,10 @@ fn records_of_a_group_that_is_whole_are_not_carried_out() {
 /// block.
 #[test]
 fn who_came_back_is_in_sync_when_records_from_before_count_no_more() {
-    const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
     let others = |not: [usize; 2]| (0..4).filter(move |at| !not.contains(at));
     for (out, lost) in others([0, 0]).flat_map(|out| others([0, out]).map(move |lost| (out, lost)))
     {
-        let mut set = Set::new(Level::Raid60, 8);
-        set.group = Some(4);
+        let set = Set { group: Some(4), ..Set::new(Level::Raid60, 8) };
         let mut stage = degraded(set, &[out as u8]);
         let on = |stage: &Stage, member| {
             let mut held = (0..2000).filter(|at| stage.home(*at).0 == member);
@@ -150,8 +137,7 @@ fn who_came_back_is_in_sync_when_records_from_before_count_no_more() {
             let (member, byte) = stage.home(at);
             let place = stage.on_disk(byte, 1);
             stage.disks[member].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(place));
-            let op = stage.write_op(at, 1, 99);
-            let id = stage.submit(0, op);
+            let id = stage.submit_write(0, at, 1, 99);
             stage.rounds(300);
             id
         };
@@ -166,8 +152,7 @@ fn who_came_back_is_in_sync_when_records_from_before_count_no_more() {
         stuck(&mut stage, after);
         let (_replacing, _replacement) = begin(&mut stage, 6);
         stage.rounds(300);
-        stage.disks[5].plan.clear();
-        stage.disks[5].plan.release();
+        stage.disks[5].answer();
         assert_eq!(stage.result(first), Ok(()));
         stage.expect(before, 1, 99);
         stage.until("filling it", |stage| stage.status().members[0].stale_bytes == 0);

@@ -3,14 +3,11 @@
 
 use strake_block::{BufMut, Durability, IoErrorKind, Op, Sg};
 use strake_dev_mem::{Effect, Ops, Rule, TearUnit, When};
-use strake_engine::{ArrayEventKind, AssemblePolicy, Consistency, Outcome, Recovery};
+use strake_engine::{ArrayEventKind, Consistency, Outcome, Recovery};
 use strake_raid::{Level, MemberState};
 use strake_units::{Lba, LbaRange, MemberIndex, MemberSet, Nanos};
 
-use crate::stage::{DATA, Set, Stage};
-
-pub const STRICTLY: AssemblePolicy = AssemblePolicy { allow_degraded: false, accept_loss: false };
-const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
+use crate::stage::{DATA, DEGRADED, STRICTLY, Set, Stage};
 
 /// Where the redo log lies on a member, in bytes.
 const LOG: std::ops::Range<u64> = 6 << 20..16 << 20;
@@ -19,13 +16,9 @@ const LOG: std::ops::Range<u64> = 6 << 20..16 << 20;
 const RECORDS: usize = 8 << 10;
 
 /// The same range of bytes in the blocks of the drives.
-fn bytes(stage: &Stage, range: std::ops::Range<u64>) -> LbaRange {
+pub fn bytes(stage: &Stage, range: std::ops::Range<u64>) -> LbaRange {
     let shift = stage.set.disk_block.shift();
     LbaRange::new(Lba(range.start >> shift), (range.end - range.start) >> shift)
-}
-
-pub fn data(stage: &Stage) -> LbaRange {
-    bytes(stage, DATA..stage.set.disk_bytes - (4 << 20))
 }
 
 /// Waits until the label says that every write to the stripes of members that are out is in the log.
@@ -41,8 +34,7 @@ pub fn until_logged(stage: &mut Stage) {
 
 /// An array that holds something, without the members `out`.
 pub fn degraded(set: Set, out: &[u8]) -> Stage {
-    let mut stage = set.build().expect("sound");
-    stage.fill(2000, 170, 3);
+    let mut stage = set.filled(2000, 170, 3);
     for member in out {
         stage.fail(*member).expect("allowed");
     }
@@ -84,10 +76,9 @@ fn check_torn(set: Set, out: &[u8], (at, blocks): (u64, u64), stuck: usize) {
         return;
     }
     let mut stage = degraded(set, out);
-    let area = data(&stage);
+    let area = stage.data_area();
     stage.disks[stuck].plan.add(Rule::new(Ops::WRITE.and(Ops::ZEROES), Effect::Hang).within(area));
-    let op = stage.write_op(at, blocks, 99);
-    stage.submit(0, op);
+    stage.submit_write(0, at, blocks, 99);
     stage.rounds(300);
     stage.disks[stuck].plan.clear();
     let whole = stage.set.group.is_none();
@@ -129,8 +120,7 @@ fn a_record_cut_short_means_that_nothing_was_written() {
         let log = bytes(&stage, LOG);
         stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(log));
         stage.watch();
-        let op = stage.write_op(0, 96, 99);
-        stage.submit(0, op);
+        stage.submit_write(0, 0, 96, 99);
         stage.rounds(300);
         let touched = stage.seen().iter().any(|seen| seen.op == 'w' && seen.byte >= DATA);
         assert!(!touched, "the data area is written before the record is whole");
@@ -211,15 +201,14 @@ fn settle(stage: &mut Stage, open: &[(u64, u64)], blocks: u64) {
 fn a_crash_in_the_middle_of_the_replay_is_one_more_of_the_same() {
     for nth in 1..12 {
         let mut stage = degraded(Set::new(Level::Raid6, 6), &[2]);
-        let area = data(&stage);
+        let area = stage.data_area();
         let strip = 32;
         for stuck in [0, 3] {
             stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(area));
         }
         let writes = [(3, 2), (strip * 9 + 1, 40), (strip * 30, 128)];
         for (at, blocks) in writes {
-            let op = stage.write_op(at, blocks, at);
-            stage.submit(0, op);
+            stage.submit_write(0, at, blocks, at);
         }
         stage.rounds(400);
         stage.disks.iter().for_each(|disk| disk.plan.clear());
@@ -247,8 +236,7 @@ fn a_crash_in_the_middle_of_the_replay_is_one_more_of_the_same() {
 #[test]
 fn an_older_record_never_undoes_a_newer_write() {
     for cores in [1, 2] {
-        let mut set = Set::new(Level::Raid6, 6);
-        set.cores = cores;
+        let set = Set { cores, ..Set::new(Level::Raid6, 6) };
         let mut stage = degraded(set, &[2]);
         for round in 0..3 {
             assert_eq!(stage.write(64, 8, 100 + round), Ok(()));
@@ -291,8 +279,7 @@ fn a_record_without_its_contents_still_ends_the_one_before() {
     let (member, byte) = stage.home(far);
     let stuck = Rule::new(Ops::WRITE, Effect::Hang).within(stage.on_disk(byte, 1));
     stage.disks[member].plan.add(stuck);
-    let op = stage.write_op(far, 1, 99);
-    stage.submit(0, op);
+    stage.submit_write(0, far, 1, 99);
     stage.rounds(100);
     assert_eq!(stage.write(near, 1, 1), Ok(()));
     assert_eq!(stage.write(near, 1, 2), Ok(()));
@@ -317,9 +304,7 @@ fn a_record_without_its_contents_still_ends_the_one_before() {
 /// The log is much shorter than what is written.
 #[test]
 fn the_log_goes_around() {
-    let mut set = Set::new(Level::Raid5, 4);
-    set.strip = 128 << 10;
-    set.cores = 2;
+    let set = Set { strip: 128 << 10, cores: 2, ..Set::new(Level::Raid5, 4) };
     let mut stage = degraded(set, &[1]);
     for round in 0..8 {
         stage.fill(12_000, 700, round * 77);
@@ -332,8 +317,7 @@ fn the_log_goes_around() {
 /// Clients may write what looks like a header of the log, even one that was in the log before.
 #[test]
 fn what_looks_like_a_record_is_not_taken_for_one() {
-    let mut set = Set::new(Level::Raid5, 4);
-    set.strip = 128 << 10;
+    let set = Set { strip: 128 << 10, ..Set::new(Level::Raid5, 4) };
     let mut stage = degraded(set, &[1]);
     assert_eq!(stage.write(0, 8, 1), Ok(()));
     let mut log = vec![0; 1 << 20];
@@ -370,13 +354,11 @@ fn what_looks_like_a_record_is_not_taken_for_one() {
 /// member has just gone out, the array must not be called safe.
 #[test]
 fn f03_what_was_begun_before_a_member_went_out_is_not_called_safe() {
-    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
-    stage.fill(2000, 170, 3);
+    let mut stage = Set::new(Level::Raid5, 4).filled(2000, 170, 3);
     let (member, byte) = stage.home(5);
     let range = stage.on_disk(byte, 3);
     stage.disks[member].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(range));
-    let op = stage.write_op(5, 3, 99);
-    stage.submit(0, op);
+    stage.submit_write(0, 5, 3, 99);
     stage.rounds(50);
     let other = (0..4).find(|other| *other != member).expect("there are others");
     let mut pending = stage.array().begin_fail(MemberIndex(other as u8)).expect("a member");
@@ -397,9 +379,7 @@ fn f03_what_was_begun_before_a_member_went_out_is_not_called_safe() {
 fn a_member_that_was_away_is_not_given_what_is_older_than_its_return() {
     for consistency in [Consistency::Safe, Consistency::Strict] {
         for rounds in (0..=360).step_by(60) {
-            let mut set = Set::new(Level::Raid6, 6);
-            set.consistency = consistency;
-            set.cores = 2;
+            let set = Set { consistency, cores: 2, ..Set::new(Level::Raid6, 6) };
             let mut stage = degraded(set, &[2]);
             assert_eq!(stage.write(0, 400, 7), Ok(()));
             stage.fail(4).expect("allowed");
@@ -427,8 +407,7 @@ fn a_member_that_was_away_is_not_given_what_is_older_than_its_return() {
 #[test]
 fn members_come_and_go_while_the_log_is_relied_on() {
     for stuck in [0, 1, 3, 5] {
-        let mut set = Set::new(Level::Raid6, 6);
-        set.cores = 2;
+        let set = Set { cores: 2, ..Set::new(Level::Raid6, 6) };
         let mut stage = degraded(set, &[2]);
         stage.fill(700, 30, 9);
         stage.fail(4).expect("allowed");
@@ -437,12 +416,7 @@ fn members_come_and_go_while_the_log_is_relied_on() {
         stage.replace(2).expect("replaceable");
         stage.until("rebuilding", |stage| stage.state(2) == MemberState::InSync);
         until_logged(&mut stage);
-        let area = data(&stage);
-        stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(area));
-        let op = stage.write_op(35, 50, 99);
-        stage.submit(0, op);
-        stage.rounds(400);
-        stage.disks[stuck].plan.clear();
+        stage.cut_write(stuck, 35, 50);
         assert_eq!(stage.again(STRICTLY), 0);
         verify_old_or_new(&mut stage, 35, 50, 99);
         check_rebuilt(&mut stage, &[4]);
@@ -456,13 +430,8 @@ fn a_member_lost_in_the_crash_costs_nothing_while_parity_is_left() {
     for lost in [0, 1, 3, 4, 5] {
         for stuck in [0, 3, 5] {
             let mut stage = degraded(Set::new(Level::Raid6, 6), &[2]);
-            let area = data(&stage);
-            stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(area));
-            let op = stage.write_op(35, 50, 99);
-            stage.submit(0, op);
-            stage.rounds(400);
-            stage.disks[stuck].plan.clear();
-            stage.disks[lost].plan.add(Rule::new(Ops::ANY, Effect::Vanish));
+            stage.cut_write(stuck, 35, 50);
+            stage.disks[lost].vanish();
             assert_eq!(stage.again(DEGRADED), 0);
             verify_old_or_new(&mut stage, 35, 50, 99);
         }
@@ -497,19 +466,11 @@ fn f03_a_strict_array_loses_nothing_to_a_crash_that_costs_a_member() {
         (Level::Raid60, 8, &[1, 2, 6]),
     ] {
         for stuck in 0..members {
-            let mut set = Set::new(level, members);
-            set.consistency = Consistency::Strict;
-            set.group = level.is_grouped().then_some(4);
-            let mut stage = set.build().expect("sound");
-            stage.fill(2000, 170, 3);
-            let area = data(&stage);
-            stage.disks[stuck].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(area));
-            let op = stage.write_op(35, 50, 99);
-            stage.submit(0, op);
-            stage.rounds(400);
-            stage.disks[stuck].plan.clear();
+            let set = Set { group: level.is_grouped().then_some(4), ..Set::strict(level, members) };
+            let mut stage = set.filled(2000, 170, 3);
+            stage.cut_write(stuck, 35, 50);
             for member in lost {
-                stage.disks[*member as usize].plan.add(Rule::new(Ops::ANY, Effect::Vanish));
+                stage.disks[*member as usize].vanish();
             }
             assert_eq!(stage.again(DEGRADED), 0, "{level:?} without {lost:?}, {stuck} stuck");
             verify_old_or_new(&mut stage, 35, 50, 99);
@@ -527,15 +488,11 @@ fn f03_a_strict_array_loses_nothing_to_a_crash_that_costs_a_member() {
 #[test]
 fn f03_a_member_without_its_part_of_a_record_may_come_back_between_two_crashes() {
     for nth in 1..48 {
-        let mut set = Set::new(Level::Raid5, 4);
-        set.consistency = Consistency::Strict;
-        let mut stage = set.build().expect("sound");
-        stage.fill(2000, 170, 3);
+        let mut stage = Set::strict(Level::Raid5, 4).filled(2000, 170, 3);
         let lost = nth as usize % 4;
         let log = bytes(&stage, LOG);
         stage.disks[lost].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(log));
-        let op = stage.write_op(35, 50, 99);
-        stage.submit(0, op);
+        stage.submit_write(0, 35, 50, 99);
         stage.rounds(400);
         stage.down();
         stage.disks[lost].plan.clear();
@@ -559,8 +516,7 @@ fn f03_a_member_without_its_part_of_a_record_may_come_back_between_two_crashes()
 /// Without any care a crash is not looked at, and a member that was away lacks everything.
 #[test]
 fn an_array_without_care_marks_nothing() {
-    let mut set = Set::new(Level::Raid5, 4);
-    set.consistency = Consistency::None;
+    let set = Set { consistency: Consistency::None, ..Set::new(Level::Raid5, 4) };
     let mut stage = set.build().expect("sound");
     stage.watch();
     stage.fill(2000, 170, 3);
@@ -576,8 +532,7 @@ fn an_array_without_care_marks_nothing() {
             stage.verify(2000);
         }
         stage.readd(member).expect("it can come back");
-        stage.healthy();
-        stage.verify(2000);
+        stage.verify_rebuilt(2000);
         stage.check_parity(40);
     }
 }

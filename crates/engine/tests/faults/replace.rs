@@ -2,14 +2,12 @@
 
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule, When};
-use strake_engine::{ArrayEventKind, AssemblePolicy, Consistency, Replacing, prepare_drive};
+use strake_engine::{ArrayEventKind, Replacing, prepare_drive};
 use strake_ondisk::{AreaLayout, Copy};
 use strake_raid::{Level, MemberState};
 use strake_units::{MemberIndex, MemberSet, Nanos, Uuid};
 
-use crate::stage::{Disk, Set, Stage};
-
-const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
+use crate::stage::{DEGRADED, Disk, LOSSY, STRICTLY, Set, Stage};
 
 pub fn large(level: Level, members: usize, cores: u16) -> Stage {
     let merge = Set::new(level, members).options.merge;
@@ -23,8 +21,7 @@ fn large_merging(level: Level, members: usize, cores: u16, merge: bool) -> Stage
     set.queues = (0..cores).collect();
     set.strip = 64 << 10;
     set.disk_bytes = 60 << 20;
-    let mut stage = set.build().expect("sound");
-    stage.fill(40_000, 1000, 3);
+    let mut stage = set.filled(40_000, 1000, 3);
     stage.healthy();
     stage
 }
@@ -107,10 +104,7 @@ fn md_01_the_member_fails_while_it_is_copied() {
     for rounds in (0..600).step_by(41) {
         let mut stage = large(Level::Raid5, 3, 2);
         let (mut replacing, disk) = begin(&mut stage, 1);
-        for _ in 0..rounds {
-            let _ = replacing.poll();
-            stage.round();
-        }
+        poll_for(&mut stage, &mut replacing, rounds);
         stage.until("the answer", |_| replacing.poll().is_some());
         let op = stage.write_op(7, 900, rounds);
         stage.expect(7, 900, rounds);
@@ -122,8 +116,7 @@ fn md_01_the_member_fails_while_it_is_copied() {
         stage.healthy();
         stage.disks[1] = disk;
         stage.verify(40_000);
-        let stripes = stage.status().geometry.stripes();
-        stage.check_parity(stripes);
+        stage.check_all_parity();
         right_without(&mut stage, &[0]);
     }
 }
@@ -192,21 +185,14 @@ fn a_crash_at_any_point_of_a_replacement_leaves_one_whole_member() {
     for rounds in (0..1400).step_by(67) {
         let mut stage = large(Level::Raid5, 3, 2);
         let (mut replacing, disk) = begin(&mut stage, 1);
-        for _ in 0..rounds {
-            let _ = replacing.poll();
-            stage.round();
-        }
+        poll_for(&mut stage, &mut replacing, rounds);
         stage.fill(2000, 100, rounds);
-        for _ in 0..rounds {
-            let _ = replacing.poll();
-            stage.round();
-        }
+        poll_for(&mut stage, &mut replacing, rounds);
         drop(replacing);
         stage.down();
         stage.disks.push(disk);
         stage.again(DEGRADED);
-        stage.healthy();
-        stage.verify(40_000);
+        stage.verify_rebuilt(40_000);
         right_without(&mut stage, &[0]);
     }
 }
@@ -220,10 +206,7 @@ fn an_unreadable_block_of_the_member_does_not_stop_the_copy() {
     let medium = Effect::Fail(IoErrorKind::Medium);
     stage.disks[member].plan.add(Rule::new(Ops::READ, medium).within(range));
     let (mut replacing, disk) = begin(&mut stage, member as u8);
-    stage.until("the swap", |stage| {
-        let _ = replacing.poll();
-        replaced(stage, member, &disk)
-    });
+    until_replaced(&mut stage, &mut replacing, member, &disk);
     stage.disks[member] = disk;
     let other = if member == 0 { 1 } else { 0 };
     right_without(&mut stage, &[other]);
@@ -246,7 +229,22 @@ fn a_replacement_that_is_cancelled_changes_nothing() {
     right_without(&mut stage, &[0]);
 }
 
-fn until_replaced(stage: &mut Stage, replacing: &mut Replacing, member: usize, disk: &Disk) {
+/// Lets the copy go on until it has nothing left to do.
+pub fn until_copied(stage: &mut Stage, replacing: &mut Replacing) {
+    stage.until("all is copied", |stage| {
+        let _ = replacing.poll();
+        stage.status().replace.is_some_and(|copy| copy.done_bytes == copy.total_bytes)
+    });
+}
+
+pub fn poll_for(stage: &mut Stage, replacing: &mut Replacing, rounds: u64) {
+    for _ in 0..rounds {
+        let _ = replacing.poll();
+        stage.round();
+    }
+}
+
+pub fn until_replaced(stage: &mut Stage, replacing: &mut Replacing, member: usize, disk: &Disk) {
     stage.until("the swap", |stage| {
         let _ = replacing.poll();
         replaced(stage, member, disk)
@@ -310,10 +308,7 @@ fn b04_a_crash_between_labels_leaves_one_member() {
         for lost in [None, Some(1), Some(3)] {
             let mut stage = large(Level::Raid5, 3, 1);
             let (mut replacing, disk) = begin(&mut stage, 1);
-            stage.until("all is copied", |stage| {
-                let _ = replacing.poll();
-                stage.status().replace.is_some_and(|copy| copy.done_bytes == copy.total_bytes)
-            });
+            until_copied(&mut stage, &mut replacing);
             stage.rounds(extra);
             drop(replacing);
             stage.down();
@@ -321,7 +316,7 @@ fn b04_a_crash_between_labels_leaves_one_member() {
             if let Some(lost) = lost {
                 stage.disks.remove(lost);
             }
-            stage.again(AssemblePolicy { allow_degraded: true, accept_loss: true });
+            stage.again(LOSSY);
             stage.verify(40_000);
             if lost.is_none() {
                 stage.healthy();
@@ -340,10 +335,7 @@ fn b04_either_drive_goes_while_the_labels_change_hands() {
         for (old_goes, merge) in [(true, true), (true, false), (false, true)] {
             let mut stage = large_merging(Level::Raid5, 3, 2, merge);
             let (mut replacing, disk) = begin(&mut stage, 1);
-            stage.until("all is copied", |stage| {
-                let _ = replacing.poll();
-                stage.status().replace.is_some_and(|copy| copy.done_bytes == copy.total_bytes)
-            });
+            until_copied(&mut stage, &mut replacing);
             stage.rounds(extra);
             let plan = if old_goes { &stage.disks[1].plan } else { &disk.plan };
             plan.add(Rule::new(Ops::WRITE, Effect::Vanish));
@@ -434,8 +426,7 @@ fn f08_a_block_that_is_lost_does_not_stop_the_copy() {
         assert_eq!(stage.status().bad_ranges, vec![(500 * bytes, bytes)]);
         assert!(stage.read(0, 500, 1).is_err());
         assert!(stage.read(0, 499, 1).is_ok());
-        stage.stop().expect("clean");
-        stage.again(AssemblePolicy::default());
+        stage.restart();
     }
     stage.write(500, 1, 8).expect("writing heals it");
     assert!(stage.status().bad_ranges.is_empty());
@@ -453,7 +444,7 @@ fn f16_the_drive_that_was_replaced_starts_nothing() {
     stage.fill(2000, 100, 4);
     stage.down();
     // The old drives only.
-    for policy in [AssemblePolicy::default(), DEGRADED] {
+    for policy in [STRICTLY, DEGRADED] {
         assert!(!matches!(stage.find(policy), strake_engine::Outcome::Ready(_)));
     }
     stage.disks[1] = disk;
@@ -465,17 +456,11 @@ fn f16_the_drive_that_was_replaced_starts_nothing() {
 /// what is on record from before must no longer count.
 #[test]
 fn records_from_before_a_swap_no_longer_count() {
-    let mut set = Set::new(Level::Raid6, 4);
-    set.consistency = Consistency::Strict;
-    let mut stage = set.build().expect("sound");
-    stage.fill(2000, 170, 3);
+    let mut stage = Set::strict(Level::Raid6, 4).filled(2000, 170, 3);
     stage.healthy();
     stage.until("the log being relied on", |stage| stage.status().logged == MemberSet::first_n(4));
     let (mut replacing, disk) = begin(&mut stage, 1);
-    stage.until("the swap", |stage| {
-        let _ = replacing.poll();
-        replaced(stage, 1, &disk)
-    });
+    until_replaced(&mut stage, &mut replacing, 1, &disk);
     stage.until("the log beginning anew", |stage| {
         let label = stage.array().newest_label();
         label.logged == MemberSet::first_n(4)
@@ -492,10 +477,7 @@ fn a_drive_that_hangs_does_not_take_the_place_of_one_that_serves() {
     let (mut replacing, disk) = begin(&mut stage, 1);
     let pages = stage.on_disk(1 << 20, (1056 << 10) >> stage.size.shift());
     stage.disks[0].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(pages));
-    stage.until("all is copied", |stage| {
-        let _ = replacing.poll();
-        stage.status().replace.is_some_and(|copy| copy.done_bytes == copy.total_bytes)
-    });
+    until_copied(&mut stage, &mut replacing);
     stage.rounds(300);
     let (_, byte) = stage.home(5);
     disk.plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(stage.on_disk(byte, 1)));
@@ -504,8 +486,7 @@ fn a_drive_that_hangs_does_not_take_the_place_of_one_that_serves() {
     let id = stage.submit(0, op);
     stage.rounds(300);
     stage.pass(6);
-    stage.disks[0].plan.clear();
-    stage.disks[0].plan.release();
+    stage.disks[0].answer();
     stage.until("the copy being given up", |stage| {
         let _ = replacing.poll();
         stage.status().members[1].replacement.is_empty()
@@ -531,12 +512,10 @@ fn a_drive_that_failed_to_take_a_place_is_no_other_history() {
     stage
         .until("the swap being given up", |stage| stage.status().members[1].replacement.is_empty());
     assert!(!replaced(&stage, 1, &disk));
-    stage.fail(0).expect("redundancy is left");
-    stage.replace(0).expect("it is out");
+    stage.fail_and_replace(0);
     stage.healthy();
     stage.down();
     stage.disks.push(disk);
-    stage.again(AssemblePolicy::default());
-    stage.healthy();
-    stage.verify(40_000);
+    stage.again(STRICTLY);
+    stage.verify_rebuilt(40_000);
 }

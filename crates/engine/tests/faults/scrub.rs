@@ -5,13 +5,11 @@
 
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule};
-use strake_engine::{
-    AssemblePolicy, ScrubFinding, ScrubMode, ScrubState, ScrubStatus, ScrubVerdict,
-};
+use strake_engine::{ScrubFinding, ScrubMode, ScrubState, ScrubStatus, ScrubVerdict};
 use strake_raid::{Level, Role};
 use strake_units::{Lba, MemberIndex, StripeIndex};
 
-use crate::stage::{DATA, Set, Stage};
+use crate::stage::{DATA, STRICTLY, Set, Stage};
 
 pub const KIB: u64 = 1024;
 
@@ -118,9 +116,7 @@ pub fn set((level, members, group): Shape, cores: u16) -> Set {
 }
 
 pub fn staged(shape: Shape, cores: u16) -> Stage {
-    let mut stage = set(shape, cores).build().expect("sound");
-    stage.fill(9_000, 300, 5);
-    stage
+    set(shape, cores).filled(9_000, 300, 5)
 }
 
 #[test]
@@ -430,8 +426,7 @@ fn a_member_that_fails_and_is_replaced_meanwhile_stops_no_scrub() {
         let out = (member_of(&stage, &harmed) as u8 + 1) % 6;
         stage.array().begin_scrub(ScrubMode::Check).expect("none is under way");
         stage.rounds(rounds);
-        stage.fail(out).expect("allowed");
-        stage.replace(out).expect("replaceable");
+        stage.fail_and_replace(out);
         stage.healthy();
         let status = finished(&mut stage);
         assert_eq!(status.counts.repaired, 0, "it only checks");
@@ -450,8 +445,7 @@ fn b14_what_a_rebuild_made_of_a_silently_bad_strip_is_healed_with_it() {
         let mut stage = staged(shape, 2);
         corrupt(&stage, &harm(2, Strip::Data(1), 0, 4 * KIB));
         let target = member_of(&stage, &harm(2, Strip::Data(2), 0, 1)) as u8;
-        stage.fail(target).expect("allowed");
-        stage.replace(target).expect("replaceable");
+        stage.fail_and_replace(target);
         stage.healthy();
         let before = media(&stage);
         let (status, found) = scrub(&mut stage, ScrubMode::Repair);
@@ -479,7 +473,7 @@ fn a_repair_that_a_crash_interrupts_is_finished_by_the_next() {
         stage.array().begin_scrub(ScrubMode::Repair).expect("none is under way");
         stage.rounds(rounds);
         stage.down();
-        stage.again(AssemblePolicy::default());
+        stage.again(STRICTLY);
         let (status, found) = scrub(&mut stage, ScrubMode::Repair);
         assert_eq!(status.counts.left(), 0, "{found:?}");
         clean(&mut stage);

@@ -1,11 +1,11 @@
 //! A scrub that a restart interrupts goes on where it was.
 
-use strake_engine::{AssemblePolicy, ScrubFinding, ScrubMode, ScrubPosition, ScrubState};
+use strake_engine::{ScrubFinding, ScrubMode, ScrubPosition, ScrubState};
 use strake_raid::Level;
 use strake_units::MemberIndex;
 
 use crate::scrub::{KIB, Shape, Strip, clean, corrupt, finished, harm, scrub, set};
-use crate::stage::Stage;
+use crate::stage::{STRICTLY, Stage};
 
 const SHAPE: Shape = (Level::Raid6, 6, None);
 
@@ -13,8 +13,7 @@ const SHAPE: Shape = (Level::Raid6, 6, None);
 fn spoiled(cores: u16) -> Stage {
     let mut set = set(SHAPE, cores);
     set.disk_bytes = 60 << 20;
-    let mut stage = set.build().expect("sound");
-    stage.fill(9_000, 300, 5);
+    let mut stage = set.filled(9_000, 300, 5);
     // No region is in doubt after a crash: a resync would take the wrong strips for what was meant.
     stage.pass(10);
     for (nth, stripe) in (0..stage.status().geometry.stripes()).step_by(40).enumerate() {
@@ -27,7 +26,7 @@ fn crash(stage: &mut Stage, cores: u16) -> ScrubPosition {
     let position = stage.array().scrub_position().expect("there was one");
     stage.down();
     stage.set.cores = cores;
-    stage.again(AssemblePolicy::default());
+    stage.again(STRICTLY);
     position
 }
 

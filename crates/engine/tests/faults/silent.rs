@@ -3,15 +3,12 @@
 
 use strake_block::{BufMut, DeallocateReads, Durability, Op, Sg};
 use strake_dev_mem::{Effect, Fate, Flush, Ops, Rule, When};
-use strake_engine::{AssemblePolicy, Consistency, Outcome, ScrubFinding, ScrubMode, ScrubVerdict};
+use strake_engine::{Consistency, Outcome, ScrubFinding, ScrubMode, ScrubVerdict};
 use strake_raid::{Level, MemberState};
 use strake_units::{Lba, LbaRange, MemberIndex};
 
 use crate::scrub::{clean, media, scrub};
-use crate::stage::{DATA, Set, Stage};
-
-const STRICTLY: AssemblePolicy = AssemblePolicy { allow_degraded: false, accept_loss: false };
-const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
+use crate::stage::{DATA, DEGRADED, STRICTLY, Set, Stage};
 
 /// The block that is written in these stories, and how many.
 const AT: u64 = 40;
@@ -21,9 +18,7 @@ const BLOCKS: u64 = 8;
 fn built(level: Level, members: usize) -> Stage {
     let mut set = Set::new(level, members);
     set.options.cache = false;
-    let mut stage = set.build().expect("sound");
-    stage.fill(4000, 170, 3);
-    stage
+    set.filled(4000, 170, 3)
 }
 
 /// What a scrub found is the one strip `member`, and is repaired if anything is.
@@ -118,9 +113,7 @@ fn f07_what_was_computed_from_a_wrong_strip_is_not_distinguished_from_what_was_m
     let home = |stage: &Stage, at| stage.home(at).0;
     for strip in (0..width).step_by(32).filter(|at| home(&stage, *at) != member).collect::<Vec<_>>()
     {
-        let op = stage.write_op(strip, 32, strip);
-        let id = stage.submit(0, op);
-        stage.expect(strip, 32, strip);
+        let id = stage.begin_write(strip, 32, strip);
         assert_eq!(stage.result(id), Ok(()));
     }
     let (_, found) = scrub(&mut stage, ScrubMode::Check);
@@ -143,8 +136,7 @@ fn f40_a_bit_that_flips_on_the_way_to_a_drive_is_never_followed() {
     let mut struck = 0;
     for consistency in [Consistency::Safe, Consistency::Strict] {
         for nth in (2..40).step_by(3) {
-            let mut set = Set::new(Level::Raid6, 6);
-            set.consistency = consistency;
+            let set = Set { consistency, ..Set::new(Level::Raid6, 6) };
             let mut stage = set.build().expect("sound");
             let shift = stage.set.disk_block.shift();
             let metadata = LbaRange::new(Lba(0), DATA >> shift);
@@ -176,10 +168,7 @@ fn f40_a_record_that_was_flipped_on_the_way_is_not_carried_out() {
     let log = 6 << 20..16 << 20;
     let mut flipped = 0;
     for victim in 0..4 {
-        let mut set = Set::new(Level::Raid5, 4);
-        set.consistency = Consistency::Strict;
-        let mut stage = set.build().expect("sound");
-        stage.fill(2000, 170, 3);
+        let mut stage = Set::strict(Level::Raid5, 4).filled(2000, 170, 3);
         let shift = stage.set.disk_block.shift();
         let blocks = |range: std::ops::Range<u64>| {
             LbaRange::new(Lba(range.start >> shift), (range.end - range.start) >> shift)
@@ -190,8 +179,7 @@ fn f40_a_record_that_was_flipped_on_the_way_is_not_carried_out() {
         for disk in &stage.disks {
             disk.plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(area));
         }
-        let op = stage.write_op(35, 50, 99);
-        stage.submit(0, op);
+        stage.submit_write(0, 35, 50, 99);
         stage.rounds(400);
         let struck = stage.disks[victim].plan.remove(id).unwrap_or_default();
         flipped += struck;
@@ -216,10 +204,8 @@ fn f40_a_record_that_was_flipped_on_the_way_is_not_carried_out() {
 fn f41_a_drive_that_lies_about_flush_and_loses_everything_is_not_believed() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid6, 6), (Level::Raid1, 2)] {
         for liar in 0..members {
-            let mut set = Set::new(level, members);
-            set.cached = true;
-            let mut stage = set.build().expect("sound");
-            stage.fill(2000, 170, 3);
+            let set = Set { cached: true, ..Set::new(level, members) };
+            let mut stage = set.filled(2000, 170, 3);
             assert_eq!(stage.run(0, Op::Flush), Ok(()));
             stage.disks[liar].plan.lie_about_flush(Flush::Lying);
             for round in 0..2 {
@@ -237,8 +223,7 @@ fn f41_a_drive_that_lies_about_flush_and_loses_everything_is_not_believed() {
             assert_ne!(stage.state(liar), MemberState::InSync);
             stage.verify(2000);
             stage.replace(liar as u8).expect("replaceable");
-            stage.healthy();
-            stage.verify(2000);
+            stage.verify_rebuilt(2000);
         }
     }
 }
@@ -277,8 +262,7 @@ fn f42_deallocated_blocks_read_the_same_with_and_without_a_member() {
             assert_eq!(all(&mut stage), before, "{level:?} {reads:?}: the same without member 1");
             stage.fill(500, 7, 9);
             stage.replace(1).expect("replaceable");
-            stage.healthy();
-            stage.verify(500);
+            stage.verify_rebuilt(500);
         }
     }
 }

@@ -4,20 +4,18 @@ use std::sync::Arc;
 
 use strake_block::{IoErrorKind, Op};
 use strake_dev_mem::{Effect, FaultPlan, Faulty, Ops, RamDevice, Rule};
-use strake_engine::{ArrayEventKind, AssemblePolicy, Drive, MemberHealth, prepare_drive};
+use strake_engine::{ArrayEventKind, Drive, MemberHealth, prepare_drive};
 use strake_raid::{Level, MemberState};
 use strake_units::{BlockSize, Lba, LbaRange, Nanos, Uuid};
 
-use crate::stage::{Set, Stage, bytes_of};
+use crate::stage::{STRICTLY, Set, Stage, bytes_of};
 
 const BLOCKS: u64 = 2000;
 
 fn staged(level: Level, members: usize) -> Stage {
     let mut set = Set::new(level, members);
     set.options.steer = true;
-    let mut stage = set.build().expect("sound");
-    stage.fill(BLOCKS, 100, 3);
-    stage
+    set.filled(BLOCKS, 100, 3)
 }
 
 fn slow_reads(stage: &Stage, member: usize, millis: u64) {
@@ -84,12 +82,7 @@ fn goes_around(level: Level, members: usize) {
 fn one_round(stage: &mut Stage) -> u64 {
     let step = std::mem::replace(&mut stage.step, Nanos::MILLI);
     let begun = stage.now;
-    let ids: Vec<_> = (0..16)
-        .map(|n| {
-            let op = stage.read_op(n * 37, 4);
-            stage.submit(0, op)
-        })
-        .collect();
+    let ids: Vec<_> = (0..16).map(|n| stage.submit_read(0, n * 37, 4)).collect();
     for id in ids {
         bytes_of(stage.answer(id)).expect("nothing fails");
     }
@@ -125,7 +118,7 @@ fn f28_a_drive_that_sits_out_is_back_when_another_fails() {
     slow_reads(&stage, 1, 100);
     load(&mut stage, 6);
     assert!(health(&stage, 1).sitting_out);
-    stage.disks[3].plan.add(Rule::new(Ops::ANY, Effect::Vanish));
+    stage.disks[3].vanish();
     stage.fill(BLOCKS, 90, 5);
     stage.verify(BLOCKS);
     assert_eq!(stage.state(3), MemberState::Missing);
@@ -139,9 +132,8 @@ fn f28_a_drive_that_sits_out_is_back_when_another_fails() {
 fn f29_a_read_that_takes_long_is_answered_from_elsewhere() {
     let mut stage = staged(Level::Raid6, 6);
     let (victim, _) = stage.home(0);
-    stage.disks[victim].plan.add(Rule::new(Ops::READ, Effect::Hang));
-    let op = stage.read_op(0, 1);
-    let id = stage.submit(0, op);
+    stage.disks[victim].hang(Ops::READ);
+    let id = stage.submit_read(0, 0, 1);
     stage.pass(1);
     assert!(!stage.answers.contains_key(&id), "it is given a moment");
     stage.pass(2);
@@ -151,8 +143,7 @@ fn f29_a_read_that_takes_long_is_answered_from_elsewhere() {
     assert_eq!(health(&stage, victim).timeouts, 0);
     assert_eq!(stage.write(0, 128, 99), Ok(()), "it takes writes");
     stage.pass(4);
-    stage.disks[victim].plan.clear();
-    stage.disks[victim].plan.release();
+    stage.disks[victim].answer();
     stage.pass(40);
     assert_eq!(stage.state(victim), MemberState::InSync);
     stage.verify(BLOCKS);
@@ -163,13 +154,8 @@ fn f29_a_read_that_takes_long_is_answered_from_elsewhere() {
 #[test]
 fn md_05r1_failfast() {
     let mut stage = staged(Level::Raid1, 2);
-    stage.disks[0].plan.add(Rule::new(Ops::READ, Effect::Hang));
-    let ids: Vec<u64> = (0..32)
-        .map(|at| {
-            let op = stage.read_op(at * 8, 8);
-            stage.submit(0, op)
-        })
-        .collect();
+    stage.disks[0].hang(Ops::READ);
+    let ids: Vec<u64> = (0..32).map(|at| stage.submit_read(0, at * 8, 8)).collect();
     stage.pass(3);
     for (at, id) in ids.into_iter().enumerate() {
         let bytes = bytes_of(stage.answer(id)).expect("there is another copy");
@@ -181,9 +167,8 @@ fn md_05r1_failfast() {
     stage.pass(1);
     assert_eq!(stage.state(0), MemberState::InSync);
     stage.fail(1).expect("covered");
-    stage.disks[0].plan.add(Rule::new(Ops::READ, Effect::Hang));
-    let op = stage.read_op(0, 8);
-    let id = stage.submit(0, op);
+    stage.disks[0].hang(Ops::READ);
+    let id = stage.submit_read(0, 0, 8);
     stage.pass(100);
     assert!(!stage.answers.contains_key(&id) && !stage.status().lost, "it is the last copy");
     go_on(&stage);
@@ -197,9 +182,8 @@ fn md_05r1_failfast() {
 fn f29_a_drive_that_never_answers_is_out_although_its_read_went_around() {
     let mut stage = staged(Level::Raid6, 6);
     let (victim, _) = stage.home(0);
-    stage.disks[victim].plan.add(Rule::new(Ops::READ, Effect::Hang));
-    let op = stage.read_op(0, 1);
-    let _ = stage.submit(0, op);
+    stage.disks[victim].hang(Ops::READ);
+    let _ = stage.submit_read(0, 0, 1);
     stage.pass(33);
     assert_eq!(stage.state(victim), MemberState::Faulty);
     stage.verify(BLOCKS);
@@ -216,14 +200,13 @@ fn standstills(stage: &Stage) -> Vec<ArrayEventKind> {
 /// All drives stall from now on.
 fn stand_still(stage: &Stage) {
     for disk in &stage.disks {
-        disk.plan.add(Rule::new(Ops::ANY, Effect::Hang));
+        disk.hang(Ops::ANY);
     }
 }
 
 fn go_on(stage: &Stage) {
     for disk in &stage.disks {
-        disk.plan.clear();
-        disk.plan.release();
+        disk.answer();
     }
 }
 
@@ -235,18 +218,13 @@ fn f44_a_common_stall_puts_no_member_out() {
     stand_still(&stage);
     let mut ids = Vec::new();
     for at in (0..1000).step_by(25) {
-        let op = stage.read_op(at, 5);
-        ids.push(stage.submit(0, op));
-        let op = stage.write_op(at + 5, 10, at);
-        ids.push(stage.submit(0, op));
-        stage.expect(at + 5, 10, at);
+        ids.push(stage.submit_read(0, at, 5));
+        ids.push(stage.begin_write(at + 5, 10, at));
     }
     stage.pass(120);
     assert_eq!(standstills(&stage), [ArrayEventKind::MembersStalled], "once, not every time");
     go_on(&stage);
-    for id in ids {
-        assert_eq!(stage.result(id), Ok(()));
-    }
+    stage.done(ids);
     stage.pass(1);
     assert_eq!(standstills(&stage), [ArrayEventKind::MembersStalledEnded]);
     for member in 0..6 {
@@ -260,16 +238,14 @@ fn f44_a_common_stall_puts_no_member_out() {
 fn f44_members_that_redundancy_covers_are_no_common_standstill() {
     let mut stage = staged(Level::Raid6, 6);
     for disk in &stage.disks[..2] {
-        disk.plan.add(Rule::new(Ops::ANY, Effect::Hang));
+        disk.hang(Ops::ANY);
     }
-    let op = stage.read_op(0, 1000);
-    let _ = stage.submit(0, op);
+    let _ = stage.submit_read(0, 0, 1000);
     stage.pass(20);
     assert_eq!(standstills(&stage), []);
     // One more is one too many.
-    stage.disks[2].plan.add(Rule::new(Ops::ANY, Effect::Hang));
-    let op = stage.read_op(0, 1000);
-    let _ = stage.submit(0, op);
+    stage.disks[2].hang(Ops::ANY);
+    let _ = stage.submit_read(0, 0, 1000);
     stage.pass(8);
     assert_eq!(standstills(&stage), [ArrayEventKind::MembersStalled]);
     go_on(&stage);
@@ -282,10 +258,8 @@ fn f44_members_that_redundancy_covers_are_no_common_standstill() {
 fn f44_the_last_drive_that_counts_is_waited_for() {
     let mut stage = staged(Level::Raid5, 4);
     stage.fail(3).expect("covered");
-    stage.disks[0].plan.add(Rule::new(Ops::ANY, Effect::Hang));
-    let op = stage.write_op(0, 200, 9);
-    let id = stage.submit(0, op);
-    stage.expect(0, 200, 9);
+    stage.disks[0].hang(Ops::ANY);
+    let id = stage.begin_write(0, 200, 9);
     stage.pass(100);
     assert!(!stage.status().lost);
     go_on(&stage);
@@ -300,14 +274,13 @@ fn lost_in_a_standstill(stage: &mut Stage, lost: usize, requests: Vec<Op>) {
         disk.plan.add(Rule::new(Ops::ANY, Effect::Fail(IoErrorKind::Gone)));
     }
     for disk in &stage.disks[lost..] {
-        disk.plan.add(Rule::new(Ops::ANY, Effect::Hang));
+        disk.hang(Ops::ANY);
     }
     let ids: Vec<u64> = requests.into_iter().map(|op| stage.submit(0, op)).collect();
     stage.pass(60);
     assert!(!stage.status().lost, "nothing is lost, all of it is late");
     for disk in &stage.disks[lost..] {
-        disk.plan.clear();
-        disk.plan.release();
+        disk.answer();
     }
     for id in ids {
         assert_eq!(stage.answer(id).result.map_err(|error| error.kind), Ok(()));
@@ -343,12 +316,9 @@ fn f44_members_whose_failure_is_not_recorded_yet_count() {
 #[test]
 fn f44_a_drive_that_a_rebuild_needs_is_waited_for() {
     let mut stage = staged(Level::Raid5, 4);
-    stage.fail(3).expect("covered");
-    stage.replace(3).expect("replaceable");
-    stage.disks[0].plan.add(Rule::new(Ops::ANY, Effect::Hang));
-    let op = stage.write_op(0, 200, 9);
-    let id = stage.submit(0, op);
-    stage.expect(0, 200, 9);
+    stage.fail_and_replace(3);
+    stage.disks[0].hang(Ops::ANY);
+    let id = stage.begin_write(0, 200, 9);
     stage.pass(60);
     assert!(!stage.status().lost);
     let state = stage.state(3);
@@ -356,8 +326,7 @@ fn f44_a_drive_that_a_rebuild_needs_is_waited_for() {
     go_on(&stage);
     assert_eq!(stage.result(id), Ok(()));
     assert_eq!(stage.state(0), MemberState::InSync);
-    stage.healthy();
-    stage.verify(BLOCKS);
+    stage.verify_rebuilt(BLOCKS);
 }
 
 /// F44, for good: after five minutes the array stops, and its labels stay those of the last good state.
@@ -365,8 +334,7 @@ fn f44_a_drive_that_a_rebuild_needs_is_waited_for() {
 fn f44_a_standstill_without_end_stops_the_array_and_records_nothing() {
     let mut stage = staged(Level::Raid6, 6);
     stand_still(&stage);
-    let op = stage.read_op(0, 100);
-    let id = stage.submit(0, op);
+    let id = stage.submit_read(0, 0, 100);
     stage.pass(290);
     assert!(!stage.status().lost, "there is time left");
     stage.pass(20);
@@ -381,7 +349,7 @@ fn f44_a_standstill_without_end_stops_the_array_and_records_nothing() {
     go_on(&stage);
     stage.pass(1);
     assert!(drained.iter().all(|shard| shard.try_recv().is_ok()), "they owe nothing");
-    stage.again(AssemblePolicy::default());
+    stage.again(STRICTLY);
     for member in 0..6 {
         assert_eq!(stage.state(member), MemberState::InSync, "member {member}");
     }
@@ -406,8 +374,7 @@ fn errors_are_counted_by_member_and_reason() {
     assert!(health(&stage, victim).device >= 1);
     stage.replace(victim as u8).expect("replaceable");
     assert_eq!(health(&stage, victim).medium, 0, "those were the old drive's");
-    stage.healthy();
-    stage.verify(BLOCKS);
+    stage.verify_rebuilt(BLOCKS);
 }
 
 /// Turned off, no member sits out: every read waits for the slow drive, and gets what it holds.
@@ -416,8 +383,7 @@ fn without_steering_every_read_waits_for_a_slow_drive() {
     for (level, members) in [(Level::Raid6, 6), (Level::Raid1, 2)] {
         let mut set = Set::new(level, members);
         set.options.steer = false;
-        let mut stage = set.build().expect("sound");
-        stage.fill(BLOCKS, 100, 3);
+        let mut stage = set.filled(BLOCKS, 100, 3);
         // Of two copies the first one is read, however slow it is.
         let (slow, byte) = stage.home(0);
         slow_reads(&stage, slow, 20);
@@ -474,8 +440,7 @@ fn many_deallocations_of_a_slow_drive_cost_no_member() {
             .collect();
         let begun = stage.now;
         for at in 0..20 {
-            let op = stage.read_op(1600 + at * 16, 4);
-            let id = stage.submit(0, op);
+            let id = stage.submit_read(0, 1600 + at * 16, 4);
             assert!(bytes_of(stage.answer(id)).is_ok(), "{level:?}");
         }
         assert!(stage.now.since(begun) < Nanos::SECOND, "{level:?}: reads wait behind them");

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use strake_block::{
-    BlockDevice, BufMut, Completion, CompletionBatch, DeallocateReads, DeviceKind, Durability, Io,
-    IoErrorKind, IoQueue, Op, Sg, SgMut, Token,
+    BlockDevice, Completion, CompletionBatch, DeallocateReads, DeviceKind, Io, IoErrorKind,
+    IoQueue, Op, Token,
 };
-use strake_dev_mem::{FaultPlan, Faulty, MemSpec, Modelled, Profile, RamDevice};
+use strake_dev_mem::{Effect, FaultPlan, Faulty, MemSpec, Modelled, Ops, Profile, RamDevice, Rule};
 use strake_engine::{
     Array, ArrayError, ArrayStatus, AssemblePolicy, Assembled, Consistency, CreateSpec, Drive, Ids,
     Options, Outcome, Recovery, assemble, create, plan_create,
@@ -17,9 +17,11 @@ use strake_raid::{Level, MemberState};
 use strake_reactor::Poller;
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, MemberIndex, Nanos, Uuid};
 
+mod io;
 mod operator;
 mod watched;
 
+pub use io::bytes_of;
 pub use watched::Seen;
 use watched::{Log, Watched};
 
@@ -29,12 +31,37 @@ const PATIENCE: u64 = 3_000_000;
 /// Where the data area of every member begins, in bytes.
 pub const DATA: u64 = 16 << 20;
 
+/// Starts with every member in sync only.
+pub const STRICTLY: AssemblePolicy = AssemblePolicy { allow_degraded: false, accept_loss: false };
+/// Starts without members that redundancy makes up for.
+pub const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
+/// Starts with what is there, also if acknowledged writes are lost.
+pub const LOSSY: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: true };
+
 /// One drive: the device, its medium, and the handle that breaks it.
 #[derive(Clone)]
 pub struct Disk {
     pub drive: Drive,
     pub ram: RamDevice,
     pub plan: FaultPlan,
+}
+
+impl Disk {
+    /// Requests like these are not answered from now on.
+    pub fn hang(&self, ops: Ops) {
+        self.plan.add(Rule::new(ops, Effect::Hang));
+    }
+
+    /// It is gone at its next request.
+    pub fn vanish(&self) {
+        self.plan.add(Rule::new(Ops::ANY, Effect::Vanish));
+    }
+
+    /// It serves again, and what hung is answered.
+    pub fn answer(&self) {
+        self.plan.clear();
+        self.plan.release();
+    }
 }
 
 /// What a stage is made of.
@@ -85,6 +112,11 @@ impl Set {
             cached: false,
             kind: DeviceKind::Block,
         }
+    }
+
+    /// A set whose small writes are logged before they are acknowledged.
+    pub fn strict(level: Level, members: usize) -> Self {
+        Self { consistency: Consistency::Strict, ..Self::new(level, members) }
     }
 
     pub fn disk(&self, number: usize, log: &Log) -> Disk {
@@ -158,6 +190,13 @@ impl Set {
         };
         stage.start(assembled);
         Ok(stage)
+    }
+
+    /// The array on fresh drives, its first `blocks` written in pieces of `piece`.
+    pub fn filled(self, blocks: u64, piece: u64, seed: u64) -> Stage {
+        let mut stage = self.build().expect("a sound set");
+        stage.fill(blocks, piece, seed);
+        stage
     }
 }
 
@@ -275,84 +314,6 @@ impl Stage {
         self.result(id)
     }
 
-    /// Bytes that follow from `seed`.
-    pub fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut out = Vec::with_capacity(bytes + 8);
-        while out.len() < bytes {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            out.extend_from_slice(&state.to_le_bytes());
-        }
-        out.truncate(bytes);
-        out
-    }
-
-    pub fn write_op(&self, at: u64, blocks: u64, seed: u64) -> Op {
-        let bytes = (blocks << self.size.shift()) as usize;
-        let mut buf = BufMut::alone(bytes);
-        buf.as_mut_slice().copy_from_slice(&Self::pattern(bytes, seed));
-        Op::Write { at: Lba(at), data: Sg::from(buf.freeze()), durability: Durability::Normal }
-    }
-
-    pub fn read_op(&self, at: u64, blocks: u64) -> Op {
-        Op::Read {
-            at: Lba(at),
-            data: SgMut::from(BufMut::alone((blocks << self.size.shift()) as usize)),
-        }
-    }
-
-    /// What the model holds from now on.
-    pub fn expect(&mut self, at: u64, blocks: u64, seed: u64) {
-        let from = (at << self.size.shift()) as usize;
-        let bytes = Self::pattern((blocks << self.size.shift()) as usize, seed);
-        self.model[from..from + bytes.len()].copy_from_slice(&bytes);
-    }
-
-    pub fn write(&mut self, at: u64, blocks: u64, seed: u64) -> Answer {
-        let op = self.write_op(at, blocks, seed);
-        let answer = self.run(0, op);
-        if answer.is_ok() {
-            self.expect(at, blocks, seed);
-        }
-        answer
-    }
-
-    /// Writes `blocks` in all, in pieces of `piece`.
-    pub fn fill(&mut self, blocks: u64, piece: u64, seed: u64) {
-        let mut ids = Vec::new();
-        for at in (0..blocks).step_by(piece as usize) {
-            let length = piece.min(blocks - at);
-            let op = self.write_op(at, length, seed + at);
-            ids.push(self.submit(0, op));
-            self.expect(at, length, seed + at);
-        }
-        for id in ids {
-            assert_eq!(self.result(id), Ok(()));
-        }
-    }
-
-    pub fn read(&mut self, queue: usize, at: u64, blocks: u64) -> Result<Vec<u8>, IoErrorKind> {
-        let op = self.read_op(at, blocks);
-        let id = self.submit(queue, op);
-        bytes_of(self.answer(id))
-    }
-
-    /// Reads `blocks` from the start and compares.
-    pub fn verify(&mut self, blocks: u64) {
-        let shift = self.size.shift();
-        let piece = (150_000u64 >> shift).max(1);
-        for at in (0..blocks).step_by(piece as usize) {
-            let length = piece.min(blocks - at);
-            let bytes = self.read(0, at, length).unwrap_or_else(|e| panic!("block {at}: {e:?}"));
-            let from = (at << shift) as usize;
-            let wrong =
-                strake_parity::first_difference(&bytes, &self.model[from..from + bytes.len()]);
-            assert_eq!(wrong, None, "from block {at}");
-        }
-    }
-
     pub fn find(&mut self, policy: AssemblePolicy) -> Outcome {
         self.find_any(policy).expect("an array")
     }
@@ -433,6 +394,26 @@ impl Stage {
         LbaRange::new(Lba(byte >> shift), (blocks << self.size.shift()) >> shift)
     }
 
+    pub fn check_all_parity(&self) {
+        self.check_parity(self.status().geometry.stripes());
+    }
+
+    /// The data area of a member, in the blocks of the drives.
+    pub fn data_area(&self) -> LbaRange {
+        let shift = self.set.disk_block.shift();
+        LbaRange::new(Lba(DATA >> shift), (self.set.disk_bytes - DATA - (4 << 20)) >> shift)
+    }
+
+    /// Sends a write of `blocks` at `at` with seed 99, of which what it has for the data area of member `stuck` never
+    /// gets there. To be followed by a crash.
+    pub fn cut_write(&mut self, stuck: usize, at: u64, blocks: u64) {
+        let lost = Rule::new(Ops::WRITE, Effect::Hang).within(self.data_area());
+        self.disks[stuck].plan.add(lost);
+        self.submit_write(0, at, blocks, 99);
+        self.rounds(400);
+        self.disks[stuck].plan.clear();
+    }
+
     /// Compares parity (up to two) on the media with what a textbook says, over the first `stripes` stripes.
     pub fn check_parity(&self, stripes: u64) {
         let geometry = self.status().geometry;
@@ -479,11 +460,4 @@ fn switched(mut options: Options) -> Options {
         }
     }
     options
-}
-
-/// A read's bytes.
-pub fn bytes_of(done: Completion) -> Result<Vec<u8>, IoErrorKind> {
-    done.result.map_err(|e| e.kind)?;
-    let Op::Read { data, .. } = done.op else { panic!("a read came back as something else") };
-    Ok(data.parts().iter().flat_map(|part| part.as_slice()).copied().collect())
 }

@@ -2,32 +2,25 @@
 
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule, When};
-use strake_engine::{AssemblePolicy, Consistency, Outcome};
+use strake_engine::{Consistency, Outcome};
 use strake_raid::{Level, MemberState};
 
 use crate::cut_short::what;
 use crate::redo::until_logged;
-use crate::stage::{DATA, Set};
-
-const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
-const ANYHOW: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: true };
+use crate::stage::{DATA, DEGRADED, LOSSY, STRICTLY, Set};
 
 /// A drive that has turned read-only, or dies at the n-th write of the start, counts as not here.
 #[test]
 fn a_drive_that_cannot_be_written_does_not_keep_the_others_down() {
     for nth in 1..10 {
-        let mut stage = Set::new(Level::Raid6, 6).build().expect("sound");
-        stage.fill(500, 50, 3);
+        let mut stage = Set::new(Level::Raid6, 6).filled(500, 50, 3);
         stage.stop().expect("clean");
         let rule = Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device));
         stage.disks[2].plan.add(if nth == 1 { rule } else { rule.when(When::Nth(nth)) });
-        if let Outcome::Ready(_) = stage.find(AssemblePolicy::default()) {
+        if let Outcome::Ready(_) = stage.find(STRICTLY) {
             continue;
         }
-        assert!(matches!(
-            stage.find(AssemblePolicy::default()),
-            Outcome::Waiting { .. } | Outcome::Ready(_)
-        ));
+        assert!(matches!(stage.find(STRICTLY), Outcome::Waiting { .. } | Outcome::Ready(_)));
         stage.disks[2].plan.clear();
         stage.disks[2].plan.add(Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device)));
         stage.again(DEGRADED);
@@ -62,7 +55,7 @@ fn a_drive_that_cannot_be_read_counts_as_not_here() {
         for rule in rules {
             stage.disks[2].plan.add(rule);
         }
-        let here = matches!(stage.find(AssemblePolicy::default()), Outcome::Ready(_));
+        let here = matches!(stage.find(STRICTLY), Outcome::Ready(_));
         assert!(nth != 0 || !here, "it waits for a drive without labels");
         at_once += u64::from(here);
         if nth != 0 {
@@ -78,11 +71,10 @@ fn a_drive_that_cannot_be_read_counts_as_not_here() {
 
 #[test]
 fn an_unreadable_bitmap_slot_on_one_member_is_no_obstacle() {
-    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
-    stage.fill(500, 50, 3);
+    let mut stage = Set::new(Level::Raid5, 4).filled(500, 50, 3);
     let range = stage.on_disk(1 << 20, (DATA >> 10) >> 9);
     stage.disks[0].plan.add(Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium)).within(range));
-    assert_eq!(stage.again(AssemblePolicy::default()), 1, "only what is dirty by the others");
+    assert_eq!(stage.again(STRICTLY), 1, "only what is dirty by the others");
     stage.verify(500);
 }
 
@@ -91,20 +83,18 @@ fn an_unreadable_bitmap_slot_on_one_member_is_no_obstacle() {
 #[test]
 fn a_drive_with_an_unreadable_page_is_no_older_picture() {
     for slot in 0..2 {
-        let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
-        stage.fill(500, 50, 3);
+        let mut stage = Set::new(Level::Raid5, 4).filled(500, 50, 3);
         stage.pass(6);
         let pages = stage.on_disk(1 << 20, 32);
         stage.disks[1].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(pages));
-        let op = stage.write_op(20, 4, 9);
-        stage.submit(0, op);
+        stage.submit_write(0, 20, 4, 9);
         stage.rounds(300);
         stage.down();
         stage.disks[1].plan.clear();
         let range = stage.on_disk((1 << 20) + slot * 4096, 8);
         let medium = Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium));
         stage.disks[1].plan.add(medium.within(range));
-        stage.again(AssemblePolicy::default());
+        stage.again(STRICTLY);
         stage.verify(500);
     }
 }
@@ -115,14 +105,13 @@ fn a_member_lost_before_its_resync_was_through_is_not_passed_over() {
     let mut set = Set::new(Level::Raid5, 4);
     set.deallocate = strake_block::DeallocateReads::Unspecified;
     set.disk_bytes = 60 << 20;
-    let mut stage = set.build().expect("sound");
-    stage.fill(100, 10, 4);
+    let mut stage = set.filled(100, 10, 4);
     assert!(stage.status().resync.is_some());
     stage.stop().expect("clean");
     let disk = stage.disks.remove(1);
     assert!(matches!(stage.find(DEGRADED), Outcome::Refused { .. }));
     stage.disks.insert(1, disk);
-    stage.again(AssemblePolicy::default());
+    stage.again(STRICTLY);
     stage.verify(100);
 }
 
@@ -132,8 +121,7 @@ fn an_unreadable_block_of_a_log_costs_no_member_that_others_speak_for() {
     for out in [None, Some(0)] {
         let mut set = Set::new(Level::Raid5, 4);
         set.consistency = if out.is_none() { Consistency::Strict } else { Consistency::Safe };
-        let mut stage = set.build().expect("sound");
-        stage.fill(2000, 170, 3);
+        let mut stage = set.filled(2000, 170, 3);
         if let Some(out) = out {
             stage.fail(out).expect("allowed");
             until_logged(&mut stage);
@@ -141,7 +129,7 @@ fn an_unreadable_block_of_a_log_costs_no_member_that_others_speak_for() {
         stage.write(5, 3, 8).expect("works");
         let medium = Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium));
         stage.disks[1].plan.add(medium.within(stage.on_disk(12 << 20, 8)));
-        let outcome = stage.find(if out.is_none() { AssemblePolicy::default() } else { ANYHOW });
+        let outcome = stage.find(if out.is_none() { STRICTLY } else { LOSSY });
         assert_eq!(what(outcome), "ready", "{out:?}");
     }
 }
@@ -149,15 +137,14 @@ fn an_unreadable_block_of_a_log_costs_no_member_that_others_speak_for() {
 /// What no other member may have of a log cannot be read: that is the owner's to decide.
 #[test]
 fn what_only_one_may_have_of_a_log_cannot_be_read() {
-    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
-    stage.fill(2000, 170, 3);
+    let mut stage = Set::new(Level::Raid5, 4).filled(2000, 170, 3);
     stage.fail(0).expect("allowed");
     until_logged(&mut stage);
     stage.write(5, 3, 8).expect("works");
     let medium = Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium));
     stage.disks[1].plan.add(medium.within(stage.on_disk(12 << 20, 8)));
     assert_ne!(what(stage.find(DEGRADED)), "ready");
-    let resync = stage.again(ANYHOW);
+    let resync = stage.again(LOSSY);
     assert!(resync > 0, "parity is not believed where a record may be missing");
     stage.verify(2000);
     stage.disks[1].plan.clear();
@@ -168,12 +155,11 @@ fn what_only_one_may_have_of_a_log_cannot_be_read() {
 #[test]
 fn an_unreadable_block_among_labels_costs_nothing() {
     for at in [(64 << 10) + 40 * 4096, (28 << 20) - (512 << 10) + 40 * 4096] {
-        let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
-        stage.fill(2000, 170, 3);
+        let mut stage = Set::new(Level::Raid5, 4).filled(2000, 170, 3);
         stage.stop().expect("clean");
         let medium = Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium));
         stage.disks[1].plan.add(medium.within(stage.on_disk(at, 8)));
-        let outcome = stage.find(AssemblePolicy::default());
+        let outcome = stage.find(STRICTLY);
         assert_eq!(what(outcome), "ready");
     }
 }

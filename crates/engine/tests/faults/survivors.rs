@@ -22,8 +22,7 @@ fn degraded(level: Level, members: usize, lost: &[u8], cores: u16, strip: u32) -
     set.cores = cores;
     set.strip = strip;
     set.options.merge = true;
-    let mut stage = set.build().expect("sound");
-    stage.fill(4000, 100, 3);
+    let mut stage = set.filled(4000, 100, 3);
     for member in lost {
         stage.fail(*member).expect("allowed");
     }

@@ -2,13 +2,11 @@
 
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule};
-use strake_engine::{
-    ArrayError, ArrayErrorKind, AssemblePolicy, Drive, Outcome, mark_destroyed, unmark_destroyed,
-};
+use strake_engine::{ArrayError, ArrayErrorKind, Drive, Outcome, mark_destroyed, unmark_destroyed};
 use strake_raid::{Level, MemberState};
 use strake_units::Nanos;
 
-use crate::stage::{Set, Stage};
+use crate::stage::{DEGRADED, STRICTLY, Set, Stage};
 
 fn drives(stage: &Stage) -> Vec<Drive> {
     stage.disks.iter().map(|disk| disk.drive.clone()).collect()
@@ -35,17 +33,16 @@ fn undelete(stage: &Stage) -> Result<(), ArrayError> {
 
 #[test]
 fn a_destroyed_array_is_brought_back_as_it_was() {
-    let mut stage = Set::new(Level::Raid6, 4).build().expect("sound");
-    stage.fill(1000, 100, 3);
+    let mut stage = Set::new(Level::Raid6, 4).filled(1000, 100, 3);
     stage.pass(6);
     stage.fail(1).expect("allowed");
     stage.fill(500, 100, 4);
     destroy(&mut stage);
-    assert!(stage.find_any(AssemblePolicy::default()).is_none(), "a destroyed array is no array");
+    assert!(stage.find_any(STRICTLY).is_none(), "a destroyed array is no array");
     undelete(&stage).expect("everything is here");
     let error = undelete(&stage).expect_err("once is enough");
     assert_eq!(error.kind, ArrayErrorKind::State, "{error}");
-    stage.again(AssemblePolicy::default());
+    stage.again(STRICTLY);
     stage.verify(1000);
     // The member that was out is still what it was to the array.
     assert_eq!(stage.state(1), MemberState::Faulty);
@@ -57,13 +54,12 @@ fn a_destroyed_array_is_brought_back_as_it_was() {
 /// Destroyed and brought back without one drive, which turns up later with its destroyed label.
 #[test]
 fn a_destroyed_label_that_turns_up_later_destroys_nothing() {
-    let mut stage = Set::new(Level::Raid5, 3).build().expect("sound");
-    stage.fill(1000, 100, 3);
+    let mut stage = Set::new(Level::Raid5, 3).filled(1000, 100, 3);
     destroy(&mut stage);
     let late = stage.disks.pop().expect("three");
     undelete(&stage).expect("enough are here");
     stage.disks.push(late);
-    let degraded = AssemblePolicy { allow_degraded: true, accept_loss: false };
+    let degraded = DEGRADED;
     stage.again(degraded);
     assert_eq!(stage.state(2), MemberState::Missing);
     stage.verify(1000);
@@ -71,8 +67,7 @@ fn a_destroyed_label_that_turns_up_later_destroys_nothing() {
 
 #[test]
 fn too_few_members_or_reused_drives_are_refused() {
-    let mut stage = Set::new(Level::Raid5, 3).build().expect("sound");
-    stage.fill(1000, 100, 3);
+    let mut stage = Set::new(Level::Raid5, 3).filled(1000, 100, 3);
     destroy(&mut stage);
     let all = stage.disks.clone();
     stage.disks.truncate(1);
@@ -91,7 +86,7 @@ fn too_few_members_or_reused_drives_are_refused() {
     // Nothing was changed: without that drive it works.
     stage.disks.remove(1);
     undelete(&stage).expect("enough are here");
-    match stage.find_any(AssemblePolicy::default()) {
+    match stage.find_any(STRICTLY) {
         Some(Outcome::Waiting { what, .. }) => assert!(what.contains("member 1"), "{what}"),
         _ => panic!("it waits for the member"),
     }
@@ -103,8 +98,7 @@ fn too_few_members_or_reused_drives_are_refused() {
 fn bringing_back_that_was_cut_short_can_be_asked_again() {
     for (level, members) in [(Level::Raid0, 2), (Level::Raid5, 3), (Level::Raid6, 6)] {
         for nth in 0..members {
-            let mut stage = Set::new(level, members).build().expect("sound");
-            stage.fill(1000, 100, 3);
+            let mut stage = Set::new(level, members).filled(1000, 100, 3);
             destroy(&mut stage);
             for _ in 0..3 {
                 let failing = Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device));
@@ -113,7 +107,7 @@ fn bringing_back_that_was_cut_short_can_be_asked_again() {
                 stage.disks[nth].plan.clear();
             }
             undelete(&stage).expect("it can be asked again");
-            stage.again(AssemblePolicy::default());
+            stage.again(STRICTLY);
             stage.verify(1000);
             let in_sync = |member: usize| stage.state(member) == MemberState::InSync;
             assert!((0..members).all(in_sync), "{level:?}, drive {nth}");

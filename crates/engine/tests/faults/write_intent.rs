@@ -5,7 +5,7 @@ use strake_dev_mem::{Effect, Ops, Rule, When};
 use strake_engine::{AssemblePolicy, Consistency, Outcome};
 use strake_raid::{Level, MemberState};
 
-use crate::stage::{DATA, Seen, Set};
+use crate::stage::{DATA, DEGRADED, STRICTLY, Seen, Set};
 
 /// Bitmap pages lie in the second MiB.
 fn is_bitmap(seen: &Seen) -> bool {
@@ -29,12 +29,9 @@ fn the_bit_is_on_every_member_before_the_first_data_write_leaves() {
 /// A region that falls idle is flushed on every member, then its bit is cleared; a crash then costs nothing.
 #[test]
 fn an_idle_region_is_flushed_and_then_forgotten() {
-    let mut set = Set::new(Level::Raid6, 6);
-    set.cores = 2;
-    let mut stage = set.build().expect("sound");
+    let mut stage = Set { cores: 2, ..Set::new(Level::Raid6, 6) }.build().expect("sound");
     stage.disks.iter().for_each(|disk| drop(disk.plan.clone().with_cache()));
-    stage.stop().expect("clean");
-    stage.again(AssemblePolicy::default());
+    stage.restart();
     stage.fill(500, 50, 3);
     stage.watch();
     stage.pass(10);
@@ -46,35 +43,30 @@ fn an_idle_region_is_flushed_and_then_forgotten() {
             "drive {disk} was flushed"
         );
     }
-    assert_eq!(stage.again(AssemblePolicy::default()), 0, "a crash now leaves nothing to do");
+    assert_eq!(stage.again(STRICTLY), 0, "a crash now leaves nothing to do");
     stage.verify(500);
 }
 
 /// However long a write takes, its region is not idle: sweeps leave the bit alone.
 #[test]
 fn a_region_is_not_idle_while_a_write_is_under_way() {
-    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
-    stage.fill(100, 50, 3);
+    let mut stage = Set::new(Level::Raid5, 4).filled(100, 50, 3);
     let (member, byte) = stage.home(7);
     let delay = Effect::Delay(strake_units::Nanos(8_000_000_000));
     let rule = Rule::new(Ops::WRITE, delay).within(stage.on_disk(byte, 1));
     stage.disks[member].plan.add(rule);
-    let op = stage.write_op(7, 1, 9);
-    let id = stage.submit(0, op);
+    let id = stage.submit_write(0, 7, 1, 9);
     stage.pass(7);
     assert!(!stage.answers.contains_key(&id));
     assert_eq!(stage.state(member), MemberState::InSync, "slow, and no more");
-    assert_eq!(stage.again(AssemblePolicy::default()), 1, "the write may have been cut short");
+    assert_eq!(stage.again(STRICTLY), 1, "the write may have been cut short");
 }
 
 /// A write never runs in a region whose bit is not on the media, whatever the sweep is doing.
 #[test]
 fn writes_race_the_sweep_and_win() {
     for offset in (0..20u64).step_by(2) {
-        let mut set = Set::new(Level::Raid5, 4);
-        set.cores = 2;
-        let mut stage = set.build().expect("sound");
-        stage.fill(100, 50, 3);
+        let mut stage = Set { cores: 2, ..Set::new(Level::Raid5, 4) }.filled(100, 50, 3);
         // The second sweep after the writes clears the bit.
         stage.step = strake_units::Nanos(500_000_000);
         stage.rounds(4);
@@ -82,11 +74,10 @@ fn writes_race_the_sweep_and_win() {
         stage.now = stage.now.plus(strake_units::Nanos(2_000_000_000));
         stage.step = strake_units::Nanos(1000);
         stage.rounds(offset);
-        let op = stage.write_op(7, 1, offset);
-        let id = stage.submit(0, op);
+        let id = stage.submit_write(0, 7, 1, offset);
         assert_eq!(stage.result(id), Ok(()));
         stage.expect(7, 1, offset);
-        let regions = stage.again(AssemblePolicy::default());
+        let regions = stage.again(STRICTLY);
         assert_eq!(regions, 1, "the write of a moment ago is dirty");
         stage.verify(100);
     }
@@ -96,17 +87,14 @@ fn writes_race_the_sweep_and_win() {
 #[test]
 fn a_crash_at_any_round_is_survived() {
     for rounds in (0..45).step_by(3) {
-        let mut set = Set::new(Level::Raid6, 6);
-        set.cores = 1 + (rounds % 2) as u16;
-        let mut stage = set.build().expect("sound");
-        stage.fill(100, 50, 3);
-        let op = stage.write_op(40_000 >> 1, 9, 1);
-        stage.submit(0, op);
+        let set = Set { cores: 1 + (rounds % 2) as u16, ..Set::new(Level::Raid6, 6) };
+        let mut stage = set.filled(100, 50, 3);
+        stage.submit_write(0, 40_000 >> 1, 9, 1);
         let mut pending = stage.array().begin_fail(strake_units::MemberIndex(2)).expect("a member");
         stage.rounds(rounds);
         let failed = pending.poll().is_some();
         // Whatever the label says, nothing acknowledged is lost.
-        let policy = AssemblePolicy { accept_loss: true, ..AssemblePolicy::default() };
+        let policy = AssemblePolicy { accept_loss: true, ..STRICTLY };
         let regions = stage.again(policy);
         assert!(regions <= 2, "{regions} regions after {rounds} rounds");
         assert!(!failed || stage.state(2) != MemberState::InSync, "a recorded failure stays");
@@ -121,20 +109,17 @@ fn a_crash_at_any_round_is_survived() {
 
 #[test]
 fn a_dirty_degraded_array_is_refused_with_its_ranges() {
-    let mut set = Set::new(Level::Raid5, 4);
-    set.consistency = Consistency::Resync;
-    let mut stage = set.build().expect("sound");
-    stage.fill(500, 100, 3);
+    let set = Set { consistency: Consistency::Resync, ..Set::new(Level::Raid5, 4) };
+    let mut stage = set.filled(500, 100, 3);
     stage.fail(1).expect("allowed");
     stage.fill(100, 10, 4);
-    let Outcome::Refused { what, .. } = stage.find(AssemblePolicy::default()) else {
+    let Outcome::Refused { what, .. } = stage.find(STRICTLY) else {
         panic!("a crash while degraded must not go unnoticed")
     };
     assert!(what.contains("0+") && what.contains("--accept-loss"), "{what}");
-    stage.again(AssemblePolicy { accept_loss: true, ..AssemblePolicy::default() });
+    stage.again(AssemblePolicy { accept_loss: true, ..STRICTLY });
     stage.verify(500);
-    stage.stop().expect("clean");
-    stage.again(AssemblePolicy::default());
+    stage.restart();
     stage.verify(500);
 }
 
@@ -145,12 +130,11 @@ fn a_clean_stop_while_degraded_and_initializing_is_no_crash() {
     set.deallocate = strake_block::DeallocateReads::Unspecified;
     set.garbage = Some(0xa5);
     set.disk_bytes = 60 << 20;
-    let mut stage = set.build().expect("sound");
-    stage.fill(100, 10, 4);
+    let mut stage = set.filled(100, 10, 4);
     stage.fail(1).expect("allowed");
     assert!(stage.status().resync.is_some());
     stage.stop().expect("clean");
-    assert!(stage.again(AssemblePolicy::default()) > 0);
+    assert!(stage.again(STRICTLY) > 0);
     stage.verify(100);
 }
 
@@ -172,13 +156,12 @@ fn initialization_is_safe_to_write_over_and_resumes() {
     stage.fill(2000, 170, 5);
     stage.pass(6);
     stage.stop().expect("clean");
-    let left = stage.again(AssemblePolicy::default());
+    let left = stage.again(STRICTLY);
     assert!((left as u64) < total >> 24, "{left} regions are left");
     stage.fill(1000, 3, 6);
     stage.until("initializing", |stage| stage.status().resync.is_none());
     stage.verify(3000);
-    let stripes = stage.status().geometry.stripes();
-    stage.check_parity(stripes);
+    stage.check_all_parity();
 }
 
 /// Zeroes and deallocations keep parity true, and never-written regions are left alone.
@@ -238,7 +221,7 @@ fn a_member_may_vanish_at_any_io() {
         stage.stop().expect("a clean stop");
         stage.disks[3].plan.clear();
         stage.disks[3].plan.return_device();
-        let policy = AssemblePolicy { allow_degraded: true, ..AssemblePolicy::default() };
+        let policy = DEGRADED;
         assert_eq!(stage.again(policy), 0);
         stage.verify(300);
         stage.down();
@@ -249,16 +232,12 @@ fn a_member_may_vanish_at_any_io() {
 #[test]
 fn a_member_may_vanish_while_stopping() {
     for nth in 1..8 {
-        let mut stage = Set::new(Level::Raid6, 6).build().expect("sound");
-        stage.fill(300, 50, 3);
+        let mut stage = Set::new(Level::Raid6, 6).filled(300, 50, 3);
         stage.disks[3].plan.add(Rule::new(Ops::ANY, Effect::Vanish).when(When::Nth(nth)));
         stage.stop().expect("five are enough");
         stage.disks[3].plan.clear();
         stage.disks[3].plan.return_device();
-        assert_eq!(
-            stage.again(AssemblePolicy { allow_degraded: true, ..AssemblePolicy::default() }),
-            0
-        );
+        assert_eq!(stage.again(DEGRADED), 0);
         stage.verify(300);
     }
 }
@@ -267,21 +246,16 @@ fn a_member_may_vanish_while_stopping() {
 /// written again.
 #[test]
 fn a_mark_that_is_asked_for_again_is_not_taken_back() {
-    let mut set = Set::new(Level::Raid5, 4);
-    set.cached = true;
-    let mut stage = set.build().expect("sound");
-    stage.fill(500, 50, 3);
-    stage.disks[0].plan.add(Rule::new(Ops::FLUSH, Effect::Hang));
+    let mut stage = Set { cached: true, ..Set::new(Level::Raid5, 4) }.filled(500, 50, 3);
+    stage.disks[0].hang(Ops::FLUSH);
     stage.pass(12);
     let data = stage.on_disk(DATA, 1000);
     stage.disks[1].plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(data));
-    let op = stage.write_op(5, 90, 99);
-    stage.submit(0, op);
+    stage.submit_write(0, 5, 90, 99);
     stage.rounds(300);
-    stage.disks[0].plan.clear();
-    stage.disks[0].plan.release();
+    stage.disks[0].answer();
     stage.rounds(300);
     stage.down();
     stage.disks[1].plan.clear();
-    assert_eq!(stage.again(AssemblePolicy::default()), 1);
+    assert_eq!(stage.again(STRICTLY), 1);
 }

@@ -5,14 +5,12 @@ use strake_dev_mem::{Effect, Ops, Rule};
 use strake_engine::{AssemblePolicy, Consistency, MemberCause, Outcome};
 use strake_raid::{Level, MemberState};
 
-use crate::stage::{DATA, Seen, Set, Stage};
+use crate::stage::{DATA, LOSSY, STRICTLY, Seen, Set, Stage};
 
 /// A write error on `victim` (data area only) during a write of `blocks` at `at`; restart; all data right.
 fn check(level: Level, members: usize, at: u64, blocks: u64, victim: usize) {
-    let mut set = Set::new(level, members);
-    set.consistency = Consistency::Resync;
-    let mut stage = set.build().expect("sound");
-    stage.fill(2000, 170, 7);
+    let set = Set { consistency: Consistency::Resync, ..Set::new(level, members) };
+    let mut stage = set.filled(2000, 170, 7);
     let area = stage.on_disk(DATA, 8000);
     stage.disks[victim].plan.add(
         Rule::new(Ops::WRITE.and(Ops::ZEROES), Effect::Fail(IoErrorKind::Device)).within(area),
@@ -27,15 +25,14 @@ fn check(level: Level, members: usize, at: u64, blocks: u64, victim: usize) {
         "labels were written before the answer"
     );
     stage.verify(2000);
-    let regions = stage.again(AssemblePolicy { accept_loss: true, ..AssemblePolicy::default() });
+    let regions = stage.again(AssemblePolicy { accept_loss: true, ..STRICTLY });
     assert!(regions > 0, "the crash left the region dirty");
     assert_ne!(stage.state(victim), MemberState::InSync);
     stage.verify(2000);
     // The drive works again and takes its own place.
     stage.disks[victim].plan.clear();
     stage.replace(victim as u8).expect("replaceable");
-    stage.healthy();
-    stage.verify(2000);
+    stage.verify_rebuilt(2000);
     stage.check_parity(20);
 }
 
@@ -64,8 +61,7 @@ fn a_member_fails_during_reconstruct_and_full_stripe_writes() {
 
 #[test]
 fn two_members_failing_in_one_turn_are_both_recorded() {
-    let mut stage = Set::new(Level::Raid6, 6).build().expect("sound");
-    stage.fill(1000, 100, 3);
+    let mut stage = Set::new(Level::Raid6, 6).filled(1000, 100, 3);
     for victim in [1, 4] {
         stage.disks[victim].plan.add(Rule::new(Ops::WRITE, Effect::Vanish));
     }
@@ -78,10 +74,8 @@ fn two_members_failing_in_one_turn_are_both_recorded() {
 /// The last allowed member fails: nothing is served, labels stay, and the drives can be assembled again.
 #[test]
 fn one_failure_too_many_stops_everything_and_records_nothing() {
-    let mut set = Set::new(Level::Raid5, 4);
-    set.consistency = Consistency::Resync;
-    let mut stage = set.build().expect("sound");
-    stage.fill(1000, 100, 3);
+    let set = Set { consistency: Consistency::Resync, ..Set::new(Level::Raid5, 4) };
+    let mut stage = set.filled(1000, 100, 3);
     stage.fail(0).expect("one is allowed");
     let generation = stage.status().generation;
     stage.disks[1].plan.add(Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device)));
@@ -96,11 +90,8 @@ fn one_failure_too_many_stops_everything_and_records_nothing() {
     assert_eq!(stage.seen().iter().filter(|s| s.op == 'w').count(), 0, "nothing is recorded");
     assert!(stage.stop().is_err());
     stage.disks[1].plan.clear();
-    assert!(
-        matches!(stage.find(AssemblePolicy::default()), Outcome::Refused { .. }),
-        "it was dirty and degraded"
-    );
-    stage.again(AssemblePolicy { accept_loss: true, ..AssemblePolicy::default() });
+    assert!(matches!(stage.find(STRICTLY), Outcome::Refused { .. }), "it was dirty and degraded");
+    stage.again(AssemblePolicy { accept_loss: true, ..STRICTLY });
     for at in (96..1000).step_by(8) {
         let bytes = stage.read(0, at, 8).expect("readable");
         let from = (at as usize) << 9;
@@ -115,8 +106,7 @@ fn one_failure_too_many_stops_everything_and_records_nothing() {
 /// B19 at the limit: two of RAID 5 in one turn.
 #[test]
 fn two_failures_in_one_turn_where_one_is_allowed_lose_the_array() {
-    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
-    stage.fill(1000, 100, 3);
+    let mut stage = Set::new(Level::Raid5, 4).filled(1000, 100, 3);
     let ids: Vec<usize> = vec![0, 2];
     for victim in &ids {
         stage.disks[*victim].plan.add(Rule::new(Ops::WRITE, Effect::Vanish));
@@ -126,7 +116,7 @@ fn two_failures_in_one_turn_where_one_is_allowed_lose_the_array() {
         stage.disks[victim].plan.clear();
         stage.disks[victim].plan.return_device();
     }
-    stage.again(AssemblePolicy { accept_loss: true, allow_degraded: true });
+    stage.again(LOSSY);
     let bytes = stage.read(0, 500, 8).expect("readable");
     assert_eq!(bytes, stage.model[500 << 9..508 << 9]);
 }
@@ -134,11 +124,8 @@ fn two_failures_in_one_turn_where_one_is_allowed_lose_the_array() {
 /// An acknowledged write is never read back old through another core, whatever core the member was last seen by.
 #[test]
 fn what_a_failed_member_missed_is_not_read_from_it_elsewhere() {
-    let mut set = Set::new(Level::Raid5, 4);
-    set.cores = 3;
-    set.queues = vec![0, 1, 2];
-    let mut stage = set.build().expect("sound");
-    stage.fill(300, 100, 3);
+    let set = Set { cores: 3, queues: vec![0, 1, 2], ..Set::new(Level::Raid5, 4) };
+    let mut stage = set.filled(300, 100, 3);
     let (victim, _) = stage.home(0);
     let mut pending =
         stage.array().begin_fail(strake_units::MemberIndex(victim as u8)).expect("a member");
@@ -146,8 +133,7 @@ fn what_a_failed_member_missed_is_not_read_from_it_elsewhere() {
     // Write the same block again and again while the failure makes its way through the shards, one at a time.
     while pending.poll().is_none() {
         seed += 1;
-        let op = stage.write_op(0, 1, seed);
-        let id = stage.submit(0, op);
+        let id = stage.submit_write(0, 0, 1, seed);
         while !stage.answers.contains_key(&id) {
             tick += 1;
             for at in 0..stage.pollers.len() {
@@ -173,23 +159,20 @@ fn what_a_failed_member_missed_is_not_read_from_it_elsewhere() {
 #[test]
 fn a_degraded_write_ends_although_the_member_is_replaced_under_it() {
     for victim in 0..6 {
-        let mut stage = Set::new(Level::Raid6, 6).build().expect("sound");
-        stage.fill(500, 50, 3);
+        let mut stage = Set::new(Level::Raid6, 6).filled(500, 50, 3);
         stage.fail(victim).expect("allowed");
         for disk in &stage.disks {
             let slow = Effect::Delay(strake_units::Nanos(3_000_000));
             let area = stage.on_disk(DATA, 200);
             disk.plan.add(Rule::new(Ops::ANY, slow).within(area));
         }
-        let op = stage.write_op(3, 2, 9);
-        let id = stage.submit(0, op);
+        let id = stage.submit_write(0, 3, 2, 9);
         stage.rounds(3);
         stage.replace(victim).expect("replaceable");
         assert!(!stage.answers.contains_key(&id), "the write is still under way");
         assert_eq!(stage.result(id), Ok(()));
         stage.expect(3, 2, 9);
-        stage.healthy();
-        stage.verify(500);
+        stage.verify_rebuilt(500);
         stage.check_parity(6);
     }
 }
@@ -208,8 +191,7 @@ fn collect(stage: &mut Stage) {
 /// missing; a drive that the data depends on stays in use.
 #[test]
 fn a_pulled_drive_is_missing_and_the_last_one_is_kept() {
-    let mut stage = Set::new(Level::Raid5, 4).build().expect("sound");
-    stage.fill(2000, 170, 7);
+    let mut stage = Set::new(Level::Raid5, 4).filled(2000, 170, 7);
     stage.vanish(2).expect("covered");
     assert_eq!(stage.state(2), MemberState::Missing);
     assert_eq!(stage.status().members[2].cause, Some(MemberCause::Error(IoErrorKind::Gone)));

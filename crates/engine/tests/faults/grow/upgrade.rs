@@ -51,9 +51,7 @@ fn upgrade(stage: &mut Stage, policy: AssemblePolicy) -> Result<GrowPlan, String
 #[test]
 fn a_new_array_has_format_2_and_one_of_format_1_keeps_it() {
     for (level, members, group) in LEVELS {
-        let mut set = Set::new(level, members);
-        set.group = group;
-        let mut stage = set.build().expect("sound");
+        let mut stage = Set { group, ..Set::new(level, members) }.build().expect("sound");
         assert_eq!(stage.status().format.version(), 2);
         stage.fill(500, 50, 3);
         stage.stop().expect("clean");
@@ -85,8 +83,7 @@ fn a_new_array_has_format_2_and_one_of_format_1_keeps_it() {
 /// refused for that from then on.
 #[test]
 fn what_format_1_does_not_check_is_recorded_as_format_2_checks_it() {
-    let mut stage = Set::new(Level::Raid1, 2).build().expect("sound");
-    stage.fill(300, 50, 3);
+    let mut stage = Set::new(Level::Raid1, 2).filled(300, 50, 3);
     stage.stop().expect("clean");
     make_format_1_with(&stage, |label| label.geometry.group_width += 1);
     stage.again(STRICTLY);
@@ -103,8 +100,7 @@ fn what_format_1_does_not_check_is_recorded_as_format_2_checks_it() {
 #[test]
 fn areas_follow_the_data_of_an_array_that_grows() {
     for old in [true, false] {
-        let mut stage = small(Level::Raid1, 2, Consistency::Safe).build().expect("sound");
-        stage.fill(500, 50, 3);
+        let mut stage = small(Level::Raid1, 2, Consistency::Safe).filled(500, 50, 3);
         stage.stop().expect("clean");
         if old {
             make_format_1(&stage);
@@ -124,8 +120,7 @@ fn areas_follow_the_data_of_an_array_that_grows() {
 /// Plays a conversion with everything stopped at the `nth` change of a drive. Returns whether it was stopped at all,
 /// and the format afterwards.
 fn cut_at(set: Set, (nth, torn): (u64, Torn), lost: Option<usize>) -> (bool, u16) {
-    let mut stage = set.build().expect("sound");
-    stage.fill(300, 100, 3);
+    let mut stage = set.filled(300, 100, 3);
     stage.pass(6);
     stage.stop().expect("clean");
     make_format_1(&stage);

@@ -4,7 +4,7 @@ use strake_engine::{ArrayError, MemberIo, Superblock, prepare_drive};
 use strake_raid::MemberState;
 use strake_units::{MemberIndex, Nanos, Uuid};
 
-use super::{Disk, Stage};
+use super::{Disk, STRICTLY, Stage};
 
 impl Stage {
     pub fn fail(&mut self, member: u8) -> Result<(), ArrayError> {
@@ -20,9 +20,13 @@ impl Stage {
 
     /// Waits for the answer to what was asked of the array.
     pub fn asked(&mut self, mut pending: strake_engine::Pending) -> Result<(), ArrayError> {
+        self.awaited(|| pending.poll())
+    }
+
+    fn awaited<T>(&mut self, mut poll: impl FnMut() -> Option<T>) -> T {
         let mut answer = None;
         self.until("an answer", |_| {
-            answer = pending.poll();
+            answer = poll();
             answer.is_some()
         });
         answer.expect("waited for")
@@ -38,24 +42,37 @@ impl Stage {
         self.replace_with(member, disk)
     }
 
+    /// Replaces a member that the operator fails first.
+    pub fn fail_and_replace(&mut self, member: u8) {
+        self.fail(member).expect("redundancy is left");
+        self.replace(member).expect("replaceable");
+    }
+
     pub fn replace_with(&mut self, member: u8, disk: Disk) -> Result<(), ArrayError> {
         self.uuids += 1;
         let uuid = Uuid([self.uuids; 16]);
         prepare_drive(&disk.drive, uuid, &mut || Some(Nanos(0))).expect("the drive works");
         let mut replacing = self.array().begin_replace(MemberIndex(member), &disk.drive, uuid)?;
         self.disks[usize::from(member)] = disk;
-        let mut answer = None;
-        self.until("replacing", |_| {
-            answer = replacing.poll();
-            answer.is_some()
-        });
-        answer.expect("waited for")
+        self.awaited(|| replacing.poll())
     }
 
     pub fn healthy(&mut self) {
         self.until("rebuilding", |stage| {
             stage.status().members.iter().all(|m| m.state == MemberState::InSync)
         });
+    }
+
+    /// Waits for rebuilds, then reads `blocks` from the start and compares.
+    pub fn verify_rebuilt(&mut self, blocks: u64) {
+        self.healthy();
+        self.verify(blocks);
+    }
+
+    /// A clean stop and a start of every member. Returns how many regions are to be resynchronized.
+    pub fn restart(&mut self) -> u32 {
+        self.stop().expect("a clean stop");
+        self.again(STRICTLY)
     }
 
     pub fn stop(&mut self) -> Result<(), ArrayError> {
@@ -94,12 +111,7 @@ impl Stage {
         let label = self.label(&disk);
         let mut replacing = self.array().begin_readd(MemberIndex(member), &disk.drive, &label)?;
         self.disks[usize::from(member)] = disk;
-        let mut answer = None;
-        self.until("taking back", |_| {
-            answer = replacing.poll();
-            answer.is_some()
-        });
-        answer.expect("waited for")
+        self.awaited(|| replacing.poll())
     }
 
     /// Takes the member's own drive back.

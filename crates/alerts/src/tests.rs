@@ -22,6 +22,7 @@ use crate::limits::Limits;
 use crate::spec::HookSpec;
 use crate::way::Inside;
 use clock::Hand;
+use http::{Say, Server};
 
 /// Until a test gives up on something that should have happened long ago.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -75,6 +76,13 @@ impl Bench {
             std::thread::yield_now();
         }
     }
+}
+
+/// A server with these answers, and a bench with a webhook to it.
+fn hooked(answers: Vec<Say>) -> (Server, Bench) {
+    let (server, bench) = (Server::new(answers), Bench::new());
+    bench.webhook(&server.url("/"));
+    (server, bench)
 }
 
 fn webhook(target: &str) -> HookSpec {

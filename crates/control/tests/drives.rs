@@ -2,8 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 
 use strake_api::v1::{
     Array, CleanDriveRequest, CreateArrayRequest, DestroyArrayRequest, Drive, ImportArraysRequest,
@@ -11,26 +10,22 @@ use strake_api::v1::{
 };
 use strake_control::{Control, ControlError, ControlErrorKind, Options};
 use strake_dev_uring::Machine;
+use strake_testkit::Folder;
 
 const DRIVE_BYTES: u64 = 64 << 20;
 
-/// A machine in a folder, with a manager for it. It goes away with the test.
+/// A machine in a folder, with a manager for it. It is removed with the test.
 struct World {
-    root: PathBuf,
     control: Control,
+    root: Folder,
 }
 
 impl World {
     fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let root =
-            std::env::temp_dir().join(format!("strake-drives-{}-{number}", std::process::id()));
+        let root = Folder::new("strake-drives");
         fs::create_dir_all(root.join("sys/block")).expect("a folder can be made");
         fs::create_dir_all(root.join("dev")).expect("a folder can be made");
-        let root = fs::canonicalize(root).expect("it is there");
-        let control = start(&root);
-        Self { root, control }
+        Self { control: start(&root), root }
     }
 
     /// Stops and starts the daemon's part of it.
@@ -67,10 +62,7 @@ impl World {
 
     /// A drive that is a file.
     fn file(&self, name: &str) -> String {
-        let path = self.root.join(name);
-        let file = File::create(&path).expect("a file can be made");
-        file.set_len(DRIVE_BYTES).expect("a sparse file can be made");
-        path.display().to_string()
+        self.root.sparse(name, DRIVE_BYTES).display().to_string()
     }
 
     fn files(&self, count: usize) -> Vec<String> {
@@ -114,6 +106,17 @@ impl World {
         Ok((change.result, change.drive.expect("the drive is told")))
     }
 
+    fn replace(&self, member: u32, drive: &str, overwrite: bool) -> Result<(), ControlError> {
+        let (name, drive) = ("tank".to_owned(), drive.to_owned());
+        let request = ReplaceMemberRequest { name, member, drive, overwrite, ..Default::default() };
+        self.control.replace_member(&request).map(drop)
+    }
+
+    fn destroy(&self) {
+        let request = DestroyArrayRequest { name: "tank".into(), ..Default::default() };
+        self.control.destroy_array(&request).expect("it is destroyed");
+    }
+
     fn state(&self, name: &str) -> (String, String) {
         let drive = self.control.drive(name).expect("it is there");
         (drive.state, drive.note)
@@ -124,7 +127,6 @@ impl Drop for World {
     fn drop(&mut self) {
         // What went wrong before says more than what may go wrong here.
         let _ = stop(&self.control);
-        let _ = fs::remove_dir_all(&self.root);
     }
 }
 
@@ -381,17 +383,10 @@ fn a_member_that_was_given_a_file_system_is_not_taken_back_unasked() {
     let array = world.import(&drives[..3], true).expect("it starts without");
     assert_eq!(array.members[3].state, "missing");
     overwrite(&drives[3], 1024 + 0x38, &[0x53, 0xef]);
-    let replace = |overwrite| ReplaceMemberRequest {
-        name: "tank".into(),
-        member: 3,
-        drive: drives[3].clone(),
-        overwrite,
-        ..Default::default()
-    };
     let words = ["was this member", "ext2"];
-    let refused = world.control.replace_member(&replace(false));
+    let refused = world.replace(3, &drives[3], false);
     check_refused(refused, ControlErrorKind::Refused, &words);
-    world.control.replace_member(&replace(true)).expect("it is told to");
+    world.replace(3, &drives[3], true).expect("it may be overwritten");
 }
 
 #[test]
@@ -399,8 +394,7 @@ fn a_destroyed_array_is_named_and_its_drives_are_free() {
     let mut world = World::new();
     let drives = world.files(2);
     world.create("1", &drives).expect("it is created");
-    let destroy = DestroyArrayRequest { name: "tank".into(), ..Default::default() };
-    world.control.destroy_array(&destroy).expect("it is destroyed");
+    world.destroy();
     let (state, note) = world.state(&drives[0]);
     assert_eq!(state, "free");
     assert!(note.contains("strake array undelete tank"), "{note}");
@@ -416,8 +410,7 @@ fn a_plan_over_a_destroyed_array_says_that_it_cannot_be_undone_then() {
     let mut world = World::new();
     let drives = world.files(5);
     let uuid = world.create("6", &drives).expect("it is created").uuid;
-    let destroy = DestroyArrayRequest { name: "tank".into(), ..Default::default() };
-    world.control.destroy_array(&destroy).expect("it is destroyed");
+    world.destroy();
     let request = |name: &str, drives: &[String], dry_run: bool| CreateArrayRequest {
         name: name.into(),
         level: "0".into(),
@@ -491,16 +484,8 @@ fn f22_a_drive_that_shrank_takes_no_part() {
     check_refused(world.import(&drives, false), ControlErrorKind::Refused, &["member 1"]);
     let array = world.import(&drives, true).expect("it starts without");
     assert_eq!(array.members[1].state, "missing");
-    let replace = |drive: &String| ReplaceMemberRequest {
-        name: "tank".into(),
-        member: 1,
-        drive: drive.clone(),
-        overwrite: true,
-        ..Default::default()
-    };
     for drive in [&small, &drives[1]] {
-        let refused = world.control.replace_member(&replace(drive));
-        let error = refused.expect_err("it is too small");
+        let error = world.replace(1, drive, true).expect_err("it is too small");
         assert!(error.what.contains(drive.as_str()), "{error}");
     }
 }
@@ -522,13 +507,7 @@ fn f23_a_drive_with_larger_blocks_is_refused() {
         ..Default::default()
     };
     world.control.fail_member(&fail).expect("it fails");
-    let refused = world.control.replace_member(&ReplaceMemberRequest {
-        name: "tank".into(),
-        member: 1,
-        drive: "ram:64MiB".into(),
-        ..Default::default()
-    });
-    let error = refused.expect_err("it has larger blocks");
+    let error = world.replace(1, "ram:64MiB", false).expect_err("it has larger blocks");
     assert!(error.what.contains("4096") && error.what.contains("512"), "{error}");
 }
 
@@ -546,18 +525,11 @@ fn f24_a_drive_whose_labels_are_all_damaged_is_foreign() {
     check_refused(world.import(&drives, false), ControlErrorKind::Refused, &["member 2"]);
     let array = world.import(&drives, true).expect("it starts without");
     assert_eq!(array.members[2].state, "missing");
-    let replace = |overwrite| ReplaceMemberRequest {
-        name: "tank".into(),
-        member: 2,
-        drive: drives[2].clone(),
-        overwrite,
-        ..Default::default()
-    };
-    let refused = world.control.replace_member(&replace(false));
+    let refused = world.replace(2, &drives[2], false);
     check_refused(refused, ControlErrorKind::Refused, &["damaged Strake labels"]);
     let words = ["is unknown"];
     check_refused(world.clean(&drives[2], false), ControlErrorKind::Refused, &words);
-    world.control.replace_member(&replace(true)).expect("it is told to");
+    world.replace(2, &drives[2], true).expect("it may be overwritten");
     world.restart();
     assert_ne!(world.array().expect("it is there").members[2].state, "missing");
 }

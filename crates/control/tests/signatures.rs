@@ -17,6 +17,7 @@ use strake_api::v1::{
     ReplaceMemberRequest,
 };
 use strake_control::{Control, ControlErrorKind, Options};
+use strake_testkit::Folder;
 
 /// Large enough for every tool: XFS wants 300 MB. The files are sparse.
 const DRIVE_BYTES: u64 = 512 << 20;
@@ -30,16 +31,6 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A directory that goes away with the test.
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // The next run of the tests uses another name.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 fn blank(folder: &Path, name: &str) -> PathBuf {
     let path = folder.join(name);
     // Removed first, so that nothing is left of what was there before.
@@ -47,6 +38,14 @@ fn blank(folder: &Path, name: &str) -> PathBuf {
     let file = File::create(&path).expect("a file can be made");
     file.set_len(DRIVE_BYTES).expect("a sparse file can be made");
     path
+}
+
+fn blanks(folder: &Path, name: &str) -> Vec<PathBuf> {
+    (0..4).map(|at| blank(folder, &format!("{name}{at}"))).collect()
+}
+
+fn start(state: &Path, options: Options) -> Control {
+    Control::start(state, options).expect("the control plane starts")
 }
 
 /// Runs `command` in a shell with `$F` as the file and `$D` as a directory with a few files. System tools are where an
@@ -159,22 +158,19 @@ fn refusal(control: &Control, file: &Path, empty: &Path) -> Option<String> {
 #[test]
 fn what_real_tools_make_is_refused_by_name() {
     let _alone = alone();
-    let folder =
-        Folder(std::env::temp_dir().join(format!("strake-signatures-{}", std::process::id())));
-    let sources = folder.0.join("sources");
+    let folder = Folder::new("strake-signatures");
+    let sources = folder.join("sources");
     fs::create_dir_all(&sources).expect("a directory can be made");
     fs::write(sources.join("file"), vec![7; 300_000]).expect("a file can be written");
-    let options = Options::default();
-    let control =
-        Control::start(&folder.0.join("state"), options).expect("the control plane starts");
+    let control = start(&folder.join("state"), Options::default());
     let mut compared = 0;
     for (number, (tool, words, command)) in MADE.iter().enumerate() {
-        if !is_installed(tool, &folder.0) {
+        if !is_installed(tool, &folder) {
             skipped(command, &format!("{tool} is not installed"));
             continue;
         }
         // Another file each time: the control plane keeps drives open for a while.
-        let file = blank(&folder.0, &format!("drive{number}"));
+        let file = blank(&folder, &format!("drive{number}"));
         let made = shell(command, &file, &sources);
         if !made.status.success() {
             // Making it needs something of this machine, such as a free loop device.
@@ -182,7 +178,7 @@ fn what_real_tools_make_is_refused_by_name() {
             continue;
         }
         let seen = blkid(&file);
-        let empty = blank(&folder.0, &format!("empty{number}"));
+        let empty = blank(&folder, &format!("empty{number}"));
         let refused = refusal(&control, &file, &empty);
         let named = refused.as_ref().is_some_and(|what| what.contains(words));
         assert!(named, "{command}: blkid sees {seen:?}, we say {refused:?}, not {words:?}");
@@ -230,16 +226,13 @@ fn zfs(label: u64, order: fn(u64) -> [u8; 8]) -> Vec<Record> {
 #[test]
 fn raid_members_written_by_hand_are_refused_by_name_and_seen_by_blkid() {
     let _alone = alone();
-    let folder = Folder(std::env::temp_dir().join(format!("strake-raid-{}", std::process::id())));
-    fs::create_dir_all(&folder.0).expect("a directory can be made");
-    let options = Options::default();
-    let control =
-        Control::start(&folder.0.join("state"), options).expect("the control plane starts");
-    let judged = is_installed("blkid", &folder.0);
+    let folder = Folder::new("strake-raid");
+    let control = start(&folder.join("state"), Options::default());
+    let judged = is_installed("blkid", &folder);
     let mut number = 0;
     let mut check = |words: &str, blkid_name: &str, records: &[Record]| {
         number += 1;
-        let file = blank(&folder.0, &format!("drive{number}"));
+        let file = blank(&folder, &format!("drive{number}"));
         let handle = File::options().write(true).open(&file).expect("it opens");
         for (at, bytes) in records {
             handle.write_all_at(bytes, *at).expect("it can be written");
@@ -249,7 +242,7 @@ fn raid_members_written_by_hand_are_refused_by_name_and_seen_by_blkid() {
             let wanted = seen.as_ref().is_some_and(|seen| seen.contains(blkid_name));
             assert!(wanted, "{words} {number}: blkid sees {seen:?}, not {blkid_name}");
         }
-        let empty = blank(&folder.0, &format!("empty{number}"));
+        let empty = blank(&folder, &format!("empty{number}"));
         let refused = refusal(&control, &file, &empty);
         assert!(refused.as_ref().is_some_and(|what| what.contains(words)), "{words}: {refused:?}");
     };
@@ -337,9 +330,8 @@ fn skipped(command: &str, why: &str) {
 /// Makes an array, lets `command` loose on its member 1 while it does not run, and looks at what comes of it.
 fn check_made_over(folder: &Path, number: usize, (words, command): (&str, &str)) -> bool {
     let state = folder.join(format!("state{number}"));
-    let drives: Vec<PathBuf> =
-        (0..4).map(|at| blank(folder, &format!("drive{number}.{at}"))).collect();
-    let control = Control::start(&state, Options::default()).expect("the control plane starts");
+    let drives = blanks(folder, &format!("drive{number}."));
+    let control = start(&state, Options::default());
     create_tank(&control, &drives);
     stop(control);
     let made = shell(command, &drives[1], folder);
@@ -347,7 +339,7 @@ fn check_made_over(folder: &Path, number: usize, (words, command): (&str, &str))
         skipped(command, &String::from_utf8_lossy(&made.stderr));
         return false;
     }
-    let control = Control::start(&state, Options::default()).expect("the control plane starts");
+    let control = start(&state, Options::default());
     let waits = tank(&control);
     assert_eq!(waits.states, ["offline"], "{command}: {}", waits.reason);
     assert!(waits.reason.contains("waits for member 1"), "{command}: {}", waits.reason);
@@ -356,7 +348,7 @@ fn check_made_over(folder: &Path, number: usize, (words, command): (&str, &str))
     assert!(!known || waits.reason.contains(words), "{command}: {}", waits.reason);
     stop(control);
     let options = Options { assemble_timeout: Some(Duration::ZERO), ..Options::default() };
-    let control = Control::start(&state, options).expect("the control plane starts");
+    let control = start(&state, options);
     assert!(tank(&control).states.contains(&"degraded".to_owned()), "{command}");
     (0..3).for_each(|_| control.tick().expect("it answers"));
     let member = &tank(&control).members[1];
@@ -372,7 +364,7 @@ fn check_made_over(folder: &Path, number: usize, (words, command): (&str, &str))
     replace_made_over(&control, path, words, command);
     stop(control);
     // What was made over it is gone, so that it is trusted again.
-    let control = Control::start(&state, Options::default()).expect("the control plane starts");
+    let control = start(&state, Options::default());
     assert_ne!(tank(&control).states, ["offline"], "{command}: {}", tank(&control).reason);
     stop(control);
     drives.iter().for_each(|path| drop(fs::remove_file(path)));
@@ -406,16 +398,14 @@ fn tick_until(control: &Control, what: &str, done: impl Fn() -> bool) {
 #[test]
 fn a_member_that_was_overwritten_is_not_used() {
     let _alone = alone();
-    let name = format!("strake-made-over-{}", std::process::id());
-    let folder = Folder(std::env::temp_dir().join(name));
-    fs::create_dir_all(&folder.0).expect("a directory can be made");
+    let folder = Folder::new("strake-made-over");
     let mut outlived = 0;
     for (number, (tool, words, command)) in MADE_OVER.into_iter().enumerate() {
-        if !is_installed(tool, &folder.0) {
+        if !is_installed(tool, &folder) {
             skipped(command, &format!("{tool} is not installed"));
             continue;
         }
-        outlived += usize::from(check_made_over(&folder.0, number, (words, command)));
+        outlived += usize::from(check_made_over(&folder, number, (words, command)));
     }
     println!("labels outlived {outlived} of {} tools", MADE_OVER.len());
     assert!(outlived > 0, "not even mkfs.ext4 is here; run scripts/setup.sh test");
@@ -425,16 +415,14 @@ fn a_member_that_was_overwritten_is_not_used() {
 #[test]
 fn a_member_pulled_and_made_into_something_else_is_not_taken_back() {
     let _alone = alone();
-    let folder = Folder(std::env::temp_dir().join(format!("strake-pulled-{}", std::process::id())));
-    fs::create_dir_all(&folder.0).expect("a directory can be made");
-    let drives: Vec<PathBuf> = (0..4).map(|at| blank(&folder.0, &format!("drive{at}"))).collect();
-    let control = Control::start(&folder.0.join("state"), Options::default())
-        .expect("the control plane starts");
+    let folder = Folder::new("strake-pulled");
+    let drives = blanks(&folder, "drive");
+    let control = start(&folder.join("state"), Options::default());
     create_tank(&control, &drives);
-    let away = folder.0.join("away");
+    let away = folder.join("away");
     fs::rename(&drives[2], &away).expect("it can be moved");
     tick_until(&control, "the loss", || tank(&control).members[2].state == "missing");
-    let made = shell("mkfs.ext4 -q -F -E nodiscard $F", &away, &folder.0);
+    let made = shell("mkfs.ext4 -q -F -E nodiscard $F", &away, &folder);
     assert!(made.status.success(), "run scripts/setup.sh test");
     fs::rename(&away, &drives[2]).expect("it can be moved");
     let reported = || {
@@ -454,16 +442,14 @@ fn a_member_pulled_and_made_into_something_else_is_not_taken_back() {
 #[test]
 fn a_failed_member_made_into_something_else_is_not_replaced_by_itself() {
     let _alone = alone();
-    let folder = Folder(std::env::temp_dir().join(format!("strake-failed-{}", std::process::id())));
-    fs::create_dir_all(&folder.0).expect("a directory can be made");
-    let drives: Vec<PathBuf> = (0..4).map(|at| blank(&folder.0, &format!("drive{at}"))).collect();
-    let control = Control::start(&folder.0.join("state"), Options::default())
-        .expect("the control plane starts");
+    let folder = Folder::new("strake-failed");
+    let drives = blanks(&folder, "drive");
+    let control = start(&folder.join("state"), Options::default());
     create_tank(&control, &drives);
     let accept = vec!["redundancy".to_owned()];
     let fail = FailMemberRequest { name: "tank".into(), member: 1, accept, ..Default::default() };
     control.fail_member(&fail).expect("it fails");
-    let made = shell("mkfs.ext4 -q -F -E nodiscard $F", &drives[1], &folder.0);
+    let made = shell("mkfs.ext4 -q -F -E nodiscard $F", &drives[1], &folder);
     assert!(made.status.success(), "run scripts/setup.sh test");
     let path = drives[1].display().to_string();
     replace_made_over(&control, path, "an ext4 ", "mkfs.ext4");

@@ -1,16 +1,15 @@
 //! The outer door: what `straked` lets at its socket and its state directory, as a process of its own.
 
-use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
 use std::time::Duration;
+use std::{fs, thread};
 
 use rustix::process::{Gid, Pid, Signal, Uid, geteuid, kill_process};
+use strake_testkit::Folder;
 
 /// A user and a group that nothing here belongs to.
 const STRANGER: u32 = 65_534;
@@ -21,18 +20,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What the program says when it never served: wrong usage.
 const REFUSED: i32 = 3;
 
-/// A folder that goes away with the test, and that everybody may look into.
-struct Folder(PathBuf);
+/// A folder that every user may look into.
+struct Open(Folder);
 
-impl Folder {
+impl Open {
     fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("straked-door-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).expect("a temporary directory can be made");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
-        Self(path)
+        let folder = Folder::new("straked-door");
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        Self(folder)
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -60,18 +55,11 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // The next run of the tests uses another name.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// A daemon that serves. It ends with the test.
 struct Daemon(Child);
 
 impl Daemon {
-    fn start(folder: &Folder, state: &str, socket: &str, more: &[&str]) -> Self {
+    fn start(folder: &Open, state: &str, socket: &str, more: &[&str]) -> Self {
         let mut command = folder.command(state, socket);
         let mut daemon = Self(command.args(more).spawn().expect("the program is there"));
         daemon.serves().unwrap_or_else(|said| panic!("it ended before it served: {said}"));
@@ -141,7 +129,7 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn the_socket_and_the_state_are_for_their_owner_whatever_the_mask() {
-    let folder = Folder::new();
+    let folder = Open::new();
     let metrics = format!("unix:{}", folder.path("metrics").display());
     let daemon = Daemon::start(&folder, "state", "socket", &["--metrics", &metrics]);
     for name in ["socket", "metrics"] {
@@ -173,7 +161,7 @@ fn the_socket_and_the_state_are_for_their_owner_whatever_the_mask() {
 
 #[test]
 fn a_second_daemon_is_refused_by_the_lock_and_by_the_socket() {
-    let folder = Folder::new();
+    let folder = Open::new();
     let daemon = Daemon::start(&folder, "state", "socket", &[]);
     let said = folder.refused("state", "other", &[]);
     assert!(said.contains(&format!("in use by process {}", daemon.0.id())), "{said}");
@@ -193,7 +181,7 @@ fn a_second_daemon_is_refused_by_the_lock_and_by_the_socket() {
 /// A link is not followed, a file is not removed, and a socket that answers is not taken away.
 #[test]
 fn what_is_no_stale_socket_is_left_alone() {
-    let folder = Folder::new();
+    let folder = Open::new();
     fs::write(folder.path("file"), b"precious").expect("it can be written");
     fs::create_dir(folder.path("folder")).expect("it can be made");
     drop(UnixListener::bind(folder.path("stale")).expect("the path is free"));
@@ -223,7 +211,7 @@ fn what_is_no_stale_socket_is_left_alone() {
 /// there, with whatever mode the mask gave it.
 #[test]
 fn the_command_beside_the_socket_is_written_through_no_link() {
-    let folder = Folder::new();
+    let folder = Open::new();
     fs::write(folder.path("precious"), b"precious").expect("it can be written");
     for link in ["socket.again", "socket.again.next"] {
         symlink(folder.path("precious"), folder.path(link)).expect("a link can be made");
@@ -240,7 +228,7 @@ fn the_command_beside_the_socket_is_written_through_no_link() {
 
 #[test]
 fn metrics_are_given_to_this_machine_alone() {
-    let folder = Folder::new();
+    let folder = Open::new();
     for place in ["0.0.0.0:0", "[::]:0", "192.0.2.1:9464", "[::ffff:192.0.2.1]:9464"] {
         let said = folder.refused("state", "socket", &["--metrics", place]);
         assert!(said.contains("other hosts"), "{place}: {said}");

@@ -1,6 +1,6 @@
 //! Making bad bytes of good ones.
 
-use crate::chance::Chance;
+use crate::Chance;
 
 /// Where most fields are that decide something: a header of NVMe/TCP, or what a capsule begins with.
 const HEAD: usize = 80;

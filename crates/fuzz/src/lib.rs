@@ -15,17 +15,16 @@ use std::env;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-mod chance;
 mod corpus;
 mod damage;
 mod reported;
 
 use reported::Reported;
 
-pub use chance::Chance;
 pub use corpus::{Case, corpus, hex};
 pub use damage::{damage, disorder};
 pub use reported::Shown;
+pub use strake_testkit::Chance;
 
 /// Runs this many seeds instead of the few that every change can wait for.
 const RUNS: &str = "STRAKE_FUZZ_RUNS";

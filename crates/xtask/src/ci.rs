@@ -5,15 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use crate::e2e;
-use crate::flamegraph;
-use crate::instructions;
-use crate::model;
-use crate::mutants;
 use crate::run::{self, Outcome, Part, Tally};
 use crate::sim::{self, Draw};
-use crate::suite;
-use crate::tidy;
+use crate::{e2e, flamegraph, instructions, model, mutants, suite, tidy};
 
 #[cfg(test)]
 mod tests;

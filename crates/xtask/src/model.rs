@@ -3,10 +3,9 @@
 //! The Rust counterpart of the specification (`strake_sim::model`) is compared with the same record by
 //! `crates/sim/tests/model.rs`, so that a machine without Java checks the model too.
 
-use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::{env, fs};
 
 use serde_json::{Value, json};
 

@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
-use crate::mutants;
 use crate::run::{self, Outcome};
-use crate::sim;
+use crate::{mutants, sim};
 
 #[cfg(test)]
 mod tests;

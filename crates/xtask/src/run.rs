@@ -1,7 +1,6 @@
 //! Running one step and counting what it showed.
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -9,8 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fmt, thread};
 
 #[cfg(test)]
 mod tests;

@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use super::http::{Say, Server};
-use super::{Bench, PATIENCE, event, limits, webhook};
+use super::{Bench, PATIENCE, event, hooked, limits, webhook};
 use crate::alerts::{KIND_HOOK_FAILED, Stopped};
 use crate::error::AlertErrorKind;
 use crate::spec::HookSpec;
 
 #[test]
 fn what_comes_too_fast_arrives_as_one_sum() {
-    let server = Server::new(vec![Say::status("200 OK")]);
-    let bench = Bench::new();
-    bench.webhook(&server.url("/"));
+    let (server, bench) = hooked(vec![Say::status("200 OK")]);
     for number in 1..=20 {
         bench.alerts.offer(&event(number, if number > 17 { "critical" } else { "info" }));
     }
@@ -37,9 +35,7 @@ fn what_comes_too_fast_arrives_as_one_sum() {
 
 #[test]
 fn a_server_that_hangs_makes_no_caller_wait() {
-    let server = Server::new(vec![Say::ThenNothing(Vec::new()), Say::status("200 OK")]);
-    let bench = Bench::new();
-    bench.webhook(&server.url("/"));
+    let (server, bench) = hooked(vec![Say::ThenNothing(Vec::new()), Say::status("200 OK")]);
     bench.alerts.offer(&event(1, "info"));
     server.asked();
     // Far more than the queue holds, while the only delivery hangs and the clock is stopped.
@@ -72,9 +68,7 @@ fn one_hook_that_hangs_holds_up_no_other() {
 
 #[test]
 fn a_removed_hook_is_notified_nothing_more() {
-    let server = Server::new(vec![Say::ThenNothing(Vec::new()), Say::status("200 OK")]);
-    let bench = Bench::new();
-    bench.webhook(&server.url("/"));
+    let (server, bench) = hooked(vec![Say::ThenNothing(Vec::new()), Say::status("200 OK")]);
     bench.alerts.offer(&event(1, "info"));
     bench.alerts.offer(&event(2, "info"));
     server.asked();
@@ -110,9 +104,7 @@ fn a_hook_is_notified_what_is_bad_enough_and_nothing_milder() {
 
 #[test]
 fn an_event_about_a_failing_hook_is_not_reported() {
-    let server = Server::new(vec![Say::status("200 OK")]);
-    let bench = Bench::new();
-    bench.webhook(&server.url("/"));
+    let (server, bench) = hooked(vec![Say::status("200 OK")]);
     let mut about = event(1, "critical");
     about.kind = KIND_HOOK_FAILED.into();
     bench.alerts.offer(&about);
@@ -149,9 +141,7 @@ fn a_test_tells_how_it_went() {
 
 #[test]
 fn a_test_is_not_held_up_by_the_pace() {
-    let server = Server::new(vec![Say::status("200 OK")]);
-    let bench = Bench::new();
-    bench.webhook(&server.url("/"));
+    let (_server, bench) = hooked(vec![Say::status("200 OK")]);
     for number in 1..=4 {
         bench.alerts.offer(&event(number, "info"));
     }
@@ -161,9 +151,7 @@ fn a_test_is_not_held_up_by_the_pace() {
 
 #[test]
 fn at_the_end_what_waits_is_still_reported() {
-    let server = Server::new(vec![Say::status("200 OK")]);
-    let bench = Bench::new();
-    bench.webhook(&server.url("/"));
+    let (server, bench) = hooked(vec![Say::status("200 OK")]);
     for number in 1..=9 {
         bench.alerts.offer(&event(number, "info"));
     }
@@ -179,9 +167,7 @@ fn at_the_end_what_waits_is_still_reported() {
 
 #[test]
 fn after_the_end_nothing_happens_and_nothing_fails() {
-    let server = Server::new(vec![Say::status("200 OK")]);
-    let bench = Bench::new();
-    bench.webhook(&server.url("/"));
+    let (server, bench) = hooked(vec![Say::status("200 OK")]);
     assert_eq!(bench.alerts.stop(PATIENCE), Stopped { broken_off: 0 });
     assert_eq!(bench.alerts.stop(PATIENCE), Stopped { broken_off: 0 });
     for number in 1..=1000 {
@@ -196,9 +182,7 @@ fn after_the_end_nothing_happens_and_nothing_fails() {
 
 #[test]
 fn a_delivery_that_hangs_is_broken_off_at_the_end() {
-    let server = Server::new(vec![Say::ThenNothing(Vec::new())]);
-    let bench = Bench::new();
-    bench.webhook(&server.url("/"));
+    let (server, bench) = hooked(vec![Say::ThenNothing(Vec::new())]);
     bench.alerts.offer(&event(1, "info"));
     server.asked();
     // The clock is stopped, so the delivery would hang for ever.
@@ -207,9 +191,7 @@ fn a_delivery_that_hangs_is_broken_off_at_the_end() {
 
 #[test]
 fn a_pause_between_tries_is_cut_short_at_the_end() {
-    let server = Server::new(vec![Say::status("503 No")]);
-    let bench = Bench::new();
-    bench.webhook(&server.url("/"));
+    let (server, bench) = hooked(vec![Say::status("503 No")]);
     bench.alerts.offer(&event(1, "info"));
     server.asked();
     bench.hook_when(|hook| !hook.last_error.is_empty());

@@ -16,11 +16,16 @@ fn mail(server: &str) -> HookSpec {
     }
 }
 
+/// A server of these manners that is there in the clear, and a bench with a hook to it.
+fn hooked(manners: Vec<Manner>) -> (Server, Bench) {
+    let (server, bench) = (Server::new(manners), Bench::new());
+    bench.alerts.add(mail(&server.url("smtp", ""))).unwrap();
+    (server, bench)
+}
+
 /// One event to a server that is there in the clear.
 fn letter_of(event: &strake_api::v1::Event) -> Said {
-    let server = Server::new(vec![Manner::default()]);
-    let bench = Bench::new();
-    bench.alerts.add(mail(&server.url("smtp", ""))).unwrap();
+    let (server, bench) = hooked(vec![Manner::default()]);
     bench.alerts.offer(event);
     let said = server.said();
     bench.hook_when(|hook| hook.delivered == 1);
@@ -97,9 +102,7 @@ fn a_long_text_with_many_alphabets_is_a_letter_too() {
 /// the first says `why`.
 fn check_answer(word: &'static str, answer: &[u8], tries: usize, why: &str) {
     let bad = Manner { answers: [(word, answer.to_vec())].into(), ..Manner::default() };
-    let server = Server::new(vec![bad, Manner::default()]);
-    let bench = Bench::new();
-    bench.alerts.add(mail(&server.url("smtp", ""))).unwrap();
+    let (server, bench) = hooked(vec![bad, Manner::default()]);
     bench.alerts.offer(&event(1, "info"));
     if tries == 2 {
         bench.hand.pass(limits().backoff[0]);
@@ -138,9 +141,7 @@ fn garbage_and_answers_without_end_are_no_answers() {
 #[test]
 fn a_silent_server_is_given_a_limited_time() {
     let silent = Manner { answers: [("MAIL", Vec::new())].into(), ..Manner::default() };
-    let server = Server::new(vec![silent, Manner::default()]);
-    let bench = Bench::new();
-    bench.alerts.add(mail(&server.url("smtp", ""))).unwrap();
+    let (server, bench) = hooked(vec![silent, Manner::default()]);
     bench.alerts.offer(&event(1, "info"));
     assert!(server.said().has("MAIL"));
     bench.hand.pass(limits().total);

@@ -5,24 +5,20 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use super::{Bench, PATIENCE, event, limits};
 use crate::error::AlertErrorKind;
 use crate::exec::Owner;
 use crate::spec::HookSpec;
+use strake_testkit::Folder;
 
 /// A directory of its own for each test.
-struct Dir(PathBuf);
+struct Dir(Folder);
 
 impl Dir {
     fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("strake-alerts-{}-{n}", std::process::id()));
-        fs::create_dir(&dir).unwrap();
-        Self(dir.canonicalize().unwrap())
+        Self(Folder::new("strake-alerts"))
     }
 
     /// An executable script. A shell writes it, because a file that this process has open for writing may at that
@@ -45,12 +41,6 @@ impl Dir {
             }
             assert!(start.elapsed() < PATIENCE, "no script wrote {name}");
         }
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 
 use super::http::{Say, Server};
-use super::{Bench, event, limits, webhook};
+use super::{Bench, event, hooked, limits, webhook};
 use crate::error::AlertErrorKind;
 
 #[test]
@@ -47,13 +47,11 @@ fn what_is_less_bad_than_asked_for_is_not_reported() {
 
 #[test]
 fn a_server_that_is_down_is_asked_again() {
-    let server = Server::new(vec![
+    let (server, bench) = hooked(vec![
         Say::status("503 Service Unavailable"),
         Say::status("500 No"),
         Say::status("200 OK"),
     ]);
-    let bench = Bench::new();
-    bench.webhook(&server.url("/"));
     bench.alerts.offer(&event(7, "info"));
     for pause in limits().backoff {
         assert_eq!(server.asked().header("strake-event"), Some("7"));
@@ -67,9 +65,7 @@ fn a_server_that_is_down_is_asked_again() {
 
 #[test]
 fn a_server_that_stays_down_is_given_up() {
-    let server = Server::new(vec![Say::status("503 Service Unavailable")]);
-    let bench = Bench::new();
-    bench.webhook(&server.url("/"));
+    let (server, bench) = hooked(vec![Say::status("503 Service Unavailable")]);
     bench.alerts.offer(&event(1, "info"));
     for pause in limits().backoff {
         server.asked();
@@ -83,9 +79,7 @@ fn a_server_that_stays_down_is_given_up() {
 
 /// One event, one answer that is final: it counts as failed and says `why`, and there is no second try.
 fn check_final(say: Say, why: &str) {
-    let server = Server::new(vec![say, Say::status("200 OK")]);
-    let bench = Bench::new();
-    bench.webhook(&server.url("/"));
+    let (server, bench) = hooked(vec![say, Say::status("200 OK")]);
     bench.alerts.offer(&event(1, "info"));
     server.asked();
     let hook = bench.hook_when(|hook| hook.failed == 1);
@@ -130,9 +124,7 @@ fn a_huge_body_is_not_read() {
 
 /// One answer that is none: the next try delivers.
 fn check_passing(say: Say, why: &str) {
-    let server = Server::new(vec![say, Say::status("200 OK")]);
-    let bench = Bench::new();
-    bench.webhook(&server.url("/"));
+    let (server, bench) = hooked(vec![say, Say::status("200 OK")]);
     bench.alerts.offer(&event(1, "info"));
     server.asked();
     bench.hand.pass(limits().backoff[0]);
@@ -157,9 +149,7 @@ fn headers_that_do_not_end_are_no_answer() {
 
 #[test]
 fn a_slow_server_is_given_a_limited_time() {
-    let server = Server::new(vec![Say::ThenNothing(Vec::new()), Say::status("200 OK")]);
-    let bench = Bench::new();
-    bench.webhook(&server.url("/"));
+    let (server, bench) = hooked(vec![Say::ThenNothing(Vec::new()), Say::status("200 OK")]);
     bench.alerts.offer(&event(1, "info"));
     server.asked();
     bench.hand.pass(limits().total);

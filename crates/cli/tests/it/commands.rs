@@ -1,11 +1,11 @@
 //! The real binary against a daemon that answers from a script: requests, exit codes, and what goes where.
 
-use crate::common::Folder;
 use crate::fake::{Ran, Script, Served, against, array, strake};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 use strake_api::v1::{Array, SystemStatus};
+use strake_testkit::Folder;
 use tonic::Code;
 
 fn healthy() -> Script {
@@ -202,9 +202,9 @@ fn what_loses_data_needs_yes_in_a_script() {
 /// Keys of hosts come from files that are their owner's alone.
 #[test]
 fn a_key_of_a_host_comes_from_a_file_that_only_its_owner_may_read() {
-    let folder = Folder::new("keys");
+    let folder = Folder::new("strake-cli-keys");
     let write = |name: &str, mode: u32| {
-        let path = folder.0.join(name);
+        let path = folder.join(name);
         std::fs::write(&path, format!("DHHC-1:00:{name}:\n")).expect("the folder is writable");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("it is ours");
         path.display().to_string()
@@ -232,9 +232,9 @@ fn a_key_of_a_host_comes_from_a_file_that_only_its_owner_may_read() {
 
 #[test]
 fn a_secret_of_a_hook_comes_from_a_file_and_never_from_an_argument() {
-    let folder = Folder::new("secrets");
+    let folder = Folder::new("strake-cli-secrets");
     let write = |name: &str, text: &str| {
-        let path = folder.0.join(name);
+        let path = folder.join(name);
         std::fs::write(&path, text).expect("the folder is writable");
         path.display().to_string()
     };
@@ -352,7 +352,7 @@ fn wait_ends_when_the_goal_is_reached_or_cannot_be() {
 
 #[test]
 fn misuse_is_3_and_help_is_0() {
-    let folder = Folder::new("misuse");
+    let folder = Folder::new("strake-cli-misuse");
     let misuse = [
         "",
         "arrey list",
@@ -398,12 +398,12 @@ fn misuse_is_3_and_help_is_0() {
 
 #[test]
 fn without_a_daemon_the_socket_and_the_remedy_are_named() {
-    let folder = Folder::new("nodaemon");
+    let folder = Folder::new("strake-cli-nodaemon");
     let ran = strake(&folder, &["status", "--socket", "/nowhere/s.sock"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (4, ""));
     assert!(ran.stderr.contains("/nowhere/s.sock: no such socket"), "{}", ran.stderr);
     assert!(ran.stderr.contains("strake daemon start"), "{}", ran.stderr);
-    let file = folder.0.join("file");
+    let file = folder.join("file");
     std::fs::write(&file, "").expect("writable");
     let ran = strake(&folder, &["status", "--socket", "file"]);
     assert_eq!(ran.code, 4);
@@ -426,8 +426,8 @@ fn the_usual_socket_is_where_straked_has_it() {
 
 #[test]
 fn a_word_that_is_a_device_and_a_file_is_not_guessed() {
-    let folder = Folder::new("ambiguous");
-    std::fs::write(folder.0.join("null"), "").expect("writable");
+    let folder = Folder::new("strake-cli-ambiguous");
+    std::fs::write(folder.join("null"), "").expect("writable");
     let ran = strake(&folder, &["drive", "show", "null"]);
     assert_eq!(ran.code, 3);
     assert!(ran.stderr.contains("say /dev/null or ./null"), "{}", ran.stderr);
@@ -435,7 +435,7 @@ fn a_word_that_is_a_device_and_a_file_is_not_guessed() {
 
 #[test]
 fn completions_and_pages_cover_the_grammar() {
-    let folder = Folder::new("pages");
+    let folder = Folder::new("strake-cli-pages");
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let ran = strake(&folder, &["completions", shell]);
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
@@ -444,7 +444,7 @@ fn completions_and_pages_cover_the_grammar() {
     let ran = strake(&folder, &["man", "pages"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     for page in ["strake.1", "strake-array-create.1", "strake-wait.1", "strake-demo.1"] {
-        let text = std::fs::read_to_string(folder.0.join("pages").join(page)).expect(page);
+        let text = std::fs::read_to_string(folder.join("pages").join(page)).expect(page);
         assert!(text.starts_with(".ie") || text.starts_with(".TH"), "{page} is not a manual page");
     }
 }

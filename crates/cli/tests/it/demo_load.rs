@@ -1,6 +1,5 @@
 //! The demo's load against servers that lie: a demo that cannot fail proves nothing.
 
-use crate::common::Folder;
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -9,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use strake_cli::demo::area::{Area, GRANULE};
 use strake_cli::demo::client;
 use strake_cli::demo::load::{self, Ended, Job, Tally, Work};
+use strake_testkit::Folder;
 
 const SIZE: usize = 1 << 20;
 
@@ -121,8 +121,8 @@ fn run(socket: &Path, work: Work, areas: Vec<Area>) -> (Ended, Arc<Tally>) {
 
 /// Fills and verifies an export served with `flaw`: are errors counted?
 fn check(name: &str, flaw: Flaw, errors: bool) {
-    let folder = Folder::new(name);
-    let socket = folder.0.join("n.sock");
+    let folder = Folder::new(&format!("strake-cli-{name}"));
+    let socket = folder.join("n.sock");
     server(&socket, vec![flaw; 2]);
     let (filled, first) = run(&socket, Work::Fill, areas());
     assert!(filled.broken.is_none(), "{:?}", filled.broken);
@@ -152,8 +152,8 @@ fn every_lie_is_found() {
 #[test]
 fn a_write_that_was_cut_off_may_be_done_or_not() {
     for after in 1..6 {
-        let folder = Folder::new(&format!("cut{after}"));
-        let socket = folder.0.join("n.sock");
+        let folder = Folder::new(&format!("strake-cli-cut{after}"));
+        let socket = folder.join("n.sock");
         server(&socket, vec![Flaw::None, Flaw::CutsOff(after), Flaw::None]);
         let (filled, _) = run(&socket, Work::Fill, areas());
         let (again, _) = run(&socket, Work::Fill, filled.areas);
@@ -168,8 +168,8 @@ fn a_write_that_was_cut_off_may_be_done_or_not() {
 
 #[test]
 fn random_load_ends_on_request() {
-    let folder = Folder::new("random");
-    let socket = folder.0.join("n.sock");
+    let folder = Folder::new("strake-cli-random");
+    let socket = folder.join("n.sock");
     server(&socket, vec![Flaw::None; 2]);
     let job = job(&socket, Work::Random);
     let (ended, answered) = std::thread::scope(|scope| {

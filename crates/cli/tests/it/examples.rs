@@ -1,8 +1,8 @@
 //! The examples in the help of every command: each parses, and each runs. `tests/e2e/70-examples.sh` runs them
 //! against a real daemon.
 
-use crate::common::terminal::Terminal;
 use crate::fake::{Script, Served, array};
+use crate::terminal::Terminal;
 use clap::{Command, CommandFactory as _};
 use std::os::unix::fs::PermissionsExt as _;
 use strake_api::v1::{DoctorReport, SystemStatus};
@@ -80,10 +80,10 @@ fn every_example_runs_for_a_person_at_a_terminal() {
             ..Script::default()
         };
         let served = Served::new("examples", script);
-        let folder = served.folder.0.display().to_string();
-        std::fs::write(served.folder.0.join("strake.json"), "{}").expect("the folder is writable");
+        let folder = served.folder.display().to_string();
+        std::fs::write(served.folder.join("strake.json"), "{}").expect("the folder is writable");
         for file in ["chat.url", "mail.url", "host.key", "host.tls"] {
-            let path = served.folder.0.join(file);
+            let path = served.folder.join(file);
             std::fs::write(&path, "https://a.example/secret\n").expect("the folder is writable");
             let own = std::fs::Permissions::from_mode(0o600);
             std::fs::set_permissions(&path, own).expect("the file is ours");

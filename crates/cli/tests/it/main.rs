@@ -2,9 +2,9 @@
 
 mod bench;
 mod commands;
-mod common;
 mod demo_load;
 mod examples;
 mod fake;
 mod json;
 mod screen;
+mod terminal;

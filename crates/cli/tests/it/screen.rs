@@ -1,7 +1,7 @@
 //! What a person at a terminal sees and is asked.
 
-use crate::common::terminal::Terminal;
 use crate::fake::{Script, Served, array};
+use crate::terminal::Terminal;
 
 fn healthy() -> Script {
     Script { arrays: vec![array(&["online"], &["in_sync"; 4])], ..Script::default() }

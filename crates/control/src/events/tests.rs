@@ -2,33 +2,17 @@ use super::{EventKind, Events, Note, WallClock};
 use crate::limits::{EVENTS_FILE_BYTES, EVENTS_KEPT};
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use strake_api::v1::ListEventsRequest;
+use strake_testkit::Folder;
 
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path =
-            std::env::temp_dir().join(format!("strake-events-{}-{number}", std::process::id()));
-        fs::create_dir_all(&path).expect("a temporary directory can be made");
-        Self(path)
-    }
-
-    fn open(&self) -> Events {
-        Events::open(&self.0, WallClock::new(|| 7)).expect("events open")
-    }
+fn folder() -> Folder {
+    Folder::new("strake-events")
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // The next run of the tests uses another name.
-        let _ = fs::remove_dir_all(&self.0);
-    }
+fn open(folder: &Path) -> Events {
+    Events::open(folder, WallClock::new(|| 7)).expect("events open")
 }
 
 fn note(what: &str) -> Note {
@@ -48,29 +32,29 @@ fn append(dir: &Path, bytes: &[u8]) {
 
 #[test]
 fn numbers_count_up_over_restarts_and_a_damaged_tail() {
-    let folder = Folder::new();
-    let events = folder.open();
+    let folder = folder();
+    let events = open(&folder);
     events.record(note("one"));
     events.record(note("two"));
     drop(events);
     // A crash in the middle of an event, after rubbish in the middle of the file.
-    append(&folder.0, b"\xff\xfe{}\n{\"number\":3,\"what\":\"cut sh");
-    let events = folder.open();
+    append(&folder, b"\xff\xfe{}\n{\"number\":3,\"what\":\"cut sh");
+    let events = open(&folder);
     assert_eq!(numbers(&events), [1, 2]);
     assert_eq!(events.record(note("three")).number, 3);
     drop(events);
-    let events = folder.open();
+    let events = open(&folder);
     assert_eq!(numbers(&events), [1, 2, 3]);
     // An older event follows newer ones.
     drop(events);
-    append(&folder.0, b"{\"number\":1}\n");
-    assert_eq!(numbers(&folder.open()), [1, 2, 3]);
+    append(&folder, b"{\"number\":1}\n");
+    assert_eq!(numbers(&open(&folder)), [1, 2, 3]);
 }
 
 #[test]
 fn what_is_kept_is_bounded_in_memory_and_in_the_files() {
-    let folder = Folder::new();
-    let events = folder.open();
+    let folder = folder();
+    let events = open(&folder);
     let long = "x".repeat(10_000);
     for _ in 0..EVENTS_KEPT + 100 {
         events.record(note(&long));
@@ -83,18 +67,18 @@ fn what_is_kept_is_bounded_in_memory_and_in_the_files() {
     assert_eq!(numbers(&events).first(), Some(&101));
     assert!(events.flush());
     for name in ["events.jsonl", "events.old.jsonl"] {
-        let bytes = fs::metadata(folder.0.join(name)).expect("it is there").len();
+        let bytes = fs::metadata(folder.join(name)).expect("it is there").len();
         assert!(bytes <= EVENTS_FILE_BYTES, "{name} has {bytes} bytes");
     }
     let last = events.last();
     drop(events);
-    assert_eq!(folder.open().last(), last);
+    assert_eq!(open(&folder).last(), last);
 }
 
 #[test]
 fn listeners_hear_every_event_in_order() {
-    let folder = Folder::new();
-    let events = folder.open();
+    let folder = folder();
+    let events = open(&folder);
     let heard = Arc::new(Mutex::new(Vec::new()));
     let ears = Arc::clone(&heard);
     events.listen(move |event| ears.lock().expect("nobody panics").push(event.number));

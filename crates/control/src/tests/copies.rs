@@ -1,170 +1,129 @@
 //! Replacing members that serve.
 
 use super::reported::has;
-use super::{Folder, array, check_refused, fail, hold, raid6, stop, tick_until};
-use crate::control::Control;
-use crate::error::ControlErrorKind;
-use crate::events::EventKind;
-use crate::manager::Options;
-use crate::upkeep::spares::use_spare;
-use std::time::Duration;
-use strake_api::v1::{
-    AddSpareRequest, Array, ChangeJobRequest, DestroyArrayRequest, ReplaceMemberRequest,
-    UndeleteArrayRequest, UnloadArrayRequest,
+use super::{
+    Testbed, change_job, check_refused, fail, hold, impatient, replace, spare, tick_until, unload,
 };
+use crate::error::ControlErrorKind::{NotFound, State};
+use crate::events::EventKind;
+use crate::upkeep::spares::use_spare;
+use strake_api::v1::{DestroyArrayRequest, ReplaceMemberRequest, UndeleteArrayRequest};
 use strake_units::Uuid;
 
-fn tank(control: &Control) -> Array {
-    array(control, "tank").expect("it is there")
-}
-
-fn replace(drive: &str) -> ReplaceMemberRequest {
-    ReplaceMemberRequest {
-        name: "tank".into(),
-        member: 1,
-        drive: drive.into(),
-        ..Default::default()
-    }
-}
-
 /// A RAID 6 of four drives, copies held up, and two more drives.
-fn stage() -> (Folder, Control, Vec<String>) {
-    let folder = Folder::new();
-    let drives = folder.drives(6);
-    let control = folder.control();
-    control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
+fn stage() -> (Testbed, Vec<String>) {
+    let (control, drives) = Testbed::raid6(6);
     hold(&control, true);
-    (folder, control, drives)
+    (control, drives)
 }
 
 #[test]
 fn a_member_that_serves_is_copied_and_redundancy_never_drops() {
-    let (_folder, control, drives) = stage();
-    let dry = ReplaceMemberRequest { dry_run: true, ..replace(&drives[4]) };
+    let (control, drives) = stage();
+    let dry = ReplaceMemberRequest { dry_run: true, ..replace(1, &drives[4]) };
     let plan = control.replace_member(&dry).expect("it is planned").plan;
     assert!(plan[0].contains("while it serves"), "{plan:?}");
-    assert_eq!(control.replace_member(&replace(&drives[4])).expect("it fits").result, "changed");
-    let same = control.replace_member(&replace(&drives[4])).expect("it is in progress");
+    assert_eq!(control.replace_member(&replace(1, &drives[4])).expect("it fits").result, "changed");
+    let same = control.replace_member(&replace(1, &drives[4])).expect("it is in progress");
     assert_eq!(same.result, "unchanged");
-    let other = control.replace_member(&replace(&drives[5]));
-    check_refused(other, ControlErrorKind::State, "being replaced");
-    let view = tank(&control);
+    let other = control.replace_member(&replace(1, &drives[5]));
+    check_refused(other, State, "being replaced");
+    let view = control.tank();
     assert_eq!((view.redundancy_left, view.progress[0].job.as_str()), (2, "replace"));
     assert_eq!((&view.members[1].path, &view.members[1].replacement), (&drives[1], &drives[4]));
     // The drive gets no other use meanwhile.
-    let spare = AddSpareRequest { drive: drives[4].clone(), ..Default::default() };
-    assert!(control.add_spare(&spare).is_err());
+    assert!(control.add_spare(&spare(&drives[4])).is_err());
     hold(&control, false);
     tick_until(&control, "the end", || has(&control, EventKind::ReplaceFinished));
-    tick_until(&control, "the new drive", || tank(&control).members[1].path == drives[4]);
+    tick_until(&control, "the new drive", || control.tank().members[1].path == drives[4]);
     control.tick().expect("it answers");
     assert_eq!(
-        (tank(&control).redundancy_left, tank(&control).states),
+        (control.tank().redundancy_left, control.tank().states),
         (2, vec!["online".to_owned()])
     );
     assert!(!has(&control, EventKind::RebuildFinished) && !has(&control, EventKind::ArrayDegraded));
-    stop(&control);
 }
 
 #[test]
 fn the_new_drive_is_the_member_after_a_restart_and_the_old_one_is_not() {
-    let (folder, control, drives) = stage();
+    let (mut control, drives) = stage();
     hold(&control, false);
-    control.replace_member(&replace(&drives[4])).expect("it fits");
-    tick_until(&control, "the new drive", || tank(&control).members[1].path == drives[4]);
-    stop(&control);
-    drop(control);
-    let control = folder.control();
-    let view = tank(&control);
+    control.replace_member(&replace(1, &drives[4])).expect("it fits");
+    tick_until(&control, "the new drive", || control.tank().members[1].path == drives[4]);
+    control.restart();
+    let view = control.tank();
     assert_eq!((&view.members[1].path, view.redundancy_left), (&drives[4], 2), "{view:?}");
-    (0..5).for_each(|_| control.tick().expect("it answers"));
-    assert_eq!(tank(&control).members[1].path, drives[4]);
-    stop(&control);
+    control.ticks(5);
+    assert_eq!(control.tank().members[1].path, drives[4]);
 }
 
 #[test]
 fn a_copy_that_a_restart_breaks_off_waits_and_leaves_the_member_in_its_place() {
-    let (folder, control, drives) = stage();
-    control.replace_member(&replace(&drives[4])).expect("it fits");
-    stop(&control);
-    drop(control);
-    let control = folder.control();
-    let view = tank(&control);
+    let (mut control, drives) = stage();
+    control.replace_member(&replace(1, &drives[4])).expect("it fits");
+    control.restart();
+    let view = control.tank();
     assert_eq!((&view.members[1].path, view.redundancy_left), (&drives[1], 2), "{view:?}");
     assert_eq!(view.members[1].replacement, drives[4], "it is to go on");
     let copy = view.progress.iter().find(|job| job.job == "replace");
     assert_eq!(copy.map(|job| job.state.as_str()), Some("waiting"), "{view:?}");
-    let again = control.replace_member(&replace(&drives[4])).expect("nobody has the drive");
+    let again = control.replace_member(&replace(1, &drives[4])).expect("nobody has the drive");
     assert_eq!(again.result, "changed");
     hold(&control, false);
-    tick_until(&control, "the new drive", || tank(&control).members[1].path == drives[4]);
-    stop(&control);
+    tick_until(&control, "the new drive", || control.tank().members[1].path == drives[4]);
 }
 
 /// The copy stayed a job that waited without an end, because only members in sync and faulty ones were looked at, and
 /// `array rebuild` asked for a spare although a drive was ordered.
 #[test]
 fn a_member_that_is_missing_after_a_restart_is_rebuilt_on_the_drive_of_its_copy() {
-    let (folder, control, drives) = stage();
-    control.replace_member(&replace(&drives[4])).expect("it fits");
-    stop(&control);
-    drop(control);
-    std::fs::rename(&drives[1], folder.path("away")).expect("it can be moved");
-    let options = Options { assemble_timeout: Some(Duration::ZERO), ..Options::default() };
-    let control = folder.control_with(options);
-    assert_eq!(tank(&control).members[1].state, "missing");
+    let (mut control, drives) = stage();
+    control.replace_member(&replace(1, &drives[4])).expect("it fits");
+    control.shut_down();
+    std::fs::rename(&drives[1], control.path("away")).expect("it can be moved");
+    control.start_with(impatient());
+    assert_eq!(control.tank().members[1].state, "missing");
     tick_until(&control, "the rebuild", || {
-        let tank = tank(&control);
+        let tank = control.tank();
         tank.states == ["online"] && tank.members[1].path == drives[4]
     });
-    assert_eq!(tank(&control).progress, []);
-    stop(&control);
+    assert_eq!(control.tank().progress, []);
 }
 
 #[test]
 fn a_copy_is_cancelled_as_a_job() {
-    let (_folder, control, drives) = stage();
-    control.replace_member(&replace(&drives[4])).expect("it fits");
-    let cancel = ChangeJobRequest {
-        id: "tank/replace".into(),
-        action: "cancel".into(),
-        ..Default::default()
-    };
+    let (control, drives) = stage();
+    control.replace_member(&replace(1, &drives[4])).expect("it fits");
+    let cancel = change_job("tank/replace", "cancel");
     assert_eq!(control.change_job(&cancel).expect("it can be").job, None);
-    check_refused(control.change_job(&cancel), ControlErrorKind::NotFound, "no job");
+    check_refused(control.change_job(&cancel), NotFound, "no job");
     control.tick().expect("it answers");
     assert!(has(&control, EventKind::ReplaceAbandoned));
-    let view = tank(&control);
+    let view = control.tank();
     assert_eq!((&view.members[1].path, view.redundancy_left), (&drives[1], 2));
     // The drive is free again.
-    let spare = AddSpareRequest { drive: drives[4].clone(), ..Default::default() };
-    control.add_spare(&spare).expect("nobody has the drive");
-    stop(&control);
+    control.add_spare(&spare(&drives[4])).expect("nobody has the drive");
 }
 
 #[test]
 fn a_member_that_fails_while_it_is_copied_continues_with_its_replacement() {
-    let (_folder, control, drives) = stage();
-    control.replace_member(&replace(&drives[4])).expect("it fits");
+    let (control, drives) = stage();
+    control.replace_member(&replace(1, &drives[4])).expect("it fits");
     control.fail_member(&fail("tank", 1)).expect("redundancy is left");
-    tick_until(&control, "the new drive", || tank(&control).members[1].path == drives[4]);
-    let member = tank(&control).members[1].clone();
+    tick_until(&control, "the new drive", || control.tank().members[1].path == drives[4]);
+    let member = control.tank().members[1].clone();
     // It is never shown with the state of the one before.
     assert_eq!(member.state, "rebuilding", "{member:?}");
     hold(&control, false);
-    tick_until(&control, "the rebuild", || tank(&control).states == ["online"]);
-    stop(&control);
+    tick_until(&control, "the rebuild", || control.tank().states == ["online"]);
 }
 
 #[test]
 fn an_array_is_unloaded_in_the_middle_of_a_copy() {
-    let (_folder, control, drives) = stage();
-    control.replace_member(&replace(&drives[4])).expect("it fits");
-    let unload = UnloadArrayRequest { name: "tank".into(), ..Default::default() };
-    control.unload_array(&unload).expect("it stops");
-    let spare = AddSpareRequest { drive: drives[4].clone(), ..Default::default() };
-    control.add_spare(&spare).expect("nobody has the drive");
-    stop(&control);
+    let (control, drives) = stage();
+    control.replace_member(&replace(1, &drives[4])).expect("it fits");
+    control.unload_array(&unload("tank")).expect("it stops");
+    control.add_spare(&spare(&drives[4])).expect("nobody has the drive");
 }
 
 /// A destruction in the moment after a new drive had taken its place marked the drive before it instead, and so it was
@@ -172,71 +131,56 @@ fn an_array_is_unloaded_in_the_middle_of_a_copy() {
 /// a member seemed to be missing.
 #[test]
 fn an_array_destroyed_right_after_two_copies_is_brought_back_whole() {
-    let (_folder, control, drives) = stage();
+    let (control, drives) = stage();
     hold(&control, false);
     for (member, drive) in [(1, &drives[4]), (2, &drives[5])] {
-        let replace = ReplaceMemberRequest { member, ..replace(drive) };
-        control.replace_member(&replace).expect("it fits");
+        control.replace_member(&replace(member, drive)).expect("it fits");
         // Without upkeep: only the array has taken note of the new drive.
-        while tank(&control).members[member as usize].path != *drive {
+        while control.tank().members[member as usize].path != *drive {
             std::thread::yield_now();
         }
     }
-    let uuid = tank(&control).uuid;
+    let uuid = control.tank().uuid;
     let destroy = DestroyArrayRequest { name: "tank".into(), ..Default::default() };
     control.destroy_array(&destroy).expect("it is destroyed");
     let now = [0, 4, 5, 3].map(|at: usize| drives[at].clone()).to_vec();
     let undelete = UndeleteArrayRequest { name: uuid, drives: now, ..Default::default() };
     control.undelete_array(&undelete).expect("it comes back");
-    let view = tank(&control);
+    let view = control.tank();
     assert_eq!((&view.members[1].path, view.redundancy_left), (&drives[4], 2), "{view:?}");
-    stop(&control);
 }
 
 #[test]
 fn a_sick_member_is_copied_to_a_spare_unless_the_operator_cancelled_that() {
-    let (_folder, control, drives) = stage();
-    let spare = AddSpareRequest { drive: drives[4].clone(), ..Default::default() };
-    control.add_spare(&spare).expect("it is a spare");
-    let member: Uuid = tank(&control).members[1].uuid.parse().expect("an identity");
-    let called = control.run(|m| {
-        m.sick.call(member, "it said so");
-        Ok(())
-    });
-    called.expect("it answers");
-    tick_until(&control, "the copy", || tank(&control).members[1].replacement == drives[4]);
+    let (control, drives) = stage();
+    control.add_spare(&spare(&drives[4])).expect("it is a spare");
+    let member: Uuid = control.tank().members[1].uuid.parse().expect("an identity");
+    control.with(|m| m.sick.call(member, "it said so")).expect("it answers");
+    tick_until(&control, "the copy", || control.tank().members[1].replacement == drives[4]);
     assert!(has(&control, EventKind::SpareUsed));
-    let cancel = ChangeJobRequest {
-        id: "tank/replace".into(),
-        action: "cancel".into(),
-        ..Default::default()
-    };
+    let cancel = change_job("tank/replace", "cancel");
     control.change_job(&cancel).expect("it can be");
-    let spare = AddSpareRequest { drive: drives[5].clone(), ..Default::default() };
-    control.add_spare(&spare).expect("it is a spare");
-    (0..5).for_each(|_| control.tick().expect("it answers"));
-    assert!(tank(&control).members[1].replacement.is_empty());
-    stop(&control);
+    control.add_spare(&spare(&drives[5])).expect("it is a spare");
+    control.ticks(5);
+    assert!(control.tank().members[1].replacement.is_empty());
 }
 
 /// The spare was offered to the array, which refused it while another member was being copied; the spare was called
 /// broken for that, and never tried again.
 #[test]
 fn a_spare_waits_until_a_copy_of_another_member_has_ended() {
-    let (_folder, control, drives) = stage();
-    control.replace_member(&replace(&drives[4])).expect("it fits");
+    let (control, drives) = stage();
+    control.replace_member(&replace(1, &drives[4])).expect("it fits");
     control.fail_member(&fail("tank", 0)).expect("redundancy is left");
-    let spare = AddSpareRequest { drive: drives[5].clone(), ..Default::default() };
-    control.add_spare(&spare).expect("it is a spare");
-    (0..5).for_each(|_| control.tick().expect("it answers"));
+    control.add_spare(&spare(&drives[5])).expect("it is a spare");
+    control.ticks(5);
     // Asked for by a person in that moment, it is as good afterwards.
-    let uuid = tank(&control).uuid;
+    let uuid = control.tank().uuid;
     use_spare(&control, &uuid, 0).expect_err("a member is being copied");
-    let states = control.run(|m| Ok(m.list_spares())).expect("it answers").spares;
+    let states = control.with(|m| m.list_spares()).expect("it answers").spares;
     assert_eq!(states[0].state, "ready", "{states:?}");
     assert!(!has(&control, EventKind::SpareMissing));
     hold(&control, false);
-    tick_until(&control, "the rebuild", || tank(&control).states == ["online"]);
-    assert_eq!(tank(&control).members[0].path, drives[5]);
-    stop(&control);
+    tick_until(&control, "the rebuild", || control.tank().states == ["online"]);
+    assert_eq!(control.tank().members[0].path, drives[5]);
 }

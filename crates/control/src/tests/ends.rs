@@ -1,9 +1,10 @@
 //! How the daemon ends: what it records then, and what it does not.
 
-use super::{Folder, array, raid6, stop};
+use super::{Testbed, control_in, folder, stop};
 use crate::ControlErrorKind;
 use crate::control::Control;
 use crate::drives::OpenDrive;
+use crate::manager::Options;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 use strake_block::{BlockDevice, DeviceError, DeviceInfo, IoQueue};
@@ -12,40 +13,32 @@ use strake_units::{BlockSize, CoreIndex};
 
 /// Whether the daemon before the one on this state directory was stopped in order.
 fn was_unclean(control: &Control) -> bool {
-    control.run(|m| Ok(m.records.store.was_unclean())).expect("it answers")
+    control.with(|m| m.records.store.was_unclean()).expect("it answers")
 }
 
 #[test]
 fn a_stop_in_the_middle_of_a_start_is_not_called_an_orderly_one() {
-    let folder = Folder::new();
-    let control = folder.control();
-    control.create_array(&raid6(folder.drives(4))).expect("it is created");
-    stop(&control);
-    drop(control);
-    let control = folder.control();
+    let (mut control, _) = Testbed::raid6(4);
+    control.restart();
     assert!(!was_unclean(&control), "it was stopped in order");
     // A start had changed labels, and was refused when the array was to run.
-    let cut_short = |m: &mut crate::Manager| {
-        m.cut_short.push("other".to_owned());
-        Ok(())
-    };
-    control.run(cut_short).expect("it answers");
+    control.with(|m| m.cut_short.push("other".to_owned())).expect("it answers");
     let errors = control.stop();
     assert!(errors.iter().any(|e| e.what.contains("other was being started")), "{errors:?}");
-    drop(control);
-    assert!(was_unclean(&folder.control()), "labels say that an array runs");
+    control.restart();
+    assert!(was_unclean(&control), "labels say that an array runs");
 }
 
 #[test]
 fn nothing_is_written_once_the_directory_is_given_up() {
-    let folder = Folder::new();
-    let control = folder.control();
+    let folder = folder();
+    let control = control_in(&folder, Options::default());
     stop(&control);
     let late = control.run(|m| m.records.check(&m.records));
     let late = late.expect_err("the directory may be another daemon's");
     assert_eq!(late.kind, ControlErrorKind::Stopped);
     // It is: what stays of the first process does not keep the next one out.
-    let next = folder.control();
+    let next = control_in(&folder, Options::default());
     assert!(
         control.run(|m| m.records.store.mark_clean()).is_err(),
         "it is for the next one to say"
@@ -56,54 +49,40 @@ fn nothing_is_written_once_the_directory_is_given_up() {
 /// Usability defect 7, the half of it that is about an orderly stop.
 #[test]
 fn what_a_command_acknowledged_is_on_the_members_when_a_stop_ends() {
-    let folder = Folder::new();
-    let drives = folder.drives(4);
-    let control = folder.control();
-    control.create_array(&raid6(drives.clone())).expect("it is created");
-    let listen = format!("unix:{}", folder.path("nbd.sock").display());
-    let request = strake_api::v1::CreateExportRequest {
-        array: "tank".into(),
-        name: "gone".into(),
-        listen,
-        ..Default::default()
-    };
-    control.run(|m| m.create_export(&request)).expect("it is offered");
+    let (mut control, drives) = Testbed::raid6(4);
+    control.export_nbd();
     control.tick().expect("it answers");
-    let remove = strake_api::v1::RemoveExportRequest { name: "gone".into(), force: true };
-    control.run(|m| m.remove_export(&remove)).expect("it is removed");
+    control.remove_export("tank");
     // No round of upkeep in between.
-    stop(&control);
-    drop(control);
-    std::fs::remove_dir_all(folder.path("state")).expect("it can be removed");
-    let control = folder.control();
+    control.lose_state();
+    control.start();
     let import = strake_api::v1::ImportArraysRequest { drives, ..Default::default() };
     control.import_arrays(&import).expect("its drives are here");
-    assert!(array(&control, "tank").expect("it is there").exports.is_empty(), "it was removed");
-    stop(&control);
+    assert!(control.tank().exports.is_empty(), "it was removed");
 }
 
 /// A stop that came while an array was being unloaded, or stopped to grow, called itself orderly although that array
 /// was not stopped yet.
 #[test]
 fn a_stop_waits_for_commands_and_is_not_in_order_without_them() {
-    let folder = Folder::new();
+    let folder = folder();
     let work = |control: &Control| {
         let keys = vec!["array tank".to_owned()];
         control.reserve(|_| Ok(((), keys.clone()))).expect("nobody else works on it").1
     };
-    let control = folder.control();
+    let control = control_in(&folder, Options::default());
     let held = work(&control);
     let errors = control.stop_within(Duration::ZERO);
     let reported: Vec<&str> = errors.iter().map(|error| error.what.as_str()).collect();
     assert!(reported.iter().any(|what| what.contains("works on array tank")), "{reported:?}");
     drop((held, control));
 
-    let control = folder.control();
+    let control = control_in(&folder, Options::default());
     assert!(was_unclean(&control), "the stop before is not called orderly");
     let held = work(&control);
     std::thread::scope(|scope| {
         let stopping = scope.spawn(|| control.stop());
-        while !control.run(|m| Ok(m.stopping)).expect("it answers") {
+        while !control.with(|m| m.stopping).expect("it answers") {
             std::thread::yield_now();
         }
         drop(held);
@@ -138,19 +117,17 @@ impl Drop for Held {
 /// was closed.
 #[test]
 fn a_drive_is_not_free_before_it_is_closed() {
-    let folder = Folder::new();
-    let control = folder.control();
+    let control = Testbed::new();
     let (go, gate) = mpsc::channel();
     let device = RamDevice::new(256, BlockSize::B4096);
     let held = OpenDrive::of_device("/held", Arc::new(Held { device, gate: Mutex::new(gate) }));
     let opening = held.sighting().opening_key("/held");
-    let is_reserved = || control.run(|m| Ok(m.reserved.contains(&opening))).expect("it answers");
+    let is_reserved = || control.with(|m| m.reserved.contains(&opening)).expect("it answers");
     std::thread::scope(|scope| {
         let closing = scope.spawn(|| {
-            control.run(|m| {
+            control.with(|m| {
                 m.drives.add(held);
                 m.drives.close_unless(|_| false);
-                Ok(())
             })
         });
         while !is_reserved() {
@@ -160,5 +137,4 @@ fn a_drive_is_not_free_before_it_is_closed() {
         closing.join().expect("no panic").expect("it answers");
     });
     assert!(!is_reserved(), "it is closed");
-    stop(&control);
 }

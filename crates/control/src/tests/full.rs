@@ -1,60 +1,52 @@
 //! A state directory that cannot be written, from the start.
 
 use super::reported::has;
-use super::{Folder, array, check_refused, exports, fail, raid6, stop, tick_until};
-use crate::error::ControlErrorKind;
+use super::{Testbed, check_refused, exports, fail, folder, raid6, readd, tick_until};
+use crate::error::ControlErrorKind::{self, State};
 use crate::events::EventKind;
 use crate::record::store::Store;
 use std::fs;
-use strake_api::v1::{CreateArrayRequest, CreateExportRequest, Daemon, ReaddMemberRequest};
+use strake_api::v1::{CreateArrayRequest, Daemon};
 
 /// The state directory had filled up over night; after the reboot straked did not start, and nothing was served, though
 /// every drive was there.
 #[test]
 fn f37_a_directory_that_is_full_at_the_start_stops_no_array() {
-    let folder = Folder::new();
-    let drives = folder.drives(8);
-    let control = folder.control();
-    control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
-    let listen = format!("unix:{}", folder.path("nbd.sock").display());
-    let export = CreateExportRequest { array: "tank".into(), listen, ..Default::default() };
-    control.run(|m| m.create_export(&export)).expect("it is offered");
-    stop(&control);
-    drop(control);
+    let (mut control, drives) = Testbed::raid6(8);
+    control.export_nbd();
+    control.shut_down();
     // In the way of every file that is written; works for root too, who may write anywhere.
-    let state = folder.path("state");
+    let state = control.path("state");
     for name in ["state.json.next", "running", "newest.json.next"] {
         fs::create_dir(state.join(name)).expect("it can be made");
     }
 
-    let control = folder.control();
-    let view = array(&control, "tank").expect("it is there");
+    control.start();
+    let view = control.tank();
     assert_eq!((view.states, view.redundancy_left), (vec!["online".to_owned()], 2));
     assert_eq!(exports(&control)[0].state, "online");
     assert!(has(&control, EventKind::StateTrouble));
-    let status = control.run(|m| Ok(m.status(Daemon::default()))).expect("it answers");
+    let status = control.with(|m| m.status(Daemon::default())).expect("it answers");
     assert_eq!((status.health.as_str(), status.problems.len()), ("degraded", 1), "{status:?}");
     assert!(status.problems[0].what.contains("state.json.next"), "{:?}", status.problems);
     let other = CreateArrayRequest { name: "other".into(), ..raid6(drives[4..].to_vec()) };
     check_refused(control.create_array(&other), ControlErrorKind::Store, "nothing was done");
     // What needs no record goes on: a member goes out and comes back to where it was.
     control.fail_member(&fail("tank", 1)).expect("redundancy is left");
-    let readd = ReaddMemberRequest { name: "tank".into(), member: Some(1), ..Default::default() };
-    control.readd_member(&readd).expect("nothing is to be recorded");
+    control.readd_member(&readd(Some(1))).expect("nothing is to be recorded");
 
     for name in ["state.json.next", "running", "newest.json.next"] {
         fs::remove_dir(state.join(name)).expect("it is empty");
     }
     tick_until(&control, "the end of the trouble", || has(&control, EventKind::StateDirRecovered));
     control.create_array(&other).expect("there is room");
-    stop(&control);
 }
 
 /// Without a file to lock, the directory itself is locked.
 #[test]
 fn a_directory_without_room_for_its_lock_is_used_by_one_daemon() {
-    let folder = Folder::new();
-    std::os::unix::fs::symlink("/nowhere/lock", folder.path("lock")).expect("a link can be made");
-    let (_store, _) = Store::open(&folder.0).expect("it opens");
-    check_refused(Store::open(&folder.0), ControlErrorKind::State, "another straked");
+    let folder = folder();
+    std::os::unix::fs::symlink("/nowhere/lock", folder.join("lock")).expect("a link can be made");
+    let (_store, _) = Store::open(&folder).expect("it opens");
+    check_refused(Store::open(&folder), State, "another straked");
 }

@@ -1,12 +1,14 @@
 //! Arrays that use more room of their members.
 
 use super::life::{read, write};
-use super::remote::{HOST, Machine, connect};
-use super::{Folder, array, check_refused, fail, raid6, stop, tick_until};
-use crate::ControlErrorKind;
-use crate::commands::grow::make_room_in;
-use crate::commands::grow::plan_growth;
+use super::remote::{HOST, Machine};
+use super::{
+    Testbed, array, change_job, check_refused, fail, mirror, nbd, nvme_tcp, raid6, readd, replace,
+    spare, tick_until,
+};
+use crate::commands::grow::{make_room_in, plan_growth};
 use crate::control::Control;
+use crate::error::ControlErrorKind::{NotFound, Refused, State, Usage};
 use crate::state::growth::Growth;
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
@@ -15,10 +17,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use strake_api::v1::{
-    AddSpareRequest, ArrayChange, ChangeJobRequest, CreateArrayRequest, CreateExportRequest,
-    GrowArrayRequest, ListEventsRequest, ReaddMemberRequest, ReplaceMemberRequest,
-};
+use strake_api::v1::{AddSpareRequest, ArrayChange, CreateArrayRequest, GrowArrayRequest};
 use strake_block::blocking::Blocking;
 use strake_block::{BlockDevice, BufMut, Durability, Op, Sg};
 use strake_dev_fabrics::{FabricsDevice, HostName, Options};
@@ -53,15 +52,6 @@ fn size(control: &Control, name: &str) -> u64 {
     array(control, name).expect("it is there").size_bytes
 }
 
-fn mirror(drives: &[String]) -> CreateArrayRequest {
-    CreateArrayRequest {
-        name: "tank".into(),
-        level: "1".into(),
-        drives: drives.to_vec(),
-        ..Default::default()
-    }
-}
-
 fn is_healthy(control: &Control, name: &str) -> bool {
     let view = array(control, name).expect("it is there");
     view.states == ["online"] && view.progress.is_empty()
@@ -69,10 +59,7 @@ fn is_healthy(control: &Control, name: &str) -> bool {
 
 #[test]
 fn an_array_grows_after_its_files_were_made_larger() {
-    let folder = Folder::new();
-    let drives = folder.drives(4);
-    let control = folder.control();
-    control.create_array(&raid6(drives.clone())).expect("it is created");
+    let (mut control, drives) = Testbed::raid6(4);
     let before = size(&control, "tank");
     let nothing = grow(&control, "tank").expect("it may");
     assert_eq!(nothing.result, "unchanged");
@@ -93,27 +80,21 @@ fn an_array_grows_after_its_files_were_made_larger() {
     assert_eq!(size(&control, "tank"), before + (64 << 20));
     assert_eq!(changed.array.expect("it is shown").size_bytes, before + (64 << 20));
     assert!(is_healthy(&control, "tank"));
-    (0..5).for_each(|_| control.tick().expect("it answers"));
+    control.ticks(5);
     assert!(is_healthy(&control, "tank"), "{:?}", array(&control, "tank"));
-    let reported =
-        control.events().list(&ListEventsRequest::default()).expect("the request is fine");
-    assert!(reported.iter().any(|event| event.kind == "array_grown"));
+    assert_eq!(control.reported("array_grown").len(), 1);
     assert_eq!(grow(&control, "tank").expect("it may").result, "unchanged");
-    stop(&control);
-    drop(control);
-
-    let control = folder.control();
+    control.restart();
     assert_eq!(size(&control, "tank"), before + (64 << 20));
     assert!(is_healthy(&control, "tank"), "{:?}", array(&control, "tank"));
     // Once more, after the daemon has found the larger files at its start.
-    stop(&control);
-    drop(control);
+    control.shut_down();
     enlarge(&drives, 128 << 20);
-    let control = folder.control();
+    control.start();
     assert_eq!(size(&control, "tank"), before + (64 << 20));
     assert_eq!(grow(&control, "tank").expect("it grows").result, "changed");
     assert_eq!(size(&control, "tank"), before + (128 << 20));
-    stop(&control);
+    control.shut_down();
     // Nothing is left of what was behind the files, or of the labels that were.
     for path in &drives {
         let file = std::fs::File::open(path).expect("it is there");
@@ -127,119 +108,86 @@ fn an_array_grows_after_its_files_were_made_larger() {
 
 #[test]
 fn an_array_grows_after_its_members_were_replaced_by_larger_ones() {
-    let folder = Folder::new();
-    let drives = folder.drives(4);
+    let (mut control, drives) = Testbed::mirror(4);
     enlarge(&drives[2..], 128 << 20);
-    let control = folder.control();
-    control.create_array(&mirror(&drives[..2])).expect("it is created");
     let before = size(&control, "tank");
     for (member, drive) in [(0, 2), (1, 3)] {
-        let (name, drive) = ("tank".to_owned(), drives[drive].clone());
-        let replace = ReplaceMemberRequest { name, member, drive, ..Default::default() };
-        control.replace_member(&replace).expect("it fits");
+        let drive = &drives[drive];
+        control.replace_member(&replace(member, drive)).expect("it fits");
         tick_until(&control, "the copy", || {
-            let view = array(&control, "tank").expect("it is there");
+            let view = control.tank();
             let path = &view.members[member as usize].path;
-            is_healthy(&control, "tank") && *path == replace.drive
+            is_healthy(&control, "tank") && path == drive
         });
         let (wanted, now) = (if member == 0 { "unchanged" } else { "changed" }, before);
         assert_eq!(size(&control, "tank"), now);
         assert_eq!(grow(&control, "tank").expect("it may").result, wanted);
     }
     assert_eq!(size(&control, "tank"), before + (64 << 20));
-    stop(&control);
-    drop(control);
-    let control = folder.control();
+    control.restart();
     assert!(is_healthy(&control, "tank"), "{:?}", array(&control, "tank"));
     assert_eq!(size(&control, "tank"), before + (64 << 20));
-    stop(&control);
 }
 
 #[test]
 fn an_array_that_is_not_whole_does_not_grow() {
-    let folder = Folder::new();
-    let drives = folder.drives(5);
-    let control = folder.control();
-    control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
+    let (control, drives) = Testbed::raid6(5);
     let before = size(&control, "tank");
     enlarge(&drives, 96 << 20);
-    check_refused(grow(&control, "vault"), ControlErrorKind::NotFound, "vault");
+    check_refused(grow(&control, "vault"), NotFound, "vault");
     control.fail_member(&fail("tank", 2)).expect("allowed");
-    check_refused(grow(&control, "tank"), ControlErrorKind::State, "member 2 is not in sync");
-    let (name, drive) = ("tank".to_owned(), drives[4].clone());
-    let replace = ReplaceMemberRequest { name, member: 2, drive, ..Default::default() };
-    control.replace_member(&replace).expect("it fits");
+    check_refused(grow(&control, "tank"), State, "member 2 is not in sync");
+    control.replace_member(&replace(2, &drives[4])).expect("it fits");
     tick_until(&control, "the rebuild", || is_healthy(&control, "tank"));
     assert_eq!(size(&control, "tank"), before);
     assert_eq!(grow(&control, "tank").expect("it grows").result, "changed");
     assert!(is_healthy(&control, "tank"));
-    stop(&control);
 }
 
 /// A file that was made larger while it served has other bytes at its end than a table of partitions: it was taken for
 /// one that had been cut short, and its member called missing.
 #[test]
 fn a_member_that_was_made_larger_stays() {
-    let folder = Folder::new();
-    let drives = folder.drives(2);
-    let control = folder.control();
-    control.create_array(&mirror(&drives)).expect("it is created");
-    (0..3).for_each(|_| control.tick().expect("it answers"));
+    let (control, drives) = Testbed::mirror(2);
+    control.ticks(3);
     enlarge(&drives, 96 << 20);
-    (0..3).for_each(|_| control.tick().expect("it answers"));
+    control.ticks(3);
     assert!(is_healthy(&control, "tank"), "{:?}", array(&control, "tank"));
-    let reported =
-        control.events().list(&ListEventsRequest::default()).expect("the request is fine");
-    assert!(reported.iter().all(|event| event.kind != "member_missing"), "{reported:?}");
+    assert_eq!(control.reported("member_missing"), []);
     // One that is really cut short is noticed yet, also after it has grown with the array.
     grow(&control, "tank").expect("it grows");
-    (0..3).for_each(|_| control.tick().expect("it answers"));
+    control.ticks(3);
     assert!(is_healthy(&control, "tank"));
     let file = OpenOptions::new().write(true).open(&drives[1]).expect("it is there");
     file.set_len(80 << 20).expect("it can be cut");
     file.set_len(96 << 20).expect("and made longer");
-    tick_until(&control, "the loss", || {
-        array(&control, "tank").expect("it is there").members[1].state != "in_sync"
-    });
-    stop(&control);
+    tick_until(&control, "the loss", || control.tank().members[1].state != "in_sync");
 }
 
 /// A drive that was made larger while its member was out has its last labels at its new end, and few of them: after the
 /// next start it was taken for one that had been overwritten there.
 #[test]
 fn a_member_that_came_back_larger_is_a_member_after_a_restart() {
-    let folder = Folder::new();
-    let drives = folder.drives(2);
-    let control = folder.control();
-    control.create_array(&mirror(&drives)).expect("it is created");
+    let (mut control, drives) = Testbed::mirror(2);
     for _ in 0..3 {
         control.fail_member(&fail("tank", 1)).expect("allowed");
-        let readd =
-            ReaddMemberRequest { name: "tank".into(), member: Some(1), ..Default::default() };
-        control.readd_member(&readd).expect("it is the member");
+        control.readd_member(&readd(Some(1))).expect("it is the member");
         tick_until(&control, "the rebuild", || is_healthy(&control, "tank"));
     }
     control.fail_member(&fail("tank", 1)).expect("allowed");
     enlarge(&drives[1..], 96 << 20);
-    let readd = ReaddMemberRequest { name: "tank".into(), member: Some(1), ..Default::default() };
-    control.readd_member(&readd).expect("it is the member");
+    control.readd_member(&readd(Some(1))).expect("it is the member");
     tick_until(&control, "the rebuild", || is_healthy(&control, "tank"));
-    stop(&control);
-    drop(control);
-    let control = folder.control();
+    control.restart();
     assert!(is_healthy(&control, "tank"), "{:?}", array(&control, "tank"));
-    assert_eq!(array(&control, "tank").expect("it is there").members[1].state, "in_sync");
-    stop(&control);
+    assert_eq!(control.tank().members[1].state, "in_sync");
 }
 
 /// A drive that lost its end before it was made larger holds less than its member should; one whose new end shows a
 /// foreign signature would not be used at the next start.
 #[test]
 fn members_that_would_not_be_used_again_are_found_before_the_array_is_stopped() {
-    let folder = Folder::new();
-    let drives = folder.drives(4);
-    let control = folder.control();
-    control.create_array(&raid6(drives.clone())).expect("it is created");
+    let (control, drives) = Testbed::raid6(4);
     let before = size(&control, "tank");
     enlarge(&drives, 96 << 20);
     let file = OpenOptions::new().write(true).open(&drives[2]).expect("it is there");
@@ -247,25 +195,21 @@ fn members_that_would_not_be_used_again_are_found_before_the_array_is_stopped() 
     let mut superblock = [0; 4096];
     superblock[..8].copy_from_slice(&[0xfc, 0x4e, 0x2b, 0xa9, 1, 0, 0, 0]);
     file.write_all_at(&superblock, (96 << 20) - 8192).expect("there is room");
-    check_refused(grow(&control, "tank"), ControlErrorKind::Refused, "drive2 has");
+    check_refused(grow(&control, "tank"), Refused, "drive2 has");
     file.write_all_at(&[0; 4096], (96 << 20) - 8192).expect("there is room");
     file.write_all_at(&[0; 65536], (64 << 20) - 65536).expect("there is room");
-    check_refused(grow(&control, "tank"), ControlErrorKind::Refused, "drive2 was truncated");
+    check_refused(grow(&control, "tank"), Refused, "drive2 was truncated");
     assert_eq!(size(&control, "tank"), before);
-    stop(&control);
 }
 
 /// A spare that no longer fits protects no array, and without a report that shows only when a member fails.
 #[test]
 fn spares_that_become_too_small_are_reported() {
-    let folder = Folder::new();
-    let drives = folder.drives(4);
-    let control = folder.control();
-    control.create_array(&mirror(&drives[..2])).expect("it is created");
+    let (control, drives) = Testbed::mirror(4);
     enlarge(&drives[3..], 96 << 20);
     for (drive, array) in [(2, "tank"), (3, "")] {
-        let (drive, array) = (drives[drive].clone(), array.to_owned());
-        let add = AddSpareRequest { drive, array, overwrite: true, ..Default::default() };
+        let array = array.to_owned();
+        let add = AddSpareRequest { array, overwrite: true, ..spare(&drives[drive]) };
         control.add_spare(&add).expect("it fits");
     }
     enlarge(&drives[..2], 96 << 20);
@@ -275,54 +219,42 @@ fn spares_that_become_too_small_are_reported() {
     for reported in [planned.warnings, changed.warnings] {
         assert!(matches!(&reported[..], [one] if one.contains(&drives[2])), "{reported:?}");
     }
-    stop(&control);
 }
 
 /// What can be given up is making room, and nothing has changed then.
 #[test]
 fn growing_is_a_job_that_can_be_cancelled() {
-    let folder = Folder::new();
-    let drives = folder.drives(2);
-    let control = folder.control();
-    control.create_array(&mirror(&drives)).expect("it is created");
+    let (control, drives) = Testbed::mirror(2);
     enlarge(&drives, 96 << 20);
     let before = size(&control, "tank");
     let growth = Arc::new(Growth::default());
-    control
-        .run(|m| {
-            m.running[0].growth = Some(Arc::clone(&growth));
-            Ok(())
-        })
-        .expect("it answers");
-    let jobs = control.run(|m| Ok(m.list_jobs().jobs)).expect("it answers");
+    let shown = Some(Arc::clone(&growth));
+    control.with(|m| m.running[0].growth = shown).expect("it answers");
+    let jobs = control.with(|m| m.list_jobs().jobs).expect("it answers");
     assert_eq!((jobs[0].id.as_str(), jobs[0].state.as_str()), ("tank/grow", "running"));
-    let change = |action: &str| {
-        let (id, action) = ("tank/grow".to_owned(), action.to_owned());
-        control.change_job(&ChangeJobRequest { id, action, ..Default::default() })
-    };
-    check_refused(change("pause"), ControlErrorKind::Usage, "can only be cancelled");
+    let change = |action: &str| control.change_job(&change_job("tank/grow", action));
+    check_refused(change("pause"), Usage, "can only be cancelled");
     assert_eq!(change("cancel").expect("it can be").result, "changed");
     let (intended, reserved) =
         control.reserve(|m| plan_growth(m, &request("tank"), Change::Grow)).expect("it may");
     let areas = vec![vec![intended.plan.new_area()]; 2];
     let given_up = make_room_in(&control, &intended, &areas, &growth);
-    check_refused(given_up, ControlErrorKind::State, "was abandoned; the array is unchanged");
+    check_refused(given_up, State, "was abandoned; the array is unchanged");
     assert_eq!((size(&control, "tank"), growth.progress().done_bytes), (before, 0));
     assert!(is_healthy(&control, "tank"), "the job is over");
     drop(reserved);
-    stop(&control);
 }
 
-fn export(control: &Control) -> String {
-    let export = CreateExportRequest {
-        array: "tank".into(),
-        via: "nvme-tcp".into(),
-        listen: "127.0.0.1:0".into(),
-        allow_hosts: vec![HOST.into()],
-        ..Default::default()
-    };
-    let made = control.run(|m| m.create_export(&export)).expect("it is offered").export;
-    made.expect("it is told").uri
+/// An array of four drives with blocks of 4 KiB, its drives, and a host that uses its export.
+fn exported() -> (Testbed, Vec<String>, FabricsDevice) {
+    let control = Testbed::new();
+    let drives = control.drives(4);
+    let create = CreateArrayRequest { block_bytes: Some(4096), ..raid6(drives.clone()) };
+    control.create_array(&create).expect("it is created");
+    let address = control.export(&nvme_tcp(HOST)).uri.parse().expect("an address");
+    let name = HostName { nqn: HOST.into(), id: [7; 16], keys: None, tls: None };
+    let host = FabricsDevice::connect(&address, &name, Options::default());
+    (control, drives, host.expect("it is admitted"))
 }
 
 /// Connects to the export tank as a client of NBD does (its specification, "Fixed newstyle negotiation"): the stream,
@@ -340,18 +272,12 @@ fn connect_nbd(path: &std::path::Path) -> (UnixStream, u64) {
 /// Clients of NBD cannot be made to wait: no command disconnects them by mistake.
 #[test]
 fn clients_of_nbd_are_disconnected_only_on_request() {
-    let folder = Folder::new();
-    let drives = folder.drives(4);
-    let control = folder.control();
-    control.create_array(&raid6(drives.clone())).expect("it is created");
-    let socket = folder.path("nbd");
-    let listen = format!("unix:{}", socket.display());
-    let export = CreateExportRequest { array: "tank".into(), listen, ..Default::default() };
-    control.run(|m| m.create_export(&export)).expect("it is offered");
+    let (control, drives) = Testbed::raid6(4);
+    let socket = control.path("nbd");
+    control.export(&nbd(&socket));
     let (mut client, before) = connect_nbd(&socket);
     enlarge(&drives, 96 << 20);
-    let refused = ControlErrorKind::Refused;
-    check_refused(grow(&control, "tank"), refused, "1 clients by NBD");
+    check_refused(grow(&control, "tank"), Refused, "1 clients by NBD");
     let dry = GrowArrayRequest { dry_run: true, ..request("tank") };
     let planned = control.grow_array(&dry).expect("it is only looked at");
     assert!(planned.warnings[0].contains("1 clients by NBD"), "{:?}", planned.warnings);
@@ -363,7 +289,6 @@ fn clients_of_nbd_are_disconnected_only_on_request() {
     assert_eq!(client.read(&mut [0; 1]).unwrap_or(0), 0, "it is disconnected");
     let (_client, after) = connect_nbd(&socket);
     assert_eq!((after, after - before), (size(&control, "tank"), 64 << 20));
-    stop(&control);
 }
 
 fn block(byte: u8) -> BufMut {
@@ -392,14 +317,7 @@ fn busy(host: &FabricsDevice, rounds: &AtomicU64, done: &AtomicBool) {
 /// A host with I/O all the time hears of the new size, without an error, and uses it.
 #[test]
 fn a_connected_host_sees_a_namespace_grow_while_it_writes() {
-    let folder = Folder::new();
-    let drives = folder.drives(4);
-    let control = folder.control();
-    let create = CreateArrayRequest { block_bytes: Some(4096), ..raid6(drives.clone()) };
-    control.create_array(&create).expect("it is created");
-    let address = export(&control).parse().expect("an address");
-    let name = HostName { nqn: HOST.into(), id: [7; 16], keys: None, tls: None };
-    let host = FabricsDevice::connect(&address, &name, Options::default()).expect("it is let in");
+    let (control, drives, host) = exported();
     let before = host.info().bytes();
     let (rounds, done) = (AtomicU64::new(0), AtomicBool::new(false));
     let more = |client: &thread::ScopedJoinHandle<'_, ()>| {
@@ -431,21 +349,13 @@ fn a_connected_host_sees_a_namespace_grow_while_it_writes() {
     drop(io);
     drop(host);
     assert!(is_healthy(&control, "tank"));
-    stop(&control);
 }
 
 /// An array that could not be started again stays stopped until the operator has decided what to do, which may be to go
 /// on without the last of what it had. Hosts look for that, however it comes back.
 #[test]
 fn a_host_starts_again_with_an_array_that_growing_left_stopped() {
-    let folder = Folder::new();
-    let drives = folder.drives(4);
-    let control = folder.control();
-    let create = CreateArrayRequest { block_bytes: Some(4096), ..raid6(drives.clone()) };
-    control.create_array(&create).expect("it is created");
-    let address = export(&control).parse().expect("an address");
-    let name = HostName { nqn: HOST.into(), id: [7; 16], keys: None, tls: None };
-    let host = FabricsDevice::connect(&address, &name, Options::default()).expect("it is let in");
+    let (control, drives, host) = exported();
     let queue = host.open_queue(CoreIndex(0), 1).expect("it is connected");
     let mut wait = control_wait();
     let mut io = Blocking::new(queue, &mut wait);
@@ -458,7 +368,7 @@ fn a_host_starts_again_with_an_array_that_growing_left_stopped() {
         std::fs::rename(path, hidden).expect("it is there");
     }
     let stopped = grow(&control, "tank").map(|change| change.result);
-    check_refused(stopped, ControlErrorKind::Refused, "array tank is stopped");
+    check_refused(stopped, Refused, "array tank is stopped");
     for (path, hidden) in drives[1..].iter().zip(&hidden) {
         std::fs::rename(hidden, path).expect("it is there");
     }
@@ -469,18 +379,12 @@ fn a_host_starts_again_with_an_array_that_growing_left_stopped() {
     tick_until(&control, "the host", || host.renewals() > host.reconnects());
     drop(io);
     drop(host);
-    stop(&control);
 }
 
 /// Drives of another machine that became larger there.
 #[test]
 fn an_array_grows_after_its_remote_drives_were_made_larger() {
-    let machine = Machine::new(2);
-    let folder = Folder::new();
-    let control = folder.control();
-    for address in &machine.addresses {
-        connect(&control, address).expect("it is connected");
-    }
+    let (machine, mut control) = Machine::connected(2);
     control.create_array(&mirror(&machine.addresses)).expect("it is created");
     write(&control, "tank", 4);
     let before = size(&control, "tank");
@@ -497,13 +401,9 @@ fn an_array_grows_after_its_remote_drives_were_made_larger() {
     assert_eq!(size(&control, "tank"), before + (32 << 20));
     read(&control, "tank", 4);
     tick_until(&control, "peace", || is_healthy(&control, "tank"));
-    stop(&control);
-    drop(control);
-    let control = folder.control();
+    control.restart();
     tick_until(&control, "the start", || {
         array(&control, "tank").is_ok_and(|a| a.states == ["online"])
     });
     assert_eq!(size(&control, "tank"), before + (32 << 20));
-    stop(&control);
-    machine.stop();
 }

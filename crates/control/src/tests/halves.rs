@@ -1,40 +1,23 @@
 //! Two halves of one array that do not know of each other.
 
-use super::{Folder, array, check_refused, stop, tick_until};
-use crate::control::Control;
-use crate::error::ControlErrorKind;
-use crate::manager::Options;
+use super::{Testbed, array, check_refused, impatient, mirror, replace, tick_until};
+use crate::error::ControlErrorKind::Refused;
 use std::fs;
-use std::time::Duration;
-use strake_api::v1::{
-    CreateArrayRequest, ImportArraysRequest, ListEventsRequest, ReplaceMemberRequest,
-};
-
-fn mirror(drives: Vec<String>) -> CreateArrayRequest {
-    CreateArrayRequest { name: "tank".into(), level: "1".into(), drives, ..Default::default() }
-}
-
-fn impatient(folder: &Folder) -> Control {
-    folder.control_with(Options { assemble_timeout: Some(Duration::ZERO), ..Options::default() })
-}
+use strake_api::v1::{CreateArrayRequest, Event, ImportArraysRequest};
 
 /// A mirror whose first half was pulled while it ran; then both halves changed places.
-fn stale_half_alone() -> (Folder, [String; 2], std::path::PathBuf) {
-    let folder = Folder::new();
-    let drives = folder.drives(2);
-    let (away, newer) = (folder.path("away"), folder.path("newer"));
-    let control = folder.control();
-    control.create_array(&mirror(drives.clone())).expect("it is created");
+fn stale_half_alone() -> (Testbed, [String; 2], std::path::PathBuf) {
+    let (mut control, drives) = Testbed::mirror(2);
+    let (away, newer) = (control.path("away"), control.path("newer"));
     fs::rename(&drives[0], &away).expect("it can be moved");
     tick_until(&control, "the loss", || {
         array(&control, "tank").is_ok_and(|view| view.members[0].state == "missing")
     });
-    stop(&control);
-    drop(control);
+    control.shut_down();
     fs::rename(&drives[1], &newer).expect("it can be moved");
     fs::rename(&away, &drives[0]).expect("it can be moved");
-    let [first, second] = <[String; 2]>::try_from(drives).expect("there are two");
-    (folder, [first, second], newer)
+    control.start_with(impatient());
+    (control, drives.try_into().expect("there are two"), newer)
 }
 
 /// The story: one half of a mirror is pulled, the other goes on alone, and the daemon is stopped. Then the other half
@@ -43,10 +26,9 @@ fn stale_half_alone() -> (Folder, [String; 2], std::path::PathBuf) {
 /// knew better.
 #[test]
 fn a_half_older_than_this_machine_has_seen_never_starts_by_itself() {
-    let (folder, [first, second], newer) = stale_half_alone();
-    let control = impatient(&folder);
-    (0..3).for_each(|_| control.tick().expect("it answers"));
-    let view = array(&control, "tank").expect("it is recorded");
+    let (control, [first, second], newer) = stale_half_alone();
+    control.ticks(3);
+    let view = control.tank();
     assert_eq!(view.states, ["offline"]);
     for words in
         ["older than the state that this host last saw", "member 1", &second, "--accept-loss"]
@@ -56,22 +38,20 @@ fn a_half_older_than_this_machine_has_seen_never_starts_by_itself() {
     assert!(view.next_action.contains("--degraded --accept-loss"), "{}", view.next_action);
     let degraded =
         ImportArraysRequest { name: "tank".into(), allow_degraded: true, ..Default::default() };
-    check_refused(control.import_arrays(&degraded), ControlErrorKind::Refused, "--accept-loss");
+    check_refused(control.import_arrays(&degraded), Refused, "--accept-loss");
     // The half that this machine saw last is as good as ever.
     fs::rename(&newer, &second).expect("it can be moved");
     control.import_arrays(&degraded).expect("the newer half is here");
-    let view = array(&control, "tank").expect("it is there");
+    let view = control.tank();
     let states: Vec<&str> = view.members.iter().map(|m| m.state.as_str()).collect();
     assert!(states[1] == "in_sync", "{states:?} {first}");
-    stop(&control);
 }
 
 /// The story goes on: the operator accepted the loss, and then the newer half turned up. What was acknowledged is on it
 /// alone; yet it was reported in passing, and the advice was to replace the member with a drive.
 #[test]
 fn the_half_left_behind_on_purpose_is_reported_loudly_and_not_overwritten() {
-    let (folder, [_, second], newer) = stale_half_alone();
-    let control = impatient(&folder);
+    let (mut control, [_, second], newer) = stale_half_alone();
     let accepted = ImportArraysRequest {
         name: "tank".into(),
         allow_degraded: true,
@@ -81,18 +61,14 @@ fn the_half_left_behind_on_purpose_is_reported_loudly_and_not_overwritten() {
     control.import_arrays(&accepted).expect("the loss is accepted");
     control.tick().expect("it answers");
     fs::rename(&newer, &second).expect("it can be moved");
-    let view = || array(&control, "tank").expect("it is there");
+    let view = || control.tank();
     tick_until(&control, "the news", || view().reason.contains("holds writes"));
     let view = view();
     assert!(view.next_action.starts_with("keep "), "{}", view.next_action);
     assert!(!view.members[1].returned && view.members[1].cause.contains(&second), "{view:#?}");
-    let critical = ListEventsRequest {
-        kind: "member_returned".into(),
-        severity: "critical".into(),
-        ..Default::default()
-    };
-    let reported = control.events().list(&critical).expect("the request is fine");
-    assert!(reported.iter().any(|e| e.next_action.starts_with("keep ")), "{reported:#?}");
+    let reported = control.reported("member_returned");
+    let is_loud = |e: &Event| e.severity == "critical" && e.next_action.starts_with("keep ");
+    assert!(reported.iter().any(is_loud), "{reported:#?}");
     let status = control.run(|m| {
         let daemon = m.daemon("", 0, 0);
         Ok(m.status(daemon))
@@ -101,20 +77,12 @@ fn the_half_left_behind_on_purpose_is_reported_loudly_and_not_overwritten() {
     assert!(status.problems.iter().any(|p| p.what.contains("holds writes")), "{status:#?}");
     let doctor = control.doctor().expect("it answers");
     assert!(doctor.checks.iter().any(|c| c.what.contains("holds writes")), "{doctor:#?}");
-    let replace = ReplaceMemberRequest {
-        name: "tank".into(),
-        member: 1,
-        drive: second.clone(),
-        ..Default::default()
-    };
-    check_refused(control.replace_member(&replace), ControlErrorKind::Refused, "nowhere else");
-    stop(&control);
-    drop(control);
+    check_refused(control.replace_member(&replace(1, &second)), Refused, "nowhere else");
+    control.shut_down();
     // What was accepted stays accepted.
     fs::remove_file(&second).expect("it is there");
-    let control = impatient(&folder);
+    control.start_with(impatient());
     assert!(array(&control, "tank").is_ok_and(|view| view.states[0] != "offline"));
-    stop(&control);
 }
 
 /// The story: while a drive served, the operator copied it and moved the copy over it (`cp d1 t; mv t d1`). The path
@@ -122,31 +90,27 @@ fn the_half_left_behind_on_purpose_is_reported_loudly_and_not_overwritten() {
 /// the copy was taken for the member, and old data was served.
 #[test]
 fn another_drive_at_the_path_of_a_member_is_noticed_and_not_taken_for_it() {
-    let folder = Folder::new();
-    let drives = folder.drives(3);
-    let control = folder.control();
-    control
-        .create_array(&CreateArrayRequest { level: "5".into(), ..mirror(drives.clone()) })
-        .expect("it is created");
-    let copy = folder.path("copy");
+    let control = Testbed::new();
+    let drives = control.drives(3);
+    let raid5 = CreateArrayRequest { level: "5".into(), ..mirror(&drives) };
+    control.create_array(&raid5).expect("it is created");
+    let copy = control.path("copy");
     fs::copy(&drives[1], &copy).expect("it can be copied");
-    fs::hard_link(&drives[1], folder.path("own")).expect("it can be kept");
+    fs::hard_link(&drives[1], control.path("own")).expect("it can be kept");
     fs::rename(&copy, &drives[1]).expect("it can be moved");
-    let view = || array(&control, "tank").expect("it is there");
+    let view = || control.tank();
     tick_until(&control, "the loss", || view().members[1].state == "missing");
-    (0..5).for_each(|_| control.tick().expect("it answers"));
+    control.ticks(5);
     let member = view().members[1].clone();
     assert_eq!(member.state, "missing");
     assert!(member.cause.contains("another drive is at its path"), "{member:?}");
-    let missing = ListEventsRequest { kind: "member_missing".into(), ..Default::default() };
-    let reported = control.events().list(&missing).expect("the request is fine");
+    let reported = control.reported("member_missing");
     assert!(reported.iter().any(|e| e.cause.contains("another drive")), "{reported:#?}");
     let listed = control.list_drives().expect("it answers");
     assert!(listed.iter().any(|d| d.note.contains("another drive is at its path")), "{listed:#?}");
     // The member's own drive is as good as ever.
-    fs::rename(folder.path("own"), &drives[1]).expect("it can be moved");
+    fs::rename(control.path("own"), &drives[1]).expect("it can be moved");
     tick_until(&control, "the return", || view().states == ["online"]);
-    stop(&control);
 }
 
 /// The story: a RAID 5 without redundancy left lost the path of one more member, and of another. They stay in use,
@@ -154,32 +118,25 @@ fn another_drive_at_the_path_of_a_member_is_noticed_and_not_taken_for_it() {
 /// restart that followed was the end of the array.
 #[test]
 fn data_behind_open_files_alone_is_reported_loudly() {
-    let folder = Folder::new();
-    let drives = folder.drives(3);
-    let control = folder.control();
-    control
-        .create_array(&CreateArrayRequest { level: "5".into(), ..mirror(drives.clone()) })
-        .expect("it is created");
-    let view = || array(&control, "tank").expect("it is there");
-    let away = folder.path("away");
-    fs::rename(&drives[0], folder.path("gone")).expect("it can be moved");
+    let control = Testbed::new();
+    let drives = control.drives(3);
+    let raid5 = CreateArrayRequest { level: "5".into(), ..mirror(&drives) };
+    control.create_array(&raid5).expect("it is created");
+    let view = || control.tank();
+    let away = control.path("away");
+    fs::rename(&drives[0], control.path("gone")).expect("it can be moved");
     tick_until(&control, "the loss", || view().members[0].state == "missing");
     fs::rename(&drives[1], &away).expect("it can be moved");
-    (0..3).for_each(|_| control.tick().expect("it answers"));
+    control.ticks(3);
     assert_eq!(view().members[1].state, "in_sync");
     assert!(view().reason.contains("depends on member 1"), "{}", view().reason);
     assert!(view().next_action.contains("restart neither"), "{}", view().next_action);
-    let reported = ListEventsRequest {
-        kind: "member_unreachable".into(),
-        severity: "critical".into(),
-        ..Default::default()
-    };
-    let reported = control.events().list(&reported).expect("the request is fine");
-    assert_eq!(reported.len(), 1, "{reported:#?}");
+    let reported = control.reported("member_unreachable");
+    let critical = reported.iter().filter(|event| event.severity == "critical");
+    assert_eq!(critical.count(), 1, "{reported:#?}");
     let doctor = control.doctor().expect("it answers");
     assert!(doctor.checks.iter().any(|c| c.what.contains("depends on member 1")), "{doctor:#?}");
     fs::rename(&away, &drives[1]).expect("it can be moved");
     control.tick().expect("it answers");
     assert!(!view().reason.contains("depends on"), "{}", view().reason);
-    stop(&control);
 }

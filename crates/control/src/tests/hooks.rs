@@ -1,17 +1,15 @@
 //! Hooks: recorded, notified, and forgotten.
 
-use super::{Folder, check_refused, stop, tick_until};
+use super::{Testbed, check_refused, tick_until};
 use crate::control::Control;
-use crate::error::ControlErrorKind;
+use crate::error::ControlErrorKind::{Exists, NotFound, Store, Usage};
 use crate::events::EventKind;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
-use strake_api::v1::{
-    AddHookRequest, Event, Hook, ListEventsRequest, RemoveHookRequest, TestHookRequest,
-};
+use strake_api::v1::{AddHookRequest, Event, Hook, RemoveHookRequest, TestHookRequest};
 
 /// Until a test gives up on an event that should have arrived long ago.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -78,74 +76,64 @@ fn webhook(name: &str, target: &str) -> AddHookRequest {
 }
 
 fn hooks(control: &Control) -> Vec<Hook> {
-    control.run(|m| Ok(m.list_hooks())).expect("it answers").hooks
+    control.with(|m| m.list_hooks()).expect("it answers").hooks
 }
 
-fn failures(control: &Control) -> Vec<Event> {
-    let kind = EventKind::HookFailed.word().to_owned();
-    control.events().list(&ListEventsRequest { kind, ..Default::default() }).expect("it is a kind")
+fn failures(control: &Testbed) -> Vec<Event> {
+    control.reported(EventKind::HookFailed.word())
 }
 
 #[test]
 fn a_hook_is_notified_what_happens_and_outlasts_a_restart() {
-    let folder = Folder::new();
+    let mut control = Testbed::new();
     let server = Receiving::new("200 OK");
-    let control = folder.control();
     let request = webhook("ops", &server.url());
     assert_eq!(control.add_hook(&request).expect("it is added").result, "created");
     assert_eq!(server.next().kind, "hook_changed");
     assert_eq!(control.add_hook(&request).expect("it is there").result, "unchanged");
-    stop(&control);
+    control.restart();
     assert_eq!(server.next().kind, "daemon_stopped");
-    drop(control);
-    let control = folder.control();
     assert_eq!(server.next().kind, "daemon_started");
     let hook = hooks(&control).remove(0);
     assert_eq!(hook.target, format!("http://***@{}/***", server.address));
-    stop(&control);
 }
 
 #[test]
 fn a_removed_hook_is_forgotten() {
-    let folder = Folder::new();
+    let mut control = Testbed::new();
     let server = Receiving::new("200 OK");
-    let control = folder.control();
     control.add_hook(&webhook("ops", &server.url())).expect("it is added");
     server.next();
     let request = RemoveHookRequest { name: "ops".into() };
     assert_eq!(control.remove_hook(&request).expect("it is removed").result, "removed");
-    check_refused(control.remove_hook(&request), ControlErrorKind::NotFound, "strake hook list");
-    stop(&control);
-    drop(control);
-    let control = folder.control();
+    check_refused(control.remove_hook(&request), NotFound, "strake hook list");
+    control.restart();
     assert_eq!(hooks(&control), []);
-    stop(&control);
+    control.shut_down();
     assert!(server.events.try_recv().is_err());
 }
 
 #[test]
 fn what_cannot_be_recorded_or_makes_no_sense_is_not_added() {
-    let folder = Folder::new();
-    let control = folder.control();
+    let control = Testbed::new();
     let good = webhook("ops", "http://127.0.0.1:9/");
     control.add_hook(&good).expect("it is added");
-    check_refused(control.add_hook(&webhook("x", "gopher://x/")), ControlErrorKind::Usage, "http");
+    check_refused(control.add_hook(&webhook("x", "gopher://x/")), Usage, "http");
     let other = webhook("ops", "http://127.0.0.1:9/other");
-    check_refused(control.add_hook(&other), ControlErrorKind::Exists, "another hook");
+    check_refused(control.add_hook(&other), Exists, "another hook");
     // In the way of the file that every change begins with.
-    fs::create_dir(folder.path("state/state.json.next")).expect("it can be made");
+    fs::create_dir(control.path("state/state.json.next")).expect("it can be made");
     let more = webhook("more", "http://127.0.0.1:9/");
-    check_refused(control.add_hook(&more), ControlErrorKind::Store, "nothing was done");
+    check_refused(control.add_hook(&more), Store, "nothing was done");
     let request = RemoveHookRequest { name: "ops".into() };
-    check_refused(control.remove_hook(&request), ControlErrorKind::Store, "nothing was done");
+    check_refused(control.remove_hook(&request), Store, "nothing was done");
     let names: Vec<String> = hooks(&control).into_iter().map(|hook| hook.name).collect();
     assert_eq!(names, ["ops"]);
 }
 
 #[test]
 fn a_test_reaches_the_receiver_or_says_why_not() {
-    let folder = Folder::new();
-    let control = folder.control();
+    let control = Testbed::new();
     let (good, bad) = (Receiving::new("200 OK"), Receiving::new("403 Forbidden"));
     for (name, server) in [("good", &good), ("bad", &bad)] {
         let mut request = webhook(name, &server.url());
@@ -159,15 +147,13 @@ fn a_test_reaches_the_receiver_or_says_why_not() {
     let done = test("bad").expect("it is tried");
     assert_eq!((done.result.as_str(), done.hook.expect("it is shown").failed), ("failed", 1));
     assert!(done.what.contains("403 Forbidden"), "{}", done.what);
-    check_refused(test("none"), ControlErrorKind::NotFound, "strake hook list");
-    stop(&control);
+    check_refused(test("none"), NotFound, "strake hook list");
 }
 
 /// The story: a hook that fails is reported as an event, which is reported through hooks, one of which fails.
 #[test]
 fn a_hook_that_fails_is_reported_once_and_through_no_hook() {
-    let folder = Folder::new();
-    let control = folder.control();
+    let mut control = Testbed::new();
     let (good, bad) = (Receiving::new("200 OK"), Receiving::new("403 Forbidden"));
     control.add_hook(&webhook("bad", &bad.url())).expect("it is added");
     tick_until(&control, "the failure", || !failures(&control).is_empty());
@@ -175,12 +161,12 @@ fn a_hook_that_fails_is_reported_once_and_through_no_hook() {
     tick_until(&control, "the second failure", || {
         hooks(&control).iter().any(|hook| hook.name == "bad" && hook.failed == 2)
     });
-    (0..3).for_each(|_| control.tick().expect("it answers"));
+    control.ticks(3);
     let reported = failures(&control);
     assert_eq!(reported.len(), 1, "{reported:#?}");
     assert_eq!(reported[0].next_action, "strake hook test bad");
     assert!(!format!("{reported:?}").contains("s3cret"), "{reported:?}");
-    stop(&control);
+    control.shut_down();
     let kinds: Vec<String> = [&good, &bad]
         .into_iter()
         .flat_map(|server| server.events.try_iter().map(|event| event.kind))

@@ -1,19 +1,20 @@
 //! The life of an array: members that return, names, settings, jobs, destruction undone, configuration restored.
 
 use super::reported::has;
-use super::{Folder, array, check_refused, fail, hold, raid6, stop, tick_until};
+use super::{
+    Testbed, array, change_job, check_refused, fail, hold, impatient, raid6, readd, replace, spare,
+    tick_until, unload,
+};
 use crate::control::Control;
-use crate::error::ControlErrorKind;
+use crate::error::ControlErrorKind::{NotFound, Refused, State, Usage};
 use crate::events::EventKind;
-use crate::manager::Options;
 use crate::record::store::{Config, ExportRecord, SpareRecord};
 use crate::upkeep::settings::put_settings;
 use std::fs;
-use std::time::Duration;
 use strake_api::v1::{
     AddHookRequest, AddSpareRequest, ChangeJobRequest, CreateArrayRequest, CreateExportRequest,
     DestroyArrayRequest, ImportArraysRequest, ReaddMemberRequest, RenameArrayRequest,
-    ReplaceMemberRequest, RestoreConfigRequest, SetArrayRequest, UndeleteArrayRequest,
+    RestoreConfigRequest, SetArrayRequest, UndeleteArrayRequest,
 };
 use strake_block::blocking::Blocking;
 use strake_block::{BufMut, IoError, Sg};
@@ -30,31 +31,32 @@ pub(super) fn write(control: &Control, name: &str, mib: u64) {
 }
 
 pub(super) fn try_write(control: &Control, name: &str, mib: u64) -> Result<(), IoError> {
-    let device = control.run(|m| m.find_running(name).map(|at| m.running[at].array.device()));
-    let device = device.expect("it runs");
-    let mut wait = control_wait();
-    let queue = device.open_queue(CoreIndex(0), 1).expect("it serves");
-    let mut io = Blocking::new(queue, &mut wait);
-    let block = u64::from(device.info().block_size.bytes());
-    (0..mib).try_for_each(|at| {
+    each_mib(control, name, mib, |io, at| {
         let mut data = BufMut::alone(1 << 20);
         data.as_mut_slice().fill(0x5a);
-        let lba = Lba((at << 20) / block);
-        io.write_stable(lba, Sg::from(data.freeze()))
+        io.write_stable(at, Sg::from(data.freeze()))
     })
 }
 
 /// Reads the first `mib` MiB of an array.
 pub(super) fn read(control: &Control, name: &str, mib: u64) {
+    let read = each_mib(control, name, mib, |io, at| io.read(at, BufMut::alone(1 << 20)).map(drop));
+    read.expect("it is read");
+}
+
+fn each_mib(
+    control: &Control,
+    name: &str,
+    mib: u64,
+    one: impl Fn(&mut Blocking<'_>, Lba) -> Result<(), IoError>,
+) -> Result<(), IoError> {
     let device = control.run(|m| m.find_running(name).map(|at| m.running[at].array.device()));
     let device = device.expect("it runs");
     let mut wait = control_wait();
     let queue = device.open_queue(CoreIndex(0), 1).expect("it serves");
     let mut io = Blocking::new(queue, &mut wait);
     let block = u64::from(device.info().block_size.bytes());
-    for at in 0..mib {
-        io.read(Lba((at << 20) / block), BufMut::alone(1 << 20)).expect("it is read");
-    }
+    (0..mib).try_for_each(|at| one(&mut io, Lba((at << 20) / block)))
 }
 
 fn healthy(control: &Control) -> bool {
@@ -63,11 +65,8 @@ fn healthy(control: &Control) -> bool {
 
 #[test]
 fn f15_a_pulled_drive_that_comes_back_is_taken_back_by_itself() {
-    let folder = Folder::new();
-    let drives = folder.drives(4);
-    let control = folder.control();
-    control.create_array(&raid6(drives.clone())).expect("it is created");
-    let away = folder.path("away");
+    let (control, drives) = Testbed::raid6(4);
+    let away = control.path("away");
     fs::rename(&drives[1], &away).expect("it can be moved");
     tick_until(&control, "the loss", || state_of(&control, 1) == "missing");
     fs::rename(&away, &drives[1]).expect("it can be moved");
@@ -75,59 +74,44 @@ fn f15_a_pulled_drive_that_comes_back_is_taken_back_by_itself() {
     // The array is whole a moment before the next tick learns of it.
     tick_until(&control, "the news", || has(&control, EventKind::RebuildFinished));
     assert!(has(&control, EventKind::MemberReturned));
-    assert_eq!(array(&control, "tank").expect("it is there").members[1].path, drives[1]);
-    stop(&control);
+    assert_eq!(control.tank().members[1].path, drives[1]);
 }
 
 #[test]
 fn f15_a_member_missing_at_the_start_is_taken_back_when_it_appears() {
-    let folder = Folder::new();
-    let drives = folder.drives(4);
-    let control = folder.control();
-    control.create_array(&raid6(drives.clone())).expect("it is created");
-    stop(&control);
-    drop(control);
-    let away = folder.path("away");
+    let (mut control, drives) = Testbed::raid6(4);
+    control.shut_down();
+    let away = control.path("away");
     fs::rename(&drives[3], &away).expect("it can be moved");
-    let options = Options { assemble_timeout: Some(Duration::ZERO), ..Options::default() };
-    let control = folder.control_with(options);
+    control.start_with(impatient());
     assert_eq!(state_of(&control, 3), "missing");
     control.tick().expect("it answers");
     fs::rename(&away, &drives[3]).expect("it can be moved");
     tick_until(&control, "the return", || healthy(&control));
-    stop(&control);
 }
 
 #[test]
 fn a_member_failed_by_hand_comes_back_when_asked_and_not_by_itself() {
-    let folder = Folder::new();
-    let drives = folder.drives(4);
-    let control = folder.control();
-    control.create_array(&raid6(drives.clone())).expect("it is created");
+    let (control, _) = Testbed::raid6(4);
     let readd = ReaddMemberRequest { name: "tank".into(), ..Default::default() };
-    check_refused(control.readd_member(&readd), ControlErrorKind::State, "no member");
+    check_refused(control.readd_member(&readd), State, "no member");
     control.fail_member(&fail("tank", 2)).expect("it fails");
-    (0..5).for_each(|_| control.tick().expect("it answers"));
+    control.ticks(5);
     assert_eq!(state_of(&control, 2), "faulty");
-    assert!(array(&control, "tank").expect("it is there").members[2].returned);
+    assert!(control.tank().members[2].returned);
     let dry = ReaddMemberRequest { dry_run: true, ..readd.clone() };
     assert_eq!(control.readd_member(&dry).expect("it is planned").result, "planned");
     let other = ReaddMemberRequest { member: Some(1), ..readd.clone() };
     assert!(control.readd_member(&other).is_err());
     assert_eq!(control.readd_member(&readd).expect("its drive is here").result, "changed");
     tick_until(&control, "the rebuild", || healthy(&control));
-    stop(&control);
 }
 
 #[test]
 fn a_drive_that_comes_back_after_a_spare_took_its_place_is_reported_and_left_alone() {
-    let folder = Folder::new();
-    let drives = folder.drives(5);
-    let control = folder.control();
-    control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
-    let spare = AddSpareRequest { drive: drives[4].clone(), ..Default::default() };
-    control.add_spare(&spare).expect("it is a spare");
-    let away = folder.path("away");
+    let (control, drives) = Testbed::raid6(5);
+    control.add_spare(&spare(&drives[4])).expect("it is a spare");
+    let away = control.path("away");
     fs::rename(&drives[0], &away).expect("it can be moved");
     tick_until(&control, "the rebuild", || {
         has(&control, EventKind::SpareUsed) && healthy(&control)
@@ -135,24 +119,21 @@ fn a_drive_that_comes_back_after_a_spare_took_its_place_is_reported_and_left_alo
     control.tick().expect("it answers");
     fs::rename(&away, &drives[0]).expect("it can be moved");
     tick_until(&control, "the news", || has(&control, EventKind::MemberSuperseded));
-    assert_eq!(array(&control, "tank").expect("it is there").members[0].path, drives[4]);
-    stop(&control);
+    assert_eq!(control.tank().members[0].path, drives[4]);
 }
 
 #[test]
 fn names_and_settings_are_changed_live_and_outlast_a_restart() {
-    let folder = Folder::new();
-    let control = folder.control();
-    control.create_array(&raid6(folder.drives(4))).expect("it is created");
+    let (mut control, _) = Testbed::raid6(4);
     let rename = |to: &str| RenameArrayRequest {
         name: "tank".into(),
         new_name: to.into(),
         ..Default::default()
     };
-    check_refused(control.rename_array(&rename("a/b")), ControlErrorKind::Usage, "name");
+    check_refused(control.rename_array(&rename("a/b")), Usage, "name");
     assert_eq!(control.rename_array(&rename("tank")).expect("it is").result, "unchanged");
     control.rename_array(&rename("pond")).expect("it is free");
-    check_refused(array(&control, "tank"), ControlErrorKind::NotFound, "there is: pond");
+    check_refused(array(&control, "tank"), NotFound, "there is: pond");
     let set = SetArrayRequest {
         name: "pond".into(),
         rebuild_priority: Some(80),
@@ -169,12 +150,10 @@ fn names_and_settings_are_changed_live_and_outlast_a_restart() {
     assert_eq!(control.set_array(&strict).expect("it is set").result, "changed");
     assert_eq!(control.set_array(&strict).expect("it is set").result, "unchanged");
     let wrong = SetArrayRequest { consistency: Some("lax".into()), ..strict };
-    check_refused(control.set_array(&wrong), ControlErrorKind::Usage, "lax");
+    check_refused(control.set_array(&wrong), Usage, "lax");
     let wrong = SetArrayRequest { rebuild_priority: Some(101), ..set };
-    check_refused(control.set_array(&wrong), ControlErrorKind::Usage, "101");
-    stop(&control);
-    drop(control);
-    let control = folder.control();
+    check_refused(control.set_array(&wrong), Usage, "101");
+    control.restart();
     let view = array(&control, "pond").expect("it is there");
     let settings = view.settings.expect("it has settings");
     assert_eq!(
@@ -183,67 +162,53 @@ fn names_and_settings_are_changed_live_and_outlast_a_restart() {
     );
     assert_eq!(view.consistency, "strict");
     assert!(view.guarantees.iter().all(|line| !line.contains("damaged")), "{:?}", view.guarantees);
-    stop(&control);
 }
 
 #[test]
 fn jobs_are_paused_resumed_and_reprioritized_and_stay_so_over_a_restart() {
-    let folder = Folder::new();
-    let drives = folder.drives(4);
-    let control = folder.control();
-    control.create_array(&raid6(drives)).expect("it is created");
+    let (mut control, _) = Testbed::raid6(4);
     let set =
         SetArrayRequest { name: "tank".into(), rebuild_priority: Some(10), ..Default::default() };
     control.set_array(&set).expect("it is set");
     let change = |id: &str, action: &str, priority| {
         control.change_job(&ChangeJobRequest { id: id.into(), action: action.into(), priority })
     };
-    check_refused(
-        change("tank/rebuild", "pause", None),
-        ControlErrorKind::NotFound,
-        "there is none",
-    );
+    check_refused(change("tank/rebuild", "pause", None), NotFound, "there is none");
     hold(&control, true);
     fail_and_readd(&control, 1);
     assert_eq!(change("tank/rebuild", "pause", None).expect("it is").result, "changed");
     let job = |control: &Control| {
-        let jobs = control.run(|m| Ok(m.list_jobs().jobs)).expect("it answers");
+        let jobs = control.with(|m| m.list_jobs().jobs).expect("it answers");
         let [job] = &jobs[..] else { panic!("{jobs:#?}") };
         (job.id.clone(), job.state.clone(), job.priority, job.members.clone())
     };
     let paused = |priority| ("tank/rebuild".to_owned(), "paused".to_owned(), priority, vec![1]);
     assert_eq!(job(&control), paused(10));
-    check_refused(change("tank/rebuild", "cancel", None), ControlErrorKind::Refused, "redundancy");
-    check_refused(change("tank/rebuild", "set", None), ControlErrorKind::Usage, "--priority");
-    check_refused(change("tank/rebuild", "halt", None), ControlErrorKind::Usage, "halt");
+    check_refused(change("tank/rebuild", "cancel", None), Refused, "redundancy");
+    check_refused(change("tank/rebuild", "set", None), Usage, "--priority");
+    check_refused(change("tank/rebuild", "halt", None), Usage, "halt");
     let changed = change("tank/rebuild", "set", Some(90)).expect("it is live");
     assert_eq!(changed.job.expect("it waits").priority, 90);
     assert_eq!(change("tank/rebuild", "pause", None).expect("it is").result, "unchanged");
-    stop(&control);
-    drop(control);
-    let control = folder.control();
+    control.restart();
     assert_eq!(job(&control), paused(90));
-    let resume =
-        ChangeJobRequest { id: "tank/rebuild".into(), action: "resume".into(), priority: None };
-    assert_eq!(control.change_job(&resume).expect("it can go on").result, "changed");
+    let resumed = control.change_job(&change_job("tank/rebuild", "resume"));
+    assert_eq!(resumed.expect("it can go on").result, "changed");
     tick_until(&control, "the rebuild", || healthy(&control));
-    stop(&control);
 }
 
 /// Fails a member, writes, and re-adds it: there is something to rebuild.
 fn fail_and_readd(control: &Control, member: u32) {
     control.fail_member(&fail("tank", member)).expect("it fails");
     write(control, "tank", 8);
-    let readd = ReaddMemberRequest { name: "tank".into(), ..Default::default() };
-    control.readd_member(&readd).expect("its drive is here");
+    control.readd_member(&readd(None)).expect("its drive is here");
 }
 
 /// Pauses the rebuild of member 1 while it ends: of the bands that were in flight, the last was the last of all.
 fn pause_at_the_end(control: &Control) {
     hold(control, true);
     fail_and_readd(control, 1);
-    let pause =
-        ChangeJobRequest { id: "tank/rebuild".into(), action: "pause".into(), priority: None };
+    let pause = change_job("tank/rebuild", "pause");
     assert_eq!(control.change_job(&pause).expect("it is listed").result, "changed");
     hold(control, false);
     while !healthy(control) {
@@ -256,12 +221,9 @@ fn pause_at_the_end(control: &Control) {
 /// stayed with the array: the next rebuild did not begin, weeks later perhaps, and nothing said why.
 #[test]
 fn a_pause_ends_with_its_job_and_the_next_one_is_not_paused() {
-    let folder = Folder::new();
-    let drives = folder.drives(5);
-    let control = folder.control();
-    control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
+    let (control, drives) = Testbed::raid6(5);
     tick_until(&control, "the initialization", || healthy(&control));
-    let is_paused = || control.run(|m| Ok(m.records.settings(&m.running[0].uuid()).paused));
+    let is_paused = || control.with(|m| m.records.settings(&m.running[0].uuid()).paused);
     // Found by a round.
     pause_at_the_end(&control);
     control.tick().expect("it answers");
@@ -269,9 +231,8 @@ fn a_pause_ends_with_its_job_and_the_next_one_is_not_paused() {
     assert!(has(&control, EventKind::JobChanged));
     // By a command about a job that no longer exists.
     pause_at_the_end(&control);
-    let resume =
-        ChangeJobRequest { id: "tank/rebuild".into(), action: "resume".into(), priority: None };
-    check_refused(control.change_job(&resume), ControlErrorKind::NotFound, "no job");
+    let resume = change_job("tank/rebuild", "resume");
+    check_refused(control.change_job(&resume), NotFound, "no job");
     assert!(!is_paused().expect("it answers"));
     // By the next job, of the same kind and of another, with no round in between.
     pause_at_the_end(&control);
@@ -279,13 +240,7 @@ fn a_pause_ends_with_its_job_and_the_next_one_is_not_paused() {
     assert!(!is_paused().expect("it answers"));
     tick_until(&control, "the rebuild", || healthy(&control));
     pause_at_the_end(&control);
-    let replace = ReplaceMemberRequest {
-        name: "tank".into(),
-        member: 1,
-        drive: drives[4].clone(),
-        ..Default::default()
-    };
-    control.replace_member(&replace).expect("it fits");
+    control.replace_member(&replace(1, &drives[4])).expect("it fits");
     tick_until(&control, "the copy", || {
         array(&control, "tank").is_ok_and(|tank| tank.members[1].path == drives[4])
     });
@@ -300,16 +255,12 @@ fn a_pause_ends_with_its_job_and_the_next_one_is_not_paused() {
         .expect("it is recorded");
     control.tick().expect("it answers");
     assert!(!is_paused().expect("it answers"));
-    stop(&control);
 }
 
 /// A rebuild and a copy are paused by one order each; the pause of the one that ends does not hold up the other.
 #[test]
 fn a_pause_of_a_job_that_ended_does_not_hold_up_one_beside_it() {
-    let folder = Folder::new();
-    let drives = folder.drives(4);
-    let control = folder.control();
-    control.create_array(&raid6(drives)).expect("it is created");
+    let (control, _) = Testbed::raid6(4);
     tick_until(&control, "the initialization", || healthy(&control));
     hold(&control, true);
     fail_and_readd(&control, 1);
@@ -328,32 +279,26 @@ fn a_pause_of_a_job_that_ended_does_not_hold_up_one_beside_it() {
     pause("resync").expect("it is recorded");
     pause("rebuild").expect("it is recorded");
     control.tick().expect("it answers");
-    let jobs = control.run(|m| Ok(m.list_jobs().jobs)).expect("it answers");
+    let jobs = control.with(|m| m.list_jobs().jobs).expect("it answers");
     assert_eq!(jobs[0].state, "paused", "{jobs:?}");
-    stop(&control);
 }
 
 #[test]
 fn a_destroyed_array_is_brought_back_with_exports_and_settings() {
-    let folder = Folder::new();
-    let drives = folder.drives(4);
-    let control = folder.control();
-    control.create_array(&raid6(drives.clone())).expect("it is created");
-    let listen = format!("unix:{}", folder.path("nbd.sock").display());
-    let export = CreateExportRequest { array: "tank".into(), listen, ..Default::default() };
-    control.run(|m| m.create_export(&export)).expect("it is offered");
+    let (control, drives) = Testbed::raid6(4);
+    control.export_nbd();
     let set =
         SetArrayRequest { name: "tank".into(), rebuild_priority: Some(7), ..Default::default() };
     control.set_array(&set).expect("it is set");
     let destroy = DestroyArrayRequest { name: "tank".into(), force: true, ..Default::default() };
     let undelete = UndeleteArrayRequest { name: "tank".into(), ..Default::default() };
-    check_refused(control.undelete_array(&undelete), ControlErrorKind::State, "not destroyed");
+    check_refused(control.undelete_array(&undelete), State, "not destroyed");
     control.destroy_array(&destroy).expect("it is destroyed");
     let dry = UndeleteArrayRequest { dry_run: true, ..undelete.clone() };
     assert_eq!(control.undelete_array(&dry).expect("it is planned").plan.len(), 6);
     let back = control.undelete_array(&undelete).expect("its drives were not used");
     assert_eq!(back.warnings, Vec::<String>::new());
-    let view = array(&control, "tank").expect("it is there");
+    let view = control.tank();
     assert_eq!((view.states, view.exports), (vec!["online".to_owned()], vec!["tank".to_owned()]));
     assert_eq!(view.settings.expect("it has settings").rebuild_priority, 7);
     // One drive is used for something else: the array comes back without it, as long as enough are left.
@@ -366,27 +311,16 @@ fn a_destroyed_array_is_brought_back_with_exports_and_settings() {
     control.create_array(&other).expect("the drive is free");
     control.undelete_array(&undelete).expect("three are left");
     assert_eq!(state_of(&control, 0), "missing");
-    stop(&control);
 }
 
 /// F36: the state directory is lost with everything in it. A backup brings everything back; doing it twice changes
 /// nothing, and nothing is ever deleted by it.
 #[test]
 fn f36_a_backup_restores_what_a_lost_state_directory_held() {
-    let folder = Folder::new();
-    let drives = folder.drives(5);
-    let control = folder.control();
-    control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
-    let listen = format!("unix:{}", folder.path("nbd.sock").display());
-    let export = CreateExportRequest { array: "tank".into(), listen, ..Default::default() };
-    control.run(|m| m.create_export(&export)).expect("it is offered");
-    control
-        .add_spare(&AddSpareRequest {
-            drive: drives[4].clone(),
-            array: "tank".into(),
-            ..Default::default()
-        })
-        .expect("it is a spare");
+    let (mut control, drives) = Testbed::raid6(5);
+    control.export_nbd();
+    let own = AddSpareRequest { array: "tank".into(), ..spare(&drives[4]) };
+    control.add_spare(&own).expect("it is a spare");
     let hook = AddHookRequest {
         name: "nobody".into(),
         kind: "webhook".into(),
@@ -394,12 +328,9 @@ fn f36_a_backup_restores_what_a_lost_state_directory_held() {
         ..Default::default()
     };
     control.add_hook(&hook).expect("it is recorded");
-    let json = control.run(|m| m.config_document()).expect("it answers").json;
-    stop(&control);
-    drop(control);
-    fs::remove_dir_all(folder.path("state")).expect("it can be removed");
-
-    let control = folder.control();
+    let json = control.document();
+    control.lose_state();
+    control.start();
     let restore =
         |dry_run| control.restore_config(&RestoreConfigRequest { json: json.clone(), dry_run });
     let planned = restore(true).expect("it is understood");
@@ -410,29 +341,25 @@ fn f36_a_backup_restores_what_a_lost_state_directory_held() {
     let [hook] = &done.warnings[..] else { panic!("{done:#?}") };
     assert!(done.result == "changed" && hook.contains("nobody"), "{done:#?}");
     assert_eq!((planned.plan, planned.warnings), (done.plan.clone(), done.warnings.clone()));
-    assert_eq!(array(&control, "tank").expect("it is there").exports, ["tank"]);
-    assert_eq!(control.run(|m| Ok(m.list_spares())).expect("it answers").spares[0].state, "ready");
+    assert_eq!(control.tank().exports, ["tank"]);
+    assert_eq!(control.with(|m| m.list_spares()).expect("it answers").spares[0].state, "ready");
     let again = restore(false).expect("it is understood");
     assert_eq!((again.result.as_str(), again.plan.len()), ("unchanged", 0), "{again:#?}");
     let bad = RestoreConfigRequest { json: "{\"version\":1".into(), dry_run: false };
-    check_refused(control.restore_config(&bad), ControlErrorKind::Usage, "is invalid");
-    stop(&control);
+    check_refused(control.restore_config(&bad), Usage, "is invalid");
 }
 
 /// `config restore --dry-run` called every export fine, also where its address or its name was taken, and left out what
 /// depends on an array that is not there yet; and it announced what the members remember by themselves.
 #[test]
 fn a_dry_restore_says_exactly_what_the_real_one_does() {
-    let folder = Folder::new();
-    let drives = folder.drives(5);
-    let control = folder.control();
-    control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
-    let listen = |name: &str| format!("unix:{}", folder.path(name).display());
+    let (mut control, drives) = Testbed::raid6(5);
+    let listen = |name: &str| format!("unix:{}", control.path(name).display());
     let export =
         CreateExportRequest { array: "tank".into(), listen: listen("a"), ..Default::default() };
-    control.run(|m| m.create_export(&export)).expect("it is offered");
+    control.export(&export);
     control.tick().expect("it answers");
-    let json = control.run(|m| m.config_document()).expect("it answers").json;
+    let json = control.document();
     let mut wanted: Config = serde_json::from_str(&json).expect("it is a configuration");
     wanted.arrays[0].settings.rebuild_priority = 7;
     let known = wanted.exports[0].clone();
@@ -461,25 +388,18 @@ fn a_dry_restore_says_exactly_what_the_real_one_does() {
         assert_eq!((&planned.plan, &planned.warnings), (&done.plan, &done.warnings));
         assert_eq!(done.plan.len(), steps, "{done:#?}");
     };
-    stop(&control);
-    drop(control);
-    fs::remove_dir_all(folder.path("state")).expect("it can be removed");
-    let control = folder.control();
+    control.lose_state();
+    control.start();
     // The array, its settings, two exports and a spare and three exports.
     check(&control, 6);
     check(&control, 0);
-    stop(&control);
 }
 
 #[test]
 fn a_dry_import_writes_nothing_and_says_what_would_be() {
-    let folder = Folder::new();
-    let drives = folder.drives(4);
-    let control = folder.control();
-    control.create_array(&raid6(drives.clone())).expect("it is created");
-    let generation = array(&control, "tank").expect("it is there").generation;
-    let unload = strake_api::v1::UnloadArrayRequest { name: "tank".into(), ..Default::default() };
-    control.unload_array(&unload).expect("it is unloaded");
+    let (control, drives) = Testbed::raid6(4);
+    let generation = control.tank().generation;
+    control.unload_array(&unload("tank")).expect("it is unloaded");
     let before: Vec<Vec<u8>> =
         drives.iter().map(|d| fs::read(d).expect("it can be read")).collect();
     let import = ImportArraysRequest {
@@ -492,45 +412,37 @@ fn a_dry_import_writes_nothing_and_says_what_would_be() {
     assert_eq!(planned.result, "planned");
     assert!(planned.arrays[0].generation >= generation && planned.arrays[0].members.len() == 4);
     let fewer = ImportArraysRequest { drives: drives[1..].to_vec(), ..import };
-    check_refused(control.import_arrays(&fewer), ControlErrorKind::Refused, "member 0");
+    check_refused(control.import_arrays(&fewer), Refused, "member 0");
     let after: Vec<Vec<u8>> = drives.iter().map(|d| fs::read(d).expect("it can be read")).collect();
     assert!(before == after, "a dry run wrote to a drive");
-    stop(&control);
 }
 
 /// F21: a member was copied, drive and all. The array is refused until the operator says which one counts.
 #[test]
 fn f21_a_copied_member_is_refused_until_one_is_chosen() {
-    let folder = Folder::new();
-    let drives = folder.drives(4);
-    let control = folder.control();
-    control.create_array(&raid6(drives.clone())).expect("it is created");
-    let unload = strake_api::v1::UnloadArrayRequest { name: "tank".into(), ..Default::default() };
-    control.unload_array(&unload).expect("it is unloaded");
-    let copy = folder.path("copy").display().to_string();
+    let (control, drives) = Testbed::raid6(4);
+    control.unload_array(&unload("tank")).expect("it is unloaded");
+    let copy = control.path("copy").display().to_string();
     fs::copy(&drives[2], &copy).expect("it can be copied");
     let mut all = drives.clone();
     all.push(copy.clone());
     let import = ImportArraysRequest { name: "tank".into(), drives: all, ..Default::default() };
-    check_refused(control.import_arrays(&import), ControlErrorKind::Refused, &copy);
+    check_refused(control.import_arrays(&import), Refused, &copy);
     let chosen = ImportArraysRequest { use_drives: vec![drives[2].clone()], ..import };
     control.import_arrays(&chosen).expect("one was chosen");
-    assert_eq!(array(&control, "tank").expect("it is there").members[2].path, drives[2]);
-    stop(&control);
+    assert_eq!(control.tank().members[2].path, drives[2]);
 }
 
 #[test]
 fn an_array_that_is_offline_keeps_its_shape_and_says_what_would_do() {
-    let folder = Folder::new();
-    let drives = folder.drives(5);
-    let control = folder.control();
+    let mut control = Testbed::new();
+    let drives = control.drives(5);
     control.create_array(&raid6(drives.clone())).expect("it is created");
-    let running = array(&control, "tank").expect("it is there");
-    stop(&control);
-    drop(control);
-    fs::rename(&drives[1], folder.path("away")).expect("it can be moved");
-    let control = folder.control();
-    let view = array(&control, "tank").expect("it is recorded");
+    let running = control.tank();
+    control.shut_down();
+    fs::rename(&drives[1], control.path("away")).expect("it can be moved");
+    control.start();
+    let view = control.tank();
     assert_eq!((view.states, &view.level), (vec!["offline".to_owned()], &running.level));
     assert_eq!((view.size_bytes, view.members.len()), (running.size_bytes, 5));
     assert_eq!((view.members[1].state.as_str(), view.redundancy_left), ("missing", 1));
@@ -538,26 +450,22 @@ fn an_array_that_is_offline_keeps_its_shape_and_says_what_would_do() {
     let import =
         ImportArraysRequest { name: "tank".into(), allow_degraded: true, ..Default::default() };
     control.import_arrays(&import).expect("it was allowed");
-    stop(&control);
 }
 
 /// F36: the state directory is lost and there is no backup. The drives alone bring the array back under its name, with
 /// its settings and the exports it had, their sockets included; an export whose name is taken by now is reported.
 #[test]
 fn f36_drives_alone_bring_back_array_exports_and_settings() {
-    let folder = Folder::new();
-    let drives = folder.drives(5);
-    let control = folder.control();
-    control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
-    let listen = format!("unix:{}", folder.path("nbd.sock").display());
-    let offer = |control: &Control, array: &str, name: &str| {
+    let (mut control, drives) = Testbed::raid6(5);
+    let listen = format!("unix:{}", control.path("nbd.sock").display());
+    let offer = |control: &Testbed, array: &str, name: &str| {
         let request = CreateExportRequest {
             array: array.into(),
             name: name.into(),
             listen: listen.clone(),
             ..Default::default()
         };
-        control.run(|m| m.create_export(&request)).expect("it is offered");
+        control.export(&request);
     };
     offer(&control, "tank", "first");
     offer(&control, "tank", "second");
@@ -565,11 +473,8 @@ fn f36_drives_alone_bring_back_array_exports_and_settings() {
         SetArrayRequest { name: "tank".into(), rebuild_priority: Some(33), ..Default::default() };
     control.set_array(&set).expect("it is set");
     control.tick().expect("it answers");
-    stop(&control);
-    drop(control);
-    fs::remove_dir_all(folder.path("state")).expect("it can be removed");
-
-    let control = folder.control();
+    control.lose_state();
+    control.start();
     let scratch = CreateArrayRequest {
         name: "scratch".into(),
         level: "0".into(),
@@ -581,16 +486,15 @@ fn f36_drives_alone_bring_back_array_exports_and_settings() {
     let done = control.import_arrays(&import).expect("its drives are here");
     assert_eq!(done.warnings.len(), 2, "{done:#?}");
     assert!(done.warnings.iter().all(|w| w.contains("--exports")), "{done:#?}");
-    let view = array(&control, "tank").expect("it is there");
+    let view = control.tank();
     assert_eq!(view.exports, Vec::<String>::new(), "no listener without being asked");
     let import = ImportArraysRequest { name: "tank".into(), exports: true, ..Default::default() };
     let done = control.import_arrays(&import).expect("it runs");
     let [conflict] = &done.warnings[..] else { panic!("{done:#?}") };
     assert!(conflict.contains("export second"), "{conflict}");
-    let view = array(&control, "tank").expect("it is there");
+    let view = control.tank();
     assert_eq!((view.states, view.exports), (vec!["online".to_owned()], vec!["first".to_owned()]));
     assert_eq!(view.settings.expect("it has settings").rebuild_priority, 33);
-    let offered = control.run(|m| Ok(m.exports())).expect("it answers");
+    let offered = control.with(|m| m.exports()).expect("it answers");
     assert!(offered.iter().all(|e| e.state == "online" && e.listen == listen), "{offered:#?}");
-    stop(&control);
 }

@@ -1,9 +1,9 @@
 //! Exports over NVMe/TCP: which hosts are admitted, what is refused, and what is remembered.
 
-use super::{Folder, check_refused, exports, raid6, stop};
+use super::{Testbed, check_refused, exports, nvme_tcp, raid6};
 use crate::commands::exports::offer_recorded_exports;
 use crate::control::Control;
-use crate::error::ControlErrorKind;
+use crate::error::ControlErrorKind::{Exists, NotFound, State, Store, Usage};
 use crate::manager::Manager;
 use crate::record::files::StateFolder;
 use crate::record::reserved::ReservationFile;
@@ -11,9 +11,8 @@ use crate::record::store::{Config, ExportRecord};
 use crate::upkeep::starting::start_recorded;
 use strake_api::v1::{
     AddHostRequest, AddReferralRequest, CreateArrayRequest, CreateExportRequest,
-    DestroyArrayRequest, DiscoverDrivesRequest, Export, ListEventsRequest, ReleaseExportRequest,
-    RemoveExportRequest, RemoveHostRequest, RemoveReferralRequest, RestoreConfigRequest,
-    UndeleteArrayRequest,
+    DestroyArrayRequest, DiscoverDrivesRequest, Export, ReleaseExportRequest, RemoveExportRequest,
+    RemoveHostRequest, RemoveReferralRequest, RestoreConfigRequest, UndeleteArrayRequest,
 };
 use strake_export_nbd::Removal;
 use strake_export_nvmet::{Held, Ledger, Registrant, ReservationType, Reservations};
@@ -22,13 +21,7 @@ use strake_units::Nanos;
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host";
 
 fn request() -> CreateExportRequest {
-    CreateExportRequest {
-        array: "tank".into(),
-        via: "nvme-tcp".into(),
-        listen: "127.0.0.1:0".into(),
-        allow_hosts: vec![HOST.into()],
-        ..Default::default()
-    }
+    nvme_tcp(HOST)
 }
 
 fn only_export(control: &Control) -> Export {
@@ -38,21 +31,18 @@ fn only_export(control: &Control) -> Export {
 
 #[test]
 fn what_no_host_may_reach_or_what_would_clash_is_refused() {
-    let folder = Folder::new();
-    let control = folder.control();
-    control.create_array(&raid6(folder.drives(4))).expect("it is created");
-    let usage = ControlErrorKind::Usage;
+    let (control, _) = Testbed::raid6(4);
     let other = |change: fn(&mut CreateExportRequest)| {
         let mut request = request();
         change(&mut request);
         control.run(|m| m.create_export(&request))
     };
-    check_refused(other(|r| r.allow_hosts.clear()), usage, "--allow-host");
-    check_refused(other(|r| r.allow_hosts.push("not-an-nqn".into())), usage, "is not a valid NQN");
-    check_refused(other(|r| r.nqn = "nqn.".into()), usage, "is not a valid NQN");
-    check_refused(other(|r| r.listen = "unix:/x".into()), usage, "an address and a port");
-    check_refused(other(|r| r.via = "nbd".into()), usage, "NBD has no subsystems");
-    check_refused(other(|r| r.via = "iscsi".into()), usage, "nbd and nvme-tcp");
+    check_refused(other(|r| r.allow_hosts.clear()), Usage, "--allow-host");
+    check_refused(other(|r| r.allow_hosts.push("not-an-nqn".into())), Usage, "is not a valid NQN");
+    check_refused(other(|r| r.nqn = "nqn.".into()), Usage, "is not a valid NQN");
+    check_refused(other(|r| r.listen = "unix:/x".into()), Usage, "an address and a port");
+    check_refused(other(|r| r.via = "nbd".into()), Usage, "NBD has no subsystems");
+    check_refused(other(|r| r.via = "iscsi".into()), Usage, "nbd and nvme-tcp");
 
     let made = other(|_| ()).expect("it is offered").export.expect("it is told");
     assert_eq!(
@@ -61,8 +51,7 @@ fn what_no_host_may_reach_or_what_would_clash_is_refused() {
     );
     assert!(made.nqn.starts_with("nqn.2014-08.org.nvmexpress:uuid:"), "{}", made.nqn);
     assert_eq!(made.uri, format!("nvme-tcp://{}/{}", made.listen, made.nqn));
-    let exists = ControlErrorKind::Exists;
-    check_refused(other(|r| r.name = "second".into()), exists, "export tank offers this array");
+    check_refused(other(|r| r.name = "second".into()), Exists, "export tank offers this array");
     let taken = CreateExportRequest {
         array: "tank".into(),
         name: "beside".into(),
@@ -70,8 +59,7 @@ fn what_no_host_may_reach_or_what_would_clash_is_refused() {
         ..Default::default()
     };
     let beside = control.run(|m| m.create_export(&taken));
-    check_refused(beside, ControlErrorKind::State, "another protocol");
-    stop(&control);
+    check_refused(beside, State, "another protocol");
 }
 
 const SECRET: &str = "DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:";
@@ -119,16 +107,13 @@ fn asks_for_proof(address: &str, subsystem: &str) -> bool {
 /// Hosts with a secret prove who they are, after a restart and after a restored configuration too; nothing shows it.
 #[test]
 fn a_host_with_a_secret_is_asked_for_proof_from_then_on() {
-    let folder = Folder::new();
-    let control = folder.control();
-    control.create_array(&raid6(folder.drives(4))).expect("it is created");
-    let usage = ControlErrorKind::Usage;
+    let (mut control, _) = Testbed::raid6(4);
     let add = |control: &Control, r: AddHostRequest| control.run(|m| m.add_host(&r));
-    check_refused(add(&control, host("", "")), usage, "--secret-file");
-    check_refused(add(&control, host("DHHC-1:00:AAAA:", "")), usage, "32, 48 or 64");
-    check_refused(add(&control, host(SECRET, SECRET)), usage, "the same");
+    check_refused(add(&control, host("", "")), Usage, "--secret-file");
+    check_refused(add(&control, host("DHHC-1:00:AAAA:", "")), Usage, "32, 48 or 64");
+    check_refused(add(&control, host(SECRET, SECRET)), Usage, "the same");
     let stranger = AddHostRequest { nqn: "not-an-nqn".into(), ..host(SECRET, "") };
-    check_refused(add(&control, stranger), usage, "is not a valid NQN");
+    check_refused(add(&control, stranger), Usage, "is not a valid NQN");
     let export = control.run(|m| m.create_export(&request())).expect("it is offered");
     let export = export.export.expect("it says which");
     assert!(!asks_for_proof(&export.listen, &export.nqn));
@@ -137,58 +122,46 @@ fn a_host_with_a_secret_is_asked_for_proof_from_then_on() {
     assert!(asks_for_proof(&export.listen, &export.nqn), "at once");
     assert_eq!(add(&control, host(SECRET, OTHER)).expect("a secret").result, "changed");
     let remove = RemoveHostRequest { nqn: HOST.into() };
-    let state = ControlErrorKind::State;
-    check_refused(control.run(|m| m.remove_host(&remove)), state, "only by its name");
+    check_refused(control.run(|m| m.remove_host(&remove)), State, "only by its name");
 
-    let document = control.run(|m| m.config_document()).expect("it can be encoded").json;
+    let document = control.document();
     let shown = format!(
         "{document}{:?}{:?}",
-        control.run(|m| Ok(m.list_hosts())),
-        control.run(|m| Ok(m.records.config.clone()))
+        control.with(|m| m.list_hosts()),
+        control.with(|m| m.records.config.clone())
     );
     assert!(document.contains(HOST) && !shown.contains("DHHC"), "{shown}");
-    stop(&control);
-    drop(control);
-    let control = folder.control();
+    control.restart();
     let export = only_export(&control);
     assert!(asks_for_proof(&export.listen, &export.nqn), "after a restart");
 
     // A configuration whose secrets are covered admits no host that had to prove its identity.
-    control
-        .run(|m| {
-            m.records.config.hosts.clear();
-            Ok(())
-        })
-        .expect("forgotten");
+    control.with(|m| m.records.config.hosts.clear()).expect("forgotten");
     let restore = RestoreConfigRequest { json: document, dry_run: false };
     let restored = control.restore_config(&restore).expect("it is understood");
     assert!(restored.warnings.iter().any(|w| w.contains("strake host add")), "{restored:?}");
     assert!(asks_for_proof(&export.listen, &export.nqn), "after it was restored");
-    let listed = control.run(|m| Ok(m.list_hosts())).expect("hosts");
+    let listed = control.with(|m| m.list_hosts()).expect("hosts");
     assert_eq!(listed.hosts[0].state, "locked");
     assert_eq!(add(&control, host(SECRET, "")).expect("a secret").result, "changed");
-    stop(&control);
 }
 
 /// What a target reports of its referrals is among its own tests.
 #[test]
 fn hosts_are_referred_to_other_services_after_a_restart_too() {
-    let folder = Folder::new();
-    let control = folder.control();
-    control.create_array(&raid6(folder.drives(4))).expect("it is created");
+    let (mut control, _) = Testbed::raid6(4);
     let add = |control: &Control, address: &str| {
         let request = AddReferralRequest { address: address.into() };
         control.run(|m| m.add_referral(&request)).map(|change| change.result)
     };
-    let usage = ControlErrorKind::Usage;
-    check_refused(add(&control, "192.0.2.7:8009"), usage, "nvme-tcp://");
-    check_refused(add(&control, "nvme-tcp://store"), usage, "IP addresses");
-    check_refused(add(&control, "nvme-tcp://0.0.0.0"), usage, "no address");
+    check_refused(add(&control, "192.0.2.7:8009"), Usage, "nvme-tcp://");
+    check_refused(add(&control, "nvme-tcp://store"), Usage, "IP addresses");
+    check_refused(add(&control, "nvme-tcp://0.0.0.0"), Usage, "no address");
     // Before there is a target, and while there is one.
     assert_eq!(add(&control, "nvme-tcp://192.0.2.7").expect("a service"), "created");
     let export = control.run(|m| m.create_export(&request())).expect("it is offered").export;
     let place = format!("nvme-tcp://{}", export.expect("it says which").listen);
-    check_refused(add(&control, &place), usage, "this daemon itself");
+    check_refused(add(&control, &place), Usage, "this daemon itself");
     assert_eq!(add(&control, "nvme-tcp://[2001:db8::1]:4420").expect("a service"), "created");
     for same in ["192.0.2.7:8009/", "[::ffff:192.0.2.7]", "[2001:DB8:0::1]:4420"] {
         let same = format!("nvme-tcp://{same}");
@@ -206,17 +179,13 @@ fn hosts_are_referred_to_other_services_after_a_restart_too() {
     };
     let both = ["nvme-tcp://192.0.2.7:8009", "nvme-tcp://[2001:db8::1]:4420"];
     assert_eq!(seen(&control), both);
-    let document = control.run(|m| m.config_document()).expect("it can be encoded").json;
-    stop(&control);
-    drop(control);
-
-    let control = folder.control();
+    let document = control.document();
+    control.restart();
     assert_eq!(seen(&control), both, "after a restart");
     let remove = RemoveReferralRequest { address: "nvme-tcp://192.0.2.7".into() };
     control.run(|m| m.remove_referral(&remove)).expect("it is known");
     assert_eq!(seen(&control), both[1..]);
-    let all = control.events().list(&ListEventsRequest::default()).expect("the request is fine");
-    let reported = all.into_iter().filter(|event| event.kind == "referral_changed");
+    let reported = control.reported("referral_changed").into_iter();
     let reported: Vec<_> = reported.map(|event| event.what).collect();
     assert_eq!(
         reported,
@@ -226,23 +195,17 @@ fn hosts_are_referred_to_other_services_after_a_restart_too() {
             "discovery no longer refers hosts to nvme-tcp://192.0.2.7:8009",
         ]
     );
-    check_refused(
-        control.run(|m| m.remove_referral(&remove)),
-        ControlErrorKind::NotFound,
-        "no referral to",
-    );
+    check_refused(control.run(|m| m.remove_referral(&remove)), NotFound, "no referral to");
     let restore = RestoreConfigRequest { json: document, dry_run: false };
     let restored = control.restore_config(&restore).expect("it is understood");
     assert_eq!(restored.plan, ["refer hosts to nvme-tcp://192.0.2.7:8009"]);
     assert_eq!(seen(&control), [both[1], both[0]]);
-    stop(&control);
 }
 
 /// A key for TLS is shown only in the answer to the command that makes it; a host has it beside a secret or alone.
 #[test]
 fn a_key_for_tls_is_made_and_shown_once() {
-    let folder = Folder::new();
-    let control = folder.control();
+    let control = Testbed::new();
     let add = |r: AddHostRequest| control.run(|m| m.add_host(&r));
     let with = |tls_key: &str, new_tls_key| AddHostRequest {
         tls_key: tls_key.into(),
@@ -251,25 +214,25 @@ fn a_key_for_tls_is_made_and_shown_once() {
     };
     let made = add(with("", true)).expect("a key is made");
     assert!(made.tls_key.starts_with("NVMeTLSkey-1:01:"), "Linux proves any key with SHA-256");
-    let (usage, key) = (ControlErrorKind::Usage, made.tls_key.as_str());
+    let (usage, key) = (Usage, made.tls_key.as_str());
     check_refused(add(with(key, true)), usage, "not both");
     check_refused(add(with("NVMeTLSkey-1:01:AAAA:", false)), usage, "key for TLS");
     check_refused(add(host("", OTHER)), usage, "only with a host secret");
     let same = add(with(key, false)).expect("it is the same");
     assert_eq!((same.result.as_str(), same.tls_key.as_str()), ("unchanged", ""));
-    let listed = || control.run(|m| Ok(m.list_hosts())).expect("hosts").hosts.remove(0);
+    let listed = || control.with(|m| m.list_hosts()).expect("hosts").hosts.remove(0);
     let is = |host: &strake_api::v1::Host| (host.state.clone(), host.proof, host.tls);
     assert_eq!(is(&listed()), ("ready".to_owned(), false, true));
     let both = AddHostRequest { secret: SECRET.into(), ..with(key, false) };
     assert_eq!(add(both).expect("both").result, "changed");
     assert_eq!(is(&listed()), ("ready".to_owned(), true, true));
 
-    let document = control.run(|m| m.config_document()).expect("it can be encoded").json;
-    let reported = control.events().list(&Default::default()).expect("the request is fine");
+    let document = control.document();
+    let reported = control.reported("");
     let shown = format!(
         "{document}{reported:?}{:?}{:?}",
         listed(),
-        control.run(|m| Ok(m.records.config.clone()))
+        control.with(|m| m.records.config.clone())
     );
     assert!(shown.contains("use TLS and authenticate") && !shown.contains(&key[16..40]), "{shown}");
     // With everything covered it cannot connect, and needs what it needed before.
@@ -279,17 +242,11 @@ fn a_key_for_tls_is_made_and_shown_once() {
     assert_eq!(is(&listed()), ("locked".to_owned(), true, true), "without its secret");
     assert_eq!(add(host(SECRET, "")).expect("its secret").result, "changed");
     assert_eq!(is(&listed()), ("ready".to_owned(), true, true));
-    stop(&control);
 }
 
 /// Puts a document in force where its hosts are not known.
 fn restore_hosts(control: &Control, document: String) {
-    control
-        .run(|m| {
-            m.records.config.hosts.clear();
-            Ok(())
-        })
-        .expect("forgotten");
+    control.with(|m| m.records.config.hosts.clear()).expect("forgotten");
     let restore = RestoreConfigRequest { json: document, dry_run: false };
     control.restore_config(&restore).expect("it is understood");
 }
@@ -297,15 +254,12 @@ fn restore_hosts(control: &Control, document: String) {
 /// A host was once believed by less when one of its keys was changed, and nothing said so.
 #[test]
 fn a_host_keeps_what_it_is_not_given_again() {
-    let folder = Folder::new();
-    let control = folder.control();
+    let control = Testbed::new();
     let add = |r: AddHostRequest| control.run(|m| m.add_host(&r));
     let is = |expected: (&str, bool, bool), reported: &str| {
-        let host = control.run(|m| Ok(m.list_hosts())).expect("hosts").hosts.remove(0);
+        let host = control.with(|m| m.list_hosts()).expect("hosts").hosts.remove(0);
         assert_eq!((host.state.as_str(), host.proof, host.tls), expected);
-        let events = control.events().list(&Default::default()).expect("the request is fine");
-        let last = events.into_iter().rfind(|event| event.kind == "host_changed");
-        let last = last.expect("it was told");
+        let last = control.reported("host_changed").pop().expect("it was reported");
         assert!(last.cause == reported, "{last:?}");
     };
     add(AddHostRequest { new_tls_key: true, ..host("", "") }).expect("a key");
@@ -314,36 +268,32 @@ fn a_host_keeps_what_it_is_not_given_again() {
     is(("ready", true, true), "its secret is new, its secret of the target is new");
     add(AddHostRequest { new_tls_key: true, ..host("", "") }).expect("another key");
     is(("ready", true, true), "its key for TLS is another");
-    let usage = ControlErrorKind::Usage;
     let without = |no_secret, no_tls, r: AddHostRequest| AddHostRequest { no_secret, no_tls, ..r };
-    check_refused(add(without(true, false, host(SECRET, ""))), usage, "not both");
+    check_refused(add(without(true, false, host(SECRET, ""))), Usage, "not both");
     let new = AddHostRequest { new_tls_key: true, ..host("", "") };
-    check_refused(add(without(false, true, new)), usage, "not both");
-    check_refused(add(without(true, true, host("", ""))), usage, "needs a secret or a key");
+    check_refused(add(without(false, true, new)), Usage, "not both");
+    check_refused(add(without(true, true, host("", ""))), Usage, "needs a secret or a key");
     add(without(true, false, host("", ""))).expect("its key is enough");
     let gone = "its secret is taken away, its secret of the target is taken away";
     is(("ready", false, true), gone);
     // A backup of one that needs nothing but TLS: a host without it is not shown even what there is.
-    let document = control.run(|m| m.config_document()).expect("it can be encoded").json;
+    let document = control.document();
     restore_hosts(&control, document);
     let keys =
         control.run(|m| crate::exports::keys::keys_of(&m.records.hosts[0])).expect("made up");
     assert!(keys.proof.is_none() && keys.tls.is_some());
     add(without(false, true, host(SECRET, ""))).expect("its secret is enough");
     is(("ready", true, false), "its secret is new, its key for TLS is taken away");
-    stop(&control);
 }
 
 /// A secret is shown only in the answer to the command that makes it, and leaves the others in place.
 #[test]
 fn a_host_is_given_other_secrets_one_by_one() {
-    let folder = Folder::new();
-    let control = folder.control();
+    let control = Testbed::new();
     let add = |r: AddHostRequest| control.run(|m| m.add_host(&r));
-    let recorded = || control.run(|m| Ok(m.records.hosts[0].clone())).expect("it is there");
+    let recorded = || control.with(|m| m.records.hosts[0].clone()).expect("it is there");
     let new = || AddHostRequest { known: true, new_secret: true, ..host("", "") };
-    let missing = ControlErrorKind::NotFound;
-    check_refused(add(new()), missing, "strake host list");
+    check_refused(add(new()), NotFound, "strake host list");
     add(host(SECRET, OTHER)).expect("secrets");
     let made = add(new()).expect("another secret");
     let bytes = made.secret.parse::<strake_export_nvmet::Secret>();
@@ -354,23 +304,22 @@ fn a_host_is_given_other_secrets_one_by_one() {
     let target = add(other).expect("another secret of the target").controller_secret;
     assert!(recorded().secret == made.secret && recorded().controller_secret == target);
     assert!(target != made.secret && target != OTHER);
-    let usage = ControlErrorKind::Usage;
     let both = AddHostRequest { new_secret: true, ..host(SECRET, "") };
-    check_refused(add(both), usage, "or generate one, not both");
+    check_refused(add(both), Usage, "or generate one, not both");
     let both = AddHostRequest { new_controller_secret: true, ..host("", OTHER) };
-    check_refused(add(both), usage, "or generate one, not both");
+    check_refused(add(both), Usage, "or generate one, not both");
     let both = AddHostRequest { new_secret: true, no_secret: true, ..host("", "") };
-    check_refused(add(both), usage, "not both");
+    check_refused(add(both), Usage, "not both");
     let both = AddHostRequest { no_controller_secret: true, ..host(SECRET, OTHER) };
-    check_refused(add(both), usage, "not both");
-    let events = control.events().list(&Default::default()).expect("the request is fine");
-    let shown = format!("{events:?}{:?}", control.run(|m| Ok(m.list_hosts())));
+    check_refused(add(both), Usage, "not both");
+    let events = control.reported("");
+    let shown = format!("{events:?}{:?}", control.with(|m| m.list_hosts()));
     assert!(!shown.contains("DHHC"), "{shown}");
 
     // A host that is given one of two secrets stays locked.
-    let document = control.run(|m| m.config_document()).expect("it can be encoded").json;
+    let document = control.document();
     restore_hosts(&control, document);
-    let listed = || control.run(|m| Ok(m.list_hosts())).expect("hosts").hosts.remove(0);
+    let listed = || control.with(|m| m.list_hosts()).expect("hosts").hosts.remove(0);
     add(host(SECRET, "")).expect("its secret");
     assert_eq!((listed().state.as_str(), listed().bidirectional), ("locked", true));
     let keys =
@@ -381,57 +330,46 @@ fn a_host_is_given_other_secrets_one_by_one() {
     let keys =
         control.run(|m| crate::exports::keys::keys_of(&m.records.hosts[0])).expect("its own");
     assert!(keys.proof.is_some_and(|proof| Ok(proof.host) == SECRET.parse()));
-    stop(&control);
 }
 
 /// A secure export is refused while a host of it could not connect, and keeps keys from being taken away; it is secure
 /// after a restart and from a backup too.
 #[test]
 fn a_secure_export_has_hosts_with_keys_only() {
-    let folder = Folder::new();
-    let control = folder.control();
-    control.create_array(&raid6(folder.drives(4))).expect("it is created");
+    let (mut control, _) = Testbed::raid6(4);
     let add = |control: &Control, r: AddHostRequest| control.run(|m| m.add_host(&r));
     let offer = |r: CreateExportRequest| control.run(|m| m.create_export(&r));
     let secure = || CreateExportRequest { secure: true, ..request() };
-    let (usage, state) = (ControlErrorKind::Usage, ControlErrorKind::State);
     let nbd = CreateExportRequest { via: "nbd".into(), allow_hosts: Vec::new(), ..secure() };
-    check_refused(offer(nbd), usage, "--secure");
-    check_refused(offer(secure()), state, "--new-tls-key");
+    check_refused(offer(nbd), Usage, "--secure");
+    check_refused(offer(secure()), State, "--new-tls-key");
     add(&control, host(SECRET, "")).expect("a secret");
-    check_refused(offer(secure()), state, "has no key for TLS");
+    check_refused(offer(secure()), State, "has no key for TLS");
     let keyed = || AddHostRequest { new_tls_key: true, ..host("", "") };
     add(&control, keyed()).expect("a key");
     let lone = offer(secure()).expect("it is offered").export.expect("it says which");
     assert!(lone.secure);
     let bare = AddHostRequest { no_tls: true, ..host(SECRET, "") };
-    check_refused(add(&control, bare), state, "export tank, which is secure");
+    check_refused(add(&control, bare), State, "export tank, which is secure");
     add(&control, keyed()).expect("another key");
     let remove = RemoveHostRequest { nqn: HOST.into() };
-    check_refused(control.run(|m| m.remove_host(&remove)), state, "export tank");
+    check_refused(control.run(|m| m.remove_host(&remove)), State, "export tank");
 
-    let json = control.run(|m| m.config_document()).expect("it can be encoded").json;
-    stop(&control);
-    drop(control);
-    let control = folder.control();
+    let json = control.document();
+    control.restart();
     assert!(only_export(&control).secure, "after a restart");
-    stop(&control);
-    drop(control);
-    std::fs::remove_dir_all(folder.path("state")).expect("it can be removed");
-    let control = folder.control();
+    control.lose_state();
+    control.start();
     let restore = RestoreConfigRequest { json, ..Default::default() };
     let restored = control.restore_config(&restore).expect("it is understood");
     assert!(restored.warnings.iter().all(|warning| !warning.contains("export")), "{restored:?}");
     assert!(only_export(&control).secure, "from a backup, though its host has no key yet");
-    stop(&control);
 }
 
 /// What hosts call themselves is quoted, and no flood of theirs is one of events.
 #[test]
 fn hosts_that_are_rejected_are_reported_once() {
-    let folder = Folder::new();
-    let control = folder.control();
-    control.create_array(&raid6(folder.drives(4))).expect("it is created");
+    let (control, _) = Testbed::raid6(4);
     let export = control.run(|m| m.create_export(&request())).expect("it is offered");
     let export = export.export.expect("it says which");
     let stranger = "nqn.\u{202e}\"x\u{1f980}";
@@ -439,11 +377,9 @@ fn hosts_that_are_rejected_are_reported_once() {
         let now = Nanos(second * Nanos::SECOND.0);
         let tell = |m: &mut Manager| {
             m.exports.rejections(now).into_iter().for_each(|note| m.record(note));
-            Ok(())
         };
-        control.run(tell).expect("it answers");
-        let wanted = ListEventsRequest { kind: "host_refused".into(), ..Default::default() };
-        control.events().list(&wanted).expect("the request is fine")
+        control.with(tell).expect("it answers");
+        control.reported("host_refused")
     };
     connect_as(&export.listen, stranger, &export.nqn);
     let [first] = &reported(1)[..] else { panic!("one event") };
@@ -458,23 +394,17 @@ fn hosts_that_are_rejected_are_reported_once() {
     assert_eq!(reported(2).len(), 1);
     let [_, more] = &reported(601)[..] else { panic!("one event more") };
     assert_eq!(more.what, format!("{expected}, and 2 more connections for the same reason"));
-    stop(&control);
 }
 
 /// F32, F36: hosts find the same subsystem after a restart, after the array was destroyed and brought back, and from
 /// what its members or a backup remember.
 #[test]
 fn f32_names_and_hosts_outlast_everything_that_the_array_does() {
-    let folder = Folder::new();
-    let control = folder.control();
-    control.create_array(&raid6(folder.drives(4))).expect("it is created");
-    control.run(|m| m.create_export(&request())).expect("it is offered");
+    let (mut control, _) = Testbed::raid6(4);
+    control.export(&request());
     let before = only_export(&control);
-    let json = control.run(|m| m.config_document()).expect("it answers").json;
-    stop(&control);
-    drop(control);
-
-    let control = folder.control();
+    let json = control.document();
+    control.restart();
     assert_eq!(only_export(&control), before, "after a restart");
     let destroy = DestroyArrayRequest { name: "tank".into(), force: true, ..Default::default() };
     control.destroy_array(&destroy).expect("it is destroyed");
@@ -482,24 +412,21 @@ fn f32_names_and_hosts_outlast_everything_that_the_array_does() {
     let back = control.undelete_array(&undelete).expect("it comes back");
     assert_eq!(back.warnings, Vec::<String>::new());
     assert_eq!(only_export(&control), before, "after it was destroyed");
-    stop(&control);
-    drop(control);
+    control.shut_down();
 
     let config: Config = serde_json::from_str(&json).expect("a configuration");
     assert_eq!(config.exports[0].nvme.as_ref().map(|nvme| nvme.hosts.len()), Some(1));
-    std::fs::remove_dir_all(folder.path("state")).expect("it can be removed");
-    let control = folder.control();
+    std::fs::remove_dir_all(control.path("state")).expect("it can be removed");
+    control.start();
     let restore = RestoreConfigRequest { json, ..Default::default() };
     control.restore_config(&restore).expect("it is restored");
     assert_eq!(only_export(&control), before, "from a backup, and what the members remember");
-    stop(&control);
 }
 
 #[test]
 fn arrays_of_one_subsystem_are_its_namespaces() {
-    let folder = Folder::new();
-    let control = folder.control();
-    let mut drives = folder.drives(8);
+    let mut control = Testbed::new();
+    let mut drives = control.drives(8);
     let others = drives.split_off(4);
     control.create_array(&raid6(drives)).expect("it is created");
     let second = CreateArrayRequest { name: "second".into(), ..raid6(others) };
@@ -519,11 +446,10 @@ fn arrays_of_one_subsystem_are_its_namespaces() {
         change(&mut request);
         control.run(|m| m.create_export(&request))
     };
-    let (exists, usage) = (ControlErrorKind::Exists, ControlErrorKind::Usage);
-    check_refused(other(|r| r.listen = "127.0.0.1:0".into()), exists, "the same address");
-    check_refused(other(|r| r.allow_hosts.push(format!("{HOST}2"))), exists, "hosts and security");
-    check_refused(other(|r| r.namespace = 1), exists, "namespace 1 of this subsystem");
-    check_refused(other(|r| r.namespace = 33), usage, "from 1 to 32");
+    check_refused(other(|r| r.listen = "127.0.0.1:0".into()), Exists, "the same address");
+    check_refused(other(|r| r.allow_hosts.push(format!("{HOST}2"))), Exists, "hosts and security");
+    check_refused(other(|r| r.namespace = 1), Exists, "namespace 1 of this subsystem");
+    check_refused(other(|r| r.namespace = 33), Usage, "from 1 to 32");
     let made = other(|r| r.namespace = 7).expect("it is offered").export.expect("it says which");
     assert_eq!((made.nqn, made.namespace), (first.nqn.clone(), 7));
     let remove = |name: &str, force| {
@@ -538,42 +464,34 @@ fn arrays_of_one_subsystem_are_its_namespaces() {
     remove("tank", false).expect("the other one stays");
     assert!(!asks_for_proof(&first.listen, &first.nqn), "the subsystem is there");
     let back = CreateExportRequest { listen: first.listen, nqn: first.nqn, ..request() };
-    control.run(|m| m.create_export(&back)).expect("it is offered again");
-    stop(&control);
-    drop(control);
-    let control = folder.control();
+    control.export(&back);
+    control.restart();
     let mut after = exports(&control);
     after.sort_by_key(|export| export.namespace);
     assert_eq!(after, before, "after a restart");
-    stop(&control);
 }
 
 /// F32: a host that comes back while an array is not there yet was answered that there is no such subsystem and that a
 /// retry is of no use. It gave its device up.
 #[test]
 fn f32_a_host_that_comes_back_before_the_array_is_let_in() {
-    let folder = Folder::new();
-    let control = folder.control();
-    let drives = folder.drives(4);
+    let mut control = Testbed::new();
+    let drives = control.drives(4);
     control.create_array(&raid6(drives.clone())).expect("it is created");
-    control.run(|m| m.create_export(&request())).expect("it is offered");
+    control.export(&request());
     let before = only_export(&control);
-    stop(&control);
-    drop(control);
+    control.shut_down();
 
     let hidden = |drive: &String| format!("{drive}.away");
     drives.iter().for_each(|d| std::fs::rename(d, hidden(d)).expect("it can be renamed"));
-    let control = folder.control();
+    control.start();
     assert_eq!(only_export(&control).state, "offline");
     assert!(!asks_for_proof(&before.listen, &before.nqn), "it may connect");
     drives.iter().for_each(|d| std::fs::rename(hidden(d), d).expect("it can be renamed"));
     start_recorded(&control).expect("it looks again");
     assert_eq!(only_export(&control), before);
-    control
-        .run(|m| m.remove_export(&RemoveExportRequest { name: "tank".into(), force: true }))
-        .expect("it goes");
+    control.remove_export("tank");
     assert!(std::net::TcpStream::connect(&before.listen).is_err(), "nobody listens any more");
-    stop(&control);
 }
 
 /// Offers an export as if its array had been started just now.
@@ -589,18 +507,16 @@ fn offer_again(control: &Control, record: &ExportRecord) {
 /// A change that cannot be recorded is refused; the operator learns why: in the list, by one event, by his own command.
 #[test]
 fn why_reservations_are_not_recorded_is_reported() {
-    let folder = Folder::new();
-    let control = folder.control();
-    control.create_array(&raid6(folder.drives(4))).expect("it is created");
-    control.run(|m| m.create_export(&request())).expect("it is offered");
-    let record = control.run(|m| Ok(m.records.exports[0].clone())).expect("one export");
-    let file = ReservationFile::new(&StateFolder::of(&folder.path("state")), &record);
+    let (control, _) = Testbed::raid6(4);
+    control.export(&request());
+    let record = control.with(|m| m.records.exports[0].clone()).expect("one export");
+    let file = ReservationFile::new(&StateFolder::of(&control.path("state")), &record);
     let registrants = vec![Registrant { host: [1; 16], name: HOST.into(), key: 1 }];
     let reservations = Reservations { persists: true, registrants, ..Reservations::default() };
     file.write(Some(&reservations)).expect("it can be written");
     offer_again(&control, &record);
 
-    let path = folder.path("state").join(format!("reservations/{}.json", record.array));
+    let path = control.path("state").join(format!("reservations/{}.json", record.array));
     std::fs::remove_file(&path).expect("it is there");
     std::fs::create_dir(&path).expect("it can be in the way");
     let release =
@@ -608,15 +524,13 @@ fn why_reservations_are_not_recorded_is_reported() {
     let events = || {
         let tell = |m: &mut Manager| {
             m.exports.unrecorded_news(&m.records).into_iter().for_each(|note| m.record(note));
-            Ok(())
         };
-        control.run(tell).expect("it tells");
-        let reported = control.events().list(&Default::default()).expect("the request is fine");
-        let of_it = reported.iter().filter(|event| event.kind == "reservations_unrecorded");
-        of_it.map(|event| event.cause.clone()).collect::<Vec<_>>()
+        control.with(tell).expect("it answers");
+        let reported = control.reported("reservations_unrecorded").into_iter();
+        reported.map(|event| event.cause).collect::<Vec<_>>()
     };
     assert_eq!(events(), [""; 0]);
-    check_refused(release(), ControlErrorKind::Store, &record.array);
+    check_refused(release(), Store, &record.array);
     let export = only_export(&control);
     assert_eq!(export.state, "online");
     assert!(export.reason.contains(&record.array), "{}", export.reason);
@@ -626,37 +540,30 @@ fn why_reservations_are_not_recorded_is_reported() {
     assert_eq!(release().expect("it is possible again").result, "changed");
     assert_eq!(only_export(&control).reason, "");
     assert_eq!(events().len(), 1);
-    stop(&control);
 }
 
 /// What an export leaves behind is in force again with the next one of its array: that was not reported.
 #[test]
 fn reservations_that_do_not_go_with_their_export_are_reported() {
-    let folder = Folder::new();
-    let control = folder.control();
-    control.create_array(&raid6(folder.drives(4))).expect("it is created");
-    control.run(|m| m.create_export(&request())).expect("it is offered");
-    let array = control.run(|m| Ok(m.records.exports[0].array.clone())).expect("one export");
-    let path = folder.path("state").join(format!("reservations/{array}.json"));
+    let (control, _) = Testbed::raid6(4);
+    control.export(&request());
+    let array = control.with(|m| m.records.exports[0].array.clone()).expect("one export");
+    let path = control.path("state").join(format!("reservations/{array}.json"));
     std::fs::create_dir_all(&path).expect("a folder can be in the way");
     let remove = RemoveExportRequest { name: "tank".into(), force: true };
     assert_eq!(control.run(|m| m.remove_export(&remove)).expect("it goes").result, "removed");
-    let reported = control.events().list(&Default::default()).expect("the request is fine");
-    let of_it = reported.iter().filter(|event| event.kind == "reservations_unrecorded");
-    let [left] = of_it.collect::<Vec<_>>()[..] else { panic!("one event: {reported:?}") };
+    let reported = control.reported("reservations_unrecorded");
+    let [left] = &reported[..] else { panic!("one event: {reported:?}") };
     assert_eq!(left.object, "export/tank");
     assert!(left.cause.contains(&array) && left.next_action.contains("writable"), "{left:?}");
-    stop(&control);
 }
 
 /// What hosts agreed on is in force after a restart; what cannot be read keeps the export back until the operator
 /// decides.
 #[test]
 fn reservations_outlast_the_daemon_and_are_never_lost_silently() {
-    let folder = Folder::new();
-    let control = folder.control();
-    control.create_array(&raid6(folder.drives(4))).expect("it is created");
-    control.run(|m| m.create_export(&request())).expect("it is offered");
+    let (mut control, _) = Testbed::raid6(4);
+    control.export(&request());
     let before = only_export(&control);
     assert_eq!(before.reservation, None);
     let release = |control: &Control| {
@@ -664,27 +571,25 @@ fn reservations_outlast_the_daemon_and_are_never_lost_silently() {
         control.run(|m| m.release_export(&request)).map(|change| change.result)
     };
     assert_eq!(release(&control).expect("there is nothing to end"), "unchanged");
-    let record = control.run(|m| Ok(m.records.exports[0].clone())).expect("one export");
-    stop(&control);
-    drop(control);
+    let record = control.with(|m| m.records.exports[0].clone()).expect("one export");
+    control.shut_down();
 
-    let file = ReservationFile::new(&StateFolder::of(&folder.path("state")), &record);
+    let file = ReservationFile::new(&StateFolder::of(&control.path("state")), &record);
     let registrant = Registrant { host: [1; 16], name: HOST.into(), key: 0x1f };
     let held = Held { kind: ReservationType::WriteExclusive, holder: Some([1; 16]) };
     let (held, registrants) = (Some(held), vec![registrant]);
     let reservations = Reservations { generation: 3, persists: true, held, registrants };
     file.write(Some(&reservations)).expect("it can be written");
-    let control = folder.control();
+    control.start();
     let shown = only_export(&control).reservation.expect("it is in force");
     assert_eq!((shown.r#type.as_str(), shown.persistent), ("write-exclusive", true));
     let [known] = shown.registrants.try_into().expect("one registrant");
     assert_eq!((known.nqn.as_str(), known.key.as_str(), known.holds), (HOST, "0x1f", true));
-    stop(&control);
-    drop(control);
+    control.shut_down();
 
-    let path = folder.path("state").join(format!("reservations/{}.json", record.array));
+    let path = control.path("state").join(format!("reservations/{}.json", record.array));
     std::fs::write(&path, "torn").expect("it can be damaged");
-    let control = folder.control();
+    control.start();
     let export = only_export(&control);
     assert_eq!(export.state, "offline");
     assert!(export.reason.contains("strake export release tank"), "{}", export.reason);
@@ -704,21 +609,17 @@ fn reservations_outlast_the_daemon_and_are_never_lost_silently() {
 
     // The next export begins without: a reservation goes with its export.
     file.write(Some(&reservations)).expect("it can be written");
-    control
-        .run(|m| m.remove_export(&RemoveExportRequest { name: "tank".into(), force: true }))
-        .expect("it goes");
+    control.remove_export("tank");
     assert!(!path.exists(), "with its export");
-    control.run(|m| m.create_export(&request())).expect("it is offered again");
+    control.export(&request());
     assert_eq!(only_export(&control).reservation, None);
-    let reported = control.events().list(&Default::default()).expect("the request is fine");
-    assert_eq!(reported.iter().filter(|e| e.kind == "reservations_released").count(), 2);
+    assert_eq!(control.reported("reservations_released").len(), 2);
     let nothing = ReleaseExportRequest { name: "other".into() };
     let unknown = control.run(|m| m.release_export(&nothing));
-    check_refused(unknown, ControlErrorKind::NotFound, "there is: tank");
+    check_refused(unknown, NotFound, "there is: tank");
     let nbd = CreateExportRequest { via: "nbd".into(), name: "block".into(), ..request() };
     let nbd = CreateExportRequest { allow_hosts: Vec::new(), ..nbd };
     control.run(|m| m.create_export(&nbd)).expect("it is offered over NBD");
     let block = ReleaseExportRequest { name: "block".into() };
-    check_refused(control.run(|m| m.release_export(&block)), ControlErrorKind::Usage, "NBD");
-    stop(&control);
+    check_refused(control.run(|m| m.release_export(&block)), Usage, "NBD");
 }

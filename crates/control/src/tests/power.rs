@@ -1,6 +1,6 @@
 //! What a command acknowledged is there after a power cut, and what it removed stays away.
 
-use super::{Folder, array, exports, raid6, stop};
+use super::{array, drives_in, exports, folder, nbd, nvme_tcp, raid6, stop, unload};
 use crate::control::Control;
 use crate::events::{Events, WallClock};
 use crate::manager::{Manager, Options};
@@ -10,14 +10,16 @@ use crate::record::reserved::ReservationFile;
 use crate::record::store::{Config, ExportRecord, Settings, Store};
 use crate::upkeep::scrubs::keep_scrubs;
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use strake_api::v1::{
     AddHookRequest, AddHostRequest, AddReferralRequest, AddSpareRequest, CreateExportRequest,
     DestroyArrayRequest, ImportArraysRequest, RemoveExportRequest, RemoveHookRequest,
     RemoveHostRequest, RemoveReferralRequest, RemoveSpareRequest, RenameArrayRequest,
-    SetArrayRequest, StartScrubRequest, UndeleteArrayRequest, UnloadArrayRequest,
+    SetArrayRequest, StartScrubRequest, UndeleteArrayRequest,
 };
 use strake_export_nvmet::{Ledger, Registrant, Reservations};
+use strake_testkit::Folder;
 
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host";
 
@@ -32,17 +34,32 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let folder = Folder::new();
+        let folder = folder();
         let disk = Arc::new(Forgetful::default());
         let control = start(&folder, &disk);
         Self { folder, disk, control, cuts: 0 }
     }
 
+    /// With array tank, a RAID 6 of four drives.
+    fn tank() -> Self {
+        let bench = Self::new();
+        bench.control.create_array(&raid6(drives_in(&bench.folder, 4))).expect("it is created");
+        bench
+    }
+
+    /// The same, exported over NVMe/TCP: the record of the export, and where its reservations are kept.
+    fn exported() -> (Self, ExportRecord, Arc<ReservationFile>) {
+        let bench = Self::tank();
+        let record = bench.export(&over_nvme("net"));
+        let ledger = bench.control.with(|m| m.records.ledger_of(&record)).expect("it answers");
+        (bench, record, ledger)
+    }
+
     /// What is recorded after a power cut now, and whether the daemon before counts as one that did not stop.
     fn cut(&mut self, fate: Fate) -> (Config, bool) {
         self.cuts += 1;
-        let to = self.folder.path(&format!("cut{}", self.cuts));
-        self.disk.leave(&self.folder.path("state"), &to, fate);
+        let to = self.folder.join(format!("cut{}", self.cuts));
+        self.disk.leave(&self.folder.join("state"), &to, fate);
         let (store, config) = Store::open(&to).expect("what is left can be read");
         (config, store.was_unclean())
     }
@@ -58,7 +75,7 @@ impl Bench {
 
     /// The power fails, all that is not durable is lost, and the daemon starts again.
     fn restart(&mut self) {
-        let (state, left) = (self.folder.path("state"), self.folder.path("left"));
+        let (state, left) = (self.folder.join("state"), self.folder.join("left"));
         self.disk.leave(&state, &left, Fate::Lost);
         // Its drives stop in order: what a power cut does to those is shown elsewhere.
         stop(&self.control);
@@ -82,24 +99,30 @@ impl Bench {
 }
 
 fn start(folder: &Folder, disk: &Arc<Forgetful>) -> Control {
-    let state = StateFolder::on(&folder.path("state"), Arc::clone(disk) as _);
+    let state = StateFolder::on(&folder.join("state"), Arc::clone(disk) as _);
     Control::start_in(state, Options::default()).expect("the control plane starts")
 }
 
-fn over_nvme(name: &str) -> CreateExportRequest {
-    CreateExportRequest {
-        array: "tank".into(),
-        name: name.into(),
-        via: "nvme-tcp".into(),
-        listen: "127.0.0.1:0".into(),
-        allow_hosts: vec![HOST.into()],
-        ..Default::default()
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            stop(&self.control);
+        }
     }
 }
 
+/// What one host has registered with `key`.
+fn registered(key: u64) -> Reservations {
+    let registrants = vec![Registrant { host: [1; 16], name: HOST.into(), key }];
+    Reservations { persists: true, registrants, ..Reservations::default() }
+}
+
+fn over_nvme(name: &str) -> CreateExportRequest {
+    CreateExportRequest { name: name.into(), ..nvme_tcp(HOST) }
+}
+
 fn over_nbd(folder: &Folder, name: &str) -> CreateExportRequest {
-    let listen = format!("unix:{}", folder.path(name).display());
-    CreateExportRequest { array: "tank".into(), name: name.into(), listen, ..Default::default() }
+    CreateExportRequest { name: name.into(), ..nbd(&folder.join(name)) }
 }
 
 fn names(config: &Config) -> Vec<&str> {
@@ -109,7 +132,7 @@ fn names(config: &Config) -> Vec<&str> {
 #[test]
 fn arrays_and_exports_are_there_or_gone_after_a_power_cut() {
     let mut bench = Bench::new();
-    let drives = bench.folder.drives(4);
+    let drives = drives_in(&bench.folder, 4);
     bench.control.create_array(&raid6(drives.clone())).expect("it is created");
     bench.check("created", |config| config.arrays.iter().any(|array| array.name == "tank"));
     bench.export(&over_nbd(&bench.folder, "block"));
@@ -151,19 +174,17 @@ fn arrays_and_exports_are_there_or_gone_after_a_power_cut() {
     bench.restart();
     array(&bench.control, "pond").expect("it is there");
 
-    let unload = UnloadArrayRequest { name: "pond".into(), ..Default::default() };
-    bench.control.unload_array(&unload).expect("it is unloaded");
+    bench.control.unload_array(&unload("pond")).expect("it is unloaded");
     bench.check("unloaded", |config| config.arrays.is_empty());
     let import = ImportArraysRequest { drives, ..Default::default() };
     bench.control.import_arrays(&import).expect("its drives are here");
     bench.check("imported", |config| config.arrays.iter().any(|array| array.name == "pond"));
-    stop(&bench.control);
 }
 
 #[test]
 fn hosts_hooks_spares_and_referrals_are_there_or_gone_after_a_power_cut() {
     let mut bench = Bench::new();
-    let spare = bench.folder.drives(1).remove(0);
+    let spare = drives_in(&bench.folder, 1).remove(0);
     let host = AddHostRequest { nqn: HOST.into(), new_secret: true, ..Default::default() };
     bench.control.run(|m| m.add_host(&host)).expect("it is added");
     bench.check("a host", |config| config.hosts.iter().any(|host| !host.secret.is_empty()));
@@ -196,74 +217,56 @@ fn hosts_hooks_spares_and_referrals_are_there_or_gone_after_a_power_cut() {
     let referral = RemoveReferralRequest { address: address.into() };
     bench.control.run(|m| m.remove_referral(&referral)).expect("it is removed");
     bench.check("no referral", |config| config.referrals.is_empty());
-    stop(&bench.control);
 }
 
 /// The reservations of an export are in a file of their own, and go with their export.
 #[test]
 fn reservations_are_there_or_gone_after_a_power_cut() {
-    let mut bench = Bench::new();
-    bench.control.create_array(&raid6(bench.folder.drives(4))).expect("it is created");
-    let record = bench.export(&over_nvme("net"));
-    let ledger = bench.control.run(|m| Ok(m.records.ledger_of(&record))).expect("it answers");
-    let reservations = |key| {
-        let registrants = vec![Registrant { host: [1; 16], name: HOST.into(), key }];
-        Reservations { persists: true, registrants, ..Reservations::default() }
-    };
+    let (mut bench, record, ledger) = Bench::exported();
     let check = |bench: &mut Bench, wanted: Option<Reservations>| {
         for fate in Fate::some() {
             bench.cut(fate);
-            let cut = StateFolder::of(&bench.folder.path(&format!("cut{}", bench.cuts)));
+            let cut = StateFolder::of(&bench.folder.join(format!("cut{}", bench.cuts)));
             assert_eq!(ReservationFile::new(&cut, &record).read(), Ok(wanted.clone()), "{fate:?}");
         }
     };
     for key in [1, 2] {
-        ledger.write(Some(&reservations(key))).expect("it is recorded");
-        check(&mut bench, Some(reservations(key)));
+        ledger.write(Some(&registered(key))).expect("it is recorded");
+        check(&mut bench, Some(registered(key)));
     }
     ledger.write(None).expect("it is recorded");
     check(&mut bench, None);
-    ledger.write(Some(&reservations(3))).expect("it is recorded");
+    ledger.write(Some(&registered(3))).expect("it is recorded");
     bench.remove_export("net");
     check(&mut bench, None);
-    stop(&bench.control);
 }
 
 /// An export that is made again, as after an unload and an import, keeps the persistent reservations of its array
 /// (decision 24): a host that was fenced must not write because an operator started the array elsewhere.
 #[test]
 fn an_export_that_is_made_again_keeps_the_reservations_of_its_array() {
-    let bench = Bench::new();
-    bench.control.create_array(&raid6(bench.folder.drives(4))).expect("it is created");
-    let record = bench.export(&over_nvme("net"));
+    let (bench, _, ledger) = Bench::exported();
     bench.remove_export("net");
-    let ledger = bench.control.run(|m| Ok(m.records.ledger_of(&record))).expect("it answers");
-    let registrants = vec![Registrant { host: [1; 16], name: HOST.into(), key: 1 }];
-    let kept = Reservations { persists: true, registrants, ..Reservations::default() };
+    let kept = registered(1);
     ledger.write(Some(&kept)).expect("it is recorded");
     bench.export(&over_nvme("net"));
     assert_eq!(ledger.read(), Ok(Some(kept)));
     assert!(exports(&bench.control)[0].reservation.is_some(), "in force again");
-    stop(&bench.control);
 }
 
 /// The file of the reservations was removed behind the record of the export. A crash in between left it, and the next
 /// export of the array had the reservations of the removed one: hosts were kept out that were never fenced there.
 #[test]
 fn a_removal_cut_short_at_any_step_takes_the_reservations_along_exhaustive() {
-    let bench = Bench::new();
-    bench.control.create_array(&raid6(bench.folder.drives(4))).expect("it is created");
-    let record = bench.export(&over_nvme("net"));
-    let ledger = bench.control.run(|m| Ok(m.records.ledger_of(&record))).expect("it answers");
-    let registrants = vec![Registrant { host: [1; 16], name: HOST.into(), key: 1 }];
-    let kept = Reservations { persists: true, registrants, ..Reservations::default() };
+    let (bench, record, ledger) = Bench::exported();
+    let kept = registered(1);
     ledger.write(Some(&kept)).expect("it is recorded");
     let first = bench.disk.steps();
     bench.remove_export("net");
     let steps = first..=bench.disk.steps();
     // Its drives are needed by those that start from what is left.
     stop(&bench.control);
-    let state = bench.folder.path("state");
+    let state = bench.folder.join("state");
     let mut seen = Vec::new();
     for (steps, fate) in steps.flat_map(|steps| Fate::some().map(move |fate| (steps, fate))) {
         let mut left = bench.disk.left(&state, steps, fate);
@@ -271,7 +274,7 @@ fn a_removal_cut_short_at_any_step_takes_the_reservations_along_exhaustive() {
         if seen.contains(&left) {
             continue;
         }
-        let folder = bench.folder.path(&format!("left{}", seen.len()));
+        let folder = bench.folder.join(format!("left{}", seen.len()));
         write_left(&folder, &left);
         let (is_kept, found) = start_and_export(&folder, &record);
         assert_eq!(found, is_kept.then(|| kept.clone()), "{steps} {fate:?}");
@@ -280,7 +283,7 @@ fn a_removal_cut_short_at_any_step_takes_the_reservations_along_exhaustive() {
     assert!(seen.len() > 3, "the steps differ");
 }
 
-fn write_left(folder: &std::path::Path, left: &Left) {
+fn write_left(folder: &Path, left: &Left) {
     for (name, bytes) in left {
         let path = folder.join(name);
         fs::create_dir_all(path.parent().expect("it is in a folder")).expect("it can be made");
@@ -289,10 +292,7 @@ fn write_left(folder: &std::path::Path, left: &Left) {
 }
 
 /// Starts on `folder`, exports the array again unless it is exported. Whether it was, and the reservations in force.
-fn start_and_export(
-    folder: &std::path::Path,
-    record: &ExportRecord,
-) -> (bool, Option<Reservations>) {
+fn start_and_export(folder: &Path, record: &ExportRecord) -> (bool, Option<Reservations>) {
     let control = Control::start(folder, Options::default()).expect("the control plane starts");
     let was_kept = !exports(&control).is_empty();
     if !was_kept {
@@ -318,7 +318,7 @@ fn an_orderly_end_and_its_events_outlast_a_power_cut() {
     for fate in Fate::some() {
         let (_, was_unclean) = bench.cut(fate);
         assert!(was_unclean, "{fate:?}: it runs");
-        let cut = bench.folder.path(&format!("cut{}", bench.cuts));
+        let cut = bench.folder.join(format!("cut{}", bench.cuts));
         let events = Events::open(&cut, WallClock::default()).expect("events open");
         assert_eq!(events.last(), last, "{fate:?}");
     }
@@ -332,13 +332,13 @@ fn an_orderly_end_and_its_events_outlast_a_power_cut() {
 /// Not only because an event is recorded behind it.
 #[test]
 fn the_mark_of_an_orderly_stop_is_durable_by_itself() {
-    let folder = Folder::new();
+    let folder = folder();
     let disk = Arc::new(Forgetful::default());
-    let state = StateFolder::on(&folder.path("state"), Arc::clone(&disk) as _);
+    let state = StateFolder::on(&folder.join("state"), Arc::clone(&disk) as _);
     let (store, _) = Store::open_in(state.clone()).expect("a new directory opens");
     let is_marked = |fate| {
         let left = disk.left(state.path(), disk.steps(), fate);
-        left.contains_key(std::path::Path::new("running"))
+        left.contains_key(Path::new("running"))
     };
     assert!(Fate::some().all(is_marked), "a daemon runs");
     store.mark_clean().expect("it can be written");
@@ -348,37 +348,31 @@ fn the_mark_of_an_orderly_stop_is_durable_by_itself() {
 /// The position of a scrub goes with its array: one that came back would be read for no array, and take room.
 #[test]
 fn what_is_forgotten_of_a_scrub_stays_forgotten() {
-    let bench = Bench::new();
-    bench.control.create_array(&raid6(bench.folder.drives(4))).expect("it is created");
+    let bench = Bench::tank();
     let uuid = array(&bench.control, "tank").expect("it is there").uuid;
     let scrub = StartScrubRequest { name: "tank".into(), mode: "check".into() };
     bench.control.run(|m| m.start_scrub(&scrub)).expect("it is begun");
-    let keep = |m: &mut Manager| {
-        keep_scrubs(m);
-        Ok(())
-    };
     let file = format!("scrub-{uuid}.json");
     let is_left = |bench: &Bench, fate| {
-        let state = bench.folder.path("state");
+        let state = bench.folder.join("state");
         let left = bench.disk.left(&state, bench.disk.steps(), fate);
-        left.contains_key(std::path::Path::new(&file))
+        left.contains_key(Path::new(&file))
     };
-    bench.control.run(keep).expect("it answers");
+    bench.control.with(keep_scrubs).expect("it answers");
     assert!(Fate::some().all(|fate| is_left(&bench, fate)), "it is recorded");
     let destroy = DestroyArrayRequest { name: "tank".into(), ..Default::default() };
     bench.control.destroy_array(&destroy).expect("it is destroyed");
     assert!(!Fate::some().any(|fate| is_left(&bench, fate)), "it went with the array");
-    stop(&bench.control);
 }
 
 /// At whatever step of a command the power fails, the old or the new configuration is read, never a mix or nothing.
 #[test]
 fn a_power_cut_in_the_middle_of_a_command_leaves_the_old_or_the_new_exhaustive() {
     let bench = Bench::new();
-    let state = bench.folder.path("state");
+    let state = bench.folder.join("state");
     let hosts = |steps, fate| {
         let left = bench.disk.left(&state, steps, fate);
-        let text = left.get(std::path::Path::new("state.json"));
+        let text = left.get(Path::new("state.json"));
         text.map_or(0, |text| {
             let config: Config = serde_json::from_slice(text).expect("it is whole");
             config.hosts.len()
@@ -396,25 +390,21 @@ fn a_power_cut_in_the_middle_of_a_command_leaves_the_old_or_the_new_exhaustive()
             }
         }
     }
-    stop(&bench.control);
 }
 
 /// Keys of hosts, secrets of hooks and exports over NBD are for their owner alone, whatever the mask.
 #[test]
 fn state_files_and_sockets_are_for_their_owner_alone() {
-    let bench = Bench::new();
-    let mode = |path: &std::path::Path| {
+    let (bench, _, ledger) = Bench::exported();
+    let mode = |path: &Path| {
         let meta = fs::symlink_metadata(path).expect("it is there");
         std::os::unix::fs::PermissionsExt::mode(&meta.permissions()) & 0o7777
     };
-    bench.control.create_array(&raid6(bench.folder.drives(4))).expect("it is created");
     bench.export(&over_nbd(&bench.folder, "block"));
-    let record = bench.export(&over_nvme("net"));
-    let ledger = bench.control.run(|m| Ok(m.records.ledger_of(&record))).expect("it answers");
     ledger.write(Some(&Reservations::default())).expect("it is recorded");
     assert!(bench.control.events().flush());
-    assert_eq!(mode(&bench.folder.path("block")), 0o600, "the socket of NBD");
-    let mut folders = vec![bench.folder.path("state")];
+    assert_eq!(mode(&bench.folder.join("block")), 0o600, "the socket of NBD");
+    let mut folders = vec![bench.folder.join("state")];
     while let Some(folder) = folders.pop() {
         assert_eq!(mode(&folder), 0o700, "{}", folder.display());
         for entry in fs::read_dir(&folder).expect("it is ours") {
@@ -426,5 +416,4 @@ fn state_files_and_sockets_are_for_their_owner_alone() {
             }
         }
     }
-    stop(&bench.control);
 }

@@ -2,7 +2,7 @@
 
 use super::life::write;
 use super::remote::{HOST, Machine, connect};
-use super::{Folder, check_refused, raid6, stop};
+use super::{Testbed, check_refused, raid6};
 use crate::error::ControlErrorKind;
 use std::collections::BTreeSet;
 use strake_api::v1::{Controller, CreateArrayRequest, Queue};
@@ -19,8 +19,7 @@ fn an_export_tells_its_hosts_and_what_their_queues_have_done() {
     check_refused(unknown, ControlErrorKind::NotFound, "there is: lun0");
     assert_eq!(reported(), [], "nobody is connected");
 
-    let folder = Folder::new();
-    let control = folder.control();
+    let control = Testbed::new();
     let address = machine.addresses[0].clone();
     connect(&control, &address).expect("it is connected");
     let create = CreateArrayRequest { level: "0".into(), ..raid6(vec![address]) };
@@ -49,8 +48,6 @@ fn an_export_tells_its_hosts_and_what_their_queues_have_done() {
     let numbers = |queues: &[Queue]| queues.iter().map(|q| q.number).collect::<BTreeSet<_>>();
     let theirs = numbers(&host.queues[1..]);
     assert_eq!(numbers(&drive.queues), theirs, "both sides know them by the same numbers");
-    stop(&control);
-    machine.stop();
 }
 
 fn all(controllers: &[Controller]) -> impl Iterator<Item = &Queue> {

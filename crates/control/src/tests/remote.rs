@@ -1,20 +1,20 @@
 //! Drives of other machines: the target is a control plane of its own in this process.
 
 use super::life::{try_write, write};
-use super::{Folder, check_refused, fail, raid6, stop, tick_until};
-use crate::commands::remote::adopt_remote;
-use crate::commands::remote::check_remote;
+use super::{Testbed, check_refused, fail, nvme_tcp, raid6, spare, tick_until, unload};
+use crate::commands::remote::{adopt_remote, check_remote};
 use crate::control::Control;
-use crate::error::{ControlError, ControlErrorKind};
+use crate::error::ControlError;
+use crate::error::ControlErrorKind::{Device, Exists, NotFound, Refused, State, Store, Usage};
 use crate::exports::requests::request_of;
 use crate::manager::Manager;
 use crate::record::store::RemoteRecord;
 use crate::upkeep::starting::begin_start;
 use std::time::{Duration, Instant};
 use strake_api::v1::{
-    AddHostRequest, AddSpareRequest, ConnectDriveRequest, CreateArrayRequest, CreateExportRequest,
-    DisconnectDriveRequest, DiscoverDrivesRequest, Drive, DriveChange, ListEventsRequest,
-    RemoveExportRequest, RemoveSpareRequest, RestoreConfigRequest, UnloadArrayRequest,
+    AddHostRequest, ConnectDriveRequest, CreateArrayRequest, CreateExportRequest,
+    DisconnectDriveRequest, DiscoverDrivesRequest, Drive, DriveChange, RemoveSpareRequest,
+    RestoreConfigRequest,
 };
 use strake_dev_fabrics::ReservationMode;
 use strake_units::Nanos;
@@ -31,18 +31,16 @@ pub(super) const OTHER_HOST: &str =
 
 /// Another machine, which serves `count` namespaces.
 pub(super) struct Machine {
-    folder: Folder,
-    pub(super) control: Control,
+    pub(super) control: Testbed,
     pub(super) addresses: Vec<String>,
 }
 
 impl Machine {
     pub(super) fn new(count: usize) -> Self {
-        let folder = Folder::new();
-        let control = folder.control();
+        let control = Testbed::new();
         let mut listen = "127.0.0.1:0".to_owned();
         let mut addresses = Vec::new();
-        for (number, drive) in folder.drives(count).into_iter().enumerate() {
+        for (number, drive) in control.drives(count).into_iter().enumerate() {
             let array = format!("lun{number}");
             let create = CreateArrayRequest {
                 name: array.clone(),
@@ -54,33 +52,30 @@ impl Machine {
             control.create_array(&create).expect("it is created");
             let export = CreateExportRequest {
                 array,
-                via: "nvme-tcp".into(),
                 listen,
                 allow_hosts: vec![HOST.into(), OTHER_HOST.into()],
-                ..Default::default()
+                ..nvme_tcp(HOST)
             };
-            let made = control.run(|m| m.create_export(&export)).expect("it is offered").export;
-            let made = made.expect("it is told");
+            let made = control.export(&export);
             listen = made.listen;
             addresses.push(made.uri);
         }
-        Self { folder, control, addresses }
+        Self { control, addresses }
     }
 
     /// The files that it has.
     pub(super) fn drives(&self) -> Vec<String> {
-        let path = |number| self.folder.path(&format!("drive{number}")).display().to_string();
+        let path = |number| self.control.path(&format!("drive{number}")).display().to_string();
         (0..self.addresses.len()).map(path).collect()
     }
 
-    pub(super) fn stop(&self) {
-        stop(&self.control);
-    }
-
-    fn start(&mut self) {
-        // The old one lets go of the state directory before the new one takes it.
-        self.control = Folder::new().control();
-        self.control = self.folder.control();
+    /// A machine of `count` drives, and a control plane that is connected to all of them.
+    pub(super) fn connected(count: usize) -> (Self, Testbed) {
+        let (machine, control) = (Self::new(count), Testbed::new());
+        for address in &machine.addresses {
+            connect(&control, address).expect("it is connected");
+        }
+        (machine, control)
     }
 }
 
@@ -119,20 +114,18 @@ pub(super) fn is_whole(control: &Control) -> bool {
 fn a_drive_of_another_machine_is_refused_with_what_to_do() {
     let machine = Machine::new(1);
     let address = machine.addresses[0].as_str();
-    let folder = Folder::new();
-    let control = folder.control();
-    let (usage, device) = (ControlErrorKind::Usage, ControlErrorKind::Device);
-    check_refused(connect(&control, "nvme-tcp://a"), usage, "write it like nvme-tcp://");
+    let control = Testbed::new();
+    check_refused(connect(&control, "nvme-tcp://a"), Usage, "write it like nvme-tcp://");
     for hold_s in [11, 25] {
         let asked = ConnectDriveRequest { hold_s, ..request(address) };
-        check_refused(control.connect_drive(&asked), usage, "12 to 24 seconds");
+        check_refused(control.connect_drive(&asked), Usage, "12 to 24 seconds");
     }
     let unnamed = ConnectDriveRequest { host_nqn: String::new(), ..request(address) };
     let refused = control.connect_drive(&unnamed);
-    check_refused(refused, device, "we connect as nqn.2014-08.org.nvmexpress:uuid:");
+    check_refused(refused, Device, "we connect as nqn.2014-08.org.nvmexpress:uuid:");
     let wrong = ConnectDriveRequest { host_nqn: "not-an-nqn".into(), ..request(address) };
-    check_refused(control.connect_drive(&wrong), usage, "is not a valid NQN");
-    check_refused(disconnect(&control, address), ControlErrorKind::NotFound, "is not connected");
+    check_refused(control.connect_drive(&wrong), Usage, "is not a valid NQN");
+    check_refused(disconnect(&control, address), NotFound, "is not connected");
 
     let made = connect(&control, address).expect("it is connected");
     let drive = made.drive.expect("it is told");
@@ -140,12 +133,9 @@ fn a_drive_of_another_machine_is_refused_with_what_to_do() {
     assert_eq!((drive.path.as_str(), drive.state.as_str()), (address, "free"));
     assert_eq!(connect(&control, address).expect("the same again").result, "unchanged");
     let otherwise = ConnectDriveRequest { hold_s: 20, ..request(address) };
-    let exists = ControlErrorKind::Exists;
-    check_refused(control.connect_drive(&otherwise), exists, "connected with other options");
+    check_refused(control.connect_drive(&otherwise), Exists, "connected with other options");
     assert_eq!(disconnect(&control, address).expect("nothing uses it").result, "changed");
     assert!(control.list_drives().expect("drives").iter().all(|d| d.kind != "nvme-tcp"));
-    stop(&control);
-    machine.stop();
 }
 
 /// The same namespace at another place, which here is another name of the machine, is another path.
@@ -154,11 +144,10 @@ fn a_drive_of_another_machine_has_several_paths() {
     let mut machine = Machine::new(4);
     let addresses = machine.addresses.clone();
     let (address, second) = (&addresses[0], addresses[0].replace("127.0.0.1", "localhost"));
-    let folder = Folder::new();
-    let control = folder.control();
+    let mut control = Testbed::new();
     connect(&control, address).expect("it is connected");
     let unreachable = address.replace("127.0.0.1", "127.83.13.1");
-    check_refused(connect(&control, &unreachable), ControlErrorKind::Device, "refused");
+    check_refused(connect(&control, &unreachable), Device, "refused");
     for expected in ["changed", "unchanged"] {
         let change = connect(&control, &second).expect("it leads there");
         let drive = change.drive.expect("it is told");
@@ -167,8 +156,7 @@ fn a_drive_of_another_machine_has_several_paths() {
         assert_eq!(paths, [address.clone(), second.clone()]);
     }
     let otherwise = ConnectDriveRequest { hold_s: 20, ..request(&second) };
-    let exists = ControlErrorKind::Exists;
-    check_refused(control.connect_drive(&otherwise), exists, "connected with other options");
+    check_refused(control.connect_drive(&otherwise), Exists, "connected with other options");
     let paths = |path: &str| -> Vec<_> {
         let paths = shown(&control, path).paths;
         paths.into_iter().map(|path| (path.state, path.used, path.access)).collect()
@@ -183,51 +171,46 @@ fn a_drive_of_another_machine_has_several_paths() {
     let mut members = addresses.clone();
     members[0].clone_from(&second);
     control.create_array(&raid6(members)).expect("it is created");
-    let in_the_way = folder.path("state/state.json.next");
+    let in_the_way = control.path("state/state.json.next");
     std::fs::create_dir(&in_the_way).expect("it can be made");
-    check_refused(disconnect(&control, &second), ControlErrorKind::Store, "nothing was done");
+    check_refused(disconnect(&control, &second), Store, "nothing was done");
     assert_eq!(paths(address).len(), 2, "what is recorded is what is used");
     std::fs::remove_dir(&in_the_way).expect("it is empty");
     assert_eq!(disconnect(&control, &second).expect("there is another").result, "changed");
     assert_eq!(paths(address), [live(true)]);
     connect(&control, &second).expect("it leads there again");
-    stop(&control);
-    drop(control);
+    control.shut_down();
 
     // Each of the paths is remembered.
-    machine.stop();
-    let control = folder.control();
+    machine.control.shut_down();
+    control.start();
     let away = shown(&control, &second);
     assert_eq!((&away.path, away.state.as_str()), (address, "failed"));
-    machine.start();
+    machine.control.start();
     tick_until(&control, "the array is there again", || is_whole(&control));
     tick_until(&control, "so are both paths", || {
         let paths = shown(&control, address).paths;
         paths.len() == 2 && paths.iter().all(|path| path.state == "live")
     });
-    let unload = UnloadArrayRequest { name: "tank".into(), ..Default::default() };
-    control.unload_array(&unload).expect("nobody uses it");
+    control.unload_array(&unload("tank")).expect("nobody uses it");
     assert_eq!(disconnect(&control, address).expect("nothing uses it").result, "changed");
-    check_refused(disconnect(&control, &second), ControlErrorKind::NotFound, "is not connected");
-    stop(&control);
-    machine.stop();
+    check_refused(disconnect(&control, &second), NotFound, "is not connected");
 }
 
 /// What is offered is what a command can be given, and says whether that was done.
 #[test]
 fn another_machine_tells_what_it_offers() {
     let machine = Machine::new(2);
-    let folder = Folder::new();
-    let control = folder.control();
+    let control = Testbed::new();
     let place = machine.addresses[0].rsplit_once('/').expect("a name is behind it").0.to_owned();
     let ask = |address: &str, host_nqn: &str| {
         let (address, host_nqn) = (address.to_owned(), host_nqn.to_owned());
         control.discover_drives(&DiscoverDrivesRequest { address, host_nqn, ..Default::default() })
     };
-    check_refused(ask("store", HOST), ControlErrorKind::Usage, "write it like nvme-tcp://");
-    check_refused(ask(&place, "not-an-nqn"), ControlErrorKind::Usage, "is not a valid NQN");
+    check_refused(ask("store", HOST), Usage, "write it like nvme-tcp://");
+    check_refused(ask(&place, "not-an-nqn"), Usage, "is not a valid NQN");
     let unknown = ask(&place, "");
-    check_refused(unknown, ControlErrorKind::Device, "we connect as nqn.2014-08.org.nvmexpress");
+    check_refused(unknown, Device, "we connect as nqn.2014-08.org.nvmexpress");
 
     let by_name = machine.addresses[1].replace("127.0.0.1", "localhost");
     connect(&control, &by_name).expect("it is connected");
@@ -242,97 +225,71 @@ fn another_machine_tells_what_it_offers() {
     }
     assert_eq!(answer.offers.len(), 2);
     // One that is recorded and not connected is not said to be.
-    let close = |m: &mut Manager| {
-        m.drives.close_unless(|_| false);
-        Ok(())
-    };
-    control.run(close).expect("it answers");
+    control.with(|m| m.drives.close_unless(|_| false)).expect("it answers");
     let answer = ask(&place, HOST).expect("it is allowed");
     let known = answer.offers.iter().find(|offer| !offer.drives.is_empty()).expect("it is known");
     assert_eq!((&known.drives, &known.connected), (&vec![by_name], &vec![]));
     // Nothing is remembered but what was connected.
-    assert_eq!(control.run(|m| Ok(m.records.remotes.len())).expect("it answers"), 1);
-    stop(&control);
-    machine.stop();
+    assert_eq!(control.with(|m| m.records.remotes.len()).expect("it answers"), 1);
 }
 
 #[test]
 fn a_dry_run_connects_nothing() {
     let machine = Machine::new(4);
-    let folder = Folder::new();
-    let control = folder.control();
+    let control = Testbed::new();
     let dry = CreateArrayRequest { dry_run: true, ..raid6(machine.addresses.clone()) };
     let refused = control.create_array(&dry);
-    check_refused(refused, ControlErrorKind::State, "strake drive connect nvme-tcp://");
-    assert_eq!(control.run(|m| Ok(m.records.remotes.len())).expect("it answers"), 0);
-    stop(&control);
-    machine.stop();
+    check_refused(refused, State, "strake drive connect nvme-tcp://");
+    assert_eq!(control.with(|m| m.records.remotes.len()).expect("it answers"), 0);
 }
 
 #[test]
 fn drives_of_another_machine_are_connected_again_after_a_restart() {
-    let mut machine = Machine::new(5);
-    let folder = Folder::new();
-    let control = folder.control();
-    for address in &machine.addresses {
-        connect(&control, address).expect("it is connected");
-    }
+    let (mut machine, mut control) = Machine::connected(5);
     let addresses = machine.addresses.clone();
-    let (members, spare) = addresses.split_at(4);
+    let (members, free) = addresses.split_at(4);
     control.create_array(&raid6(members.to_vec())).expect("it is created");
-    let keep = AddSpareRequest { drive: spare[0].clone(), ..Default::default() };
-    control.add_spare(&keep).expect("it fits");
-    let refused = ControlErrorKind::Refused;
-    check_refused(disconnect(&control, &members[0]), refused, "is member 0 of array tank");
-    check_refused(disconnect(&control, &spare[0]), refused, "is a spare");
+    control.add_spare(&spare(&free[0])).expect("it fits");
+    check_refused(disconnect(&control, &members[0]), Refused, "is member 0 of array tank");
+    check_refused(disconnect(&control, &free[0]), Refused, "is a spare");
     control.tick().expect("it answers");
-    assert!(control.run(|m| Ok(m.list_spares())).expect("spares").spares[0].state == "ready");
-    stop(&control);
-    drop(control);
+    assert!(control.with(|m| m.list_spares()).expect("spares").spares[0].state == "ready");
+    control.shut_down();
 
     // The start does not wait for a machine that is away; an array that needs it does.
-    machine.stop();
-    let control = folder.control();
+    machine.control.shut_down();
+    control.start();
     control.tick().expect("it answers");
     let away = shown(&control, &members[1]);
     assert_eq!((away.state.as_str(), away.kind.as_str()), ("failed", "nvme-tcp"));
     assert!(away.note.starts_with("not connected"), "{}", away.note);
-    check_refused(disconnect(&control, &members[1]), refused, "belongs to array tank");
-    check_refused(disconnect(&control, &spare[0]), refused, "is a spare");
-    machine.start();
+    check_refused(disconnect(&control, &members[1]), Refused, "belongs to array tank");
+    check_refused(disconnect(&control, &free[0]), Refused, "is a spare");
+    machine.control.start();
     tick_until(&control, "the array is there again", || is_whole(&control));
     tick_until(&control, "the spare is there again", || {
-        shown(&control, &spare[0]).spare_of == "pool"
+        shown(&control, &free[0]).spare_of == "pool"
     });
-    stop(&control);
-    machine.stop();
 }
 
 /// No event reported a machine that was back before the next look.
 #[test]
 fn a_machine_that_restarts_quickly_is_reported() {
-    let mut machine = Machine::new(1);
-    let folder = Folder::new();
-    let control = folder.control();
+    let (mut machine, control) = Machine::connected(1);
     let address = machine.addresses[0].clone();
-    connect(&control, &address).expect("it is connected");
     control.tick().expect("it answers");
-    machine.stop();
-    machine.start();
+    machine.control.restart();
     let ends = Instant::now() + PATIENCE;
     while shown(&control, &address).paths[0].reconnects == 0 {
         assert!(Instant::now() < ends, "it is connected again");
         std::thread::yield_now();
     }
     control.tick().expect("it answers");
-    let reported =
-        control.events().list(&ListEventsRequest::default()).expect("the request is fine");
+    let reported = control.reported("");
     let reported = reported.iter().filter(|event| event.kind.starts_with("drive_"));
     let reported: Vec<_> =
         reported.map(|event| (event.kind.as_str(), event.cause.is_empty())).collect();
     assert_eq!(reported, [("drive_lost", false), ("drive_back", true)]);
-    stop(&control);
-    machine.stop();
 }
 
 /// The other machine takes a drive away for longer than I/O is held, and gives it back. Hosts find the array's export
@@ -340,24 +297,16 @@ fn a_machine_that_restarts_quickly_is_reported() {
 #[test]
 fn an_array_that_is_lost_starts_again_when_its_drives_are_back() {
     let machine = Machine::new(2);
-    let folder = Folder::new();
-    let control = folder.control();
+    let control = Testbed::new();
     let address = machine.addresses[0].clone();
     connect(&control, &address).expect("it is connected");
     let create = CreateArrayRequest { level: "0".into(), ..raid6(vec![address]) };
     control.create_array(&create).expect("it is created");
-    let export = CreateExportRequest {
-        array: "tank".into(),
-        via: "nvme-tcp".into(),
-        listen: "127.0.0.1:0".into(),
-        allow_hosts: vec![HOST.into()],
-        ..Default::default()
-    };
-    control.run(|m| m.create_export(&export)).expect("it is offered");
+    control.export(&nvme_tcp(HOST));
     write(&control, "tank", 1);
     let states = || {
         let array = control.run(|m| m.array("tank")).expect("it is known");
-        let export = control.run(|m| Ok(m.exports()[0].clone())).expect("it is known");
+        let export = control.with(|m| m.exports()[0].clone()).expect("it is known");
         let offers = |m: &mut Manager| {
             let record = &m.records.exports[0];
             Ok(m.exports.at(&record.listen).is_some_and(|server| server.offers(record)))
@@ -367,9 +316,8 @@ fn an_array_that_is_lost_starts_again_when_its_drives_are_back() {
     };
     let both = |state: &str| (state.to_owned(), state.to_owned());
 
-    let lent = machine.control.run(|m| Ok(m.records.exports[0].clone())).expect("it is offered");
-    let away = RemoveExportRequest { name: lent.name.clone(), force: true };
-    machine.control.run(|m| m.remove_export(&away)).expect("it is taken away");
+    let lent = machine.control.with(|m| m.records.exports[0].clone()).expect("it is offered");
+    machine.control.remove_export(&lent.name);
     assert!(try_write(&control, "tank", 1).is_err(), "longer than I/O is held");
     tick_until(&control, "it is lost", || states() == both("offline"));
     machine.control.run(|m| m.create_export(&request_of(&lent))).expect("it is given back");
@@ -380,93 +328,62 @@ fn an_array_that_is_lost_starts_again_when_its_drives_are_back() {
         Ok(begin_start(m, &record).is_some())
     };
     assert!(!control.run(again).expect("it answers"), "whoever was to start it comes too late");
-    let reported =
-        control.events().list(&ListEventsRequest::default()).expect("the request is fine");
-    let reported = |kind: &str| reported.iter().filter(|event| event.kind == kind).count();
+    let reported = |kind| control.reported(kind).len();
     assert_eq!((reported("array_lost"), reported("array_started")), (1, 1));
-    stop(&control);
-    machine.stop();
 }
 
 /// A spare of another machine serves as any: whether it is there is not asked of the file system.
 #[test]
 fn a_spare_of_another_machine_takes_the_place_of_a_member() {
-    let machine = Machine::new(5);
-    let folder = Folder::new();
-    let control = folder.control();
-    for address in &machine.addresses {
-        connect(&control, address).expect("it is connected");
-    }
-    let (members, spare) = machine.addresses.split_at(4);
+    let (machine, control) = Machine::connected(5);
+    let (members, free) = machine.addresses.split_at(4);
     control.create_array(&raid6(members.to_vec())).expect("it is created");
-    let keep = AddSpareRequest { drive: spare[0].clone(), ..Default::default() };
-    let added = control.add_spare(&keep).expect("it fits");
+    let added = control.add_spare(&spare(&free[0])).expect("it fits");
     assert!(added.warnings.is_empty(), "{added:?}");
     control.tick().expect("it answers");
     control.fail_member(&fail("tank", 2)).expect("it may be failed");
-    tick_until(&control, "the spare is a member", || shown(&control, &spare[0]).member == Some(2));
+    tick_until(&control, "the spare is a member", || shown(&control, &free[0]).member == Some(2));
     tick_until(&control, "it is rebuilt", || is_whole(&control));
-    let remove = RemoveSpareRequest { drive: spare[0].clone() };
+    let remove = RemoveSpareRequest { drive: free[0].clone() };
     assert!(control.remove_spare(&remove).is_err(), "it is none any more");
-    stop(&control);
-    machine.stop();
 }
 
 #[test]
 fn a_backup_brings_drives_of_other_machines_back() {
-    let machine = Machine::new(4);
-    let folder = Folder::new();
-    let control = folder.control();
-    for address in &machine.addresses {
-        connect(&control, address).expect("it is connected");
-    }
+    let (machine, mut control) = Machine::connected(4);
     control.create_array(&raid6(machine.addresses.clone())).expect("it is created");
-    let document = control.run(|m| m.config_document()).expect("it can be encoded").json;
-    stop(&control);
-    drop(control);
+    let document = control.document();
+    control.shut_down();
 
-    let elsewhere = Folder::new();
-    let control = elsewhere.control();
+    let control = Testbed::new();
     let dry = RestoreConfigRequest { json: document.clone(), dry_run: true };
     let planned = control.restore_config(&dry).expect("it is understood").plan;
     assert!(planned.contains(&format!("connect {}", machine.addresses[3])), "{planned:?}");
-    assert_eq!(control.run(|m| Ok(m.records.remotes.len())).expect("it answers"), 0);
+    assert_eq!(control.with(|m| m.records.remotes.len()).expect("it answers"), 0);
     let restore = RestoreConfigRequest { json: document, dry_run: false };
     let restored = control.restore_config(&restore).expect("it is understood");
     assert!(is_whole(&control), "{restored:?}");
-    let unload = UnloadArrayRequest { name: "tank".into(), ..Default::default() };
-    control.unload_array(&unload).expect("nothing uses it");
+    control.unload_array(&unload("tank")).expect("nothing uses it");
     disconnect(&control, &machine.addresses[0]).expect("nothing uses it any more");
-    stop(&control);
-    machine.stop();
 }
 
 /// What is being made of a drive does not lose it on the way.
 #[test]
 fn a_drive_that_another_command_works_on_stays_connected() {
-    let machine = Machine::new(1);
+    let (machine, control) = Machine::connected(1);
     let address = machine.addresses[0].as_str();
-    let folder = Folder::new();
-    let control = folder.control();
-    connect(&control, address).expect("it is connected");
     let (_, mut work) = control.reserve(|_| Ok(((), Vec::new()))).expect("it answers");
     work.open(address).expect("it is connected");
-    check_refused(disconnect(&control, address), ControlErrorKind::State, "by another command");
+    check_refused(disconnect(&control, address), State, "by another command");
     drop(work);
     disconnect(&control, address).expect("nothing uses it");
-    stop(&control);
-    machine.stop();
 }
 
 /// The thread that connects what is recorded may have been faster than the command that has another secret.
 #[test]
 fn a_secret_is_kept_although_the_drive_was_connected_meanwhile() {
-    let machine = Machine::new(1);
-    let address = machine.addresses[0].as_str();
-    let folder = Folder::new();
-    let control = folder.control();
-    connect(&control, address).expect("it is connected");
-    let known = control.run(|m| Ok(m.records.config.remotes[0].clone())).expect("it answers");
+    let (_machine, control) = Machine::connected(1);
+    let known = control.with(|m| m.records.config.remotes[0].clone()).expect("it answers");
     let record = RemoteRecord { secret: SECRET.into(), ..known };
     for result in ["changed", "unchanged"] {
         let device =
@@ -474,41 +391,31 @@ fn a_secret_is_kept_although_the_drive_was_connected_meanwhile() {
         let adopted = control.run(|m| adopt_remote(m, &record, device)).expect("it is the same");
         assert_eq!(adopted, result);
     }
-    assert!(control.run(|m| Ok(m.records.remotes == [record.clone()])).expect("it answers"));
-    stop(&control);
-    machine.stop();
+    assert!(control.with(|m| m.records.remotes == [record.clone()]).expect("it answers"));
 }
 
 /// A path was recorded, and the drive connected meanwhile as it was recorded before.
 #[test]
 fn a_path_that_is_recorded_and_not_used_is_connected_when_it_is_asked_for() {
-    let machine = Machine::new(1);
+    let (machine, control) = Machine::connected(1);
     let address = machine.addresses[0].as_str();
     let second = address.replace("127.0.0.1", "localhost");
-    let folder = Folder::new();
-    let control = folder.control();
-    connect(&control, address).expect("it is connected");
-    let known = control.run(|m| Ok(m.records.config.remotes[0].clone())).expect("it answers");
+    let known = control.with(|m| m.records.config.remotes[0].clone()).expect("it answers");
     let record = RemoteRecord { paths: vec![second.clone()], ..known.clone() };
     control.run(|m| m.records.put_remote(&record)).expect("it is recorded");
     assert_eq!(connect(&control, &second).expect("it leads there").result, "changed");
     assert_eq!(shown(&control, address).paths.len(), 2);
     let doubled = RemoteRecord { paths: vec![address.to_owned()], ..known };
     let refused = control.run(|m| check_remote(m, &doubled));
-    check_refused(refused, ControlErrorKind::Usage, "twice");
-    stop(&control);
-    machine.stop();
+    check_refused(refused, Usage, "twice");
 }
 
 /// A document may come from any source.
 #[test]
 fn records_of_a_backup_are_looked_at() {
-    let machine = Machine::new(1);
+    let (machine, control) = Machine::connected(1);
     let address = machine.addresses[0].as_str();
-    let folder = Folder::new();
-    let control = folder.control();
-    connect(&control, address).expect("it is connected");
-    let document = control.run(|m| m.config_document()).expect("it can be encoded").json;
+    let document = control.document();
     disconnect(&control, address).expect("nothing uses it");
     let changed = |part: &str, to: &str| {
         assert!(document.contains(part), "{document}");
@@ -526,13 +433,11 @@ fn records_of_a_backup_are_looked_at() {
             let restored = control.restore_config(&request).expect("it is understood");
             assert!(restored.warnings.iter().any(|warning| warning.contains(why)), "{restored:?}");
         }
-        assert_eq!(control.run(|m| Ok(m.records.remotes.len())).expect("it answers"), 0);
+        assert_eq!(control.with(|m| m.records.remotes.len()).expect("it answers"), 0);
     }
     let json = changed(address, &format!("{address}?nsid=1"));
     control.restore_config(&RestoreConfigRequest { json, dry_run: false }).expect("it is fine");
     assert_eq!(shown_state(&control, address), "free", "under the address in its usual form");
-    stop(&control);
-    machine.stop();
 }
 
 const SECRET: &str = "DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:";
@@ -545,51 +450,42 @@ fn a_drive_that_needs_tls_is_connected_with_its_key() {
     let address = machine.addresses[0].as_str();
     let known = AddHostRequest { nqn: HOST.into(), new_tls_key: true, ..Default::default() };
     let made = machine.control.run(|m| m.add_host(&known)).expect("a key is made");
-    let folder = Folder::new();
-    let control = folder.control();
+    let mut control = Testbed::new();
     let with = |key: &str| ConnectDriveRequest { tls_key: key.into(), ..request(address) };
-    check_refused(connect(&control, address), ControlErrorKind::Device, "--tls-key-file");
-    check_refused(control.connect_drive(&with("key")), ControlErrorKind::Usage, "NVMeTLSkey-1");
+    check_refused(connect(&control, address), Device, "--tls-key-file");
+    check_refused(control.connect_drive(&with("key")), Usage, "NVMeTLSkey-1");
     let other = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
     let refused = control.connect_drive(&with(other));
-    check_refused(refused, ControlErrorKind::Device, "does not know the key");
+    check_refused(refused, Device, "does not know the key");
     let connected = control.connect_drive(&with(&made.tls_key)).expect("both know the key");
     assert_eq!(connected.result, "created");
     let again = control.connect_drive(&with("")).expect("the one it has").result;
     assert_eq!(again, "unchanged");
     let shown = format!(
         "{connected:?}{}{:?}",
-        control.run(|m| m.config_document()).expect("it can be encoded").json,
-        control.run(|m| Ok(m.records.config.clone())).expect("it answers"),
+        control.document(),
+        control.with(|m| m.records.config.clone()).expect("it answers"),
     );
     assert!(shown.contains(address) && !shown.contains("NVMeTLSkey"), "{shown}");
     // Nor does another path to it take a key that would not be used.
     let path = address.replace("127.0.0.1", "localhost");
     let over = |key: &str| ConnectDriveRequest { address: path.clone(), ..with(key) };
-    check_refused(control.connect_drive(&over("key")), ControlErrorKind::Usage, "NVMeTLSkey-1");
-    check_refused(control.connect_drive(&over(other)), ControlErrorKind::Usage, "--tls-key-file");
+    check_refused(control.connect_drive(&over("key")), Usage, "NVMeTLSkey-1");
+    check_refused(control.connect_drive(&over(other)), Usage, "--tls-key-file");
     assert_eq!(
         control.connect_drive(&over(&made.tls_key)).expect("it is the one").result,
         "changed"
     );
     disconnect(&control, &path).expect("there is another path");
-    stop(&control);
-    drop(control);
-
-    let control = folder.control();
+    control.restart();
     tick_until(&control, "it is connected", || shown_state(&control, address) == "free");
-    stop(&control);
-    machine.stop();
 }
 
 /// A drive was once connected over a path without TLS although a key had been given for that path.
 #[test]
 fn a_path_has_the_keys_of_its_drive() {
-    let machine = Machine::new(1);
+    let (machine, control) = Machine::connected(1);
     let address = machine.addresses[0].as_str();
-    let folder = Folder::new();
-    let control = folder.control();
-    connect(&control, address).expect("it is connected");
     let path = address.replace("127.0.0.1", "localhost");
     let over = || ConnectDriveRequest { address: path.clone(), ..request(address) };
     let key = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
@@ -599,23 +495,18 @@ fn a_path_has_the_keys_of_its_drive() {
         (secret(), "--secret-file"),
         (ConnectDriveRequest { controller_secret: OTHER.into(), ..secret() }, "--secret-file"),
     ] {
-        check_refused(control.connect_drive(&refused), ControlErrorKind::Usage, option);
+        check_refused(control.connect_drive(&refused), Usage, option);
     }
-    assert!(control.run(|m| Ok(m.records.config.remotes[0].paths.is_empty())).expect("it answers"));
+    assert!(control.with(|m| m.records.config.remotes[0].paths.is_empty()).expect("it answers"));
     assert_eq!(control.connect_drive(&over()).expect("another path").result, "changed");
-    stop(&control);
-    machine.stop();
 }
 
 /// A drive that came back from a backup was once connected without the TLS that it had been given a key for, to
 /// whatever host was at its address.
 #[test]
 fn a_drive_of_a_backup_waits_for_its_keys() {
-    let machine = Machine::new(1);
+    let (machine, mut control) = Machine::connected(1);
     let address = machine.addresses[0].as_str();
-    let folder = Folder::new();
-    let control = folder.control();
-    connect(&control, address).expect("it is connected");
     let document = control.run(|m| {
         let key = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
         m.records.config.remotes[0].tls_key = key.into();
@@ -623,28 +514,25 @@ fn a_drive_of_a_backup_waits_for_its_keys() {
         m.config_document()
     });
     let json = document.expect("it can be encoded").json;
-    stop(&control);
+    control.shut_down();
 
-    let elsewhere = Folder::new();
-    let control = elsewhere.control();
+    let control = Testbed::new();
     let restore = RestoreConfigRequest { json, dry_run: false };
     let restored = control.restore_config(&restore).expect("it is understood");
     let needed = format!("drive connect {address} --secret-file FILE --tls-key-file FILE");
     assert!(restored.warnings.iter().any(|warning| warning.contains(&needed)), "{restored:?}");
-    check_refused(connect(&control, address), ControlErrorKind::State, "give them again");
+    check_refused(connect(&control, address), State, "give them again");
     tick_until(&control, "it says why", || shown(&control, address).note.contains(&needed));
     // Its target asks for neither by now, which the one who gives them may know.
     let secret = ConnectDriveRequest { secret: SECRET.into(), ..request(address) };
     let refused = control.connect_drive(&secret);
-    check_refused(refused, ControlErrorKind::State, "drive connect");
+    check_refused(refused, State, "drive connect");
     let known = AddHostRequest { nqn: HOST.into(), new_tls_key: true, ..Default::default() };
     let made = machine.control.run(|m| m.add_host(&known)).expect("a key is made");
     let both = ConnectDriveRequest { tls_key: made.tls_key, ..secret };
     assert_eq!(control.connect_drive(&both).expect("it is connected").result, "changed");
-    let again = control.run(|m| m.config_document()).expect("it can be encoded").json;
+    let again = control.document();
     assert!(again.contains("\"tls_key\": true"), "{again}");
-    stop(&control);
-    machine.stop();
 }
 
 /// Both sides prove who they are, also after a restart; the secrets are in nothing that is shown.
@@ -659,19 +547,17 @@ fn a_drive_that_asks_for_proof_is_connected_with_its_secret() {
         ..Default::default()
     };
     machine.control.run(|m| m.add_host(&known)).expect("a secret");
-    let folder = Folder::new();
-    let control = folder.control();
+    let mut control = Testbed::new();
     let with = |secret: &str, controller: &str| ConnectDriveRequest {
         secret: secret.into(),
         controller_secret: controller.into(),
         ..request(address)
     };
-    let (usage, device) = (ControlErrorKind::Usage, ControlErrorKind::Device);
-    check_refused(connect(&control, address), device, "--secret-file");
-    check_refused(control.connect_drive(&with("secret", "")), usage, "DHHC-1");
-    check_refused(control.connect_drive(&with(SECRET, SECRET)), usage, "must not be the same");
-    check_refused(control.connect_drive(&with("", OTHER)), usage, "only with a host secret");
-    check_refused(control.connect_drive(&with(OTHER, "")), device, "does not accept our proof");
+    check_refused(connect(&control, address), Device, "--secret-file");
+    check_refused(control.connect_drive(&with("secret", "")), Usage, "DHHC-1");
+    check_refused(control.connect_drive(&with(SECRET, SECRET)), Usage, "must not be the same");
+    check_refused(control.connect_drive(&with("", OTHER)), Usage, "only with a host secret");
+    check_refused(control.connect_drive(&with(OTHER, "")), Device, "does not accept our proof");
     let made = control.connect_drive(&with(SECRET, OTHER)).expect("both know the secrets");
     assert_eq!(made.result, "created");
     let connect_again = |secret: &str, controller: &str| {
@@ -679,7 +565,7 @@ fn a_drive_that_asks_for_proof_is_connected_with_its_secret() {
     };
     assert_eq!(connect_again(SECRET, OTHER), "unchanged");
     assert_eq!(connect_again("", ""), "unchanged", "the one it has");
-    check_refused(control.connect_drive(&with(OTHER, SECRET)), device, "knows the same secrets");
+    check_refused(control.connect_drive(&with(OTHER, SECRET)), Device, "knows the same secrets");
     assert_eq!(
         connect_again(SECRET, OTHER),
         "unchanged",
@@ -687,25 +573,19 @@ fn a_drive_that_asks_for_proof_is_connected_with_its_secret() {
     );
     // The target was believed without a proof from then on, and that was not reported.
     let without = control.connect_drive(&with(SECRET, ""));
-    check_refused(without, usage, "--controller-secret-file");
+    check_refused(without, Usage, "--controller-secret-file");
     disconnect(&control, address).expect("nothing uses it");
     assert_eq!(connect_again(SECRET, ""), "created");
     assert_eq!(connect_again(SECRET, OTHER), "changed");
-    let reported =
-        control.events().list(&ListEventsRequest::default()).expect("the request is fine");
+    let reported = control.reported("");
     let shown = format!(
         "{made:?}{reported:?}{}{:?}",
-        control.run(|m| m.config_document()).expect("it can be encoded").json,
-        control.run(|m| Ok(m.records.config.clone())).expect("it answers"),
+        control.document(),
+        control.with(|m| m.records.config.clone()).expect("it answers"),
     );
     assert!(shown.contains(address) && !shown.contains("DHHC-1:00"), "{shown}");
-    stop(&control);
-    drop(control);
-
-    let control = folder.control();
+    control.restart();
     tick_until(&control, "it is connected", || shown_state(&control, address) == "free");
-    stop(&control);
-    machine.stop();
 }
 
 fn shown_state(control: &Control, address: &str) -> String {

@@ -1,17 +1,15 @@
 //! What is reported: events, and refusals.
 
-use super::{Folder, array, check_refused, fail, raid6, stop, tick_until};
+use super::{Testbed, check_refused, fail, raid6, replace, spare, tick_until};
 use crate::control::Control;
-use crate::error::ControlErrorKind;
+use crate::error::ControlErrorKind::{Refused, Store, Usage};
 use crate::events::{EventKind, WallClock};
 use crate::history::Actor;
 use crate::manager::Options;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use strake_api::v1::{
-    AddSpareRequest, Event, FailMemberRequest, ListEventsRequest, ReplaceMemberRequest,
-};
+use strake_api::v1::{Event, FailMemberRequest, ListEventsRequest};
 
 fn events(control: &Control, request: &ListEventsRequest) -> Vec<Event> {
     control.events().list(request).expect("the request is fine")
@@ -27,22 +25,13 @@ pub(super) fn has(control: &Control, kind: EventKind) -> bool {
 
 #[test]
 fn every_change_of_an_array_is_reported_with_cause_and_next_action() {
-    let folder = Folder::new();
-    let drives = folder.drives(5);
-    let control = folder.control();
-    control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
+    let (control, drives) = Testbed::raid6(5);
     control.tick().expect("it answers");
     control.fail_member(&fail("tank", 1)).expect("it fails");
     control.tick().expect("it answers");
-    let replace = ReplaceMemberRequest {
-        name: "tank".into(),
-        member: 1,
-        drive: drives[4].clone(),
-        ..Default::default()
-    };
-    control.replace_member(&replace).expect("it is replaced");
+    control.replace_member(&replace(1, &drives[4])).expect("it is replaced");
     tick_until(&control, "recovery", || has(&control, EventKind::ArrayRecovered));
-    let all = events(&control, &ListEventsRequest::default());
+    let all = control.reported("");
     let mut order = all.iter().map(|e| e.kind.as_str());
     for kind in
         ["daemon_started", "array_created", "member_failed", "array_degraded", "rebuild_finished"]
@@ -64,21 +53,17 @@ fn every_change_of_an_array_is_reported_with_cause_and_next_action() {
     let last = ListEventsRequest { last: 2, from: 2, ..Default::default() };
     assert_eq!(events(&control, &last).len(), 2);
     let wrong = ListEventsRequest { kind: "nonsense".into(), ..Default::default() };
-    check_refused(control.events().list(&wrong), ControlErrorKind::Usage, "nonsense");
-    stop(&control);
+    check_refused(control.events().list(&wrong), Usage, "nonsense");
 }
 
 /// The first news that no redundancy is left wakes people; that it stays so does not do it again.
 #[test]
 fn the_first_news_of_an_array_without_redundancy_is_critical() {
-    let folder = Folder::new();
-    let drives = folder.drives(5);
-    let control = folder.control();
-    control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
+    let (control, _) = Testbed::raid6(5);
     control.tick().expect("it answers");
     let reported = || {
         control.tick().expect("it answers");
-        let all = events(&control, &ListEventsRequest::default());
+        let all = control.reported("");
         let of_it = all.into_iter().filter(|e| e.kind.starts_with("array_"));
         of_it.map(|e| (e.kind, e.severity)).collect::<Vec<_>>()
     };
@@ -91,26 +76,19 @@ fn the_first_news_of_an_array_without_redundancy_is_critical() {
         control.fail_member(&fail("tank", member)).expect("it fails");
         assert!(has_reported(kind, severity), "{member}: {:?}", reported());
     }
-    stop(&control);
 }
 
 #[test]
 fn commands_are_recorded_with_who_gave_them_also_when_refused() {
-    let folder = Folder::new();
-    let control = folder.control();
+    let control = Testbed::new();
     let actor = Actor { peer: Some((1000, 4711)) };
-    let request = raid6(folder.drives(4));
+    let request = raid6(control.drives(4));
     control.command(&actor, &request, Control::create_array).expect("it is created");
     let hasty = FailMemberRequest { name: "tank".into(), member: 1, ..Default::default() };
-    check_refused(
-        control.command(&actor, &hasty, Control::fail_member),
-        ControlErrorKind::Refused,
-        "redundancy",
-    );
+    check_refused(control.command(&actor, &hasty, Control::fail_member), Refused, "redundancy");
     let dry = FailMemberRequest { dry_run: true, ..fail("tank", 2) };
     control.command(&actor, &dry, Control::fail_member).expect("it is planned");
-    let commands =
-        events(&control, &ListEventsRequest { kind: "command".into(), ..Default::default() });
+    let commands = control.reported("command");
     let [created, refused] = &commands[..] else { panic!("{commands:#?}") };
     assert!(
         created.what.starts_with("array create tank --level 6")
@@ -119,14 +97,11 @@ fn commands_are_recorded_with_who_gave_them_also_when_refused() {
     assert_eq!(created.actor, "uid 1000 pid 4711");
     assert_eq!(refused.what, "array fail tank --member 1: refused");
     assert!(refused.cause.contains("--accept redundancy"), "{refused:?}");
-    stop(&control);
 }
 
 #[test]
 fn failing_a_member_needs_the_loss_to_be_accepted_and_never_loses_data() {
-    let folder = Folder::new();
-    let control = folder.control();
-    control.create_array(&raid6(folder.drives(4))).expect("it is created");
+    let (control, _) = Testbed::raid6(4);
     let request = |member: u32, accept: &[&str]| FailMemberRequest {
         name: "tank".into(),
         member,
@@ -134,30 +109,23 @@ fn failing_a_member_needs_the_loss_to_be_accepted_and_never_loses_data() {
         ..Default::default()
     };
     let refused = |request, kind, words| check_refused(control.fail_member(&request), kind, words);
-    refused(
-        request(0, &[]),
-        ControlErrorKind::Refused,
-        "member failures tolerated: 2 now, 1 without it",
-    );
-    refused(request(0, &["data"]), ControlErrorKind::Usage, "data");
-    assert_eq!(array(&control, "tank").expect("it is there").redundancy_left, 2);
+    refused(request(0, &[]), Refused, "member failures tolerated: 2 now, 1 without it");
+    refused(request(0, &["data"]), Usage, "data");
+    assert_eq!(control.tank().redundancy_left, 2);
     control.fail_member(&request(0, &["redundancy"])).expect("it is accepted");
     control.fail_member(&request(1, &["redundancy"])).expect("it is accepted");
     // Out already: nothing is lost by saying so again.
     assert_eq!(control.fail_member(&request(1, &[])).expect("it is out").result, "unchanged");
-    refused(request(2, &["redundancy"]), ControlErrorKind::Refused, "would lose data");
-    stop(&control);
+    refused(request(2, &["redundancy"]), Refused, "would lose data");
 }
 
 /// F37: the state directory is full or read-only. Arrays go on serving, commands that change something are refused
 /// before they act, what happens is still reported, and written once there is room.
 #[test]
 fn f37_a_state_directory_that_refuses_events_is_reported_and_stops_nothing() {
-    let folder = Folder::new();
-    let control = folder.control();
-    control.create_array(&raid6(folder.drives(4))).expect("it is created");
+    let (mut control, _) = Testbed::raid6(4);
     assert!(control.events().flush());
-    let state = folder.path("state");
+    let state = control.path("state");
     // In the way of both files; works for root too, which ignores permissions.
     let _ = fs::remove_file(state.join("events.jsonl"));
     fs::create_dir(state.join("events.jsonl")).expect("it can be made");
@@ -167,7 +135,7 @@ fn f37_a_state_directory_that_refuses_events_is_reported_and_stops_nothing() {
             name: "other".into(),
             ..raid6(vec!["ram:64MiB".into(); 4])
         }),
-        ControlErrorKind::Store,
+        Store,
         "nothing was done",
     );
     control.fail_member(&fail("tank", 0)).expect("the array does not need the directory");
@@ -177,17 +145,13 @@ fn f37_a_state_directory_that_refuses_events_is_reported_and_stops_nothing() {
     fs::remove_dir(state.join("state.json.next")).expect("it is empty");
     tick_until(&control, "the end of trouble", || has(&control, EventKind::StateDirRecovered));
     assert!(control.events().flush());
-    stop(&control);
-    drop(control);
-    let control = folder.control();
+    control.restart();
     assert!(has(&control, EventKind::MemberFailed), "what happened meanwhile was written later");
-    stop(&control);
 }
 
 /// F38: the clock jumps by ten years, forth and back. Times in events follow it; numbers, arrays and upkeep do not.
 #[test]
 fn f38_a_clock_that_jumps_disturbs_nothing() {
-    let folder = Folder::new();
     let ten_years: u64 = 10 * 365 * 86_400 * 1_000_000;
     let time = Arc::new(AtomicU64::new(2 * ten_years));
     let theirs = Arc::clone(&time);
@@ -198,23 +162,21 @@ fn f38_a_clock_that_jumps_disturbs_nothing() {
         }),
         ..Options::default()
     };
-    let drives = folder.drives(5);
-    let control = folder.control_with(options());
+    let mut control = Testbed::with(options());
+    let drives = control.drives(5);
     control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
     for (member, now) in [(0, 3 * ten_years), (1, ten_years), (1, 0)] {
         time.store(now, Ordering::Relaxed);
         control.fail_member(&fail("tank", member)).expect("it fails");
         control.tick().expect("it answers");
     }
-    stop(&control);
-    drop(control);
+    control.shut_down();
     time.store(u64::MAX, Ordering::Relaxed);
-    let control = folder.control_with(options());
-    assert_eq!(array(&control, "tank").expect("it is there").redundancy_left, 0);
-    let all = events(&control, &ListEventsRequest::default());
+    control.start_with(options());
+    assert_eq!(control.tank().redundancy_left, 0);
+    let all = control.reported("");
     assert!(all.windows(2).all(|pair| pair[1].number == pair[0].number + 1), "{all:#?}");
     assert!(all.windows(2).any(|pair| pair[1].time_us < pair[0].time_us), "{all:#?}");
-    stop(&control);
 }
 
 fn checks(control: &Control) -> Vec<(String, String, String)> {
@@ -224,10 +186,7 @@ fn checks(control: &Control) -> Vec<(String, String, String)> {
 
 #[test]
 fn the_doctor_says_what_is_wrong_and_what_to_do() {
-    let folder = Folder::new();
-    let drives = folder.drives(5);
-    let control = folder.control();
-    control.create_array(&raid6(drives[..4].to_vec())).expect("it is created");
+    let (control, drives) = Testbed::raid6(5);
     let state = |name: &str| {
         let all = checks(&control);
         let found = all.iter().find(|(known, _, _)| known == name).cloned();
@@ -237,8 +196,7 @@ fn the_doctor_says_what_is_wrong_and_what_to_do() {
     assert_eq!(state("array/tank spares").1, "warning");
     assert_eq!(state("daemon state directory").1, "ok");
     assert_eq!(state("daemon last stop").1, "ok");
-    let spare = AddSpareRequest { drive: drives[4].clone(), ..Default::default() };
-    control.add_spare(&spare).expect("it is a spare");
+    control.add_spare(&spare(&drives[4])).expect("it is a spare");
     assert_eq!(state("array/tank spares").1, "ok");
     fs::remove_file(&drives[4]).expect("it can be removed");
     control.tick().expect("it answers");
@@ -252,23 +210,19 @@ fn the_doctor_says_what_is_wrong_and_what_to_do() {
     }
     let report = control.doctor().expect("it answers");
     assert!(report.health != "ok" && report.checks[0].state != "ok", "what is wrong comes first");
-    stop(&control);
 }
 
 #[test]
 fn an_address_without_room_is_reported() {
-    let folder = Folder::new();
-    let control = folder.control();
+    let control = Testbed::new();
     let tell = |turned_away| {
         let counts = vec![("192.0.2.1:4420".to_owned(), turned_away)];
-        let reported = control.run(|m| {
+        let reported = control.with(|m| {
             let notes = m.exports.crowds.news(counts, std::time::Instant::now());
             notes.into_iter().for_each(|note| m.record(note));
-            Ok(())
         });
         reported.expect("it answers");
-        let all = events(&control, &ListEventsRequest::default());
-        all.into_iter().filter(|event| event.kind == "connections_refused").collect::<Vec<_>>()
+        control.reported("connections_refused")
     };
     assert!(tell(0).is_empty(), "nobody was turned away");
     let [reported] = tell(3).try_into().expect("one event");
@@ -278,5 +232,4 @@ fn an_address_without_room_is_reported() {
         reported.what
     );
     assert_eq!(tell(9).len(), 1, "once a minute");
-    stop(&control);
 }

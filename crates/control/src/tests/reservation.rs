@@ -2,11 +2,12 @@
 
 use super::life::{try_write, write};
 use super::remote::{Machine, OTHER_HOST, connect, disconnect, is_whole, request, shown};
-use super::{Folder, check_refused, raid6, stop, tick_until};
+use super::{Testbed, check_refused, raid6, tick_until, unload};
 use crate::control::Control;
-use crate::error::{ControlError, ControlErrorKind};
+use crate::error::ControlError;
+use crate::error::ControlErrorKind::{Device, State};
 use crate::upkeep::remotes::end_connecting;
-use strake_api::v1::{ConnectDriveRequest, CreateArrayRequest, DriveChange, UnloadArrayRequest};
+use strake_api::v1::{ConnectDriveRequest, CreateArrayRequest, DriveChange};
 use strake_dev_fabrics::ReservationMode;
 use strake_units::Nanos;
 
@@ -20,8 +21,7 @@ fn other(control: &Control, address: &str, take_over: bool) -> Result<DriveChang
 fn f19_a_drive_is_used_by_one_host_until_another_takes_it_over() {
     let machine = Machine::new(4);
     let addresses = machine.addresses.clone();
-    let (folder, second_folder) = (Folder::new(), Folder::new());
-    let (first, second) = (folder.control(), second_folder.control());
+    let (mut first, second) = (Testbed::new(), Testbed::new());
     for address in &addresses {
         connect(&first, address).expect("nobody has it");
     }
@@ -32,8 +32,8 @@ fn f19_a_drive_is_used_by_one_host_until_another_takes_it_over() {
     assert_eq!(shown(&first, &addresses[0]).reservation, "reserved");
 
     let refused = other(&second, &addresses[0], false);
-    check_refused(refused, ControlErrorKind::Device, "another host uses the drive");
-    let known = second.run(|m| Ok(m.records.remotes.len())).expect("it answers");
+    check_refused(refused, Device, "another host uses the drive");
+    let known = second.with(|m| m.records.remotes.len()).expect("it answers");
     assert_eq!(known, 0, "what was refused is not remembered");
     write(&first, "tank", 4);
 
@@ -50,13 +50,12 @@ fn f19_a_drive_is_used_by_one_host_until_another_takes_it_over() {
     for take_over in [false, true] {
         let again = ConnectDriveRequest { take_over, ..request(&addresses[0]) };
         let refused = first.connect_drive(&again);
-        check_refused(refused, ControlErrorKind::State, "taken over by another host");
+        check_refused(refused, State, "taken over by another host");
     }
     // A daemon that starts finds them taken. The one before cannot say goodbye to its array.
     let errors = first.stop();
     assert!(!errors.is_empty(), "its drives are another's");
-    drop(first);
-    let first = folder.control();
+    first.restart();
     tick_until(&first, "it is told why", || {
         shown(&first, &addresses[0]).note.contains("another host uses the drive")
     });
@@ -68,25 +67,16 @@ fn f19_a_drive_is_used_by_one_host_until_another_takes_it_over() {
     }
     tick_until(&first, "the array is there again", || is_whole(&first));
     write(&first, "tank", 6);
-    let unload = UnloadArrayRequest { name: "tank".into(), ..Default::default() };
-    first.unload_array(&unload).expect("nobody uses it");
-    stop(&first);
-    stop(&second);
-    machine.stop();
+    first.unload_array(&unload("tank")).expect("nobody uses it");
 }
 
 #[test]
 fn a_target_that_cannot_be_notified_is_reported() {
-    let machine = Machine::new(1);
-    let address = machine.addresses[0].as_str();
-    let folder = Folder::new();
-    let control = folder.control();
-    connect(&control, address).expect("nobody has it");
-    machine.stop();
-    let warnings = disconnect(&control, address).expect("nothing uses it").warnings;
+    let (mut machine, control) = Machine::connected(1);
+    machine.control.shut_down();
+    let warnings = disconnect(&control, &machine.addresses[0]).expect("nothing uses it").warnings;
     assert_eq!(warnings.len(), 1);
     assert!(warnings[0].contains("--take-over"), "{}", warnings[0]);
-    stop(&control);
 }
 
 /// The thread that connects what is recorded was at it when the drive was forgotten.
@@ -94,30 +84,23 @@ fn a_target_that_cannot_be_notified_is_reported() {
 fn a_drive_that_is_forgotten_while_it_is_connected_is_given_up() {
     let machine = Machine::new(1);
     let address = machine.addresses[0].as_str();
-    let (folder, second_folder) = (Folder::new(), Folder::new());
-    let (first, second) = (folder.control(), second_folder.control());
+    let (first, second) = (Testbed::new(), Testbed::new());
     connect(&first, address).expect("nobody has it");
-    let record = first.run(|m| Ok(m.records.remotes[0].clone())).expect("it answers");
+    let record = first.with(|m| m.records.remotes[0].clone()).expect("it answers");
     disconnect(&first, address).expect("nothing uses it");
     let late = || {
         let device = record.connect(ReservationMode::Claim, Nanos(0)).expect("nobody has it");
-        first.run(|m| {
-            end_connecting(m, &record, Ok(device));
-            Ok(())
-        })
+        first.with(|m| end_connecting(m, &record, Ok(device)))
     };
     late().expect("it answers");
-    check_refused(other(&second, address, false), ControlErrorKind::Device, "another host");
+    check_refused(other(&second, address, false), Device, "another host");
     tick_until(&first, "it is given up", || other(&second, address, false).is_ok());
     disconnect(&second, address).expect("nothing uses it");
     // One that is known again stays what it is.
     late().expect("it answers");
     connect(&first, address).expect("it is its own");
     first.tick().expect("it answers");
-    check_refused(other(&second, address, false), ControlErrorKind::Device, "another host");
-    stop(&first);
-    stop(&second);
-    machine.stop();
+    check_refused(other(&second, address, false), Device, "another host");
 }
 
 /// The drive is away because another host has it, and another path to it takes it over.
@@ -126,18 +109,14 @@ fn a_further_path_takes_a_drive_over() {
     let machine = Machine::new(1);
     let address = machine.addresses[0].as_str();
     let further = address.replace("127.0.0.1", "localhost");
-    let (folder, second_folder) = (Folder::new(), Folder::new());
-    let (first, second) = (folder.control(), second_folder.control());
+    let (first, second) = (Testbed::new(), Testbed::new());
     connect(&first, address).expect("nobody has it");
-    let record = first.run(|m| Ok(m.records.remotes[0].clone())).expect("it answers");
+    let record = first.with(|m| m.records.remotes[0].clone()).expect("it answers");
     disconnect(&first, address).expect("nothing uses it");
     other(&second, address, false).expect("nobody has it");
     first.run(|m| m.records.put_remote(&record)).expect("it is recorded");
-    check_refused(connect(&first, &further), ControlErrorKind::Device, "--take-over");
+    check_refused(connect(&first, &further), Device, "--take-over");
     let take_over = ConnectDriveRequest { take_over: true, ..request(&further) };
     first.connect_drive(&take_over).expect("whoever has it");
     assert_eq!(shown(&first, address).reservation, "reserved");
-    stop(&first);
-    stop(&second);
-    machine.stop();
 }

@@ -2,18 +2,17 @@
 
 use super::life::write;
 use super::reported::has;
-use super::{Folder, check_refused, hold, raid6, stop, tick_until};
+use super::{Testbed, change_job, check_refused, hold, raid6, tick_until};
 use crate::control::Control;
-use crate::error::{ControlError, ControlErrorKind};
+use crate::error::ControlError;
+use crate::error::ControlErrorKind::{NotFound, State, Usage};
 use crate::events::{EventKind, WallClock};
 use crate::manager::Options;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use strake_api::v1::{
-    ChangeJobRequest, ChangeScrubRequest, Scrub, ScrubChange, SetArrayRequest, StartScrubRequest,
-};
+use strake_api::v1::{ChangeScrubRequest, Scrub, ScrubChange, SetArrayRequest, StartScrubRequest};
 use strake_raid::Regions;
 
 /// Where the data area of a drive begins.
@@ -46,9 +45,9 @@ fn spoil(drive: &str, at: u64) {
 }
 
 /// An array with some data on it, and its drives.
-fn tank(folder: &Folder, options: Options) -> (Control, Vec<String>) {
-    let drives = folder.drives(5);
-    let control = folder.control_with(options);
+fn tank(options: Options) -> (Testbed, Vec<String>) {
+    let control = Testbed::with(options);
+    let drives = control.drives(5);
     control.create_array(&raid6(drives.clone())).expect("drives fit");
     write(&control, "tank", 4);
     (control, drives)
@@ -56,11 +55,10 @@ fn tank(folder: &Folder, options: Options) -> (Control, Vec<String>) {
 
 #[test]
 fn what_was_corrupted_is_found_named_and_repaired() {
-    let folder = Folder::new();
-    let (control, drives) = tank(&folder, Options::default());
+    let (control, drives) = tank(Options::default());
     assert_eq!(scrub(&control).state, "");
-    check_refused(start(&control, "maybe"), ControlErrorKind::Usage, "trust_data");
-    check_refused(change(&control, "stop"), ControlErrorKind::State, "not being scrubbed");
+    check_refused(start(&control, "maybe"), Usage, "trust_data");
+    check_refused(change(&control, "stop"), State, "not being scrubbed");
     spoil(&drives[2], 64 << 10);
     assert_eq!(start(&control, "").expect("none is under way").result, "created");
     let found = finished(&control);
@@ -78,42 +76,33 @@ fn what_was_corrupted_is_found_named_and_repaired() {
     assert_eq!((repaired.repaired_bytes, repaired.left_bytes), (4096, 0));
     start(&control, "check").expect("the other is over");
     assert_eq!(finished(&control).wrong_bytes, 0, "a second scrub is clean");
-    stop(&control);
 }
 
 #[test]
 fn a_scrub_is_paused_resumed_and_stopped_also_as_a_job() {
-    let folder = Folder::new();
-    let (control, _) = tank(&folder, Options::default());
+    let (mut control, _) = tank(Options::default());
     hold(&control, true);
     start(&control, "check").expect("none is under way");
-    check_refused(start(&control, "check"), ControlErrorKind::State, "is being scrubbed");
+    check_refused(start(&control, "check"), State, "is being scrubbed");
     assert_eq!(scrub(&control).state, "paused");
     assert_eq!(change(&control, "pause").expect("it is in progress").result, "changed");
     assert_eq!(change(&control, "pause").expect("it is in progress").result, "unchanged");
-    let jobs = control.run(|m| Ok(m.list_jobs().jobs)).expect("it answers");
+    let jobs = control.with(|m| m.list_jobs().jobs).expect("it answers");
     let job = jobs.iter().find(|job| job.kind == "scrub").expect("it is a job");
     assert_eq!((job.id.as_str(), job.state.as_str()), ("tank/scrub", "paused"));
     // After a restart it goes on, and is paused as it was.
-    stop(&control);
-    drop(control);
-    let control = folder.control();
+    control.restart();
     tick_until(&control, "the scrub", || {
         control.run(|m| m.scrub("tank")).is_ok_and(|scrub| scrub.state == "paused")
     });
-    let job = |action: &str| ChangeJobRequest {
-        id: "tank/scrub".into(),
-        action: action.into(),
-        priority: None,
-    };
+    let job = |action| change_job("tank/scrub", action);
     control.change_job(&job("resume")).expect("it is paused");
     assert_eq!(finished(&control).left_bytes, 0);
-    check_refused(control.change_job(&job("cancel")), ControlErrorKind::NotFound, "no job");
+    check_refused(control.change_job(&job("cancel")), NotFound, "no job");
     hold(&control, true);
     start(&control, "check").expect("the other is over");
     assert_eq!(control.change_job(&job("cancel")).expect("it is in progress").result, "changed");
     assert_eq!(scrub(&control).state, "stopped");
-    stop(&control);
 }
 
 /// Hours that a scrub is due after.
@@ -123,14 +112,11 @@ const EVERY_H: u64 = 10;
 /// or of another scrub, is not believed.
 #[test]
 fn a_scrub_that_was_killed_goes_on_where_it_was() {
-    let folder = Folder::new();
-    let (control, drives) = tank(&folder, Options::default());
+    let (mut control, drives) = tank(Options::default());
     spoil(&drives[2], 64 << 10);
     start(&control, "check").expect("none is under way");
     let found = finished(&control);
-    stop(&control);
-    drop(control);
-    let control = folder.control();
+    control.restart();
     tick_until(&control, "the last scrub", || scrub(&control).state == "finished");
     let again = scrub(&control);
     assert_eq!((&again.findings, again.ended_us), (&found.findings, found.ended_us));
@@ -138,15 +124,14 @@ fn a_scrub_that_was_killed_goes_on_where_it_was() {
     let view = control.run(|m| m.array("tank")).expect("it runs");
     assert_eq!(view.next_action, "strake array scrub show tank");
     // One that is under way, and of which half is done.
-    let uuid = control.run(|m| Ok(m.running[0].uuid())).expect("it answers");
-    let geometry = control.run(|m| Ok(m.running[0].array.status().geometry)).expect("it runs");
+    let uuid = control.with(|m| m.running[0].uuid()).expect("it answers");
+    let geometry = control.with(|m| m.running[0].array.status().geometry).expect("it runs");
     hold(&control, true);
     start(&control, "repair").expect("the other is over");
     change(&control, "pause").expect("it is under way");
     control.tick().expect("it answers");
-    stop(&control);
-    drop(control);
-    let dir = folder.path("state");
+    control.shut_down();
+    let dir = control.path("state");
     let path = dir.join(format!("scrub-{uuid}.json"));
     let page = std::fs::read_to_string(&path).expect("it was recorded");
     assert!(page.contains("\"done\":[]"), "{page}");
@@ -154,26 +139,25 @@ fn a_scrub_that_was_killed_goes_on_where_it_was() {
     let stripes = Regions::new(&geometry).stripes_per_region();
     let region = (stripes * geometry.stripe_data_blocks()) << geometry.block_size().shift();
     let half = half.replace("\"checked\":0", &format!("\"checked\":{region}"));
-    let check = |page: &str, checked: u64| {
+    let mut check = |page: &str, checked: u64| {
         std::fs::write(&path, page).expect("it can be written");
-        let control = folder.control();
+        control.start();
         tick_until(&control, "the scrub", || {
             control.run(|m| m.scrub("tank")).is_ok_and(|scrub| scrub.state == "paused")
         });
         assert_eq!(scrub(&control).checked_bytes, checked);
-        stop(&control);
+        control.shut_down();
     };
     check(&half, region);
     check(&half.replace("\"begun_us\":", "\"begun_us\":1"), 0);
     check("{", 0);
     check(&page.replace("\"regions\":", "\"regions\":1"), 0);
     check(&half, region);
-    let control = folder.control();
+    control.start();
     tick_until(&control, "the scrub", || change(&control, "resume").is_ok());
     let rest = finished(&control);
     assert_eq!(rest.checked_bytes, found.checked_bytes);
     assert_eq!(rest.left_bytes, 0, "the first region holds what was spoiled, and counts as done");
-    stop(&control);
 }
 
 /// An hour, as clocks count.
@@ -188,9 +172,8 @@ fn set_clock() -> (Arc<AtomicU64>, WallClock) {
 
 #[test]
 fn a_scrub_of_the_schedule_repairs_where_that_is_wanted() {
-    let folder = Folder::new();
     let (now, clock) = set_clock();
-    let (control, drives) = tank(&folder, Options { clock, ..Options::default() });
+    let (control, drives) = tank(Options { clock, ..Options::default() });
     let set = SetArrayRequest {
         name: "tank".into(),
         scrub_every_s: Some(EVERY_H * 3600),
@@ -205,21 +188,19 @@ fn a_scrub_of_the_schedule_repairs_where_that_is_wanted() {
     control.tick().expect("it answers");
     let found = finished(&control);
     assert_eq!((found.mode.as_str(), found.wrong_bytes, found.left_bytes), ("repair", 4096, 0));
-    stop(&control);
 }
 
 #[test]
 fn the_schedule_begins_scrubs_that_only_check() {
-    let folder = Folder::new();
     let (now, clock) = set_clock();
-    let (control, drives) = tank(&folder, Options { clock, ..Options::default() });
+    let (control, drives) = tank(Options { clock, ..Options::default() });
     let set = |seconds| SetArrayRequest {
         name: "tank".into(),
         scrub_every_s: Some(seconds),
         ..Default::default()
     };
     let refused = control.set_array(&set(60));
-    check_refused(refused, ControlErrorKind::Usage, "the minimum is 1h");
+    check_refused(refused, Usage, "the minimum is 1h");
     let changed = control.set_array(&set(EVERY_H * 3600)).expect("it is recorded");
     assert_eq!(changed.plan, ["scrub every 10h instead of 30d"]);
     control.tick().expect("it answers");
@@ -248,5 +229,4 @@ fn the_schedule_begins_scrubs_that_only_check() {
     let ended = scrub(&control).ended_us;
     check(10_000, false);
     assert_eq!((scrub(&control).ended_us, scrub(&control).next_us), (ended, None));
-    stop(&control);
 }

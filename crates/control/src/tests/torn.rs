@@ -1,19 +1,12 @@
 //! Drives that were overwritten in part, cut short or made smaller, and what is said of members that are out.
 
-use super::{Folder, array, check_refused, fail, raid6, stop, tick_until};
-use crate::control::Control;
-use crate::error::ControlErrorKind;
+use super::{Testbed, check_refused, fail, raid6, readd, replace, tick_until};
+use crate::error::ControlErrorKind::{Refused, State};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use strake_api::v1::{
-    Array, CreateArrayRequest, ImportArraysRequest, ReaddMemberRequest, ReplaceMemberRequest,
-};
+use strake_api::v1::{CreateArrayRequest, ImportArraysRequest};
 
 const BYTES: u64 = 64 << 20;
-
-fn tank(control: &Control) -> Array {
-    array(control, "tank").expect("it is there")
-}
 
 fn overwrite(drive: &str, at: u64, bytes: u64) {
     let file = File::options().write(true).open(drive).expect("it is there");
@@ -25,15 +18,6 @@ fn resize(drive: &str, sizes: &[u64]) {
     sizes.iter().for_each(|bytes| file.set_len(*bytes).expect("it can be made so"));
 }
 
-fn rebuild_on(drive: &str) -> ReplaceMemberRequest {
-    ReplaceMemberRequest {
-        name: "tank".into(),
-        member: 1,
-        drive: drive.into(),
-        ..Default::default()
-    }
-}
-
 fn import(allow_degraded: bool, accept_loss: bool) -> ImportArraysRequest {
     ImportArraysRequest { name: "tank".into(), allow_degraded, accept_loss, ..Default::default() }
 }
@@ -41,34 +25,28 @@ fn import(allow_degraded: bool, accept_loss: bool) -> ImportArraysRequest {
 /// The array is created, stopped, and `spoil` is done to drive 1; then it waits and says `words` about that drive, and
 /// started without, the drive is not taken back but can be rebuilt.
 fn check_waits(spoil: impl Fn(&str), words: &str) {
-    let folder = Folder::new();
-    let drives = folder.drives(4);
-    let control = folder.control();
-    control.create_array(&raid6(drives.clone())).expect("it is created");
-    stop(&control);
-    drop(control);
+    let (mut control, drives) = Testbed::raid6(4);
+    control.shut_down();
     spoil(&drives[1]);
-    let control = folder.control();
-    let view = tank(&control);
+    control.start();
+    let view = control.tank();
     assert_eq!((view.states, view.members[1].state.as_str()), (vec!["offline".into()], "missing"));
     for words in [words, &drives[1], "waits for member 1"] {
         assert!(view.reason.contains(words), "{words}: {}", view.reason);
     }
     assert!(view.members[1].cause.contains(words), "{:?}", view.members[1]);
     let dry = ImportArraysRequest { dry_run: true, ..import(false, false) };
-    check_refused(control.import_arrays(&dry), ControlErrorKind::Refused, words);
+    check_refused(control.import_arrays(&dry), Refused, words);
     control.import_arrays(&import(true, false)).expect("the others suffice");
-    (0..5).for_each(|_| control.tick().expect("it answers"));
-    let view = tank(&control);
+    control.ticks(5);
+    let view = control.tank();
     let member = &view.members[1];
     assert!(member.state == "missing" && !member.returned, "{member:?}");
     assert!(view.next_action.contains("array replace"), "{}", view.next_action);
-    let readd = ReaddMemberRequest { name: "tank".into(), ..Default::default() };
-    assert!(control.readd_member(&readd).is_err());
+    assert!(control.readd_member(&readd(None)).is_err());
     resize(&drives[1], &[BYTES]);
-    control.replace_member(&rebuild_on(&drives[1])).expect("it can be rebuilt");
-    tick_until(&control, "the rebuild", || tank(&control).states == ["online"]);
-    stop(&control);
+    control.replace_member(&replace(1, &drives[1])).expect("it can be rebuilt");
+    tick_until(&control, "the rebuild", || control.tank().states == ["online"]);
 }
 
 /// `dd if=/dev/zero` over the first half of a drive: the labels at its end outlived it, and it was in sync.
@@ -96,84 +74,65 @@ fn f22_a_member_that_shrank_is_named_when_the_array_waits_for_it() {
 /// Where all drives lost their last labels, to a tool that clears the ends of drives say, the data may be whole.
 #[test]
 fn drives_without_labels_at_their_ends_are_used_when_the_data_needs_them_and_the_operator_agrees() {
-    let folder = Folder::new();
-    let drives = folder.drives(3);
-    let control = folder.control();
+    let mut control = Testbed::new();
+    let drives = control.drives(3);
     let raid5 = CreateArrayRequest { level: "5".into(), ..raid6(drives.clone()) };
     control.create_array(&raid5).expect("it is created");
-    stop(&control);
-    drop(control);
+    control.shut_down();
     for drive in &drives {
         overwrite(drive, BYTES - (1 << 20), 1 << 20);
     }
-    let control = folder.control();
-    assert_eq!(tank(&control).states, ["offline"]);
-    check_refused(
-        control.import_arrays(&import(true, false)),
-        ControlErrorKind::State,
-        "--accept-loss",
-    );
+    control.start();
+    assert_eq!(control.tank().states, ["offline"]);
+    check_refused(control.import_arrays(&import(true, false)), State, "--accept-loss");
     control.import_arrays(&import(true, true)).expect("the loss is accepted");
-    assert_eq!(tank(&control).redundancy_left, 1);
-    stop(&control);
+    assert_eq!(control.tank().redundancy_left, 1);
 }
 
 /// `truncate -s 32M d; truncate -s 64M d` while the array ran: half of the member read as zeroes, unnoticed.
 #[test]
 fn a_file_that_is_cut_short_and_grows_again_while_it_serves_is_out() {
-    let folder = Folder::new();
-    let drives = folder.drives(4);
-    let control = folder.control();
-    control.create_array(&raid6(drives.clone())).expect("it is created");
+    let (control, drives) = Testbed::raid6(4);
     control.tick().expect("it answers");
     resize(&drives[1], &[BYTES / 2, BYTES]);
-    tick_until(&control, "the loss", || tank(&control).members[1].state == "missing");
-    (0..5).for_each(|_| control.tick().expect("it answers"));
-    let view = tank(&control);
+    tick_until(&control, "the loss", || control.tank().members[1].state == "missing");
+    control.ticks(5);
+    let view = control.tank();
     let member = &view.members[1];
     assert!(member.state == "missing" && !member.returned, "{member:?}");
     assert!(member.cause.contains("truncated"), "{member:?}");
     assert!(view.next_action.contains("array replace"), "{}", view.next_action);
-    control.replace_member(&rebuild_on(&drives[1])).expect("it can be rebuilt");
-    tick_until(&control, "the rebuild", || tank(&control).states == ["online"]);
-    stop(&control);
+    control.replace_member(&replace(1, &drives[1])).expect("it can be rebuilt");
+    tick_until(&control, "the rebuild", || control.tank().states == ["online"]);
 }
 
 /// Status said `strake array replace` for every member that was out, and `array show` offered to take back drives that
 /// would have been refused.
 #[test]
 fn taking_a_member_back_is_offered_when_it_works_and_only_then() {
-    let folder = Folder::new();
-    let drives = folder.drives(4);
-    let control = folder.control();
-    control.create_array(&raid6(drives.clone())).expect("it is created");
+    let (mut control, drives) = Testbed::raid6(4);
     let failed = control.fail_member(&fail("tank", 1)).expect("redundancy is left").array;
     let view = failed.expect("it is shown");
     let member = &view.members[1];
     assert!(member.returned && member.cause == "failed by hand", "{member:?}");
     assert_eq!(view.next_action, "strake array readd tank --member 1");
-    let readd = ReaddMemberRequest { name: "tank".into(), member: Some(1), ..Default::default() };
-    control.readd_member(&readd).expect("it was offered");
-    tick_until(&control, "the rebuild", || tank(&control).states == ["online"]);
-    assert!(tank(&control).next_action.is_empty(), "{}", tank(&control).next_action);
+    control.readd_member(&readd(Some(1))).expect("it was offered");
+    tick_until(&control, "the rebuild", || control.tank().states == ["online"]);
+    assert!(control.tank().next_action.is_empty(), "{}", control.tank().next_action);
 
     control.fail_member(&fail("tank", 1)).expect("redundancy is left");
     resize(&drives[1], &[BYTES - (1 << 20)]);
     control.tick().expect("it answers");
-    let view = tank(&control);
+    let view = control.tank();
     let member = &view.members[1];
     assert!(!member.returned && member.cause.starts_with("failed by hand; "), "{member:?}");
     assert!(member.cause.contains(&drives[1]), "{member:?}");
     assert!(view.next_action.contains("array replace"), "{}", view.next_action);
-    assert!(control.readd_member(&readd).is_err());
+    assert!(control.readd_member(&readd(Some(1))).is_err());
     control.fail_member(&fail("tank", 2)).expect("redundancy is left");
-    stop(&control);
-    drop(control);
-
-    let control = folder.control();
-    let view = tank(&control);
+    control.restart();
+    let view = control.tank();
     let member = &view.members[2];
     assert!(member.returned && member.cause == "failed before the array was started", "{member:?}");
     assert_eq!(view.next_action, "strake array readd tank --member 2");
-    stop(&control);
 }

@@ -2,19 +2,19 @@
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
+use std::path::Path;
 
 use strake_api::v1::{
     AddSpareRequest, ArrayChange, CreateArrayRequest, GrowArrayRequest, ImportArraysRequest,
-    ListEventsRequest, ReplaceMemberRequest, UpgradeFormatRequest,
+    UpgradeFormatRequest,
 };
 use strake_dev_uring::Machine;
 use strake_ondisk::{AreaLayout, Copy, Format, newest};
 
 use super::life::{read, write};
-use super::{Folder, array, check_refused, fail, raid6, stop, tick_until};
-use crate::ControlErrorKind;
+use super::{Testbed, array, check_refused, fail, impatient, mirror, raid6, replace, tick_until};
 use crate::control::Control;
+use crate::error::ControlErrorKind::{NotFound, Refused, State, Usage};
 use crate::manager::Options;
 
 fn request(name: &str) -> UpgradeFormatRequest {
@@ -52,30 +52,24 @@ fn resize(path: &str, bytes: u64) {
     file.set_len(bytes).expect("there is room");
 }
 
-fn mirror(drives: &[String]) -> CreateArrayRequest {
-    let (name, level) = ("tank".to_owned(), "1".to_owned());
-    CreateArrayRequest { name, level, drives: drives.to_vec(), ..Default::default() }
-}
-
 /// An array on files of `bytes` that has format 1, started again.
-fn old_array(folder: &Folder, ask: &CreateArrayRequest, bytes: u64) -> Control {
+fn old_array(control: &mut Testbed, ask: &CreateArrayRequest, bytes: u64) {
     ask.drives.iter().for_each(|path| resize(path, bytes));
-    let control = folder.control();
     control.create_array(ask).expect("it is created");
-    write(&control, "tank", 8);
-    assert_eq!(format(&control), 2, "new arrays have the newest format");
-    stop(&control);
-    drop(control);
+    write(control, "tank", 8);
+    assert_eq!(format(control), 2, "new arrays have the newest format");
+    control.shut_down();
     make_format_1(&ask.drives);
-    folder.control()
+    control.start();
 }
 
 #[test]
 fn an_array_of_format_1_is_converted_when_it_is_asked_for() {
-    let folder = Folder::new();
-    let control = old_array(&folder, &raid6(folder.drives(4)), 64 << 20);
+    let mut control = Testbed::new();
+    let ask = raid6(control.drives(4));
+    old_array(&mut control, &ask, 64 << 20);
     assert_eq!(format(&control), 1, "a start converts nothing");
-    let size = array(&control, "tank").expect("it is there").size_bytes;
+    let size = control.tank().size_bytes;
     let dry = UpgradeFormatRequest { dry_run: true, ..request("tank") };
     let planned = control.upgrade_format(&dry).expect("it may");
     assert_eq!((planned.result.as_str(), format(&control)), ("planned", 1));
@@ -89,26 +83,20 @@ fn an_array_of_format_1_is_converted_when_it_is_asked_for() {
     assert_eq!((view.format, view.size_bytes), (2, size));
     assert_eq!(view.states, ["online"]);
     read(&control, "tank", 8);
-    let reported =
-        control.events().list(&ListEventsRequest::default()).expect("the request is fine");
-    let events = reported.iter().filter(|event| event.kind == "array_format_upgraded").count();
-    assert_eq!(events, 1, "a plan is no event");
+    assert_eq!(control.reported("array_format_upgraded").len(), 1, "a plan is no event");
     let again = upgrade(&control).expect("it may");
     assert_eq!(again.result, "unchanged");
     assert!(again.warnings[0].contains("format 2 already"), "{:?}", again.warnings);
-    stop(&control);
-    drop(control);
-
-    let control = folder.control();
+    control.restart();
     assert_eq!(format(&control), 2);
     read(&control, "tank", 8);
-    stop(&control);
 }
 
 #[test]
 fn an_array_that_cannot_be_converted_keeps_its_format() {
-    let folder = Folder::new();
-    let control = old_array(&folder, &mirror(&folder.drives(2)), 1 << 30);
+    let mut control = Testbed::new();
+    let ask = mirror(&control.drives(2));
+    old_array(&mut control, &ask, 1 << 30);
     // In format 1 it takes what areas would need.
     let grow = GrowArrayRequest { name: "tank".into(), ..Default::default() };
     for dry_run in [true, false] {
@@ -119,38 +107,30 @@ fn an_array_that_cannot_be_converted_keeps_its_format() {
         assert!(warned, "{:?}", change.warnings);
     }
     assert_eq!(format(&control), 1, "growing keeps the format");
-    check_refused(upgrade(&control), ControlErrorKind::State, "has 1073741824 bytes");
-    check_refused(upgrade(&control), ControlErrorKind::State, "give it a larger drive first");
+    check_refused(upgrade(&control), State, "has 1073741824 bytes");
+    check_refused(upgrade(&control), State, "give it a larger drive first");
     assert_eq!(format(&control), 1);
 
     control.fail_member(&fail("tank", 1)).expect("it may");
-    check_refused(upgrade(&control), ControlErrorKind::State, "member 1 is not in sync");
+    check_refused(upgrade(&control), State, "member 1 is not in sync");
     assert_eq!(format(&control), 1);
     read(&control, "tank", 8);
-    stop(&control);
 }
 
 /// The room of the areas counts as the room of the data does, for whatever becomes a member.
 #[test]
 fn a_drive_without_room_for_the_areas_replaces_no_member() {
-    let folder = Folder::new();
-    let drives = folder.drives(5);
+    let mut control = Testbed::new();
+    let drives = control.drives(5);
     let (bytes, less) = (1_u64 << 30, (1_u64 << 30) - (512 << 10));
     [0, 1, 3, 4].into_iter().for_each(|at| resize(&drives[at], bytes));
     resize(&drives[2], less);
-    let control = folder.control();
     control.create_array(&mirror(&drives[..2])).expect("it is created");
     assert_eq!(format(&control), 2);
     write(&control, "tank", 8);
-    let replace = |with: &str| ReplaceMemberRequest {
-        name: "tank".into(),
-        member: 1,
-        drive: with.into(),
-        ..Default::default()
-    };
-    let refused = control.replace_member(&replace(&drives[2]));
-    check_refused(refused, ControlErrorKind::Usage, &format!("it has {less} bytes"));
-    control.replace_member(&replace(&drives[3])).expect("it is as large as the others");
+    let refused = control.replace_member(&replace(1, &drives[2]));
+    check_refused(refused, Usage, &format!("it has {less} bytes"));
+    control.replace_member(&replace(1, &drives[3])).expect("it is as large as the others");
     tick_until(&control, "the new drive", || {
         array(&control, "tank").is_ok_and(|view| view.members[1].path == drives[3])
     });
@@ -168,12 +148,9 @@ fn a_drive_without_room_for_the_areas_replaces_no_member() {
         array(&control, "tank").is_ok_and(|view| view.redundancy_left == 1)
     });
     read(&control, "tank", 8);
-    stop(&control);
-    drop(control);
-    let control = folder.control();
+    control.restart();
     assert_eq!(format(&control), 2);
     read(&control, "tank", 8);
-    stop(&control);
 }
 
 /// Changes the band height in the newest label of a drive.
@@ -201,18 +178,13 @@ fn make_foreign(path: &str) {
 #[test]
 fn a_label_with_another_constant_is_named_and_not_gone_around() {
     const SAYS: &str = "records 65536 as band bytes, where this version has 131072";
-    let folder = Folder::new();
-    let drives = folder.drives(2);
-    let control = folder.control();
-    control.create_array(&mirror(&drives)).expect("it is created");
+    let (mut control, drives) = Testbed::mirror(2);
     write(&control, "tank", 8);
-    stop(&control);
-    drop(control);
+    control.shut_down();
     for made in 0..2 {
         make_foreign(&drives[made]);
-        let options = Options { assemble_timeout: Some(Duration::ZERO), ..Options::default() };
-        let control = folder.control_with(options);
-        let view = array(&control, "tank").expect("it is known");
+        control.start_with(impatient());
+        let view = control.tank();
         assert_eq!(view.states, ["offline"], "{view:?}");
         assert_eq!(view.reason.matches(SAYS).count(), made + 1, "{}", view.reason);
         // What would be refused is not advised.
@@ -223,24 +195,23 @@ fn a_label_with_another_constant_is_named_and_not_gone_around() {
             drives: drives.to_vec(),
             ..Default::default()
         };
-        check_refused(control.import_arrays(&import("", &drives)), ControlErrorKind::Refused, SAYS);
+        check_refused(control.import_arrays(&import("", &drives)), Refused, SAYS);
         if made == 1 {
             let known = control.import_arrays(&import("tank", &[]));
-            check_refused(known, ControlErrorKind::Refused, SAYS);
+            check_refused(known, Refused, SAYS);
         } else {
             let degraded = ImportArraysRequest { allow_degraded: true, ..import("tank", &[]) };
             let said = "not started degraded while this drive is here";
-            check_refused(control.import_arrays(&degraded), ControlErrorKind::Refused, said);
+            check_refused(control.import_arrays(&degraded), Refused, said);
         }
         let misspelled = control.import_arrays(&import("tonk", &[]));
-        check_refused(misspelled, ControlErrorKind::NotFound, "array tonk");
-        stop(&control);
+        check_refused(misspelled, NotFound, "array tonk");
+        control.shut_down();
     }
 }
 
-/// Puts drives at nodes of a machine in `folder`: the names that the kernel gave them at this start.
-fn machine_of(folder: &Folder, drives: &[(&String, &str)]) -> (Machine, Vec<String>) {
-    let root = folder.path("machine");
+/// Puts drives at nodes of a machine in `root`: the names that the kernel gave them at this start.
+fn machine_of(root: &Path, drives: &[(&String, &str)]) -> (Machine, Vec<String>) {
     fs::create_dir_all(root.join("dev")).expect("there is room");
     let place = |(drive, name): &(&String, &str)| {
         let block = root.join("sys/block").join(name);
@@ -252,16 +223,14 @@ fn machine_of(folder: &Folder, drives: &[(&String, &str)]) -> (Machine, Vec<Stri
         node.display().to_string()
     };
     let nodes = drives.iter().map(place).collect();
-    (Machine::at(&root), nodes)
+    (Machine::at(root), nodes)
 }
 
 /// Starts "tank" from what is left of it, and gives its state and why it has it.
-fn started(folder: &Folder, machine: &Machine) -> (Vec<String>, String) {
-    let machine = machine.clone();
-    let assemble_timeout = Some(Duration::ZERO);
-    let control = folder.control_with(Options { assemble_timeout, machine, ..Options::default() });
-    let view = array(&control, "tank").expect("it is known");
-    stop(&control);
+fn started(control: &mut Testbed, machine: &Machine) -> (Vec<String>, String) {
+    control.start_with(Options { machine: machine.clone(), ..impatient() });
+    let view = array(control, "tank").expect("it is known");
+    control.shut_down();
     (view.states, view.reason)
 }
 
@@ -269,31 +238,31 @@ fn started(folder: &Folder, machine: &Machine) -> (Vec<String>, String) {
 /// nowhere.
 #[test]
 fn a_refused_label_counts_at_every_node_for_its_own_array_only() {
-    let folder = Folder::new();
-    let files = folder.drives(4);
+    let mut control = Testbed::new();
+    let files = control.drives(4);
     let names = ["sda", "sdb", "sdc", "sdd"];
     let pairs: Vec<_> = files.iter().zip(names).collect();
-    let (machine, nodes) = machine_of(&folder, &pairs);
-    let control = folder.control_with(Options { machine: machine.clone(), ..Options::default() });
+    let (machine, nodes) = machine_of(&control.path("machine"), &pairs);
+    control.shut_down();
+    control.start_with(Options { machine: machine.clone(), ..Options::default() });
     control.create_array(&mirror(&nodes[..2])).expect("it is created");
     let other = CreateArrayRequest { name: "pond".into(), ..mirror(&nodes[2..]) };
     control.create_array(&other).expect("it is created");
-    stop(&control);
-    drop(control);
+    control.shut_down();
 
     // Its member sdb is sdc now, where the label of another array was.
     make_foreign(&nodes[1]);
     make_foreign(&nodes[2]);
-    let away = folder.path("away");
+    let away = control.path("away");
     fs::rename(&nodes[2], &away).expect("it is there");
     fs::rename(&nodes[1], &nodes[2]).expect("it is there");
-    let (states, reason) = started(&folder, &machine);
+    let (states, reason) = started(&mut control, &machine);
     assert_eq!(states, ["offline"]);
     assert!(reason.contains(&format!("{}: label", nodes[2])), "{reason}");
 
     // The member is gone, and the other array's drive is at its node.
     fs::remove_file(&nodes[2]).expect("it is there");
     fs::rename(&away, &nodes[1]).expect("it is there");
-    let (states, reason) = started(&folder, &machine);
+    let (states, reason) = started(&mut control, &machine);
     assert!(states.contains(&"online".to_owned()), "{states:?}: {reason}");
 }

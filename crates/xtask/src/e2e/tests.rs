@@ -1,31 +1,20 @@
 //! Scripts as steps, on scripts written for the purpose.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use strake_testkit::Folder;
 
 use super::run;
 use crate::run::Tally;
 
-/// A made-up repository below the temporary folder, removed when dropped.
-struct Repository(PathBuf);
-
-impl Repository {
-    /// A repository with these end-to-end scripts; `name` keeps tests apart.
-    fn new(name: &str, scripts: &[(&str, &str)]) -> Repository {
-        let root = std::env::temp_dir().join(format!("strake-xtask-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(root.join("tests/e2e")).expect("the temporary folder is writable");
-        for (file, text) in scripts {
-            std::fs::write(root.join("tests/e2e").join(file), text)
-                .expect("the folder was just made");
-        }
-        Repository(root)
+/// A made-up repository with these end-to-end scripts.
+fn repository(scripts: &[(&str, &str)]) -> Folder {
+    let root = Folder::new("strake-xtask-e2e");
+    std::fs::create_dir_all(root.join("tests/e2e")).expect("it was just made");
+    for (file, text) in scripts {
+        std::fs::write(root.join("tests/e2e").join(file), text).expect("the folder was just made");
     }
-}
-
-impl Drop for Repository {
-    fn drop(&mut self) {
-        // A folder left behind in the temporary folder harms nothing, and a test must not fail because of it.
-        std::fs::remove_dir_all(&self.0).unwrap_or_default();
-    }
+    root
 }
 
 #[test]
@@ -37,7 +26,7 @@ fn each_script_counts_by_its_exit_code() {
         ("_library.sh", "exit 1"),
         ("notes.txt", "exit 1"),
     ];
-    let outcome = run(&Repository::new("codes", &scripts).0);
+    let outcome = run(&repository(&scripts));
     assert_eq!(outcome.tally, Tally { passed: 1, failed: 1, skipped: 1 });
     assert_eq!(outcome.note, "b-bad.sh");
 }
@@ -45,7 +34,7 @@ fn each_script_counts_by_its_exit_code() {
 #[test]
 fn no_scripts_are_skipped_and_not_passed() {
     let skipped = Tally { passed: 0, failed: 0, skipped: 1 };
-    assert_eq!(run(&Repository::new("none", &[]).0).tally, skipped);
+    assert_eq!(run(&repository(&[])).tally, skipped);
     assert_eq!(run(Path::new("/no/such/folder")).tally, skipped);
 }
 
@@ -58,6 +47,6 @@ fn two_run_side_by_side_and_some_alone() {
     let (first, second) = (end("echo met >f", "first"), end("read -r met <f", "second"));
     let alone = "# Runs alone: it looks at the others\n[ \"$(wc -l <over)\" -eq 2 ]";
     let scripts = [("a.sh", first.as_str()), ("b.sh", &second), ("0-alone.sh", alone)];
-    let outcome = run(&Repository::new("pairs", &scripts).0);
+    let outcome = run(&repository(&scripts));
     assert_eq!(outcome.tally, Tally { passed: 3, failed: 0, skipped: 0 });
 }

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use strake_testkit::Folder;
+
 use super::{Program, Ran, SECONDS_MAX, program, run_all};
 use crate::run::{Tally, quiet_test_run};
 
@@ -13,16 +15,9 @@ fn script(folder: &Path, name: &str, text: &str) -> Program {
     Program { name: name.into(), path, folder: folder.to_path_buf() }
 }
 
-fn folder_of(test: &str) -> PathBuf {
-    let name = format!("strake-xtask-suite-{}-{test}", std::process::id());
-    let folder = std::env::temp_dir().join(name);
-    std::fs::create_dir_all(&folder).expect("the temporary folder is writable");
-    folder
-}
-
 #[test]
 fn each_program_counts_its_tests_and_none_hides_a_failure() {
-    let folder = folder_of("counts");
+    let folder = Folder::new("strake-xtask-counts");
     let line = |passed, failed| {
         format!("echo 'test result: ok. {passed} passed; {failed} failed; 0 ignored; 0 measured'")
     };
@@ -35,7 +30,6 @@ fn each_program_counts_its_tests_and_none_hides_a_failure() {
         Program { path: "/no/such/program".into(), ..script(&folder, "gone", "exit 0") },
     ];
     let Ran { tally, mut failed, parts } = run_all(programs, SECONDS_MAX);
-    std::fs::remove_dir_all(&folder).expect("it was made above");
     failed.sort();
     assert_eq!(tally, Tally { passed: 9, failed: 5, skipped: 0 });
     assert_eq!(failed, ["bad", "crash", "gone", "nothing"]);
@@ -46,7 +40,7 @@ fn each_program_counts_its_tests_and_none_hides_a_failure() {
 /// from others.
 #[test]
 fn a_program_that_hangs_or_that_a_signal_ends_is_reported() {
-    let folder = folder_of("ends");
+    let folder = Folder::new("strake-xtask-ends");
     let cases = [
         ("hung", "cat $0.fifo", 1, "still running after 1 s, killed"),
         ("left", "cat $0.fifo & exit 3", SECONDS_MAX, "exit code 3"),
@@ -66,7 +60,6 @@ fn a_program_that_hangs_or_that_a_signal_ends_is_reported() {
     }
     // The process that was left behind ends once its FIFO has been written to.
     std::fs::write(folder.join("left.fifo"), "").expect("it reads");
-    std::fs::remove_dir_all(&folder).expect("it was made above");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::{DISCARD, Entry, FLUSH, MAGIC, MARK, Request, VERSION, apply, cuts, entries, some};
 use std::fs::{File, OpenOptions};
 use std::io::Cursor;
-use std::path::PathBuf;
+use strake_testkit::Folder;
 
 const SECTOR: usize = 512;
 
@@ -31,11 +31,9 @@ fn read(log: &[u8]) -> Result<Vec<Entry>, String> {
     entries(&mut Cursor::new(log), log.len() as u64)
 }
 
-/// Files of `sizes` bytes in a folder of their own.
-fn files(name: &str, contents: &[Vec<u8>]) -> (PathBuf, Vec<File>) {
-    let folder =
-        std::env::temp_dir().join(format!("strake-write-log-{}-{name}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
+/// Files with these contents in a folder of their own.
+fn files(contents: &[Vec<u8>]) -> (Folder, Vec<File>) {
+    let folder = Folder::new("strake-write-log");
     let open = |(n, content): (usize, &Vec<u8>)| {
         let path = folder.join(n.to_string());
         std::fs::write(&path, content).expect("a file");
@@ -79,16 +77,13 @@ fn a_replay_leaves_what_the_drive_held_at_the_cut() {
     // Two slices of four sectors, of which the first byte of every sector is looked at.
     let check = |to: usize, expected: [u8; 8]| {
         let blank = vec![vec![9; 4 * SECTOR]; 2];
-        let (folder, images) = files(&format!("replay-{to}"), &blank);
-        let (log_folder, mut logs) = files(&format!("log-{to}"), std::slice::from_ref(&log));
+        let (folder, images) = files(&blank);
+        let (_log_folder, mut logs) = files(std::slice::from_ref(&log));
         let log = logs.remove(0);
         apply(&log, &entries[..to], 4 * SECTOR as u64, &images).expect("all fits");
         let both = ["0", "1"].map(|n| std::fs::read(folder.join(n)).expect("an image")).concat();
         let found: Vec<u8> = both.chunks(SECTOR).map(|sector| sector[0]).collect();
         assert_eq!(found, expected, "up to {to}");
-        for folder in [folder, log_folder] {
-            std::fs::remove_dir_all(folder).expect("it goes away");
-        }
     };
     check(2, [9, 1, 9, 9, 9, 9, 9, 9]);
     check(3, [9, 1, 9, 9, 9, 2, 2, 9]);
@@ -100,9 +95,8 @@ fn a_replay_leaves_what_the_drive_held_at_the_cut() {
 fn a_request_over_the_end_of_a_slice_is_refused() {
     let log = log(&[(3, 2, 0, 1)]);
     let entries = read(&log).expect("it is whole");
-    let (folder, images) = files("over", &[vec![0; 4 * SECTOR], vec![0; 4 * SECTOR], log]);
+    let (_folder, images) = files(&[vec![0; 4 * SECTOR], vec![0; 4 * SECTOR], log]);
     assert!(apply(&images[2], &entries, 4 * SECTOR as u64, &images[..2]).is_err());
-    std::fs::remove_dir_all(folder).expect("it goes away");
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! A daemon that answers from a script, and the real `strake` binary against it.
 
-use crate::common::Folder;
 use std::pin::Pin;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
@@ -13,6 +12,7 @@ use strake_api::v1::export_service_server::{ExportService, ExportServiceServer};
 use strake_api::v1::job_service_server::{JobService, JobServiceServer};
 use strake_api::v1::spare_service_server::{SpareService, SpareServiceServer};
 use strake_api::v1::*;
+use strake_testkit::Folder;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Code, Request, Response, Status};
 
@@ -45,6 +45,12 @@ impl Fake {
             Some((code, why)) => Err(Status::new(code, why)),
             None => Ok(()),
         }
+    }
+
+    /// Remembers a request, and answers nothing in particular.
+    fn accept<T: Default>(&self, request: &Request<impl std::fmt::Debug>) -> Answer<T> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(T::default()))
     }
 
     fn change(&self, request: &impl std::fmt::Debug) -> Answer<ArrayChange> {
@@ -111,30 +117,25 @@ impl DriveService for Fake {
         }))
     }
     async fn locate_drive(&self, request: Request<LocateDriveRequest>) -> Answer<DriveChange> {
-        self.hear(request.get_ref())?;
-        Ok(Response::new(DriveChange::default()))
+        self.accept(&request)
     }
     async fn clean_drive(&self, request: Request<CleanDriveRequest>) -> Answer<DriveChange> {
-        self.hear(request.get_ref())?;
-        Ok(Response::new(DriveChange::default()))
+        self.accept(&request)
     }
     async fn connect_drive(&self, request: Request<ConnectDriveRequest>) -> Answer<DriveChange> {
-        self.hear(request.get_ref())?;
-        Ok(Response::new(DriveChange::default()))
+        self.accept(&request)
     }
     async fn disconnect_drive(
         &self,
         request: Request<DisconnectDriveRequest>,
     ) -> Answer<DriveChange> {
-        self.hear(request.get_ref())?;
-        Ok(Response::new(DriveChange::default()))
+        self.accept(&request)
     }
     async fn discover_drives(
         &self,
         request: Request<DiscoverDrivesRequest>,
     ) -> Answer<DiscoverDrivesResponse> {
-        self.hear(request.get_ref())?;
-        Ok(Response::new(DiscoverDrivesResponse::default()))
+        self.accept(&request)
     }
 }
 
@@ -237,19 +238,16 @@ impl ExportService for Fake {
         self.export(request.get_ref())
     }
     async fn add_host(&self, request: Request<AddHostRequest>) -> Answer<HostChange> {
-        self.hear(request.get_ref())?;
-        Ok(Response::new(HostChange::default()))
+        self.accept(&request)
     }
     async fn list_hosts(&self, _: Request<ListHostsRequest>) -> Answer<ListHostsResponse> {
         Ok(Response::new(ListHostsResponse::default()))
     }
     async fn remove_host(&self, request: Request<RemoveHostRequest>) -> Answer<HostChange> {
-        self.hear(request.get_ref())?;
-        Ok(Response::new(HostChange::default()))
+        self.accept(&request)
     }
     async fn add_referral(&self, request: Request<AddReferralRequest>) -> Answer<ReferralChange> {
-        self.hear(request.get_ref())?;
-        Ok(Response::new(ReferralChange::default()))
+        self.accept(&request)
     }
     async fn list_referrals(
         &self,
@@ -261,20 +259,17 @@ impl ExportService for Fake {
         &self,
         request: Request<RemoveReferralRequest>,
     ) -> Answer<ReferralChange> {
-        self.hear(request.get_ref())?;
-        Ok(Response::new(ReferralChange::default()))
+        self.accept(&request)
     }
 }
 
 #[tonic::async_trait]
 impl ConfigService for Fake {
     async fn get_config(&self, request: Request<GetConfigRequest>) -> Answer<ConfigDocument> {
-        self.hear(request.get_ref())?;
-        Ok(Response::new(ConfigDocument::default()))
+        self.accept(&request)
     }
     async fn restore_config(&self, request: Request<RestoreConfigRequest>) -> Answer<ConfigChange> {
-        self.hear(request.get_ref())?;
-        Ok(Response::new(ConfigChange::default()))
+        self.accept(&request)
     }
 }
 
@@ -284,8 +279,7 @@ impl EventService for Fake {
         Pin<Box<dyn tokio_stream::Stream<Item = Result<Event, Status>> + Send>>;
 
     async fn list_events(&self, request: Request<ListEventsRequest>) -> Answer<ListEventsResponse> {
-        self.hear(request.get_ref())?;
-        Ok(Response::new(ListEventsResponse::default()))
+        self.accept(&request)
     }
     async fn follow_events(
         &self,
@@ -295,48 +289,39 @@ impl EventService for Fake {
         Ok(Response::new(Box::pin(tokio_stream::iter([Ok(Event::default())]))))
     }
     async fn add_hook(&self, request: Request<AddHookRequest>) -> Answer<HookChange> {
-        self.hear(request.get_ref())?;
-        Ok(Response::new(HookChange::default()))
+        self.accept(&request)
     }
     async fn list_hooks(&self, request: Request<ListHooksRequest>) -> Answer<ListHooksResponse> {
-        self.hear(request.get_ref())?;
-        Ok(Response::new(ListHooksResponse::default()))
+        self.accept(&request)
     }
     async fn remove_hook(&self, request: Request<RemoveHookRequest>) -> Answer<HookChange> {
-        self.hear(request.get_ref())?;
-        Ok(Response::new(HookChange::default()))
+        self.accept(&request)
     }
     async fn test_hook(&self, request: Request<TestHookRequest>) -> Answer<HookChange> {
-        self.hear(request.get_ref())?;
-        Ok(Response::new(HookChange::default()))
+        self.accept(&request)
     }
 }
 
 #[tonic::async_trait]
 impl JobService for Fake {
     async fn list_jobs(&self, request: Request<ListJobsRequest>) -> Answer<ListJobsResponse> {
-        self.hear(request.get_ref())?;
-        Ok(Response::new(ListJobsResponse::default()))
+        self.accept(&request)
     }
     async fn change_job(&self, request: Request<ChangeJobRequest>) -> Answer<JobChange> {
-        self.hear(request.get_ref())?;
-        Ok(Response::new(JobChange::default()))
+        self.accept(&request)
     }
 }
 
 #[tonic::async_trait]
 impl SpareService for Fake {
     async fn add_spare(&self, request: Request<AddSpareRequest>) -> Answer<SpareChange> {
-        self.hear(request.get_ref())?;
-        Ok(Response::new(SpareChange::default()))
+        self.accept(&request)
     }
     async fn list_spares(&self, request: Request<ListSparesRequest>) -> Answer<ListSparesResponse> {
-        self.hear(request.get_ref())?;
-        Ok(Response::new(ListSparesResponse::default()))
+        self.accept(&request)
     }
     async fn remove_spare(&self, request: Request<RemoveSpareRequest>) -> Answer<SpareChange> {
-        self.hear(request.get_ref())?;
-        Ok(Response::new(SpareChange::default()))
+        self.accept(&request)
     }
 }
 
@@ -353,9 +338,9 @@ pub struct Ran {
 pub fn strake(folder: &Folder, arguments: &[&str]) -> Ran {
     let output = Command::new(env!("CARGO_BIN_EXE_strake"))
         .args(arguments)
-        .current_dir(&folder.0)
+        .current_dir(folder)
         .env_remove("STRAKE_SOCKET")
-        .env("XDG_RUNTIME_DIR", &folder.0)
+        .env("XDG_RUNTIME_DIR", &**folder)
         .stdin(Stdio::null())
         .output()
         .expect("strake runs");
@@ -373,13 +358,13 @@ pub struct Served {
 impl Served {
     /// Serves `script` in a new folder for the test `name`.
     pub fn new(name: &str, script: Script) -> Self {
-        let folder = Folder::new(name);
+        let folder = Folder::new(&format!("strake-cli-{name}"));
         let heard = Arc::default();
         let fake = Fake { script, heard: Arc::clone(&heard) };
         let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");
         let listener = {
             let _inside = runtime.enter();
-            tokio::net::UnixListener::bind(folder.0.join("s.sock")).expect("the socket is free")
+            tokio::net::UnixListener::bind(folder.join("s.sock")).expect("the socket is free")
         };
         runtime.spawn(
             tonic::transport::Server::builder()
@@ -399,8 +384,8 @@ impl Served {
     /// The real binary with `arguments`, to be run against it.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_strake"));
-        command.args(arguments).current_dir(&self.folder.0);
-        command.env("STRAKE_SOCKET", self.folder.0.join("s.sock")).env("TZ", "UTC");
+        command.args(arguments).current_dir(&self.folder);
+        command.env("STRAKE_SOCKET", self.folder.join("s.sock")).env("TZ", "UTC");
         command
     }
 

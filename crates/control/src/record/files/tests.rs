@@ -1,12 +1,12 @@
 use super::{Disk, Kernel, StateFolder, Step};
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::{fs, io};
 
 use crate::record::store::Store;
+use strake_testkit::{Chance, Folder};
 
 /// A step that was carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,11 +55,8 @@ impl Fate {
             Self::Lost => false,
             Self::Kept => true,
             Self::Drawn(seed) => {
-                // SplitMix64.
-                *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-                let mixed = (*seed ^ (*seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-                let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-                mixed >> 63 == 1
+                *seed = Chance::new(*seed).bits();
+                *seed >> 63 == 1
             }
         }
     }
@@ -246,18 +243,18 @@ impl Forgetful {
 
 /// A folder that goes away with the test, and in it one for state, not made yet, on a layer that forgets.
 struct Bench {
-    path: PathBuf,
+    /// Removed with the test.
+    _folder: Folder,
     state: StateFolder,
     disk: Arc<Forgetful>,
 }
 
 impl Bench {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("strake-files-{}-{name}", std::process::id()));
-        fs::create_dir_all(&path).expect("a temporary directory can be made");
+        let folder = Folder::new(&format!("strake-files-{name}"));
         let disk = Arc::new(Forgetful::default());
-        let state = StateFolder::on(&path.join("state"), Arc::clone(&disk) as _);
-        Self { path, state, disk }
+        let state = StateFolder::on(&folder.join("state"), Arc::clone(&disk) as _);
+        Self { _folder: folder, state, disk }
     }
 
     /// What a file holds after a power cut now, whatever becomes of what is not durable.
@@ -266,13 +263,6 @@ impl Bench {
             let left = self.disk.left(self.state.path(), self.disk.steps(), fate);
             assert_eq!(left.get(Path::new(name)).map(Vec::as_slice), wanted, "{name}: {fate:?}");
         }
-    }
-}
-
-impl Drop for Bench {
-    fn drop(&mut self) {
-        // The next run of the tests uses another name.
-        let _ = fs::remove_dir_all(&self.path);
     }
 }
 

@@ -1,22 +1,19 @@
 use super::{FOLDER, ReservationFile};
 use crate::record::files::{Disk, Kernel, StateFolder, Step};
-use std::fs;
-use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
+use std::{fs, io};
 use strake_export_nvmet::limits::REGISTRANTS_MAX;
 use strake_export_nvmet::{Held, Ledger, Registrant, ReservationType, Reservations};
+use strake_testkit::Folder;
 
-/// A state directory that goes away with the test.
-struct State(PathBuf);
+/// A state directory that is removed with the test.
+struct State(Folder);
 
 impl State {
     fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("strake-reserved-{}-{name}", std::process::id()));
-        fs::create_dir_all(&path).expect("a temporary directory can be made");
-        Self(path)
+        Self(Folder::new(&format!("strake-reserved-{name}")))
     }
 
     fn file(&self, array: &str) -> ReservationFile {
@@ -43,13 +40,6 @@ impl Disk for Ill {
             }
             step => Kernel.carry_out(step),
         }
-    }
-}
-
-impl Drop for State {
-    fn drop(&mut self) {
-        // The next run of the tests uses another name.
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

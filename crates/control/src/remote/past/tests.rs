@@ -1,10 +1,8 @@
 //! A daemon that ends, in order or not, and those that follow it. Times are the tests' own.
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use strake_block::{
     BlockDevice, DeallocateReads, DeviceError, DeviceInfo, IoErrorKind, IoQueue, SETTLE_TIME_MAX,
@@ -12,6 +10,7 @@ use strake_block::{
 };
 use strake_engine::Drive;
 use strake_ondisk::{Consistency, Format, GeometryRecord, Superblock};
+use strake_testkit::Folder;
 use strake_units::{BlockSize, CoreIndex, MemberIndex, MemberSet, Nanos, Uuid};
 
 use super::{FILE, Past};
@@ -23,16 +22,12 @@ use crate::record::files::tests::{Fate, Forgetful};
 const START: Nanos = Nanos(1000 * Nanos::SECOND.0);
 const SETTLE: Nanos = Nanos(8 * Nanos::SECOND.0);
 
-struct Folder(PathBuf);
+/// A folder for the state of daemons that follow one another.
+struct Daemons(Folder);
 
-impl Folder {
+impl Daemons {
     fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path =
-            std::env::temp_dir().join(format!("strake-past-{}-{number}", std::process::id()));
-        fs::create_dir_all(&path).expect("a temporary directory can be made");
-        Self(path)
+        Self(Folder::new("strake-past"))
     }
 
     /// A daemon that starts `seconds` after the first one.
@@ -46,12 +41,6 @@ impl Folder {
         let mut value = serde_json::from_slice(&fs::read(&path).expect("a file")).expect("JSON");
         change(&mut value);
         fs::write(path, value.to_string()).expect("it is written");
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -132,8 +121,8 @@ fn member(identity: &'static str, settle_time: Nanos, tag: u8) -> Labelled {
 }
 
 /// The first daemon: it uses drive `a` and opens the array with epoch 1. Killed at `at(0)`.
-fn killed() -> Folder {
-    let folder = Folder::new();
+fn killed() -> Daemons {
+    let folder = Daemons::new();
     let mut past = folder.daemon(0);
     let a = member("a", SETTLE, 0);
     past.use_drive(&*a.drive.device, at(0)).expect("it is written");
@@ -178,7 +167,7 @@ fn without_records_labels_are_enough() {
 
 #[test]
 fn an_array_of_this_process_is_not_waited_for() {
-    let folder = Folder::new();
+    let folder = Daemons::new();
     let mut past = folder.daemon(0);
     let before = member("a", SETTLE, 1);
     past.begin(&before.label, epoch(2), at(0)).expect("it is written");
@@ -193,7 +182,7 @@ fn an_array_of_this_process_is_not_waited_for() {
 
 #[test]
 fn after_an_orderly_stop_nothing_is_waited_for() {
-    let folder = Folder::new();
+    let folder = Daemons::new();
     let mut past = folder.daemon(0);
     past.use_drive(&*member("a", SETTLE, 0).drive.device, at(0)).expect("it is written");
     past.end(&[], at(50)).expect("it is removed");
@@ -205,7 +194,7 @@ fn after_an_orderly_stop_nothing_is_waited_for() {
 
 #[test]
 fn an_orderly_stop_leaves_what_a_drive_was_not_answered() {
-    let folder = Folder::new();
+    let folder = Daemons::new();
     let mut past = folder.daemon(0);
     for identity in ["a", "b"] {
         past.use_drive(&*member(identity, SETTLE, 0).drive.device, at(0)).expect("it is written");
@@ -289,7 +278,7 @@ fn nothing_is_over_while_the_earlier_process_runs() {
 
 #[test]
 fn a_directory_that_cannot_be_written_is_reported_and_tried_again() {
-    let folder = Folder::new();
+    let folder = Daemons::new();
     let mut past = Past::open(StateFolder::of(&folder.0.join("gone")), at(0));
     let device = member("a", SETTLE, 0).drive.device;
     past.use_drive(&*device, at(0)).expect_err("there is no directory");
@@ -302,7 +291,7 @@ fn a_directory_that_cannot_be_written_is_reported_and_tried_again() {
 /// and no power cut brings it back.
 #[test]
 fn what_is_recorded_outlasts_a_power_cut() {
-    let folder = Folder::new();
+    let folder = Daemons::new();
     let disk = Arc::new(Forgetful::default());
     let state = StateFolder::on(&folder.0.join("state"), Arc::clone(&disk) as _);
     state.make().expect("it can be made");

@@ -19,13 +19,10 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tonic::transport::Server;
 
-use crate::again;
 use crate::args::Args;
-use crate::files;
-use crate::log;
 use crate::metrics::{self, Metrics};
 use crate::shared::{COMMANDS_MAX, LOOKS_MAX, Shared};
-use crate::socket;
+use crate::{again, files, log, socket};
 use strake_parity::Kernel;
 
 /// Time between two rounds of upkeep: a spare is in use within a second of a failure.

@@ -14,6 +14,9 @@ pub const COMMANDS_MAX: usize = 32;
 /// Threads for calls that only look, and for the stop.
 pub const LOOKS_MAX: usize = 32;
 
+/// What a call answers.
+pub type Answer<T> = Result<Response<T>, Status>;
+
 /// One control plane, many calls.
 #[derive(Clone)]
 pub struct Shared {
@@ -69,7 +72,7 @@ impl Shared {
     pub async fn answer<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Manager) -> Result<T, ControlError> + Send + 'static,
-    ) -> Result<Response<T>, Status> {
+    ) -> Answer<T> {
         self.run(job).await.map(Response::new)
     }
 
@@ -78,7 +81,7 @@ impl Shared {
         &self,
         request: Request<C>,
         job: impl FnOnce(&Control, &C) -> Result<T, ControlError> + Send + 'static,
-    ) -> Result<Response<T>, Status> {
+    ) -> Answer<T> {
         let actor = actor_of(&request);
         let command = request.into_inner();
         // Commands wait for drives and for each other. Those in excess wait here, so that threads are left for calls

@@ -4,8 +4,6 @@
 //! (`SO_PEERCRED`, unix(7)), which is served when it is root, the daemon's own user, or a member of the socket's group
 //! by its effective group.
 
-use std::fs;
-use std::io;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
@@ -15,6 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use std::{fs, io};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use strake_api::limits::CONNECTIONS_MAX;

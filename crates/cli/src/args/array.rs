@@ -232,16 +232,6 @@ pub enum Loss {
     Redundancy,
 }
 
-impl Loss {
-    /// Its name in the API.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Redundancy => "redundancy",
-        }
-    }
-}
-
 /// `strake array replace`.
 #[derive(Debug, Args)]
 pub struct Replace {
@@ -379,19 +369,6 @@ pub enum Consistency {
     Strict,
     /// For scratch arrays: nothing is marked, and nothing is checked after a crash.
     None,
-}
-
-impl Consistency {
-    /// Its name in the API.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Resync => "resync",
-            Self::Safe => "safe",
-            Self::Strict => "strict",
-            Self::None => "none",
-        }
-    }
 }
 
 /// Commands for scrubs.

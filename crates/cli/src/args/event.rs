@@ -60,15 +60,3 @@ pub enum Severity {
     /// Action is needed at once.
     Critical,
 }
-
-impl Severity {
-    /// Its name in the API.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Info => "info",
-            Self::Warning => "warning",
-            Self::Critical => "critical",
-        }
-    }
-}

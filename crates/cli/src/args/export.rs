@@ -123,14 +123,3 @@ pub enum Via {
     /// NVMe over TCP.
     NvmeTcp,
 }
-
-impl Via {
-    /// Its name in the API.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Nbd => "nbd",
-            Self::NvmeTcp => "nvme-tcp",
-        }
-    }
-}

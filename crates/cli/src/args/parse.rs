@@ -1,5 +1,6 @@
-//! Values that have a unit.
+//! Values that have a unit, and words of the interface.
 
+use clap::ValueEnum;
 use std::time::Duration;
 use strake_units::ByteSize;
 
@@ -58,6 +59,12 @@ pub fn every(text: &str) -> Result<u64, String> {
         Some(seconds) => Ok(seconds),
         None => Err("the time is longer than 64 bits can count".to_owned()),
     }
+}
+
+/// The name of a choice in the API, which is the word that is typed for it.
+#[must_use]
+pub fn word(choice: &impl ValueEnum) -> String {
+    choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod scrub;
 
 use crate::args::Watch;
 use crate::args::array::{ArrayVerb, Consistency, Import, Readd, Set, Switch, Undelete};
+use crate::args::parse::word;
 use crate::commands::warn;
 use crate::connect::Connection;
 use crate::error::CliError;
@@ -128,7 +129,7 @@ async fn set(arguments: Set, socket: &Path, out: &Output) -> Result<Exit, CliErr
         auto_replace: arguments.auto_replace.map(Switch::is_on),
         auto_readd: arguments.auto_readd.map(Switch::is_on),
         replace_after_errors: arguments.replace_after_errors,
-        consistency: arguments.consistency.map(|mode| mode.word().to_owned()),
+        consistency: arguments.consistency.as_ref().map(word),
         scrub_every_s: arguments.scrub_every,
         scrub_repair: arguments.scrub_repair.map(Switch::is_on),
     };

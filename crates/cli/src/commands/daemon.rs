@@ -2,12 +2,11 @@
 
 use crate::args::DaemonVerb;
 use crate::connect::Connection;
-use crate::daemon;
 use crate::error::{CliError, ErrorKind};
 use crate::exit::Exit;
 use crate::limits::CALL_TIMEOUT;
 use crate::output::{Output, tell_person};
-use crate::tables;
+use crate::{daemon, tables};
 use std::path::Path;
 use strake_api::v1::{Daemon, GetDaemonRequest, StopDaemonRequest};
 

@@ -1,6 +1,7 @@
 //! `strake event ...`.
 
 use crate::args::event::{EventVerb, Which};
+use crate::args::parse::word;
 use crate::connect::Connection;
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -33,7 +34,7 @@ fn list_request(which: Which, last: u32) -> ListEventsRequest {
         from: which.from.unwrap_or(0),
         object: which.object.unwrap_or_default(),
         kind: which.kind.unwrap_or_default(),
-        severity: which.severity.map_or_else(String::new, |s| s.word().to_owned()),
+        severity: which.severity.as_ref().map(word).unwrap_or_default(),
         last,
     }
 }

@@ -1,6 +1,7 @@
 //! `strake export ...`.
 
 use crate::args::export::{Create, ExportVerb, ReferralAddress, ReferralVerb};
+use crate::args::parse::word;
 use crate::commands::confirm::{self, Question};
 use crate::connect::Connection;
 use crate::error::CliError;
@@ -83,7 +84,7 @@ fn create_request(arguments: Create) -> Result<CreateExportRequest, CliError> {
     Ok(CreateExportRequest {
         array: arguments.array,
         name: arguments.name.unwrap_or_default(),
-        via: arguments.via.word().to_owned(),
+        via: word(&arguments.via),
         listen: paths::listen(&arguments.listen)?,
         read_only: arguments.read_only,
         nqn: arguments.nqn.unwrap_or_default(),

@@ -1,6 +1,7 @@
 //! `strake hook ...`.
 
 use crate::args::hook::{Add, HookVerb};
+use crate::args::parse::word;
 use crate::connect::Connection;
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -51,7 +52,7 @@ fn add_request(arguments: Add) -> Result<AddHookRequest, CliError> {
         name,
         kind: kind.to_owned(),
         target,
-        severity: severity.word().to_owned(),
+        severity: word(&severity),
         server: server.unwrap_or_default(),
         from: from.unwrap_or_default(),
     })

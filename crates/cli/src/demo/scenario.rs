@@ -2,6 +2,7 @@
 
 use crate::args::Goal;
 use crate::args::array::Loss;
+use crate::args::parse::word;
 use crate::connect::Connection;
 use crate::demo::area::{Area, GRANULE};
 use crate::demo::load::{self, Work};
@@ -248,7 +249,7 @@ impl<'a> Scenario<'a> {
             name: NAME.to_owned(),
             member,
             dry_run: false,
-            accept: vec![Loss::Redundancy.word().to_owned()],
+            accept: vec![word(&Loss::Redundancy)],
         };
         self.daemon()?.arrays().fail_member(request).await?;
         Ok(())

@@ -20,6 +20,7 @@ use crate::events::{EventKind, Note};
 use crate::manager::Manager;
 use crate::names::{array_key, fresh_uuid};
 use crate::record::store::{ArrayRecord, ScrubRecord, Settings};
+use crate::state::offline::geometry_message;
 use crate::state::running::Running;
 
 /// Strip size when none is asked for.
@@ -254,7 +255,6 @@ fn describe(plan: &CreatePlan, drives: &[Drive]) -> Vec<String> {
 /// The array a dry run would have made.
 fn planned(plan: &CreatePlan, drives: &[Drive]) -> strake_api::v1::Array {
     let geometry = &plan.geometry;
-    let shift = geometry.block_size().shift();
     let member = |(at, drive): (usize, &Drive)| strake_api::v1::Member {
         position: at as u32,
         path: drive.path.clone(),
@@ -262,14 +262,8 @@ fn planned(plan: &CreatePlan, drives: &[Drive]) -> strake_api::v1::Array {
     };
     strake_api::v1::Array {
         name: plan.spec.name.to_string(),
-        level: geometry.level().to_string(),
-        group_size: if geometry.level().is_grouped() { u32::from(geometry.width()) } else { 0 },
-        size_bytes: geometry.capacity_blocks() << shift,
-        strip_bytes: geometry.strip_bytes(),
-        block_bytes: geometry.block_size().bytes(),
-        stripe_data_bytes: geometry.stripe_data_blocks() << shift,
         members: drives.iter().enumerate().map(member).collect(),
         redundancy_left: geometry.redundancy(MemberSet::EMPTY).map_or(0, u32::from),
-        ..strake_api::v1::Array::default()
+        ..geometry_message(geometry)
     }
 }

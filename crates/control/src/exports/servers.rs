@@ -197,37 +197,26 @@ impl ExportServer {
 
     /// Why the last change of the reservations of an export was not recorded.
     pub(crate) fn reservation_trouble(&self, record: &ExportRecord) -> Option<String> {
-        match (self, &record.nvme) {
-            (Self::Nvme(target), Some(nvme)) => {
-                target.reservation_trouble(&nvme.nqn, nvme.namespace)
-            }
-            (Self::Nbd(_), _) | (Self::Nvme(_), None) => None,
-        }
+        let (target, nvme) = self.nvme(record)?;
+        target.reservation_trouble(&nvme.nqn, nvme.namespace)
     }
 
     /// The reservations of an export, if it can have some and its array is or was served.
     pub(crate) fn reservations(&self, record: &ExportRecord) -> Option<Reservations> {
-        match (self, &record.nvme) {
-            (Self::Nvme(target), Some(nvme)) => target.reservations(&nvme.nqn, nvme.namespace),
-            (Self::Nbd(_), _) | (Self::Nvme(_), None) => None,
-        }
+        let (target, nvme) = self.nvme(record)?;
+        target.reservations(&nvme.nqn, nvme.namespace)
     }
 
     /// The hosts that are connected to an export, where the protocol knows them apart.
     pub(crate) fn controllers(&self, record: &ExportRecord) -> Vec<ControllerStats> {
-        match (self, &record.nvme) {
-            (Self::Nvme(target), Some(nvme)) => target.controllers(&nvme.nqn),
-            (Self::Nbd(_), _) | (Self::Nvme(_), None) => Vec::new(),
-        }
+        self.nvme(record).map_or_else(Vec::new, |(target, nvme)| target.controllers(&nvme.nqn))
     }
 
     /// Ends the reservations of an export.
     pub(crate) fn clear_reservations(&self, record: &ExportRecord) -> Result<(), ControlError> {
-        match (self, &record.nvme) {
-            (Self::Nvme(target), Some(nvme)) => {
-                Ok(target.clear_reservations(&nvme.nqn, nvme.namespace)?)
-            }
-            (Self::Nbd(_), _) | (Self::Nvme(_), None) => Ok(()),
+        match self.nvme(record) {
+            Some((target, nvme)) => Ok(target.clear_reservations(&nvme.nqn, nvme.namespace)?),
+            None => Ok(()),
         }
     }
 
@@ -242,34 +231,34 @@ impl ExportServer {
     /// Has hosts wait for the array of an export, where the protocol can make them. Waits for nothing itself: what
     /// is returned does, for what is in flight.
     pub(crate) fn suspend(&self, record: &ExportRecord) -> Option<Leaving> {
+        let (target, nvme) = self.nvme(record)?;
+        Some(target.detach_device(&nvme.nqn, nvme.namespace))
+    }
+
+    /// The target that offers the export, when it does so over NVMe/TCP.
+    fn nvme<'a>(&'a self, record: &'a ExportRecord) -> Option<(&'a Target, &'a SubsystemRecord)> {
         match (self, &record.nvme) {
-            (Self::Nvme(target), Some(nvme)) => {
-                Some(target.detach_device(&nvme.nqn, nvme.namespace))
-            }
+            (Self::Nvme(target), Some(nvme)) => Some((target, nvme)),
             (Self::Nbd(_), _) | (Self::Nvme(_), None) => None,
         }
     }
 
     /// The same for an array that is started again at once: what hosts send meanwhile waits for it.
     pub(crate) fn pause(&self, record: &ExportRecord) -> Option<Leaving> {
-        match (self, &record.nvme) {
-            (Self::Nvme(target), Some(nvme)) => {
-                Some(target.pause_device(&nvme.nqn, nvme.namespace))
-            }
-            (Self::Nbd(_), _) | (Self::Nvme(_), None) => None,
-        }
+        let (target, nvme) = self.nvme(record)?;
+        Some(target.pause_device(&nvme.nqn, nvme.namespace))
     }
 
     /// Says that the array of a suspended export will come back with everything that it acknowledged.
     pub(crate) fn keep_instance(&self, record: &ExportRecord) {
-        if let (Self::Nvme(target), Some(nvme)) = (self, &record.nvme) {
+        if let Some((target, nvme)) = self.nvme(record) {
             target.keep_instance(&nvme.nqn, nvme.namespace);
         }
     }
 
     /// Takes that back.
     pub(crate) fn forget_instance(&self, record: &ExportRecord) {
-        if let (Self::Nvme(target), Some(nvme)) = (self, &record.nvme) {
+        if let Some((target, nvme)) = self.nvme(record) {
             target.forget_instance(&nvme.nqn, nvme.namespace);
         }
     }

@@ -12,9 +12,8 @@
 
 use crate::ControlError;
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 use strake_block::BlockDevice;

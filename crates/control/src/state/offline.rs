@@ -2,6 +2,7 @@
 
 use strake_api::v1 as api;
 use strake_ondisk::{RecordedState, Superblock};
+use strake_raid::Geometry;
 
 use crate::drives::label::{Labelled, geometry_of};
 use crate::error::ControlError;
@@ -114,6 +115,13 @@ fn shape_of(label: &Superblock, here: &[Labelled]) -> api::Array {
     let Some(geometry) = geometry_of(label) else {
         return api::Array { members, generation: label.generation, ..api::Array::default() };
     };
+    let redundancy_left = geometry.redundancy(absent(label, here)).map_or(0, u32::from);
+    let generation = label.generation;
+    api::Array { redundancy_left, generation, members, ..geometry_message(&geometry) }
+}
+
+/// What a geometry says of its array.
+pub(crate) fn geometry_message(geometry: &Geometry) -> api::Array {
     let shift = geometry.block_size().shift();
     api::Array {
         level: geometry.level().to_string(),
@@ -122,9 +130,6 @@ fn shape_of(label: &Superblock, here: &[Labelled]) -> api::Array {
         strip_bytes: geometry.strip_bytes(),
         block_bytes: geometry.block_size().bytes(),
         stripe_data_bytes: geometry.stripe_data_blocks() << shift,
-        redundancy_left: geometry.redundancy(absent(label, here)).map_or(0, u32::from),
-        generation: label.generation,
-        members,
         ..api::Array::default()
     }
 }

@@ -14,6 +14,7 @@ use crate::limits::BAD_RANGES_MAX;
 use crate::policy::advice::{cause_of, in_doubt_next};
 use crate::record::store::ArrayRecord;
 use crate::state::meters::Meter;
+use crate::state::offline::geometry_message;
 use crate::state::running::Running;
 use crate::state::start::Starting;
 use crate::view::stats::counters;
@@ -150,12 +151,6 @@ fn array_message(
         name: status.name.to_string(),
         uuid: status.uuid.to_string(),
         states: states(status, fresh),
-        level: geometry.level().to_string(),
-        group_size: if geometry.level().is_grouped() { u32::from(geometry.width()) } else { 0 },
-        size_bytes: geometry.capacity_blocks() << shift,
-        strip_bytes: geometry.strip_bytes(),
-        block_bytes: geometry.block_size().bytes(),
-        stripe_data_bytes: geometry.stripe_data_blocks() << shift,
         members: status.members.iter().enumerate().map(|(at, m)| member(at, m)).collect(),
         progress,
         redundancy_left: geometry.redundancy(absent).map_or(0, u32::from),
@@ -180,7 +175,7 @@ fn array_message(
         in_doubt_ranges: (status.in_doubt.iter().take(BAD_RANGES_MAX))
             .map(|&(offset_bytes, length_bytes)| api::ByteRange { offset_bytes, length_bytes })
             .collect(),
-        ..api::Array::default()
+        ..geometry_message(geometry)
     }
 }
 

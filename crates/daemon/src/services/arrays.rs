@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, async_trait};
 
-use crate::shared::{Shared, check_drives, check_text, check_texts};
+use crate::shared::{Answer, Shared, check_drives, check_text, check_texts};
 
 /// Time between two answers of a watch when the client does not say.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
@@ -28,26 +28,17 @@ const WATCH_EVERY_MIN: Duration = Duration::from_millis(50);
 impl ArrayService for Shared {
     type WatchArrayStream = ReceiverStream<Result<Array, Status>>;
 
-    async fn list_arrays(
-        &self,
-        _: Request<ListArraysRequest>,
-    ) -> Result<Response<ListArraysResponse>, Status> {
+    async fn list_arrays(&self, _: Request<ListArraysRequest>) -> Answer<ListArraysResponse> {
         self.answer(|m| Ok(ListArraysResponse { arrays: m.arrays() })).await
     }
 
-    async fn get_array(
-        &self,
-        request: Request<GetArrayRequest>,
-    ) -> Result<Response<Array>, Status> {
+    async fn get_array(&self, request: Request<GetArrayRequest>) -> Answer<Array> {
         let request = request.into_inner();
         check_text("name", &request.name)?;
         self.answer(move |m| m.array(&request.name)).await
     }
 
-    async fn get_array_stats(
-        &self,
-        request: Request<GetArrayStatsRequest>,
-    ) -> Result<Response<ArrayStats>, Status> {
+    async fn get_array_stats(&self, request: Request<GetArrayStatsRequest>) -> Answer<ArrayStats> {
         let request = request.into_inner();
         check_text("name", &request.name)?;
         self.answer(move |m| m.array_stats(&request.name)).await
@@ -56,7 +47,7 @@ impl ArrayService for Shared {
     async fn watch_array(
         &self,
         request: Request<WatchArrayRequest>,
-    ) -> Result<Response<Self::WatchArrayStream>, Status> {
+    ) -> Answer<Self::WatchArrayStream> {
         let request = request.into_inner();
         check_text("name", &request.name)?;
         let every = match request.interval_us {
@@ -71,39 +62,27 @@ impl ArrayService for Shared {
         Ok(Response::new(ReceiverStream::new(receive)))
     }
 
-    async fn create_array(
-        &self,
-        request: Request<CreateArrayRequest>,
-    ) -> Result<Response<ArrayChange>, Status> {
+    async fn create_array(&self, request: Request<CreateArrayRequest>) -> Answer<ArrayChange> {
         let r = request.get_ref();
         check_texts(&[("name", &r.name), ("level", &r.level)])?;
         check_drives(&r.drives)?;
         self.command(request, Control::create_array).await
     }
 
-    async fn fail_member(
-        &self,
-        request: Request<FailMemberRequest>,
-    ) -> Result<Response<ArrayChange>, Status> {
+    async fn fail_member(&self, request: Request<FailMemberRequest>) -> Answer<ArrayChange> {
         let r = request.get_ref();
-        check_texts(&[("name", &r.name)])?;
+        check_text("name", &r.name)?;
         check_drives(&r.accept)?;
         self.command(request, Control::fail_member).await
     }
 
-    async fn replace_member(
-        &self,
-        request: Request<ReplaceMemberRequest>,
-    ) -> Result<Response<ArrayChange>, Status> {
+    async fn replace_member(&self, request: Request<ReplaceMemberRequest>) -> Answer<ArrayChange> {
         let r = request.get_ref();
         check_texts(&[("name", &r.name), ("drive", &r.drive)])?;
         self.command(request, Control::replace_member).await
     }
 
-    async fn add_drive(
-        &self,
-        request: Request<AddDriveRequest>,
-    ) -> Result<Response<ArrayChange>, Status> {
+    async fn add_drive(&self, request: Request<AddDriveRequest>) -> Answer<ArrayChange> {
         let r = request.get_ref();
         check_texts(&[("name", &r.name), ("drive", &r.drive)])?;
         self.command(request, Control::add_drive).await
@@ -112,120 +91,78 @@ impl ArrayService for Shared {
     async fn import_arrays(
         &self,
         request: Request<ImportArraysRequest>,
-    ) -> Result<Response<ImportArraysResponse>, Status> {
+    ) -> Answer<ImportArraysResponse> {
         let r = request.get_ref();
-        check_texts(&[("name", &r.name)])?;
+        check_text("name", &r.name)?;
         check_drives(&r.drives)?;
         check_drives(&r.use_drives)?;
         self.command(request, Control::import_arrays).await
     }
 
-    async fn unload_array(
-        &self,
-        request: Request<UnloadArrayRequest>,
-    ) -> Result<Response<ArrayChange>, Status> {
-        let r = request.get_ref();
-        check_texts(&[("name", &r.name)])?;
+    async fn unload_array(&self, request: Request<UnloadArrayRequest>) -> Answer<ArrayChange> {
+        check_text("name", &request.get_ref().name)?;
         self.command(request, Control::unload_array).await
     }
 
-    async fn destroy_array(
-        &self,
-        request: Request<DestroyArrayRequest>,
-    ) -> Result<Response<ArrayChange>, Status> {
-        let r = request.get_ref();
-        check_texts(&[("name", &r.name)])?;
+    async fn destroy_array(&self, request: Request<DestroyArrayRequest>) -> Answer<ArrayChange> {
+        check_text("name", &request.get_ref().name)?;
         self.command(request, Control::destroy_array).await
     }
 
-    async fn readd_member(
-        &self,
-        request: Request<ReaddMemberRequest>,
-    ) -> Result<Response<ArrayChange>, Status> {
+    async fn readd_member(&self, request: Request<ReaddMemberRequest>) -> Answer<ArrayChange> {
         let r = request.get_ref();
         check_texts(&[("name", &r.name), ("drive", &r.drive)])?;
         self.command(request, Control::readd_member).await
     }
 
-    async fn rebuild_array(
-        &self,
-        request: Request<RebuildArrayRequest>,
-    ) -> Result<Response<ArrayChange>, Status> {
-        let r = request.get_ref();
-        check_texts(&[("name", &r.name)])?;
+    async fn rebuild_array(&self, request: Request<RebuildArrayRequest>) -> Answer<ArrayChange> {
+        check_text("name", &request.get_ref().name)?;
         self.command(request, Control::rebuild_array).await
     }
 
-    async fn rename_array(
-        &self,
-        request: Request<RenameArrayRequest>,
-    ) -> Result<Response<ArrayChange>, Status> {
+    async fn rename_array(&self, request: Request<RenameArrayRequest>) -> Answer<ArrayChange> {
         let r = request.get_ref();
         check_texts(&[("name", &r.name), ("new_name", &r.new_name)])?;
         self.command(request, Control::rename_array).await
     }
 
-    async fn grow_array(
-        &self,
-        request: Request<GrowArrayRequest>,
-    ) -> Result<Response<ArrayChange>, Status> {
-        let r = request.get_ref();
-        check_texts(&[("name", &r.name)])?;
+    async fn grow_array(&self, request: Request<GrowArrayRequest>) -> Answer<ArrayChange> {
+        check_text("name", &request.get_ref().name)?;
         self.command(request, Control::grow_array).await
     }
 
-    async fn upgrade_format(
-        &self,
-        request: Request<UpgradeFormatRequest>,
-    ) -> Result<Response<ArrayChange>, Status> {
-        let r = request.get_ref();
-        check_texts(&[("name", &r.name)])?;
+    async fn upgrade_format(&self, request: Request<UpgradeFormatRequest>) -> Answer<ArrayChange> {
+        check_text("name", &request.get_ref().name)?;
         self.command(request, Control::upgrade_format).await
     }
 
-    async fn undelete_array(
-        &self,
-        request: Request<UndeleteArrayRequest>,
-    ) -> Result<Response<ArrayChange>, Status> {
+    async fn undelete_array(&self, request: Request<UndeleteArrayRequest>) -> Answer<ArrayChange> {
         let r = request.get_ref();
-        check_texts(&[("name", &r.name)])?;
+        check_text("name", &r.name)?;
         check_drives(&r.drives)?;
         self.command(request, Control::undelete_array).await
     }
 
-    async fn start_scrub(
-        &self,
-        request: Request<StartScrubRequest>,
-    ) -> Result<Response<ScrubChange>, Status> {
+    async fn start_scrub(&self, request: Request<StartScrubRequest>) -> Answer<ScrubChange> {
         let r = request.get_ref();
         check_texts(&[("name", &r.name), ("mode", &r.mode)])?;
         self.command(request, |c, r| c.run(|m| m.start_scrub(r))).await
     }
 
-    async fn change_scrub(
-        &self,
-        request: Request<ChangeScrubRequest>,
-    ) -> Result<Response<ScrubChange>, Status> {
+    async fn change_scrub(&self, request: Request<ChangeScrubRequest>) -> Answer<ScrubChange> {
         let r = request.get_ref();
         check_texts(&[("name", &r.name), ("action", &r.action)])?;
         self.command(request, |c, r| c.run(|m| m.change_scrub(r))).await
     }
 
-    async fn get_scrub(
-        &self,
-        request: Request<GetScrubRequest>,
-    ) -> Result<Response<Scrub>, Status> {
+    async fn get_scrub(&self, request: Request<GetScrubRequest>) -> Answer<Scrub> {
         let request = request.into_inner();
         check_text("name", &request.name)?;
         self.answer(move |m| m.scrub(&request.name)).await
     }
 
-    async fn set_array(
-        &self,
-        request: Request<SetArrayRequest>,
-    ) -> Result<Response<ArrayChange>, Status> {
-        let r = request.get_ref();
-        check_texts(&[("name", &r.name)])?;
+    async fn set_array(&self, request: Request<SetArrayRequest>) -> Answer<ArrayChange> {
+        check_text("name", &request.get_ref().name)?;
         self.command(request, Control::set_array).await
     }
 }

@@ -3,23 +3,17 @@
 use strake_api::v1::config_service_server::ConfigService;
 use strake_api::v1::{ConfigChange, ConfigDocument, GetConfigRequest, RestoreConfigRequest};
 use strake_control::Control;
-use tonic::{Request, Response, Status, async_trait};
+use tonic::{Request, async_trait};
 
-use crate::shared::Shared;
+use crate::shared::{Answer, Shared};
 
 #[async_trait]
 impl ConfigService for Shared {
-    async fn get_config(
-        &self,
-        _: Request<GetConfigRequest>,
-    ) -> Result<Response<ConfigDocument>, Status> {
+    async fn get_config(&self, _: Request<GetConfigRequest>) -> Answer<ConfigDocument> {
         self.answer(|m| m.config_document()).await
     }
 
-    async fn restore_config(
-        &self,
-        request: Request<RestoreConfigRequest>,
-    ) -> Result<Response<ConfigChange>, Status> {
+    async fn restore_config(&self, request: Request<RestoreConfigRequest>) -> Answer<ConfigChange> {
         self.command(request, Control::restore_config).await
     }
 }

@@ -6,10 +6,10 @@ use strake_api::v1::{
     StopDaemonResponse, SystemStatus,
 };
 use strake_control::{Control, Manager};
-use tonic::{Request, Response, Status, async_trait};
+use tonic::{Request, Response, async_trait};
 
 use crate::process;
-use crate::shared::Shared;
+use crate::shared::{Answer, Shared};
 
 fn daemon_of(manager: &Manager, socket: &str) -> Daemon {
     manager.daemon(socket, process::memory_bytes(), process::cpu_us())
@@ -17,15 +17,12 @@ fn daemon_of(manager: &Manager, socket: &str) -> Daemon {
 
 #[async_trait]
 impl DaemonService for Shared {
-    async fn get_daemon(&self, _: Request<GetDaemonRequest>) -> Result<Response<Daemon>, Status> {
+    async fn get_daemon(&self, _: Request<GetDaemonRequest>) -> Answer<Daemon> {
         let socket = self.socket.clone();
         self.answer(move |m| Ok(daemon_of(m, &socket))).await
     }
 
-    async fn get_status(
-        &self,
-        _: Request<GetStatusRequest>,
-    ) -> Result<Response<SystemStatus>, Status> {
+    async fn get_status(&self, _: Request<GetStatusRequest>) -> Answer<SystemStatus> {
         let socket = self.socket.clone();
         self.answer(move |m| {
             let daemon = daemon_of(m, &socket);
@@ -34,18 +31,12 @@ impl DaemonService for Shared {
         .await
     }
 
-    async fn stop_daemon(
-        &self,
-        _: Request<StopDaemonRequest>,
-    ) -> Result<Response<StopDaemonResponse>, Status> {
+    async fn stop_daemon(&self, _: Request<StopDaemonRequest>) -> Answer<StopDaemonResponse> {
         self.stop.notify_one();
         Ok(Response::new(StopDaemonResponse { pid: std::process::id() }))
     }
 
-    async fn run_doctor(
-        &self,
-        _: Request<RunDoctorRequest>,
-    ) -> Result<Response<DoctorReport>, Status> {
+    async fn run_doctor(&self, _: Request<RunDoctorRequest>) -> Answer<DoctorReport> {
         self.call(Control::doctor).await.map(Response::new)
     }
 }

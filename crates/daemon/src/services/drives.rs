@@ -6,75 +6,60 @@ use strake_api::v1::{
     DiscoverDrivesResponse, Drive, DriveChange, GetDriveRequest, ListDrivesRequest,
     ListDrivesResponse, LocateDriveRequest,
 };
-use tonic::{Request, Response, Status, async_trait};
+use tonic::{Request, Response, async_trait};
 
-use crate::shared::{Shared, check_text, check_texts};
+use crate::shared::{Answer, Shared, check_text, check_texts};
 
 #[async_trait]
 impl DriveService for Shared {
-    async fn list_drives(
-        &self,
-        _: Request<ListDrivesRequest>,
-    ) -> Result<Response<ListDrivesResponse>, Status> {
+    async fn list_drives(&self, _: Request<ListDrivesRequest>) -> Answer<ListDrivesResponse> {
         let drives = self.call(|control| control.list_drives()).await?;
         Ok(Response::new(ListDrivesResponse { drives }))
     }
 
-    async fn get_drive(
-        &self,
-        request: Request<GetDriveRequest>,
-    ) -> Result<Response<Drive>, Status> {
+    async fn get_drive(&self, request: Request<GetDriveRequest>) -> Answer<Drive> {
         let request = request.into_inner();
         check_text("path", &request.path)?;
         self.call(move |control| control.drive(&request.path)).await.map(Response::new)
     }
 
-    async fn locate_drive(
-        &self,
-        request: Request<LocateDriveRequest>,
-    ) -> Result<Response<DriveChange>, Status> {
+    async fn locate_drive(&self, request: Request<LocateDriveRequest>) -> Answer<DriveChange> {
         check_text("path", &request.get_ref().path)?;
-        self.command(request, |control, request| control.locate_drive(request)).await
+        self.command(request, |c, r| c.locate_drive(r)).await
     }
 
-    async fn clean_drive(
-        &self,
-        request: Request<CleanDriveRequest>,
-    ) -> Result<Response<DriveChange>, Status> {
+    async fn clean_drive(&self, request: Request<CleanDriveRequest>) -> Answer<DriveChange> {
         check_text("path", &request.get_ref().path)?;
-        self.command(request, |control, request| control.clean_drive(request)).await
+        self.command(request, |c, r| c.clean_drive(r)).await
     }
 
-    async fn connect_drive(
-        &self,
-        request: Request<ConnectDriveRequest>,
-    ) -> Result<Response<DriveChange>, Status> {
+    async fn connect_drive(&self, request: Request<ConnectDriveRequest>) -> Answer<DriveChange> {
         let ConnectDriveRequest { address, host_nqn, secret, controller_secret, tls_key, .. } =
             request.get_ref();
         check_texts(&[("address", address), ("host_nqn", host_nqn)])?;
         check_texts(&[("secret", secret), ("controller_secret", controller_secret)])?;
-        check_texts(&[("tls_key", tls_key)])?;
-        self.command(request, |control, request| control.connect_drive(request)).await
+        check_text("tls_key", tls_key)?;
+        self.command(request, |c, r| c.connect_drive(r)).await
     }
 
     async fn disconnect_drive(
         &self,
         request: Request<DisconnectDriveRequest>,
-    ) -> Result<Response<DriveChange>, Status> {
+    ) -> Answer<DriveChange> {
         check_text("address", &request.get_ref().address)?;
-        self.command(request, |control, request| control.disconnect_drive(request)).await
+        self.command(request, |c, r| c.disconnect_drive(r)).await
     }
 
     async fn discover_drives(
         &self,
         request: Request<DiscoverDrivesRequest>,
-    ) -> Result<Response<DiscoverDrivesResponse>, Status> {
+    ) -> Answer<DiscoverDrivesResponse> {
         let request = request.into_inner();
         let DiscoverDrivesRequest { address, host_nqn, secret, controller_secret, tls_key } =
             &request;
         check_texts(&[("address", address), ("host_nqn", host_nqn)])?;
         check_texts(&[("secret", secret), ("controller_secret", controller_secret)])?;
-        check_texts(&[("tls_key", tls_key)])?;
+        check_text("tls_key", tls_key)?;
         self.call(move |control| control.discover_drives(&request)).await.map(Response::new)
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, async_trait};
 
-use crate::shared::{Shared, check_texts, status_of};
+use crate::shared::{Answer, Shared, check_text, check_texts, status_of};
 
 /// Events on their way to one client.
 const IN_FLIGHT: usize = 64;
@@ -20,10 +20,7 @@ const IN_FLIGHT: usize = 64;
 impl EventService for Shared {
     type FollowEventsStream = ReceiverStream<Result<Event, Status>>;
 
-    async fn list_events(
-        &self,
-        request: Request<ListEventsRequest>,
-    ) -> Result<Response<ListEventsResponse>, Status> {
+    async fn list_events(&self, request: Request<ListEventsRequest>) -> Answer<ListEventsResponse> {
         let r = request.into_inner();
         check_texts(&[("object", &r.object), ("kind", &r.kind), ("severity", &r.severity)])?;
         let events = self.control().events().list(&r).map_err(|error| status_of(&error))?;
@@ -33,7 +30,7 @@ impl EventService for Shared {
     async fn follow_events(
         &self,
         request: Request<FollowEventsRequest>,
-    ) -> Result<Response<Self::FollowEventsStream>, Status> {
+    ) -> Answer<Self::FollowEventsStream> {
         let r = request.into_inner();
         check_texts(&[("object", &r.object), ("kind", &r.kind), ("severity", &r.severity)])?;
         let filter = Filter::new(&r.object, &r.kind, &r.severity);
@@ -43,36 +40,24 @@ impl EventService for Shared {
         Ok(Response::new(ReceiverStream::new(receive)))
     }
 
-    async fn add_hook(
-        &self,
-        request: Request<AddHookRequest>,
-    ) -> Result<Response<HookChange>, Status> {
+    async fn add_hook(&self, request: Request<AddHookRequest>) -> Answer<HookChange> {
         let r = request.get_ref();
         check_texts(&[("name", &r.name), ("kind", &r.kind), ("target", &r.target)])?;
         check_texts(&[("severity", &r.severity), ("server", &r.server), ("from", &r.from)])?;
         self.command(request, Control::add_hook).await
     }
 
-    async fn list_hooks(
-        &self,
-        _: Request<ListHooksRequest>,
-    ) -> Result<Response<ListHooksResponse>, Status> {
+    async fn list_hooks(&self, _: Request<ListHooksRequest>) -> Answer<ListHooksResponse> {
         self.answer(|m| Ok(m.list_hooks())).await
     }
 
-    async fn remove_hook(
-        &self,
-        request: Request<RemoveHookRequest>,
-    ) -> Result<Response<HookChange>, Status> {
-        check_texts(&[("name", &request.get_ref().name)])?;
+    async fn remove_hook(&self, request: Request<RemoveHookRequest>) -> Answer<HookChange> {
+        check_text("name", &request.get_ref().name)?;
         self.command(request, Control::remove_hook).await
     }
 
-    async fn test_hook(
-        &self,
-        request: Request<TestHookRequest>,
-    ) -> Result<Response<HookChange>, Status> {
-        check_texts(&[("name", &request.get_ref().name)])?;
+    async fn test_hook(&self, request: Request<TestHookRequest>) -> Answer<HookChange> {
+        check_text("name", &request.get_ref().name)?;
         self.command(request, Control::test_hook).await
     }
 }

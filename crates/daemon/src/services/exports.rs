@@ -8,32 +8,23 @@ use strake_api::v1::{
     ReleaseExportRequest, RemoveExportRequest, RemoveHostRequest, RemoveReferralRequest,
 };
 use strake_control::Control;
-use tonic::{Request, Response, Status, async_trait};
+use tonic::{Request, async_trait};
 
-use crate::shared::{Shared, check_hosts, check_texts};
+use crate::shared::{Answer, Shared, check_hosts, check_text, check_texts};
 
 #[async_trait]
 impl ExportService for Shared {
-    async fn list_exports(
-        &self,
-        _: Request<ListExportsRequest>,
-    ) -> Result<Response<ListExportsResponse>, Status> {
+    async fn list_exports(&self, _: Request<ListExportsRequest>) -> Answer<ListExportsResponse> {
         self.answer(|m| Ok(ListExportsResponse { exports: m.exports() })).await
     }
 
-    async fn get_export(
-        &self,
-        request: Request<GetExportRequest>,
-    ) -> Result<Response<Export>, Status> {
+    async fn get_export(&self, request: Request<GetExportRequest>) -> Answer<Export> {
         let GetExportRequest { name } = request.into_inner();
-        check_texts(&[("name", &name)])?;
+        check_text("name", &name)?;
         self.answer(move |m| m.export(&name)).await
     }
 
-    async fn create_export(
-        &self,
-        request: Request<CreateExportRequest>,
-    ) -> Result<Response<ExportChange>, Status> {
+    async fn create_export(&self, request: Request<CreateExportRequest>) -> Answer<ExportChange> {
         let r = request.get_ref();
         check_texts(&[
             ("array", &r.array),
@@ -46,69 +37,50 @@ impl ExportService for Shared {
         self.command(request, |c, r| c.run(|m| m.create_export(r))).await
     }
 
-    async fn remove_export(
-        &self,
-        request: Request<RemoveExportRequest>,
-    ) -> Result<Response<ExportChange>, Status> {
-        let r = request.get_ref();
-        check_texts(&[("name", &r.name)])?;
+    async fn remove_export(&self, request: Request<RemoveExportRequest>) -> Answer<ExportChange> {
+        check_text("name", &request.get_ref().name)?;
         self.command(request, Control::remove_export).await
     }
 
-    async fn release_export(
-        &self,
-        request: Request<ReleaseExportRequest>,
-    ) -> Result<Response<ExportChange>, Status> {
-        check_texts(&[("name", &request.get_ref().name)])?;
+    async fn release_export(&self, request: Request<ReleaseExportRequest>) -> Answer<ExportChange> {
+        check_text("name", &request.get_ref().name)?;
         self.command(request, |c, r| c.run(|m| m.release_export(r))).await
     }
 
-    async fn add_host(
-        &self,
-        request: Request<AddHostRequest>,
-    ) -> Result<Response<HostChange>, Status> {
+    async fn add_host(&self, request: Request<AddHostRequest>) -> Answer<HostChange> {
         let r = request.get_ref();
-        check_texts(&[("nqn", &r.nqn)])?;
+        check_text("nqn", &r.nqn)?;
         check_texts(&[("secret", &r.secret), ("controller_secret", &r.controller_secret)])?;
-        check_texts(&[("tls_key", &r.tls_key)])?;
+        check_text("tls_key", &r.tls_key)?;
         self.command(request, |c, r| c.run(|m| m.add_host(r))).await
     }
 
-    async fn list_hosts(
-        &self,
-        _: Request<ListHostsRequest>,
-    ) -> Result<Response<ListHostsResponse>, Status> {
+    async fn list_hosts(&self, _: Request<ListHostsRequest>) -> Answer<ListHostsResponse> {
         self.answer(|m| Ok(m.list_hosts())).await
     }
 
-    async fn remove_host(
-        &self,
-        request: Request<RemoveHostRequest>,
-    ) -> Result<Response<HostChange>, Status> {
-        check_texts(&[("nqn", &request.get_ref().nqn)])?;
+    async fn remove_host(&self, request: Request<RemoveHostRequest>) -> Answer<HostChange> {
+        check_text("nqn", &request.get_ref().nqn)?;
         self.command(request, |c, r| c.run(|m| m.remove_host(r))).await
     }
 
-    async fn add_referral(
-        &self,
-        request: Request<AddReferralRequest>,
-    ) -> Result<Response<ReferralChange>, Status> {
-        check_texts(&[("address", &request.get_ref().address)])?;
+    async fn add_referral(&self, request: Request<AddReferralRequest>) -> Answer<ReferralChange> {
+        check_text("address", &request.get_ref().address)?;
         self.command(request, |c, r| c.run(|m| m.add_referral(r))).await
     }
 
     async fn list_referrals(
         &self,
         _: Request<ListReferralsRequest>,
-    ) -> Result<Response<ListReferralsResponse>, Status> {
+    ) -> Answer<ListReferralsResponse> {
         self.answer(|m| Ok(m.list_referrals())).await
     }
 
     async fn remove_referral(
         &self,
         request: Request<RemoveReferralRequest>,
-    ) -> Result<Response<ReferralChange>, Status> {
-        check_texts(&[("address", &request.get_ref().address)])?;
+    ) -> Answer<ReferralChange> {
+        check_text("address", &request.get_ref().address)?;
         self.command(request, |c, r| c.run(|m| m.remove_referral(r))).await
     }
 }

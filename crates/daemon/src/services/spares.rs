@@ -5,34 +5,24 @@ use strake_api::v1::{
     AddSpareRequest, ListSparesRequest, ListSparesResponse, RemoveSpareRequest, SpareChange,
 };
 use strake_control::Control;
-use tonic::{Request, Response, Status, async_trait};
+use tonic::{Request, async_trait};
 
-use crate::shared::{Shared, check_texts};
+use crate::shared::{Answer, Shared, check_text, check_texts};
 
 #[async_trait]
 impl SpareService for Shared {
-    async fn list_spares(
-        &self,
-        _: Request<ListSparesRequest>,
-    ) -> Result<Response<ListSparesResponse>, Status> {
+    async fn list_spares(&self, _: Request<ListSparesRequest>) -> Answer<ListSparesResponse> {
         self.answer(|m| Ok(m.list_spares())).await
     }
 
-    async fn add_spare(
-        &self,
-        request: Request<AddSpareRequest>,
-    ) -> Result<Response<SpareChange>, Status> {
+    async fn add_spare(&self, request: Request<AddSpareRequest>) -> Answer<SpareChange> {
         let r = request.get_ref();
         check_texts(&[("drive", &r.drive), ("array", &r.array)])?;
         self.command(request, Control::add_spare).await
     }
 
-    async fn remove_spare(
-        &self,
-        request: Request<RemoveSpareRequest>,
-    ) -> Result<Response<SpareChange>, Status> {
-        let r = request.get_ref();
-        check_texts(&[("drive", &r.drive)])?;
+    async fn remove_spare(&self, request: Request<RemoveSpareRequest>) -> Answer<SpareChange> {
+        check_text("drive", &request.get_ref().drive)?;
         self.command(request, Control::remove_spare).await
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{changed, gone};
 use crate::args::array::{Add, Consistency, Create, Fail, Loss, Replace, Stop};
+use crate::args::parse::word;
 use crate::commands::confirm::{self, Question};
 use crate::connect::Connection;
 use crate::error::CliError;
@@ -52,7 +53,7 @@ pub(super) async fn create(
         block_bytes: arguments.block_size,
         dry_run: arguments.dry_run,
         overwrite: arguments.overwrite,
-        consistency: arguments.consistency.map_or_else(String::new, |mode| mode.word().to_owned()),
+        consistency: arguments.consistency.as_ref().map(word).unwrap_or_default(),
     };
     let mut arrays = Connection::open(socket).await?.arrays();
     if asks {
@@ -105,7 +106,7 @@ pub(super) async fn fail(arguments: Fail, socket: &Path, out: &Output) -> Result
 }
 
 fn words(losses: &[Loss]) -> Vec<String> {
-    let mut words: Vec<String> = losses.iter().map(|loss| loss.word().to_owned()).collect();
+    let mut words: Vec<String> = losses.iter().map(word).collect();
     words.dedup();
     words
 }

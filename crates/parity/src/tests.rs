@@ -14,18 +14,12 @@ mod textbook;
 mod verifying;
 
 use crate::{Code, Kernel, ParityMut, accumulate, encode, update};
+use strake_testkit::Chance;
 
 /// Strips of bytes that look random and are the same in every run with this seed.
 fn strips(seed: u64, count: usize, len: usize) -> Vec<Vec<u8>> {
-    // SplitMix64 (S. Vigna); any well-mixed sequence would do.
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z >> 56) as u8
-    };
-    (0..count).map(|_| (0..len).map(|_| next()).collect()).collect()
+    let mut chance = Chance::new(seed);
+    (0..count).map(|_| chance.bytes(len)).collect()
 }
 
 /// The strips as a request wants its inputs.

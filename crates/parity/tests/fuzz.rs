@@ -4,30 +4,11 @@
 //! A short run belongs to every change; `cargo xtask nightly` sets STRAKE_FUZZ_RUNS for a long one. A failure
 //! prints its seed, which STRAKE_FUZZ_SEED runs again.
 
+use strake_fuzz::{Chance, runs};
 use strake_parity::{
     Code, Kernel, ParityMut, Recovery, Residency, Verdict, accumulate, check, encode,
     encode_copying, update,
 };
-
-/// A source of decisions (SplitMix64, S. Vigna).
-struct Bytes(u64);
-
-impl Bytes {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-
-    fn fill(&mut self, strip: &mut [u8]) {
-        strip.iter_mut().for_each(|byte| *byte = self.next() as u8);
-    }
-}
 
 /// Product in GF(2^8) modulo 0x11d, bit by bit, independent of the crate.
 fn times(a: u8, b: u8) -> u8 {
@@ -48,21 +29,20 @@ struct Stripe {
 }
 
 impl Stripe {
-    fn new(bytes: &mut Bytes) -> Stripe {
-        let [most_m, most_k] = [[32, 4], [64, 8]].map(|most| most[bytes.below(4).min(1)]);
-        let m = 1 + bytes.below(most_m);
-        let k = 1 + bytes.below(most_k.min(64 - m));
-        let len = match bytes.below(3) {
-            0 => bytes.below(80),
-            1 => 64 * bytes.below(40),
-            _ => bytes.below(5000),
+    fn new(chance: &mut Chance) -> Stripe {
+        let [most_m, most_k] = [[32, 4], [64, 8]].map(|most| most[chance.below(4).min(1)]);
+        let m = 1 + chance.below(most_m);
+        let k = 1 + chance.below(most_k.min(64 - m));
+        let len = match chance.below(3) {
+            0 => chance.below(80),
+            1 => 64 * chance.below(40),
+            _ => chance.below(5000),
         };
         let kernels: Vec<Kernel> = Kernel::available().collect();
-        let residency = [Residency::Cache, Residency::Memory][bytes.below(2)];
+        let residency = [Residency::Cache, Residency::Memory][chance.below(2)];
         let code = Code::new(k, m).expect("within the limits");
-        let code = code.with_kernel(kernels[bytes.below(kernels.len())]).with_residency(residency);
-        let mut strips = vec![vec![0; len]; k + m];
-        strips.iter_mut().for_each(|strip| bytes.fill(strip));
+        let code = code.with_kernel(kernels[chance.below(kernels.len())]).with_residency(residency);
+        let strips: Vec<Vec<u8>> = (0..k + m).map(|_| chance.bytes(len)).collect();
         let mut stripe = Stripe { code, strips };
         stripe.encode();
         stripe
@@ -75,12 +55,12 @@ impl Stripe {
         encode(&self.code, &data, &mut parity).expect("a correct request");
     }
 
-    fn step(&mut self, bytes: &mut Bytes) {
+    fn step(&mut self, chance: &mut Chance) {
         let (k, total) = (self.code.data(), self.strips.len());
-        match bytes.below(4) {
-            0 => self.change(bytes),
-            1 => self.lose(bytes),
-            2 => self.damage(bytes),
+        match chance.below(4) {
+            0 => self.change(chance),
+            1 => self.lose(chance),
+            2 => self.damage(chance),
             _ => {
                 let data: Vec<&[u8]> = self.strips[..k].iter().map(Vec::as_slice).collect();
                 let mut made = vec![vec![1; self.strips[0].len()]; total];
@@ -94,14 +74,13 @@ impl Stripe {
     }
 
     /// A data strip gets other bytes, by update or by taking the old and adding the new.
-    fn change(&mut self, bytes: &mut Bytes) {
-        let strip = bytes.below(self.code.data());
+    fn change(&mut self, chance: &mut Chance) {
+        let strip = chance.below(self.code.data());
         let (data, parity) = self.strips.split_at_mut(self.code.data());
-        let mut new = data[strip].clone();
-        bytes.fill(&mut new);
+        let new = chance.bytes(data[strip].len());
         let mut parity: Vec<ParityMut<'_>> =
             parity.iter_mut().zip(0..).map(|(bytes, index)| ParityMut { index, bytes }).collect();
-        if bytes.below(2) == 0 {
+        if chance.below(2) == 0 {
             update(&self.code, strip, &data[strip], &new, &mut parity).expect("correct");
         } else {
             accumulate(&self.code, strip, &data[strip], &mut parity).expect("correct");
@@ -111,14 +90,14 @@ impl Stripe {
     }
 
     /// Some strips are lost and come back.
-    fn lose(&mut self, bytes: &mut Bytes) {
+    fn lose(&mut self, chance: &mut Chance) {
         let total = self.strips.len();
         let mut order: Vec<u8> = (0..total as u8).collect();
         for i in (1..total).rev() {
-            order.swap(i, bytes.below(i + 1));
+            order.swap(i, chance.below(i + 1));
         }
         let (known, lost) = order.split_at(self.code.data());
-        let want = &lost[..bytes.below(lost.len() + 1)];
+        let want = &lost[..chance.below(lost.len() + 1)];
         let recovery = Recovery::new(&self.code, known, want).expect("recoverable");
         let at = |strip: &u8| &self.strips[usize::from(*strip)];
         let sources: Vec<&[u8]> = known.iter().map(|strip| at(strip).as_slice()).collect();
@@ -129,7 +108,7 @@ impl Stripe {
     }
 
     /// One byte is wrong and is placed.
-    fn damage(&mut self, bytes: &mut Bytes) {
+    fn damage(&mut self, chance: &mut Chance) {
         let (len, k) = (self.strips[0].len(), self.code.data());
         let verdict = |strips: &[Vec<u8>]| {
             let all: Vec<&[u8]> = strips.iter().map(Vec::as_slice).collect();
@@ -139,52 +118,31 @@ impl Stripe {
         if len == 0 || self.code.parity() < 2 {
             return;
         }
-        let strip = bytes.below(self.strips.len());
+        let strip = chance.below(self.strips.len());
         let mut wrong = self.strips.clone();
-        wrong[strip][bytes.below(len)] ^= 1 + bytes.below(255) as u8;
+        wrong[strip][chance.below(len)] ^= 1 + chance.below(255) as u8;
         assert_eq!(verdict(&wrong), Verdict::OneWrong(strip));
     }
 
     /// Some bytes of parity by plain arithmetic.
-    fn verify(&self, bytes: &mut Bytes) {
+    fn verify(&self, chance: &mut Chance) {
         let (k, len) = (self.code.data(), self.strips[0].len());
         for _ in 0..if len == 0 { 0 } else { 8 } {
-            let (at, j) = (bytes.below(len), bytes.below(self.code.parity()));
+            let (at, j) = (chance.below(len), chance.below(self.code.parity()));
             let terms = (0..k).map(|d| times(self.code.coefficient(j, d), self.strips[d][at]));
             assert_eq!(self.strips[k + j][at], terms.fold(0, |sum, x| sum ^ x), "{j} at {at}");
         }
     }
 }
 
-fn setting(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
-}
-
 #[test]
 fn random_programs_keep_the_stripe_true() {
-    let seed = setting("STRAKE_FUZZ_SEED");
-    let runs = if seed.is_some() { 1 } else { setting("STRAKE_FUZZ_RUNS").unwrap_or(15_000) };
-    for run in 0..runs {
-        let seed = seed.unwrap_or(run);
-        let reported = Reported(seed);
-        let mut bytes = Bytes(seed);
-        let mut stripe = Stripe::new(&mut bytes);
-        for _ in 0..bytes.below(8) {
-            stripe.step(&mut bytes);
-            stripe.verify(&mut bytes);
+    runs(15_000, |seed| {
+        let mut chance = Chance::new(seed);
+        let mut stripe = Stripe::new(&mut chance);
+        for _ in 0..chance.below(8) {
+            stripe.step(&mut chance);
+            stripe.verify(&mut chance);
         }
-        drop(reported);
-    }
-}
-
-/// Says which seed was running when a test fails.
-struct Reported(u64);
-
-impl Drop for Reported {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("run again with STRAKE_FUZZ_SEED={}", self.0);
-        }
-    }
+    });
 }

@@ -74,7 +74,10 @@ fn a_stop_waits_for_commands_and_is_not_in_order_without_them() {
     let held = work(&control);
     let errors = control.stop_within(Duration::ZERO);
     let reported: Vec<&str> = errors.iter().map(|error| error.what.as_str()).collect();
-    assert!(reported.iter().any(|what| what.contains("works on array tank")), "{reported:?}");
+    assert!(
+        reported.iter().any(|what| what.contains("command on array tank has not ended")),
+        "{reported:?}"
+    );
     drop((held, control));
 
     let control = control_in(&folder, Options::default());

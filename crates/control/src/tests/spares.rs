@@ -69,7 +69,7 @@ fn a_spare_is_never_a_drive_with_content_and_never_in_two_places() {
     control.unload_array(&unload("old")).expect("it is unloaded");
     check_refused(control.add_spare(&add(&drives[0], "")), Refused, "member 0 of array tank");
     check_refused(control.add_spare(&add(&drives[4], "")), Refused, "member of array old");
-    check_refused(control.add_spare(&add("ram:64MiB", "")), Usage, "outlasts");
+    check_refused(control.add_spare(&add("ram:64MiB", "")), Usage, "must survive");
     check_refused(control.add_spare(&add(&drives[6], "nowhere")), NotFound, "there is: tank");
     let dry = AddSpareRequest { dry_run: true, overwrite: true, ..add(&drives[4], "") };
     assert_eq!(control.add_spare(&dry).expect("it is planned").result, "planned");

@@ -86,7 +86,7 @@ fn an_array_of_format_1_is_converted_when_it_is_asked_for() {
     assert_eq!(control.reported("array_format_upgraded").len(), 1, "a plan is no event");
     let again = upgrade(&control).expect("it may");
     assert_eq!(again.result, "unchanged");
-    assert!(again.warnings[0].contains("format 2 already"), "{:?}", again.warnings);
+    assert!(again.warnings[0].contains("already has format 2"), "{:?}", again.warnings);
     control.restart();
     assert_eq!(format(&control), 2);
     read(&control, "tank", 8);
@@ -201,7 +201,7 @@ fn a_label_with_another_constant_is_named_and_not_gone_around() {
             check_refused(known, Refused, SAYS);
         } else {
             let degraded = ImportArraysRequest { allow_degraded: true, ..import("tank", &[]) };
-            let said = "not started degraded while this drive is here";
+            let said = "not started degraded while this drive is present";
             check_refused(control.import_arrays(&degraded), Refused, said);
         }
         let misspelled = control.import_arrays(&import("tonk", &[]));

@@ -296,7 +296,7 @@ fn f18_a_member_that_went_on_alone_is_refused() {
     stage.disks = disks;
     let error = stage.readd(0).expect_err("it has a history of its own");
     assert_eq!(error.kind, ArrayErrorKind::Refused);
-    assert!(error.what.contains("went on without the array"), "{error}");
+    assert!(error.what.contains("was used without the array"), "{error}");
     assert!(error.what.contains("generation"), "{error}");
 }
 
@@ -332,7 +332,7 @@ fn f18_members_with_a_label_of_the_same_number_and_epoch_are_refused() {
     assert!(!array.continues(own.generation, own.epoch, &by(false)), "by who was in sync");
     stage.disks = disks;
     let error = stage.readd(0).expect_err("it has a history of its own");
-    assert!(error.what.contains("went on without the array"), "{error}");
+    assert!(error.what.contains("was used without the array"), "{error}");
 }
 
 /// A copy of a member made earlier is put back in its place: it lacks more than the array knows.

@@ -121,7 +121,7 @@ fn f18_halves_that_ran_alone_are_refused_together_and_whole_apart() {
             stage.read_back()?;
             for slot in (1..members).step_by(2) {
                 let other = drives[slot].clone();
-                refused(stage.readd_as(slot, &other), "went on without the array")?;
+                refused(stage.readd_as(slot, &other), "was used without the array")?;
                 let order = stage.begin_replace_with(slot, &other)?;
                 stage.finish(order)?;
             }

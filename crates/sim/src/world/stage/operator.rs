@@ -477,7 +477,7 @@ impl Operator {
         let drives = self.in_some_order(&left);
         self.stage.start(&drives, DEGRADED)?;
         for (slot, other) in &right {
-            refused(self.stage.readd_as(*slot, other), "went on without the array")?;
+            refused(self.stage.readd_as(*slot, other), "was used without the array")?;
             let order = self.stage.begin_replace_with(*slot, other)?;
             self.stage.finish(order)?;
         }

@@ -305,7 +305,8 @@ fn describe(intended: &Intended, limit: &str) -> Vec<String> {
         drives.len()
     )];
     steps.push(format!("stop array {name} briefly; NVMe/TCP hosts wait meanwhile"));
-    let disconnect = |e: &String| format!("disconnect NBD clients of export {e}");
+    let disconnect =
+        |e: &String| format!("disconnect the clients of export {e} if it is an NBD export");
     steps.extend(view.exports.iter().map(disconnect));
     steps.push(format!("label its members with the new size: {plan}; {limit}"));
     steps.push("start it again".to_owned());

@@ -66,7 +66,8 @@ fn describe(intended: &Intended) -> Vec<String> {
     let Intended { name, plan, view, .. } = intended;
     let (before, after) = plan.least_drive_bytes();
     let mut steps = vec![format!("stop array {name} briefly; NVMe/TCP hosts wait meanwhile")];
-    let disconnect = |e: &String| format!("disconnect NBD clients of export {e}");
+    let disconnect =
+        |e: &String| format!("disconnect the clients of export {e} if it is an NBD export");
     steps.extend(view.exports.iter().map(disconnect));
     steps.push(format!(
         "label its members {plan}: constants that recovery depends on are recorded, and space is reserved behind the \

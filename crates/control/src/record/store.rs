@@ -532,7 +532,7 @@ fn in_use(dir: &Path) -> ControlError {
 
 fn failed(path: &Path, doing: &str, error: &io::Error) -> ControlError {
     let remedy = match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room there",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free space there",
         io::ErrorKind::ReadOnlyFilesystem => {
             "it is on a read-only file system; choose another with --state-dir"
         }

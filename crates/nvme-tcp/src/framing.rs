@@ -57,8 +57,10 @@ impl<const HEAD: usize, const TAIL: usize> Framing<HEAD, TAIL> {
         framing
     }
 
+    /// `lead` is not less than the header and its digest.
     fn padded(header: &[u8], digests: Digests, lead: usize) -> Self {
         let mut framing = Self::bare(header, digests);
+        debug_assert!(lead >= usize::from(framing.head.used), "the data would lie in the header");
         framing.padding = (lead - usize::from(framing.head.used)) as u8;
         framing
     }
@@ -105,7 +107,8 @@ impl<const HEAD: usize, const TAIL: usize> Framing<HEAD, TAIL> {
     }
 }
 
-/// A whole PDU, for what is not sent often: a header alone when there is no data.
+/// A whole PDU, for what is not sent often: a header alone when there is no data. Not for ICReq and ICResp, whose
+/// headers are as long as `Framing` holds here and have no digest.
 #[must_use]
 pub fn whole(header: &[u8], digests: Digests, lead: usize, data: &[u8]) -> Vec<u8> {
     type Any = Framing<HEADER_BYTES_MAX, DIGEST_BYTES>;

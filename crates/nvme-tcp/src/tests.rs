@@ -221,3 +221,35 @@ fn data_in_several_places_is_framed_as_one() {
     bare[9] ^= 1;
     assert_eq!(pdu::header(&bare, BOTH), Err(PduError::new(FatalStatus::HeaderDigest, 24)));
 }
+
+/// TCP, section 3.6.2.2, CPDA: a controller asks for padding by 4 to 128 bytes, so that data begin at byte 144 at most.
+#[test]
+fn commands_are_padded_as_the_controller_asks() {
+    let command = Sqe::new(admin::IDENTIFY, 1, Sgl::Transport { length: 16 });
+    let data = [7; 16];
+    for (digests, alignment, lead) in [
+        (NONE, 0, 72),
+        (BOTH, 0, 76),
+        (NONE, 16, 136),
+        (BOTH, 17, 144),
+        (NONE, 31, 128),
+        (BOTH, 31, 128),
+    ] {
+        assert_eq!(pdu::lead(pdu::CAPSULE_CMD_BYTES, digests, alignment), lead);
+        let header = pdu::capsule_cmd(&command, digests, lead, 16);
+        let (flags, total) =
+            (if digests == BOTH { 3 } else { 0 }, lead + 16 + digests.data.bytes());
+        assert_eq!(header[..8], [4, flags, 72, lead as u8, total as u8, 0, 0, 0]);
+        let mut expected = header.to_vec();
+        expected.extend(&digest::of(&header)[..digests.header.bytes()]);
+        expected.resize(lead, 0);
+        expected.extend(data);
+        expected.extend(&digest::of(&data)[..digests.data.bytes()]);
+        let framing = Framing::<76, 20>::holding(&header, digests, lead, &data);
+        assert_eq!(framing.parts([].into_iter()).collect::<Vec<_>>().concat(), expected);
+        assert_eq!(framing::whole(&header, digests, lead, &data), expected);
+        assert!(
+            matches!(pdu::header(&expected, digests), Ok(Some((_, frame))) if frame.lead == lead)
+        );
+    }
+}

@@ -34,6 +34,11 @@ fn read_pdu(bytes: &[u8], digests: Digests) {
         assert!(frame.header + frame.header_digest.bytes() <= frame.lead, "{frame:?}");
         assert!(frame.lead <= 255, "{frame:?}");
     }
+    // Headers are complete only when all in front of their data is there.
+    if let Ok(Some((_, frame))) = pdu::header(bytes, digests) {
+        assert!(frame.lead <= bytes.len(), "{frame:?}");
+        assert_eq!(pdu::header(&bytes[..frame.lead - 1], digests), Ok(None));
+    }
     match common.kind {
         PduKind::IcReq => {
             if let Ok(asked) = IcReq::parse(&first::<IC_BYTES>(bytes)) {

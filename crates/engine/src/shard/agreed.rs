@@ -58,6 +58,13 @@ impl AgreedStrips {
         }
     }
 
+    /// True when a note of `strip` of the band would displace no other group.
+    pub(crate) fn has_place(&self, geometry: &Geometry, band: Band, strip: u8) -> bool {
+        let (group, _) = number(geometry, band, strip);
+        let free = |place: &Place| place.strips == 0 || place.group == group;
+        self.places.get(near(group)).is_some_and(|near| near.iter().any(free))
+    }
+
     /// True when the copies of `strip` of the band were noted to agree.
     pub(crate) fn contains(&self, geometry: &Geometry, band: Band, strip: u8) -> bool {
         let (group, bit) = number(geometry, band, strip);

@@ -31,8 +31,9 @@ pub(super) async fn maintain(
     shard.finish(origin, result, None);
 }
 
-/// Makes the copies of the band's part of a strip agree, as a resync does: that of `wanted`. Where blocks are bad, only
-/// those of `wanted`.
+/// Makes the copies of the band's part of a strip agree, as a resync does: that of `wanted`. Where blocks are bad, and
+/// where the table has no place to remember the part, only those of `wanted`: reads all over an array that is larger
+/// than the table would copy a whole part each.
 ///
 /// The region's bit may be cleared while this writes, when the resync has been here before. What is written is then
 /// what every copy holds.
@@ -44,7 +45,8 @@ pub(super) async fn agree(
 ) -> Result<(), IoError> {
     let strips = wanted.strip..wanted.strip + 1;
     let window = shard.whole(band);
-    if shard.bad_positions(band, window).is_empty() {
+    let is_remembered = shard.agreed.borrow().has_place(&shard.geometry, band, wanted.strip);
+    if is_remembered && shard.bad_positions(band, window).is_empty() {
         let whole = segment(shard, band, window, wanted.strip);
         let whole = (band, &[whole][..], strips.clone());
         match maintain_strips(shard, group, whole, Purpose::Resync).await {

@@ -43,9 +43,16 @@ fn a_full_table_forgets_and_invents_nothing() {
         let number = group * GROUP + strip % GROUP;
         band(number / 2, (number % 2) as u16)
     };
+    let noted =
+        |table: &AgreedStrips| table.places.iter().filter(|place| place.strips != 0).count();
     let groups = 2 * PLACES as u64;
     for group in 0..groups {
+        let is_sampled = group.is_multiple_of(101);
+        let had_place = table.has_place(&geometry, number(group, group), 0);
+        let before = is_sampled.then(|| noted(&table));
         table.note(&geometry, number(group, group), 0..1);
+        let displaced = before.map(|before| noted(&table) == before);
+        assert!(displaced.is_none_or(|displaced| displaced != had_place), "{group}: {had_place}");
         assert!(table.contains(&geometry, number(group, group), 0), "it was noted last");
     }
     let mut left = 0;
@@ -64,4 +71,5 @@ fn an_array_whose_copies_agree_needs_no_table() {
     table.note(&geometry, band(3, 0), 0..1);
     assert!(!table.contains(&geometry, band(3, 0), 0));
     assert!(!table.contains_all(&geometry, band(3, 0)));
+    assert!(!table.has_place(&geometry, band(3, 0), 0));
 }

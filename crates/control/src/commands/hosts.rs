@@ -41,7 +41,7 @@ fn check_consistent(request: &AddHostRequest) -> Result<(), ControlError> {
         ((secret || new_secret) && request.no_secret, "give a host secret or remove it, not both"),
         (
             (controller || new_controller) && no_controller,
-            "give a controller secret or remove a secret, not both: without a host secret there is no controller secret",
+            "give a controller secret, or remove it or the host secret, not both",
         ),
         ((key || new_key) && request.no_tls, "give a TLS key or remove it, not both"),
     ] {

@@ -55,7 +55,7 @@ pub enum Sent {
     Nothing,
     /// Something went out, and the socket takes more.
     Some,
-    /// The socket takes no more for now.
+    /// The socket takes no more until it is writable again.
     Blocked,
     /// The connection is broken.
     Broken(WireError),

@@ -12,7 +12,7 @@ use crate::assemble::Assembled;
 use crate::create::Drive;
 use crate::error::ArrayError;
 use crate::limits::{MAILBOX_DEPTH, SCRATCH_BYTES, TASKS_MAX};
-use crate::message::Control;
+use crate::message::{Change, Control, Reply};
 use crate::pacing::Maintenance;
 use crate::shard::{Link, Roll, ShardSpec, drive, view_of};
 use crate::shared_status::{MemberHealth, MemberStatus, SharedStatus};
@@ -280,15 +280,16 @@ impl Array {
         )))
     }
 
-    fn ask(
-        &self,
-        shard: usize,
-        message: impl FnOnce(mpsc::Sender<Result<(), ArrayError>>) -> Control,
-    ) -> Pending {
+    fn ask(&self, shard: usize, message: impl FnOnce(Reply) -> Control) -> Pending {
         let (reply, answer) = mpsc::channel();
         // A shard that is gone drops the reply, which the waiter sees.
         self.shards[shard].tell(message(reply));
         Pending { name: self.name(), answer }
+    }
+
+    /// Asks the leader for a change of the labels.
+    fn change(&self, change: Change) -> Pending {
+        self.ask(0, |reply| Control::Change { change, reply })
     }
 
     /// Begins to stop: no more maintenance is started and no more writes are taken.
@@ -317,7 +318,7 @@ impl Array {
     /// Records a clean stop. Only after every shard has answered [`begin_quiesce`](Self::begin_quiesce).
     #[must_use]
     pub fn begin_stop(&self) -> Pending {
-        self.ask(0, |reply| Control::Stop { reply })
+        self.change(Change::Stop)
     }
 
     /// Stops the array in order: finishes what is in flight, records a clean stop, leaves the cores.

@@ -149,45 +149,11 @@ pub(crate) enum Control {
     /// A new array queue on this core.
     Connect { requests: Receiver<Io>, replies: Sender<Completion> },
     /// Open the device behind a member (again).
-    Install {
-        member: MemberIndex,
-        device: Arc<dyn BlockDevice>,
-        reply: mpsc::Sender<Result<(), ArrayError>>,
-    },
-    /// To the leader: the control plane takes the member out of use, for the reason that `event` gives.
-    Fail { member: MemberIndex, event: MemberEvent, reply: mpsc::Sender<Result<(), ArrayError>> },
-    /// To the leader: the installed device takes the member's place and is to be rebuilt.
-    Replace {
-        member: MemberIndex,
-        uuid: Uuid,
-        bytes: u64,
-        path: String,
-        reply: mpsc::Sender<Result<(), ArrayError>>,
-    },
-    /// To the leader: the device installed behind the last member is to be filled and then to take the member's place.
-    BeginReplacement {
-        member: MemberIndex,
-        uuid: Uuid,
-        bytes: u64,
-        path: String,
-        reply: mpsc::Sender<Result<(), ArrayError>>,
-    },
-    /// To the leader: the member keeps its place.
-    CancelReplacement { member: MemberIndex, reply: mpsc::Sender<Result<(), ArrayError>> },
-    /// To the leader: the installed device, which holds `label`, is taken back as the member it was.
-    Readd {
-        member: MemberIndex,
-        label: Box<Superblock>,
-        bytes: u64,
-        path: String,
-        reply: mpsc::Sender<Result<(), ArrayError>>,
-    },
-    /// To the leader: the array gets another name.
-    Rename { name: Name, reply: mpsc::Sender<Result<(), ArrayError>> },
-    /// To the leader: writes are made safe against crashes in another way.
-    Consistency { mode: Consistency, reply: mpsc::Sender<Result<(), ArrayError>> },
+    Install { member: MemberIndex, device: Arc<dyn BlockDevice>, reply: Reply },
+    /// To the leader: change the labels.
+    Change { change: Change, reply: Reply },
     /// To the leader: try again what maintenance had to stop.
-    Resume { reply: mpsc::Sender<Result<(), ArrayError>> },
+    Resume { reply: Reply },
     /// What is asked of maintenance has changed.
     Pace,
     /// What is asked of the scrub has changed.
@@ -196,6 +162,63 @@ pub(crate) enum Control {
     Quiesce { reply: mpsc::Sender<()> },
     /// The same, and answer when members owe nothing, not even answers that no task waits for.
     Drain { reply: mpsc::Sender<()> },
-    /// To the leader, when every shard is quiet: record a clean stop.
-    Stop { reply: mpsc::Sender<Result<(), ArrayError>> },
+}
+
+/// Where the control plane gets its answer.
+pub(crate) type Reply = mpsc::Sender<Result<(), ArrayError>>;
+
+/// Something that changes the labels, for the leader's label task.
+pub(crate) enum Change {
+    /// A member, or the replacement of one, goes out of use.
+    Fail { member: MemberIndex, reason: FailReason },
+    /// The drives in members' places change.
+    Reconfigure(Reconfigure),
+    /// The array gets another name.
+    Rename { name: Name },
+    /// Writes are made safe against crashes in another way.
+    Consistency { mode: Consistency },
+    /// No shard has a write under way that is older than the views of this version.
+    Drained { version: u64 },
+    /// The list of bad blocks changes, and shard `from` is answered under the number of the ticket.
+    Bad { from: u16, ticket: u64, notes: Vec<BadNote> },
+    /// What was rebuilt is to be recorded.
+    Checkpoint,
+    /// Nothing is left to rebuild on the member.
+    Rebuilt { member: MemberIndex },
+    /// Every shard is quiet: record a clean stop.
+    Stop,
+}
+
+/// Why a member is to go out of use.
+#[derive(Clone, Copy)]
+pub(crate) enum FailReason {
+    /// An I/O failed. `copied`: a replacement was being filled where it failed, so the replacement had its own place.
+    Io { cause: IoErrorKind, copied: bool },
+    /// The control plane requests it.
+    Request(MemberEvent),
+}
+
+/// Something that changes which drive has a member's place.
+pub(crate) enum Reconfigure {
+    /// The installed drive takes the member's place and is to be rebuilt.
+    Replace(IncomingDrive),
+    /// The installed drive, which holds `label`, is taken back as the member it was.
+    Readd { drive: IncomingDrive, label: Box<Superblock> },
+    /// The drive installed behind the last member is to be filled and then to take the member's place.
+    BeginReplacement(IncomingDrive),
+    /// The member keeps its place.
+    CancelReplacement { member: MemberIndex },
+    /// The replacement holds everything.
+    Filled,
+    /// The member that had a replacement has failed: the replacement takes its place as it is.
+    TakeOver,
+}
+
+/// A drive that comes into a member's place.
+#[derive(Clone)]
+pub(crate) struct IncomingDrive {
+    pub(crate) member: MemberIndex,
+    pub(crate) uuid: Uuid,
+    pub(crate) bytes: u64,
+    pub(crate) path: String,
 }

@@ -7,7 +7,7 @@ use strake_units::{MemberIndex, Name};
 use super::{Array, Pending};
 use crate::error::ArrayError;
 use crate::events::ArrayEvent;
-use crate::message::Control;
+use crate::message::{Change, Control, FailReason};
 use crate::pacing::Maintenance;
 use crate::scrub::{ScrubFinding, ScrubMode, ScrubPosition, ScrubState};
 
@@ -18,8 +18,7 @@ impl Array {
     /// # Errors
     /// When there is no such member, or the array would lose data without it.
     pub fn begin_fail(&self, member: MemberIndex) -> Result<Pending, ArrayError> {
-        self.check_member(member)?;
-        Ok(self.ask(0, |reply| Control::Fail { member, event: MemberEvent::OperatorFailed, reply }))
+        self.fail_as(member, MemberEvent::OperatorFailed)
     }
 
     /// Takes `member` out of use because its drive is no longer where it was, though it may still answer: it was
@@ -28,8 +27,12 @@ impl Array {
     /// # Errors
     /// As [`begin_fail`](Self::begin_fail): a drive that the data depends on is used for as long as it answers.
     pub fn begin_vanish(&self, member: MemberIndex) -> Result<Pending, ArrayError> {
+        self.fail_as(member, MemberEvent::Vanished)
+    }
+
+    fn fail_as(&self, member: MemberIndex, event: MemberEvent) -> Result<Pending, ArrayError> {
         self.check_member(member)?;
-        Ok(self.ask(0, |reply| Control::Fail { member, event: MemberEvent::Vanished, reply }))
+        Ok(self.change(Change::Fail { member, reason: FailReason::Request(event) }))
     }
 
     /// Says how resync and rebuild shall go from now on. Takes effect with the next turn of every core; what has been
@@ -130,14 +133,14 @@ impl Array {
     /// Gives the array another name, in the labels of every member in use.
     #[must_use]
     pub fn begin_rename(&self, name: Name) -> Pending {
-        self.ask(0, |reply| Control::Rename { name, reply })
+        self.change(Change::Rename { name })
     }
 
     /// Has writes made safe against crashes in another way. A stronger one is recorded as soon as no write is under way
     /// that was begun before, which [`status`](Self::status) shows.
     #[must_use]
     pub fn begin_set_consistency(&self, mode: Consistency) -> Pending {
-        self.ask(0, |reply| Control::Consistency { mode, reply })
+        self.change(Change::Consistency { mode })
     }
 
     /// What happened since this was last asked, the oldest first. Of events that are not fetched the oldest are

@@ -11,7 +11,7 @@ use super::pending::Pending;
 use super::{Array, Replacing};
 use crate::create::Drive;
 use crate::error::ArrayError;
-use crate::message::Control;
+use crate::message::{Change, Control, IncomingDrive, Reconfigure};
 use crate::settling;
 
 impl Array {
@@ -27,26 +27,12 @@ impl Array {
         uuid: Uuid,
     ) -> Result<Replacing, ArrayError> {
         self.check_replacement(member, drive)?;
-        let bytes = drive.device.info().bytes();
+        let incoming = incoming(member, uuid, drive);
         if self.shared.members()[member.at()].state == MemberState::InSync {
-            let path = drive.path.clone();
             let place = MemberIndex(self.geometry.members() as u8);
-            return self.begin_open(member, place, drive, |reply| Control::BeginReplacement {
-                member,
-                uuid,
-                bytes,
-                path,
-                reply,
-            });
+            return self.begin_open(member, place, drive, Reconfigure::BeginReplacement(incoming));
         }
-        let path = drive.path.clone();
-        self.begin_open(member, member, drive, |reply| Control::Replace {
-            member,
-            uuid,
-            bytes,
-            path,
-            reply,
-        })
+        self.begin_open(member, member, drive, Reconfigure::Replace(incoming))
     }
 
     /// Calls off the replacement of a `member` that is in use: it keeps its place.
@@ -55,7 +41,7 @@ impl Array {
     /// When there is no such member.
     pub fn begin_cancel_replace(&self, member: MemberIndex) -> Result<Pending, ArrayError> {
         self.check_member(member)?;
-        Ok(self.ask(0, |reply| Control::CancelReplacement { member, reply }))
+        Ok(self.change(Change::Reconfigure(Reconfigure::CancelReplacement { member })))
     }
 
     /// Opens `drive` on every core at `place` on behalf of `member`, and then tells the leader what it is for.
@@ -64,7 +50,7 @@ impl Array {
         member: MemberIndex,
         place: MemberIndex,
         drive: &Drive,
-        then: impl FnOnce(mpsc::Sender<Result<(), ArrayError>>) -> Control,
+        then: Reconfigure,
     ) -> Result<Replacing, ArrayError> {
         if !self.shared.begin_replacing(member) {
             return Err(ArrayError::state(format!(
@@ -89,7 +75,7 @@ impl Array {
             opening,
             leader: self.shards[0].control.clone(),
             wake: self.shards[0].wake.clone(),
-            then: Some(then(reply)),
+            then: Some(Control::Change { change: Change::Reconfigure(then), reply }),
             recorded: Pending { name: self.name(), answer },
             _claim: claim,
         })
@@ -188,16 +174,14 @@ impl Array {
         label: &Superblock,
     ) -> Result<Replacing, ArrayError> {
         self.check_readd(member, drive, label)?;
-        let bytes = drive.device.info().bytes();
-        let (label, path) = (Box::new(label.clone()), drive.path.clone());
-        self.begin_open(member, member, drive, |reply| Control::Readd {
-            member,
-            label,
-            bytes,
-            path,
-            reply,
-        })
+        let incoming = incoming(member, label.member, drive);
+        let label = Box::new(label.clone());
+        self.begin_open(member, member, drive, Reconfigure::Readd { drive: incoming, label })
     }
+}
+
+fn incoming(member: MemberIndex, uuid: Uuid, drive: &Drive) -> IncomingDrive {
+    IncomingDrive { member, uuid, bytes: drive.device.info().bytes(), path: drive.path.clone() }
 }
 
 /// Whether the drive that holds `label` is `member` of the array described by `newest`, as it was when it went out.

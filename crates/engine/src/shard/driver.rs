@@ -13,7 +13,6 @@ use strake_units::{CoreIndex, MemberIndex, MemberSet, Nanos, RegionIndex};
 use super::agreed::AgreedStrips;
 use super::build::{Link, Room, ShardSpec, build, impaired};
 use super::install::Install;
-use super::leader::Change;
 use super::members::{HostRead, Members, Overdue, Pairing, Whole};
 use super::redo::{Roll, logging};
 use super::{
@@ -22,7 +21,7 @@ use super::{
 use crate::error::ArrayError;
 use crate::events::ArrayEventKind;
 use crate::limits::{LATENCY_LOOK, TASKS_CONCLUDING, TASKS_MAX, TASKS_RESERVED, TIMEOUT_CHECK};
-use crate::message::{Control, Peer, View};
+use crate::message::{Change, Control, FailReason, Peer, View};
 use crate::port::{self, Port};
 
 /// Tasks polled in one turn before other work gets a look.
@@ -203,28 +202,15 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             Control::Install { member, device, reply } => {
                 self.installs.push(Install::new(member, device, reply, shard.now.get()));
             }
-            Control::Fail { member, event, reply } => {
-                if event == MemberEvent::Vanished {
+            Control::Change { change, reply } => {
+                if let Change::Fail { member, reason: FailReason::Request(MemberEvent::Vanished) } =
+                    change
+                {
                     shard.shared.note_failing(member);
                 }
-                shard.lead_change(Change::Fail { member, event, reply });
+                let mut leader = shard.leader_mut();
+                shard.enqueue(&mut leader, change, Some(reply));
             }
-            Control::Replace { member, uuid, bytes, path, reply } => {
-                shard.lead_change(Change::Replace { member, uuid, bytes, path, reply });
-            }
-            Control::Readd { member, label, bytes, path, reply } => {
-                shard.lead_change(Change::Readd { member, label, bytes, path, reply });
-            }
-            Control::BeginReplacement { member, uuid, bytes, path, reply } => {
-                shard.lead_change(Change::BeginReplacement { member, uuid, bytes, path, reply });
-            }
-            Control::CancelReplacement { member, reply } => {
-                shard.lead_change(Change::CancelReplacement { member, reply });
-            }
-            Control::Consistency { mode, reply } => {
-                shard.lead_change(Change::Consistency { mode, reply });
-            }
-            Control::Rename { name, reply } => shard.lead_change(Change::Rename { name, reply }),
             Control::Resume { reply } => {
                 shard.broadcast(|| Peer::Resume);
                 // The control plane may have given up waiting.
@@ -240,7 +226,6 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
                 shard.quiesce();
                 self.drained.push(reply);
             }
-            Control::Stop { reply } => shard.lead_change(Change::Stop { reply }),
         }
     }
 
@@ -449,11 +434,6 @@ impl Shard {
         self.lead_start(owners.count() as u16);
         self.show_rebuild();
         self.start_maintenance();
-    }
-
-    fn lead_change(&self, change: Change) {
-        let leader = self.leader.as_ref().expect("the control plane addresses shard 0 as leader");
-        self.change(&mut leader.borrow_mut(), change);
     }
 
     fn receive(&self, from: u16, message: Peer) {

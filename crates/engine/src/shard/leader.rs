@@ -22,12 +22,11 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc;
 
 use strake_block::IoErrorKind;
 use strake_ondisk::{AreaLayout, Bitmap, Bits, Consistency, RecordedState, Superblock};
 use strake_raid::{MemberEvent, MemberState, members_where};
-use strake_units::{CoreIndex, CoreSet, MemberIndex, MemberSet, Name, Nanos, RegionIndex, Uuid};
+use strake_units::{CoreIndex, CoreSet, MemberIndex, MemberSet, Nanos, RegionIndex};
 
 use super::Shard;
 use super::members::Pairing;
@@ -36,10 +35,9 @@ use super::serve::FailedMembers;
 use super::wait::WaitQueue;
 use crate::bad_blocks::BadBlocks;
 use crate::bitmaps::Bitmaps;
-use crate::error::ArrayError;
 use crate::events::ArrayEventKind;
 use crate::limits::{SWEEP_EVERY, SWEEP_EVERY_DEGRADED};
-use crate::message::{BadNote, Peer, View};
+use crate::message::{Change, FailReason, IncomingDrive, Peer, Reply, View};
 use crate::shared_status::{HALTED_RESYNC, MemberCause};
 
 /// What the leader starts from: the array as assembled.
@@ -54,84 +52,6 @@ pub(crate) struct LeaderState {
     pub(crate) writes_redone: u64,
 }
 
-/// Something that changes the labels.
-pub(super) enum Change {
-    Failed {
-        member: MemberIndex,
-        cause: IoErrorKind,
-        copied: bool,
-    },
-    Fail {
-        member: MemberIndex,
-        event: MemberEvent,
-        reply: mpsc::Sender<Result<(), ArrayError>>,
-    },
-    Replace {
-        member: MemberIndex,
-        uuid: Uuid,
-        bytes: u64,
-        path: String,
-        reply: mpsc::Sender<Result<(), ArrayError>>,
-    },
-    BeginReplacement {
-        member: MemberIndex,
-        uuid: Uuid,
-        bytes: u64,
-        path: String,
-        reply: mpsc::Sender<Result<(), ArrayError>>,
-    },
-    CancelReplacement {
-        member: MemberIndex,
-        reply: mpsc::Sender<Result<(), ArrayError>>,
-    },
-    /// The replacement holds everything.
-    Filled,
-    /// The member that had a replacement has failed: the replacement takes its place as it is.
-    TakeOver,
-    Readd {
-        member: MemberIndex,
-        label: Box<Superblock>,
-        bytes: u64,
-        path: String,
-        reply: mpsc::Sender<Result<(), ArrayError>>,
-    },
-    Rename {
-        name: Name,
-        reply: mpsc::Sender<Result<(), ArrayError>>,
-    },
-    Bad {
-        from: u16,
-        ticket: u64,
-        notes: Vec<BadNote>,
-    },
-    /// Writes are made safe against crashes in another way.
-    Consistency {
-        mode: Consistency,
-        reply: mpsc::Sender<Result<(), ArrayError>>,
-    },
-    /// No shard has a write under way that is older than the views of this version.
-    Drained {
-        version: u64,
-    },
-    Checkpoint,
-    Rebuilt {
-        member: MemberIndex,
-    },
-    Stop {
-        reply: mpsc::Sender<Result<(), ArrayError>>,
-    },
-}
-
-/// A drive that comes into a member's place, until the status shows it together with its state: never is the new drive
-/// to be seen with the state of the one before.
-pub(super) struct IncomingDrive {
-    pub(super) member: MemberIndex,
-    pub(super) uuid: Uuid,
-    pub(super) path: String,
-    /// What was counted in this place was another drive's.
-    pub(super) new: bool,
-}
-
 /// A sweep that is collecting idle regions.
 pub(super) struct Sweep {
     pub(super) awaiting: u16,
@@ -140,7 +60,7 @@ pub(super) struct Sweep {
 
 pub(crate) struct Leader {
     pub(super) state: LeaderState,
-    pub(super) changes: VecDeque<Change>,
+    pub(super) changes: VecDeque<(Change, Option<Reply>)>,
     pub(super) labels_running: bool,
     pub(super) bitmap_running: bool,
     /// Bits set in the write-intent bitmap.
@@ -180,6 +100,8 @@ pub(crate) struct Leader {
     resyncing: u16,
     /// Why each member is out.
     pub(super) causes: Vec<Option<MemberCause>>,
+    /// A drive that comes into a member's place, until the status shows it together with its state: the new drive is
+    /// never shown with the state of the one before.
     pub(super) incoming: Option<IncomingDrive>,
     pub(super) replacement: Option<Replacement>,
     /// The member whose replacement was given up, and how the replacement failed, until no shard uses it.
@@ -352,7 +274,8 @@ impl Shard {
                 }
             }
             Peer::Failed { member, cause, copied } => {
-                self.change(&mut leader, Change::Failed { member, cause, copied })
+                let reason = FailReason::Io { cause, copied };
+                self.change(&mut leader, Change::Fail { member, reason });
             }
             Peer::Applied { from, version } => {
                 if version == leader.version {
@@ -460,7 +383,12 @@ impl Shard {
     }
 
     pub(super) fn change(&self, leader: &mut Leader, change: Change) {
-        leader.changes.push_back(change);
+        self.enqueue(leader, change, None);
+    }
+
+    /// Queues a change for the label task.
+    pub(super) fn enqueue(&self, leader: &mut Leader, change: Change, reply: Option<Reply>) {
+        leader.changes.push_back((change, reply));
         // The task that takes them may wait for a flush.
         leader.settling.wake_all();
         if !std::mem::replace(&mut leader.labels_running, true) {

@@ -3,7 +3,7 @@
 
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::task::Poll;
 
 use strake_block::{BufMut, IoErrorKind, Op, SgMut};
@@ -13,7 +13,7 @@ use strake_units::{Lba, MemberIndex, MemberSet, Name, RegionIndex};
 
 use super::Shard;
 use super::address::Target;
-use super::leader::{Change, IncomingDrive, Leader, Sweep};
+use super::leader::{Leader, Sweep};
 use super::members::{Group, settled};
 use super::replacement;
 use crate::array::check_returning;
@@ -21,7 +21,7 @@ use crate::assemble::write_intent_pages;
 use crate::bitmaps::WriteIntentPages;
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::events::ArrayEventKind;
-use crate::message::{BadNote, Peer};
+use crate::message::{BadNote, Change, FailReason, IncomingDrive, Peer, Reconfigure, Reply};
 use crate::shared_status::MemberCause;
 
 mod bitmap;
@@ -32,9 +32,8 @@ mod records;
 pub(crate) use bitmap::bitmap;
 pub(super) use bitmap::write_pages;
 pub(super) use flush::flush_all;
+use logged::change_consistency;
 pub(super) use records::{record, record_as_begun, write_bad_blocks, write_metadata};
-
-type Reply = mpsc::Sender<Result<(), ArrayError>>;
 
 /// Writes label changes until there are none.
 pub(crate) async fn labels(shard: Rc<Shard>) {
@@ -46,67 +45,68 @@ pub(crate) async fn labels(shard: Rc<Shard>) {
             leader.labels_running = change.is_some();
             change
         };
-        let Some(change) = change else { break };
-        apply(&shard, group, change).await;
+        let Some((change, reply)) = change else { break };
+        let answer = apply(&shard, group, change).await;
+        answer_to(reply, answer);
     }
     shard.members.borrow_mut().groups.close(group);
 }
 
-async fn apply(shard: &Shard, group: Group, change: Change) {
+async fn apply(shard: &Shard, group: Group, change: Change) -> Result<(), ArrayError> {
     match change {
-        Change::Failed { member, cause, copied } => {
-            let blamed = shard.leader_mut().blamed(member, copied);
-            if let Some(blamed) = blamed {
-                fail_member(shard, group, blamed, event_of(cause), Some(cause)).await;
-            }
+        Change::Fail { member, reason } => {
+            let answer = match reason {
+                FailReason::Io { cause, copied } => {
+                    fail_blamed(shard, group, member, cause, copied).await;
+                    Ok(())
+                }
+                FailReason::Request(event) => fail_on_request(shard, group, member, event).await,
+            };
             if member.at() < shard.geometry.members() {
                 shard.shared.settle_failing(MemberSet::of(member));
             }
+            return answer;
         }
-        Change::Fail { member, event, reply } => {
-            let answer = fail_on_request(shard, group, member, event).await;
-            shard.shared.settle_failing(MemberSet::of(member));
-            answer_to(&reply, answer);
-        }
-        Change::Replace { member, uuid, bytes, path, reply } => {
-            let incoming = IncomingDrive { member, uuid, path, new: true };
-            let answer = replace(shard, group, incoming, bytes).await;
-            answer_to(&reply, answer);
-        }
-        Change::Readd { member, label, bytes, path, reply } => {
-            let incoming = IncomingDrive { member, uuid: label.member, path, new: false };
-            let answer = readd(shard, group, incoming, &label, bytes).await;
-            answer_to(&reply, answer);
-        }
-        Change::Rename { name, reply } => {
-            let answer = rename(shard, group, name).await;
-            answer_to(&reply, answer);
-        }
+        Change::Reconfigure(step) => return reconfigure(shard, group, step).await,
+        Change::Rename { name } => return rename(shard, group, name).await,
+        Change::Consistency { mode } => return change_consistency(shard, group, mode).await,
+        Change::Stop => return stop(shard, group).await,
+        Change::Drained { version } => logged::drained(shard, group, version).await,
         Change::Bad { from, ticket, notes } => {
             let result = note_bad(shard, group, &notes).await;
             shard.post(from, Peer::BadNoted { ticket, result });
         }
-        Change::BeginReplacement { member, uuid, bytes, path, reply } => {
-            let answer = replacement::begin(shard, group, member, uuid, bytes, path).await;
-            answer_to(&reply, answer);
-        }
-        Change::CancelReplacement { member, reply } => {
-            let answer = replacement::cancel(shard, group, member).await;
-            answer_to(&reply, answer);
-        }
-        Change::Consistency { mode, reply } => {
-            let answer = logged::change_consistency(shard, group, mode).await;
-            answer_to(&reply, answer);
-        }
-        Change::Drained { version } => logged::drained(shard, group, version).await,
-        Change::Filled => replacement::filled(shard, group).await,
-        Change::TakeOver => replacement::take_over(shard, group).await,
         Change::Checkpoint => checkpoint(shard, group).await,
         Change::Rebuilt { member } => rebuilt(shard, group, member).await,
-        Change::Stop { reply } => {
-            let answer = stop(shard, group).await;
-            answer_to(&reply, answer);
+    }
+    Ok(())
+}
+
+async fn reconfigure(shard: &Shard, group: Group, step: Reconfigure) -> Result<(), ArrayError> {
+    match step {
+        Reconfigure::Replace(drive) => return replace(shard, group, drive).await,
+        Reconfigure::Readd { drive, label } => return readd(shard, group, drive, &label).await,
+        Reconfigure::BeginReplacement(drive) => return replacement::begin(shard, drive).await,
+        Reconfigure::CancelReplacement { member } => {
+            return replacement::cancel(shard, group, member).await;
         }
+        Reconfigure::Filled => replacement::filled(shard, group).await,
+        Reconfigure::TakeOver => replacement::take_over(shard, group).await,
+    }
+    Ok(())
+}
+
+/// Takes the member out of use whose I/O failed, if that device still has a place.
+async fn fail_blamed(
+    shard: &Shard,
+    group: Group,
+    member: MemberIndex,
+    cause: IoErrorKind,
+    copied: bool,
+) {
+    let blamed = shard.leader_mut().blamed(member, copied);
+    if let Some(member) = blamed {
+        fail_member(shard, group, member, event_of(cause), Some(cause)).await;
     }
 }
 
@@ -127,9 +127,9 @@ const fn event_of(cause: IoErrorKind) -> MemberEvent {
     }
 }
 
-fn answer_to(reply: &Reply, answer: Result<(), ArrayError>) {
+fn answer_to(reply: Option<Reply>, answer: Result<(), ArrayError>) {
     // The caller may have given up waiting; what was done stays done.
-    let _ = reply.send(answer);
+    let _ = reply.map(|reply| reply.send(answer));
 }
 
 /// True when the array still holds its data without `member` as well.
@@ -192,7 +192,7 @@ fn put_out(
     }
     shard.put_in_doubt(leader, &doubt);
     if leader.orphan_replacement(member) {
-        shard.change(leader, Change::TakeOver);
+        shard.change(leader, Change::Reconfigure(Reconfigure::TakeOver));
     }
     shard.shared.note_failing(member);
     // Shown together with the state.
@@ -217,19 +217,25 @@ async fn fail_on_request(
     member: MemberIndex,
     event: MemberEvent,
 ) -> Result<(), ArrayError> {
-    refuse_needed(shard, member)?;
     if event == MemberEvent::OperatorFailed {
-        unmark_idle(shard, group).await;
-        // Asked again: the flush may have cost another member.
         refuse_needed(shard, member)?;
+        unmark_idle(shard, group).await;
     }
-    fail_member(shard, group, member, event, cause_of_request(event)).await;
-    unless_lost(shard)
+    // The flush may have cost another member.
+    fail_at_once(shard, group, member, event).await
 }
 
-/// The error behind a failure that was asked for, where there is one.
-fn cause_of_request(event: MemberEvent) -> Option<IoErrorKind> {
-    (event == MemberEvent::Vanished).then_some(IoErrorKind::Gone)
+/// The same without a flush: marks of idle regions stay as they are.
+async fn fail_at_once(
+    shard: &Shard,
+    group: Group,
+    member: MemberIndex,
+    event: MemberEvent,
+) -> Result<(), ArrayError> {
+    refuse_needed(shard, member)?;
+    let cause = (event == MemberEvent::Vanished).then_some(IoErrorKind::Gone);
+    fail_member(shard, group, member, event, cause).await;
+    unless_lost(shard)
 }
 
 fn unless_lost(shard: &Shard) -> Result<(), ArrayError> {
@@ -296,12 +302,7 @@ async fn rename(shard: &Shard, group: Group, name: Name) -> Result<(), ArrayErro
     Ok(())
 }
 
-async fn replace(
-    shard: &Shard,
-    group: Group,
-    incoming: IncomingDrive,
-    bytes: u64,
-) -> Result<(), ArrayError> {
+async fn replace(shard: &Shard, group: Group, incoming: IncomingDrive) -> Result<(), ArrayError> {
     let member = incoming.member;
     {
         let mut leader = shard.leader_mut();
@@ -318,7 +319,7 @@ async fn replace(
         let record = &mut leader.state.superblock.members[member.at()];
         record.uuid = incoming.uuid;
         record.held_generation = 0;
-        leader.take_in(member, bytes);
+        leader.take_in(member, incoming.bytes);
         leader.state.bitmaps.change(Bitmap::Member(member), Bits::fill);
     }
     join(shard, group, incoming).await
@@ -330,10 +331,9 @@ async fn readd(
     group: Group,
     incoming: IncomingDrive,
     label: &Superblock,
-    bytes: u64,
 ) -> Result<(), ArrayError> {
     let member = incoming.member;
-    let pages = read_write_intent(shard, group, member, bytes).await?;
+    let pages = read_write_intent(shard, group, member, incoming.bytes).await?;
     {
         let mut leader = shard.leader_mut();
         if shard.shared.is_lost() {
@@ -355,7 +355,7 @@ async fn readd(
                 "member {member} is in use; there is nothing to re-add"
             )));
         }
-        leader.take_in(member, bytes);
+        leader.take_in(member, incoming.bytes);
     }
     join(shard, group, incoming).await
 }
@@ -555,8 +555,10 @@ fn show(shard: &Shard) {
             member.state = leader.state.states[at];
             member.cause = leader.causes[at];
         }
-        if let Some(IncomingDrive { member, uuid, path, new }) = incoming {
+        if let Some(IncomingDrive { member, uuid, path, .. }) = incoming {
             let status = &mut members[member.at()];
+            // What was counted in this place may be another drive's.
+            let new = status.uuid != uuid;
             (status.uuid, status.path) = (uuid, path);
             status.replacement.clear();
             if new {

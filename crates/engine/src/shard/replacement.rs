@@ -17,14 +17,14 @@ use strake_units::{MemberIndex, RegionIndex, Uuid};
 
 use super::Shard;
 use super::bad::Columns;
-use super::leader::{Change, IncomingDrive, Leader};
+use super::leader::Leader;
 use super::leader_tasks as tasks;
 use super::maintain::recover_column;
 use super::members::{Failure, Group, Pairing, settled};
 use super::scratch;
 use crate::error::ArrayError;
 use crate::events::ArrayEventKind;
-use crate::message::{Peer, View};
+use crate::message::{Change, IncomingDrive, Peer, Reconfigure, View};
 
 /// The leader's knowledge of a replacement.
 pub(crate) struct Replacement {
@@ -125,14 +125,8 @@ impl Leader {
 }
 
 /// Begins to fill the installed device.
-pub(super) async fn begin(
-    shard: &Shard,
-    _group: Group,
-    member: MemberIndex,
-    uuid: Uuid,
-    bytes: u64,
-    path: String,
-) -> Result<(), ArrayError> {
+pub(super) async fn begin(shard: &Shard, drive: IncomingDrive) -> Result<(), ArrayError> {
+    let IncomingDrive { member, uuid, bytes, path } = drive;
     {
         let mut leader = shard.leader_mut();
         let state = leader.state.states[member.at()];
@@ -409,7 +403,8 @@ pub(super) async fn take_over(shard: &Shard, group: Group) {
         record.uuid = replacement.uuid;
         record.held_generation = 0;
         leader.take_in(slot, replacement.bytes);
-        IncomingDrive { member: slot, uuid: replacement.uuid, path: replacement.path, new: true }
+        let Replacement { uuid, bytes, path, .. } = replacement;
+        IncomingDrive { member: slot, uuid, bytes, path }
     };
     // If that fails the member stays out, and the events say so.
     let _ = tasks::join(shard, group, incoming).await;
@@ -523,7 +518,7 @@ impl Shard {
         replacement.lacks.clear(region.0);
         self.shared.set_uncopied_regions(u64::from(replacement.lacks.count_ones()));
         if replacement.lacks.count_ones() == 0 {
-            self.change(leader, Change::Filled);
+            self.change(leader, Change::Reconfigure(Reconfigure::Filled));
         }
     }
 

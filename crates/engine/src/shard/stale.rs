@@ -14,11 +14,11 @@ use strake_raid::{MemberEvent, MemberState};
 use strake_units::{MemberIndex, RegionIndex};
 
 use super::Shard;
-use super::leader::{Change, Leader, view_of};
+use super::leader::{Leader, view_of};
 use crate::assemble::complete_below;
 use crate::events::ArrayEventKind;
 use crate::limits::CHECKPOINT_EVERY;
-use crate::message::{Peer, View};
+use crate::message::{Change, Peer, View};
 
 impl Leader {
     /// Puts a live member out of use: in memory, in the label to be written, and in its bitmap. False when it is out

@@ -6,10 +6,12 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-use super::{answer_to, event_of, fail_member, refuse_needed};
-use crate::error::ArrayError;
+use strake_units::MemberIndex;
+
+use super::{answer_to, event_of, fail_at_once, fail_blamed, fail_member};
+use crate::message::{Change, FailReason, Reply};
 use crate::shard::Shard;
-use crate::shard::leader::{Change, Leader};
+use crate::shard::leader::Leader;
 use crate::shard::members::Group;
 use crate::shard::serve::{begin_flush, end_flush};
 
@@ -19,8 +21,15 @@ pub(in crate::shard) async fn flush_all(shard: &Shard, group: Group) -> bool {
     // Labels are written in `group`, which must not wait for the flushes.
     let flushing = shard.open_group();
     let flushes = begin_flush(shard, flushing);
-    while let Some(change) = failure_or_settled(shard, flushing).await {
-        get_through(shard, group, change).await;
+    while let Some((member, reason, reply)) = failure_or_settled(shard, flushing).await {
+        match reason {
+            FailReason::Io { cause, copied } => {
+                fail_blamed(shard, group, member, cause, copied).await;
+            }
+            FailReason::Request(event) => {
+                answer_to(reply, fail_at_once(shard, group, member, event).await);
+            }
+        }
     }
     let failed = end_flush(shard, flushes);
     shard.members.borrow_mut().groups.close(flushing);
@@ -31,14 +40,14 @@ pub(in crate::shard) async fn flush_all(shard: &Shard, group: Group) -> bool {
 }
 
 /// The next failure to record; `None` when the flushes are done.
-async fn failure_or_settled(shard: &Shard, flushing: Group) -> Option<Change> {
+async fn failure_or_settled(shard: &Shard, flushing: Group) -> Option<Failed> {
     poll_fn(|_| {
         if shard.members.borrow().groups.is_settled(flushing) {
             return Poll::Ready(None);
         }
         let mut leader = shard.leader_mut();
-        if let Some(change) = take_failure(&mut leader) {
-            return Poll::Ready(Some(change));
+        if let Some(failed) = take_failure(&mut leader) {
+            return Poll::Ready(Some(failed));
         }
         leader.settling.register();
         Poll::Pending
@@ -48,63 +57,27 @@ async fn failure_or_settled(shard: &Shard, flushing: Group) -> Option<Change> {
 
 /// Takes the first failure of a member out of the queue, unless something comes before it that changes which drive has
 /// the place of a member: then it is about another drive.
-fn take_failure(leader: &mut Leader) -> Option<Change> {
-    let mut at = None;
-    for (next, change) in leader.changes.iter().enumerate() {
+fn take_failure(leader: &mut Leader) -> Option<Failed> {
+    let mut found = None;
+    for (at, (change, _)) in leader.changes.iter().enumerate() {
         match change {
-            Change::Failed { .. } | Change::Fail { .. } => {
-                at = Some(next);
+            Change::Fail { member, reason } => {
+                found = Some((at, *member, *reason));
                 break;
             }
-            Change::Replace { .. }
-            | Change::Readd { .. }
-            | Change::BeginReplacement { .. }
-            | Change::CancelReplacement { .. }
-            | Change::Filled
-            | Change::TakeOver
-            | Change::Stop { .. } => break,
+            Change::Reconfigure(_) | Change::Stop => break,
             Change::Rename { .. }
-            | Change::Bad { .. }
             | Change::Consistency { .. }
             | Change::Drained { .. }
+            | Change::Bad { .. }
             | Change::Checkpoint
             | Change::Rebuilt { .. } => {}
         }
     }
-    leader.changes.remove(at?)
+    let (at, member, reason) = found?;
+    let (_, reply) = leader.changes.remove(at)?;
+    Some((member, reason, reply))
 }
 
-/// Records a member as failed while a flush is waited for.
-async fn get_through(shard: &Shard, group: Group, change: Change) {
-    match change {
-        Change::Failed { member, cause, copied } => {
-            let Some(member) = shard.leader_mut().blamed(member, copied) else { return };
-            fail_member(shard, group, member, event_of(cause), Some(cause)).await;
-        }
-        Change::Fail { member, event, reply } => {
-            // Marks of idle regions stay as they are: clearing them takes another flush.
-            let answer = match refuse_needed(shard, member) {
-                Ok(()) => {
-                    let cause = super::cause_of_request(event);
-                    fail_member(shard, group, member, event, cause).await;
-                    super::unless_lost(shard)
-                }
-                Err(refused) => Err::<(), ArrayError>(refused),
-            };
-            answer_to(&reply, answer);
-        }
-        Change::Replace { .. }
-        | Change::Readd { .. }
-        | Change::BeginReplacement { .. }
-        | Change::CancelReplacement { .. }
-        | Change::Filled
-        | Change::TakeOver
-        | Change::Stop { .. }
-        | Change::Rename { .. }
-        | Change::Bad { .. }
-        | Change::Consistency { .. }
-        | Change::Drained { .. }
-        | Change::Checkpoint
-        | Change::Rebuilt { .. } => unreachable!("only failures are taken out of turn"),
-    }
-}
+/// A failure that is recorded out of turn.
+type Failed = (MemberIndex, FailReason, Option<Reply>);

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use strake_raid::{Band, Geometry};
+use strake_raid::{Band, Geometry, Segment};
 
 /// Places of the table: 256 KiB. They hold 128 GiB of a mirror that is read in order, in bands of 128 KiB.
 const PLACES: usize = 16 * 1024;
@@ -58,11 +58,15 @@ impl AgreedStrips {
         }
     }
 
-    /// True when a note of `strip` of the band would displace no other group.
-    pub(crate) fn has_place(&self, geometry: &Geometry, band: Band, strip: u8) -> bool {
+    /// The band's part of `strip`, if a note of it would displace no other group. Otherwise reads all over an array
+    /// that is larger than the table would copy a whole part each.
+    pub(crate) fn part(&self, geometry: &Geometry, band: Band, strip: u8) -> Option<Segment> {
         let (group, _) = number(geometry, band, strip);
         let free = |place: &Place| place.strips == 0 || place.group == group;
-        self.places.get(near(group)).is_some_and(|near| near.iter().any(free))
+        let has_place = self.places.get(near(group)).is_some_and(|near| near.iter().any(free));
+        let (offset, blocks) = (geometry.band_offset(band), geometry.band_blocks());
+        let lba = geometry.lba(strake_raid::Place { stripe: band.stripe, strip, offset });
+        has_place.then_some(Segment { strip, offset, blocks, lba })
     }
 
     /// True when the copies of `strip` of the band were noted to agree.

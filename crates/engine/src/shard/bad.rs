@@ -163,6 +163,19 @@ impl Shard {
         BadNote { member, range, event }
     }
 
+    /// Notes that the listed blocks of `transfer` must not be read; none of those of which the list says so already.
+    pub(super) fn hide_listed(&self, band: Band, transfer: &Transfer) -> Vec<BadNote> {
+        let (member, range) = self.place(band, transfer);
+        let bad = self.bad.borrow();
+        let shown = bad.list.within(member, range).filter(|run| !run.what.is_hidden());
+        let within = shown.map(|run| {
+            let start = run.start.max(range.start);
+            let end = run.range().end().min(range.end());
+            LbaRange::new(start, end.0 - start.0)
+        });
+        within.map(|range| BadNote { member, range, event: BadEvent::Hollow }).collect()
+    }
+
     /// Has the leader take note, and waits until the list is on every live member and known to every shard.
     ///
     /// # Errors

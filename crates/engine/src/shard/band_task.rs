@@ -220,12 +220,16 @@ async fn read_range(
             };
             match result {
                 Ok(()) => {
+                    if shard.geometry.copies() > 1 {
+                        let source = (read.position, excluded);
+                        let segment = (band, &segments[0]);
+                        break copy_back(shard, group, segment, source, &data).await;
+                    }
                     if shard.is_bad(band, &read) {
                         // It could be read after all. A block that stays listed does no harm.
                         let _ = Box::pin(shard.note_restored(band, &read)).await;
                         Box::pin(heal(shard, group, band, &segments)).await;
                     }
-                    copy_back(shard, group, band, &segments[0], excluded, &data).await;
                     break Ok(());
                 }
                 Err(error) => excluded.learn(shard.classify(band.stripe, read.position, error)),

@@ -32,8 +32,7 @@ pub(super) async fn maintain(
 }
 
 /// Makes the copies of the band's part of a strip agree, as a resync does: that of `wanted`. Where blocks are bad, and
-/// where the table has no place to remember the part, only those of `wanted`: reads all over an array that is larger
-/// than the table would copy a whole part each.
+/// where the table has no place to remember the part, only those of `wanted`.
 ///
 /// The region's bit may be cleared while this writes, when the resync has been here before. What is written is then
 /// what every copy holds.
@@ -44,11 +43,9 @@ pub(super) async fn agree(
     wanted: Segment,
 ) -> Result<(), IoError> {
     let strips = wanted.strip..wanted.strip + 1;
-    let window = shard.whole(band);
-    let is_remembered = shard.agreed.borrow().has_place(&shard.geometry, band, wanted.strip);
-    if is_remembered && shard.bad_positions(band, window).is_empty() {
-        let whole = segment(shard, band, window, wanted.strip);
-        let whole = (band, &[whole][..], strips.clone());
+    let part = shard.agreed.borrow().part(&shard.geometry, band, wanted.strip);
+    if let Some(part) = part.filter(|_| shard.bad_positions(band, shard.whole(band)).is_empty()) {
+        let whole = (band, &[part][..], strips.clone());
         match maintain_strips(shard, group, whole, Purpose::Resync).await {
             // The list of bad blocks is full: other blocks of the band are not in the way of these.
             Err(error) if error.kind == IoErrorKind::NoSpace => {}
@@ -226,6 +223,9 @@ async fn try_window(
 }
 
 /// Does what can be done of `strips` column by column, and takes note of what cannot.
+///
+/// # Errors
+/// When the array is lost, or the list of bad blocks is full; what does not need the list is done then.
 pub(super) async fn maintain_by_columns(
     shard: &Shard,
     group: Group,
@@ -234,20 +234,29 @@ pub(super) async fn maintain_by_columns(
 ) -> Result<(), IoError> {
     let mut left = Columns::new(window);
     let mut notes = Vec::new();
+    let mut full = Ok(());
     while let Some(window) = left.next() {
         let segments: Vec<Segment> =
             strips.clone().map(|strip| segment(shard, band, window, strip)).collect();
-        match maintain_window(shard, group, band, (&segments, NONE), purpose).await {
-            Ended::Done(result) => result?,
+        let done = match maintain_window(shard, group, band, (&segments, NONE), purpose).await {
+            Ended::Done(result) => result,
             Ended::Stuck(stuck) if !stuck.by_blocks() => return Err(LOST),
-            Ended::Stuck(_) if window.blocks > 1 => left.halve(window),
-            Ended::Stuck(stuck) => {
-                notes.extend(lose_column(shard, group, band, &segments, purpose, stuck).await?);
+            Ended::Stuck(_) if window.blocks > 1 => {
+                left.halve(window);
+                Ok(())
             }
+            Ended::Stuck(stuck) => lose_column(shard, group, band, &segments, purpose, stuck)
+                .await
+                .map(|lost| notes.extend(lost)),
+        };
+        match done {
+            // A full list is not in the way of the columns behind.
+            Err(error) if error.kind == IoErrorKind::NoSpace => full = Err(error),
+            done => done?,
         }
     }
     // Before the band counts as done: what was not filled must not be believed.
-    shard.note_bad(notes).await
+    shard.note_bad(notes).await.and(full)
 }
 
 /// The rows of `window` in data strip `strip`.

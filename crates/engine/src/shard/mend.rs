@@ -1,6 +1,7 @@
 //! What an operation learns about a stripe, and the repair of what could not be read.
 
 use strake_block::{BufMut, Durability, IoError, IoErrorKind, Op, Sg, SgMut};
+use strake_ondisk::BadEvent;
 use strake_raid::{
     Band, Place, Purpose, Query, Role, Segment, StripeHealth, Transfer, Window, hull,
 };
@@ -69,20 +70,28 @@ impl Stuck {
     }
 }
 
-/// Writes what one copy held over the copies that could not be read.
+/// Writes what the copy at `source` held over the copies that could not be read, and over those with listed blocks,
+/// which were never compared. Listed blocks of a copy that was not written must not be read from then on: its member
+/// may come back without a rebuild of them.
+///
+/// # Errors
+/// When that cannot be noted, or the array is lost: what `source` held must not be returned then.
 pub(super) async fn copy_back(
     shard: &Shard,
     group: Group,
-    band: Band,
-    segment: &Segment,
-    excluded: Excluded,
+    (band, segment): (Band, &Segment),
+    (source, excluded): (u8, Excluded),
     data: &SgMut,
-) {
-    let others = excluded.unreadable & shard.copies_of(segment.strip);
-    for position in others {
+) -> Result<(), IoError> {
+    let copies = shard.copies_of(segment.strip);
+    let place = |position| all_of(position, hull(std::slice::from_ref(segment)));
+    let listed = || copies.iter().filter(|at| shard.is_bad(band, &place(*at)));
+    let mut alike = PositionSet::of(source);
+    let others = excluded.unreadable & copies | listed().collect();
+    for position in others.without(source) - shard.health(band).absent {
         let lost = || shard.shared.is_lost();
         let loan = scratch::borrow(&shard.scratch, 1, data.len(), lost).await;
-        let Some(mut loan) = loan else { return };
+        let Some(mut loan) = loan else { return Err(LOST) };
         let mut buf = loan.take(data.len());
         let mut rest = buf.as_mut_slice();
         for part in data.parts() {
@@ -90,8 +99,22 @@ pub(super) async fn copy_back(
             head.copy_from_slice(part.as_slice());
             rest = tail;
         }
-        let place = all_of(position, hull(std::slice::from_ref(segment)));
-        write_back(shard, group, band, &place, buf).await;
+        if write_back(shard, group, band, &place(position), buf).await {
+            alike.insert(position);
+        }
+    }
+    let hidden = listed().filter(|position| !alike.contains(*position));
+    let mut notes: Vec<_> = hidden.flat_map(|at| shard.hide_listed(band, &place(at))).collect();
+    let differs = !notes.is_empty();
+    let restored = listed().filter(|position| alike.contains(*position));
+    notes.extend(restored.map(|at| shard.bad_note(band, &place(at), BadEvent::Restored)));
+    match Box::pin(shard.note_bad(notes)).await {
+        Err(error) if differs && error.kind == IoErrorKind::NoSpace => {
+            Err(IoError::new(IoErrorKind::Medium))
+        }
+        Err(error) if differs => Err(error),
+        // Copies that are alike may stay listed.
+        Err(_) | Ok(()) => Ok(()),
     }
 }
 

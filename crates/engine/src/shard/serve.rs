@@ -164,6 +164,8 @@ impl Shard {
         match self.geometry.scheme() {
             Scheme::Parity(_) | Scheme::Copies(1) => at(0),
             Scheme::Copies(_) if self.copies_may_differ.get() => None,
+            // Where a copy has bad blocks, others may differ from it.
+            Scheme::Copies(_) if self.is_bad_band(piece.band.stripe, piece.segment.offset) => None,
             Scheme::Copies(copies) => self.of_copies(&members, (0..copies).filter_map(at)),
         }
     }

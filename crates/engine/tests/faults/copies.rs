@@ -3,8 +3,9 @@
 use strake_block::{DeallocateReads, IoErrorKind};
 use strake_dev_mem::{Effect, Ops, Rule, When};
 use strake_engine::Maintenance;
+use strake_ondisk::{BadEvent, BadList};
 use strake_raid::{Level, MemberState};
-use strake_units::{Lba, LbaRange, Nanos};
+use strake_units::{Lba, LbaRange, MemberIndex, Nanos};
 
 use crate::stage::{DATA, STRICTLY, Seen, Set, Stage, bytes_of};
 
@@ -200,6 +201,24 @@ fn an_initialization_goes_on_behind_reads() {
     }
 }
 
+/// A part was made to agree while a member was out: that one has it from its rebuild.
+#[test]
+fn a_part_that_agreed_without_a_member_is_rebuilt_on_it() {
+    let Differing { mut stage, .. } = differing(Level::Raid1, 3, 1);
+    stage.fail(2).expect("allowed");
+    assert_ne!(written_by_read(&mut stage, 7), []);
+    assert_eq!(written_by_read(&mut stage, 7), []);
+    stage.readd(2).expect("it is the member");
+    stage.array().set_maintenance(Maintenance::default());
+    stage.healthy();
+    stage.until("the end of the resync", |stage| stage.status().resync.is_none());
+    let seen = stage.read(0, 0, BAND);
+    for out in 0..2 {
+        stage.fail(out).expect("allowed");
+        assert_eq!(stage.read(0, 0, BAND), seen, "without {out}");
+    }
+}
+
 /// A block that no copy could show was not compared. It is made to agree when it can be read again.
 #[test]
 fn copies_that_could_not_be_read_are_not_taken_to_agree() {
@@ -218,6 +237,124 @@ fn copies_that_could_not_be_read_are_not_taken_to_agree() {
     assert_eq!(stage.read(0, 7, 1), seen);
 }
 
+/// A mirror, or mirrors, whose resync met a block of the write that no copy could show. All copies can be read again.
+fn resynced_around_a_block(level: Level, members: usize) -> Differing {
+    let Differing { mut stage, newest, place } = differing(level, members, 1);
+    stage.down();
+    let block = LbaRange::new(place.start, 1);
+    for member in holders(level, members, newest) {
+        let fail = Effect::Fail(IoErrorKind::Medium);
+        stage.disks[member].plan.add(Rule::new(Ops::READ, fail).within(block));
+    }
+    stage.set.options.maintenance.paused = false;
+    stage.again(STRICTLY);
+    stage.until("the end of the resync", |stage| stage.status().resync.is_none());
+    stage.read(0, 7, 1).expect_err("no copy can be read");
+    stage.disks.iter().for_each(|disk| disk.plan.clear());
+    Differing { stage, newest, place }
+}
+
+/// The members that have a copy of block 7.
+fn holders(level: Level, members: usize, newest: usize) -> Vec<usize> {
+    if level == Level::Raid1 { (0..members).collect() } else { vec![newest, newest ^ 1] }
+}
+
+/// The resync listed a block that no copy could show, and its region was trusted. When the drives could read it again,
+/// a read took one copy off the list, and later reads returned another one.
+#[test]
+fn a_listed_block_that_copies_show_again_is_repeatable() {
+    for (level, members) in [(Level::Raid1, 2), (Level::Raid1, 3), (Level::Raid10, 4)] {
+        let Differing { newest, .. } = differing(level, members, 1);
+        for out in holders(level, members, newest) {
+            let Differing { mut stage, .. } = resynced_around_a_block(level, members);
+            let seen = stage.read(0, 5, 4).expect("it can be read");
+            assert_eq!(stage.status().bad_ranges, [], "{level:?}");
+            for _ in 0..4 {
+                assert_eq!(stage.read(0, 5, 4).as_ref(), Ok(&seen), "{level:?} x{members}");
+            }
+            stage.fail(out as u8).expect("allowed");
+            assert_eq!(stage.read(0, 5, 4), Ok(seen), "{level:?} x{members} without {out}");
+        }
+    }
+}
+
+/// A member is out while the block is read from another copy, and comes back. Nothing was written, so no rebuild fills
+/// its copy.
+#[test]
+fn a_listed_copy_that_was_out_when_another_was_read_is_not_returned() {
+    for out in 0..2 {
+        let Differing { mut stage, .. } = resynced_around_a_block(Level::Raid1, 2);
+        stage.pass(10);
+        stage.fail(out).expect("allowed");
+        let seen = stage.read(0, 7, 1).expect("the other copy can be read");
+        stage.readd(out).expect("it is the member");
+        stage.healthy();
+        for read in 0..4 {
+            assert_eq!(stage.read(0, 7, 1).as_ref(), Ok(&seen), "read {read}, {out} was out");
+        }
+        stage.fail(1 - out).expect("allowed");
+        assert_eq!(stage.read(0, 7, 1), Ok(seen), "from the one that was out");
+    }
+}
+
+/// A listed copy cannot be written when another one is read: its member goes out, and comes back.
+#[test]
+fn a_listed_copy_that_cannot_be_written_is_not_returned() {
+    let went_out = (0..2).filter(|refusing| {
+        let Differing { mut stage, place, .. } = resynced_around_a_block(Level::Raid1, 2);
+        stage.pass(10);
+        let refuse = Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device)).within(place);
+        stage.disks[*refusing].plan.add(refuse);
+        let seen = stage.read(0, 7, 1).expect("it can be read");
+        stage.rounds(1000);
+        stage.disks[*refusing].plan.clear();
+        let is_out = stage.state(*refusing) == MemberState::Faulty;
+        if is_out {
+            stage.readd(*refusing as u8).expect("it is the member");
+            stage.healthy();
+        }
+        stage.fail(1 - *refusing as u8).expect("allowed");
+        let after = if is_out { Err(IoErrorKind::Lost) } else { Ok(seen) };
+        assert_eq!(stage.read(0, 7, 1), after, "{refusing} refuses");
+        is_out
+    });
+    assert_eq!(went_out.count(), 1, "the one that was not read");
+}
+
+/// The list is full, so that the copy of the member that is out cannot be set apart. The other one is not returned.
+#[test]
+fn a_full_list_that_can_hide_no_copy_keeps_the_block_lost() {
+    let Differing { mut stage, newest, .. } = differing(Level::Raid1, 2, 1);
+    let mut list = BadList::default();
+    for member in [0, 1].map(MemberIndex) {
+        list.note(member, LbaRange::new(Lba(6), 3), BadEvent::Unreadable).expect("there is room");
+    }
+    stage.crowd_bad_blocks_around(list, 0);
+    stage.again(STRICTLY);
+    stage.fail(newest as u8).expect("allowed");
+    assert_eq!(stage.read(0, 7, 1), Err(IoErrorKind::Medium));
+}
+
+/// A member was rebuilt from a listed copy, so that its own is not listed. It may be read only after the others have
+/// what it holds.
+#[test]
+fn a_copy_of_a_listed_block_is_not_returned_before_the_others_agree() {
+    let Differing { mut stage, newest, .. } = resynced_around_a_block(Level::Raid1, 3);
+    let last = 2u8;
+    assert_ne!(newest, usize::from(last));
+    stage.fail_and_replace(last);
+    stage.healthy();
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        seen.push(stage.read(0, 7, 1).expect("it can be read"));
+    }
+    for out in [last, 0] {
+        stage.fail(out).expect("allowed");
+        seen.push(stage.read(0, 7, 1).expect("it can be read"));
+    }
+    assert!(seen.iter().all(|read| *read == seen[0]), "the same each time");
+}
+
 /// A full list of bad blocks keeps a block of the band from being listed. Others agree and can be read all the same.
 #[test]
 fn a_full_list_of_bad_blocks_is_not_in_the_way_of_other_blocks() {
@@ -232,4 +369,26 @@ fn a_full_list_of_bad_blocks_is_not_in_the_way_of_other_blocks() {
     assert_eq!(stage.read(0, 7, 1), Ok(new()));
     stage.fail(newest as u8).expect("allowed");
     assert_eq!(stage.read(0, 7, 1), Ok(new()));
+}
+
+/// A full list kept one block of a read from coming off it, and the blocks behind it were returned without a
+/// comparison.
+#[test]
+fn a_full_list_of_bad_blocks_is_not_in_the_way_of_the_blocks_behind() {
+    let Differing { mut stage, newest, place } = differing(Level::Raid1, 2, 1);
+    let mut list = BadList::default();
+    let around = LbaRange::new(Lba(6), 3);
+    let newest_member = MemberIndex(newest as u8);
+    list.note(newest_member, around, BadEvent::Unreadable).expect("there is room");
+    stage.crowd_bad_blocks_around(list, 0);
+    stage.again(STRICTLY);
+    for (member, at) in [(newest, 0), (1 - newest, 1)] {
+        let fail = Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium));
+        let block = LbaRange::new(place.start.plus(at), 1);
+        stage.disks[member].plan.add(fail.within(block));
+    }
+    let seen = stage.read(0, 7, 4).expect("each block can be read on a copy");
+    stage.fail(newest as u8).expect("allowed");
+    stage.disks.iter().for_each(|disk| disk.plan.clear());
+    assert_eq!(stage.read(0, 9, 2), Ok(seen[2 * 512..].to_vec()));
 }

@@ -355,9 +355,13 @@ impl Stage {
     /// Leaves room for `room` runs in the list of bad blocks: the last blocks of the members are listed, though they
     /// can be read. To be followed by [`again`](Self::again).
     pub fn crowd_bad_blocks(&self, room: usize) {
-        let mut list = BadList::default();
+        self.crowd_bad_blocks_around(BadList::default(), room);
+    }
+
+    /// The same, beside the runs of `list`.
+    pub fn crowd_bad_blocks_around(&self, mut list: BadList, room: usize) {
         let (members, last) = (self.disks.len(), self.status().geometry.member_blocks_used() - 1);
-        for nth in 0..BAD_RUNS_MAX - room {
+        for nth in 0..BAD_RUNS_MAX - list.runs().len() - room {
             let at = Lba(last - 2 * (nth / members) as u64);
             let member = MemberIndex((nth % members) as u8);
             list.note(member, LbaRange::new(at, 1), BadEvent::Unreadable).expect("there is room");

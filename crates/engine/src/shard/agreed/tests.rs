@@ -1,5 +1,5 @@
 use strake_raid::{Band, Geometry, GeometrySpec, Level};
-use strake_units::{BlockSize, StripeIndex};
+use strake_units::{BlockSize, LbaRange, StripeIndex};
 
 use super::{AgreedStrips, GROUP, PLACES};
 
@@ -48,7 +48,7 @@ fn a_full_table_forgets_and_invents_nothing() {
     let groups = 2 * PLACES as u64;
     for group in 0..groups {
         let is_sampled = group.is_multiple_of(101);
-        let had_place = table.has_place(&geometry, number(group, group), 0);
+        let had_place = table.part(&geometry, number(group, group), 0).is_some();
         let before = is_sampled.then(|| noted(&table));
         table.note(&geometry, number(group, group), 0..1);
         let displaced = before.map(|before| noted(&table) == before);
@@ -65,11 +65,20 @@ fn a_full_table_forgets_and_invents_nothing() {
 }
 
 #[test]
+fn a_part_is_all_of_the_band_in_the_strip() {
+    let geometry = geometry(Level::Raid10, 6);
+    let blocks = geometry.band_blocks();
+    let part = AgreedStrips::new().part(&geometry, band(5, 1), 2).expect("the table is empty");
+    assert_eq!((part.strip, part.offset, part.blocks), (2, blocks, blocks));
+    assert_eq!(geometry.segments(band(5, 1), LbaRange::new(part.lba, blocks.into()))[..], [part]);
+}
+
+#[test]
 fn an_array_whose_copies_agree_needs_no_table() {
     let geometry = geometry(Level::Raid1, 2);
     let mut table = AgreedStrips::none();
     table.note(&geometry, band(3, 0), 0..1);
     assert!(!table.contains(&geometry, band(3, 0), 0));
     assert!(!table.contains_all(&geometry, band(3, 0)));
-    assert!(!table.has_place(&geometry, band(3, 0), 0));
+    assert_eq!(table.part(&geometry, band(3, 0), 0), None);
 }

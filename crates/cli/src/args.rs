@@ -22,7 +22,7 @@ use std::time::Duration;
 /// Software RAID for NVMe drives.
 ///
 /// Exit codes: 0 fine, 1 degraded, 2 failed, 3 the command cannot be executed as given, 4 unknown (for example, the
-/// daemon cannot be reached). `status`, `array show` and `wait` report health with them.
+/// daemon cannot be reached). `status`, `array show` and `wait` report health with these codes.
 #[derive(Debug, Parser)]
 #[command(name = "strake", version, propagate_version = true, arg_required_else_help = true)]
 #[command(disable_help_subcommand = true, max_term_width = 100)]
@@ -207,7 +207,7 @@ pub enum Command {
   strake completions bash > /etc/bash_completion.d/strake
   strake completions zsh > /usr/share/zsh/site-functions/_strake")]
     Completions {
-        /// The shell to print it for.
+        /// Shell for which to print the script.
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
@@ -224,7 +224,7 @@ pub enum Command {
 /// Whether an answer is printed again when it changes.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct Watch {
-    /// Print it again whenever it changes, in place on a terminal, until interrupted.
+    /// Print the answer again whenever it changes, in place on a terminal, until interrupted.
     #[arg(long)]
     pub watch: bool,
 }

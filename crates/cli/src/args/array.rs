@@ -26,7 +26,7 @@ pub enum ArrayVerb {
         /// Name or UUID.
         #[arg(value_name = "ARRAY")]
         name: String,
-        /// Print it again when it changes.
+        /// Print the answer again whenever it changes.
         #[command(flatten)]
         watch: Watch,
     },
@@ -39,7 +39,7 @@ pub enum ArrayVerb {
         /// Name or UUID.
         #[arg(value_name = "ARRAY")]
         name: String,
-        /// Print it again when it changes.
+        /// Print the answer again whenever it changes.
         #[command(flatten)]
         watch: Watch,
     },
@@ -58,7 +58,7 @@ pub enum ArrayVerb {
     #[command(after_help = "Examples:
   strake array add tank --drive nvme9n1")]
     Add(Add),
-    /// Re-add a failed or missing member. Only regions written meanwhile are copied to it.
+    /// Re-add a failed or missing member. Only regions written while the member was out are copied.
     #[command(after_help = "Examples:
   strake array readd tank
   strake array readd tank --member 3
@@ -107,7 +107,7 @@ pub enum ArrayVerb {
         #[arg(long)]
         dry_run: bool,
     },
-    /// Convert an array to the newest label format. Its data is not moved.
+    /// Convert an array to the newest label format. The data of the array is not moved.
     #[command(after_help = "Examples:
   strake array upgrade-format tank --dry-run
   strake array upgrade-format tank
@@ -149,14 +149,14 @@ pub enum ArrayVerb {
   strake array import tank --degraded
   strake array import tank --use nvme1n1")]
     Import(Import),
-    /// Stop an array and forget its drives. The data stays on them.
+    /// Stop an array and forget its drives. The data stays on the drives.
     #[command(after_help = "Examples:
   strake array unload tank --dry-run
   strake array unload tank
   strake array unload tank --force")]
     Unload(Stop),
-    /// Stop an array and mark its drives as free. THE DATA IS LOST once they are written; until then, array undelete
-    /// restores it.
+    /// Stop an array and mark its drives as free. THE DATA IS LOST once the drives are written to; until then, array
+    /// undelete restores it.
     #[command(after_help = "Examples:
   strake array destroy tank --dry-run
   strake array destroy tank
@@ -197,7 +197,7 @@ pub struct Create {
     /// Print what would be done, and do nothing.
     #[arg(long)]
     pub dry_run: bool,
-    /// Use the drives although they hold something. WHAT THEY HOLD IS LOST.
+    /// Use drives that have content. THEIR CONTENT IS LOST.
     #[arg(long)]
     pub overwrite: bool,
     /// Erase the drives' content, and create an array without crash protection, without confirmation.
@@ -247,7 +247,7 @@ pub struct Replace {
     /// Print what would be done, and do nothing.
     #[arg(long)]
     pub dry_run: bool,
-    /// Use the drive although it holds something. WHAT IT HOLDS IS LOST.
+    /// Use a drive that has content. ITS CONTENT IS LOST.
     #[arg(long)]
     pub overwrite: bool,
     /// Erase the drives' content without confirmation.
@@ -267,7 +267,7 @@ pub struct Add {
     /// Print what would be done, and do nothing.
     #[arg(long)]
     pub dry_run: bool,
-    /// Use the drive although it holds something. WHAT IT HOLDS IS LOST.
+    /// Use a drive that has content. ITS CONTENT IS LOST.
     #[arg(long)]
     pub overwrite: bool,
     /// Erase the drives' content without confirmation.
@@ -278,7 +278,7 @@ pub struct Add {
 /// `strake array import`.
 #[derive(Debug, Args)]
 pub struct Import {
-    /// Only this array [default: every one that is found].
+    /// Only this array [default: every array found].
     #[arg(value_name = "ARRAY")]
     pub name: Option<String>,
     /// Drives to scan in addition to the recorded ones, separated by commas or repeated.
@@ -402,7 +402,7 @@ pub enum ScrubVerb {
         /// Name or UUID.
         #[arg(value_name = "ARRAY")]
         name: String,
-        /// Print it again when it changes.
+        /// Print the answer again whenever it changes.
         #[command(flatten)]
         watch: Watch,
     },
@@ -422,10 +422,10 @@ pub struct ScrubStart {
     /// Name or UUID.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Rewrite strips that are known to be wrong, from the others. Mismatches of unknown origin are only reported.
+    /// Reconstruct and rewrite strips that are known to be wrong. Mismatches of unknown origin are only reported.
     #[arg(long, conflicts_with = "trust_data")]
     pub repair: bool,
-    /// As --repair. Where the wrong strip is unknown (one parity, two copies), also trust the data as read, and write
+    /// As --repair. If the wrong strip is unknown (one parity, two copies), also accept the data as read, and write
     /// matching parity or copies. WRONG DATA STAYS WRONG, and no later scrub can find it. Restore important data from
     /// a backup first.
     #[arg(long)]
@@ -448,7 +448,7 @@ pub enum Switch {
 }
 
 impl Switch {
-    /// Its name in the API.
+    /// Name of the mode in the API.
     #[must_use]
     pub const fn is_on(self) -> bool {
         match self {

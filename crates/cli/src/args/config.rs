@@ -9,7 +9,7 @@ pub enum ConfigVerb {
     #[command(after_help = "Examples:
   strake config show")]
     Show,
-    /// Write it to a file that only its owner can read, or to standard output.
+    /// Write the configuration to a file that only its owner can read, or to standard output.
     #[command(after_help = "Examples:
   strake config backup strake.json
   strake config backup - > strake.json")]

@@ -52,7 +52,7 @@ pub enum DriveVerb {
     #[command(after_help = "Examples:
   strake drive disconnect nvme-tcp://10.0.0.7:4420/nqn.2014-08.org.example.tank")]
     Disconnect {
-        /// Its address in strake drive list, or the address of an added path in strake drive show.
+        /// Address of the drive in strake drive list, or of an added path in strake drive show.
         #[arg(value_name = "ADDRESS")]
         address: String,
     },
@@ -70,7 +70,7 @@ pub enum DriveVerb {
 /// `strake drive discover`.
 #[derive(Debug, Args)]
 pub struct Discover {
-    /// Its discovery service, nvme-tcp://HOST:PORT; the default port is 8009.
+    /// Address of the discovery service, nvme-tcp://HOST:PORT; the default port is 8009.
     #[arg(value_name = "ADDRESS")]
     pub address: String,
     /// Who asks.
@@ -121,7 +121,7 @@ pub struct Clean {
     /// A path, or the name of a device such as nvme0n1.
     #[arg(value_name = "DRIVE")]
     pub name: String,
-    /// Also if its label belongs to an absent array. THAT ARRAY THEN LACKS THIS MEMBER.
+    /// Clean the drive even if an absent array may need its label. THE ARRAY LOSES THIS MEMBER.
     #[arg(long)]
     pub accept_loss: bool,
     /// Do not ask.

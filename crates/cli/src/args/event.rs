@@ -33,7 +33,7 @@ pub enum EventVerb {
 /// Which events are selected, and how their time is printed.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// From this number on [default: all with list, only new ones with follow].
+    /// First event number to show [default: all with list, only new ones with follow].
     #[arg(long, value_name = "NUMBER")]
     pub from: Option<u64>,
     /// Only events of this object, such as array/tank, drive//dev/nvme3n1, export/tank or daemon.

@@ -103,8 +103,8 @@ pub struct Create {
     /// Host that may connect over NVMe/TCP, by its NQN (in /etc/nvme/hostnqn on Linux); may be repeated.
     #[arg(long, value_name = "NQN")]
     pub allow_host: Vec<String>,
-    /// Name of the NVMe subsystem [default: derived from the array's UUID]. Exports at one address, for the same
-    /// hosts, may share one and are its namespaces.
+    /// Name of the NVMe subsystem [default: derived from the array's UUID]. Exports with the same
+    /// address and hosts may share a subsystem; each is a namespace of it.
     #[arg(long)]
     pub nqn: Option<String>,
     /// Number of the namespace in the subsystem [default: the lowest that is free].

@@ -43,15 +43,15 @@ pub struct Which {
     group = ArgGroup::new("by").args(["server", "server_file"])
 )]
 pub struct Add {
-    /// A name for it.
+    /// Name of the hook.
     #[arg(value_name = "HOOK")]
     pub name: String,
-    /// Send each event as JSON to this address, by HTTP POST. Every user of this host can see it while the command
-    /// runs; do not put a password in it.
+    /// Send each event as JSON to this address, by HTTP POST. Every user of this host can see the address while
+    /// the command runs; do not put a password in it.
     #[arg(long, value_name = "URL")]
     pub webhook: Option<String>,
-    /// File with the address for --webhook, or "-" for standard input. Use it if the address is secret or holds a
-    /// password.
+    /// File with the address for --webhook, or "-" for standard input. Use this option if the address is secret
+    /// or holds a password.
     #[arg(long, value_name = "FILE")]
     pub webhook_file: Option<String>,
     /// Send e-mail to this address; needs --server or --server-file, and --from.
@@ -63,7 +63,7 @@ pub struct Add {
     /// Mail server: smtp://HOST:PORT or smtps://HOST:PORT.
     #[arg(long, value_name = "URL", requires = "email")]
     pub server: Option<String>,
-    /// File with the address for --server, or "-" for standard input. Use it if the server needs a password:
+    /// File with the address for --server, or "-" for standard input. Use this option if the server needs a password:
     /// smtps://USER:PASSWORD@HOST:PORT.
     #[arg(long, value_name = "FILE", requires = "email")]
     pub server_file: Option<String>,

@@ -6,14 +6,15 @@ use clap::{ArgGroup, Args, Subcommand};
 #[derive(Debug, Subcommand)]
 pub enum HostVerb {
     /// Require a host to authenticate over NVMe/TCP (DH-HMAC-CHAP), to use TLS, or both. New secrets and keys replace
-    /// those of the same kind; others stay.
+    /// those of the same kind; other secrets and keys stay.
     #[command(after_help = "Examples:
   strake host add nqn.2014-08.com.example:db1 --new-secret
   strake host add nqn.2014-08.com.example:db1 --secret-file host.key
   strake host add nqn.2014-08.com.example:db1 --new-tls-key
   strake host add nqn.2014-08.com.example:db1 --tls-key-file host.tls")]
     Add(Add),
-    /// Change the secrets or the key of a known host. It stays connected, and needs the new ones when it reconnects.
+    /// Change the secrets or the key of a known host. The host stays connected, and needs the new secrets or key
+    /// when it reconnects.
     #[command(after_help = "Examples:
   strake host key nqn.2014-08.com.example:db1 --new-secret
   strake host key nqn.2014-08.com.example:db1 --secret-file host.key
@@ -43,13 +44,13 @@ pub struct Add {
     /// What it has.
     #[command(flatten)]
     pub keys: HostKeys,
-    /// Remove its secret; its TLS key stays unless a new one is given.
+    /// Remove the host's secret; its TLS key stays unless a new one is given.
     #[arg(long, conflicts_with_all = ["secret_file", "new_secret"])]
     pub no_secret: bool,
     /// Remove the controller's secret.
     #[arg(long, conflicts_with_all = ["controller_secret_file", "new_controller_secret"])]
     pub no_controller_secret: bool,
-    /// Remove its TLS key; its secret stays unless a new one is given.
+    /// Remove the host's TLS key; its secret stays unless a new one is given.
     #[arg(long, conflicts_with_all = ["tls_key_file", "new_tls_key", "no_secret"])]
     pub no_tls: bool,
 }

@@ -23,7 +23,7 @@ pub enum JobVerb {
     #[command(after_help = "Examples:
   strake job cancel tank/replace")]
     Cancel(Which),
-    /// Change the priority of a running job against client I/O.
+    /// Change the priority of a running job relative to client I/O.
     #[command(after_help = "Examples:
   strake job set tank/rebuild --priority 90")]
     Set {

@@ -61,7 +61,7 @@ pub fn every(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The name of a choice in the API, which is the word that is typed for it.
+/// Name of a choice in the API: the same word as on the command line.
 #[must_use]
 pub fn word(choice: &impl ValueEnum) -> String {
     choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())

@@ -37,7 +37,7 @@ pub struct Add {
     /// Print what would be done, and do nothing.
     #[arg(long)]
     pub dry_run: bool,
-    /// Use the drive although it holds something. WHAT IT HOLDS IS LOST.
+    /// Use a drive that has content. ITS CONTENT IS LOST.
     #[arg(long)]
     pub overwrite: bool,
     /// Erase the drive's content without confirmation.

@@ -95,7 +95,7 @@ kinds! {
     BlocksLost "blocks_lost" Critical "Blocks of an array are unreadable and could not be reconstructed."
     MemberFailed "member_failed" Warning "A member was taken out of use."
     MemberMissing "member_missing" Warning "The drive of a member is missing."
-    MemberUnreachable "member_unreachable" Critical "The data depends on a drive that no longer has a path; it is \
+    MemberUnreachable "member_unreachable" Critical "A drive that the data depends on no longer has a path; it is \
                                                      usable only while it stays open."
     MemberReturned "member_returned" Info "The drive of a missing member returned."
     MemberSuperseded "member_superseded" Info "The drive of a replaced member returned."
@@ -109,7 +109,7 @@ kinds! {
     RebuildHalted "rebuild_halted" Critical "A rebuild stalled."
     ReplaceStarted "replace_started" Info "A replace started: a serving member is being copied to its replacement."
     ReplaceFinished "replace_finished" Info "A replace finished: the replacement is now the member."
-    ReplaceWaits "replace_waits" Warning "A replace cannot resume after a restart: its drive is absent or in use."
+    ReplaceWaits "replace_waits" Warning "A replace cannot resume after a restart: the new drive is absent or in use."
     ReplaceAbandoned "replace_abandoned" Warning "A replace was abandoned; the member still serves."
     WritesRedone "writes_redone" Info "Writes that a crash interrupted were replayed from the redo log."
     ResyncStarted "resync_started" Info "A resync of parity or copies started."
@@ -120,7 +120,7 @@ kinds! {
     ScrubFinished "scrub_finished" Info "A scrub of the whole array finished."
     ScrubStopped "scrub_stopped" Info "A scrub was stopped before it finished."
     JobChanged "job_changed" Info "A job was paused, resumed, cancelled or given another priority."
-    ExportCreated "export_created" Info "An array was offered to clients."
+    ExportCreated "export_created" Info "An export was created."
     ExportWithdrawn "export_withdrawn" Info "An export was removed, or withdrawn together with its array."
     ExportOffline "export_offline" Critical "A recorded export could not be offered."
     ConnectionsRefused "connections_refused" Warning "The connection limit of an address was reached; reported at \

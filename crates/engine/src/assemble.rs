@@ -3,7 +3,7 @@
 use strake_ondisk::{
     Activation, AreaLayout, AssembledMember, Bitmap, Bits, COMPAT_AFTER_CRASH, COMPAT_HISTORY,
     COMPAT_MEMBER_BITMAPS, COMPAT_REMOTE, Consistency, INCOMPAT_IN_DOUBT, Policy, RecordedState,
-    Superblock, Verdict,
+    SEQUENCE_MAX, Superblock, Verdict,
 };
 use strake_raid::{Geometry, MemberState, Regions, members_where};
 use strake_units::{MemberIndex, MemberSet, Name, RegionIndex, Uuid};
@@ -352,7 +352,7 @@ fn standing(found: &[AssembledMember]) -> (Vec<MemberState>, Vec<Option<usize>>)
 /// A sequence that no page or list of the array can have reached, for what no member here can show: each activation
 /// has its own generation, and writes fewer than 2^32 of them. A member that is away may have any of the others.
 fn sequence_above_all(newest: &Superblock) -> u64 {
-    newest.generation.min(u64::from(u32::MAX)) << 32
+    newest.generation.min(SEQUENCE_MAX >> 32) << 32
 }
 
 /// Where things are on `drive`, which is that of `member`.

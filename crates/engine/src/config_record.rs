@@ -65,7 +65,8 @@ fn newest(drives: &[Drive], array: Uuid, wait: Wait<'_>) -> Option<Sequenced<Vec
     let mut best = None;
     for drive in drives {
         let slots = [0, 1].map(|slot| read(drive, array, slot, wait).unwrap_or_default());
-        best = newer(best, newest_of(slots), |record| record.sequence);
+        let usable = slots.map(|slot| slot.and_then(Sequenced::usable));
+        best = newer(best, newest_of(usable), |record| record.sequence);
     }
     best
 }

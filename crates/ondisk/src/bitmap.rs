@@ -89,7 +89,7 @@ pub fn encode_page(
 }
 
 /// What counts of the two slots of a page: `a` is the slot of even sequences, `b` that of odd ones. `None` when neither
-/// is sound: every region of the page counts as set.
+/// is sound, or the newest is not [usable](Sequenced::usable): every region of the page counts as set.
 #[must_use]
 pub fn newest_page(
     a: &[u8],
@@ -98,7 +98,7 @@ pub fn newest_page(
     bitmap: Bitmap,
     page: u32,
 ) -> Option<Sequenced<PageRecord>> {
-    newest_of([a, b].map(|slot| decode_page(slot, array, bitmap, page)))
+    newest_of([a, b].map(|slot| decode_page(slot, array, bitmap, page)))?.usable()
 }
 
 fn decode_page(

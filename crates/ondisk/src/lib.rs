@@ -80,7 +80,7 @@ pub use redo::{
     RedoRecord, decode_redo, encode_redo,
 };
 pub use ring::{REDO_LEAD_BYTES, redo_ring};
-pub use slot::{PAGE_BYTES, Sequenced, newer, newest_of};
+pub use slot::{PAGE_BYTES, SEQUENCE_MAX, Sequenced, newer, newest_of};
 pub use superblock::{Address, GeometryRecord, MemberRecord, RecordedState, Superblock};
 
 #[cfg(test)]

@@ -5,6 +5,10 @@
 //! is cut short loses none of them. A record in a slot that is not its own was written to the wrong place and counts
 //! as damaged. The sound record of the highest sequence counts, of all slots and of all members in sync, because the
 //! newer slot of one member may be damaged. The next record gets the sequence after it.
+//!
+//! No array reaches the sequences above [`SEQUENCE_MAX`] by writing. A record with such a sequence is not usable, and
+//! for what data depend on, neither is the record in the other slot, because it is not known to be the newest. So every
+//! sequence that a start goes on from can be counted up without a check.
 
 use strake_units::Uuid;
 
@@ -47,11 +51,20 @@ pub struct Sequenced<T> {
     pub record: T,
 }
 
+/// The greatest sequence of a usable record. A million records a second reach it in 292,000 years.
+pub const SEQUENCE_MAX: u64 = u64::MAX / 2;
+
 impl<T> Sequenced<T> {
-    /// The sequence of the next record, which is written to another slot.
+    /// The record, if it is usable: one of a greater sequence than [`SEQUENCE_MAX`] has no successor.
+    #[must_use]
+    pub fn usable(self) -> Option<Self> {
+        (self.sequence <= SEQUENCE_MAX).then_some(self)
+    }
+
+    /// The sequence of the record after a usable one, which is written to another slot.
     #[must_use]
     pub const fn next(&self) -> u64 {
-        self.sequence.saturating_add(1)
+        self.sequence + 1
     }
 }
 
@@ -68,6 +81,7 @@ pub fn newer<T, S: Ord>(
 }
 
 /// The record that counts of the two slots of even and of odd sequences; `None` stands for one without a sound record.
+/// The caller asks whether it is [usable](Sequenced::usable).
 #[must_use]
 pub fn newest_of<T>([even, odd]: [Option<Sequenced<T>>; 2]) -> Option<Sequenced<T>> {
     let even = even.filter(|record| record.sequence % 2 == 0);

@@ -58,8 +58,8 @@ const MEMBER_RECORD_BYTES: usize = 48;
 const AT_DIGEST: usize = 4076;
 const AT_CRC: usize = 4092;
 
-/// 7 bytes: a generation is written a few times a second at most.
-const HELD_GENERATION_MASK: u64 = (1 << 56) - 1;
+/// The greatest generation: 7 bytes, because a generation is written a few times a second at most.
+const GENERATION_MAX: u64 = (1 << 56) - 1;
 
 const FLAG_CLEAN: u8 = 1;
 const FLAG_DESTROYED: u8 = 2;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use strake_ondisk::{
-    AreaLayout, BAD_SLOT_BYTES, INCOMPAT_BAD_BLOCKS, Superblock, newer, newest_bad_list,
+    AreaLayout, BAD_SLOT_BYTES, INCOMPAT_BAD_BLOCKS, SEQUENCE_MAX, Superblock, newer,
+    newest_bad_list,
 };
 use strake_raid::MemberState;
 use strake_units::{MemberIndex, Uuid};
@@ -44,11 +45,15 @@ pub(super) fn read(
     let read = fleet.read(&readings, "reading its list of bad blocks")?;
     // A slot that cannot be read is lost on this member, and others have it.
     let whole = |read: &Read| read.why.is_none();
-    let mut newest = None;
+    let (mut newest, mut unusable) = (None, None);
     let mut seen = Vec::new();
-    for ((member, layout), slots) in places.into_iter().zip(read.chunks_exact(2)) {
+    for ((member, layout), slots) in places.iter().copied().zip(read.chunks_exact(2)) {
         let slot = |at: usize| if whole(&slots[at]) { &slots[at].bytes[..] } else { &[] };
         let found = newest_bad_list(slot(0), slot(1), superblock.array, states.len());
+        let found = found.and_then(|list| {
+            unusable = unusable.max(Some(list.sequence).filter(|last| *last > SEQUENCE_MAX));
+            list.usable()
+        });
         seen.extend(found.as_ref().map(|own| (member, layout, own.sequence)));
         newest = newer(newest, found, |list| list.sequence);
     }
@@ -66,16 +71,24 @@ pub(super) fn read(
             let sequence = newest.next();
             Ok((BadBlocks { list: Arc::new(newest.record), sequence }, behind))
         }
-        None if expected && !policy.accept_loss => Err(Failed::from(ArrayError::refused(format!(
-            "array {name} has bad blocks, and no member in sync has a readable list of them; their content would be \
-             served as data. Return another member, or start without the list: strake array import {name} \
-             --accept-loss",
-            name = superblock.name
-        )))),
-        // A member that is away may still have the list that was given up.
-        None if expected => {
+        None if expected && !policy.accept_loss => {
+            let sequence = unusable.map(|last| format!(" (one has sequence {last}, the last one)"));
+            Err(Failed::from(ArrayError::refused(format!(
+                "array {name} has bad blocks, and no member in sync has a readable list of them{}; their content would \
+                 be served as data. Return another member, or start without the list: strake array import {name} \
+                 --accept-loss",
+                sequence.unwrap_or_default(),
+                name = superblock.name
+            ))))
+        }
+        // A member that is away may still have the list that was given up; one without a successor is in either slot.
+        None if expected || unusable.is_some() => {
             let sequence = super::sequence_above_all(superblock);
-            Ok((BadBlocks { sequence, ..BadBlocks::default() }, Vec::new()))
+            let given_up = BadBlocks { sequence, ..BadBlocks::default() };
+            let array = superblock.array;
+            let replaced = places.iter().map(|(at, layout)| writing(&given_up, array, *at, layout));
+            let replaced = replaced.flatten().collect();
+            Ok((BadBlocks { sequence: sequence + 1, ..given_up }, replaced))
         }
         None => Ok((BadBlocks::default(), Vec::new())),
     }

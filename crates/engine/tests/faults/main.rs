@@ -13,6 +13,7 @@ mod fair;
 mod grow;
 mod hang;
 mod in_doubt;
+mod last_sequence;
 mod latency;
 mod media;
 mod modes;

@@ -7,9 +7,8 @@ use super::{
     AT_COPY, AT_COUNT, AT_CRC, AT_DIGEST, AT_EPOCH, AT_FLAGS, AT_GENERATION, AT_GEOMETRY,
     AT_HISTORY, AT_INCOMPAT, AT_LOGGED, AT_LOGGED_SINCE, AT_MEMBER, AT_MEMBERS, AT_NAME,
     AT_NAME_LEN, AT_OFFSET, AT_PARENT, AT_REPLACEMENTS, AT_RING_SLOT, AT_RO_COMPAT,
-    AT_SECOND_GEOMETRY, AT_SLOT, AT_VERSION, Address, FLAG_CLEAN, FLAG_DESTROYED, GeometryRecord,
-    HELD_GENERATION_MASK, MAGIC, MEMBER_RECORD_BYTES, MemberRecord, RecordedState, Superblock,
-    ring_slot,
+    AT_SECOND_GEOMETRY, AT_SLOT, AT_VERSION, Address, FLAG_CLEAN, FLAG_DESTROYED, GENERATION_MAX,
+    GeometryRecord, MAGIC, MEMBER_RECORD_BYTES, MemberRecord, RecordedState, Superblock, ring_slot,
 };
 use crate::areas::{AREAS, Areas, Format};
 use crate::bytes::{get, u16_at, u32_at, u64_at, uuid_at};
@@ -94,6 +93,10 @@ impl Superblock {
             return Err(("block bytes", recorded, Wanted::Known("512 and 4096")));
         }
         let count = member_count(bytes, &geometry)?;
+        let generation = u64_at(bytes, AT_GENERATION);
+        if generation > GENERATION_MAX {
+            return Err(("generation", generation, Wanted::AtMost(GENERATION_MAX)));
+        }
         let slot = MemberIndex(bytes[AT_SLOT]);
         if slot.at() >= count {
             return Err(("slot", slot.0.into(), Wanted::AtMost(count as u64 - 1)));
@@ -111,7 +114,7 @@ impl Superblock {
             format: Format::One,
             member: uuid_at(bytes, AT_MEMBER),
             slot,
-            generation: u64_at(bytes, AT_GENERATION),
+            generation,
             epoch: uuid_at(bytes, AT_EPOCH),
             parent_epoch: uuid_at(bytes, AT_PARENT),
             geometry,
@@ -154,7 +157,7 @@ impl MemberRecord {
             state: state.ok_or(("state of a member", row[16].into(), Wanted::Known("1 to 4")))?,
             in_sync_generation: u64_at(row, 24),
             recovered_stripes: u64_at(row, 32),
-            held_generation: u64_at(row, 17) & HELD_GENERATION_MASK,
+            held_generation: u64_at(row, 17) & GENERATION_MAX,
             bytes: u64_at(row, 40),
         })
     }

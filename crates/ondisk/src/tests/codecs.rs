@@ -4,8 +4,8 @@ use super::{label, uuid};
 use crate::layout::HEAD_RING_OFFSET;
 use crate::{
     Address, AreaLayout, Bitmap, Bits, Copy, HEAD_BYTES, LabelErrorKind, MEMBER_BYTES_MIN,
-    PageRecord, REGIONS_MAX, Sequenced, Superblock, TAIL_BYTES, encode_page, foreign_signature,
-    newest, newest_page, protective_head, protective_tail,
+    PageRecord, REGIONS_MAX, SEQUENCE_MAX, Sequenced, Superblock, TAIL_BYTES, encode_page,
+    foreign_signature, newest, newest_page, protective_head, protective_tail,
 };
 
 pub(super) fn head(generation: u64) -> Address {
@@ -23,7 +23,7 @@ fn kind(bytes: &[u8], address: Address) -> Option<LabelErrorKind> {
 
 #[test]
 fn labels_round_trip() {
-    for (members, generation) in [(1, 1), (6, 63), (64, u64::MAX)] {
+    for (members, generation) in [(1, 1), (6, 63), (64, (1 << 56) - 1)] {
         let label = label(members, generation);
         assert_eq!(Superblock::decode(&encoded(&label), head(generation)), Ok(label));
     }
@@ -160,6 +160,29 @@ fn a_torn_page_leaves_the_one_before() {
     check(&[0; 4096], &[0; 4096], None);
     // In each other's place both count as damaged.
     check(&b, &new_a, None);
+}
+
+/// The page in the other slot is not known to be the newest, so it does not count either.
+#[test]
+fn a_page_without_a_successor_is_lost() {
+    let found = |sequence| {
+        let (a, b) = (page(4, 0, &[1; 4064]).0, page(sequence, 0, &[2; 4064]).0);
+        newest_page(&a, &b, uuid(1), Bitmap::WriteIntent, 0).map(|page| page.sequence)
+    };
+    assert_eq!(found(SEQUENCE_MAX), Some(SEQUENCE_MAX));
+    assert_eq!(found(SEQUENCE_MAX + 2), None);
+    assert_eq!(found(u64::MAX), None);
+}
+
+#[test]
+fn a_label_without_a_successor_is_refused_by_name() {
+    for generation in [1 << 56, u64::MAX] {
+        let refused = kind(&encoded(&label(6, generation)), head(generation));
+        let Some(LabelErrorKind::Field { name, recorded, .. }) = refused else {
+            panic!("{refused:?}")
+        };
+        assert_eq!((name, recorded), ("generation", generation));
+    }
 }
 
 #[test]

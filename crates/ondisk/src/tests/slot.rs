@@ -1,7 +1,7 @@
 //! Which record counts, for every combination of small slots.
 
 use crate::slot::Slots;
-use crate::{Sequenced, newest_of};
+use crate::{SEQUENCE_MAX, Sequenced, newest_of};
 
 /// A slot's content: nothing sound, or a record of this sequence.
 type Content = Option<Sequenced<&'static str>>;
@@ -33,12 +33,20 @@ fn of_equals_the_one_that_is_known_counts() {
     assert_eq!(newer(first, None), first);
 }
 
+#[test]
+fn a_record_without_a_successor_is_not_usable() {
+    let usable = |sequence| record(sequence, "").and_then(Sequenced::usable);
+    assert_eq!(usable(SEQUENCE_MAX), record(SEQUENCE_MAX, ""));
+    assert_eq!(usable(SEQUENCE_MAX + 1), None);
+    assert_eq!(usable(u64::MAX), None);
+}
+
 /// Writing the next record leaves the one that counts, whatever becomes of the write.
 #[test]
 fn the_next_record_goes_elsewhere() {
     for count in [2, 64] {
         let slots = Slots { offset: 4096, bytes: 512, count };
-        for sequence in (0..200).chain([u64::MAX - 1]) {
+        for sequence in (0..200).chain([SEQUENCE_MAX]) {
             let next = Sequenced { sequence, record: () }.next();
             let (offset, bytes) = slots.range();
             let (at, then) = (slots.at(sequence), slots.at(next));

@@ -11,7 +11,8 @@
 //! exactly. Acknowledge a write before every member that missed it is recorded as out of use.
 //!
 //! **Where to start.** `shard.rs`, then `shard/driver.rs` for a turn, `shard/band_task.rs` for a write,
-//! `shard/leader.rs` for state changes. `docs/io-path.md` follows one of each.
+//! `shard/leader.rs` for state changes, `shard/reconfiguration.rs` for replacements. `docs/io-path.md` follows one of
+//! each.
 
 #![forbid(unsafe_code)]
 

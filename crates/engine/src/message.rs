@@ -99,28 +99,8 @@ pub(crate) enum Peer {
     /// The answer.
     Done(SpanDone),
 
-    /// To the leader: record that `region` may be written.
-    Intend { from: u16, region: RegionIndex },
-    /// To the leader: members that the array cannot do without have been stalled for too long.
-    Hopeless,
-    /// To the leader: a member failed an I/O that it may not fail.
-    /// `copied`: a replacement was being filled where it failed, so the replacement had its own place.
-    Failed { member: MemberIndex, cause: IoErrorKind, copied: bool },
-    /// To the leader: the views of `version` are in force at `from`.
-    Applied { from: u16, version: u64 },
-    /// To the leader: no write is under way at `from` that began before the views of `version` were in force there, and
-    /// no region is untrusted.
-    Drained { from: u16, version: u64 },
-    /// To the leader, from every shard: regions without writes since the sweep before.
-    Swept { urgent: bool, idle: Vec<RegionIndex> },
-    /// To the leader, from the region's owner: `region` is complete on `member`, if not yet stable.
-    Rebuilt { member: MemberIndex, region: RegionIndex },
-    /// To the leader: change the list of bad blocks, and answer under this number.
-    NoteBad { from: u16, ticket: u64, notes: Vec<BadNote> },
-    /// To the leader: maintenance had to stop, see [`CoreCounters::halted`](crate::shared_status::CoreCounters).
-    Halted { what: u64 },
-    /// To the leader, from every shard that had any: its regions are all resynchronized.
-    Resynced,
+    /// To the leader.
+    Lead(ToLeader),
 
     /// From the leader: writes to `region` are recorded, go ahead (or not: the array has stopped).
     Intended { region: RegionIndex, result: Result<(), IoErrorKind> },
@@ -144,6 +124,30 @@ pub(crate) enum Peer {
     Lost,
 }
 
+/// Shard to the leader.
+#[derive(Debug)]
+pub(crate) enum ToLeader {
+    /// Record that `region` may be written.
+    Intend { from: u16, region: RegionIndex },
+    /// Members that the array cannot do without have been stalled for too long.
+    Hopeless,
+    /// Change the labels.
+    Change(Change),
+    /// The views of `version` are in force at `from`.
+    Applied { from: u16, version: u64 },
+    /// No write is under way at `from` that began before the views of `version` were in force there, and no region is
+    /// untrusted.
+    Drained { from: u16, version: u64 },
+    /// From every shard: regions without writes since the sweep before.
+    Swept { urgent: bool, idle: Vec<RegionIndex> },
+    /// From the region's owner: `region` is complete on `member`, if not yet stable.
+    Rebuilt { member: MemberIndex, region: RegionIndex },
+    /// Maintenance had to stop, see [`CoreCounters::halted`](crate::shared_status::CoreCounters).
+    Halted { what: u64 },
+    /// From every shard that had any: its regions are all resynchronized.
+    Resynced,
+}
+
 /// Control plane to a shard. These may allocate: they are rare.
 pub(crate) enum Control {
     /// A new array queue on this core.
@@ -164,10 +168,14 @@ pub(crate) enum Control {
     Drain { reply: mpsc::Sender<()> },
 }
 
+/// What the control plane is answered.
+pub(crate) type Answer = Result<(), ArrayError>;
+
 /// Where the control plane gets its answer.
-pub(crate) type Reply = mpsc::Sender<Result<(), ArrayError>>;
+pub(crate) type Reply = mpsc::Sender<Answer>;
 
 /// Something that changes the labels, for the leader's label task.
+#[derive(Debug)]
 pub(crate) enum Change {
     /// A member, or the replacement of one, goes out of use.
     Fail { member: MemberIndex, reason: FailReason },
@@ -190,15 +198,17 @@ pub(crate) enum Change {
 }
 
 /// Why a member is to go out of use.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum FailReason {
-    /// An I/O failed. `copied`: a replacement was being filled where it failed, so the replacement had its own place.
+    /// It failed an I/O that it may not fail. `copied`: a replacement was being filled where it failed, so the
+    /// replacement had its own place.
     Io { cause: IoErrorKind, copied: bool },
     /// The control plane requests it.
     Request(MemberEvent),
 }
 
 /// Something that changes which drive has a member's place.
+#[derive(Debug)]
 pub(crate) enum Reconfigure {
     /// The installed drive takes the member's place and is to be rebuilt.
     Replace(IncomingDrive),
@@ -215,7 +225,7 @@ pub(crate) enum Reconfigure {
 }
 
 /// A drive that comes into a member's place.
-#[derive(Clone)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IncomingDrive {
     pub(crate) member: MemberIndex,
     pub(crate) uuid: Uuid,

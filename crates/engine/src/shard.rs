@@ -27,6 +27,7 @@ mod partial_writes;
 mod parts;
 mod peers;
 mod rebuild;
+mod reconfiguration;
 mod redo;
 mod regions;
 mod replacement;
@@ -76,7 +77,7 @@ use self::scrub::ScrubTable;
 use self::small::{ParityCache, Smalls};
 use self::wait::WaitQueue;
 use self::workers::Workers;
-use crate::message::{Fill, Origin, Peer, Span, SpanDone, View};
+use crate::message::{Change, FailReason, Fill, Origin, Peer, Span, SpanDone, ToLeader, View};
 use crate::shared_status::{CoreCounters, SharedStatus};
 
 /// What a task slot is used for.
@@ -207,7 +208,7 @@ impl Shard {
     }
 
     fn ask_write_intent(&self, region: RegionIndex) {
-        self.post(0, Peer::Intend { from: self.core, region });
+        self.post(0, Peer::Lead(ToLeader::Intend { from: self.core, region }));
     }
 
     /// Tells the leader that a member may no longer be used.
@@ -218,7 +219,8 @@ impl Shard {
             if member.at() < self.geometry.members() {
                 self.shared.note_failing(member);
             }
-            self.post(0, Peer::Failed { member, cause, copied });
+            let reason = FailReason::Io { cause, copied };
+            self.post(0, Peer::Lead(ToLeader::Change(Change::Fail { member, reason })));
         }
     }
 

@@ -22,7 +22,7 @@ use strake_units::{Lba, LbaRange, MemberIndex, PositionSet, StripSet, StripeInde
 
 use super::Shard;
 use super::wait::WaitQueue;
-use crate::message::{BadNote, Peer};
+use crate::message::{BadNote, Change, Peer, ToLeader};
 
 /// What a shard knows of bad blocks.
 pub(crate) struct BadTable {
@@ -189,7 +189,7 @@ impl Shard {
             bad.ticket += 1;
             bad.ticket
         };
-        self.post(0, Peer::NoteBad { from: self.core, ticket, notes });
+        self.post(0, Peer::Lead(ToLeader::Change(Change::Bad { from: self.core, ticket, notes })));
         let answer = poll_fn(|_| {
             let mut bad = self.bad.borrow_mut();
             match bad.take_answer(ticket) {

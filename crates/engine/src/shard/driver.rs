@@ -21,7 +21,7 @@ use super::{
 use crate::error::ArrayError;
 use crate::events::ArrayEventKind;
 use crate::limits::{LATENCY_LOOK, TASKS_CONCLUDING, TASKS_MAX, TASKS_RESERVED, TIMEOUT_CHECK};
-use crate::message::{Change, Control, FailReason, Peer, View};
+use crate::message::{Change, Control, FailReason, Peer, ToLeader, View};
 use crate::port::{self, Port};
 
 /// Tasks polled in one turn before other work gets a look.
@@ -366,7 +366,7 @@ impl Shard {
         self.shared.show_standing(usize::from(self.core), standing, covered);
         if overdue.hopeless {
             // No single drive is to blame, and nothing is to be recorded.
-            self.post(0, Peer::Hopeless);
+            self.post(0, Peer::Lead(ToLeader::Hopeless));
             return;
         }
         for member in overdue.failed {
@@ -465,7 +465,7 @@ impl Shard {
             }
             Peer::Sweep { urgent } => {
                 let idle = self.region_table.borrow_mut().sweep();
-                self.post(0, Peer::Swept { urgent, idle });
+                self.post(0, Peer::Lead(ToLeader::Swept { urgent, idle }));
             }
             Peer::Resume => self.start_maintenance(),
             Peer::CopiesAgree => {
@@ -480,16 +480,7 @@ impl Shard {
                 self.scratch.borrow_mut().wake_all();
                 self.redo.borrow_mut().wake_all();
             }
-            leader @ (Peer::Intend { .. }
-            | Peer::Hopeless
-            | Peer::Failed { .. }
-            | Peer::Applied { .. }
-            | Peer::Drained { .. }
-            | Peer::Swept { .. }
-            | Peer::NoteBad { .. }
-            | Peer::Rebuilt { .. }
-            | Peer::Halted { .. }
-            | Peer::Resynced) => self.lead(leader),
+            Peer::Lead(message) => self.lead(message),
         }
     }
 
@@ -513,7 +504,7 @@ impl Shard {
             self.redo.borrow_mut().adopt(roll, logging, version, members.membership_epoch());
         }
         self.show_rebuild();
-        self.post(0, Peer::Applied { from: self.core, version });
+        self.post(0, Peer::Lead(ToLeader::Applied { from: self.core, version }));
         self.start_maintenance();
     }
 }

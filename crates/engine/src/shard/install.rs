@@ -3,7 +3,7 @@
 //! A device may still carry out, at any later time, what it was given as a member and has not answered. Taken back
 //! before it has answered, it would silently put an old write on top of what was copied to it since.
 
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use strake_block::BlockDevice;
 use strake_units::{MemberIndex, Nanos};
@@ -11,13 +11,13 @@ use strake_units::{MemberIndex, Nanos};
 use super::Shard;
 use crate::error::ArrayError;
 use crate::limits::FORMER_PATIENCE;
-use crate::message::View;
+use crate::message::{Answer, Reply, View};
 
 /// A device that is to be opened for `member` as soon as it owes no answers.
 pub(super) struct Install {
     pub(super) member: MemberIndex,
     pub(super) device: Arc<dyn BlockDevice>,
-    pub(super) reply: mpsc::Sender<Result<(), ArrayError>>,
+    pub(super) reply: Reply,
     /// When it is waited for no longer.
     pub(super) until: Nanos,
 }
@@ -26,7 +26,7 @@ impl Install {
     pub(super) fn new(
         member: MemberIndex,
         device: Arc<dyn BlockDevice>,
-        reply: mpsc::Sender<Result<(), ArrayError>>,
+        reply: Reply,
         now: Nanos,
     ) -> Self {
         Self { member, device, reply, until: now.plus(FORMER_PATIENCE) }
@@ -49,7 +49,7 @@ impl Shard {
     }
 
     /// Opens a device for its place, unless the one there came into use meanwhile. `None` while it has to wait.
-    fn install(&self, install: &Install) -> Option<Result<(), ArrayError>> {
+    fn install(&self, install: &Install) -> Option<Answer> {
         let Install { member, device, until, .. } = install;
         let mut members = self.members.borrow_mut();
         if members.view(*member) != View::Absent {

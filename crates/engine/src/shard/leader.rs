@@ -24,20 +24,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use strake_block::IoErrorKind;
-use strake_ondisk::{AreaLayout, Bitmap, Bits, Consistency, RecordedState, Superblock};
+use strake_ondisk::{AreaLayout, Bitmap, Bits, RecordedState, Superblock};
 use strake_raid::{MemberEvent, MemberState, members_where};
 use strake_units::{CoreIndex, CoreSet, MemberIndex, MemberSet, Nanos, RegionIndex};
 
 use super::Shard;
-use super::members::Pairing;
-use super::replacement::Replacement;
+use super::reconfiguration::Reconfiguration;
 use super::serve::FailedMembers;
 use super::wait::WaitQueue;
 use crate::bad_blocks::BadBlocks;
 use crate::bitmaps::Bitmaps;
 use crate::events::ArrayEventKind;
 use crate::limits::{SWEEP_EVERY, SWEEP_EVERY_DEGRADED};
-use crate::message::{Change, FailReason, IncomingDrive, Peer, Reply, View};
+use crate::message::{Change, Peer, Reply, ToLeader, View};
 use crate::shared_status::{HALTED_RESYNC, MemberCause};
 
 /// What the leader starts from: the array as assembled.
@@ -75,8 +74,6 @@ pub(crate) struct Leader {
     pub(super) bad_unwritten: bool,
     /// The last generation that every live member holds.
     pub(super) completed: u64,
-    /// Members that come into use and are not written by every shard yet.
-    pub(super) joining: MemberSet,
     /// Regions asked for and not answered.
     pub(super) asked: Vec<(u16, RegionIndex)>,
     pub(super) sweep: Option<Sweep>,
@@ -88,8 +85,6 @@ pub(crate) struct Leader {
     applied: CoreSet,
     /// Shards without writes older than the last views.
     drained: CoreSet,
-    /// What the mode of consistency is to be, once it can be recorded.
-    pub(super) consistency: Consistency,
     /// The generation in the last views that were published.
     pub(super) reported: u64,
     /// The generation with which a member last came into use.
@@ -100,32 +95,24 @@ pub(crate) struct Leader {
     resyncing: u16,
     /// Why each member is out.
     pub(super) causes: Vec<Option<MemberCause>>,
-    /// A drive that comes into a member's place, until the status shows it together with its state: the new drive is
-    /// never shown with the state of the one before.
-    pub(super) incoming: Option<IncomingDrive>,
-    pub(super) replacement: Option<Replacement>,
-    /// The member whose replacement was given up, and how the replacement failed, until no shard uses it.
-    pub(super) abandoned: Option<(MemberIndex, Option<IoErrorKind>)>,
-    pub(super) pairing: Pairing,
-    /// The member whose replacement was swapped in last, if the last replacement was.
-    pub(super) swapped: Option<MemberIndex>,
+    pub(super) join: Reconfiguration,
+    pub(super) replacement: Reconfiguration,
+    pub(super) mode: Reconfiguration,
 }
 
 impl Leader {
     pub(crate) fn new(state: LeaderState, scheduler: &strake_reactor::Scheduler) -> Self {
         let nothing = Bits::new(state.bitmaps.write_intent().regions());
-        let (consistency, reported) = (state.superblock.consistency, state.superblock.generation);
+        let reported = state.superblock.generation;
         Self {
             intended: state.bitmaps.write_intent().count_ones(),
             writing_pages: false,
             pages_waiting: WaitQueue::new(scheduler),
             unpaged: FailedMembers::new(),
             bad_unwritten: false,
-            completed: state.superblock.generation,
-            joining: MemberSet::EMPTY,
+            completed: reported,
             done: vec![nothing; state.states.len()],
             causes: vec![None; state.states.len()],
-            incoming: None,
             state,
             changes: VecDeque::new(),
             labels_running: false,
@@ -138,15 +125,13 @@ impl Leader {
             version: 0,
             applied: CoreSet::EMPTY,
             drained: CoreSet::EMPTY,
-            consistency,
             reported,
             joined: reported,
             settling: WaitQueue::new(scheduler),
             resyncing: 0,
-            replacement: None,
-            abandoned: None,
-            pairing: Pairing::None,
-            swapped: None,
+            join: Reconfiguration::Idle,
+            replacement: Reconfiguration::Idle,
+            mode: Reconfiguration::Idle,
         }
     }
 
@@ -210,7 +195,7 @@ impl Leader {
 
     /// Members that some shard does not write.
     fn not_written(&self) -> MemberSet {
-        self.out() | self.joining
+        self.out() | self.joining().into_iter().collect()
     }
 
     /// When idle regions are next looked for.
@@ -261,29 +246,26 @@ pub(crate) const fn recorded(state: MemberState) -> RecordedState {
 
 /// Messages to the leader, and its clock.
 impl Shard {
-    pub(super) fn lead(&self, message: Peer) {
+    pub(super) fn lead(&self, message: ToLeader) {
         let Some(leader) = &self.leader else {
             unreachable!("only shard 0 is addressed as leader")
         };
         let mut leader = leader.borrow_mut();
         match message {
-            Peer::Intend { from, region } => self.lead_intend(&mut leader, from, region),
-            Peer::Hopeless => {
+            ToLeader::Intend { from, region } => self.lead_intend(&mut leader, from, region),
+            ToLeader::Hopeless => {
                 if !self.shared.is_lost() {
                     self.lose(&mut leader);
                 }
             }
-            Peer::Failed { member, cause, copied } => {
-                let reason = FailReason::Io { cause, copied };
-                self.change(&mut leader, Change::Fail { member, reason });
-            }
-            Peer::Applied { from, version } => {
+            ToLeader::Change(change) => self.change(&mut leader, change),
+            ToLeader::Applied { from, version } => {
                 if version == leader.version {
                     leader.applied.insert(CoreIndex(from));
                     leader.settling.wake_all();
                 }
             }
-            Peer::Drained { from, version } => {
+            ToLeader::Drained { from, version } => {
                 if version == leader.version {
                     leader.drained.insert(CoreIndex(from));
                     if leader.drained.len() == self.cores.into() {
@@ -291,15 +273,15 @@ impl Shard {
                     }
                 }
             }
-            Peer::Swept { urgent: false, idle } => self.lead_swept(&mut leader, idle),
-            Peer::Swept { urgent: true, idle } => {
+            ToLeader::Swept { urgent: false, idle } => self.lead_swept(&mut leader, idle),
+            ToLeader::Swept { urgent: true, idle } => {
                 if let Some(sweep) = &mut leader.urgent_sweep {
                     sweep.idle.extend(idle);
                     sweep.awaiting -= 1;
                 }
                 leader.settling.wake_all();
             }
-            Peer::Halted { what } => self.shared.tell(
+            ToLeader::Halted { what } => self.shared.tell(
                 None,
                 if what == HALTED_RESYNC {
                     ArrayEventKind::ResyncHalted
@@ -307,29 +289,14 @@ impl Shard {
                     ArrayEventKind::RebuildHalted
                 },
             ),
-            Peer::NoteBad { from, ticket, notes } => {
-                self.change(&mut leader, Change::Bad { from, ticket, notes });
-            }
-            Peer::Rebuilt { member, region } => self.lead_rebuilt(&mut leader, member, region),
-            Peer::Resynced => {
+            ToLeader::Rebuilt { member, region } => self.lead_rebuilt(&mut leader, member, region),
+            ToLeader::Resynced => {
                 leader.resyncing = leader.resyncing.saturating_sub(1);
                 if leader.resyncing == 0 {
                     self.shared.tell(None, ArrayEventKind::ResyncFinished);
                     self.broadcast(|| Peer::CopiesAgree);
                 }
             }
-            Peer::Span(_)
-            | Peer::Small(_)
-            | Peer::Done(_)
-            | Peer::Intended { .. }
-            | Peer::Views { .. }
-            | Peer::BadNoted { .. }
-            | Peer::Lacks { .. }
-            | Peer::Settled
-            | Peer::Sweep { .. }
-            | Peer::Resume
-            | Peer::CopiesAgree
-            | Peer::Lost => unreachable!("not addressed to the leader"),
         }
     }
 

@@ -15,13 +15,16 @@ use super::Shard;
 use super::address::Target;
 use super::leader::{Leader, Sweep};
 use super::members::{Group, settled};
+use super::reconfiguration::{Event, reconfigure};
 use super::replacement;
 use crate::array::check_returning;
 use crate::assemble::write_intent_pages;
 use crate::bitmaps::WriteIntentPages;
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::events::ArrayEventKind;
-use crate::message::{BadNote, Change, FailReason, IncomingDrive, Peer, Reconfigure, Reply};
+use crate::message::{
+    Answer, BadNote, Change, FailReason, IncomingDrive, Peer, Reconfigure, Reply,
+};
 use crate::shared_status::MemberCause;
 
 mod bitmap;
@@ -52,22 +55,16 @@ pub(crate) async fn labels(shard: Rc<Shard>) {
     shard.members.borrow_mut().groups.close(group);
 }
 
-async fn apply(shard: &Shard, group: Group, change: Change) -> Result<(), ArrayError> {
+async fn apply(shard: &Shard, group: Group, change: Change) -> Answer {
     match change {
         Change::Fail { member, reason } => {
-            let answer = match reason {
-                FailReason::Io { cause, copied } => {
-                    fail_blamed(shard, group, member, cause, copied).await;
-                    Ok(())
-                }
-                FailReason::Request(event) => fail_on_request(shard, group, member, event).await,
-            };
+            let answer = fail(shard, group, member, reason).await;
             if member.at() < shard.geometry.members() {
                 shard.shared.settle_failing(MemberSet::of(member));
             }
             return answer;
         }
-        Change::Reconfigure(step) => return reconfigure(shard, group, step).await,
+        Change::Reconfigure(step) => return change_drives(shard, group, step).await,
         Change::Rename { name } => return rename(shard, group, name).await,
         Change::Consistency { mode } => return change_consistency(shard, group, mode).await,
         Change::Stop => return stop(shard, group).await,
@@ -82,7 +79,7 @@ async fn apply(shard: &Shard, group: Group, change: Change) -> Result<(), ArrayE
     Ok(())
 }
 
-async fn reconfigure(shard: &Shard, group: Group, step: Reconfigure) -> Result<(), ArrayError> {
+async fn change_drives(shard: &Shard, group: Group, step: Reconfigure) -> Answer {
     match step {
         Reconfigure::Replace(drive) => return replace(shard, group, drive).await,
         Reconfigure::Readd { drive, label } => return readd(shard, group, drive, &label).await,
@@ -94,20 +91,6 @@ async fn reconfigure(shard: &Shard, group: Group, step: Reconfigure) -> Result<(
         Reconfigure::TakeOver => replacement::take_over(shard, group).await,
     }
     Ok(())
-}
-
-/// Takes the member out of use whose I/O failed, if that device still has a place.
-async fn fail_blamed(
-    shard: &Shard,
-    group: Group,
-    member: MemberIndex,
-    cause: IoErrorKind,
-    copied: bool,
-) {
-    let blamed = shard.leader_mut().blamed(member, copied);
-    if let Some(member) = blamed {
-        fail_member(shard, group, member, event_of(cause), Some(cause)).await;
-    }
 }
 
 /// What becomes of a member that failed an I/O it may not fail.
@@ -127,7 +110,7 @@ const fn event_of(cause: IoErrorKind) -> MemberEvent {
     }
 }
 
-fn answer_to(reply: Option<Reply>, answer: Result<(), ArrayError>) {
+fn answer_to(reply: Option<Reply>, answer: Answer) {
     // The caller may have given up waiting; what was done stays done.
     let _ = reply.map(|reply| reply.send(answer));
 }
@@ -191,9 +174,7 @@ fn put_out(
         return false;
     }
     shard.put_in_doubt(leader, &doubt);
-    if leader.orphan_replacement(member) {
-        shard.change(leader, Change::Reconfigure(Reconfigure::TakeOver));
-    }
+    reconfigure(shard, leader, Event::MemberOut(member));
     shard.shared.note_failing(member);
     // Shown together with the state.
     leader.causes[member.at()] = Some(cause_of(cause));
@@ -211,34 +192,40 @@ fn cause_of(error: Option<IoErrorKind>) -> MemberCause {
     error.map_or(MemberCause::ByHand, MemberCause::Error)
 }
 
-async fn fail_on_request(
-    shard: &Shard,
-    group: Group,
-    member: MemberIndex,
-    event: MemberEvent,
-) -> Result<(), ArrayError> {
-    if event == MemberEvent::OperatorFailed {
+/// Takes a member out of use.
+async fn fail(shard: &Shard, group: Group, member: MemberIndex, reason: FailReason) -> Answer {
+    if matches!(reason, FailReason::Request(MemberEvent::OperatorFailed)) {
         refuse_needed(shard, member)?;
         unmark_idle(shard, group).await;
     }
     // The flush may have cost another member.
-    fail_at_once(shard, group, member, event).await
+    fail_at_once(shard, group, (member, reason)).await
 }
 
 /// The same without a flush: marks of idle regions stay as they are.
 async fn fail_at_once(
     shard: &Shard,
     group: Group,
-    member: MemberIndex,
-    event: MemberEvent,
-) -> Result<(), ArrayError> {
-    refuse_needed(shard, member)?;
-    let cause = (event == MemberEvent::Vanished).then_some(IoErrorKind::Gone);
-    fail_member(shard, group, member, event, cause).await;
-    unless_lost(shard)
+    (member, reason): (MemberIndex, FailReason),
+) -> Answer {
+    match reason {
+        FailReason::Io { cause, copied } => {
+            let blamed = shard.leader_mut().blamed(member, copied);
+            if let Some(member) = blamed {
+                fail_member(shard, group, member, event_of(cause), Some(cause)).await;
+            }
+            Ok(())
+        }
+        FailReason::Request(event) => {
+            refuse_needed(shard, member)?;
+            let cause = (event == MemberEvent::Vanished).then_some(IoErrorKind::Gone);
+            fail_member(shard, group, member, event, cause).await;
+            unless_lost(shard)
+        }
+    }
 }
 
-fn unless_lost(shard: &Shard) -> Result<(), ArrayError> {
+fn unless_lost(shard: &Shard) -> Answer {
     if shard.shared.is_lost() {
         Err(ArrayError::refused("the array has lost too many members"))
     } else {
@@ -247,7 +234,7 @@ fn unless_lost(shard: &Shard) -> Result<(), ArrayError> {
 }
 
 /// Refuses to do without `member` when the array would lose data, as far as it is not lost already.
-fn refuse_needed(shard: &Shard, member: MemberIndex) -> Result<(), ArrayError> {
+fn refuse_needed(shard: &Shard, member: MemberIndex) -> Answer {
     if survives_without(shard, &shard.leader_mut(), member) {
         return Ok(());
     }
@@ -268,15 +255,9 @@ async fn unmark_idle(shard: &Shard, group: Group) {
             leader.urgent_sweep = Some(Sweep { awaiting: shard.cores, idle });
         }
         shard.broadcast(|| Peer::Sweep { urgent: true });
-        poll_fn(|_| {
-            let mut leader = shard.leader_mut();
-            if leader.urgent_sweep.as_ref().is_none_or(|sweep| sweep.awaiting == 0) {
-                return Poll::Ready(());
-            }
-            leader.settling.register();
-            Poll::Pending
-        })
-        .await;
+        let all_swept =
+            |leader: &Leader| leader.urgent_sweep.as_ref().is_none_or(|sweep| sweep.awaiting == 0);
+        led_until(shard, all_swept).await;
     }
     let flushed = flush_all(shard, group).await;
     let mut leader = shard.leader_mut();
@@ -288,7 +269,7 @@ async fn unmark_idle(shard: &Shard, group: Group) {
     }
 }
 
-async fn rename(shard: &Shard, group: Group, name: Name) -> Result<(), ArrayError> {
+async fn rename(shard: &Shard, group: Group, name: Name) -> Answer {
     let lost = || ArrayError::refused("the array has lost too many members to be renamed");
     if shard.shared.is_lost() {
         return Err(lost());
@@ -302,7 +283,7 @@ async fn rename(shard: &Shard, group: Group, name: Name) -> Result<(), ArrayErro
     Ok(())
 }
 
-async fn replace(shard: &Shard, group: Group, incoming: IncomingDrive) -> Result<(), ArrayError> {
+async fn replace(shard: &Shard, group: Group, incoming: IncomingDrive) -> Answer {
     let member = incoming.member;
     {
         let mut leader = shard.leader_mut();
@@ -311,27 +292,18 @@ async fn replace(shard: &Shard, group: Group, incoming: IncomingDrive) -> Result
                 "the array has lost too many members; nothing can be rebuilt",
             ));
         }
-        if !leader.transition(member, MemberEvent::Replaced) {
+        if !leader.put_in(&incoming) {
             return Err(ArrayError::state(format!(
                 "member {member} is in use; fail it before replacing it"
             )));
         }
-        let record = &mut leader.state.superblock.members[member.at()];
-        record.uuid = incoming.uuid;
-        record.held_generation = 0;
-        leader.take_in(member, incoming.bytes);
         leader.state.bitmaps.change(Bitmap::Member(member), Bits::fill);
     }
     join(shard, group, incoming).await
 }
 
 /// Takes a member back as it was when it went out.
-async fn readd(
-    shard: &Shard,
-    group: Group,
-    incoming: IncomingDrive,
-    label: &Superblock,
-) -> Result<(), ArrayError> {
+async fn readd(shard: &Shard, group: Group, incoming: IncomingDrive, label: &Superblock) -> Answer {
     let member = incoming.member;
     let pages = read_write_intent(shard, group, member, incoming.bytes).await?;
     {
@@ -355,7 +327,6 @@ async fn readd(
                 "member {member} is in use; there is nothing to re-add"
             )));
         }
-        leader.take_in(member, incoming.bytes);
     }
     join(shard, group, incoming).await
 }
@@ -393,19 +364,16 @@ async fn read_write_intent(
 }
 
 /// Records a member that has just come into use and makes every shard use it.
-pub(super) async fn join(
-    shard: &Shard,
-    group: Group,
-    incoming: IncomingDrive,
-) -> Result<(), ArrayError> {
+pub(super) async fn join(shard: &Shard, group: Group, incoming: IncomingDrive) -> Answer {
     let member = incoming.member;
     {
         let mut leader = shard.leader_mut();
         leader.causes[member.at()] = None;
-        leader.incoming = Some(incoming);
+        leader.take_in(member, incoming.bytes);
+        reconfigure(shard, &mut leader, Event::Join(incoming));
     }
     if !record(shard, group).await {
-        shard.leader_mut().incoming = None;
+        reconfigure(shard, &mut shard.leader_mut(), Event::NotRecorded);
         return Err(ArrayError::refused(
             "the array lost too many members while the new one was recorded",
         ));
@@ -468,7 +436,7 @@ async fn rebuilt(shard: &Shard, group: Group, member: MemberIndex) {
     shard.lead_finished();
 }
 
-async fn stop(shard: &Shard, group: Group) -> Result<(), ArrayError> {
+async fn stop(shard: &Shard, group: Group) -> Answer {
     if shard.shared.is_lost() {
         return Err(ArrayError::refused(
             "the array has lost too many members; its labels are unchanged",
@@ -492,7 +460,7 @@ async fn stop(shard: &Shard, group: Group) -> Result<(), ArrayError> {
     }
     let recorded = record(shard, group).await;
     // Shows the control plane the members that this has cost.
-    show(shard);
+    show(shard, &shard.leader_mut(), None);
     if recorded { Ok(()) } else { Err(lost()) }
 }
 
@@ -518,7 +486,7 @@ pub(super) async fn publish(shard: &Shard) {
         let mut leader = shard.leader_mut();
         let version = leader.new_version();
         let views = leader.views();
-        let (pairing, bad) = (leader.pairing, Arc::clone(&leader.state.bad.list));
+        let (pairing, bad) = (leader.pairing(), Arc::clone(&leader.state.bad.list));
         let roll = Arc::new(leader.roll());
         leader.reported = roll.generation;
         shard.broadcast(|| Peer::Views {
@@ -530,26 +498,18 @@ pub(super) async fn publish(shard: &Shard) {
         });
         version
     };
-    poll_fn(|_| {
-        let mut leader = shard.leader_mut();
-        if leader.all_applied(version, shard.cores) {
-            return Poll::Ready(());
-        }
-        leader.settling.register();
-        Poll::Pending
-    })
-    .await;
-    shard.lead_joined(&mut shard.leader_mut());
+    led_until(shard, |leader| leader.all_applied(version, shard.cores)).await;
+    let mut leader = shard.leader_mut();
+    reconfigure(shard, &mut leader, Event::Written);
+    reconfigure(shard, &mut leader, Event::Applied);
     shard.broadcast(|| Peer::Settled);
-    shard.shared.settle_failing(shard.leader_mut().out());
-    show(shard);
-    replacement::settled_views(shard, &mut shard.leader_mut());
+    shard.shared.settle_failing(leader.out());
+    show(shard, &leader, None);
 }
 
-/// Shows the members to the control plane, each with the state and the drive that belong together.
-fn show(shard: &Shard) {
-    let mut leader = shard.leader_mut();
-    let incoming = leader.incoming.take();
+/// Shows the members to the control plane, one of them with a drive that is new in its place: a drive is never shown
+/// with the state of the one before.
+pub(super) fn show(shard: &Shard, leader: &Leader, incoming: Option<IncomingDrive>) {
     shard.shared.update_members(|members| {
         for (at, member) in members.iter_mut().enumerate() {
             member.state = leader.state.states[at];
@@ -566,6 +526,19 @@ fn show(shard: &Shard) {
             }
         }
     });
+}
+
+/// Waits until `holds`, which depends on what shards answer.
+async fn led_until(shard: &Shard, holds: impl Fn(&Leader) -> bool) {
+    poll_fn(|_| {
+        let mut leader = shard.leader_mut();
+        if holds(&leader) {
+            return Poll::Ready(());
+        }
+        leader.settling.register();
+        Poll::Pending
+    })
+    .await;
 }
 
 impl Shard {

@@ -19,7 +19,7 @@ use super::wait::WaitQueue;
 use strake_units::{MemberIndex, MemberSet, Nanos, PositionSet, RegionIndex, StripeIndex};
 
 use super::{Shard, scrub};
-use crate::message::{Origin, Peer, Span, View, Work};
+use crate::message::{Origin, Peer, Span, ToLeader, View, Work};
 use crate::pacing::{self, Allowed, Came};
 use crate::shared_status::{HALTED_REBUILD, HALTED_RESYNC};
 
@@ -280,7 +280,7 @@ async fn resync_region(shard: &Shard, region: RegionIndex) -> bool {
     };
     shard.counters().resync_regions_left.store(left as u64, Relaxed);
     if left == 0 {
-        shard.post(0, Peer::Resynced);
+        shard.post(0, Peer::Lead(ToLeader::Resynced));
     }
     true
 }
@@ -298,7 +298,7 @@ async fn rebuild_region(shard: &Shard, region: RegionIndex, targets: MemberSet) 
             continue;
         }
         shard.rebuild.borrow_mut().complete(member, region);
-        shard.post(0, Peer::Rebuilt { member, region });
+        shard.post(0, Peer::Lead(ToLeader::Rebuilt { member, region }));
     }
     shard.show_rebuild();
     true
@@ -383,7 +383,7 @@ impl Shard {
     fn halt(&self, what: u64) {
         if !self.stopping() {
             self.counters().halted.store(what, Relaxed);
-            self.post(0, Peer::Halted { what });
+            self.post(0, Peer::Lead(ToLeader::Halted { what }));
         }
     }
 

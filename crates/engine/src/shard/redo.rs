@@ -37,7 +37,7 @@ use super::members::{Group, IoSlot, settled};
 use super::wait::WaitQueue;
 use super::{Shard, scratch};
 use crate::limits::MERGE_MAX;
-use crate::message::{Peer, View};
+use crate::message::{Peer, ToLeader, View};
 use crate::slab::Slab;
 
 /// What records say about the array: who its members are, and how it is kept consistent.
@@ -469,7 +469,7 @@ impl Shard {
         let trusted = self.region_table.borrow().untrusted() == 0;
         if trusted && self.smalls.borrow().all_since(membership_epoch) {
             self.redo.borrow_mut().reported();
-            self.post(0, Peer::Drained { from: self.core, version });
+            self.post(0, Peer::Lead(ToLeader::Drained { from: self.core, version }));
         }
     }
 }

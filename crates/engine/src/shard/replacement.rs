@@ -20,29 +20,12 @@ use super::bad::Columns;
 use super::leader::Leader;
 use super::leader_tasks as tasks;
 use super::maintain::recover_column;
-use super::members::{Failure, Group, Pairing, settled};
+use super::members::{Failure, Group, settled};
+use super::reconfiguration::{Event, Reconfiguration, Replacement, Stage, reconfigure};
 use super::scratch;
 use crate::error::ArrayError;
 use crate::events::ArrayEventKind;
-use crate::message::{Change, IncomingDrive, Peer, Reconfigure, View};
-
-/// The leader's knowledge of a replacement.
-pub(crate) struct Replacement {
-    /// Whose it is.
-    slot: MemberIndex,
-    uuid: Uuid,
-    bytes: u64,
-    path: String,
-    layout: AreaLayout,
-    /// Regions that were not copied yet.
-    lacks: Bits,
-    /// Bitmap pages are written to it.
-    paged: bool,
-    /// What the label said of the member before it named the replacement, once it does.
-    before: Option<(MemberRecord, Option<AreaLayout>)>,
-    /// The member has failed.
-    orphan: bool,
-}
+use crate::message::{Answer, IncomingDrive, Peer, View};
 
 impl Leader {
     fn replacement_place(&self) -> MemberIndex {
@@ -51,70 +34,45 @@ impl Leader {
 
     /// The drive that is written along with a member, and the member's slot.
     pub(super) fn pending_replacement(&self) -> Option<(MemberIndex, Uuid)> {
-        self.replacement
-            .as_ref()
-            .filter(|replacement| !replacement.orphan)
-            .map(|replacement| (replacement.slot, replacement.uuid))
+        let (Replacement { drive, .. }, stage) = self.replacing()?;
+        (!matches!(stage, Stage::Orphaned | Stage::TakenOver)).then_some((drive.member, drive.uuid))
     }
 
     /// Who failed, now that the leader looks at it: the devices of a pair may have changed places since.
     pub(super) fn blamed(&self, member: MemberIndex, copied: bool) -> Option<MemberIndex> {
-        let replacement = member == self.replacement_place();
-        if !copied || self.replacement.is_some() {
+        if !copied || self.replacing().is_some() {
             return Some(member);
         }
-        match self.swapped {
-            Some(slot) if replacement => Some(slot),
-            Some(slot) if slot == member => None,
-            None if replacement => None,
-            Some(_) | None => Some(member),
-        }
+        let replacement = member == self.replacement_place();
+        let Reconfiguration::Handed { slot } = self.replacement else {
+            return (!replacement).then_some(member);
+        };
+        if replacement { Some(slot) } else { Some(member).filter(|member| *member != slot) }
+    }
+
+    /// The replacement that the label names while shards may still read the old drive.
+    fn named_replacement(&self) -> Option<&Replacement> {
+        let (replacement, stage) = self.replacing()?;
+        matches!(stage, Stage::Named(_) | Stage::Swapped).then_some(replacement)
     }
 
     /// True when the label names the replacement of `member` already.
     pub(super) fn is_swapping(&self, member: MemberIndex) -> bool {
-        self.replacement
-            .as_ref()
-            .is_some_and(|replacement| replacement.slot == member && replacement.before.is_some())
-    }
-
-    /// `member` has just gone out. If it has a replacement, what it lacks is what the replacement lacks, and true comes
-    /// back.
-    pub(super) fn orphan_replacement(&mut self, member: MemberIndex) -> bool {
-        let Some(replacement) =
-            self.replacement.as_mut().filter(|replacement| replacement.slot == member)
-        else {
-            return false;
-        };
-        replacement.orphan = true;
-        replacement.paged = false;
-        let lacks = replacement.lacks.clone();
-        self.pairing = Pairing::Orphaned(member);
-        self.swapped = None;
-        self.state.bitmaps.change(Bitmap::Member(member), |stale| stale.join(&lacks));
-        true
-    }
-
-    /// The replacement's place and layout, when it gets bitmap pages.
-    fn paged_replacement(&self) -> Option<(MemberIndex, AreaLayout)> {
-        let replacement = self.replacement.as_ref().filter(|replacement| replacement.paged)?;
-        Some((self.replacement_place(), replacement.layout))
+        self.named_replacement().is_some_and(|replacement| replacement.drive.member == member)
     }
 
     /// The devices that hold records of the array, and where: the members', and a replacement's once it gets them.
     pub(super) fn homes(&self) -> Vec<(MemberIndex, AreaLayout)> {
-        let replacement = self.paged_replacement().filter(|_| !self.replacement_is_named());
+        let prepared = self.replacing().filter(|(_, stage)| *stage == Stage::Prepared);
+        let replacement =
+            prepared.map(|(replacement, _)| (self.replacement_place(), replacement.layout));
         self.live().map(|member| self.label_home(member)).chain(replacement).collect()
-    }
-
-    fn replacement_is_named(&self) -> bool {
-        self.replacement.as_ref().is_some_and(|replacement| replacement.before.is_some())
     }
 
     /// Where the label of `member` goes.
     pub(super) fn label_home(&self, member: MemberIndex) -> (MemberIndex, AreaLayout) {
-        match &self.replacement {
-            Some(replacement) if self.is_swapping(member) => {
+        match self.named_replacement() {
+            Some(replacement) if replacement.drive.member == member => {
                 (self.replacement_place(), replacement.layout)
             }
             Some(_) | None => {
@@ -125,40 +83,32 @@ impl Leader {
 }
 
 /// Begins to fill the installed device.
-pub(super) async fn begin(shard: &Shard, drive: IncomingDrive) -> Result<(), ArrayError> {
-    let IncomingDrive { member, uuid, bytes, path } = drive;
+pub(super) async fn begin(shard: &Shard, drive: IncomingDrive) -> Answer {
+    let (member, path) = (drive.member, drive.path.clone());
     {
         let mut leader = shard.leader_mut();
+        let free =
+            matches!(leader.replacement, Reconfiguration::Idle | Reconfiguration::Handed { .. });
         let state = leader.state.states[member.at()];
-        if shard.shared.is_lost() || state != MemberState::InSync || leader.replacement.is_some() {
+        if shard.shared.is_lost() || state != MemberState::InSync || !free {
             return Err(ArrayError::state(format!(
                 "member {member} cannot be replaced now: it has just failed, or another member is being replaced"
             )));
         }
-        let Some(layout) = AreaLayout::of(bytes) else {
+        let Some(layout) = AreaLayout::of(drive.bytes) else {
             return Err(ArrayError::usage(format!("{path} is too small")));
         };
         let mut lacks = Bits::new(leader.state.bitmaps.write_intent().regions());
         lacks.fill();
-        leader.replacement = Some(Replacement {
-            slot: member,
-            uuid,
-            bytes,
-            path: path.clone(),
-            layout,
-            lacks,
-            paged: false,
-            before: None,
-            orphan: false,
-        });
-        leader.pairing = Pairing::Copying(member);
+        let replacement = Replacement { drive, layout, lacks };
+        reconfigure(shard, &mut leader, Event::Begin(replacement));
     }
     shard.shared.update_member(member, |m| m.replacement = path);
     shard.shared.set_uncopied_regions(u64::from(shard.regions.count()));
     tasks::publish(shard).await;
     shard.shared.tell(Some(member), ArrayEventKind::ReplaceStarted);
     let leader = shard.leader_mut();
-    if let Some(replacement) = &leader.replacement {
+    if let Some((replacement, _)) = leader.replacing() {
         let bitmap = std::sync::Arc::new(replacement.lacks.clone());
         let place = leader.replacement_place();
         shard.broadcast(|| Peer::Lacks { member: place, bitmap: std::sync::Arc::clone(&bitmap) });
@@ -166,34 +116,22 @@ pub(super) async fn begin(shard: &Shard, drive: IncomingDrive) -> Result<(), Arr
     Ok(())
 }
 
-/// Gives up the replacement, in memory; the member keeps its place, in the label to be written too. The event follows
-/// when no shard uses the replacement.
-pub(super) fn abandon(leader: &mut Leader, cause: Option<IoErrorKind>) {
-    let Some(replacement) = leader.replacement.take() else { return };
-    if let Some((record, layout)) = replacement.before {
-        leader.state.superblock.members[replacement.slot.at()] = record;
-        leader.state.layouts[replacement.slot.at()] = layout;
+/// Gives up the replacement, if there is one, in memory; the member keeps its place, in the label to be written too.
+/// The event follows when no shard uses the replacement.
+pub(super) fn give_up(shard: &Shard, leader: &mut Leader, cause: Option<IoErrorKind>) {
+    if leader.replacing().is_some() {
+        reconfigure(shard, leader, Event::GiveUp(cause));
     }
-    leader.pairing = Pairing::None;
-    leader.swapped = None;
-    leader.abandoned = Some((replacement.slot, cause));
-}
-
-/// Every shard goes by the leader's views: a replacement that was given up is out of use.
-pub(super) fn settled_views(shard: &Shard, leader: &mut Leader) {
-    let Some((slot, cause)) = leader.abandoned.take() else { return };
-    shard.shared.update_member(slot, |m| m.replacement.clear());
-    shard.shared.tell(Some(slot), ArrayEventKind::ReplaceAbandoned { cause });
 }
 
 /// The replacement failed, or was cancelled.
 pub(super) async fn fail(shard: &Shard, group: Group, cause: Option<IoErrorKind>) {
     {
         let mut leader = shard.leader_mut();
-        if shard.shared.is_lost() || leader.replacement.is_none() {
+        if shard.shared.is_lost() || leader.replacing().is_none() {
             return;
         }
-        abandon(&mut leader, cause);
+        give_up(shard, &mut leader, cause);
     }
     // The replacement may hold a label by now: a newer one makes it worthless.
     if tasks::record(shard, group).await {
@@ -201,17 +139,8 @@ pub(super) async fn fail(shard: &Shard, group: Group, cause: Option<IoErrorKind>
     }
 }
 
-pub(super) async fn cancel(
-    shard: &Shard,
-    group: Group,
-    member: MemberIndex,
-) -> Result<(), ArrayError> {
-    if shard
-        .leader_mut()
-        .replacement
-        .as_ref()
-        .is_none_or(|replacement| replacement.slot != member || replacement.orphan)
-    {
+pub(super) async fn cancel(shard: &Shard, group: Group, member: MemberIndex) -> Answer {
+    if shard.leader_mut().pending_replacement().is_none_or(|(slot, _)| slot != member) {
         return Err(ArrayError::state(format!("member {member} is not being replaced")));
     }
     fail(shard, group, None).await;
@@ -231,17 +160,16 @@ pub(super) async fn filled(shard: &Shard, group: Group) {
     let slot = {
         let mut leader = shard.leader_mut();
         let generation = leader.state.superblock.generation;
-        let Some(mut replacement) = leader.replacement.take() else { return };
-        let slot = replacement.slot;
-        let layout = leader.state.layouts[slot.at()].replace(replacement.layout);
+        let Some((Replacement { drive, layout, .. }, _)) = leader.replacing() else { return };
+        let (slot, uuid, bytes, layout) = (drive.member, drive.uuid, drive.bytes, *layout);
+        let layout = leader.state.layouts[slot.at()].replace(layout);
         let record = &mut leader.state.superblock.members[slot.at()];
         // If the replacement fails yet, the label that names it is one that does not call the member live.
         let kept = MemberRecord { in_sync_generation: generation + 2, ..*record };
-        replacement.before = Some((kept, layout));
-        record.uuid = replacement.uuid;
-        record.bytes = replacement.bytes;
+        record.uuid = uuid;
+        record.bytes = bytes;
         record.in_sync_generation = generation + 1;
-        leader.replacement = Some(replacement);
+        reconfigure(shard, &mut leader, Event::Name((kept, layout)));
         slot
     };
     // The replacement first: a start that finds a label that names it finds the replacement as well.
@@ -253,7 +181,7 @@ pub(super) async fn filled(shard: &Shard, group: Group) {
     shard.leader_mut().state.superblock.generation -= 1;
     if let Some(cause) = failed {
         // The replacement may hold its label all the same, so one more number follows that makes it worthless.
-        abandon(&mut shard.leader_mut(), Some(cause));
+        give_up(shard, &mut shard.leader_mut(), Some(cause));
         if shard.shared.is_lost() {
             return;
         }
@@ -269,7 +197,7 @@ pub(super) async fn filled(shard: &Shard, group: Group) {
         let mut leader = shard.leader_mut();
         let swaps = leader.is_swapping(slot);
         if swaps {
-            leader.pairing = Pairing::Swapped(slot);
+            reconfigure(shard, &mut leader, Event::Recorded);
         }
         swaps
     };
@@ -286,14 +214,14 @@ fn stands_still(shard: &Shard) -> bool {
 
 /// Every shard reads the replacement: the old device is let go.
 async fn finish(shard: &Shard, slot: MemberIndex) {
-    let (uuid, path) = {
+    let IncomingDrive { uuid, path, .. } = {
         let mut leader = shard.leader_mut();
-        let replacement = leader.replacement.take().expect("only the label task ends a swap");
-        leader.pairing = Pairing::None;
-        leader.swapped = Some(slot);
+        let (replacement, _) = leader.replacing().expect("only the label task ends a swap");
+        let drive = replacement.drive.clone();
+        reconfigure(shard, &mut leader, Event::Taken);
         // The old drive took its log along, and with it perhaps the only headers that tell which records are done.
         leader.joined = leader.state.superblock.generation;
-        (replacement.uuid, replacement.path)
+        drive
     };
     tasks::publish(shard).await;
     shard.shared.errors.forget(slot);
@@ -309,15 +237,11 @@ async fn finish(shard: &Shard, slot: MemberIndex) {
 async fn prepare(shard: &Shard, group: Group) -> bool {
     {
         let mut leader = shard.leader_mut();
-        let Some(replacement) =
-            leader.replacement.as_mut().filter(|replacement| !replacement.orphan)
-        else {
-            return false;
-        };
+        let Some((replacement, Stage::Filling)) = leader.replacing() else { return false };
         if replacement.lacks.count_ones() != 0 {
             return false;
         }
-        replacement.paged = true;
+        reconfigure(shard, &mut leader, Event::Prepare);
         let members = leader.state.states.len();
         Bitmap::all(members).for_each(|bitmap| leader.state.bitmaps.rewrite(bitmap));
         leader.bad_unwritten = leader.state.bad.sequence > 0;
@@ -331,11 +255,7 @@ async fn prepare(shard: &Shard, group: Group) -> bool {
             .await;
     }
     let leader = shard.leader_mut();
-    !shard.shared.is_lost()
-        && leader
-            .replacement
-            .as_ref()
-            .is_some_and(|replacement| replacement.paged && !replacement.orphan)
+    !shard.shared.is_lost() && matches!(leader.replacing(), Some((_, Stage::Prepared)))
 }
 
 /// Writes the label of the next generation to the replacement. Returns how that failed.
@@ -351,8 +271,8 @@ async fn own_label(shard: &Shard, group: Group, slot: MemberIndex) -> Option<IoE
 /// Tells the old device, from whose label it could otherwise be used alone as if nothing had happened since, that the
 /// replacement has its place. It need not hear of it: it may be failing, which is why it is replaced.
 async fn retire_old(shard: &Shard, group: Group, slot: MemberIndex) {
-    let before = shard.leader_mut().replacement.as_ref().and_then(|replacement| replacement.before);
-    if let Some((record, Some(layout))) = before {
+    let stage = shard.leader_mut().replacing().map(|(_, stage)| stage);
+    if let Some(Stage::Named((record, Some(layout)))) = stage {
         let _ = write_label(shard, group, slot, (slot, layout), record.uuid).await;
     }
 }
@@ -377,37 +297,24 @@ async fn write_label(
 /// The member failed while its replacement was being filled: the replacement takes its place and is filled from the
 /// others.
 pub(super) async fn take_over(shard: &Shard, group: Group) {
-    let slot = {
+    let drive = {
         let mut leader = shard.leader_mut();
-        let Some(replacement) =
-            leader.replacement.as_ref().filter(|replacement| replacement.orphan)
-        else {
-            return;
-        };
-        let slot = replacement.slot;
-        leader.pairing = Pairing::TakenOver(slot);
-        slot
+        let Some((replacement, Stage::Orphaned)) = leader.replacing() else { return };
+        let drive = replacement.drive.clone();
+        reconfigure(shard, &mut leader, Event::TakeOver);
+        drive
     };
     tasks::publish(shard).await;
-    let incoming = {
+    let slot = drive.member;
+    let replaced = {
         let mut leader = shard.leader_mut();
-        leader.pairing = Pairing::None;
-        leader.swapped = Some(slot);
-        let replacement =
-            leader.replacement.take().expect("only the label task ends a replacement");
-        if shard.shared.is_lost() || !leader.transition(slot, MemberEvent::Replaced) {
-            shard.shared.update_member(slot, |m| m.replacement.clear());
-            return;
-        }
-        let record = &mut leader.state.superblock.members[slot.at()];
-        record.uuid = replacement.uuid;
-        record.held_generation = 0;
-        leader.take_in(slot, replacement.bytes);
-        let Replacement { uuid, bytes, path, .. } = replacement;
-        IncomingDrive { member: slot, uuid, bytes, path }
+        reconfigure(shard, &mut leader, Event::Taken);
+        !shard.shared.is_lost() && leader.put_in(&drive)
     };
-    // If that fails the member stays out, and the events say so.
-    let _ = tasks::join(shard, group, incoming).await;
+    if replaced {
+        // If that fails the member stays out, and the events say so.
+        let _ = tasks::join(shard, group, drive).await;
+    }
     // If it was not recorded, it was not shown in its place either.
     shard.shared.update_member(slot, |m| m.replacement.clear());
 }
@@ -510,15 +417,8 @@ async fn write_replacement(
 
 impl Shard {
     pub(super) fn lead_copied(&self, leader: &mut Leader, region: RegionIndex) {
-        let Some(replacement) =
-            leader.replacement.as_mut().filter(|replacement| !replacement.orphan)
-        else {
-            return;
-        };
-        replacement.lacks.clear(region.0);
-        self.shared.set_uncopied_regions(u64::from(replacement.lacks.count_ones()));
-        if replacement.lacks.count_ones() == 0 {
-            self.change(leader, Change::Reconfigure(Reconfigure::Filled));
+        if matches!(leader.replacing(), Some((_, Stage::Filling))) {
+            reconfigure(self, leader, Event::Copied(region));
         }
     }
 

@@ -18,7 +18,7 @@ use super::leader::{Leader, view_of};
 use crate::assemble::complete_below;
 use crate::events::ArrayEventKind;
 use crate::limits::CHECKPOINT_EVERY;
-use crate::message::{Change, Peer, View};
+use crate::message::{Change, IncomingDrive, Peer, View};
 
 impl Leader {
     /// Puts a live member out of use: in memory, in the label to be written, and in its bitmap. False when it is out
@@ -28,17 +28,17 @@ impl Leader {
             return false;
         }
         self.state.bitmaps.leave(member);
-        if self.consistency.min(self.state.superblock.consistency) == Consistency::None {
+        if self.state.superblock.consistency == Consistency::None {
             // What is being written is on no list.
             self.state.bitmaps.change(Bitmap::Member(member), Bits::fill);
         }
         self.done[member.at()] = Bits::new(self.state.bitmaps.write_intent().regions());
+        let joining = self.joining() == Some(member);
         let record = &mut self.state.superblock.members[member.at()];
         // One that failed before it was written at all is still as it was when it went out before.
-        if !self.joining.contains(member) || record.held_generation == 0 {
+        if !joining || record.held_generation == 0 {
             record.held_generation = self.completed;
         }
-        self.joining.remove(member);
         true
     }
 
@@ -52,9 +52,19 @@ impl Leader {
         }
     }
 
+    /// Puts a drive in the place of a member that is out, in memory and in the label to be written. False when the
+    /// member is in use.
+    pub(super) fn put_in(&mut self, drive: &IncomingDrive) -> bool {
+        let replaced = self.transition(drive.member, MemberEvent::Replaced);
+        if replaced {
+            let record = &mut self.state.superblock.members[drive.member.at()];
+            (record.uuid, record.held_generation) = (drive.uuid, 0);
+        }
+        replaced
+    }
+
     /// Puts a member in use that has no bitmap of ours yet.
     pub(super) fn take_in(&mut self, member: MemberIndex, bytes: u64) {
-        self.joining.insert(member);
         self.unpaged.retain(|(failed, _)| *failed != member);
         self.bad_unwritten = self.state.bad.sequence > 0;
         self.state.layouts[member.at()] = strake_ondisk::AreaLayout::of(bytes);
@@ -137,7 +147,7 @@ impl Shard {
         for member in (0..leader.state.states.len() as u8).map(MemberIndex) {
             let rebuilding =
                 matches!(leader.state.states[member.at()], MemberState::Rebuilding { .. });
-            if rebuilding && leader.is_rebuilt(member) && !leader.joining.contains(member) {
+            if rebuilding && leader.is_rebuilt(member) && leader.joining() != Some(member) {
                 self.change(&mut leader, Change::Rebuilt { member });
             }
         }
@@ -150,15 +160,13 @@ impl Shard {
         self.shared.tell(Some(member), ArrayEventKind::RebuildStarted { stale_bytes });
     }
 
-    /// Every shard writes the members that joined: whatever they lack is in their bitmaps now.
-    pub(super) fn lead_joined(&self, leader: &mut Leader) {
-        for member in std::mem::take(&mut leader.joining) {
-            self.tell_rebuild(leader, member);
-            let bitmap = Arc::new(leader.state.bitmaps.stale(member).clone());
-            if bitmap.count_ones() == 0 {
-                self.change(leader, Change::Rebuilt { member });
-            }
-            self.broadcast(|| Peer::Lacks { member, bitmap: Arc::clone(&bitmap) });
+    /// Every shard writes the member that joined: whatever it lacks is in its bitmap now.
+    pub(super) fn begin_rebuild(&self, leader: &mut Leader, member: MemberIndex) {
+        self.tell_rebuild(leader, member);
+        let bitmap = Arc::new(leader.state.bitmaps.stale(member).clone());
+        if bitmap.count_ones() == 0 {
+            self.change(leader, Change::Rebuilt { member });
         }
+        self.broadcast(|| Peer::Lacks { member, bitmap: Arc::clone(&bitmap) });
     }
 }

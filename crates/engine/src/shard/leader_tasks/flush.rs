@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use strake_units::MemberIndex;
 
-use super::{answer_to, event_of, fail_at_once, fail_blamed, fail_member};
+use super::{answer_to, event_of, fail_at_once, fail_member};
 use crate::message::{Change, FailReason, Reply};
 use crate::shard::Shard;
 use crate::shard::leader::Leader;
@@ -21,15 +21,8 @@ pub(in crate::shard) async fn flush_all(shard: &Shard, group: Group) -> bool {
     // Labels are written in `group`, which must not wait for the flushes.
     let flushing = shard.open_group();
     let flushes = begin_flush(shard, flushing);
-    while let Some((member, reason, reply)) = failure_or_settled(shard, flushing).await {
-        match reason {
-            FailReason::Io { cause, copied } => {
-                fail_blamed(shard, group, member, cause, copied).await;
-            }
-            FailReason::Request(event) => {
-                answer_to(reply, fail_at_once(shard, group, member, event).await);
-            }
-        }
+    while let Some((failed, reply)) = failure_or_settled(shard, flushing).await {
+        answer_to(reply, fail_at_once(shard, group, failed).await);
     }
     let failed = end_flush(shard, flushes);
     shard.members.borrow_mut().groups.close(flushing);
@@ -58,14 +51,14 @@ async fn failure_or_settled(shard: &Shard, flushing: Group) -> Option<Failed> {
 /// Takes the first failure of a member out of the queue, unless something comes before it that changes which drive has
 /// the place of a member: then it is about another drive.
 fn take_failure(leader: &mut Leader) -> Option<Failed> {
-    let mut found = None;
     for (at, (change, _)) in leader.changes.iter().enumerate() {
         match change {
             Change::Fail { member, reason } => {
-                found = Some((at, *member, *reason));
-                break;
+                let failed = (*member, *reason);
+                let (_, reply) = leader.changes.remove(at)?;
+                return Some((failed, reply));
             }
-            Change::Reconfigure(_) | Change::Stop => break,
+            Change::Reconfigure(_) | Change::Stop => return None,
             Change::Rename { .. }
             | Change::Consistency { .. }
             | Change::Drained { .. }
@@ -74,10 +67,8 @@ fn take_failure(leader: &mut Leader) -> Option<Failed> {
             | Change::Rebuilt { .. } => {}
         }
     }
-    let (at, member, reason) = found?;
-    let (_, reply) = leader.changes.remove(at)?;
-    Some((member, reason, reply))
+    None
 }
 
 /// A failure that is recorded out of turn.
-type Failed = (MemberIndex, FailReason, Option<Reply>);
+type Failed = ((MemberIndex, FailReason), Option<Reply>);

@@ -15,17 +15,19 @@ use strake_units::{MemberIndex, MemberSet};
 
 use super::{flush_all, publish, record};
 use crate::error::ArrayError;
+use crate::message::Answer;
 use crate::shard::Shard;
 use crate::shard::leader::Leader;
 use crate::shard::members::Group;
+use crate::shard::reconfiguration::{Event, reconfigure};
 use crate::shard::redo::Roll;
 
 impl Leader {
     /// What shards have to know about the array.
     pub(super) fn roll(&self) -> Roll {
         let label = &self.state.superblock;
-        // Whichever is the stronger is in force while one takes the other's place.
-        let consistency = self.consistency.max(label.consistency);
+        // The stronger mode is in force while one takes the other's place.
+        let consistency = self.consistency();
         Roll { consistency, replacement: self.pending_replacement(), ..Roll::of(label) }
     }
 
@@ -36,7 +38,7 @@ impl Leader {
             // Copies have no log.
             return (MemberSet::EMPTY, 0);
         }
-        let logged = match self.consistency {
+        let logged = match self.consistency() {
             Consistency::None | Consistency::Resync => MemberSet::EMPTY,
             Consistency::Safe => self.impaired(),
             Consistency::Strict => geometry.all_members(),
@@ -76,7 +78,7 @@ pub(super) async fn drained(shard: &Shard, group: Group, version: u64) {
     let due = |leader: &Leader| {
         let label = &leader.state.superblock;
         (label.logged, label.logged_since) != leader.all_logged(&shard.geometry)
-            || label.consistency != leader.consistency
+            || label.consistency != leader.consistency()
     };
     {
         let leader = shard.leader_mut();
@@ -94,7 +96,7 @@ pub(super) async fn drained(shard: &Shard, group: Group, version: u64) {
             return;
         }
         let (logged, since) = leader.all_logged(&shard.geometry);
-        leader.state.superblock.consistency = leader.consistency;
+        reconfigure(shard, &mut leader, Event::Logged);
         leader.state.superblock.note_logged(logged, since);
     }
     if record(shard, group).await {
@@ -106,20 +108,16 @@ pub(super) async fn drained(shard: &Shard, group: Group, version: u64) {
 }
 
 /// Makes writes safe against crashes in another way.
-pub(super) async fn change_consistency(
-    shard: &Shard,
-    group: Group,
-    mode: Consistency,
-) -> Result<(), ArrayError> {
+pub(super) async fn change_consistency(shard: &Shard, group: Group, mode: Consistency) -> Answer {
     let lost = || ArrayError::refused("the array has lost too many members to be changed");
     if shard.shared.is_lost() {
         return Err(lost());
     }
     let weaker = {
         let mut leader = shard.leader_mut();
-        leader.consistency = mode;
-        let label = &leader.state.superblock;
-        let weaker = mode < label.consistency;
+        let recorded = leader.state.superblock.consistency;
+        reconfigure(shard, &mut leader, Event::Mode { mode, recorded });
+        let weaker = mode < recorded;
         if weaker {
             leader.state.superblock.consistency = mode;
             // Records of writes in progress count only while all is logged: they may be partial-write records, or may

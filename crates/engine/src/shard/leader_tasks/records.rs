@@ -40,7 +40,7 @@ async fn until_recorded(shard: &Shard, group: Group, mut tried: Tried) -> bool {
         for (member, failure) in tried.failed {
             let mut leader = shard.leader_mut();
             if member.at() >= shard.geometry.members() {
-                replacement::abandon(&mut leader, Some(failure.kind));
+                replacement::give_up(shard, &mut leader, Some(failure.kind));
                 continue;
             }
             if !leader.is_swapping(member) && !survives_without(shard, &leader, member) {

@@ -13,7 +13,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::fs::write(out.join("strake.v1.bin"), files.encode_to_vec())?;
     tonic_prost_build::configure()
         .type_attribute(".", "#[derive(serde::Serialize, serde::Deserialize)]")
-        .type_attribute(".", "#[serde(default)]")
+        .message_attribute(".", "#[serde(default)]")
+        .type_attribute("strake.v1.TextPart.part", "#[serde(rename_all = \"snake_case\")]")
+        .field_attribute("strake.v1.TextPart.part", "#[serde(flatten)]")
         .compile_fds(files)?;
     Ok(())
 }

@@ -5,7 +5,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use strake_api::v1::{self, Event};
+use strake_api::v1::{self, Event, ListHooksRequest, RemoveHookRequest, TestHookRequest};
+use strake_wording::command;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
@@ -172,7 +173,8 @@ impl Alerts {
         }
         if hooks.len() >= HOOKS_MAX {
             let what = format!(
-                "there are {HOOKS_MAX} hooks already; remove one with: strake hook remove NAME"
+                "there are {HOOKS_MAX} hooks already; remove one with: {}",
+                command(&RemoveHookRequest::default())
             );
             return Err(AlertError::new(AlertErrorKind::TooMany, what));
         }
@@ -300,16 +302,17 @@ fn same(present: &Hook, asked: &Checked) -> Result<(Added, v1::Hook), AlertError
     }
     let name = &asked.spec.name;
     let what = format!(
-        "there is another hook called {name:?}; choose another name, or remove that one first with: \
-         strake hook remove {name}"
+        "there is another hook called {name:?}; choose another name, or remove that one first with: {}",
+        command(&RemoveHookRequest { name: name.clone() })
     );
     Err(AlertError::new(AlertErrorKind::Exists, what))
 }
 
 fn not_found(name: &str) -> AlertError {
     let what = format!(
-        "there is no hook called {:?}; see them with: strake hook list",
-        crate::text::one_line(name)
+        "there is no hook called {:?}; see them with: {}",
+        crate::text::one_line(name),
+        command(&ListHooksRequest {})
     );
     AlertError::new(AlertErrorKind::NotFound, what)
 }
@@ -327,10 +330,9 @@ fn test_event(name: &str) -> Event {
         severity: "info".into(),
         kind: "test".into(),
         object: "daemon".into(),
-        member: None,
         what: format!("this is a test of the hook {name:?}"),
-        cause: format!("requested with: strake hook test {name}"),
-        next_action: String::new(),
+        cause: format!("requested with: {}", command(&TestHookRequest { name: name.into() })),
         actor: "straked".into(),
+        ..Event::default()
     }
 }

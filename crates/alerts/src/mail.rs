@@ -9,6 +9,8 @@ use lettre::transport::smtp::authentication::{Credentials, DEFAULT_MECHANISMS};
 use lettre::transport::smtp::client::{AsyncSmtpConnection, Certificate, TlsParameters};
 use lettre::transport::smtp::extension::ClientId;
 use percent_encoding::percent_decode_str;
+use strake_api::v1::ListEventsRequest;
+use strake_wording::{command, shown};
 use url::Url;
 
 use crate::error::Failure;
@@ -256,10 +258,11 @@ fn subject(message: &Message) -> String {
 fn body(message: &Message) -> String {
     let event = &message.event;
     let mut text = String::new();
+    let next = shown(&event.remedy, &event.next_action);
     let lines = [
         ("What", &event.what),
         ("Why", &event.cause),
-        ("Do now", &event.next_action),
+        ("Do now", &next),
         ("About", &event.object),
         ("Machine", &message.host),
         ("By", &event.actor),
@@ -273,6 +276,7 @@ fn body(message: &Message) -> String {
     text += &format!("{:<9}{}\r\n", "Time:", utc(event.time_us));
     let severity = Severity::of(event).word();
     let kind = one_line(&event.kind);
-    text += &format!("\r\nEvent {} ({kind}, {severity}). More: strake event list", event.number);
+    let more = command(&ListEventsRequest::default());
+    text += &format!("\r\nEvent {} ({kind}, {severity}). More: {more}", event.number);
     text
 }

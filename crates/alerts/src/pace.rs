@@ -5,7 +5,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use strake_api::v1::Event;
+use strake_api::v1::{Event, ListEventsRequest};
+use strake_wording::Text;
 
 use crate::limits::{Limits, QUEUE_EVENTS};
 use crate::severity::Severity;
@@ -172,6 +173,8 @@ fn summary(held: &Held) -> Event {
         what += &format!("; worst: {}: {}", held.worst.object, held.worst.what);
     }
     what += &format!("; last: {}: {}", held.last.object, held.last.what);
+    let last = u32::try_from(held.events).unwrap_or(u32::MAX);
+    let next = Text::from(ListEventsRequest { last, ..Default::default() });
     Event {
         number: held.last.number,
         time_us: held.last.time_us,
@@ -181,7 +184,8 @@ fn summary(held: &Held) -> Event {
         member: None,
         what,
         cause: "more events occurred than are delivered one by one".to_string(),
-        next_action: format!("strake event list --last {}", held.events),
+        next_action: next.words,
         actor: "straked".to_string(),
+        remedy: next.parts,
     }
 }

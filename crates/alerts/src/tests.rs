@@ -108,5 +108,6 @@ fn event(number: u64, severity: &str) -> Event {
         cause: "the drive answered a write with an error".into(),
         next_action: "strake array replace tank 2 --drive PATH".into(),
         actor: "straked".into(),
+        ..Event::default()
     }
 }

@@ -45,6 +45,12 @@ pub(crate) fn bounded(event: &Event) -> Event {
         cause: cut(&event.cause),
         next_action: cut(&event.next_action),
         actor: cut(&event.actor),
+        // It is as long as the text, which has its bound then.
+        remedy: if event.next_action.len() <= TEXT_BYTES_MAX {
+            event.remedy.clone()
+        } else {
+            Vec::new()
+        },
     }
 }
 

@@ -1,11 +1,14 @@
 //! What can go wrong on this side of the socket, and what came back from the other.
 
 use crate::exit::Exit;
+use prost::Message as _;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 use strake_api::limits::{AGAIN_BYTES_MAX, AGAIN_SUFFIX};
+use strake_api::v1::ErrorDetail;
+use strake_wording::shown;
 use tonic::Code;
 
 /// What kind of thing went wrong.
@@ -109,7 +112,8 @@ impl From<tonic::Status> for CliError {
                 }
             }
         } else {
-            status.message().to_owned()
+            let detail = ErrorDetail::decode(status.details()).unwrap_or_default();
+            shown(&detail.parts, status.message())
         };
         Self { kind: ErrorKind::Refused(status.code()), text }
     }
@@ -122,3 +126,25 @@ impl fmt::Display for CliError {
 }
 
 impl std::error::Error for CliError {}
+
+#[cfg(test)]
+mod tests {
+    use super::CliError;
+    use prost::Message as _;
+    use strake_api::v1::ErrorDetail;
+    use strake_wording::{replace, say};
+    use tonic::{Code, Status};
+
+    #[test]
+    fn an_error_is_worded_here_when_its_parts_are_there() {
+        let check = |details: Vec<u8>, printed: &str| {
+            let status = Status::with_details(Code::NotFound, "other words", details.into());
+            assert_eq!(CliError::from(status).to_string(), printed);
+        };
+        let parts = say("it is old; ").run(replace("tank", 1, "")).parts;
+        let words = "it is old; strake array replace tank --member 1 --with DRIVE";
+        check(ErrorDetail { parts }.encode_to_vec(), words);
+        check(Vec::new(), "other words");
+        check(vec![0xff; 9], "other words");
+    }
+}

@@ -6,17 +6,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use strake_api::v1::ListDrivesRequest;
 use strake_block::{BlockDevice, DeviceError, IoErrorKind};
 use strake_dev_fabrics::{Address, FabricsDevice, LinkState, PathStatus};
 use strake_dev_mem::{NullDevice, RamDevice};
 use strake_dev_uring::{KernelDrive, Machine, Named, OpenOptions, UringDevice};
 use strake_engine::Drive;
 use strake_units::{BlockSize, ByteSize};
+use strake_wording::say;
 
 use crate::bounded::{self, Silent};
 use crate::drives::address::{address_of, is_remote, lost_note};
 use crate::drives::probe::Probes;
 use crate::error::{ControlError, ControlErrorKind};
+use crate::remedy::connect;
 
 pub(crate) mod address;
 pub(crate) mod label;
@@ -212,10 +215,14 @@ impl Drives {
                 "{spec:?} matches several drives: {}; name one of them",
                 paths.join(", ")
             ))),
-            Named::Nothing => Err(ControlError::usage(format!(
-                "{spec:?} is not an absolute path, and no drive of this machine has that name, serial number or \
-                 address; strake drive list shows what there is"
-            ))),
+            Named::Nothing => {
+                let what = format!(
+                    "{spec:?} is not an absolute path, and no drive of this machine has that name, serial number or \
+                     address; "
+                );
+                let listed = say(what).run(ListDrivesRequest {}).say(" shows what there is");
+                Err(ControlError::usage(listed))
+            }
         }
     }
 
@@ -270,9 +277,8 @@ impl Drives {
     /// a drive wants to read it.
     fn open_remote(&self, path: String) -> Result<Drive, ControlError> {
         let Some(device) = self.remote(&path) else {
-            return Err(ControlError::state(format!(
-                "{path} is not connected; connect it: strake drive connect {path}"
-            )));
+            let what = format!("{path} is not connected; connect it: ");
+            return Err(ControlError::state(say(what).run(connect(&path))));
         };
         match device.state() {
             LinkState::Up => {

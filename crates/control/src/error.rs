@@ -2,9 +2,13 @@
 
 use std::fmt;
 
-use strake_engine::{ArrayError, ArrayErrorKind};
+use strake_api::v1::TextPart;
+use strake_engine::{ArrayError, ArrayErrorKind, ArrayRemedy};
 use strake_export_nvmet::{ExportError, ExportErrorKind};
 use strake_units::Uuid;
+use strake_wording::Text;
+
+use crate::remedy::text_of;
 
 /// What kind of refusal or failure it is; decides the gRPC status and the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +35,22 @@ pub enum ControlErrorKind {
     Internal,
 }
 
+/// What keeps an array from being started, as far as the advice to the operator depends on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Hindrance {
+    /// Nothing is wrong: it is started as soon as its drives have settled.
+    Settling,
+    /// It would lose data, which the operator has to accept.
+    Consent,
+    /// A label that this version does not understand may be newer than the others.
+    RefusedLabel,
+    /// Members are missing, and it could start without them; why it waits, without this offer.
+    Missing(String),
+    /// Any other reason.
+    #[default]
+    Other,
+}
+
 /// A kind to match and words for a person.
 #[derive(Debug)]
 pub struct ControlError {
@@ -38,33 +58,50 @@ pub struct ControlError {
     pub kind: ControlErrorKind,
     /// What failed, on what, why, and what to do.
     pub what: String,
+    /// The same in parts, in which requests are data.
+    pub parts: Vec<TextPart>,
     /// The array of a label that this version does not understand; `None` for other errors.
     pub array: Option<Uuid>,
+    pub(crate) hindrance: Hindrance,
 }
 
 impl ControlError {
     /// An error of `kind` that says `what`.
-    pub fn new(kind: ControlErrorKind, what: impl Into<String>) -> Self {
-        Self { kind, what: what.into(), array: None }
+    pub fn new(kind: ControlErrorKind, what: impl Into<Text>) -> Self {
+        let Text { words: what, parts } = what.into();
+        Self { kind, what, parts, array: None, hindrance: Hindrance::Other }
     }
 
-    pub(crate) fn usage(what: impl Into<String>) -> Self {
+    pub(crate) fn because(self, hindrance: Hindrance) -> Self {
+        Self { hindrance, ..self }
+    }
+
+    /// What it says, with its requests.
+    pub(crate) fn text(self) -> Text {
+        Text { words: self.what, parts: self.parts }
+    }
+
+    pub(crate) fn exists(what: impl Into<Text>) -> Self {
+        Self::new(ControlErrorKind::Exists, what)
+    }
+
+    pub(crate) fn usage(what: impl Into<Text>) -> Self {
         Self::new(ControlErrorKind::Usage, what)
     }
 
-    pub(crate) fn not_found(what: impl Into<String>) -> Self {
+    pub(crate) fn not_found(what: impl Into<Text>) -> Self {
         Self::new(ControlErrorKind::NotFound, what)
     }
 
-    pub(crate) fn state(what: impl Into<String>) -> Self {
+    pub(crate) fn state(what: impl Into<Text>) -> Self {
         Self::new(ControlErrorKind::State, what)
     }
 
-    pub(crate) fn refused(what: impl Into<String>) -> Self {
+    pub(crate) fn refused(what: impl Into<Text>) -> Self {
         Self::new(ControlErrorKind::Refused, what)
     }
 
-    pub(crate) fn device(what: impl Into<String>) -> Self {
+    pub(crate) fn device(what: impl Into<Text>) -> Self {
         Self::new(ControlErrorKind::Device, what)
     }
 }
@@ -87,7 +124,14 @@ impl From<ArrayError> for ControlError {
             ArrayErrorKind::Silent => ControlErrorKind::Silent,
             ArrayErrorKind::Gone => ControlErrorKind::Stopped,
         };
-        Self { kind, what: error.what, array: error.array }
+        let remedy = error.remedy.as_deref();
+        let hindrance = match remedy {
+            Some(ArrayRemedy::StartWithout(_)) => Hindrance::Missing(error.what.clone()),
+            Some(remedy) if remedy.accepts_loss() => Hindrance::Consent,
+            Some(ArrayRemedy::Start(..) | ArrayRemedy::Replace(..)) | None => Hindrance::Other,
+        };
+        let text = text_of(error.what, remedy);
+        Self { array: error.array, ..Self::new(kind, text).because(hindrance) }
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use strake_api::v1::{Event, ListEventsRequest};
+use strake_wording::Text;
 
 mod file;
 mod kind;
@@ -98,8 +99,8 @@ impl Note {
 
     /// With what to do.
     #[must_use]
-    pub fn next(mut self, action: impl Into<String>) -> Self {
-        self.event.next_action = action.into();
+    pub fn next(mut self, action: impl Into<Text>) -> Self {
+        Text { words: self.event.next_action, parts: self.event.remedy } = action.into();
         self
     }
 
@@ -181,6 +182,9 @@ impl Events {
     /// Gives `note` a number and a time, keeps it, and notifies all listeners. Never waits for the file.
     pub fn record(&self, note: Note) -> Arc<Event> {
         let Note { kind, severity, mut event } = note;
+        if event.next_action.len() > EVENT_TEXT_BYTES {
+            event.remedy.clear();
+        }
         for text in [
             &mut event.object,
             &mut event.what,

@@ -1,6 +1,7 @@
 //! Who gave which command, and how it went: events of kind `command`.
 
 use strake_api::v1 as api;
+use strake_wording::Typed;
 
 use crate::control::Control;
 use crate::error::ControlError;
@@ -23,9 +24,7 @@ impl std::fmt::Display for Actor {
 }
 
 /// A request that changes something.
-pub trait Command {
-    /// As it is typed, without `strake`.
-    fn words(&self) -> String;
+pub trait Command: Typed {
     /// What it is about, as events name it.
     fn object(&self) -> String;
     /// It only asks what would be done, so it is no part of the history.
@@ -68,7 +67,7 @@ fn record<C: Command, T: Outcome>(
     command: &C,
     outcome: Result<&T, &ControlError>,
 ) {
-    let words = command.words();
+    let words = command.typed();
     let note = match outcome {
         Ok(done) => {
             Note::new(EventKind::Command, command.object(), format!("{words}: {}", done.word()))
@@ -92,15 +91,10 @@ outcomes! { ArrayChange ImportArraysResponse ExportChange SpareChange DriveChang
 
 outcomes! { ScrubChange HostChange ReferralChange }
 
-/// Declares how a request is typed: the object it is about, whether it may be dry, its words and its flags.
-macro_rules! command {
-    ($request:ident, |$this:ident| $object:expr, $dry:expr, $words:expr) => {
-        impl Command for api::$request {
-            fn words(&self) -> String {
-                let $this = self;
-                let _ = $this;
-                $words
-            }
+/// Declares what each request is about, and whether it is dry.
+macro_rules! commands {
+    ($($request:ident |$this:ident| $object:expr, $dry:expr;)*) => {
+        $(impl Command for api::$request {
             fn object(&self) -> String {
                 let $this = self;
                 let _ = $this;
@@ -111,7 +105,7 @@ macro_rules! command {
                 let _ = $this;
                 $dry
             }
-        }
+        })*
     };
 }
 
@@ -123,252 +117,47 @@ fn drive(path: &str) -> String {
     format!("drive/{path}")
 }
 
-/// Words that are there when a flag is set.
-fn flag(set: bool, words: &str) -> String {
-    if set { format!(" {words}") } else { String::new() }
+fn export(name: &str) -> String {
+    format!("export/{name}")
 }
 
-/// A flag with a value, when there is one.
-fn value<T: std::fmt::Display>(flag: &str, value: Option<T>) -> String {
-    value.map(|value| format!(" {flag} {value}")).unwrap_or_default()
+fn daemon() -> String {
+    "daemon".to_owned()
 }
 
-fn given(text: &str) -> Option<&str> {
-    (!text.is_empty()).then_some(text)
+commands! {
+    CreateArrayRequest |r| array(&r.name), r.dry_run;
+    FailMemberRequest |r| array(&r.name), r.dry_run;
+    ReplaceMemberRequest |r| array(&r.name), r.dry_run;
+    AddDriveRequest |r| array(&r.name), r.dry_run;
+    ImportArraysRequest |r| array(&r.name), r.dry_run;
+    UnloadArrayRequest |r| array(&r.name), r.dry_run;
+    DestroyArrayRequest |r| array(&r.name), r.dry_run;
+    ReaddMemberRequest |r| array(&r.name), r.dry_run;
+    RebuildArrayRequest |r| array(&r.name), r.dry_run;
+    RenameArrayRequest |r| array(&r.name), r.dry_run;
+    GrowArrayRequest |r| array(&r.name), r.dry_run;
+    UpgradeFormatRequest |r| array(&r.name), r.dry_run;
+    UndeleteArrayRequest |r| array(&r.name), r.dry_run;
+    SetArrayRequest |r| array(&r.name), false;
+    StartScrubRequest |r| array(&r.name), false;
+    ChangeScrubRequest |r| array(&r.name), false;
+    CreateExportRequest |r| array(&r.array), false;
+    RemoveExportRequest |r| export(&r.name), false;
+    ReleaseExportRequest |r| export(&r.name), false;
+    AddSpareRequest |r| drive(&r.drive), r.dry_run;
+    RemoveSpareRequest |r| drive(&r.drive), false;
+    LocateDriveRequest |r| drive(&r.path), false;
+    CleanDriveRequest |r| drive(&r.path), r.dry_run;
+    ConnectDriveRequest |r| drive(&r.address), false;
+    DisconnectDriveRequest |r| drive(&r.address), false;
+    ChangeJobRequest |r| array(r.id.split('/').next().unwrap_or_default()), false;
+    AddHookRequest |r| daemon(), false;
+    RemoveHookRequest |r| daemon(), false;
+    AddHostRequest |r| daemon(), false;
+    RemoveHostRequest |r| daemon(), false;
+    AddReferralRequest |r| daemon(), false;
+    RemoveReferralRequest |r| daemon(), false;
+    TestHookRequest |r| daemon(), false;
+    RestoreConfigRequest |r| daemon(), r.dry_run;
 }
-
-fn list(drives: &[String]) -> Option<String> {
-    (!drives.is_empty()).then(|| drives.join(","))
-}
-
-command!(
-    CreateArrayRequest,
-    |r| array(&r.name),
-    r.dry_run,
-    format!(
-        "array create {} --level {} --drives {}{}{}",
-        r.name,
-        r.level,
-        r.drives.join(","),
-        value("--group-size", r.group_size),
-        flag(r.overwrite, "--overwrite")
-    )
-);
-command!(
-    FailMemberRequest,
-    |r| array(&r.name),
-    r.dry_run,
-    format!("array fail {} --member {}{}", r.name, r.member, value("--accept", list(&r.accept)))
-);
-command!(
-    ReplaceMemberRequest,
-    |r| array(&r.name),
-    r.dry_run,
-    format!(
-        "array replace {} --member {} --with {}{}",
-        r.name,
-        r.member,
-        r.drive,
-        flag(r.overwrite, "--overwrite")
-    )
-);
-command!(
-    AddDriveRequest,
-    |r| array(&r.name),
-    r.dry_run,
-    format!("array add {} --drive {}{}", r.name, r.drive, flag(r.overwrite, "--overwrite"))
-);
-command!(
-    ImportArraysRequest,
-    |r| array(&r.name),
-    r.dry_run,
-    format!(
-        "array import{}{}{}{}{}",
-        given(&r.name).map(|n| format!(" {n}")).unwrap_or_default(),
-        value("--drives", list(&r.drives)),
-        flag(r.allow_degraded, "--degraded"),
-        flag(r.accept_loss, "--accept-loss"),
-        value("--use", list(&r.use_drives))
-    )
-);
-command!(
-    UnloadArrayRequest,
-    |r| array(&r.name),
-    r.dry_run,
-    format!("array unload {}{}", r.name, flag(r.force, "--force"))
-);
-command!(
-    DestroyArrayRequest,
-    |r| array(&r.name),
-    r.dry_run,
-    format!("array destroy {}{}", r.name, flag(r.force, "--force"))
-);
-command!(
-    ReaddMemberRequest,
-    |r| array(&r.name),
-    r.dry_run,
-    format!(
-        "array readd {}{}{}",
-        r.name,
-        value("--member", r.member),
-        value("--drive", given(&r.drive))
-    )
-);
-command!(RebuildArrayRequest, |r| array(&r.name), r.dry_run, format!("array rebuild {}", r.name));
-command!(
-    RenameArrayRequest,
-    |r| array(&r.name),
-    r.dry_run,
-    format!("array rename {} {}", r.name, r.new_name)
-);
-command!(
-    GrowArrayRequest,
-    |r| array(&r.name),
-    r.dry_run,
-    format!("array grow {}{}", r.name, flag(r.force, "--force"))
-);
-command!(
-    UpgradeFormatRequest,
-    |r| array(&r.name),
-    r.dry_run,
-    format!("array upgrade-format {}{}", r.name, flag(r.force, "--force"))
-);
-command!(
-    UndeleteArrayRequest,
-    |r| array(&r.name),
-    r.dry_run,
-    format!("array undelete {}{}", r.name, value("--drives", list(&r.drives)))
-);
-command!(
-    SetArrayRequest,
-    |r| array(&r.name),
-    false,
-    format!(
-        "array set {}{}{}{}{}{}{}{}",
-        r.name,
-        value("--rebuild-priority", r.rebuild_priority),
-        value("--auto-replace", r.auto_replace),
-        value("--auto-readd", r.auto_readd),
-        value("--replace-after-errors", r.replace_after_errors),
-        value("--consistency", r.consistency.as_ref()),
-        value("--scrub-every", r.scrub_every_s.map(crate::policy::scrub::every)),
-        value("--scrub-repair", r.scrub_repair)
-    )
-);
-command!(
-    StartScrubRequest,
-    |r| array(&r.name),
-    false,
-    format!(
-        "array scrub start {}{}{}",
-        r.name,
-        flag(r.mode == "repair", "--repair"),
-        flag(r.mode == "trust_data", "--trust-data")
-    )
-);
-command!(
-    ChangeScrubRequest,
-    |r| array(&r.name),
-    false,
-    format!("array scrub {} {}", r.action, r.name)
-);
-command!(
-    CreateExportRequest,
-    |r| array(&r.array),
-    false,
-    format!(
-        "export create {}{} --listen {}{}",
-        r.array,
-        value("--name", given(&r.name)),
-        r.listen,
-        flag(r.read_only, "--read-only")
-    )
-);
-command!(
-    RemoveExportRequest,
-    |r| format!("export/{}", r.name),
-    false,
-    format!("export remove {}{}", r.name, flag(r.force, "--force"))
-);
-command!(
-    ReleaseExportRequest,
-    |r| format!("export/{}", r.name),
-    false,
-    format!("export release {}", r.name)
-);
-command!(
-    AddSpareRequest,
-    |r| drive(&r.drive),
-    r.dry_run,
-    format!(
-        "spare add {}{}{}",
-        r.drive,
-        value("--array", given(&r.array)),
-        flag(r.overwrite, "--overwrite")
-    )
-);
-command!(RemoveSpareRequest, |r| drive(&r.drive), false, format!("spare remove {}", r.drive));
-command!(
-    LocateDriveRequest,
-    |r| drive(&r.path),
-    false,
-    format!("drive locate {}{}", r.path, flag(r.off, "--off"))
-);
-command!(
-    CleanDriveRequest,
-    |r| drive(&r.path),
-    r.dry_run,
-    format!("drive clean {}{}", r.path, flag(r.accept_loss, "--accept-loss"))
-);
-command!(
-    ConnectDriveRequest,
-    |r| drive(&r.address),
-    false,
-    format!(
-        "drive connect {}{}{}{}",
-        r.address,
-        value("--host-nqn", given(&r.host_nqn)),
-        value("--hold", (r.hold_s != 0).then_some(r.hold_s)),
-        flag(r.take_over, "--take-over")
-    )
-);
-command!(
-    DisconnectDriveRequest,
-    |r| drive(&r.address),
-    false,
-    format!("drive disconnect {}", r.address)
-);
-command!(
-    ChangeJobRequest,
-    |r| array(r.id.split('/').next().unwrap_or_default()),
-    false,
-    format!("job {} {}{}", r.action, r.id, value("--priority", r.priority))
-);
-command!(
-    AddHookRequest,
-    |r| "daemon".to_owned(),
-    false,
-    format!("hook add {} --kind {}{}", r.name, r.kind, value("--severity", given(&r.severity)))
-);
-command!(RemoveHookRequest, |r| "daemon".to_owned(), false, format!("hook remove {}", r.name));
-command!(
-    AddHostRequest,
-    |r| "daemon".to_owned(),
-    false,
-    format!("host {} {}", if r.known { "key" } else { "add" }, r.nqn)
-);
-command!(RemoveHostRequest, |r| "daemon".to_owned(), false, format!("host remove {}", r.nqn));
-command!(
-    AddReferralRequest,
-    |r| "daemon".to_owned(),
-    false,
-    format!("export referral add {}", r.address)
-);
-command!(
-    RemoveReferralRequest,
-    |r| "daemon".to_owned(),
-    false,
-    format!("export referral remove {}", r.address)
-);
-command!(TestHookRequest, |r| "daemon".to_owned(), false, format!("hook test {}", r.name));
-command!(RestoreConfigRequest, |r| "daemon".to_owned(), r.dry_run, "config restore".to_owned());

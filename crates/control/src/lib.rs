@@ -45,6 +45,7 @@ pub mod manager;
 mod names;
 mod policy;
 mod record;
+mod remedy;
 mod remote;
 mod state;
 mod upkeep;

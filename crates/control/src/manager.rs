@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use strake_api::v1::GetStatusRequest;
 use strake_dev_uring::{Machine, inherit_nothing};
 use strake_engine::IoLimits;
 use strake_ondisk::Superblock;
 use strake_reactor::{CoreHandle, CoreThread, monotonic};
+use strake_wording::{say, show};
 
 use crate::cores::{CoreChoice, start_cores};
 use crate::drives::Drives;
@@ -124,7 +126,7 @@ impl Manager {
             let what = "the previous daemon was not shut down cleanly";
             let note = Note::new(EventKind::DaemonUncleanStart, "daemon", what)
                 .cause("it was killed, it crashed, or the machine lost power")
-                .next("strake status");
+                .next(GetStatusRequest {});
             events.record(note);
         }
         Ok(Self {
@@ -252,10 +254,9 @@ impl Manager {
         let record = self.records.arrays.iter().find(|a| a.name == name || a.uuid == name);
         let entry = record.map(|record| self.entries.get(&record.uuid));
         if let Some(starting) = entry.and_then(|entry| entry.starting.as_ref()) {
-            return Err(ControlError::state(format!(
-                "array {name} cannot be used yet: {}; watch it with: strake array show {name}",
-                starting.words()
-            )));
+            let what =
+                format!("array {name} cannot be used yet: {}; watch it with: ", starting.words());
+            return Err(ControlError::state(say(what).run(show(name))));
         }
         match entry.and_then(|entry| entry.offline.as_ref()) {
             Some(offline) => {

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use prost::Message as _;
 use strake_api::limits::{DRIVES_MAX, HOSTS_MAX, STRING_BYTES_MAX};
+use strake_api::v1::ErrorDetail;
 use strake_control::{Actor, Command, Control, ControlError, ControlErrorKind, Manager, Outcome};
+use strake_wording::has_request;
 use tokio::sync::{Notify, Semaphore, watch};
 use tonic::transport::server::UdsConnectInfo;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 /// Most commands under way at a time.
 pub const COMMANDS_MAX: usize = 32;
@@ -99,19 +102,21 @@ fn actor_of<T>(request: &Request<T>) -> Actor {
     Actor { peer: peer.map(|peer| (peer.uid(), peer.pid().unwrap_or(0))) }
 }
 
-/// The gRPC status of an error; docs/api.md lists what each means.
+/// The gRPC status of an error; docs/api.md lists what each means. Where its message names requests, the details are
+/// its parts.
 pub fn status_of(error: &ControlError) -> Status {
-    let what = error.what.clone();
-    match error.kind {
-        ControlErrorKind::Usage => Status::invalid_argument(what),
-        ControlErrorKind::NotFound => Status::not_found(what),
-        ControlErrorKind::Exists => Status::already_exists(what),
-        ControlErrorKind::State | ControlErrorKind::Refused => Status::failed_precondition(what),
-        ControlErrorKind::Device | ControlErrorKind::Silent => Status::aborted(what),
-        ControlErrorKind::Store => Status::resource_exhausted(what),
-        ControlErrorKind::Stopped => Status::unavailable(what),
-        ControlErrorKind::Internal => Status::internal(what),
-    }
+    let code = match error.kind {
+        ControlErrorKind::Usage => Code::InvalidArgument,
+        ControlErrorKind::NotFound => Code::NotFound,
+        ControlErrorKind::Exists => Code::AlreadyExists,
+        ControlErrorKind::State | ControlErrorKind::Refused => Code::FailedPrecondition,
+        ControlErrorKind::Device | ControlErrorKind::Silent => Code::Aborted,
+        ControlErrorKind::Store => Code::ResourceExhausted,
+        ControlErrorKind::Stopped => Code::Unavailable,
+        ControlErrorKind::Internal => Code::Internal,
+    };
+    let parts = if has_request(&error.parts) { error.parts.clone() } else { Vec::new() };
+    Status::with_details(code, &error.what, ErrorDetail { parts }.encode_to_vec().into())
 }
 
 /// Refuses strings that no name or path can be.

@@ -5,13 +5,15 @@ use crate::run::control_threads;
 use crate::shared::{COMMANDS_MAX, Shared, check_drives, check_text, status_of};
 use crate::socket::{bind, listen, may_call};
 use clap::{CommandFactory, Parser};
+use prost::Message as _;
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
-use strake_api::v1::{ArrayChange, UnloadArrayRequest};
+use strake_api::v1::{ArrayChange, ErrorDetail, UnloadArrayRequest};
 use strake_control::{Control, ControlError, ControlErrorKind, Options};
+use strake_wording::{replace, say};
 use tonic::Code;
 
 #[test]
@@ -72,6 +74,18 @@ fn every_kind_of_error_has_its_status() {
     check(ControlErrorKind::Device, Code::Aborted);
     check(ControlErrorKind::Store, Code::ResourceExhausted);
     check(ControlErrorKind::Stopped, Code::Unavailable);
+}
+
+/// A client that does not word requests itself has the whole message; one that does has its parts.
+#[test]
+fn an_error_that_names_a_request_carries_it_as_data() {
+    let text = say("it is old; ").run(replace("tank", 1, ""));
+    let status = status_of(&ControlError::new(ControlErrorKind::State, text.clone()));
+    assert_eq!(status.message(), "it is old; strake array replace tank --member 1 --with DRIVE");
+    let detail = ErrorDetail::decode(status.details()).expect("it has details");
+    assert_eq!(detail.parts, text.parts);
+    let plain = status_of(&ControlError::new(ControlErrorKind::State, "wait"));
+    assert!(plain.message() == "wait" && plain.details().is_empty(), "{plain:?}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use strake_units::{MemberIndex, MemberSet, Name, RegionIndex, Uuid};
 use crate::bad_blocks::BadBlocks;
 use crate::bitmaps::Bitmaps;
 use crate::create::Drive;
-use crate::error::ArrayError;
+use crate::error::{ArrayError, ArrayRemedy};
 use crate::fleet::{Failed, Fleet};
 use crate::member_io::Wait;
 use crate::recorded::understood;
@@ -23,6 +23,7 @@ mod bitmaps;
 mod labels;
 mod losses;
 mod partial_writes;
+pub(crate) mod policy;
 mod record;
 mod recovery;
 mod refusals;
@@ -30,8 +31,9 @@ mod replay;
 
 pub(crate) use bitmaps::{complete_below, write_intent_pages};
 use losses::Losses;
+pub use policy::AssemblePolicy;
 pub use recovery::{PartialWrites, Recovery};
-pub use refusals::{too_few, waiting, without_it};
+pub use refusals::{too_few, waiting};
 use replay::Carried;
 pub(crate) use replay::note_start;
 
@@ -52,15 +54,6 @@ pub struct Assembled {
     pub(crate) recovery: Recovery,
 }
 
-/// What the operator allows beyond the rules.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AssemblePolicy {
-    /// Start with fewer members than were last seen together, as long as redundancy covers it.
-    pub allow_degraded: bool,
-    /// Start although a crash while degraded may have damaged the blocks that were being written.
-    pub accept_loss: bool,
-}
-
 /// What became of one array's labels.
 pub enum Outcome {
     /// It can be started.
@@ -71,8 +64,10 @@ pub enum Outcome {
         array: Uuid,
         /// Its name.
         name: Name,
-        /// What to do, for a person.
+        /// Why, for a person.
         what: String,
+        /// What to do.
+        remedy: Option<Box<ArrayRemedy>>,
     },
     /// It cannot be started, or not without the operator's consent.
     Refused {
@@ -82,6 +77,8 @@ pub enum Outcome {
         name: Name,
         /// Why and what to do, for a person.
         what: String,
+        /// The command, if it is one.
+        remedy: Option<Box<ArrayRemedy>>,
     },
 }
 
@@ -124,8 +121,8 @@ fn assemble_on(
                 let opened = open(assembled, drives, policy, epoch(), carried, &mut *wait);
                 outcomes.push(match opened {
                     Ok(ready) => Outcome::Ready(Box::new(ready)),
-                    Err(NotOpened::Refused(error)) => {
-                        Outcome::Refused { array, name, what: error.what }
+                    Err(NotOpened::Refused(ArrayError { what, remedy, .. })) => {
+                        Outcome::Refused { array, name, what, remedy }
                     }
                     Err(NotOpened::Without(blamed)) => {
                         // These drives failed: decide again about this array as if they were absent. Those whose
@@ -147,18 +144,17 @@ fn assemble_on(
                 });
             }
             Verdict::Waiting { superblock, missing, rebuilding, present } => {
-                let what = waiting(&superblock, &missing, &rebuilding, &present);
-                outcomes.push(Outcome::Waiting {
-                    array: superblock.array,
-                    what,
-                    name: superblock.name,
-                });
+                let ArrayError { what, remedy, .. } =
+                    waiting(&superblock, &missing, &rebuilding, &present);
+                let (array, name) = (superblock.array, superblock.name);
+                outcomes.push(Outcome::Waiting { array, name, what, remedy });
             }
             Verdict::Refused { array, name, reason } => {
                 outcomes.push(Outcome::Refused {
                     array,
                     what: refusals::refused(&name, &reason, drives),
                     name,
+                    remedy: None,
                 });
             }
             Verdict::Ignored { .. } => {}
@@ -220,11 +216,7 @@ fn open(
     let members: Vec<Option<Drive>> = indices.iter().map(drive).collect();
     let absent = members_where(&states, |state| state != MemberState::InSync);
     if !geometry.tolerates(absent) {
-        return Err(NotOpened::from(ArrayError::refused(too_few(
-            &found.superblock,
-            &geometry,
-            absent,
-        ))));
+        return Err(NotOpened::from(too_few(&found.superblock, &geometry, absent)));
     }
     let regions = Regions::new(&geometry);
     let mut fleet = Fleet::new(&members, wait);

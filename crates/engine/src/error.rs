@@ -5,6 +5,8 @@ use strake_block::{DeviceError, IoError, IoErrorKind};
 use strake_raid::GeometryError;
 use strake_units::{ByteSize, MemberIndex, Name, Uuid};
 
+use crate::assemble::policy::AssemblePolicy;
+
 /// What kind of refusal or failure it is, to decide on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ArrayErrorKind {
@@ -22,13 +24,34 @@ pub enum ArrayErrorKind {
     Gone,
 }
 
+/// What an operator can do about an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ArrayRemedy {
+    /// Or start this array without the members that are missing.
+    StartWithout(Name),
+    /// Start this array, with what the policy allows.
+    Start(Name, AssemblePolicy),
+    /// Replace the member of this array by another drive.
+    Replace(Name, MemberIndex),
+}
+
+impl ArrayRemedy {
+    /// Whether it needs the operator's consent to a loss.
+    #[must_use]
+    pub fn accepts_loss(&self) -> bool {
+        matches!(self, Self::Start(_, policy) if policy.accept_loss)
+    }
+}
+
 /// Why an operation on an array failed: a kind to match, and words for a person.
 #[derive(Debug)]
 pub struct ArrayError {
     /// What to decide on.
     pub kind: ArrayErrorKind,
-    /// What failed, on what, why, and what to do.
+    /// What failed, on what, why, and what to do, up to the command.
     pub what: String,
+    /// The command, which control spells.
+    pub remedy: Option<Box<ArrayRemedy>>,
     /// The array of a label that this version does not understand; `None` for other errors.
     pub array: Option<Uuid>,
 }
@@ -36,7 +59,11 @@ pub struct ArrayError {
 impl ArrayError {
     /// An error of `kind` that says `what`.
     pub fn new(kind: ArrayErrorKind, what: impl Into<String>) -> Self {
-        Self { kind, what: what.into(), array: None }
+        Self { kind, what: what.into(), remedy: None, array: None }
+    }
+
+    pub(crate) fn with(self, remedy: ArrayRemedy) -> Self {
+        Self { remedy: Some(Box::new(remedy)), ..self }
     }
 
     pub(crate) fn usage(what: impl Into<String>) -> Self {

@@ -45,14 +45,13 @@ mod undelete;
 pub use array::{Array, ArrayStatus, Counters, IoLimits, Options, Pending, Progress, Replacing};
 pub use assemble::{
     AssemblePolicy, Assembled, Outcome, PartialWrites, Recovery, assemble, too_few, waiting,
-    without_it,
 };
 pub use config_record::{config_sequence, load_config, store_config, store_config_as};
 pub use create::{
     CreatePlan, CreateSpec, Drive, Ids, create, erase_foreign, plan_create, prepare_drive,
     refuse_occupied,
 };
-pub use error::{ArrayError, ArrayErrorKind};
+pub use error::{ArrayError, ArrayErrorKind, ArrayRemedy};
 pub use events::{ArrayEvent, ArrayEventKind};
 pub use forecast::Forecast;
 pub use grow::{Change, GrowPlan, claim_grown, grow, plan_change};

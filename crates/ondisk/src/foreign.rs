@@ -60,10 +60,7 @@ impl fmt::Display for Foreign {
             Self::Strake(name) => write!(f, "a member of Strake array {name}"),
             Self::StrakeUnknown => f.write_str("a Strake label that this version cannot read"),
             Self::StrakeDamaged => f.write_str("damaged Strake labels"),
-            Self::Destroyed(name) => write!(
-                f,
-                "a member of the destroyed Strake array {name} (strake array undelete {name} brings it back)"
-            ),
+            Self::Destroyed(name) => write!(f, "a member of the destroyed Strake array {name}"),
             Self::Other(name) => f.write_str(name),
         }
     }

@@ -54,6 +54,7 @@ pub const RULES: &[(&str, &str)] = &[
         "few modules import each other, and no type has many methods; what is above is no worse",
     ),
     ("rows", "modules import none of a later row of the table in lib.rs"),
+    ("commands", "no text below the clients spells a command of `strake`"),
     ("conflicts", "no document has a mark of a merge conflict"),
 ];
 

@@ -4,6 +4,8 @@ use super::smtp::{Manner, Said, Server, Tls};
 use super::tls::certificate;
 use super::{Bench, event, limits};
 use crate::spec::HookSpec;
+use strake_api::v1::Event;
+use strake_wording::{Text, replace, say};
 
 fn mail(server: &str) -> HookSpec {
     HookSpec {
@@ -24,7 +26,7 @@ fn hooked(manners: Vec<Manner>) -> (Server, Bench) {
 }
 
 /// One event to a server that is there in the clear.
-fn letter_of(event: &strake_api::v1::Event) -> Said {
+fn letter_of(event: &Event) -> Said {
     let (server, bench) = hooked(vec![Manner::default()]);
     bench.alerts.offer(event);
     let said = server.said();
@@ -34,7 +36,8 @@ fn letter_of(event: &strake_api::v1::Event) -> Said {
 
 #[test]
 fn a_letter_says_what_why_and_what_to_do() {
-    let said = letter_of(&event(7, "critical"));
+    let remedy = Text::from(replace("tank", 2, "")).parts;
+    let said = letter_of(&Event { remedy, ..event(7, "critical") });
     assert!(said.has("EHLO node1"), "{said:?}");
     assert!(
         said.has("MAIL FROM:<strake@example.org>") && said.has("RCPT TO:<ops@example.org>"),
@@ -52,7 +55,7 @@ fn a_letter_says_what_why_and_what_to_do() {
     }
     let expected = "What:    member 2 failed (7)\r\n\
                     Why:     the drive answered a write with an error\r\n\
-                    Do now:  strake array replace tank 2 --drive PATH\r\n\
+                    Do now:  strake array replace tank --member 2 --with DRIVE\r\n\
                     About:   array/tank\r\n\
                     Machine: node1\r\n\
                     By:      straked\r\n\
@@ -74,6 +77,7 @@ fn no_text_of_an_event_begins_a_line() {
         *text = evil.into();
     }
     event.next_action = evil.into();
+    event.remedy = say(evil).parts;
     let said = letter_of(&event);
     assert_eq!(
         said.commands.iter().filter(|c| c.starts_with("MAIL") || c.starts_with("RCPT")).count(),

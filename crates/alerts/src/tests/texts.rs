@@ -38,6 +38,7 @@ fn every_text_of_an_event_has_a_bound() {
         text.clone_from(&long);
     }
     event.next_action.clone_from(&long);
+    event.remedy = strake_wording::say(long.clone()).parts;
     event.actor.clone_from(&long);
     let bytes = serde_json::to_vec(&bounded(&event)).unwrap().len();
     assert!(bytes < 8 * (TEXT_BYTES_MAX + 10), "{bytes}");

@@ -5,6 +5,7 @@ use super::{sentence, size, steps, wrapped};
 use crate::exit::Exit;
 use std::fmt::Write as _;
 use strake_api::v1::{Array, ArrayChange, ImportArraysResponse, ListArraysResponse};
+use strake_wording::shown;
 
 /// Every array, one a line.
 #[must_use]
@@ -22,8 +23,9 @@ fn reasons(arrays: &[Array], width: usize) -> String {
     for array in arrays.iter().filter(|a| !a.reason.is_empty()) {
         out.push('\n');
         out.push_str(&sentence(&format!("{}: {}", array.name, array.reason), width));
-        if !array.next_action.is_empty() {
-            let _ = writeln!(out, "  next: {}", wrapped(&array.next_action, width, 8));
+        let next = shown(&array.remedy, &array.next_action);
+        if !next.is_empty() {
+            let _ = writeln!(out, "  next: {}", wrapped(&next, width, 8));
         }
     }
     out
@@ -103,8 +105,9 @@ pub fn line(array: &Array, width: usize) -> String {
         size(array.size_bytes)
     );
     let mut out = wrapped(&what, width, 0);
-    if !array.next_action.is_empty() {
-        let _ = write!(out, "\n  next: {}", wrapped(&array.next_action, width, 8));
+    let next = shown(&array.remedy, &array.next_action);
+    if !next.is_empty() {
+        let _ = write!(out, "\n  next: {}", wrapped(&next, width, 8));
     }
     out
 }

@@ -3,6 +3,7 @@
 use super::{count, sentence, wrapped};
 use std::fmt::Write as _;
 use strake_api::v1::{DoctorCheck, DoctorReport};
+use strake_wording::shown;
 
 /// The verdict, then what failed, then what could be better, then what is fine.
 #[must_use]
@@ -27,8 +28,9 @@ pub fn show(report: &DoctorReport, width: usize) -> String {
     for check in checks {
         let what = format!("{}: {}", check.name, check.what);
         let _ = writeln!(out, "{:<8} {}", check.state, wrapped(&what, width, 9));
-        if !check.next_action.is_empty() {
-            let _ = writeln!(out, "         next: {}", wrapped(&check.next_action, width, 15));
+        let next = shown(&check.remedy, &check.next_action);
+        if !next.is_empty() {
+            let _ = writeln!(out, "         next: {}", wrapped(&next, width, 15));
         }
     }
     out

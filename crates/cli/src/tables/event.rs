@@ -5,6 +5,7 @@ use super::grid::{Column, Grid};
 use super::wrapped;
 use std::fmt::Write as _;
 use strake_api::v1::{Event, ListEventsResponse};
+use strake_wording::shown;
 
 /// Events of the past, oldest first.
 #[must_use]
@@ -35,8 +36,9 @@ fn story(event: &Event) -> String {
     if !event.cause.is_empty() {
         let _ = write!(out, "\ncause: {}", event.cause);
     }
-    if !event.next_action.is_empty() {
-        let _ = write!(out, "\nnext: {}", event.next_action);
+    let next = shown(&event.remedy, &event.next_action);
+    if !next.is_empty() {
+        let _ = write!(out, "\nnext: {next}");
     }
     if !event.actor.is_empty() && event.actor != "straked" {
         let _ = write!(out, "\nby: {}", event.actor);

@@ -4,6 +4,7 @@ use super::grid::{Column, Grid};
 use super::{count, sentence, size, wrapped};
 use std::fmt::Write as _;
 use strake_api::v1::{Job, JobChange, ListJobsResponse, Progress};
+use strake_wording::shown;
 
 /// Width of a progress bar.
 const BAR: u64 = 14;
@@ -57,8 +58,9 @@ fn trouble(job: &Job, width: usize) -> String {
     if !job.reason.is_empty() {
         let _ = writeln!(out, "{}", wrapped(&format!("{}: {}", job.id, job.reason), width, 2));
     }
-    if !job.next_action.is_empty() {
-        let _ = writeln!(out, "  next: {}", wrapped(&job.next_action, width, 8));
+    let next = shown(&job.remedy, &job.next_action);
+    if !next.is_empty() {
+        let _ = writeln!(out, "  next: {}", wrapped(&next, width, 8));
     }
     out
 }

@@ -6,6 +6,7 @@ use super::{count, field, job, or_dash, scrub, sentence, size};
 use crate::exit::Exit;
 use std::fmt::Write as _;
 use strake_api::v1::{Array, ArraySettings, DriveErrors, Member, Wait};
+use strake_wording::shown;
 
 /// Unreadable ranges that are listed.
 const RANGES_MAX: usize = 8;
@@ -54,7 +55,7 @@ fn headline(array: &Array, width: usize) -> String {
     let head = format!("{}: {health} ({states})", array.name);
     let mut out = sentence(&head, width);
     field(&mut out, "reason", &array.reason, width);
-    field(&mut out, "next", &array.next_action, width);
+    field(&mut out, "next", &shown(&array.remedy, &array.next_action), width);
     for wait in &array.waits {
         let Wait { object, what, waited_us } = wait;
         let text = format!("for {object} to {what}, {} s by now", waited_us / 1_000_000);

@@ -3,6 +3,7 @@
 use super::{array, export, job::time, sentence, wrapped};
 use std::fmt::Write as _;
 use strake_api::v1::SystemStatus;
+use strake_wording::shown;
 
 /// Problems with their next action, then arrays, then exports.
 #[must_use]
@@ -11,8 +12,9 @@ pub fn show(status: &SystemStatus, width: usize) -> String {
     for problem in &status.problems {
         let what = format!("{}: {}", problem.object, problem.what);
         let _ = writeln!(out, "  {:<9}{}", problem.severity, wrapped(&what, width, 11));
-        if !problem.next_action.is_empty() {
-            let _ = writeln!(out, "  next     {}", wrapped(&problem.next_action, width, 11));
+        let next = shown(&problem.remedy, &problem.next_action);
+        if !next.is_empty() {
+            let _ = writeln!(out, "  next     {}", wrapped(&next, width, 11));
         }
     }
     if let Some(daemon) = &status.daemon {

@@ -4,7 +4,13 @@ mod arrays;
 mod fixtures;
 mod rest;
 
+use crate::tables::clock::Clock;
 use std::path::{Path, PathBuf};
+use strake_api::v1::{
+    Array, DoctorCheck, DoctorReport, Event, Job, ListArraysResponse, ListJobsResponse, Problem,
+    SystemStatus,
+};
+use strake_wording::{Text, replace, say};
 
 /// Width that every screen is made for.
 const WIDTH: usize = 80;
@@ -63,5 +69,43 @@ fn every_golden_file_belongs_to_a_screen() {
         let name = path.file_stem().and_then(|n| n.to_str()).expect("a plain name").to_owned();
         let used = sources.iter().any(|s| s.contains(&format!("\"{name}\"")));
         assert!(used, "no screen is held against tests/golden/{name}.txt");
+    }
+}
+
+/// Every table prints a remedy from its parts; the text beside them is for clients that do not.
+#[test]
+fn remedies_are_worded_here() {
+    let Text { parts: remedy, .. } = say("return it, or: ").run(replace("tank", 1, ""));
+    let (next_action, reason) = ("other words".to_owned(), "member 1 is missing".to_owned());
+    let array = Array {
+        name: "tank".into(),
+        next_action: next_action.clone(),
+        remedy: remedy.clone(),
+        reason,
+        ..Array::default()
+    };
+    let problem =
+        Problem { next_action: next_action.clone(), remedy: remedy.clone(), ..Problem::default() };
+    let status = SystemStatus { problems: vec![problem], ..SystemStatus::default() };
+    let job = Job { next_action: next_action.clone(), remedy: remedy.clone(), ..Job::default() };
+    let check = DoctorCheck {
+        next_action: next_action.clone(),
+        remedy: remedy.clone(),
+        ..DoctorCheck::default()
+    };
+    let event = Event { next_action, remedy, ..Event::default() };
+    let width = 200;
+    for printed in [
+        super::array::line(&array, width),
+        super::array::list(&ListArraysResponse { arrays: vec![array.clone()] }, width),
+        super::show::array(&array, width),
+        super::status::show(&status, width),
+        super::job::list(&ListJobsResponse { jobs: vec![job] }, width),
+        super::doctor::show(&DoctorReport { health: "ok".into(), checks: vec![check] }, width),
+        super::event::one(&event, &Clock::new(true), width),
+    ] {
+        let is =
+            printed.contains("return it, or: strake array replace tank --member 1 --with DRIVE");
+        assert!(is && !printed.contains("other words"), "{printed}");
     }
 }

@@ -2,10 +2,11 @@
 
 use strake_alerts::HookSpec;
 use strake_api::v1::{
-    AddHookRequest, AddReferralRequest, AddSpareRequest, ConfigChange, ConfigDocument,
-    ImportArraysRequest, RestoreConfigRequest,
+    AddHookRequest, AddHostRequest, AddReferralRequest, AddSpareRequest, ConfigChange,
+    ConfigDocument, GetConfigRequest, ImportArraysRequest, RestoreConfigRequest,
 };
 use strake_engine::Drive;
+use strake_wording::{command, say};
 
 use crate::commands::exports::would_export;
 use crate::commands::hooks::would_add_hook;
@@ -145,8 +146,9 @@ fn restore_host(control: &Control, record: &HostRecord, restored: &mut Restored)
     restored.note(format!("require host {} to authenticate", record.nqn), outcome);
     if is_locked {
         restored.warnings.push(format!(
-            "host {} cannot connect until its secret or key is given: strake host add",
-            record.nqn
+            "host {} cannot connect until its secret or key is given: {}",
+            record.nqn,
+            command(&AddHostRequest::default())
         ));
     }
 }
@@ -293,9 +295,8 @@ fn restore_spare(control: &Control, record: &SpareRecord, restored: &mut Restore
 
 fn parse(json: &str) -> Result<Config, ControlError> {
     let config: Config = serde_json::from_str(json).map_err(|e| {
-        ControlError::usage(format!(
-            "the backup is invalid: {e}; use a file written by strake config backup"
-        ))
+        let what = format!("the backup is invalid: {e}; use a file written by ");
+        ControlError::usage(say(what).run(GetConfigRequest {}))
     })?;
     if config.version != crate::record::store::VERSION {
         return Err(ControlError::usage(format!(

@@ -1,9 +1,11 @@
 //! Drives that are taken: by members, by copies that wait, as spares.
 
 use strake_engine::Drive;
+use strake_wording::say;
 
 use crate::error::ControlError;
 use crate::manager::Manager;
+use crate::remedy::{job, remove_spare};
 
 /// Refuses drives that belong to a running array, or are spares.
 pub(crate) fn refuse_members(manager: &Manager, drives: &[Drive]) -> Result<(), ControlError> {
@@ -19,11 +21,13 @@ pub(crate) fn refuse_members_but(
     for drive in drives {
         let identity = drive.device.identity();
         if let Some((name, slot)) = manager.records.promised(&identity, own) {
-            return Err(ControlError::refused(format!(
+            let what = format!(
                 "{} is the replacement of member {slot} of array {name}; use another drive, or cancel the replace \
-                 first: strake job cancel {name}/replace",
+                 first: ",
                 drive.path
-            )));
+            );
+            let cancel = job("cancel", format!("{name}/replace"));
+            return Err(ControlError::refused(say(what).run(cancel)));
         }
         if let Some((slot, name)) = manager.place_of(&identity) {
             return Err(ControlError::refused(format!(
@@ -32,10 +36,11 @@ pub(crate) fn refuse_members_but(
             )));
         }
         if let Some(spare) = manager.records.spares.iter().find(|s| s.identity == identity) {
-            return Err(ControlError::refused(format!(
-                "{} is a spare; use another drive, or remove the spare first: strake spare remove {}",
-                drive.path, spare.path
-            )));
+            let what = format!(
+                "{} is a spare; use another drive, or remove the spare first: ",
+                drive.path
+            );
+            return Err(ControlError::refused(say(what).run(remove_spare(&spare.path))));
         }
     }
     Ok(())

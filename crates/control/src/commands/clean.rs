@@ -1,7 +1,8 @@
 //! Taking Strake's labels off a drive.
 
-use strake_api::v1::{CleanDriveRequest, DriveChange};
+use strake_api::v1::{CleanDriveRequest, DriveChange, ImportArraysRequest};
 use strake_engine::{Drive, OnDrive, Superblock};
+use strake_wording::{Text, import, say};
 
 use crate::commands::claims::refuse_members;
 use crate::control::Control;
@@ -68,44 +69,44 @@ fn plan_clean(
     }
     if found.labels.is_empty() && found.damaged {
         plan.push(format!("remove damaged labels from {path}"));
-        losses.push("the owner of the damaged labels is unknown".to_owned());
+        losses.push(say("the owner of the damaged labels is unknown"));
     }
     if found.unknown {
         plan.push(format!("remove labels of an unknown format from {path}"));
-        losses
-            .push("they were written by another version of Strake, which may need them".to_owned());
+        losses.push(say("they were written by another version of Strake, which may need them"));
     }
     if found.claimed {
         plan.push(format!("remove Strake's partition table from {path}"));
     }
     if !losses.is_empty() && !accept_loss {
-        return Err(ControlError::refused(format!(
-            "{path}: {}; to clean it anyway, add --accept-loss",
-            losses.join("; ")
-        )));
+        let what = say(format!("{path}: ")).then(Text::join(losses, "; "));
+        return Err(ControlError::refused(what.say("; to clean it anyway, add --accept-loss")));
     }
     Ok(plan)
 }
 
 /// What would be lost with a label; nothing when its array has given the drive up.
-fn loss_with(manager: &Manager, label: &Superblock) -> Option<String> {
+fn loss_with(manager: &Manager, label: &Superblock) -> Option<Text> {
     if label.destroyed {
         return None;
     }
     let (uuid, name, slot) = (label.array.to_string(), &label.name, label.slot);
     let Some(at) = manager.find(&uuid) else {
         let known = manager.records.arrays.iter().any(|array| array.uuid == uuid);
-        let (which, how) = if known { ("recorded here and", "") } else { ("", " --drives ...") };
-        return Some(format!(
-            "array {name} ({uuid}), {which} not running, would miss member {slot} (strake array import {name}{how} \
-             starts it)"
-        ));
+        let (which, drives) =
+            if known { ("recorded here and", vec![]) } else { ("", vec!["...".to_owned()]) };
+        let what =
+            format!("array {name} ({uuid}), {which} not running, would miss member {slot} (");
+        let start = ImportArraysRequest { drives, ..import(name) };
+        return Some(say(what).run(start).say(" starts it)"));
     };
     // An array that has put another drive in its place no longer waits for this one.
     let status = manager.running[at].array.status();
     let waits = status.members.get(label.slot.at()).is_some_and(|m| m.uuid == label.member);
     waits.then(|| {
-        format!("array {name} still waits for this drive as its member {slot} and could re-add it")
+        say(format!(
+            "array {name} still waits for this drive as its member {slot} and could re-add it"
+        ))
     })
 }
 

@@ -1,6 +1,6 @@
 //! Creating arrays.
 
-use strake_api::v1::{ArrayChange, CreateArrayRequest};
+use strake_api::v1::{ArrayChange, CleanDriveRequest, CreateArrayRequest};
 use strake_dev_uring::control_wait;
 use strake_engine::{
     Array, Assembled, Consistency, CreatePlan, CreateSpec, Drive, Ids, Recovery, create,
@@ -115,17 +115,18 @@ fn left_behind(error: ControlError, drives: &[Drive], array: &str) -> ControlErr
         .filter(|drive| retire(drive, array).is_err())
         .map(|drive| drive.path.as_str())
         .collect();
-    let left = if labelled.is_empty() {
-        "no array was created; the drives are free, and their former content may be lost".to_owned()
-    } else {
-        format!(
-            "no array was created; {} may hold a label of it: to use such a drive again, add --overwrite, or: strake \
-             drive clean {}",
-            labelled.join(", "),
-            labelled[0]
-        )
+    let kind = error.kind;
+    let text = error.text().say("; no array was created; ");
+    let text = match labelled.first() {
+        None => text.say("the drives are free, and their former content may be lost"),
+        Some(first) => text
+            .say(format!(
+                "{} may hold a label of it: to use such a drive again, add --overwrite, or: ",
+                labelled.join(", ")
+            ))
+            .run(CleanDriveRequest { path: (*first).to_owned(), ..Default::default() }),
     };
-    ControlError::new(error.kind, format!("{}; {left}", error.what))
+    ControlError::new(kind, text)
 }
 
 /// Starts an array that has just been labelled, and records it.

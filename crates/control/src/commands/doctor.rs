@@ -1,12 +1,18 @@
 //! Everything that is wrong or could go wrong, also with the machine, each with what to do.
 
-use strake_api::v1::{Array, DoctorCheck, DoctorReport, Drive, Hook};
+use strake_api::v1::{
+    AddSpareRequest, Array, DoctorCheck, DoctorReport, Drive, Hook, ListEventsRequest, Problem,
+    SetArrayRequest, TestHookRequest,
+};
 use strake_units::MemberSet;
+use strake_wording::{Text, replace, say, show};
 
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::manager::Manager;
+use crate::policy::advice::spare_next;
 use crate::policy::spares::fits;
+use crate::remedy::{job, split};
 
 mod machine;
 
@@ -42,15 +48,17 @@ pub(crate) fn check(
     name: impl Into<String>,
     finding: Finding,
     what: impl Into<String>,
-    next: impl Into<String>,
+    next: impl Into<Text>,
 ) -> (Finding, DoctorCheck) {
-    let check = DoctorCheck {
-        name: name.into(),
-        state: finding.word().to_owned(),
-        what: what.into(),
-        next_action: next.into(),
-    };
-    (finding, check)
+    let (next_action, remedy) = split(next);
+    let (state, name, what) = (finding.word().to_owned(), name.into(), what.into());
+    (finding, DoctorCheck { name, state, what, next_action, remedy })
+}
+
+/// What is wrong, as a check.
+fn of_problem(name: String, finding: Finding, problem: Problem) -> (Finding, DoctorCheck) {
+    let Problem { what, next_action: words, remedy: parts, .. } = problem;
+    check(name, finding, what, Text { words, parts })
 }
 
 /// A check that found nothing wrong.
@@ -98,8 +106,7 @@ fn all_checks(manager: &mut Manager) -> Checks {
         checks.push(if export.state == "online" {
             fine(name, format!("offered on {}", export.listen))
         } else {
-            let next = format!("strake array show {}", export.array);
-            check(name, Finding::Failed, export.reason, next)
+            check(name, Finding::Failed, export.reason, show(&export.array))
         });
     }
     let hooks = manager.list_hooks().hooks;
@@ -116,8 +123,7 @@ fn of_spares(manager: &Manager) -> Checks {
             if spare.state == "ready" {
                 return fine(name, "ready");
             }
-            let next = format!("return the drive, or: strake spare remove {}", spare.path);
-            check(name, Finding::Warning, spare.note, next)
+            check(name, Finding::Warning, spare.note, spare_next(&spare.path))
         })
         .collect()
 }
@@ -135,11 +141,13 @@ fn of_spares_for(manager: &Manager, array: &Array) -> Option<(Finding, DoctorChe
         own && manager.spares.ready(spare).is_some_and(|drive| fits(&status, drive).is_ok())
     });
     let count = ready.count();
-    let add = format!("strake spare add DRIVE --array {}", array.name);
+    let add = AddSpareRequest { array: array.name.clone(), ..Default::default() };
     Some(match (count, manager.records.settings(&array.uuid).auto_replace) {
         (0, _) => check(name, Finding::Warning, "no spare configured", add),
         (_, false) => {
-            let next = format!("strake array set {} --auto-replace on", array.name);
+            let name_of = array.name.clone();
+            let next =
+                SetArrayRequest { name: name_of, auto_replace: Some(true), ..Default::default() };
             check(name, Finding::Warning, "spares are not used automatically", next)
         }
         (count, true) => fine(name, format!("ready: {count}")),
@@ -163,7 +171,8 @@ fn of_daemon(manager: &Manager) -> Checks {
     });
     checks.push(if manager.records.store.was_unclean() {
         let what = "the previous daemon was not shut down cleanly";
-        check("daemon last stop", Finding::Warning, what, "strake event list --last 50")
+        let last = ListEventsRequest { last: 50, ..Default::default() };
+        check("daemon last stop", Finding::Warning, what, last)
     } else {
         fine("daemon last stop", "clean")
     });
@@ -183,28 +192,27 @@ fn of_array(array: &Array) -> Checks {
     let mut checks = vec![of_redundancy(array)];
     if let Some(found) = crate::view::array::problem_of_scrub(array) {
         let name = format!("array/{name} contents");
-        checks.push(check(name, Finding::Warning, found.what, found.next_action));
+        checks.push(of_problem(name, Finding::Warning, found));
     }
     if let Some(copy) = crate::view::array::problem_of_copy(array) {
         let name = format!("array/{name} copy");
-        checks.push(check(name, Finding::Warning, copy.what, copy.next_action));
+        checks.push(of_problem(name, Finding::Warning, copy));
     }
     for progress in &array.progress {
-        let (job, id) =
-            (format!("array/{name} {}", progress.job), format!("{name}/{}", progress.job));
-        let resume = format!("strake job resume {id}");
+        let what = format!("array/{name} {}", progress.job);
+        let resume = job("resume", format!("{name}/{}", progress.job));
         checks.push(match progress.state.as_str() {
             "halted" => {
-                let what = "stalled: more blocks are lost than can be listed";
-                check(job, Finding::Failed, what, format!("strake array show {name}"))
+                let stalled = "stalled: more blocks are lost than can be listed";
+                check(what, Finding::Failed, stalled, show(name))
             }
-            "paused" => check(job, Finding::Warning, "is paused", resume),
-            _ => fine(job, "continues"),
+            "paused" => check(what, Finding::Warning, "is paused", resume),
+            _ => fine(what, "continues"),
         });
     }
     if array.bad_blocks > 0 {
         let what = format!("{} blocks are unreadable", array.bad_blocks);
-        let next = format!("rewrite them from a backup; strake array show {name} lists them");
+        let next = say("rewrite them from a backup; ").run(show(name)).say(" lists them");
         checks.push(check(format!("array/{name} blocks"), Finding::Failed, what, next));
     }
     if array.in_doubt_bytes > 0 {
@@ -215,10 +223,7 @@ fn of_array(array: &Array) -> Checks {
     }
     for member in &array.members {
         let name = format!("array/{name} member {}", member.position);
-        let next = format!(
-            "strake array replace {} --member {} --with DRIVE",
-            array.name, member.position
-        );
+        let next = replace(&array.name, member.position, "");
         if member.sitting_out {
             let what = format!("{} is much slower than its peers, and reads avoid it", member.path);
             checks.push(check(name.clone(), Finding::Warning, what, next.clone()));
@@ -239,10 +244,8 @@ fn of_array(array: &Array) -> Checks {
 fn of_redundancy(array: &Array) -> (Finding, DoctorCheck) {
     let name = format!("array/{} redundancy", array.name);
     match crate::view::array::problem_of_array(array) {
-        Some(problem) if problem.severity == "failed" => {
-            check(name, Finding::Failed, problem.what, problem.next_action)
-        }
-        Some(problem) => check(name, Finding::Warning, problem.what, problem.next_action),
+        Some(problem) if problem.severity == "failed" => of_problem(name, Finding::Failed, problem),
+        Some(problem) => of_problem(name, Finding::Warning, problem),
         None => {
             let (members, left) = (array.members.len(), array.redundancy_left);
             fine(name, format!("{members} members in sync, tolerates {left} failures"))
@@ -255,7 +258,7 @@ fn of_hook(hook: &Hook, fails: bool) -> (Finding, DoctorCheck) {
     if !fails {
         return fine(name, format!("{} events delivered", hook.delivered));
     }
-    let next = format!("strake hook test {}", hook.name);
+    let next = TestHookRequest { name: hook.name.clone() };
     check(name, Finding::Warning, format!("the last delivery failed: {}", hook.last_error), next)
 }
 
@@ -299,10 +302,7 @@ fn of_neighbours(array: &Array, drives: &[Drive]) -> Option<(Finding, DoctorChec
         Some((a, b)) => {
             let what =
                 format!("{a} and {b} are parts of one drive or slot and would fail together");
-            let next = format!(
-                "strake array replace {} --member N --with DRIVE (in another slot)",
-                array.name
-            );
+            let next = Text::from(replace(&array.name, "N", "")).say(" (in another slot)");
             Some(check(name, Finding::Warning, what, next))
         }
         None => None,

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use strake_api::v1::{
-    CreateExportRequest, Export as ExportMessage, ExportChange, RemoveExportRequest,
+    CreateExportRequest, Export as ExportMessage, ExportChange, ReleaseExportRequest,
+    RemoveExportRequest,
 };
 use strake_export_nbd::Removal;
+use strake_wording::say;
 
 use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
@@ -15,6 +17,7 @@ use crate::exports::servers::{self, ExportServer};
 use crate::manager::Manager;
 use crate::record::reserved;
 use crate::record::store::{Config, ExportRecord};
+use crate::remedy::remove_export;
 
 impl Control {
     /// Withdraws an export. Requests that its clients have in flight are waited for without the lock.
@@ -193,12 +196,13 @@ pub(crate) fn offer_recorded_exports(manager: &mut Manager, uuid: &str) {
                     Note::new(EventKind::ExportOffline, format!("export/{}", record.name), what);
                 let remedy = match error.kind {
                     ControlErrorKind::Store => {
-                        format!("read the reason, or: strake export release {}", record.name)
+                        let release = ReleaseExportRequest { name: record.name.clone() };
+                        say("read the reason, or: ").run(release)
                     }
-                    _ => format!(
-                        "free the address, or: strake export remove {}, then strake export create",
-                        record.name
-                    ),
+                    _ => say("free the address, or: ")
+                        .run(remove_export(&record.name))
+                        .say(", then ")
+                        .run(CreateExportRequest::default()),
                 };
                 manager.record(note.cause(error.what.clone()).next(remedy));
                 manager.exports.trouble.insert(record.name, error.what);

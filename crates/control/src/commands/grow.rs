@@ -11,7 +11,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use strake_api::v1::{Array, ArrayChange, GrowArrayRequest};
+use strake_api::v1::{
+    AddSpareRequest, Array, ArrayChange, GrowArrayRequest, ListJobsRequest, UpgradeFormatRequest,
+};
 use strake_dev_fabrics::LinkState;
 use strake_dev_uring::control_wait;
 use strake_engine::{
@@ -19,6 +21,7 @@ use strake_engine::{
 };
 use strake_raid::MemberState;
 use strake_units::{ByteSize, MemberIndex};
+use strake_wording::{Text, command, replace, say, show};
 
 use crate::control::{Control, Planned, Reserved};
 use crate::drives::DriveKind;
@@ -331,10 +334,11 @@ pub(crate) fn check_ends(intended: &Intended) -> Result<(), ControlError> {
     for (slot, (drive, before)) in intended.drives.iter().zip(&intended.sizes).enumerate() {
         if MemberIo::open(drive, &mut control_wait())?.was_cut(*before)? {
             let (path, name) = (&drive.path, &intended.name);
-            return Err(ControlError::refused(format!(
+            let what = format!(
                 "{path} was truncated before it was enlarged, so part of member {slot} is lost; replace its drive \
-                 first: strake array replace {name} --member {slot} --with DRIVE"
-            )));
+                 first: "
+            );
+            return Err(ControlError::refused(say(what).run(replace(name, slot, ""))));
         }
     }
     Ok(())
@@ -363,10 +367,11 @@ pub(crate) fn plan_growth(
     let plan = plan_change(change, &label, &running.drives)?;
     warnings.extend(spares_left_behind(manager, running, &plan));
     warnings.extend(plan.lacks_for_format_2().map(|lacks| {
-        let (name, lacks) = (&view.name, ByteSize(lacks));
+        let (name, lacks) = (view.name.clone(), ByteSize(lacks));
         format!(
             "array {name} has format 1; after growing, it uses the space that format 2 needs, and a conversion needs \
-             {lacks} more on each drive. Convert it before: strake array upgrade-format {name}"
+             {lacks} more on each drive. Convert it before: {}",
+            command(&UpgradeFormatRequest { name: name.clone(), ..Default::default() })
         )
     }));
     let sizes = label.members.iter().map(|row| row.bytes).collect();
@@ -391,11 +396,9 @@ fn spares_left_behind(manager: &Manager, running: &Running, plan: &GrowPlan) -> 
     let own = manager.records.spares.iter().filter(|s| s.array.is_empty() || s.array == uuid);
     let drives = own.filter_map(|spare| manager.spares.ready(spare)).filter(behind);
     let tell = |drive: &Drive| {
-        let (path, name) = (&drive.path, &status.name);
-        format!(
-            "spare {path} is too small for array {name} after growing; add a larger one: \
-             strake spare add DRIVE --array {name}"
-        )
+        let (path, name) = (&drive.path, status.name.to_string());
+        let add = command(&AddSpareRequest { array: name.clone(), ..Default::default() });
+        format!("spare {path} is too small for array {name} after growing; add a larger one: {add}")
     };
     drives.map(tell).collect()
 }
@@ -406,14 +409,15 @@ fn check_rest(manager: &Manager, uuid: &str) -> Result<(), ControlError> {
     let running = &manager.running[manager.find_running(uuid)?];
     let status = running.array.status();
     let name = &status.name;
-    let refuse = |why: String| {
-        Err(ControlError::state(format!("array {name} cannot change now: {why}; it is unchanged")))
+    let refuse = |why: Text| {
+        let text = say(format!("array {name} cannot change now: ")).then(why);
+        Err(ControlError::state(text.say("; it is unchanged")))
     };
     let out = status.members.iter().position(|m| m.state != MemberState::InSync);
     if let Some(slot) = out {
-        return refuse(format!(
-            "member {slot} is not in sync; wait until it is rebuilt, or replace it: strake array show {name}"
-        ));
+        let what =
+            format!("member {slot} is not in sync; wait until it is rebuilt, or replace it: ");
+        return refuse(say(what).run(show(name)));
     }
     let scrubbing = status.scrub.as_ref().is_some_and(|scrub| match scrub.state {
         ScrubState::Running | ScrubState::Paused => true,
@@ -426,17 +430,15 @@ fn check_rest(manager: &Manager, uuid: &str) -> Result<(), ControlError> {
         (scrubbing, "scrubbed"),
     ];
     if let Some((_, job)) = jobs.into_iter().find(|(is, _)| *is) {
-        return refuse(format!("it is being {job}; wait until that is finished: strake job list"));
+        let what = format!("it is being {job}; wait until that is finished: ");
+        return refuse(say(what).run(ListJobsRequest {}));
     }
     if status.consistency_wanted.is_some() {
-        return refuse(
-            "its consistency mode is being changed; wait until that is finished".to_owned(),
-        );
+        return refuse(say("its consistency mode is being changed; wait until that is finished"));
     }
     if status.lost || running.array.has_bad_blocks() {
-        return refuse(format!(
-            "blocks of its members are unreadable; list them, and replace the drives: strake array show {name}"
-        ));
+        let what = "blocks of its members are unreadable; list them, and replace the drives: ";
+        return refuse(say(what).run(show(name)));
     }
     let down = |drive: &Drive| match manager.drives.remote(&drive.path).map(|d| d.state()) {
         Some(LinkState::Down(..)) => Some(drive.path.clone()),
@@ -444,7 +446,7 @@ fn check_rest(manager: &Manager, uuid: &str) -> Result<(), ControlError> {
     };
     match running.drives.iter().flatten().find_map(down) {
         Some(path) => {
-            refuse(format!("the connection to {path} is lost; wait until it is restored"))
+            refuse(format!("the connection to {path} is lost; wait until it is restored").into())
         }
         None => Ok(()),
     }

@@ -2,8 +2,10 @@
 
 use strake_alerts::{Added, AlertErrorKind, HookSpec};
 use strake_api::v1::{
-    AddHookRequest, Hook, HookChange, ListHooksResponse, RemoveHookRequest, TestHookRequest,
+    AddHookRequest, Hook, HookChange, ListHooksRequest, ListHooksResponse, RemoveHookRequest,
+    TestHookRequest,
 };
+use strake_wording::say;
 
 use crate::control::Control;
 use crate::error::ControlError;
@@ -95,8 +97,8 @@ fn add_hook(manager: &mut Manager, spec: HookSpec) -> Result<HookChange, Control
 fn remove_hook(manager: &mut Manager, name: &str) -> Result<HookChange, ControlError> {
     manager.check_open()?;
     let Some(recorded) = manager.records.hooks.iter().find(|h| h.name == name).cloned() else {
-        let what = format!("there is no hook called {name:?}; see them with: strake hook list");
-        return Err(ControlError::not_found(what));
+        let what = format!("there is no hook called {name:?}; see them with: ");
+        return Err(ControlError::not_found(say(what).run(ListHooksRequest {})));
     };
     manager.records.change(|config| config.hooks.retain(|h| h.name != name))?;
     // One that makes no sense to this version is recorded and not in use.
@@ -113,7 +115,7 @@ pub(crate) fn watch_hooks(manager: &mut Manager) {
     for hook in manager.hooks.failing() {
         let what = format!("hook {}: delivery to {} failed", hook.name, hook.target);
         let note = Note::new(EventKind::HookFailed, "daemon", what).cause(hook.last_error);
-        manager.record(note.next(format!("strake hook test {}", hook.name)));
+        manager.record(note.next(TestHookRequest { name: hook.name }));
     }
 }
 

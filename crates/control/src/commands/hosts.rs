@@ -1,8 +1,11 @@
 //! Hosts that have to authenticate when they connect over NVMe/TCP. Their secrets are recorded like those of hooks: in
 //! the state directory, which only the daemon reads, and in no answer, event or log.
 
-use strake_api::v1::{AddHostRequest, Host, HostChange, ListHostsResponse, RemoveHostRequest};
+use strake_api::v1::{
+    AddHostRequest, Host, HostChange, ListHostsRequest, ListHostsResponse, RemoveHostRequest,
+};
 use strake_export_nvmet::nqn;
+use strake_wording::say;
 
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
@@ -23,7 +26,8 @@ fn message(record: &HostRecord) -> Host {
 }
 
 fn no_such_host(name: &str) -> ControlError {
-    ControlError::not_found(format!("there is no host {name:?}; see them with: strake host list"))
+    let what = format!("there is no host {name:?}; see them with: ");
+    ControlError::not_found(say(what).run(ListHostsRequest {}))
 }
 
 /// Refuses a request that says two things about one kind of keys.
@@ -177,11 +181,12 @@ impl Manager {
                 export.nvme.as_ref().is_some_and(|nvme| nvme.hosts.contains(name))
             });
         if let Some(export) = users.next() {
-            return Err(ControlError::state(format!(
+            let what = format!(
                 "host {name} may connect to export {}, and would be identified only by its name: remove the export \
-                 first, or give the host another secret with: strake host add",
+                 first, or give the host another secret with: ",
                 export.name
-            )));
+            );
+            return Err(ControlError::state(say(what).run(AddHostRequest::default())));
         }
         self.records.change(|config| config.hosts.retain(|h| h.nqn != *name))?;
         for server in self.exports.servers() {

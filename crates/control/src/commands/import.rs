@@ -151,7 +151,7 @@ fn import_one(
     control.run(|m| m.records.check_import(&record))?;
     let older = control.with(|m| m.newest.objection(&record, &found.drives))?;
     if let Some(older) = older.filter(|_| !policy.accept_loss) {
-        return Err(ControlError::refused(older));
+        return Err(older);
     }
     if dry_run {
         return Ok(("planned", crate::policy::verdict::planned(&record, &found.drives, policy)?));
@@ -165,7 +165,8 @@ fn import_one(
         adopt_array(m, assembled, &found.drives)?;
         Ok(new)
     })?;
-    warnings.extend(found.drives.iter().filter_map(Labelled::objection));
+    let objections = found.drives.iter().filter_map(Labelled::objection);
+    warnings.extend(objections.map(|objection| objection.words));
     if new {
         warnings.append(&mut recall_from_members(control, uuid, &paths));
     }

@@ -2,11 +2,13 @@
 
 use strake_api::v1::{self as api, ChangeJobRequest, Job, JobChange, ListJobsResponse};
 use strake_engine::Pending;
+use strake_wording::{Text, say, show};
 
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::manager::Manager;
+use crate::remedy::{job, split};
 use crate::upkeep::copies::cancel_waiting_copy;
 use crate::upkeep::replacement::{begin_cancel, settle_replacements};
 use crate::upkeep::settings::{end_pauses, put_settings};
@@ -169,12 +171,14 @@ pub(crate) fn parse_priority(priority: u32) -> Result<u8, ControlError> {
         .ok_or_else(|| ControlError::usage(format!("priority {priority} is not one of 0 to 100")))
 }
 
-fn cannot_cancel(job: &Job) -> ControlError {
-    let Job { id, array, kind, .. } = job;
-    ControlError::refused(format!(
+fn cannot_cancel(of: &Job) -> ControlError {
+    let Job { id, array, kind, .. } = of;
+    let what = format!(
         "the {kind} of array {array} cannot be cancelled: without it, redundancy would be missing permanently. To \
-         give clients priority: strake job pause {id}, or strake job set {id} --priority 0"
-    ))
+         give clients priority: "
+    );
+    let idle = ChangeJobRequest { priority: Some(0), ..job("set", id) };
+    ControlError::refused(say(what).run(job("pause", id)).say(", or ").run(idle))
 }
 
 fn jobs_of(array: &api::Array) -> Vec<Job> {
@@ -190,14 +194,16 @@ fn job_of(array: &api::Array, progress: &api::Progress) -> Job {
         _ => Vec::new(),
     };
     let id = format!("{}/{}", array.name, progress.job);
-    let (reason, next_action) = match progress.state.as_str() {
+    let resume = job("resume", &id);
+    let (reason, next) = match progress.state.as_str() {
         "halted" => (
-            "more blocks are lost than can be listed".to_owned(),
-            format!("strake array show {}; to try again: strake job resume {id}", array.name),
+            "more blocks are lost than can be listed",
+            Text::from(show(&array.name)).say("; to try again: ").run(resume),
         ),
-        "paused" => (String::new(), format!("strake job resume {id}")),
-        _ => (String::new(), String::new()),
+        "paused" => ("", resume.into()),
+        _ => ("", Text::default()),
     };
+    let (next_action, remedy) = split(next);
     Job {
         id,
         array: array.name.clone(),
@@ -209,7 +215,8 @@ fn job_of(array: &api::Array, progress: &api::Progress) -> Job {
         rate_bytes_per_s: progress.rate_bytes_per_s,
         eta_s: progress.eta_s,
         members,
-        reason,
+        reason: reason.to_owned(),
         next_action,
+        remedy,
     }
 }

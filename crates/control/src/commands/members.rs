@@ -5,6 +5,7 @@ use strake_dev_uring::control_wait;
 use strake_engine::{Drive, Pending, Superblock, erase_foreign};
 use strake_raid::MemberState;
 use strake_units::MemberIndex;
+use strake_wording::{replace, say};
 
 use crate::actions::Pace;
 use crate::commands::claims::refuse_members_but;
@@ -190,13 +191,16 @@ fn begin_fail(manager: &mut Manager, request: &FailMemberRequest) -> Result<Fail
     if let Some((before, after)) = drop {
         plan.push(format!("member failures tolerated: {before} now, {after} afterwards"));
         if !request.accept.iter().any(|loss| loss == REDUNDANCY) {
-            return Err(ControlError::refused(format!(
+            let name = &status.name;
+            let what = format!(
                 "member {member} of array {name} is in sync; member failures tolerated: {before} now, {after} \
-                 without it. To fail it anyway: strake array fail {name} --member {member} \
-                 --accept {REDUNDANCY}; to replace its drive without loss of redundancy: strake array replace {name} \
-                 --member {member} --with DRIVE",
-                name = status.name
-            )));
+                 without it. To fail it anyway: "
+            );
+            let anyway =
+                FailMemberRequest { accept: vec![REDUNDANCY.to_owned()], ..request.clone() };
+            let text =
+                say(what).run(anyway).say("; to replace its drive without loss of redundancy: ");
+            return Err(ControlError::refused(text.run(replace(name, member, ""))));
         }
     }
     if request.dry_run {

@@ -4,6 +4,7 @@ use strake_api::v1::{ArrayChange, ReaddMemberRequest};
 use strake_dev_uring::control_wait;
 use strake_engine::{ArrayErrorKind, claim_grown};
 use strake_units::ByteSize;
+use strake_wording::{replace, say};
 
 use crate::commands::remote::connect_named;
 use crate::control::{Control, Planned, Reserved};
@@ -60,11 +61,8 @@ fn find_member(
         connect_named(control, [&request.drive], request.dry_run)?;
         let drive = reserved.open(&request.drive)?;
         return labelled(drive, LOOK_LIMIT)?.ok_or_else(|| {
-            ControlError::refused(format!(
-                "{} holds no label of an array; to use it anyway: strake array replace {} --member N \
-                 --with {}",
-                request.drive, request.name, request.drive
-            ))
+            let what = format!("{} holds no label of an array; to use it anyway: ", request.drive);
+            ControlError::refused(say(what).run(replace(&request.name, "N", &request.drive)))
         });
     }
     for path in look {
@@ -78,11 +76,11 @@ fn find_member(
             return Ok(found);
         }
     }
-    Err(ControlError::state(format!(
-        "no drive of a failed or missing member of array {} was found; name it with --drive, or: strake array \
-         replace",
-        request.name
-    )))
+    let name = &request.name;
+    let what = format!(
+        "no drive of a failed or missing member of array {name} was found; name it with --drive, or: "
+    );
+    Err(ControlError::state(say(what).run(replace(name, "N", ""))))
 }
 
 pub(crate) fn readd_now(control: &Control, returned: &Returned) -> Result<(), ControlError> {

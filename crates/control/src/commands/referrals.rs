@@ -2,8 +2,10 @@
 //! 3.1.2.3).
 
 use strake_api::v1::{
-    AddReferralRequest, ListReferralsResponse, Referral, ReferralChange, RemoveReferralRequest,
+    AddReferralRequest, ListReferralsRequest, ListReferralsResponse, Referral, ReferralChange,
+    RemoveReferralRequest,
 };
+use strake_wording::say;
 
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
@@ -56,9 +58,8 @@ impl Manager {
         self.check_open()?;
         let address = service_of(&request.address)?.to_string();
         if !self.records.referrals.iter().any(|known| is_at(known, &address)) {
-            return Err(ControlError::not_found(format!(
-                "there is no referral to {address}; see: strake export referral list"
-            )));
+            let what = format!("there is no referral to {address}; see: ");
+            return Err(ControlError::not_found(say(what).run(ListReferralsRequest {})));
         }
         let mut config = self.records.config.clone();
         config.referrals.retain(|known| !is_at(known, &address));

@@ -7,12 +7,14 @@ use std::sync::Arc;
 
 use strake_api::v1::{
     ConnectDriveRequest, DisconnectDriveRequest, Drive as DriveMessage, DriveChange,
+    ListDrivesRequest,
 };
 use strake_block::BlockDevice;
 use strake_dev_fabrics::{FabricsDevice, ReservationMode};
 use strake_engine::Drive;
 use strake_export_nvmet::nqn;
 use strake_units::{Nanos, Uuid};
+use strake_wording::{command, replace, say};
 
 use crate::commands::claims::refuse_members;
 use crate::control::Control;
@@ -22,6 +24,7 @@ use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::names::drive_key;
 use crate::record::store::{Covered, RemoteRecord};
+use crate::remedy::{connect, disconnect, remove_spare};
 use crate::remote::paths::{check_paths, check_same_keys, leads_over, refuse_taken_over};
 use crate::remote::record::{check_hold, check_secrets, known_as_asked, refusal};
 use crate::state::running::Running;
@@ -197,9 +200,8 @@ fn add_remote(manager: &mut Manager, record: &RemoteRecord, device: Arc<FabricsD
 fn forget_remote(manager: &mut Manager, path: &str) -> Result<RemoteRecord, ControlError> {
     let record = manager.records.remotes.iter().find(|record| record.address == path).cloned();
     let Some(record) = record else {
-        return Err(ControlError::not_found(format!(
-            "{path} is not connected; strake drive list shows connected drives"
-        )));
+        let what = say(format!("{path} is not connected; ")).run(ListDrivesRequest {});
+        return Err(ControlError::not_found(what.say(" shows connected drives")));
     };
     refuse_needed(manager, path)?;
     manager.records.change(|config| config.remotes.retain(|record| record.address != path))?;
@@ -222,15 +224,13 @@ fn refuse_needed(manager: &Manager, path: &str) -> Result<(), ControlError> {
         manager.find(&array.uuid).is_none() && array.drives.iter().any(|drive| drive == path)
     });
     if let Some(name) = running.or_else(|| waiting.map(|array| array.name.clone())) {
-        return Err(ControlError::refused(format!(
-            "{path} belongs to array {name}; replace the member first (strake array replace {name}), or \
-             unload the array"
-        )));
+        let what = format!("{path} belongs to array {name}; replace the member first (");
+        let text = say(what).run(replace(name, "N", "")).say("), or unload the array");
+        return Err(ControlError::refused(text));
     }
     if manager.records.spares.iter().any(|spare| spare.path == path) {
-        return Err(ControlError::refused(format!(
-            "{path} is a spare; remove the spare first: strake spare remove {path}"
-        )));
+        let what = format!("{path} is a spare; remove the spare first: ");
+        return Err(ControlError::refused(say(what).run(remove_spare(path))));
     }
     Ok(())
 }
@@ -250,10 +250,9 @@ pub(crate) fn absent_remotes(manager: &Manager) -> Vec<DriveMessage> {
 
 pub(crate) fn unreleased(path: &str, error: &ControlError) -> String {
     format!(
-        "the reservation of {path} could not be released: {}. Another host must take the drive over: \
-         strake \
-         drive connect {path} --take-over",
-        error.what
+        "the reservation of {path} could not be released: {}. Another host must take the drive over: {}",
+        error.what,
+        command(&ConnectDriveRequest { take_over: true, ..connect(path) })
     )
 }
 
@@ -331,10 +330,10 @@ pub(crate) fn forget_path(
         && leads_over(device, &address)
         && !device.remove_path(&address)
     {
-        return Err(ControlError::refused(format!(
-            "{name} is connected over {path} alone; wait until another path is live, or disconnect the drive: \
-             strake drive disconnect {name}"
-        )));
+        let what = format!(
+            "{name} is connected over {path} alone; wait until another path is live, or disconnect the drive: "
+        );
+        return Err(ControlError::refused(say(what).run(disconnect(name))));
     }
     manager.records.config = prepared.commit()?;
     manager.remotes.reported.forget_path(path);
@@ -359,10 +358,11 @@ fn aim_of(
     };
     if !secret.is_empty() {
         if controller.is_empty() && !record.controller_secret.is_empty() {
-            return Err(ControlError::usage(format!(
+            let what = format!(
                 "{path} is connected with mutual authentication; give the controller's secret, too \
-                 (--controller-secret-file), or, to connect without, first: strake drive disconnect {path}"
-            )));
+                 (--controller-secret-file), or, to connect without, first: "
+            );
+            return Err(ControlError::usage(say(what).run(disconnect(path))));
         }
         (record.secret, record.controller_secret) = (secret.to_owned(), controller.to_owned());
     }

@@ -1,9 +1,13 @@
 //! Unloading and destroying arrays.
 
-use strake_api::v1::{ArrayChange, DestroyArrayRequest, UnloadArrayRequest};
+use strake_api::v1::{
+    ArrayChange, CleanDriveRequest, DestroyArrayRequest, ImportArraysRequest, UndeleteArrayRequest,
+    UnloadArrayRequest,
+};
 use strake_engine::{Drive, MemberStatus};
 use strake_raid::MemberState;
 use strake_units::MemberSet;
+use strake_wording::{Text, command, import, say};
 
 use crate::commands::exports::{disconnect, withdraw_exports_of};
 use crate::control::Control;
@@ -15,6 +19,7 @@ use crate::limits::UNLOAD_LIMIT;
 use crate::manager::Manager;
 use crate::names::array_key;
 use crate::record::store::Config;
+use crate::remedy::remove_export;
 use crate::state::running::Running;
 use crate::upkeep::member_config::record_before_leaving;
 use crate::upkeep::scrubs::keep_scrub;
@@ -34,7 +39,7 @@ impl Control {
             "stop array {} and mark it clean; its data stays on its drives",
             view.name
         ));
-        steps.push(format!("forget it; import it again with: strake array import {hint}"));
+        steps.push(format!("forget it; import it again with: {}", command(&hint)));
         if request.dry_run {
             return Ok(planned(view, steps));
         }
@@ -49,13 +54,7 @@ impl Control {
         }
         let what =
             format!("array {} was stopped and forgotten; its data stays on its drives", view.name);
-        tell(
-            self,
-            EventKind::ArrayUnloaded,
-            &view.name,
-            what,
-            format!("strake array import {hint}"),
-        );
+        tell(self, EventKind::ArrayUnloaded, &view.name, what, hint.into());
         let (result, array) = ("changed".into(), Some(view));
         Ok(ArrayChange { result, array, plan: steps, warnings, ..ArrayChange::default() })
     }
@@ -79,12 +78,13 @@ impl Control {
         let undo = self.with(|m| undo_of_destroying(m, &view.uuid))?;
         steps.push(match &undo {
             Ok(undo) => {
-                format!("until its drives are written to, undo with: {undo}")
+                format!("until its drives are written to, undo with: {}", command(undo))
             }
             Err(why) => format!("it cannot be undeleted afterwards: {why}"),
         });
         if request.dry_run {
-            return Ok(ArrayChange { undo: undo.unwrap_or_default(), ..planned(view, steps) });
+            let undo = undo.map(|undo| command(&undo)).unwrap_or_default();
+            return Ok(ArrayChange { undo, ..planned(view, steps) });
         }
         let mut warnings = Vec::new();
         disconnect(self, |export| export.array == view.uuid)?;
@@ -104,24 +104,25 @@ impl Control {
                 drop((drives, reserved));
             }
             Err(error) => warnings.push(format!(
-                "{}; the labels are not marked destroyed: strake drive clean, once its drives are free",
-                error.what
+                "{}; the labels are not marked destroyed: {}, once its drives are free",
+                error.what,
+                command(&CleanDriveRequest::default())
             )),
         }
         let what = format!("array {} was stopped and its labels marked destroyed", view.name);
         let next = match &undo {
             Ok(undo) => {
-                format!("nothing; to undelete it before its drives are used again: {undo}")
+                say("nothing; to undelete it before its drives are used again: ").run(undo.clone())
             }
-            Err(why) => format!("nothing; it cannot be undeleted: {why}"),
+            Err(why) => say(format!("nothing; it cannot be undeleted: {why}")),
         };
         tell(self, EventKind::ArrayDestroyed, &view.name, what, next);
-        let (undo, array) = (undo.unwrap_or_default(), Some(view));
+        let (undo, array) = (undo.map(|undo| command(&undo)).unwrap_or_default(), Some(view));
         Ok(ArrayChange { result: "changed".into(), array, plan: steps, warnings, undo })
     }
 }
 
-fn tell(control: &Control, kind: EventKind, array: &str, what: String, next: String) {
+fn tell(control: &Control, kind: EventKind, array: &str, what: String, next: Text) {
     control.events().record(Note::of_array(kind, &array, what).next(next));
 }
 
@@ -149,7 +150,7 @@ fn plan_removal(
 }
 
 /// What brings a running array back once it is destroyed, or why nothing does.
-fn undo_of_destroying(manager: &Manager, uuid: &str) -> Result<String, String> {
+fn undo_of_destroying(manager: &Manager, uuid: &str) -> Result<UndeleteArrayRequest, String> {
     let at = manager.find(uuid).ok_or_else(|| "it does not run".to_owned())?;
     let status = manager.running[at].array.status();
     let stays = |m: &MemberStatus| m.state == MemberState::InSync && outlasts(&m.path);
@@ -160,7 +161,7 @@ fn undo_of_destroying(manager: &Manager, uuid: &str) -> Result<String, String> {
         // The name may have been another array's, which could be brought back as well.
         let again = manager.records.destroyed.iter().any(|d| d.name == name.as_str());
         let which = if again { uuid } else { name.as_str() };
-        return Ok(format!("strake array undelete {which}"));
+        return Ok(UndeleteArrayRequest { name: which.to_owned(), ..Default::default() });
     }
     let slots: Vec<String> = gone.iter().map(|slot| slot.to_string()).collect();
     Err(format!(
@@ -190,11 +191,12 @@ fn forget_array(
 
 fn refuse_exported(name: &str, exports: &[String], force: bool) -> Result<(), ControlError> {
     match exports.first() {
-        Some(first) if !force => Err(ControlError::refused(format!(
-            "array {name} is exported as {}; remove that first (strake export remove {first}), or use --force to \
-             disconnect its clients",
-            exports.join(", ")
-        ))),
+        Some(first) if !force => {
+            let what =
+                format!("array {name} is exported as {}; remove that first (", exports.join(", "));
+            let text = say(what).run(remove_export(first));
+            Err(ControlError::refused(text.say("), or use --force to disconnect its clients")))
+        }
         Some(_) | None => Ok(()),
     }
 }
@@ -203,9 +205,8 @@ fn removal_steps(exports: &[String]) -> Vec<String> {
     exports.iter().map(|e| format!("withdraw export {e}, disconnecting its clients")).collect()
 }
 
-fn import_hint(view: &strake_api::v1::Array) -> String {
-    let paths: Vec<&str> =
-        view.members.iter().map(|m| m.path.as_str()).filter(|p| !p.is_empty()).collect();
-    let exports = if view.exports.is_empty() { "" } else { " --exports" };
-    format!("{} --drives {}{exports}", view.name, paths.join(","))
+fn import_hint(view: &strake_api::v1::Array) -> ImportArraysRequest {
+    let paths = view.members.iter().map(|m| m.path.clone()).filter(|p| !p.is_empty());
+    let (drives, exports) = (paths.collect(), !view.exports.is_empty());
+    ImportArraysRequest { drives, exports, ..import(&view.name) }
 }

@@ -3,12 +3,13 @@
 //! A survey is taken under the manager's lock and looked through without it, because a sick drive may take long
 //! to answer, or never does.
 
-use strake_api::v1::Drive as DriveMessage;
+use strake_api::v1::{Drive as DriveMessage, ListDrivesRequest, UndeleteArrayRequest};
 use strake_dev_fabrics::{FabricsDevice, LinkState};
 use strake_dev_uring::{KernelDrive, Machine};
 use strake_ondisk::Foreign;
 use strake_raid::MemberState;
 use strake_units::ByteSize;
+use strake_wording::{command, say};
 
 use crate::commands::remote::absent_remotes;
 use crate::control::Control;
@@ -121,9 +122,8 @@ impl Survey {
 }
 
 fn no_such_drive(name: &str) -> ControlError {
-    ControlError::not_found(format!(
-        "there is no drive {name:?}; strake drive list shows what there is"
-    ))
+    let what = say(format!("there is no drive {name:?}; ")).run(ListDrivesRequest {});
+    ControlError::not_found(what.say(" shows what there is"))
 }
 
 /// A drive that this daemon does not use.
@@ -186,7 +186,17 @@ fn add_contents(message: &mut DriveMessage, contents: crate::drives::probe::Cont
         Some(found) => {
             let state = if found.is_obstacle() { "occupied" } else { "free" };
             state.clone_into(&mut message.state);
-            add_note(message, &format!("holds {found}"));
+            let undelete = match &found {
+                Foreign::Destroyed(name) => {
+                    let request = UndeleteArrayRequest { name: name.clone(), ..Default::default() };
+                    format!(" ({} brings it back)", command(&request))
+                }
+                Foreign::Strake(_)
+                | Foreign::StrakeUnknown
+                | Foreign::StrakeDamaged
+                | Foreign::Other(_) => String::new(),
+            };
+            add_note(message, &format!("holds {found}{undelete}"));
             // A member may have been overwritten in part; its labels can outlive that.
             if let Some(other) = contents.other.filter(|other| found != Foreign::Other(other)) {
                 add_note(message, &format!("and {other} over it"));

@@ -5,6 +5,7 @@ use strake_api::v1::{self as api, ChangeScrubRequest, ScrubChange, StartScrubReq
 use strake_engine::{ScrubFinding, ScrubState};
 use strake_raid::Geometry;
 use strake_units::BlockSize;
+use strake_wording::say;
 
 use crate::error::ControlError;
 use crate::events::EventKind;
@@ -51,9 +52,9 @@ impl Manager {
         let runs = |state| matches!(state, ScrubState::Running | ScrubState::Paused);
         let record = self.records.scrub_record(&uuid);
         let Some(scrub) = record.under_way.filter(|_| status.is_some_and(|s| runs(s.state))) else {
-            return Err(ControlError::state(format!(
-                "array {name} is not being scrubbed; strake array scrub start {name}"
-            )));
+            let what = format!("array {name} is not being scrubbed; ");
+            let start = StartScrubRequest { name, ..Default::default() };
+            return Err(ControlError::state(say(what).run(start)));
         };
         let (under_way, how) = match request.action.as_str() {
             "pause" => (Some(UnderWay { paused: true, ..scrub }), "was paused"),

@@ -2,6 +2,7 @@
 
 use strake_api::v1::{ArrayChange, RebuildArrayRequest, RenameArrayRequest, SetArrayRequest};
 use strake_units::Name;
+use strake_wording::{replace, say};
 
 use crate::commands::create::consistency_of;
 use crate::commands::jobs::parse_priority;
@@ -77,11 +78,10 @@ impl Control {
                     plan.push(format!("use spare {} for member {slot}", spare.path));
                 }
                 None => {
-                    return Err(ControlError::state(format!(
-                        "member {slot} of array {name} is out of use, and no spare fits; strake array replace \
-                         {name} --member {slot} --with DRIVE",
-                        name = request.name
-                    )));
+                    let name = &request.name;
+                    let what =
+                        format!("member {slot} of array {name} is out of use, and no spare fits; ");
+                    return Err(ControlError::state(say(what).run(replace(name, slot, ""))));
                 }
             }
         }
@@ -243,7 +243,7 @@ fn differences(before: Settings, after: Settings) -> Vec<String> {
     differ("auto-readd", word(before.auto_readd), word(after.auto_readd));
     let errors = |s: Settings| s.replace_after_errors.to_string();
     differ("replace after errors", errors(before), errors(after));
-    let every = |s: Settings| crate::policy::scrub::every(s.scrub_every_s);
+    let every = |s: Settings| strake_wording::every(s.scrub_every_s);
     differ("scrub every", every(before), every(after));
     differ("scrub repair", word(before.scrub_repair), word(after.scrub_repair));
     plan

@@ -3,15 +3,17 @@
 use strake_api::v1::{self as api, Core, Daemon, Export as ExportMessage, Problem, SystemStatus};
 use strake_reactor::{CoreThread, Pinning};
 use strake_units::MemberIndex;
+use strake_wording::{show, show_scrub};
 
 use crate::commands::exports::export_message;
 use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::policy::advice::{keep_open, other_half};
+use crate::remedy::{problem, split};
 use crate::upkeep::copies::show_waiting_copies;
 use crate::upkeep::prospects::{has_returned, refused_prospect};
 use crate::upkeep::scrubs::{corrupt_bytes, scrub_view};
-use crate::view::array::{being_started, corrupt_next};
+use crate::view::array::being_started;
 use crate::view::queues::controller;
 use crate::view::stats::{by_operation, counters};
 
@@ -69,7 +71,7 @@ impl Manager {
         if view.corrupt_bytes > 0 {
             view.states.push("corrupt".to_owned());
             if view.next_action.is_empty() {
-                view.next_action = corrupt_next(&view.name);
+                (view.next_action, view.remedy) = split(show_scrub(&view.name));
             }
         }
         view.scrub = Some(scrub);
@@ -93,19 +95,24 @@ impl Manager {
                     "the data depends on member {slot}, and {why}: it can be used only as long as the daemon has it \
                      open"
                 );
-                view.next_action = keep_open(name.as_str());
+                (view.next_action, view.remedy) = split(keep_open(name.as_str()));
             }
             if let Some(path) = notes.other_half.as_ref().filter(|_| out) {
                 let name = self.running[at].array.name();
                 member.returned = false;
-                (member.cause, view.next_action) = other_half(name.as_str(), slot, path);
+                let (cause, next) = other_half(name.as_str(), slot, path);
+                member.cause = cause;
+                (view.next_action, view.remedy) = split(next);
                 view.reason = format!("member {slot}: {}", member.cause);
             } else if let Some(objection) = notes.objection.as_ref().filter(|_| out) {
                 member.cause.clone_from(objection);
             }
         }
         if let Some(member) = back.filter(|_| view.reason.is_empty()) {
-            view.next_action = format!("strake array readd {} --member {member}", view.name);
+            let member = Some(u32::from(member.0));
+            let readd =
+                api::ReaddMemberRequest { name: view.name.clone(), member, ..Default::default() };
+            (view.next_action, view.remedy) = split(readd);
         }
         view
     }
@@ -188,20 +195,13 @@ impl Manager {
         problems.extend(arrays.iter().filter_map(crate::view::array::problem_of_scrub));
         problems.extend(arrays.iter().filter_map(crate::view::array::problem_of_doubt));
         problems.extend(arrays.iter().filter_map(crate::view::array::problem_of_copy));
-        problems.extend(exports.iter().filter(|e| e.state != "online").map(|e| Problem {
-            object: format!("export/{}", e.name),
-            severity: "failed".to_owned(),
-            what: e.reason.clone(),
-            next_action: format!("strake array show {}", e.array),
+        problems.extend(exports.iter().filter(|e| e.state != "online").map(|e| {
+            problem(format!("export/{}", e.name), "failed", e.reason.clone(), show(&e.array))
         }));
-        problems.extend(self.state_trouble().map(|why| Problem {
-            object: "daemon".to_owned(),
-            severity: "degraded".to_owned(),
-            what: format!("the state directory cannot be written: {why}"),
-            next_action: format!(
-                "free space in {}, or make it writable",
-                self.records.store.dir().display()
-            ),
+        problems.extend(self.state_trouble().map(|why| {
+            let what = format!("the state directory cannot be written: {why}");
+            let dir = self.records.store.dir().display();
+            problem("daemon", "degraded", what, format!("free space in {dir}, or make it writable"))
         }));
         problems.sort_by_key(|p| p.severity != "failed");
         let health = match problems.first() {

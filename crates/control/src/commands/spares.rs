@@ -23,6 +23,7 @@ use crate::manager::Manager;
 use crate::names::fresh_uuid;
 use crate::policy::spares::{SpareState, fits};
 use crate::record::store::SpareRecord;
+use crate::remedy::not_among;
 
 impl Control {
     /// Makes a drive that holds nothing a spare. The same again is "unchanged".
@@ -194,12 +195,8 @@ fn drop_spare(
     let same = |s: &&SpareRecord| s.path == path || open.as_ref() == Some(&s.identity);
     let Some(record) = manager.records.spares.iter().find(same).cloned() else {
         let known: Vec<&str> = manager.records.spares.iter().map(|s| s.path.as_str()).collect();
-        let hint = if known.is_empty() {
-            "there is none yet: strake spare add ...".to_owned()
-        } else {
-            format!("there is: {}", known.join(", "))
-        };
-        return Err(ControlError::not_found(format!("{path} is no spare; {hint}")));
+        let add = AddSpareRequest { drive: "...".to_owned(), ..Default::default() };
+        return Err(not_among(format!("{path} is no spare"), &known, add));
     };
     let spare = Some(spare_message(manager, &record));
     forget_spare(manager, &record)?;

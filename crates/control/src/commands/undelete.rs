@@ -1,8 +1,11 @@
 //! Destroyed arrays, for as long as their drives were not used for something else.
 
-use strake_api::v1::{ArrayChange, CreateExportRequest, ImportArraysRequest, UndeleteArrayRequest};
+use strake_api::v1::{
+    ArrayChange, CreateExportRequest, ImportArraysRequest, RenameArrayRequest, UndeleteArrayRequest,
+};
 use strake_dev_uring::control_wait;
 use strake_engine::{Drive, check_destroyed, unmark_destroyed};
+use strake_wording::{Text, say};
 
 use crate::commands::claims::refuse_members;
 use crate::commands::exports::would_export;
@@ -159,22 +162,24 @@ struct Destroyed {
 fn several(name: &str, found: &[Destroyed]) -> ControlError {
     let each = found.iter().map(|array| {
         let paths: Vec<&str> = array.drives.iter().map(|drive| drive.path.as_str()).collect();
-        format!("strake array undelete {} (on {})", array.uuid, paths.join(", "))
+        Text::from(undelete(array.uuid.to_string())).say(format!(" (on {})", paths.join(", ")))
     });
-    let each: Vec<String> = each.collect();
-    ControlError::refused(format!(
-        "several destroyed arrays are called {name}; name one by its UUID: {}",
-        each.join("; ")
-    ))
+    let what = format!("several destroyed arrays are called {name}; name one by its UUID: ");
+    ControlError::refused(say(what).then(Text::join(each, "; ")))
 }
 
 /// How to bring back a destroyed array whose name another one has now.
-fn bring_back(name: &str, destroyed: &DestroyedRecord) -> String {
-    format!(
-        "strake array rename {name} OTHER, then strake array undelete {} (it was on {})",
-        destroyed.uuid,
-        destroyed.drives.join(", ")
-    )
+fn bring_back(name: &str, destroyed: &DestroyedRecord) -> Text {
+    let rename = RenameArrayRequest { name: name.to_owned(), ..Default::default() };
+    let drives = destroyed.drives.join(", ");
+    Text::from(rename)
+        .say(", then ")
+        .run(undelete(destroyed.uuid.clone()))
+        .say(format!(" (it was on {drives})"))
+}
+
+fn undelete(uuid: String) -> UndeleteArrayRequest {
+    UndeleteArrayRequest { name: uuid, ..Default::default() }
 }
 
 fn plan_undelete(manager: &mut Manager, request: &UndeleteArrayRequest) -> Planned<Vec<String>> {
@@ -183,13 +188,14 @@ fn plan_undelete(manager: &mut Manager, request: &UndeleteArrayRequest) -> Plann
     if let Some(known) = manager.records.arrays.iter().find(|a| a.name == *name || a.uuid == *name)
     {
         let older = manager.records.destroyed.iter().filter(|d| d.name == *name);
-        let older: Vec<String> = older.map(|d| bring_back(name, d)).collect();
-        let older = if older.is_empty() {
-            "there is nothing to undelete".to_owned()
+        let older = Text::join(older.map(|d| bring_back(name, d)), "; ");
+        let older = if older == Text::default() {
+            say("there is nothing to undelete")
         } else {
-            format!("an older one of that name is: {}", older.join("; "))
+            say("an older one of that name is: ").then(older)
         };
-        return Err(ControlError::state(format!("array {} is not destroyed; {older}", known.name)));
+        let what = format!("array {} is not destroyed; ", known.name);
+        return Err(ControlError::state(say(what).then(older)));
     }
     // A name may have been used again: labels tell which of its arrays can be brought back.
     let records = manager.records.destroyed.iter().filter(|d| d.name == *name || d.uuid == *name);

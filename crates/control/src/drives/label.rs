@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use strake_api::v1::ReplaceMemberRequest;
 use strake_dev_uring::{control_wait, control_wait_for};
 use strake_engine::{
     ArrayError, Drive, Inspection, MemberIo, OnDrive, Superblock, mark_destroyed, understood,
@@ -10,10 +11,12 @@ use strake_engine::{
 use strake_ondisk::Copy;
 use strake_raid::Geometry;
 use strake_units::Nanos;
+use strake_wording::{Text, replace, say};
 
 use crate::bounded;
 use crate::error::ControlError;
 use crate::limits::LOOK_LIMIT;
+use crate::remedy::{LOSSY, start};
 
 /// Looks at `drive` with `look`, which has `limit` to end.
 fn within<T: Send + 'static>(
@@ -114,20 +117,21 @@ impl Labelled {
     }
 
     /// Why the drive is not used as the member its label names, and what to do; `None` when it is.
-    pub(crate) fn objection(&self) -> Option<String> {
+    pub(crate) fn objection(&self) -> Option<Text> {
         let damage = self.damage()?;
         let (path, name, slot) = (&self.drive.path, &self.label.name, self.label.slot);
-        let again = format!("strake array replace {name} --member {slot} --with {path}");
+        let text = say(format!(
+            "{damage}, though it was member {slot} of array {name}; once the array runs, "
+        ));
+        let again = replace(name, slot, path);
         Some(if self.written_over.is_some() {
-            format!(
-                "{damage}, though it was member {slot} of array {name}; once the array runs, replace the member by \
-                 another drive, or by this one if its content is not needed: {again} --overwrite"
-            )
+            text.say("replace the member by another drive, or by this one if its content is not needed: ")
+                .run(ReplaceMemberRequest { overwrite: true, ..again })
         } else {
-            format!(
-                "{damage}, though it was member {slot} of array {name}; once the array runs, let it be rebuilt: \
-                 {again}. If the data needs this drive: strake array import {name} --degraded --accept-loss"
-            )
+            text.say("let it be rebuilt: ")
+                .run(again)
+                .say(". If the data needs this drive: ")
+                .run(start(name, LOSSY))
         })
     }
 }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use strake_api::v1::UndeleteArrayRequest;
 use strake_engine::{Drive, Superblock};
 use strake_ondisk::RecordedState;
 use strake_units::MemberSet;
+use strake_wording::command;
 
 use crate::drives::label::{geometry_of, look};
 use crate::error::ControlError;
@@ -38,14 +40,11 @@ fn tell(label: &Superblock, taken: &[u8]) -> String {
     let members = if slots.len() == 1 { "member" } else { "members" };
     let (members, name) = (format!("{members} {}", slots.join(", ")), &label.name);
     let array = format!("the destroyed array {name} ({})", label.array);
-    if enough {
-        format!(
-            "{members} of {array} will be lost: strake array undelete can then restore the array only without them, \
-             and only while enough others are left"
-        )
+    let undelete = command(&UndeleteArrayRequest::default());
+    let then = if enough {
+        "can then restore the array only without them, and only while enough others are left"
     } else {
-        format!(
-            "{members} of {array} will be lost: strake array undelete can no longer restore the array"
-        )
-    }
+        "can no longer restore the array"
+    };
+    format!("{members} of {array} will be lost: {undelete} {then}")
 }

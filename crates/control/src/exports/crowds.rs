@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use strake_api::v1::ListExportsRequest;
+
 use crate::events::{EventKind, Note};
 
 /// How often an address is reported at most: a client that is turned away comes again at once.
@@ -46,7 +48,7 @@ impl Crowds {
             let what =
                 format!("connection limit of {listen} reached: {more} more were closed at once");
             let note = Note::new(EventKind::ConnectionsRefused, "daemon".to_owned(), what);
-            notes.push(note.next("strake export list".to_owned()));
+            notes.push(note.next(ListExportsRequest {}));
         }
         notes
     }

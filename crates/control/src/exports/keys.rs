@@ -1,6 +1,8 @@
 //! The keys of hosts that connect over NVMe/TCP.
 
+use strake_api::v1::AddHostRequest;
 use strake_export_nvmet::{Keys, Secret, TlsKey, TlsKeyError};
+use strake_wording::say;
 
 use crate::error::ControlError;
 use crate::record::store::{Config, ExportRecord, HostRecord};
@@ -64,9 +66,13 @@ pub(crate) fn check_keys(export: &ExportRecord, config: &Config) -> Result<(), C
         |host: &HostRecord| host.needs_tls() || host.secret.is_empty() && host.covered.is_nothing();
     match nvme.hosts.iter().find(|name| !known(name).is_some_and(may_have)) {
         None => Ok(()),
-        Some(name) => Err(ControlError::state(format!(
-            "host {name} has no key for TLS and could not connect to a secure export: give it one first (strake host \
-             add {name} --new-tls-key), or omit --secure or the host"
-        ))),
+        Some(name) => {
+            let what = format!(
+                "host {name} has no key for TLS and could not connect to a secure export: give it one first ("
+            );
+            let (nqn, new_tls_key) = (name.clone(), true);
+            let add = AddHostRequest { nqn, new_tls_key, ..Default::default() };
+            Err(ControlError::state(say(what).run(add).say("), or omit --secure or the host")))
+        }
     }
 }

@@ -1,31 +1,40 @@
 //! Rejected hosts, as reported to an administrator.
 
+use strake_api::v1::{AddHostRequest, CreateExportRequest};
 use strake_export_nvmet::{Reason, Rejection};
+use strake_wording::{Text, say};
 
 use crate::events::{EventKind, Note};
 
 /// Why a host was rejected, and how to admit it.
-const fn words(reason: Reason) -> (&'static str, &'static str) {
+fn words(reason: Reason) -> (&'static str, Text) {
+    let add = AddHostRequest { nqn: "NQN".to_owned(), ..Default::default() };
     match reason {
         Reason::NotListed => (
             "the subsystem does not exist, or does not allow this host",
-            "if it should connect: strake export create ... --allow-host NQN",
+            say("if it should connect: ").run(CreateExportRequest {
+                array: "...".to_owned(),
+                allow_hosts: vec!["NQN".to_owned()],
+                ..Default::default()
+            }),
         ),
         Reason::Bare => (
             "it must use TLS and did not",
-            "if it should connect: use its TLS key (nvme connect --tls)",
+            say("if it should connect: use its TLS key (nvme connect --tls)"),
         ),
         Reason::OtherNames => (
             "its TLS key belongs to another host or another subsystem",
-            "if it should connect: insert its key there for this host and subsystem",
+            say("if it should connect: insert its key there for this host and subsystem"),
         ),
         Reason::Tls => (
             "the TLS handshake failed: its name or its key is unknown here, or it violated the protocol",
-            "if it should connect, give it the same key here: strake host add NQN --tls-key-file FILE",
+            say("if it should connect, give it the same key here: ")
+                .run(AddHostRequest { tls_key: "FILE".to_owned(), ..add }),
         ),
         Reason::Unproven => (
             "it did not authenticate (DH-HMAC-CHAP)",
-            "if it should connect, give it the same secret here: strake host add NQN --secret-file FILE",
+            say("if it should connect, give it the same secret here: ")
+                .run(AddHostRequest { secret: "FILE".to_owned(), ..add }),
         ),
     }
 }

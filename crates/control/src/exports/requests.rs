@@ -1,15 +1,17 @@
 //! From a request for an export to its record: protocol, options, conflicts with other exports.
 
-use strake_api::v1::CreateExportRequest;
+use strake_api::v1::{CreateExportRequest, ImportArraysRequest};
 use strake_export_nvmet::limits::NAMESPACES_MAX;
 use strake_export_nvmet::nqn;
 use strake_units::Name;
+use strake_wording::{command, import, say};
 
-use crate::error::{ControlError, ControlErrorKind};
+use crate::error::ControlError;
 use crate::exports::keys::check_keys;
 use crate::exports::servers;
 use crate::limits::EXPORTS_MAX;
 use crate::record::store::{Config, ExportRecord, SubsystemRecord};
+use crate::remedy::remove_export;
 
 /// Ways of offering an array, as they are named in requests.
 const NBD: &str = "nbd";
@@ -108,30 +110,29 @@ fn check_subsystem(record: &ExportRecord, config: &Config) -> Result<(), Control
     for (other, nvme) in others.filter_map(|other| Some((other, other.nvme.as_ref()?))) {
         let name = &other.name;
         let why = if other.array == record.array {
-            format!(
-                "export {name} offers this array over NVMe/TCP already; remove it first: strake export remove {name}"
-            )
+            say(format!("export {name} offers this array over NVMe/TCP already; remove it first: "))
+                .run(remove_export(name))
         } else if nvme.nqn != wanted.nqn {
             continue;
         } else if nvme.namespace == wanted.namespace {
-            format!(
+            say(format!(
                 "export {name} is namespace {} of this subsystem already; choose another --namespace",
                 nvme.namespace
-            )
+            ))
         } else if (&other.listen, &nvme.hosts, nvme.secure)
             != (&record.listen, &wanted.hosts, wanted.secure)
         {
-            format!(
+            say(format!(
                 "export {name} is in this subsystem, whose namespaces must have the same address, hosts and \
                  security: --listen {}{}{}",
                 other.listen,
                 if nvme.secure { " --secure" } else { "" },
                 nvme.hosts.iter().map(|host| format!(" --allow-host {host}")).collect::<String>()
-            )
+            ))
         } else {
             continue;
         };
-        return Err(ControlError::new(ControlErrorKind::Exists, why));
+        return Err(ControlError::exists(why));
     }
     Ok(())
 }
@@ -161,10 +162,10 @@ pub(crate) fn record_of(
     check_subsystem(&record, config)?;
     check_keys(&record, config)?;
     match config.exports.iter().find(|e| e.name == record.name) {
-        Some(existing) if *existing != record => Err(ControlError::new(
-            ControlErrorKind::Exists,
-            format!("export {name} already exists; remove it first: strake export remove {name}"),
-        )),
+        Some(existing) if *existing != record => {
+            let what = format!("export {name} already exists; remove it first: ");
+            Err(ControlError::exists(say(what).run(remove_export(&name))))
+        }
         existing => Ok((record, existing.is_some())),
     }
 }
@@ -178,19 +179,15 @@ pub(crate) fn forget_kept(config: &mut Config, which: impl Fn(&ExportRecord) -> 
 
 /// What is said of an export that the members of array `name` record and that is not offered here.
 pub(crate) fn not_offered(export: &ExportRecord, name: &str) -> String {
-    let CreateExportRequest { via, listen, read_only, nqn, allow_hosts, secure, .. } =
-        request_of(export);
-    let mut command =
-        format!("strake export create {name} --name {} --via {via} --listen {listen}", export.name);
-    if !nqn.is_empty() {
-        command.push_str(&format!(" --nqn {nqn}"));
-    }
-    command.extend(allow_hosts.iter().map(|host| format!(" --allow-host {host}")));
-    command.push_str(if secure { " --secure" } else { "" });
-    command.push_str(if read_only { " --read-only" } else { "" });
+    let offer = CreateExportRequest { array: name.to_owned(), ..request_of(export) };
+    let all = ImportArraysRequest { exports: true, ..import(name) };
     format!(
-        "the members record export {} on {listen}, which is not offered here; to offer it: {command}; to offer all \
-         that they record: strake array import {name} --exports; to forget it: strake export remove {}",
-        export.name, export.name
+        "the members record export {} on {}, which is not offered here; to offer it: {}; to offer all that they \
+         record: {}; to forget it: {}",
+        export.name,
+        export.listen,
+        command(&offer),
+        command(&all),
+        command(&remove_export(&export.name))
     )
 }

@@ -1,14 +1,40 @@
 //! Advice to operators, and the reasons for it.
 
+use std::fmt::Display;
+
+use strake_api::v1::{ImportArraysRequest, UnloadArrayRequest};
 use strake_engine::MemberStatus;
 use strake_raid::MemberState;
+use strake_wording::{Text, replace, say, show};
+
+use crate::remedy::{DEGRADED, LOSSY, job, remove_spare, start};
+
+/// What to do about an array that has lost too many members.
+pub(crate) fn lost_next(name: impl Display) -> Text {
+    say("return its members, and it starts automatically; ").run(show(name))
+}
 
 /// What to do about regions in doubt.
-pub(crate) fn in_doubt_next(name: &str) -> String {
-    format!(
-        "compare the blocks that strake array show {name} lists with a backup; accept them at the next start: strake \
-         array import {name} --degraded --accept-loss"
-    )
+pub(crate) fn in_doubt_next(name: &str) -> Text {
+    say("compare the blocks that ")
+        .run(show(name))
+        .say(" lists with a backup; accept them at the next start: ")
+        .run(start(name, LOSSY))
+}
+
+/// What to do about blocks that are lost.
+pub(crate) fn lost_blocks_next(name: &str) -> Text {
+    Text::from(show(name)).say(" lists them; rewrite them from a backup")
+}
+
+/// What to do about the copy of a member that waits for the drive at `path`.
+pub(crate) fn copy_next(name: &str, path: &str) -> Text {
+    say(format!("return {path}, or: ")).run(job("cancel", format!("{name}/replace")))
+}
+
+/// What to do about the spare at `path` that cannot be used.
+pub(crate) fn spare_next(path: &str) -> Text {
+    say("return the drive, or: ").run(remove_spare(path))
 }
 
 /// What to do while the data depends on a drive that could not be opened again.
@@ -19,17 +45,20 @@ pub(crate) fn keep_open(name: &str) -> String {
 }
 
 /// What is to be said of a member's drive that went on without the array, and what to do: never to overwrite it.
-pub(crate) fn other_half(name: &str, member: usize, path: &str) -> (String, String) {
-    (
-        format!(
-            "its drive at {path} was used without this array and holds writes that exist nowhere else"
-        ),
-        format!(
-            "keep {path} unchanged until you have chosen one side. To use {path}: strake array unload {name}, remove \
-             the other drives, then strake array import --drives {path} --degraded. To keep using this array: strake \
-             array replace {name} --member {member} --with another drive"
-        ),
-    )
+pub(crate) fn other_half(name: &str, member: usize, path: &str) -> (String, Text) {
+    let cause = format!(
+        "its drive at {path} was used without this array and holds writes that exist nowhere else"
+    );
+    let unload = UnloadArrayRequest { name: name.to_owned(), ..Default::default() };
+    let alone = ImportArraysRequest { drives: vec![path.to_owned()], ..start("", DEGRADED) };
+    let next =
+        say(format!("keep {path} unchanged until you have chosen one side. To use {path}: "))
+            .run(unload)
+            .say(", remove the other drives, then ")
+            .run(alone)
+            .say(". To keep using this array: ")
+            .run(replace(name, member, "another drive"));
+    (cause, next)
 }
 
 /// Why a member left. Labels do not record the reason, so after a restart of the array only the fact is known.

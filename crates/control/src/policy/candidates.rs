@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use strake_engine::AssemblePolicy;
 use strake_ondisk::{Found, MemberRecord, Policy, RecordedState, Superblock, Verdict};
 use strake_units::{MemberSet, Uuid};
+use strake_wording::{Text, say};
 
 use crate::drives::label::{Labelled, geometry_of};
+use crate::remedy::LOSSY;
 
 /// Why drives of `here` that are whole are not used as the members that their labels name, in words for a person; by
 /// their place in `here`.
@@ -41,9 +43,9 @@ pub(crate) fn passed_over(here: &[Labelled]) -> BTreeMap<usize, String> {
 }
 
 /// Everything that is to be said about drives of `here` that are not used.
-pub(crate) fn objections(here: &[Labelled]) -> Vec<String> {
+pub(crate) fn objections(here: &[Labelled]) -> Vec<Text> {
     let damaged = here.iter().filter_map(Labelled::objection);
-    damaged.chain(passed_over(here).into_values()).collect()
+    damaged.chain(passed_over(here).into_values().map(say)).collect()
 }
 
 /// The drive among `here` that can be used as the member `uuid`.
@@ -78,6 +80,11 @@ pub(crate) fn usable(here: &[Labelled], policy: AssemblePolicy) -> Vec<&Labelled
         return whole;
     }
     here.iter().filter(|l| l.written_over.is_none()).collect()
+}
+
+/// Whether the data cannot do without drives that lost labels at one end, but could with them.
+pub(crate) fn needs_damaged(here: &[Labelled]) -> bool {
+    !suffice(&usable(here, AssemblePolicy::default())) && suffice(&usable(here, LOSSY))
 }
 
 /// Whether these are enough of an array's members.

@@ -3,9 +3,10 @@
 use strake_engine::{ArrayEvent, ArrayEventKind, ArrayStatus, MemberStatus};
 use strake_raid::MemberState;
 use strake_units::{ByteSize, MemberSet};
+use strake_wording::{Text, await_goal, replace, say, show};
 
 use crate::events::{EventKind, Note, Severity};
-use crate::policy::advice::cause_of;
+use crate::policy::advice::{cause_of, lost_blocks_next, lost_next};
 use crate::policy::members::absent_members;
 use crate::policy::scrub;
 
@@ -136,10 +137,7 @@ fn differences(before: &Seen, now: &Seen) -> Vec<Note> {
     if now.halted && !before.halted {
         let what = format!("the rebuild of array {} stalled", now.name);
         let note = Note::of_array(EventKind::RebuildHalted, &now.name, what);
-        notes.push(
-            note.cause("more blocks are lost than can be listed")
-                .next(format!("strake array show {}", now.name)),
-        );
+        notes.push(note.cause("more blocks are lost than can be listed").next(show(&now.name)));
     }
     match (before.resync, now.resync) {
         (false, true) => notes.push(Note::of_array(
@@ -160,7 +158,7 @@ fn differences(before: &Seen, now: &Seen) -> Vec<Note> {
 fn member_notes(now: &Seen, at: usize, was: &MemberSeen, is: &MemberSeen) -> Vec<Note> {
     let note = |kind, what: String| Note::of_array(kind, &now.name, what).member(at);
     let (name, member) = (&now.name, is.named(at));
-    let replace = format!("strake array replace {name} --member {at} --with DRIVE");
+    let replace = replace(name, at, "");
     // A rebuild may have begun and ended between two looks.
     let changed_hands = was.uuid != is.uuid && !(was.copied && is.state == MemberState::InSync);
     let mut notes = Vec::new();
@@ -173,11 +171,11 @@ fn member_notes(now: &Seen, at: usize, was: &MemberSeen, is: &MemberSeen) -> Vec
         MemberState::Missing if was.state != is.state => notes.push(
             note(EventKind::MemberMissing, format!("{member} of array {name} is missing"))
                 .cause(is.cause.clone())
-                .next(format!("return its drive, or: {replace}")),
+                .next(say("return its drive, or: ").run(replace)),
         ),
         MemberState::Rebuilding { .. } if !was.is_rebuilding() || changed_hands => notes.push(
             note(EventKind::RebuildStarted, format!("{member} of array {name} is being rebuilt"))
-                .next(format!("strake wait {name} --for rebuild")),
+                .next(await_goal(name, "rebuild")),
         ),
         MemberState::InSync if was.state != is.state || changed_hands => notes.push(note(
             EventKind::RebuildFinished,
@@ -201,10 +199,8 @@ pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
         }
     };
     let member = event.member.map_or_else(String::new, |member| format!("member {member} "));
-    let replace = event
-        .member
-        .map(|member| format!("strake array replace {name} --member {member} --with DRIVE"))
-        .unwrap_or_default();
+    let replace: Text =
+        event.member.map(|member| replace(name, member, "").into()).unwrap_or_default();
     match event.kind {
         ArrayEventKind::SitOut => Some(
             note(
@@ -212,7 +208,7 @@ pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
                 format!("reads of array {name} avoid {member}").trim_end().to_owned(),
             )
             .cause("it answers much slower than its peers")
-            .next(format!("if that continues: {replace}")),
+            .next(say("if that continues: ").then(replace)),
         ),
         ArrayEventKind::SitOutEnded => {
             Some(note(EventKind::SitOutEnded, format!("{member}of array {name} is read again")))
@@ -246,7 +242,7 @@ pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
         ArrayEventKind::ResyncHalted => Some(
             note(EventKind::ResyncHalted, format!("the resync of array {name} stalled"))
                 .cause("more blocks are lost than can be listed")
-                .next(format!("strake array show {name}")),
+                .next(show(name)),
         ),
         ArrayEventKind::WritesRedone { count } => Some(note(
             EventKind::WritesRedone,
@@ -265,7 +261,7 @@ pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
         ArrayEventKind::BlocksLost { bytes } => Some(
             note(EventKind::BlocksLost, format!("{} of array {name} are lost", ByteSize(bytes)))
                 .cause("they are unreadable, and no redundancy is left to reconstruct them")
-                .next(format!("strake array show {name} lists them; rewrite them from a backup")),
+                .next(lost_blocks_next(name)),
         ),
         ArrayEventKind::Dropped { count } => {
             let what = format!("{count} events of array {name} were too frequent to be recorded");
@@ -294,9 +290,7 @@ fn redundancy_note(before: &Seen, now: &Seen) -> Option<Note> {
     if (now.lost || now.left.is_none()) && !(before.lost || before.left.is_none()) {
         let what =
             format!("array {name} is lost: more members are absent than its redundancy covers");
-        let next =
-            format!("return its members, and it starts automatically; strake array show {name}");
-        return Some(Note::of_array(EventKind::ArrayLost, &now.name, what).next(next));
+        return Some(Note::of_array(EventKind::ArrayLost, &now.name, what).next(lost_next(name)));
     }
     let (out, left) = (now.out(), now.left?);
     if now.lost || (out == before.out() && now.left == before.left) {
@@ -307,7 +301,7 @@ fn redundancy_note(before: &Seen, now: &Seen) -> Option<Note> {
         return Some(Note::of_array(EventKind::ArrayRecovered, &now.name, what));
     }
     let members = if out == 1 { "1 member is".to_owned() } else { format!("{out} members are") };
-    let next = format!("strake array show {name}");
+    let next = show(name);
     if left == 0 {
         let what = format!(
             "array {name} has no redundancy left: {members} not in sync, one more failure may lose data"

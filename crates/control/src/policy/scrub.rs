@@ -3,6 +3,7 @@
 use strake_engine::{ScrubCounts, ScrubMode};
 use strake_raid::Geometry;
 use strake_units::{ByteSize, MemberSet};
+use strake_wording::show_scrub;
 
 use crate::error::ControlError;
 use crate::events::{EventKind, Note, Severity};
@@ -34,7 +35,7 @@ impl ScrubAim {
 /// Reads a time between scrubs.
 pub(crate) fn parse_every(seconds: u64) -> Result<u64, ControlError> {
     if seconds != 0 && seconds < SCRUB_EVERY_MIN_S {
-        let least = every(SCRUB_EVERY_MIN_S);
+        let least = strake_wording::every(SCRUB_EVERY_MIN_S);
         return Err(ControlError::usage(format!(
             "{seconds} s between scrubs are too few; the minimum is {least}, and 0 means never"
         )));
@@ -42,23 +43,9 @@ pub(crate) fn parse_every(seconds: u64) -> Result<u64, ControlError> {
     Ok(seconds)
 }
 
-/// Seconds in the form in which an operator types them.
-pub(crate) fn every(seconds: u64) -> String {
-    match seconds {
-        0 => "off".to_owned(),
-        s if s.is_multiple_of(24 * 3600) => format!("{}d", s / (24 * 3600)),
-        s if s.is_multiple_of(3600) => format!("{}h", s / 3600),
-        s => format!("{s}s"),
-    }
-}
-
 /// True when there is something to compare data with.
 pub(crate) fn has_redundancy(geometry: &Geometry) -> bool {
     geometry.redundancy(MemberSet::EMPTY).is_some_and(|left| left > 0)
-}
-
-fn show(name: &str) -> String {
-    format!("strake array scrub show {name}")
 }
 
 /// A scrub of array `name` began, or goes on after it was over so many bytes.
@@ -76,7 +63,7 @@ pub(crate) fn started(name: &str, mode: ScrubMode, done_bytes: u64) -> Note {
 /// It has found something, so far this.
 pub(crate) fn has_found(name: &str, counts: &ScrubCounts) -> Note {
     let what = format!("the scrub of array {name} has found so far: {}", found(counts));
-    Note::of_array(EventKind::ScrubFound, &name, what).next(show(name))
+    Note::of_array(EventKind::ScrubFound, &name, what).next(show_scrub(name))
 }
 
 /// It is over, `whole` when it has been over all of the array.
@@ -89,7 +76,7 @@ pub(crate) fn ended(name: &str, whole: bool, counts: &ScrubCounts) -> Note {
     let note = Note::of_array(kind, &name, what);
     match counts.left() {
         0 => note,
-        _ => note.severity(Severity::Warning).next(show(name)),
+        _ => note.severity(Severity::Warning).next(show_scrub(name)),
     }
 }
 

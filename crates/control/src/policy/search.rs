@@ -1,11 +1,11 @@
 //! What a start finds at the recorded paths of an array, and what follows for the start.
 
-use strake_engine::{AssemblePolicy, without_it};
+use strake_engine::AssemblePolicy;
+use strake_wording::say;
 
 use crate::drives::label::Labelled;
-use crate::error::{ControlError, ControlErrorKind};
+use crate::error::{ControlError, ControlErrorKind, Hindrance};
 use crate::policy::candidates::{push_once, suffice_without};
-use crate::state::offline::NOT_DEGRADED;
 
 /// Why a drive at a recorded path is not used.
 pub(crate) enum Unused {
@@ -64,15 +64,16 @@ pub(crate) fn is_of(refused: &ControlError, uuid: &str) -> bool {
 
 /// Why an array is not started degraded while `label`, which is refused, is one of its labels.
 pub(crate) fn not_without(name: &str, label: &ControlError) -> ControlError {
-    ControlError::refused(format!("{}; {}", label.what, held_up(name)))
+    held_up(&label.what, name)
 }
 
-/// That a refused label keeps the array from being started degraded.
-fn held_up(name: &str) -> String {
-    format!(
-        "array {name} {NOT_DEGRADED} while this drive is present: its label may be newer than those of the other \
-         drives"
-    )
+/// `why`, and that a refused label keeps the array from being started degraded.
+fn held_up(why: &str, name: &str) -> ControlError {
+    ControlError::refused(format!(
+        "{why}; array {name} is not started degraded while this drive is present: its label may be newer than those \
+         of the other drives"
+    ))
+    .because(Hindrance::RefusedLabel)
 }
 
 /// What was found of a recorded array.
@@ -124,12 +125,13 @@ impl Search {
         if self.here.is_empty() || self.refused.is_empty() {
             return error;
         }
-        // What the array could do without that drive, it cannot do beside it.
-        let name = &self.here[0].label.name;
-        let why = match error.what.strip_suffix(&without_it(name)) {
-            Some(waits) => format!("{waits}; {}", held_up(name.as_str())),
-            None => error.what,
-        };
-        ControlError::new(error.kind, format!("{}; {why}", self.refused.join("; ")))
+        let refused = self.refused.join("; ");
+        if let Hindrance::Missing(waits) = &error.hindrance {
+            // What the array could do without that drive, it cannot do beside it.
+            let name = self.here[0].label.name.as_str();
+            return held_up(&format!("{refused}; {waits}"), name);
+        }
+        let (kind, hindrance) = (error.kind, error.hindrance.clone());
+        ControlError::new(kind, say(refused + "; ").then(error.text())).because(hindrance)
     }
 }

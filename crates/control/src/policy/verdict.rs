@@ -1,9 +1,10 @@
 //! What an import would do, determined without writing anything.
 
 use strake_api::v1 as api;
-use strake_engine::{AssemblePolicy, too_few, waiting};
+use strake_engine::{ArrayError, AssemblePolicy, too_few, waiting};
 use strake_ondisk::{Assembled, Found, Policy, RecordedState, Verdict};
 use strake_units::MemberSet;
+use strake_wording::{Text, import, say};
 
 use crate::drives::label::{Labelled, geometry_of};
 use crate::error::ControlError;
@@ -30,36 +31,39 @@ pub(crate) fn planned(
     let policy = Policy { allow_degraded: policy.allow_degraded };
     let verdicts = strake_ondisk::assemble(found.collect(), policy);
     let name = &record.name;
-    let mut why = format!("array {name} would not be started: no valid label was found");
+    let mut why = say(format!("array {name} would not be started: no valid label was found"));
+    let refused =
+        |error: ArrayError| say("it would not be started: ").then(ControlError::from(error).text());
     for verdict in verdicts {
         match verdict {
             Verdict::Assembled(assembled) => {
                 if let Some(too_few) = too_few_of(&assembled) {
-                    why = format!("it would not be started: {too_few}");
+                    why = refused(too_few);
                     continue;
                 }
                 let none = ControlError::state(String::new());
                 return Ok(Offline::new(record, &none, here).view(record, Vec::new()));
             }
             Verdict::Waiting { superblock, missing, rebuilding, present } => {
-                let waits = waiting(&superblock, &missing, &rebuilding, &present);
-                why = format!("it would not be started: {waits}");
+                why = refused(waiting(&superblock, &missing, &rebuilding, &present));
             }
             Verdict::Refused { .. } => {
-                why = format!(
+                why = say(format!(
                     "array {name} would be refused: one member is on several drives, or its members were started \
-                     apart from each other; strake array import {name} shows which, and changes nothing"
-                );
+                     apart from each other; "
+                ))
+                .run(import(name))
+                .say(" shows which, and changes nothing");
             }
             Verdict::Ignored { .. } => {}
         }
     }
     let all = std::iter::once(why).chain(objections(here));
-    Err(ControlError::refused(all.collect::<Vec<String>>().join("; ")))
+    Err(ControlError::refused(Text::join(all, "; ")))
 }
 
 /// Why an array with these members could not be started, when they are too few.
-fn too_few_of(assembled: &Assembled) -> Option<String> {
+fn too_few_of(assembled: &Assembled) -> Option<ArrayError> {
     let geometry = geometry_of(&assembled.superblock)?;
     let members = assembled.members.iter().enumerate();
     let absent = members.filter(|(_, m)| m.drive.is_none() || m.state != RecordedState::InSync);

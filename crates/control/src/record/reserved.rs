@@ -9,9 +9,12 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use strake_api::v1::{Registrant as RegistrantMessage, Reservation as ReservationMessage};
+use strake_api::v1::{
+    Registrant as RegistrantMessage, ReleaseExportRequest, Reservation as ReservationMessage,
+};
 use strake_export_nvmet::{Held, Ledger, Registrant, ReservationType, Reservations};
 use strake_units::Uuid;
+use strake_wording::command;
 
 use crate::record::files::StateFolder;
 use crate::record::store::ExportRecord;
@@ -160,10 +163,10 @@ impl ReservationFile {
     fn unreadable(&self, why: &str) -> String {
         format!(
             "{} cannot be read ({why}), so the hosts to exclude are unknown; restore the file from a copy, or make \
-             sure that only permitted hosts write, and continue without reservations: strake export release {} (or \
-             move the file away, if there is no such export yet)",
+             sure that only permitted hosts write, and continue without reservations: {} (or move the file away, if \
+             there is no such export yet)",
             self.path().display(),
-            self.export
+            command(&ReleaseExportRequest { name: self.export.clone() })
         )
     }
 

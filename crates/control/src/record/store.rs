@@ -13,9 +13,12 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use strake_alerts::HookSpec;
+use strake_api::v1::CreateArrayRequest;
+use strake_wording::say;
 
 use crate::error::{ControlError, ControlErrorKind};
 use crate::record::files::{Next, StateFolder};
+use crate::remedy::{import_drives, not_among};
 
 mod peers;
 mod settings;
@@ -95,12 +98,8 @@ impl Config {
     /// That there is no array of this name, and which there are.
     pub(crate) fn no_such_array(&self, name: &str) -> ControlError {
         let known: Vec<&str> = self.arrays.iter().map(|a| a.name.as_str()).collect();
-        let hint = if known.is_empty() {
-            "there is none yet: strake array create ...".to_owned()
-        } else {
-            format!("there is: {}", known.join(", "))
-        };
-        ControlError::not_found(format!("there is no array {name:?}; {hint}"))
+        let create = CreateArrayRequest { name: "...".to_owned(), ..Default::default() };
+        not_among(format!("there is no array {name:?}"), &known, create)
     }
 }
 
@@ -410,11 +409,10 @@ impl Store {
         };
         let damaged = |why: String| {
             let what = format!(
-                "{} is invalid ({why}); move it away, start again, and import the arrays: \
-                 strake array import --drives ...",
+                "{} is invalid ({why}); move it away, start again, and import the arrays: ",
                 path.display()
             );
-            ControlError::new(ControlErrorKind::Store, what)
+            ControlError::new(ControlErrorKind::Store, say(what).run(import_drives()))
         };
         let config: Config = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
         if config.version != VERSION {

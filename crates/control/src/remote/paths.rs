@@ -7,10 +7,12 @@ use strake_api::v1::{ConnectDriveRequest, DrivePath};
 use strake_dev_fabrics::limits::PATHS_MAX;
 use strake_dev_fabrics::{Access, Address, FabricsDevice, PathState, PathStatus};
 use strake_units::Nanos;
+use strake_wording::say;
 
 use crate::drives::address::address_of;
 use crate::error::ControlError;
 use crate::record::store::RemoteRecord;
+use crate::remedy::{connect, disconnect};
 use crate::remote::record::{keys_of, tls_key_of};
 
 /// Whether two addresses are of one namespace: no other subsystem in the world has the name (Base, section 4.7).
@@ -58,17 +60,24 @@ pub(crate) fn check_same_keys(
     let (secret, controller) = (request.secret.trim(), request.controller_secret.trim());
     keys_of(path, secret, controller)?;
     tls_key_of(path, request.tls_key.trim())?;
-    for (given, known, what, option) in [
-        (secret, &record.secret, "secret", "--secret-file"),
-        (controller, &record.controller_secret, "secret of its target", "--controller-secret-file"),
-        (request.tls_key.trim(), &record.tls_key, "key for TLS", "--tls-key-file"),
-    ] {
+    type Option = fn(&mut ConnectDriveRequest) -> &mut String;
+    let kinds: [(_, _, _, Option); 3] = [
+        (secret, &record.secret, "secret", |r| &mut r.secret),
+        (controller, &record.controller_secret, "secret of its target", |r| {
+            &mut r.controller_secret
+        }),
+        (request.tls_key.trim(), &record.tls_key, "key for TLS", |r| &mut r.tls_key),
+    ];
+    for (given, known, what, option) in kinds {
         if !given.is_empty() && given != known {
             let name = &record.address;
-            return Err(ControlError::usage(format!(
+            let why = format!(
                 "{path} is another path to {name}; all paths of a drive use the same {what}, and this one differs; \
-                 first: strake drive connect {name} {option} FILE"
-            )));
+                 first: "
+            );
+            let mut again = connect(name);
+            *option(&mut again) = "FILE".to_owned();
+            return Err(ControlError::usage(say(why).run(again)));
         }
     }
     Ok(())
@@ -79,10 +88,11 @@ pub(crate) fn refuse_taken_over(name: &str, device: &FabricsDevice) -> Result<()
     if device.is_reserved() != Some(false) {
         return Ok(());
     }
-    Err(ControlError::state(format!(
+    let what = format!(
         "{name} was taken over by another host, which may have written to it, so it is no longer used; unload the \
-         array that uses it, or restart the daemon, then: strake drive disconnect {name}, and connect it again"
-    )))
+         array that uses it, or restart the daemon, then: "
+    );
+    Err(ControlError::state(say(what).run(disconnect(name)).say(", and connect it again")))
 }
 
 /// The message that describes a path.

@@ -6,10 +6,12 @@ use strake_dev_fabrics::limits::{LOSS_TIME_MAX, LOSS_TIME_MIN};
 use strake_dev_fabrics::{FabricsDevice, HostName, Options, ReservationMode};
 use strake_export_nvmet::{Keys, TlsKey};
 use strake_units::{Nanos, Uuid};
+use strake_wording::say;
 
 use crate::drives::address::address_of;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::record::store::RemoteRecord;
+use crate::remedy::disconnect;
 
 impl RemoteRecord {
     fn host(&self) -> Result<HostName, ControlError> {
@@ -59,11 +61,11 @@ impl RemoteRecord {
         if self.covered.is_nothing() {
             return Ok(());
         }
-        let (address, options) = (&self.address, self.covered.options());
-        Err(ControlError::state(format!(
-            "{address} comes from a backup, which holds no secrets and keys; give them again: strake drive \
-             connect {address} {options}"
-        )))
+        let address = &self.address;
+        let what = format!(
+            "{address} comes from a backup, which holds no secrets and keys; give them again: "
+        );
+        Err(ControlError::state(say(what).run(self.covered.connect_again(address))))
     }
 
     /// Where it is reached.
@@ -164,7 +166,6 @@ pub(crate) fn known_as_asked(
         return Ok(known);
     }
     let path = &known.address;
-    let what =
-        format!("{path} is connected with other options; first: strake drive disconnect {path}");
-    Err(ControlError::new(ControlErrorKind::Exists, what))
+    let what = format!("{path} is connected with other options; first: ");
+    Err(ControlError::exists(say(what).run(disconnect(path))))
 }

@@ -1,17 +1,20 @@
 //! What the recorded configuration says, and what it would say after a change.
 
+use strake_api::v1::{CreateExportRequest, RenameArrayRequest};
 use strake_dev_fabrics::Address;
 use strake_engine::Drive;
 use strake_units::{MemberIndex, Name};
+use strake_wording::say;
 
 use crate::drives::address::address_of;
 use crate::limits::{ARRAYS_MAX, REMOTES_MAX};
 use crate::record::store::{
     Config, CopyRecord, DestroyedRecord, RemoteRecord, ScrubRecord, Settings, SpareRecord,
 };
+use crate::remedy::not_among;
 use crate::remote::paths::same_namespace;
 use crate::state::running::Place;
-use crate::{ArrayRecord, ControlError, ControlErrorKind, ExportRecord};
+use crate::{ArrayRecord, ControlError, ExportRecord};
 
 /// Destroyed arrays whose drives and exports are remembered, the latest.
 const DESTROYED_MAX: usize = 16;
@@ -52,10 +55,9 @@ impl Config {
         if self.arrays.iter().all(|a| a.name != name || a.uuid == uuid) {
             return Ok(());
         }
-        let what = format!(
-            "there is another array {name} now; rename that one first: strake array rename {name} OTHER"
-        );
-        Err(ControlError::new(ControlErrorKind::Exists, what))
+        let what = format!("there is another array {name} now; rename that one first: ");
+        let rename = RenameArrayRequest { name: name.to_owned(), ..Default::default() };
+        Err(ControlError::exists(say(what).run(rename)))
     }
 
     /// The names an array is offered under.
@@ -67,12 +69,8 @@ impl Config {
     pub(crate) fn export_record(&self, name: &str) -> Result<&ExportRecord, ControlError> {
         self.exports.iter().find(|export| export.name == name).ok_or_else(|| {
             let known: Vec<&str> = self.exports.iter().map(|e| e.name.as_str()).collect();
-            let hint = if known.is_empty() {
-                "there is none yet: strake export create ...".to_owned()
-            } else {
-                format!("there is: {}", known.join(", "))
-            };
-            ControlError::not_found(format!("there is no export {name:?}; {hint}"))
+            let create = CreateExportRequest { array: "...".to_owned(), ..Default::default() };
+            not_among(format!("there is no export {name:?}"), &known, create)
         })
     }
 

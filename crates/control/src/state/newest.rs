@@ -11,10 +11,13 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use strake_ondisk::{RecordedState, Superblock};
 use strake_units::Uuid;
+use strake_wording::say;
 
 use crate::drives::label::Labelled;
+use crate::error::{ControlError, Hindrance};
 use crate::record::files::StateFolder;
 use crate::record::store::{ArrayRecord, Config};
+use crate::remedy::{LOSSY, start};
 use crate::state::running::Running;
 
 /// The file.
@@ -59,7 +62,11 @@ impl Newest {
     }
 
     /// Why the labels `here` must not start the array `record`; see [`Mark::objection`].
-    pub(crate) fn objection(&self, record: &ArrayRecord, here: &[Labelled]) -> Option<String> {
+    pub(crate) fn objection(
+        &self,
+        record: &ArrayRecord,
+        here: &[Labelled],
+    ) -> Option<ControlError> {
         let usable = here.iter().filter(|l| l.is_usable());
         let usable: Vec<Labelled> = usable.cloned().collect();
         self.marks.get(&record.uuid)?.objection(record, &usable)
@@ -111,7 +118,7 @@ impl Mark {
     }
 
     /// Why an array must not be started from the labels `here`, when none of them continues this.
-    fn objection(&self, record: &ArrayRecord, here: &[Labelled]) -> Option<String> {
+    fn objection(&self, record: &ArrayRecord, here: &[Labelled]) -> Option<ControlError> {
         if here.is_empty() || here.iter().any(|found| self.is_continued_by(&found.label)) {
             return None;
         }
@@ -130,13 +137,13 @@ impl Mark {
             away.join(" or ")
         };
         let name = &record.name;
-        Some(format!(
+        let what = format!(
             "array {name} is not started: its drives are older than the state that this host last saw, or were used \
              without it (generation {newest} here, {} seen), so acknowledged writes would be missing. That state is \
-             on: {holders}. Attach it; or, to start without it and discard its writes: strake array import {name} \
-             --degraded --accept-loss",
+             on: {holders}. Attach it; or, to start without it and discard its writes: ",
             self.generation
-        ))
+        );
+        Some(ControlError::refused(say(what).run(start(name, LOSSY))).because(Hindrance::Consent))
     }
 }
 

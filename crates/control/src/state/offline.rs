@@ -3,11 +3,13 @@
 use strake_api::v1 as api;
 use strake_ondisk::{RecordedState, Superblock};
 use strake_raid::Geometry;
+use strake_wording::{Text, import, say};
 
 use crate::drives::label::{Labelled, geometry_of};
-use crate::error::ControlError;
+use crate::error::{ControlError, Hindrance};
 use crate::policy::candidates::{absent, can_start_degraded, passed_over, used};
 use crate::record::store::ArrayRecord;
+use crate::remedy::{DEGRADED, LOSSY, start};
 
 /// A recorded array that does not run.
 #[derive(Clone)]
@@ -15,42 +17,40 @@ pub(crate) struct Offline {
     pub(crate) why: String,
     /// What its labels say, when one is here.
     shape: Option<api::Array>,
-    next_action: String,
+    pub(crate) next: Text,
+    /// Whether nothing is wrong: it is started as soon as its drives have settled.
+    pub(crate) is_waiting: bool,
 }
 
 impl Offline {
     /// `error` is why; `here` are the drives with its labels that were found.
     pub(crate) fn new(record: &ArrayRecord, error: &ControlError, here: &[Labelled]) -> Self {
         let newest = here.iter().max_by_key(|l| l.label.generation).map(|l| &l.label);
+        let name = &record.name;
         let shape = newest.map(|label| shape_of(label, here));
-        let next_action = match newest {
-            Some(_) if error.what.starts_with(WAITS) => "wait; it starts automatically".to_owned(),
+        let next = match (newest, &error.hindrance) {
+            (None, _) => say("return its drives, then: ").run(import(name)),
+            (Some(_), Hindrance::Settling) => say("wait; it starts automatically"),
             // Without consent nothing starts, whatever drives are here.
-            Some(_) if error.what.contains("--accept-loss") => format!(
-                "return the missing members, or, to accept possible loss: strake array import {} --degraded \
-                 --accept-loss",
-                record.name
-            ),
-            Some(_) if error.what.contains(NOT_DEGRADED) => format!(
-                "use the version that wrote the refused label, or remove its drive, then: strake array import {}",
-                record.name
-            ),
-            Some(label) if can_start_degraded(label, here) => {
-                format!(
-                    "return the missing members, or: strake array import {} --degraded",
-                    record.name
-                )
+            (Some(_), Hindrance::Consent) => {
+                say("return the missing members, or, to accept possible loss: ")
+                    .run(start(name, LOSSY))
             }
-            Some(_) | None => {
-                format!("return its drives, then: strake array import {}", record.name)
+            (Some(_), Hindrance::RefusedLabel) => {
+                say("use the version that wrote the refused label, or remove its drive, then: ")
+                    .run(import(name))
+            }
+            (Some(label), Hindrance::Missing(_) | Hindrance::Other)
+                if can_start_degraded(label, here) =>
+            {
+                say("return the missing members, or: ").run(start(name, DEGRADED))
+            }
+            (Some(_), Hindrance::Missing(_) | Hindrance::Other) => {
+                say("return its drives, then: ").run(import(name))
             }
         };
-        Self { why: error.what.clone(), shape, next_action }
-    }
-
-    /// Whether nothing is wrong: it is started as soon as its drives have settled.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.why.starts_with(WAITS)
+        let is_waiting = error.hindrance == Hindrance::Settling;
+        Self { why: error.what.clone(), shape, next, is_waiting }
     }
 
     /// An array that was lost just now.
@@ -58,10 +58,9 @@ impl Offline {
         Self {
             why: "it lost more members than its redundancy covers".to_owned(),
             shape: None,
-            next_action: format!(
-                "return its drives, and it starts automatically; to start it at once: strake array import {}",
-                record.name
-            ),
+            next: say("return its drives, and it starts automatically; to start it at once: ")
+                .run(import(&record.name)),
+            is_waiting: false,
         }
     }
 
@@ -70,7 +69,8 @@ impl Offline {
         Self {
             why: "it is being grown".to_owned(),
             shape: None,
-            next_action: "wait; it restarts shortly".to_owned(),
+            next: say("wait; it restarts shortly"),
+            is_waiting: false,
         }
     }
 
@@ -81,7 +81,8 @@ impl Offline {
             uuid: record.uuid.clone(),
             states: vec!["offline".to_owned()],
             reason: self.why.clone(),
-            next_action: self.next_action.clone(),
+            next_action: self.next.words.clone(),
+            remedy: self.next.parts.clone(),
             exports,
             settings: Some(record.settings.message()),
             ..self.shape.clone().unwrap_or_default()
@@ -133,9 +134,3 @@ pub(crate) fn geometry_message(geometry: &Geometry) -> api::Array {
         ..api::Array::default()
     }
 }
-
-/// What is said of an array that is not started yet because of what may be under way at its drives.
-pub(crate) const WAITS: &str = "waiting until requests of the previous daemon have expired";
-
-/// In all that is said about an array beside a label of it that is refused.
-pub(crate) const NOT_DEGRADED: &str = "is not started degraded";

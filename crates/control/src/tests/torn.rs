@@ -35,6 +35,11 @@ fn check_waits(spoil: impl Fn(&str), words: &str) {
         assert!(view.reason.contains(words), "{words}: {}", view.reason);
     }
     assert!(view.members[1].cause.contains(words), "{:?}", view.members[1]);
+    // No loss is to be accepted: the others hold everything.
+    assert_eq!(
+        view.next_action,
+        "return the missing members, or: strake array import tank --degraded"
+    );
     let dry = ImportArraysRequest { dry_run: true, ..import(false, false) };
     check_refused(control.import_arrays(&dry), Refused, words);
     control.import_arrays(&import(true, false)).expect("the others suffice");
@@ -84,6 +89,13 @@ fn drives_without_labels_at_their_ends_are_used_when_the_data_needs_them_and_the
     }
     control.start();
     assert_eq!(control.tank().states, ["offline"]);
+    let next = control.tank().next_action;
+    assert!(
+        next.ends_with(
+            "to accept possible loss: strake array import tank --degraded --accept-loss"
+        ),
+        "{next}"
+    );
     check_refused(control.import_arrays(&import(true, false)), State, "--accept-loss");
     control.import_arrays(&import(true, true)).expect("the loss is accepted");
     assert_eq!(control.tank().redundancy_left, 1);

@@ -190,6 +190,9 @@ fn a_label_with_another_constant_is_named_and_not_gone_around() {
         // What would be refused is not advised.
         assert!(!view.reason.contains("start without it"), "{}", view.reason);
         assert!(!view.next_action.contains("--degraded"), "{}", view.next_action);
+        let advice =
+            ["use the version that wrote the refused label, or", "return its drives, then"];
+        assert!(view.next_action.starts_with(advice[made]), "{}", view.next_action);
         let import = |name: &str, drives: &[String]| ImportArraysRequest {
             name: name.into(),
             drives: drives.to_vec(),

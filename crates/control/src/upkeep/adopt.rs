@@ -1,18 +1,21 @@
 //! From labelled drives to a running array.
 
 use strake_dev_uring::control_wait;
-use strake_engine::{Array, AssemblePolicy, Assembled, Drive, Outcome, assemble};
+use strake_engine::{
+    Array, ArrayError, ArrayErrorKind, AssemblePolicy, Assembled, Drive, Outcome, assemble,
+};
 use strake_reactor::monotonic;
 use strake_units::Nanos;
+use strake_wording::{Text, say};
 
 use crate::commands::exports::offer_recorded_exports;
 use crate::control::Control;
 use crate::drives::label::Labelled;
-use crate::error::ControlError;
+use crate::error::{ControlError, Hindrance};
 use crate::events::{EventKind, Note};
 use crate::manager::Manager;
 use crate::names::fresh_uuid;
-use crate::policy::candidates::{objections, usable};
+use crate::policy::candidates::{needs_damaged, objections, usable};
 use crate::record::store::ArrayRecord;
 use crate::state::offline::Offline;
 use crate::state::running::Running;
@@ -38,19 +41,30 @@ pub(crate) fn assemble_one(
     for error in unreadable {
         tracing::warn!(reason = %error, "drive not readable");
     }
-    let with_objections = |what: String| {
-        let all = std::iter::once(what).chain(objections(here));
-        all.collect::<Vec<String>>().join("; ")
-    };
-    match outcomes.into_iter().next() {
-        Some(Outcome::Ready(assembled)) => Ok(*assembled),
-        Some(Outcome::Waiting { what, .. } | Outcome::Refused { what, .. }) => {
-            Err(ControlError::refused(with_objections(what)))
+    let error = match outcomes.into_iter().next() {
+        Some(Outcome::Ready(assembled)) => return Ok(*assembled),
+        Some(Outcome::Waiting { what, remedy, .. } | Outcome::Refused { what, remedy, .. }) => {
+            let error = ArrayError::new(ArrayErrorKind::Refused, what);
+            ControlError::from(ArrayError { remedy, ..error })
         }
-        None => Err(ControlError::state(with_objections(
-            "no member with a valid label was found".to_owned(),
-        ))),
-    }
+        None => ControlError::state("no member with a valid label was found"),
+    };
+    Err(with_objections(error, here))
+}
+
+/// `error`, and what is to be said about drives of `here` that are not used.
+fn with_objections(error: ControlError, here: &[Labelled]) -> ControlError {
+    let hindrance = match error.hindrance.clone() {
+        _ if needs_damaged(here) => Hindrance::Consent,
+        Hindrance::Missing(waits) => {
+            let all = std::iter::once(say(waits)).chain(objections(here));
+            Hindrance::Missing(Text::join(all, "; ").words)
+        }
+        hindrance => hindrance,
+    };
+    let kind = error.kind;
+    let all = std::iter::once(error.text()).chain(objections(here));
+    ControlError::new(kind, Text::join(all, "; ")).because(hindrance)
 }
 
 /// How long an array on these drives has to wait for what an earlier daemon, or another machine, may have under way
@@ -70,7 +84,7 @@ pub(crate) fn note_offline(manager: &mut Manager, record: &ArrayRecord, offline:
     {
         return;
     }
-    if offline.is_waiting() {
+    if offline.is_waiting {
         // It is in order, and over soon.
         let entry = manager.entries.of(&record.uuid);
         (entry.last_try, entry.offline) = (None, Some(offline));
@@ -79,9 +93,8 @@ pub(crate) fn note_offline(manager: &mut Manager, record: &ArrayRecord, offline:
     let before = manager.entries.get(&record.uuid).offline.as_ref();
     if before.is_none_or(|before| before.why != offline.why) {
         let what = format!("array {} cannot be started", record.name);
-        let next = offline.view(record, Vec::new()).next_action;
         let note = Note::of_array(EventKind::ArrayOffline, &record.name, what);
-        manager.record(note.cause(offline.why.clone()).next(next));
+        manager.record(note.cause(offline.why.clone()).next(offline.next.clone()));
     }
     manager.entries.of(&record.uuid).offline = Some(offline);
 }

@@ -3,6 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use strake_engine::Drive;
+use strake_wording::{replace, say};
 
 use crate::bounded::{self, Silent};
 use crate::commands::claims::refuse_members;
@@ -47,13 +48,13 @@ fn check_return_of(
     let (place, _) = manager.place(array, member)?;
     let swapped = &manager.entries.get(&place.array).slot(place.member.at()).swapped;
     if swapped.as_ref().is_some_and(|was| *was != found.identity()) {
-        return Err(ControlError::refused(format!(
+        let name = &place.name;
+        let what = format!(
             "{} replaced the drive of member {member} of array {name} while that drive was in use, so it is at best \
-             a copy, and lacks later writes; return the member's own drive, or: strake array replace {name} --member \
-             {member} --with DRIVE",
-            found.drive.path,
-            name = place.name
-        )));
+             a copy, and lacks later writes; return the member's own drive, or: ",
+            found.drive.path
+        );
+        return Err(ControlError::refused(say(what).run(replace(name, member, ""))));
     }
     note_objection(manager, &found);
     if let Some(objection) = found.objection() {

@@ -18,6 +18,7 @@ use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::manager::Manager;
 use crate::names::array_key;
+use crate::policy::advice::copy_next;
 use crate::record::store::CopyRecord;
 use crate::upkeep::replacement::{begin_replacement, forget_copy};
 
@@ -157,8 +158,7 @@ fn note_copy(manager: &mut Manager, uuid: &str, copy: &CopyRecord, error: Option
     let (name, path) = (manager.records.array_name(uuid), &copy.path);
     let what = format!("the copy of member {slot} of array {name} to {path} waits");
     let note = Note::of_array(EventKind::ReplaceWaits, &name, what);
-    let next = format!("return {path}, or: strake job cancel {name}/replace");
-    manager.record(note.member(slot).cause(why).next(next));
+    manager.record(note.member(slot).cause(why).next(copy_next(&name, path)));
 }
 
 /// Shows copies that wait as jobs.

@@ -4,8 +4,10 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+use strake_api::v1::{CleanDriveRequest, ReaddMemberRequest};
 use strake_raid::MemberState;
 use strake_units::{ByteSize, Uuid};
+use strake_wording::{Text, replace};
 
 use crate::actions::Pace;
 use crate::commands::readd::readd_now;
@@ -172,8 +174,8 @@ fn welcome(manager: &mut Manager, candidate: &Candidate, found: Labelled) -> Opt
         let what = format!(
             "{path} was member {slot} of array {name} and returned, but another drive has replaced it"
         );
-        let next =
-            format!("strake drive clean {path}, which makes it free; or keep it for reference");
+        let clean = CleanDriveRequest { path, ..Default::default() };
+        let next = Text::from(clean).say(", which makes it free; or keep it for reference");
         manager.record(
             Note::of_array(EventKind::MemberSuperseded, &name, what).member(slot).next(next),
         );
@@ -190,7 +192,12 @@ fn welcome(manager: &mut Manager, candidate: &Candidate, found: Labelled) -> Opt
     let note = Note::of_array(EventKind::MemberReturned, &name, what).member(slot);
     let member = label.member;
     let checked = check_return(manager, &candidate.array, Some(slot as u32), found);
-    let readd = format!("strake array readd {name} --member {slot} --drive {path}");
+    let readd = ReaddMemberRequest {
+        name: name.clone(),
+        member: Some(slot as u32),
+        drive: path.clone(),
+        dry_run: false,
+    };
     if away == Away::Silent && (verdict != Verdict::TakeBack || checked.is_err()) {
         manager.returns.leave_to_hand(member);
         note_silent(manager);
@@ -253,6 +260,6 @@ fn tell_not_taken(manager: &mut Manager, place: &Place, path: &str, error: &Cont
     let Place { name, member, .. } = place;
     let what = format!("member {member} of array {name} could not be re-added from {path}");
     let note = Note::of_array(EventKind::MemberFailed, &name, what);
-    let next = format!("strake array replace {name} --member {member} --with DRIVE");
+    let next = replace(name, member, "");
     manager.record(note.member(member.at()).cause(error.what.clone()).next(next));
 }

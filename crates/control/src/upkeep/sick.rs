@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use strake_wording::replace;
+
 use crate::control::Control;
 use crate::drives::probe::Target;
 use crate::error::ControlError;
@@ -55,8 +57,7 @@ pub(crate) fn notice_sick(manager: &mut Manager) {
             let what =
                 format!("member {slot} ({}) of array {name} should be replaced", member.path);
             let note = Note::of_array(EventKind::MemberSick, &name, what);
-            let next = format!("strake array replace {name} --member {slot} --with DRIVE");
-            manager.record(note.member(slot).cause(why).next(next));
+            manager.record(note.member(slot).cause(why).next(replace(name, slot, "")));
         }
     }
     manager.sick.why.retain(|uuid, _| there.contains(uuid));

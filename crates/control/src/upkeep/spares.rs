@@ -2,7 +2,9 @@
 
 use std::fs;
 
+use strake_api::v1::AddSpareRequest;
 use strake_engine::Drive;
+use strake_wording::{replace, say};
 
 use crate::actions::Pace;
 use crate::bounded;
@@ -16,6 +18,7 @@ use crate::events::{EventKind, Note};
 use crate::limits::GLANCE_LIMIT;
 use crate::manager::Manager;
 use crate::names::array_key;
+use crate::policy::advice::spare_next;
 use crate::policy::spares::{SpareState, fits, is_of_the_drive, slots_for_spares};
 use crate::record::store::SpareRecord;
 
@@ -144,8 +147,7 @@ fn note_spare(manager: &mut Manager, record: &SpareRecord, state: SpareState) {
         (Some("ready") | None, SpareState::Missing(why) | SpareState::Failed(why)) => {
             let what = format!("spare {} cannot be used", record.path);
             let note = Note::new(EventKind::SpareMissing, object, what).cause(why.clone());
-            let path = &record.path;
-            manager.record(note.next(format!("return the drive, or: strake spare remove {path}")));
+            manager.record(note.next(spare_next(&record.path)));
         }
         (Some(_) | None, _) => {}
     }
@@ -214,8 +216,7 @@ pub(crate) fn choose_spare(
     if !reported {
         let what = format!("no spare fits member {slot} of array {name}");
         let note = Note::of_array(EventKind::SpareNone, &name, what).member(slot);
-        manager
-            .record(note.next(format!("strake array replace {name} --member {slot} --with DRIVE")));
+        manager.record(note.next(replace(name, slot, "")));
     }
     None
 }
@@ -228,7 +229,8 @@ fn reported_spare_use(manager: &mut Manager, array: &str, slot: usize, record: &
         format!("spare {path} replaced member {slot} of array {array}")
     };
     let note = Note::of_array(EventKind::SpareUsed, &array, what);
-    manager.record(note.member(slot).next("add another: strake spare add DRIVE"));
+    let add = say("add another: ").run(AddSpareRequest::default());
+    manager.record(note.member(slot).next(add));
     if let Err(error) = forget_spare(manager, record) {
         tracing::warn!(spare = %path, reason = %error, "spare not forgotten");
     }

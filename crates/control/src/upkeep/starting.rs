@@ -13,12 +13,13 @@ use std::{fs, thread};
 
 use strake_engine::{AssemblePolicy, Assembled};
 use strake_units::Nanos;
+use strake_wording::say;
 
 use crate::bounded;
 use crate::control::{Control, Reserved};
 use crate::drives::block_paths;
 use crate::drives::label::{Labelled, labelled};
-use crate::error::ControlError;
+use crate::error::{ControlError, Hindrance};
 use crate::limits::{GLANCE_LIMIT, LOOK_LIMIT};
 use crate::manager::Manager;
 use crate::names::array_key;
@@ -26,8 +27,9 @@ use crate::policy::candidates::push_once;
 use crate::policy::search::{Search, Unused, of_label};
 use crate::record::files::StateFolder;
 use crate::record::store::ArrayRecord;
+use crate::remedy::import_drives;
 use crate::state::loss::Loss;
-use crate::state::offline::{Offline, WAITS};
+use crate::state::offline::Offline;
 use crate::state::start::Starting;
 use crate::upkeep::adopt::{adopt_array, assemble_one, has_to_wait, note_offline};
 
@@ -188,12 +190,15 @@ fn assemble_found(
 ) -> Result<Assembled, ControlError> {
     let uuid = &record.uuid;
     if let Some(older) = control.run(|m| begin_assembling(m, record, here))? {
-        return Err(ControlError::refused(older));
+        return Err(older);
     }
     if let Some(left) = control.with(|m| has_to_wait(m, here))? {
         control.with(|m| m.entries.end_assembling(uuid))?;
         let seconds = left.0.div_ceil(Nanos::SECOND.0);
-        return Err(ControlError::state(format!("{WAITS} ({seconds} s left)")));
+        let what = "waiting until requests of the previous daemon have expired";
+        return Err(
+            ControlError::state(format!("{what} ({seconds} s left)")).because(Hindrance::Settling)
+        );
     }
     let drives = format!("{} drives", here.len());
     note_wait(control, uuid, &drives, Some("update labels, bitmaps and log"));
@@ -243,9 +248,7 @@ fn search_drives(
     } else {
         search.trouble.join("; ")
     };
-    Err(ControlError::state(format!(
-        "{why}; return its drives, or: strake array import --drives ..."
-    )))
+    Err(ControlError::state(say(format!("{why}; return its drives, or: ")).run(import_drives())))
 }
 
 /// What is at each of `paths` of a recorded array: `None` for what is none of its drives. Those that are, are
@@ -415,7 +418,7 @@ fn begin_assembling(
     manager: &mut Manager,
     record: &ArrayRecord,
     here: &[Labelled],
-) -> Result<Option<String>, ControlError> {
+) -> Result<Option<ControlError>, ControlError> {
     manager.check_open()?;
     let older = manager.newest.objection(record, here);
     if older.is_none()

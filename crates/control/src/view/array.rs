@@ -9,10 +9,12 @@ use strake_engine::{
 };
 use strake_raid::{Condition, MemberState};
 use strake_units::{ByteSize, Nanos};
+use strake_wording::{Text, await_goal, replace, say, show, show_scrub};
 
 use crate::limits::BAD_RANGES_MAX;
-use crate::policy::advice::{cause_of, in_doubt_next};
+use crate::policy::advice::{cause_of, copy_next, in_doubt_next, lost_next};
 use crate::record::store::ArrayRecord;
+use crate::remedy::{problem, split};
 use crate::state::meters::Meter;
 use crate::state::offline::geometry_message;
 use crate::state::running::Running;
@@ -146,7 +148,8 @@ fn array_message(
     let geometry = &status.geometry;
     let shift = geometry.block_size().shift();
     let absent = absent_members(status);
-    let (reason, next_action) = advice(status);
+    let (reason, next) = advice(status);
+    let (next_action, remedy) = split(next);
     api::Array {
         name: status.name.to_string(),
         uuid: status.uuid.to_string(),
@@ -161,6 +164,7 @@ fn array_message(
         exports,
         reason,
         next_action,
+        remedy,
         format: status.format.version().into(),
         consistency: status.consistency.to_string(),
         consistency_wanted: status
@@ -282,96 +286,65 @@ pub(crate) fn errors_of(health: &MemberHealth) -> api::DriveErrors {
 }
 
 /// Why the array is not as it should be, and what to do about it.
-fn advice(status: &ArrayStatus) -> (String, String) {
+fn advice(status: &ArrayStatus) -> (String, Text) {
     let name = &status.name;
     if status.lost || status.conditions.contains(Condition::Lost) {
-        let reason = "more members are absent than redundancy covers; nothing is served".to_owned();
-        return (
-            reason,
-            format!("return its members, and it starts automatically; strake array show {name}"),
-        );
+        let reason = "more members are absent than redundancy covers; nothing is served";
+        return (reason.to_owned(), lost_next(name));
     }
     if status.rebuild_halted {
-        let reason = "the rebuild stopped: more blocks are lost than can be listed".to_owned();
-        return (
-            reason,
-            format!(
-                "copy the data of array {name}, then replace the drives with unreadable blocks"
-            ),
+        let reason = "the rebuild stopped: more blocks are lost than can be listed";
+        let next = format!(
+            "copy the data of array {name}, then replace the drives with unreadable blocks"
         );
+        return (reason.to_owned(), say(next));
     }
     if status.resync_halted {
-        let reason = "the resync stopped: more blocks are lost than can be listed".to_owned();
-        return (
-            reason,
-            format!("strake array show {name}; to try again: strake array rebuild {name}"),
-        );
+        let reason = "the resync stopped: more blocks are lost than can be listed";
+        let again = api::RebuildArrayRequest { name: name.to_string(), dry_run: false };
+        return (reason.to_owned(), Text::from(show(name)).say("; to try again: ").run(again));
     }
-    let out = status
-        .members
-        .iter()
-        .position(|m| matches!(m.state, MemberState::Faulty | MemberState::Missing));
-    match out {
-        Some(at) => {
-            (String::new(), format!("strake array replace {name} --member {at} --with DRIVE"))
+    let is_out = |m: &MemberStatus| matches!(m.state, MemberState::Faulty | MemberState::Missing);
+    let next = match status.members.iter().position(is_out) {
+        Some(at) => replace(name, at, "").into(),
+        None if status.rebuild.is_some() => await_goal(name, "rebuild").into(),
+        None if status.replace.is_some() => await_goal(name, "replace").into(),
+        None if !status.bad_ranges.is_empty() => {
+            say("restore the content from a backup: writing repairs the blocks")
         }
-        None if status.rebuild.is_some() => {
-            (String::new(), format!("strake wait {name} --for rebuild"))
-        }
-        None if status.replace.is_some() => {
-            (String::new(), format!("strake wait {name} --for replace"))
-        }
-        None if !status.bad_ranges.is_empty() => (
-            String::new(),
-            "restore the content from a backup: writing repairs the blocks".to_owned(),
-        ),
-        None => (String::new(), String::new()),
-    }
-}
-
-/// What to do about what a scrub found and left.
-pub(crate) fn corrupt_next(name: &str) -> String {
-    format!("strake array scrub show {name}")
+        None => Text::default(),
+    };
+    (String::new(), next)
 }
 
 /// Why the copy of a member does not go on, if it waits for something.
 pub(crate) fn problem_of_copy(array: &api::Array) -> Option<Problem> {
     let member = array.members.iter().find(|m| !m.replacement_waits.is_empty())?;
     let (name, path) = (&array.name, &member.replacement);
-    Some(Problem {
-        object: format!("array/{name}"),
-        severity: "degraded".to_owned(),
-        what: format!(
-            "the copy of member {} to {path} waits: {}",
-            member.position, member.replacement_waits
-        ),
-        next_action: format!("return {path}, or: strake job cancel {name}/replace"),
-    })
+    let what = format!(
+        "the copy of member {} to {path} waits: {}",
+        member.position, member.replacement_waits
+    );
+    Some(problem(format!("array/{name}"), "degraded", what, copy_next(name, path)))
 }
 
 /// What a scrub found wrong in an array and left so, if it did.
 pub(crate) fn problem_of_scrub(array: &api::Array) -> Option<Problem> {
     let corrupt = Some(array.corrupt_bytes).filter(|bytes| *bytes > 0)?;
-    Some(Problem {
-        object: format!("array/{}", array.name),
-        severity: "degraded".to_owned(),
-        what: format!("a scrub found {} corrupt, not repaired since", ByteSize(corrupt)),
-        next_action: corrupt_next(&array.name),
-    })
+    let name = &array.name;
+    let what = format!("a scrub found {} corrupt, not repaired since", ByteSize(corrupt));
+    Some(problem(format!("array/{name}"), "degraded", what, show_scrub(name)))
 }
 
 /// What is in doubt in an array, if anything is.
 pub(crate) fn problem_of_doubt(array: &api::Array) -> Option<Problem> {
     let bytes = Some(array.in_doubt_bytes).filter(|bytes| *bytes > 0)?;
-    Some(Problem {
-        object: format!("array/{}", array.name),
-        severity: "degraded".to_owned(),
-        what: format!(
-            "a member went out of use before parity was consistent after a crash; {} may hold wrong blocks",
-            ByteSize(bytes)
-        ),
-        next_action: in_doubt_next(&array.name),
-    })
+    let name = &array.name;
+    let what = format!(
+        "a member went out of use before parity was consistent after a crash; {} may hold wrong blocks",
+        ByteSize(bytes)
+    );
+    Some(problem(format!("array/{name}"), "degraded", what, in_doubt_next(name)))
 }
 
 /// What is wrong with an array, if anything is.
@@ -419,6 +392,7 @@ pub(crate) fn problem_of_array(array: &api::Array) -> Option<Problem> {
         severity: severity.to_owned(),
         what,
         next_action: array.next_action.clone(),
+        remedy: array.remedy.clone(),
     })
 }
 
@@ -428,12 +402,15 @@ pub(crate) fn being_started(
     starting: Option<&Starting>,
     exports: Vec<String>,
 ) -> api::Array {
+    let watch = api::WatchArrayRequest { name: record.name.clone(), interval_us: 0 };
+    let (next_action, remedy) = split(say("wait; ").run(watch));
     api::Array {
         name: record.name.clone(),
         uuid: record.uuid.clone(),
         states: vec!["starting".to_owned()],
         reason: starting.map_or_else(|| "it is being started".to_owned(), Starting::words),
-        next_action: format!("wait; strake array show {} --watch", record.name),
+        next_action,
+        remedy,
         settings: Some(record.settings.message()),
         waits: starting.map(Starting::waits).unwrap_or_default(),
         exports,

@@ -10,7 +10,7 @@ use super::pending::Claim;
 use super::pending::Pending;
 use super::{Array, Replacing};
 use crate::create::Drive;
-use crate::error::ArrayError;
+use crate::error::{ArrayError, ArrayRemedy};
 use crate::message::{Change, Control, IncomingDrive, Reconfigure};
 use crate::settling;
 
@@ -191,20 +191,16 @@ pub(crate) fn check_returning(
     label: &Superblock,
 ) -> Result<(), ArrayError> {
     let name = &newest.name;
-    let instead = format!(
-        "to use the drive anyway, replace the member with it, which copies everything: strake array replace \
-         {name} --member {member} --with DRIVE"
-    );
+    let instead = "to use the drive anyway, replace the member with it, which copies everything";
+    let refused = |what| ArrayError::refused(what).with(ArrayRemedy::Replace(name.clone(), member));
     match returning(newest, label) {
         Returning::Current | Returning::Stale if label.slot == member => Ok(()),
-        Returning::Current | Returning::Stale | Returning::Foreign => {
-            Err(ArrayError::refused(format!(
-                "the drive is not member {member} of array {name}: its label names member {} ({}) of array {} ({}); \
+        Returning::Current | Returning::Stale | Returning::Foreign => Err(refused(format!(
+            "the drive is not member {member} of array {name}: its label names member {} ({}) of array {} ({}); \
                  {instead}",
-                label.slot, label.member, label.name, label.array
-            )))
-        }
-        Returning::TooOld { own, held } => Err(ArrayError::refused(format!(
+            label.slot, label.member, label.name, label.array
+        ))),
+        Returning::TooOld { own, held } => Err(refused(format!(
             "the drive is an old copy of member {member} of array {name}: its label has generation {own}, and the \
              member had {held} when it went out of use, so the writes that it lacks are unknown; {instead}"
         ))),

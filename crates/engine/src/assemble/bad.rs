@@ -12,7 +12,7 @@ use strake_units::{MemberIndex, Uuid};
 use super::AssemblePolicy;
 use crate::bad_blocks::BadBlocks;
 use crate::create::Drive;
-use crate::error::ArrayError;
+use crate::error::{ArrayError, ArrayRemedy};
 use crate::fleet::{Failed, Fleet, Read, Reading, Writing};
 
 /// The newest list on the members in sync, as the next copy to be written; and what of it members lack that show an
@@ -72,14 +72,15 @@ pub(super) fn read(
             Ok((BadBlocks { list: Arc::new(newest.record), sequence }, behind))
         }
         None if expected && !policy.accept_loss => {
+            let name = superblock.name.clone();
             let sequence = unusable.map(|last| format!(" (one has sequence {last}, the last one)"));
-            Err(Failed::from(ArrayError::refused(format!(
+            let error = ArrayError::refused(format!(
                 "array {name} has bad blocks, and no member in sync has a readable list of them{}; their content would \
-                 be served as data. Return another member, or start without the list: strake array import {name} \
-                 --accept-loss",
-                sequence.unwrap_or_default(),
-                name = superblock.name
-            ))))
+                 be served as data. Return another member, or start without the list",
+                sequence.unwrap_or_default()
+            ));
+            let lossy = AssemblePolicy { allow_degraded: false, accept_loss: true };
+            Err(Failed::from(error.with(ArrayRemedy::Start(name, lossy))))
         }
         // A member that is away may still have the list that was given up; one without a successor is in either slot.
         None if expected || unusable.is_some() => {

@@ -4,8 +4,9 @@ use strake_ondisk::{Bits, RecordedState, Refusal, Superblock};
 use strake_raid::{Geometry, Regions};
 use strake_units::{ByteSize, MemberIndex, MemberSet, Name, RegionIndex};
 
+use super::AssemblePolicy;
 use crate::create::Drive;
-use crate::error::ArrayError;
+use crate::error::{ArrayError, ArrayRemedy};
 use crate::recorded::geometry_of;
 
 /// Why the array of `superblock` waits, and what to do: bring back the members that are `missing`, of which some were
@@ -16,7 +17,7 @@ pub fn waiting(
     missing: &[MemberIndex],
     rebuilding: &[MemberIndex],
     present: &[MemberIndex],
-) -> String {
+) -> ArrayError {
     let name = &superblock.name;
     let (rebuilt, whole): (Vec<_>, Vec<_>) = missing.iter().partition(|m| rebuilding.contains(m));
     let whole = (!whole.is_empty()).then(|| format!("{}, last seen in sync", members(&whole)));
@@ -29,53 +30,46 @@ pub fn waiting(
     let here = present.iter().filter(in_sync).collect();
     let absent = MemberSet::first_n(superblock.members.len()) - here;
     match geometry_of(superblock) {
-        Ok(geometry) if !geometry.tolerates(absent) => {
-            format!("{waits}; {}", need(superblock, &geometry, absent))
-        }
+        Ok(geometry) if !geometry.tolerates(absent) => need(&waits, superblock, &geometry, absent),
         // What is not known of the geometry is reported when it is started.
-        Ok(_) | Err(_) => format!("{waits}; return it{}", without_it(name)),
+        Ok(_) | Err(_) => ArrayError::refused(format!("{waits}; return it"))
+            .with(ArrayRemedy::StartWithout(name.clone())),
     }
-}
-
-/// The second half of the advice of [`waiting`]. It does not hold while a drive is here whose label is refused: the
-/// array is not started degraded then.
-#[must_use]
-pub fn without_it(name: &Name) -> String {
-    format!(", or start without it: strake array import {name} --degraded")
 }
 
 /// Why the array of `superblock` cannot be started without the members in `absent`.
 #[must_use]
-pub fn too_few(superblock: &Superblock, geometry: &Geometry, absent: MemberSet) -> String {
+pub fn too_few(superblock: &Superblock, geometry: &Geometry, absent: MemberSet) -> ArrayError {
     let count = superblock.members.len();
-    format!(
-        "array {} has lost too many members to be started: {} of {count} are in sync; {}",
+    let why = format!(
+        "array {} has lost too many members to be started: {} of {count} are in sync",
         superblock.name,
         count - absent.len(),
-        need(superblock, geometry, absent)
-    )
+    );
+    need(&why, superblock, geometry, absent)
 }
 
-/// How many members have to come back for the array to be started at all.
-fn need(superblock: &Superblock, geometry: &Geometry, absent: MemberSet) -> String {
+/// `why` the array is not started, and how many members have to return for it to be started at all.
+fn need(why: &str, superblock: &Superblock, geometry: &Geometry, absent: MemberSet) -> ArrayError {
     // Only members that the newest label calls in sync are of any help.
     let helps = superblock.members.iter().enumerate();
     let helps = helps.filter(|(_, member)| member.state == RecordedState::InSync);
     let helps = helps.map(|(at, _)| at).collect::<MemberSet>() & absent;
-    let name = &superblock.name;
-    match geometry.needed(absent, helps) {
-        Some(1) => format!(
-            "it cannot start without one more of its members, degraded or not: return one, then: strake array \
-             import {name} --degraded"
-        ),
-        Some(count) => format!(
-            "it cannot start without {count} more of its members, degraded or not: return them, then: strake \
-             array import {name}{}",
-            if count < helps.len() { " --degraded" } else { "" }
-        ),
-        None => "even the members that were last in sync are too few; its data is lost unless other members return"
-            .to_owned(),
-    }
+    let (more, them, allow_degraded) = match geometry.needed(absent, helps) {
+        Some(1) => ("one".to_owned(), "one", true),
+        Some(count) => (count.to_string(), "them", count < helps.len()),
+        None => {
+            return ArrayError::refused(format!(
+                "{why}; even the members that were last in sync are too few; its data is lost unless other members \
+                 return"
+            ));
+        }
+    };
+    let policy = AssemblePolicy { allow_degraded, accept_loss: false };
+    ArrayError::refused(format!(
+        "{why}; it cannot start without {more} more of its members, degraded or not: return {them}, then"
+    ))
+    .with(ArrayRemedy::Start(superblock.name.clone(), policy))
 }
 
 /// "member 1", or "members 1, 2".
@@ -120,8 +114,9 @@ pub(super) fn older_picture(
     let (name, path) = (&superblock.name, drive.map_or("?", |drive| &drive.path));
     ArrayError::refused(format!(
         "{path} is an older copy of member {member} of array {name}: it lacks later writes, so it is not used; \
-         return the original drive, or replace it: strake array replace {name} --member {member} --with DRIVE"
+         return the original drive, or replace it"
     ))
+    .with(ArrayRemedy::Replace(name.clone(), member))
 }
 
 /// Blocks of absent members may be damaged in `regions`; `why` says what happened, and ends with which blocks.
@@ -133,9 +128,9 @@ pub(super) fn losses(
 ) -> ArrayError {
     let (name, listed) = (&superblock.name, listed(within, regions));
     ArrayError::refused(format!(
-        "array {name} {why} may be damaged in {listed}. Check them against a backup, then start it with: strake \
-         array import {name} --degraded --accept-loss"
+        "array {name} {why} may be damaged in {listed}. Check them against a backup, then start it with"
     ))
+    .with(ArrayRemedy::Start(name.clone(), AssemblePolicy { allow_degraded: true, accept_loss: true }))
 }
 
 /// How many regions there are, and where the first ones are.

@@ -20,7 +20,7 @@ use super::replacement;
 use crate::array::check_returning;
 use crate::assemble::write_intent_pages;
 use crate::bitmaps::WriteIntentPages;
-use crate::error::{ArrayError, ArrayErrorKind};
+use crate::error::{ArrayError, ArrayErrorKind, ArrayRemedy};
 use crate::events::ArrayEventKind;
 use crate::message::{
     Answer, BadNote, Change, FailReason, IncomingDrive, Peer, Reconfigure, Reply,
@@ -316,9 +316,9 @@ async fn readd(shard: &Shard, group: Group, incoming: IncomingDrive, label: &Sup
         if leader.state.bitmaps.is_older(member, pages) {
             return Err(ArrayError::refused(format!(
                 "the drive is an older copy of member {member}: no bitmap lists all writes that it lacks; return the \
-                 original drive, or copy the whole member: strake array replace {} --member {member} --with DRIVE",
-                leader.state.superblock.name
-            )));
+                 original drive, or copy the whole member"
+            ))
+            .with(ArrayRemedy::Replace(leader.state.superblock.name.clone(), member)));
         }
         // Asked again: it may have been replaced, or taken back, since it was checked.
         check_returning(&leader.state.superblock, member, label)?;

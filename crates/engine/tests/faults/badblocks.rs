@@ -9,7 +9,7 @@ use strake_ondisk::{AreaLayout, BAD_SLOT_BYTES, PAGE_BYTES};
 use strake_raid::{Level, MemberState};
 use strake_units::{Lba, MemberIndex};
 
-use crate::stage::{DEGRADED, LOSSY, STRICTLY, Set, Stage};
+use crate::stage::{DEGRADED, LOSSY, STRICTLY, Set, Stage, needs_consent};
 
 const BLOCKS: u64 = 1000;
 
@@ -442,10 +442,10 @@ fn an_array_whose_list_of_bad_blocks_is_gone_is_refused() {
     for disk in &stage.disks {
         disk.ram.write_at(5 << 20, &vec![0x55; 128 << 10]).expect("inside");
     }
-    let strake_engine::Outcome::Refused { what, .. } = stage.find(STRICTLY) else {
+    let strake_engine::Outcome::Refused { what, remedy, .. } = stage.find(STRICTLY) else {
         panic!("it must be refused")
     };
-    assert!(what.contains("bad blocks") && what.contains("--accept-loss"), "{what}");
+    assert!(what.contains("bad blocks") && needs_consent(remedy), "{what}");
     stage.again(AssemblePolicy { accept_loss: true, ..STRICTLY });
 }
 

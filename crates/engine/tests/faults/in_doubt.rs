@@ -6,7 +6,7 @@ use strake_engine::{ArrayEventKind, AssemblePolicy, Consistency, Maintenance, Ou
 use strake_ondisk::{COMPAT_AFTER_CRASH, INCOMPAT_IN_DOUBT};
 use strake_raid::{Level, MemberState};
 
-use crate::stage::{DEGRADED, LOSSY, STRICTLY, Set, Stage};
+use crate::stage::{DEGRADED, LOSSY, STRICTLY, Set, Stage, needs_consent};
 
 /// Blocks that are written in the moment of the crash.
 const WRITE: (u64, u64) = (5, 3);
@@ -50,9 +50,9 @@ fn resume(stage: &mut Stage) {
 
 fn refused(stage: &mut Stage, policy: AssemblePolicy) {
     match stage.find(policy) {
-        Outcome::Refused { what, .. } => {
+        Outcome::Refused { what, remedy, .. } => {
             assert!(what.contains("1 region(s)"), "{what}");
-            assert!(what.contains(" 0+") && what.contains("--accept-loss"), "{what}");
+            assert!(what.contains(" 0+") && needs_consent(remedy), "{what}");
         }
         Outcome::Ready(_) => panic!("it starts"),
         Outcome::Waiting { what, .. } => panic!("{what}"),
@@ -219,11 +219,13 @@ fn crashed_again() -> (Stage, usize) {
 /// How many regions a refusal names.
 fn named(stage: &mut Stage, policy: AssemblePolicy) -> usize {
     let what = match stage.find(policy) {
-        Outcome::Refused { what, .. } => what,
+        Outcome::Refused { what, remedy, .. } => {
+            assert!(needs_consent(remedy), "{what}");
+            what
+        }
         Outcome::Ready(_) => panic!("it starts"),
         Outcome::Waiting { what, .. } => panic!("{what}"),
     };
-    assert!(what.contains("--accept-loss"), "{what}");
     let both = what.contains("2 region(s)") && what.contains(" 0+") && what.contains(SECOND);
     if both { 2 } else { usize::from(what.contains("1 region(s)") && what.contains(" 0+")) }
 }

@@ -8,7 +8,7 @@ use strake_dev_mem::{Effect, Ops, Rule};
 use strake_engine::{AssemblePolicy, Consistency, Maintenance, Outcome};
 use strake_raid::{Level, MemberState};
 
-use crate::stage::{DATA, DEGRADED, LOSSY, STRICTLY, Set, Stage};
+use crate::stage::{DATA, DEGRADED, LOSSY, STRICTLY, Set, Stage, needs_consent};
 
 /// Blocks that are written: the first ones of the write, and how many.
 const WRITE: (u64, u64) = (5, 3);
@@ -67,8 +67,8 @@ fn lose(stage: &Stage, member: usize) {
 fn start(stage: &mut Stage, policy: AssemblePolicy, holds: Holds) {
     match (stage.find(policy), holds) {
         (Outcome::Ready(assembled), Everything | Unsaid) => stage.start(*assembled),
-        (Outcome::Refused { what, .. }, Named) => {
-            assert!(what.contains("0+") && what.contains("--accept-loss"), "{what}");
+        (Outcome::Refused { what, remedy, .. }, Named) => {
+            assert!(what.contains("0+") && needs_consent(remedy), "{what}");
             stage.again(LOSSY);
         }
         (Outcome::Ready(_), Named) => panic!("it starts"),

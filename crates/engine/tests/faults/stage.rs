@@ -9,8 +9,8 @@ use strake_block::{
 };
 use strake_dev_mem::{Effect, FaultPlan, Faulty, MemSpec, Modelled, Ops, Profile, RamDevice, Rule};
 use strake_engine::{
-    Array, ArrayError, ArrayStatus, AssemblePolicy, Assembled, Consistency, CreateSpec, Drive, Ids,
-    Options, Outcome, Recovery, assemble, create, plan_create,
+    Array, ArrayError, ArrayRemedy, ArrayStatus, AssemblePolicy, Assembled, Consistency,
+    CreateSpec, Drive, Ids, Options, Outcome, Recovery, assemble, create, plan_create,
 };
 use strake_ondisk::{BAD_RUNS_MAX, BadEvent, BadList};
 use strake_raid::{Level, MemberState};
@@ -36,6 +36,11 @@ pub const STRICTLY: AssemblePolicy = AssemblePolicy { allow_degraded: false, acc
 /// Starts without members that redundancy makes up for.
 pub const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
 /// Starts with what is there, also if acknowledged writes are lost.
+/// Whether a refusal ends when the operator accepts a loss.
+pub fn needs_consent(remedy: Option<Box<ArrayRemedy>>) -> bool {
+    remedy.is_some_and(|remedy| remedy.accepts_loss())
+}
+
 pub const LOSSY: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: true };
 
 /// One drive: the device, its medium, and the handle that breaks it.

@@ -5,7 +5,7 @@ use strake_dev_mem::{Effect, Ops, Rule, When};
 use strake_engine::{AssemblePolicy, Consistency, Outcome};
 use strake_raid::{Level, MemberState};
 
-use crate::stage::{DATA, DEGRADED, STRICTLY, Seen, Set};
+use crate::stage::{DATA, DEGRADED, STRICTLY, Seen, Set, needs_consent};
 
 /// Bitmap pages lie in the second MiB.
 fn is_bitmap(seen: &Seen) -> bool {
@@ -113,10 +113,10 @@ fn a_dirty_degraded_array_is_refused_with_its_ranges() {
     let mut stage = set.filled(500, 100, 3);
     stage.fail(1).expect("allowed");
     stage.fill(100, 10, 4);
-    let Outcome::Refused { what, .. } = stage.find(STRICTLY) else {
+    let Outcome::Refused { what, remedy, .. } = stage.find(STRICTLY) else {
         panic!("a crash while degraded must not go unnoticed")
     };
-    assert!(what.contains("0+") && what.contains("--accept-loss"), "{what}");
+    assert!(what.contains("0+") && needs_consent(remedy), "{what}");
     stage.again(AssemblePolicy { accept_loss: true, ..STRICTLY });
     stage.verify(500);
     stage.restart();

@@ -232,7 +232,7 @@ fn our_own_labels_are_named_wherever_they_are_left() {
     }
     assert!(!tank(Foreign::Destroyed).is_obstacle());
     let text = tank(Foreign::Destroyed).to_string();
-    assert!(text.contains("destroyed") && text.contains("strake array undelete tank"), "{text}");
+    assert_eq!(text, "a member of the destroyed Strake array tank");
 }
 
 /// F24: every copy of a label is corrupt. The drive was once a member; of which array is unknown and not guessed.

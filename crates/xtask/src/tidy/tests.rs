@@ -209,6 +209,8 @@ fn bad_documents() -> Vec<(&'static str, usize, Repo)> {
         ("words", 3, with(sound(), "docs/page.md", "\n\nA drive of another\nmachine.\n")),
         ("words", 2, high("// A host.\nconst A: &str = \"told\";\n")),
         ("words", 2, high("const A: &str = \"it \\\n    goes \\\n    on\";\n")),
+        ("commands", 2, high("\nconst A: &str = \"first (strake array show {name})\";\n")),
+        ("commands", 1, high("const A: &str = \"as a spare: strake \\\n    spare add\";\n")),
         ("words", 1, with(sound(), "crates/cli/src/args.rs", "/// Somebody.\nconst A: u8 = 0;\n")),
         ("words", 2, with(sound(), "crates/api/a.proto", "message A {\n  // Somebody.\n}\n")),
         ("structure", 0, high(&format!("impl A {{{}}}\n", "\n    fn f() {}".repeat(61)))),

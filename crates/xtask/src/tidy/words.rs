@@ -89,6 +89,15 @@ const QUOTED_TABLE: &str = "docs/events.md";
 /// Crates whose messages only developers read.
 const TOOLS: [&str; 3] = ["fuzz", "sim", "xtask"];
 
+/// Crates that spell commands: clients and the daemon's own log. Others name requests.
+const SPELLS_COMMANDS: [&str; 5] = ["bench", "cli", "daemon", "terminal", "wording"];
+
+/// What follows `strake` in a command.
+const NOUNS: [&str; 13] = [
+    "array", "config", "daemon", "doctor", "drive", "event", "export", "hook", "host", "job",
+    "spare", "status", "wait",
+];
+
 /// Sources whose documentation comments are the help texts of commands.
 const HELP: [&str; 3] =
     ["crates/bench/src/program/args", "crates/cli/src/args", "crates/daemon/src/args"];
@@ -127,9 +136,12 @@ fn is_checked(path: &str, text: &str) -> bool {
 
 /// The literals of a source outside of tests, and the comments that become help texts.
 fn check_source(source: &Source) -> Vec<Finding> {
-    if source.crate_folder().is_none_or(|name| TOOLS.contains(&name)) {
+    let folder = source.crate_folder().unwrap_or_default();
+    if folder.is_empty() || TOOLS.contains(&folder) {
         return Vec::new();
     }
+    let spells = SPELLS_COMMANDS.contains(&folder);
+    let mut findings = Vec::new();
     let is_help = HELP.iter().any(|path| source.path.starts_with(path));
     let mut words = Vec::new();
     let mut at = 0;
@@ -143,13 +155,29 @@ fn check_source(source: &Source) -> Vec<Finding> {
             Class::Code => false,
         };
         if is_read && !source.is_test_line(line) {
+            if run[0] == Class::Literal && !spells && names_command(text) {
+                let (path, rule) = (source.path.clone(), "commands");
+                let message =
+                    "a command in a text: a request of `strake-wording` names it, and each client spells it".into();
+                findings.push(Finding { path, line, rule, message });
+            }
             let lines = text.lines().enumerate();
             words.extend(lines.flat_map(|(n, text)| words_of(text).map(move |w| (line + n, w))));
             // The last word of one text and the first of the next are no phrase.
             words.push((line, String::new()));
         }
     }
-    denied(&source.path, &words)
+    findings.extend(denied(&source.path, &words));
+    findings
+}
+
+/// Whether a literal spells a command of `strake`.
+fn names_command(literal: &str) -> bool {
+    let words: Vec<&str> = literal
+        .split(|c: char| c.is_whitespace() || "(\")\\".contains(c))
+        .filter(|word| !word.is_empty())
+        .collect();
+    words.windows(2).any(|pair| pair[0] == "strake" && NOUNS.contains(&pair[1]))
 }
 
 /// The identifiers of a source.

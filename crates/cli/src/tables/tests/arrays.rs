@@ -125,6 +125,7 @@ fn health_of_everything() {
             reason => reason.into(),
         },
         next_action: array.next_action,
+        remedy: array.remedy,
     };
     let problems = vec![
         problem("array/cold", "failed", offline()),
@@ -133,7 +134,7 @@ fn health_of_everything() {
             object: format!("drive/{PATH}"),
             severity: "degraded".into(),
             what: "12 errors; will probably fail soon".into(),
-            next_action: String::new(),
+            ..Problem::default()
         },
     ];
     let arrays = vec![Array { name: "cold".into(), ..offline() }, degraded(), huge()];

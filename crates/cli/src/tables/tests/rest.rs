@@ -234,6 +234,7 @@ fn doctor_ok_with_warnings_and_failed() {
         state: state.into(),
         what: what.into(),
         next_action: next.into(),
+        ..DoctorCheck::default()
     };
     let fine = vec![
         check_of("daemon state directory", "ok", "/var/lib/strake is writable, 12 GiB free", ""),

@@ -1,6 +1,7 @@
 //! What is recorded of remote drives and of hosts, with their secrets.
 
 use serde::{Deserialize, Serialize};
+use strake_api::v1::ConnectDriveRequest;
 
 /// Secrets that belong to a record and are not in it: nothing may connect as if they had never been.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,15 +41,16 @@ impl Covered {
         self.tls_key &= tls_key.is_empty();
     }
 
-    /// How all of it is given again to a command.
-    pub(crate) fn options(self) -> String {
-        let all = [
-            (self.secret, "--secret-file FILE"),
-            (self.controller_secret, "--controller-secret-file FILE"),
-            (self.tls_key, "--tls-key-file FILE"),
-        ];
-        let covered: Vec<_> = all.iter().filter(|(is, _)| *is).map(|(_, option)| *option).collect();
-        covered.join(" ")
+    /// The request that gives all of it again for the drive at `address`.
+    pub(crate) fn connect_again(self, address: &str) -> ConnectDriveRequest {
+        let file = |is: bool| if is { "FILE".to_owned() } else { String::new() };
+        ConnectDriveRequest {
+            address: address.to_owned(),
+            secret: file(self.secret),
+            controller_secret: file(self.controller_secret),
+            tls_key: file(self.tls_key),
+            ..Default::default()
+        }
     }
 }
 

@@ -1,0 +1,138 @@
+//! Requests that are remedies of more than one fault, and what the engine advises.
+
+use std::fmt::Display;
+
+use strake_api::v1 as api;
+use strake_engine::{ArrayRemedy, AssemblePolicy};
+use strake_wording::{Text, Typed, import, replace, say};
+
+use crate::error::ControlError;
+
+/// Consent to start with fewer members than were last seen together.
+pub(crate) const DEGRADED: AssemblePolicy =
+    AssemblePolicy { allow_degraded: true, accept_loss: false };
+
+/// Consent to a loss as well.
+pub(crate) const LOSSY: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: true };
+
+/// The request that starts array `name` with what `policy` allows.
+pub(crate) fn start(name: impl Display, policy: AssemblePolicy) -> api::ImportArraysRequest {
+    let AssemblePolicy { allow_degraded, accept_loss } = policy;
+    api::ImportArraysRequest { allow_degraded, accept_loss, ..import(name) }
+}
+
+/// What the engine says, and the remedy that it names.
+pub(crate) fn text_of(what: String, remedy: Option<&ArrayRemedy>) -> Text {
+    let what = say(what);
+    match remedy {
+        None => what,
+        Some(ArrayRemedy::StartWithout(name)) => {
+            what.say(", or start without it: ").run(start(name, DEGRADED))
+        }
+        Some(ArrayRemedy::Start(name, policy)) => what.say(": ").run(start(name, *policy)),
+        Some(ArrayRemedy::Replace(name, member)) => what.say(": ").run(replace(name, member, "")),
+    }
+}
+
+/// The request that starts arrays from drives to be named.
+pub(crate) fn import_drives() -> api::ImportArraysRequest {
+    api::ImportArraysRequest { drives: vec!["...".to_owned()], ..import("") }
+}
+
+/// An error that says `what` does not exist: which ones there are, or the request that makes the first.
+pub(crate) fn not_among(what: String, known: &[&str], first: impl Typed) -> ControlError {
+    let hint = match known {
+        [] => say("there is none yet: ").run(first),
+        known => say(format!("there is: {}", known.join(", "))),
+    };
+    ControlError::not_found(say(what + "; ").then(hint))
+}
+
+/// The request that does `action` to the job `id`.
+pub(crate) fn job(action: &str, id: impl Into<String>) -> api::ChangeJobRequest {
+    api::ChangeJobRequest { id: id.into(), action: action.to_owned(), priority: None }
+}
+
+/// The request that removes the export `name`.
+pub(crate) fn remove_export(name: impl Display) -> api::RemoveExportRequest {
+    api::RemoveExportRequest { name: name.to_string(), force: false }
+}
+
+/// The request that connects the remote drive at `address`.
+pub(crate) fn connect(address: &str) -> api::ConnectDriveRequest {
+    api::ConnectDriveRequest { address: address.to_owned(), ..Default::default() }
+}
+
+/// The request that disconnects the remote drive at `address`.
+pub(crate) fn disconnect(address: &str) -> api::DisconnectDriveRequest {
+    api::DisconnectDriveRequest { address: address.to_owned() }
+}
+
+/// The request that removes the spare at `path`.
+pub(crate) fn remove_spare(path: &str) -> api::RemoveSpareRequest {
+    api::RemoveSpareRequest { drive: path.to_owned() }
+}
+
+/// What to do, as the two fields of a message.
+pub(crate) fn split(next: impl Into<Text>) -> (String, Vec<api::TextPart>) {
+    let Text { words, parts } = next.into();
+    (words, parts)
+}
+
+/// A problem of `object`, and what to do.
+pub(crate) fn problem(
+    object: impl Into<String>,
+    severity: &str,
+    what: impl Into<String>,
+    next: impl Into<Text>,
+) -> api::Problem {
+    let (next_action, remedy) = split(next);
+    let (object, severity, what) = (object.into(), severity.to_owned(), what.into());
+    api::Problem { object, severity, what, next_action, remedy }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DEGRADED, LOSSY};
+    use crate::error::{ControlError, Hindrance};
+    use crate::record::store::ArrayRecord;
+    use crate::state::offline::Offline;
+    use strake_engine::{ArrayError, ArrayErrorKind, ArrayRemedy};
+    use strake_units::MemberIndex;
+
+    fn refused(remedy: ArrayRemedy) -> ControlError {
+        let error = ArrayError::new(ArrayErrorKind::Refused, "it waits");
+        ArrayError { remedy: Some(Box::new(remedy)), ..error }.into()
+    }
+
+    /// The advice for an array that does not run was chosen by words of the error.
+    #[test]
+    fn what_the_engine_advises_is_spelled_and_decides_here() {
+        let check = |remedy, what: &str, hindrance| {
+            let error = refused(remedy);
+            assert_eq!((error.what.as_str(), error.hindrance), (what, hindrance));
+        };
+        let tank = || "tank".parse().expect("a name");
+        let waits = Hindrance::Missing("it waits".to_owned());
+        let start = "it waits, or start without it: strake array import tank --degraded";
+        check(ArrayRemedy::StartWithout(tank()), start, waits);
+        let lossy = "it waits: strake array import tank --degraded --accept-loss";
+        check(ArrayRemedy::Start(tank(), LOSSY), lossy, Hindrance::Consent);
+        let degraded = "it waits: strake array import tank --degraded";
+        check(ArrayRemedy::Start(tank(), DEGRADED), degraded, Hindrance::Other);
+        let replace = "it waits: strake array replace tank --member 2 --with DRIVE";
+        check(ArrayRemedy::Replace(tank(), MemberIndex(2)), replace, Hindrance::Other);
+    }
+
+    #[test]
+    fn an_array_whose_drives_settle_waits_and_no_other() {
+        let record = serde_json::json!({ "uuid": "", "name": "tank", "drives": [] });
+        let record: ArrayRecord = serde_json::from_value(record).expect("a record");
+        let is_waiting = |hindrance| {
+            let error = ControlError::state("waiting until it is time").because(hindrance);
+            Offline::new(&record, &error, &[]).is_waiting
+        };
+        assert!(is_waiting(Hindrance::Settling));
+        assert!(!is_waiting(Hindrance::Consent) && !is_waiting(Hindrance::Other));
+    }
+}

@@ -1,0 +1,135 @@
+use crate::typed::FORMS;
+use crate::{Text, Typed, command, has_request, import, replace, say, show, shown};
+use serde_json::{Value, json};
+use strake_api::v1 as api;
+use strake_api::v1::TextPart;
+
+/// Fields that are not typed: a dry run is not recorded, a document is too long, targets of hooks may hold passwords,
+/// and no remedy names what the others choose.
+const UNTYPED: [&str; 9] =
+    ["dry_run", "json", "target", "server", "from", "interval_us", "object", "kind", "severity"];
+
+/// The history: a record of `export create` did not say `--via`, `--nqn`, `--allow-host`, `--namespace` and `--secure`,
+/// and one of `array create` not `--strip`, `--block-size` and `--consistency`.
+#[test]
+fn every_option_of_a_request_is_typed() {
+    let mut fields = 0;
+    for (request, default, typed) in FORMS {
+        let default = default();
+        let plain = typed(default.clone()).expect("the default has a form");
+        let names = default.as_object().expect("a message is an object").keys();
+        for name in names.filter(|name| !UNTYPED.contains(&name.as_str())) {
+            let values = [json!(true), json!(7), json!("repair"), json!(["one", "two"])];
+            let differs = values.into_iter().any(|value| {
+                let mut changed = default.clone();
+                changed[name] = value;
+                typed(changed).is_some_and(|typed| typed != plain)
+            });
+            assert!(differs, "{request}: {name} is missing in {plain:?}");
+            fields += 1;
+        }
+    }
+    assert!(fields > 100, "{fields} fields were looked at");
+}
+
+#[test]
+fn requests_are_typed_as_operators_type_them() {
+    fn check(request: &impl Typed, expected: &str) {
+        assert_eq!(request.typed(), expected);
+    }
+    check(
+        &api::CreateExportRequest {
+            array: "tank".into(),
+            name: "t".into(),
+            via: "nvme-tcp".into(),
+            listen: "10.0.0.1:4420".into(),
+            nqn: "nqn.a".into(),
+            allow_hosts: vec!["nqn.b".into(), "nqn.c".into()],
+            namespace: 2,
+            secure: true,
+            read_only: true,
+        },
+        "export create tank --name t --via nvme-tcp --listen 10.0.0.1:4420 --nqn nqn.a --allow-host nqn.b \
+         --allow-host nqn.c --namespace 2 --secure --read-only",
+    );
+    check(
+        &api::CreateArrayRequest {
+            name: "tank".into(),
+            level: "50".into(),
+            drives: vec!["a".into(), "b".into()],
+            strip_bytes: 65536,
+            group_size: Some(3),
+            block_bytes: Some(512),
+            consistency: "strict".into(),
+            overwrite: true,
+            dry_run: false,
+        },
+        "array create tank --level 50 --drives a,b --strip 65536 --group-size 3 --block-size 512 --consistency strict \
+         --overwrite",
+    );
+    let settings = api::SetArrayRequest {
+        name: "tank".into(),
+        auto_replace: Some(true),
+        scrub_repair: Some(false),
+        scrub_every_s: Some(14 * 24 * 3600),
+        ..Default::default()
+    };
+    check(&settings, "array set tank --auto-replace on --scrub-every 14d --scrub-repair off");
+    check(&replace("tank", 2, ""), "array replace tank --member 2 --with DRIVE");
+    check(&replace("tank", "N", "sda"), "array replace tank --member N --with sda");
+}
+
+/// The record of commands is read by more than those who may know the secrets.
+#[test]
+fn secrets_and_keys_are_never_typed() {
+    let secret = "DHHC-1:00:hidden:".to_owned();
+    let host = api::AddHostRequest {
+        nqn: "nqn.a".into(),
+        secret: secret.clone(),
+        controller_secret: secret.clone(),
+        tls_key: secret.clone(),
+        ..Default::default()
+    };
+    let files = "--secret-file FILE --controller-secret-file FILE --tls-key-file FILE";
+    assert_eq!(command(&host), format!("strake host add nqn.a {files}"));
+    let drive = api::ConnectDriveRequest {
+        address: "nvme-tcp://a/b".into(),
+        secret: secret.clone(),
+        controller_secret: secret.clone(),
+        tls_key: secret,
+        ..Default::default()
+    };
+    assert_eq!(command(&drive), format!("strake drive connect nvme-tcp://a/b {files}"));
+}
+
+#[test]
+fn a_text_and_its_parts_say_the_same() {
+    let degraded = api::ImportArraysRequest { allow_degraded: true, ..import("tank") };
+    let text = say("return it, or: ").run(degraded).say("; then ").then(Text::from(show("tank")));
+    assert_eq!(
+        text.words,
+        "return it, or: strake array import tank --degraded; then strake array show tank"
+    );
+    assert_eq!(shown(&text.parts, "other"), text.words);
+    assert!(has_request(&text.parts) && !has_request(&say("wait").parts));
+    assert_eq!(say("").parts, []);
+    // A request that a newer daemon names.
+    let mut parts = text.parts;
+    parts.push(TextPart { part: None });
+    assert_eq!(shown(&parts, "other"), "other");
+    // An older daemon sends none.
+    assert_eq!(shown(&[], "other"), "other");
+}
+
+#[test]
+fn a_part_has_the_names_of_the_proto_file_as_json() {
+    let text = say("see ").run(show("tank"));
+    let json = serde_json::to_value(&text.parts).expect("messages have a JSON form");
+    assert_eq!(json, json!([{ "words": "see " }, { "get_array": { "name": "tank" } }]));
+    let back: Vec<TextPart> = serde_json::from_value(json).expect("it reads back");
+    assert_eq!(back, text.parts);
+    // What a newer version wrote to the file of events.
+    let newer: Value = json!([{ "words": "see " }, { "get_volume": { "name": "v" } }]);
+    let newer: Vec<TextPart> = serde_json::from_value(newer).expect("it is passed over");
+    assert_eq!(shown(&newer, "other"), "other");
+}

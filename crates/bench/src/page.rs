@@ -51,13 +51,10 @@ fn write_page(out: &mut String, report: &Report) -> std::fmt::Result {
 pub fn sentence(tally: Tally) -> String {
     let Tally { goal, moonshot, short, open } = tally;
     let all = goal + short + open;
-    let rows = if all == 1 { "row with a goal reaches" } else { "rows with a goal reach" };
-    let mut text = format!("{goal} of {all} {rows} it");
-    for (count, what) in
-        [(moonshot, "reach the moonshot"), (short, "fall short"), (open, "could not be measured")]
-    {
+    let mut text = format!("Rows with a goal: {all}; goal reached: {goal}");
+    for (what, count) in [("moonshot too", moonshot), ("missed", short), ("not measured", open)] {
         if count > 0 {
-            text += &format!(", {count} {what}");
+            text += &format!(", {what}: {count}");
         }
     }
     text + "."
@@ -164,11 +161,12 @@ mod tests {
     #[test]
     fn what_was_reached_is_said_in_words() {
         let tally = Tally { goal: 3, moonshot: 1, short: 2, open: 1 };
-        let text = "3 of 6 rows with a goal reach it, 1 reach the moonshot, 2 fall short, 1 could not be measured.";
+        let text =
+            "Rows with a goal: 6; goal reached: 3, moonshot too: 1, missed: 2, not measured: 1.";
         assert_eq!(sentence(tally), text);
         assert_eq!(
             sentence(Tally { goal: 1, ..Tally::default() }),
-            "1 of 1 row with a goal reaches it."
+            "Rows with a goal: 1; goal reached: 1."
         );
     }
 }

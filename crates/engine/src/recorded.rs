@@ -43,7 +43,7 @@ pub fn understood(label: &Superblock) -> Result<Geometry, ArrayError> {
         let unknown = label.ro_compat & !features::RO_COMPAT_KNOWN;
         let known = features::known_bits(features::RO_COMPAT_KNOWN);
         return Err(ArrayError::refused(format!(
-            "array {}: its label uses ro_compat {}, where this version knows {known} and opens no array read-only; use \
+            "array {}: its label uses ro_compat {}; this version supports {known} and opens no array read-only; use \
              the version that wrote it",
             label.name,
             Features::ro_compat(unknown)
@@ -65,7 +65,7 @@ pub fn geometry_of(label: &Superblock) -> Result<Geometry, ArrayError> {
         ))
     };
     let differs = |field: &str, recorded: u64, expected: u64| {
-        unknown(format!("{recorded} as {field}, where this version has {expected}"))
+        unknown(format!("{field} = {recorded}; this version supports {expected}"))
     };
     if record.layout != LAYOUT_ID {
         return Err(differs("layout", record.layout.into(), LAYOUT_ID.into()));
@@ -73,15 +73,12 @@ pub fn geometry_of(label: &Superblock) -> Result<Geometry, ArrayError> {
     let level = Level::from_code(record.level, record.parity).ok_or_else(|| {
         let (level, parity) = (record.level, record.parity);
         unknown(format!(
-            "{level} as level with {parity} parities, where this version has 0, 1 and 10 with 0, 5 and 50 with 1, 6 \
+            "level = {level} with {parity} parities; this version supports 0, 1 and 10 with 0, 5 and 50 with 1, 6 \
              and 60 with 2, 73 and 70 with 3, and 100 with 4 to 32"
         ))
     })?;
     let block_size = BlockSize::from_bytes(record.block_bytes).ok_or_else(|| {
-        unknown(format!(
-            "{} as block bytes, where this version has 512 and 4096",
-            record.block_bytes
-        ))
+        unknown(format!("block bytes = {}; this version supports 512 and 4096", record.block_bytes))
     })?;
     let geometry = Geometry::new(&GeometrySpec {
         level,
@@ -91,7 +88,7 @@ pub fn geometry_of(label: &Superblock) -> Result<Geometry, ArrayError> {
         block_size,
         member_blocks: record.member_blocks,
     })
-    .map_err(|error| unknown(format!("a geometry that this version does not have: {error}")))?;
+    .map_err(|error| unknown(format!("a geometry that this version does not support: {error}")))?;
     if label.format == Format::One {
         return Ok(geometry);
     }

@@ -142,18 +142,18 @@ impl fmt::Display for LabelError {
             LabelErrorKind::Digest => f.write_str("is damaged (its digest does not match)"),
             LabelErrorKind::Version(version) => write!(
                 f,
-                "has format {version}, where this version knows formats 1 to {VERSION}{USE_ANOTHER}"
+                "has format {version}; this version supports formats 1 to {VERSION}{USE_ANOTHER}"
             ),
             LabelErrorKind::Incompatible { unknown, .. } => {
                 let (bits, known) = (Features::incompat(unknown), known_bits(INCOMPAT_KNOWN));
-                write!(f, "uses incompat {bits}, where this version knows {known}{USE_ANOTHER}")
+                write!(f, "uses incompat {bits}; this version supports {known}{USE_ANOTHER}")
             }
             LabelErrorKind::Field { name, area, recorded, wanted, .. } => {
-                write!(f, "records {recorded} as {name}")?;
+                write!(f, "records {name}")?;
                 if let Some(area) = area {
                     write!(f, " of its {}", area.name())?;
                 }
-                write!(f, ", where this version has {wanted}{USE_ANOTHER}")
+                write!(f, " = {recorded}; this version supports {wanted}{USE_ANOTHER}")
             }
             LabelErrorKind::Misdirected { meant_for } => {
                 write!(f, "was meant for byte {meant_for}")

@@ -22,7 +22,7 @@ fn reason(what: &str, bytes: &[u8]) -> String {
 fn every_constant_is_refused_by_name_with_both_values() {
     let all = refused();
     for (name, value) in CONSTANTS {
-        let wanted = format!("records {} as {name}, where this version has {value}", value + 1);
+        let wanted = format!("records {name} = {}; this version supports {value}", value + 1);
         let image = all.iter().find(|image| image.what.contains(&format!(", {name} ")));
         let image = image.expect("each has an image");
         assert_eq!(reason(&image.what, &image.bytes), wanted);
@@ -34,7 +34,7 @@ fn what_is_not_understood_is_refused_and_never_passed_over() {
     for image in refused() {
         let why = reason(&image.what, &image.bytes);
         // The field, its value, and what is known.
-        assert!(why.contains(", where this version "), "{}: {why}", image.what);
+        assert!(why.contains("; this version supports "), "{}: {why}", image.what);
         assert!(!why.contains("invalid") && !why.contains("impossible"), "{}: {why}", image.what);
     }
     for (name, at, bits) in UNKNOWN {

@@ -38,7 +38,7 @@ fn a_geometry_that_is_not_known_is_refused_with_both_values() {
         match outcome(&image.bytes) {
             Outcome::Refused(why) => {
                 assert!(why.starts_with("records "), "{}: {why}", image.what);
-                let both = ["where this version has", "that this version does not have"];
+                let both = ["; this version supports", "that this version does not support"];
                 assert!(both.iter().any(|part| why.contains(part)), "{}: {why}", image.what);
             }
             other => panic!("{}: {other:?}", image.what),

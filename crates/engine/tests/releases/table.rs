@@ -51,11 +51,11 @@ fn unknown_rows(out: &mut String) {
     for (name, at, bits) in UNKNOWN {
         let (first, last) = (bits.start, bits.end - 1);
         let outcomes = bits.map(|bit| {
-            let own = format!("bit {bit},");
+            let own = format!("bit {bit};");
             match outcome(&feature(at, bit)) {
                 Outcome::Refused(why) => {
                     assert!(why.contains(&own), "{name} bit {bit}: {why}");
-                    format!("refused: {}", why.replacen(&own, "bit N,", 1))
+                    format!("refused: {}", why.replacen(&own, "bit N;", 1))
                 }
                 other => said(&other),
             }

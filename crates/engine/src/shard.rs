@@ -55,14 +55,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 
 use strake_block::{Buf, IoError, IoErrorKind, SgMut};
-use strake_raid::{Band, Geometry, Regions};
+use strake_ondisk::PARTIAL_WRITE_BLOCKS_MAX;
+use strake_raid::{Band, Geometry, Logged, MemberFacts, Regions, Sets, Spot};
 use strake_reactor::Scheduler;
 use strake_units::{MemberIndex, MemberSet, Nanos, PositionSet, RegionIndex, StripeIndex};
 
 use self::agreed::AgreedStrips;
 use self::bad::BadTable;
 use self::bands::{Bands, WriteBatch};
-use self::degraded_reads::{DegradedReads, Standing};
+use self::degraded_reads::DegradedReads;
 use self::execute::Failed;
 use self::leader::Leader;
 use self::members::{Failure, Group, Members};
@@ -116,12 +117,8 @@ pub(crate) struct Shard {
     scheduler: Scheduler,
     workers: RefCell<Workers>,
     members: RefCell<Members>,
-    /// Members that may be read directly until the next turn.
-    readable: Cell<MemberSet>,
-    /// Members that small writes may be sent to until the next turn.
-    writable: Cell<MemberSet>,
-    /// How members stand until the next turn.
-    standing: Cell<Standing>,
+    /// What may be sent to members directly until the next turn.
+    sets: Cell<Sets>,
     /// Members that reads of this shard go around.
     sits: RefCell<SitOuts>,
     bands: RefCell<Bands>,
@@ -133,8 +130,6 @@ pub(crate) struct Shard {
     /// What small writes left behind.
     parity_cache: RefCell<ParityCache>,
     degraded_reads: RefCell<DegradedReads>,
-    /// There may be small writes.
-    small_writes: bool,
     requests: RefCell<Requests>,
     region_table: RefCell<RegionTable>,
     redo: RefCell<Redo>,
@@ -194,6 +189,33 @@ impl Shard {
 
     fn owner(&self, band: Band) -> u16 {
         self.regions.owner(self.regions.region_of(band.stripe), self.cores).0
+    }
+
+    /// What may be sent to members directly now.
+    fn sets(&self) -> Sets {
+        let members = self.members.borrow();
+        let redo = self.redo.borrow();
+        // Of a block that is torn no word tells the age.
+        let words = redo.intends() && members.writes_whole_blocks();
+        let facts = MemberFacts {
+            sitting_out: self.sits.borrow().members(),
+            logged: if words { Logged::Impaired } else { Logged::With(redo.logging()) },
+            copies_may_differ: self.copies_may_differ.get(),
+            write_blocks_max: PARTIAL_WRITE_BLOCKS_MAX,
+            ..members.facts()
+        };
+        Sets::of(&self.geometry, &facts)
+    }
+
+    /// What of `sets` holds for a request to `spot`, as far as this shard knows: of the stripes of others only that.
+    fn sets_at(&self, sets: Sets, spot: &Spot) -> Sets {
+        let region = self.regions.region_of(spot.place.stripe);
+        let ours = self.regions.owner(region, self.cores).0 == self.core;
+        if !ours || !self.region_table.borrow().trusted(region) {
+            return sets.untrusted();
+        }
+        let lacks = |member: &MemberIndex| self.rebuild.borrow().lacks(*member, region);
+        self.without_bad(sets, spot).lacking(sets.rebuilding().iter().filter(lacks).collect())
     }
 
     /// True when nothing new is to be begun.

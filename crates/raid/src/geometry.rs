@@ -67,6 +67,7 @@ pub struct Geometry {
     strip_shift: u8,
     band_shift: u8,
     rows: u64,
+    capacity_blocks: u64,
     by_data_strips: Divisor,
     by_width: Divisor,
     by_groups: Divisor,
@@ -127,18 +128,21 @@ impl Geometry {
         if raw_bytes > i64::MAX as u128 {
             return Err(GeometryError::TooLarge { member_blocks });
         }
+        let data_strips = (shape.width - shape.parity) / shape.copies;
         Ok(Self {
             level: spec.level,
             block_size: spec.block_size,
             width: shape.width,
             groups: shape.groups,
-            data_strips: (shape.width - shape.parity) / shape.copies,
+            data_strips,
             parity_strips: shape.parity,
             copies: shape.copies,
             strip_shift: strip_shift as u8,
             band_shift: band_shift as u8,
             rows,
-            by_data_strips: Divisor::new((shape.width - shape.parity) / shape.copies),
+            capacity_blocks: (rows * u64::from(shape.groups) * u64::from(data_strips))
+                << strip_shift,
+            by_data_strips: Divisor::new(data_strips),
             by_width: Divisor::new(shape.width),
             by_groups: Divisor::new(shape.groups),
         })
@@ -275,7 +279,7 @@ impl Geometry {
     #[inline]
     #[must_use]
     pub const fn capacity_blocks(&self) -> u64 {
-        self.stripes() * self.stripe_data_blocks()
+        self.capacity_blocks
     }
 
     /// Blocks used of each member's data area: its whole strips.

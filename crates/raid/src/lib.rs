@@ -1,14 +1,16 @@
 //! The arithmetic of redundancy: where a block lives, what a request must read, compute and write.
 //!
 //! **What it is.** [`Geometry`] maps array addresses to stripes, strips and members. [`plan()`] turns one
-//! request on one band of one stripe into a [`Plan`]: reads, strips to recover, writes. [`MemberState`] and
-//! [`ConditionSet`] say what failures mean, [`Regions`] how the array is cut up for the write-intent bitmap and
-//! among cores. Everything is a function from values to values.
+//! request on one band of one stripe into a [`Plan`]: reads, strips to recover, writes. [`single()`] gives the same
+//! answer in a few bytes for the requests that need no task. [`MemberState`] and [`ConditionSet`] say what failures
+//! mean, [`Regions`] how the array is cut up for the write-intent bitmap and among cores. Everything is a function from
+//! values to values.
 //!
 //! **What it must never do.** No I/O, clock, threads, randomness, `unsafe`, or allocation; no parity bytes
 //! (a plan names strips to compute, never how); no memory of earlier calls. It depends on `strake-units` only.
 //!
-//! **Where to start.** [`geometry`] for the layout, then [`mod@plan`] for the write strategies, then [`state`].
+//! **Where to start.** [`geometry`] for the layout, then [`mod@plan`] for the write strategies, then [`mod@single`],
+//! then [`state`].
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +23,7 @@ pub mod level;
 pub mod plan;
 pub mod region;
 mod shape;
+pub mod single;
 pub mod state;
 mod stripe_map;
 
@@ -33,6 +36,7 @@ pub use plan::{
     Lost, Plan, Purpose, Query, Strategy, StripeHealth, Transfer, Window, hull, plan, plan_into,
 };
 pub use region::{REGION_BYTES_MIN, REGIONS_MAX, Regions};
+pub use single::{Access, Logged, MemberFacts, PARTS_MAX, Parts, Sets, Single, Spot, single};
 pub use state::{IllegalTransition, MemberEvent, MemberState, absent_members, members_where};
 pub use stripe_map::StripeMap;
 

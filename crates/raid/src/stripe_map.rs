@@ -21,12 +21,34 @@ impl StripeMap {
     #[inline]
     #[must_use]
     pub const fn position_of_strip(&self, strip: u8) -> u8 {
-        let count = if strip < self.data_strips {
-            strip + self.parity_strips
+        if strip < self.data_strips {
+            self.position_of_data(strip)
         } else {
-            strip - self.data_strips
-        };
-        self.after_first_parity(count)
+            self.position_of_parity(strip - self.data_strips)
+        }
+    }
+
+    /// The position of data strip `strip`.
+    #[inline]
+    #[must_use]
+    pub(crate) const fn position_of_data(&self, strip: u8) -> u8 {
+        self.after_first_parity(self.parity_strips + strip)
+    }
+
+    /// The position of parity `index`.
+    #[inline]
+    #[must_use]
+    pub(crate) const fn position_of_parity(&self, index: u8) -> u8 {
+        self.after_first_parity(index)
+    }
+
+    /// The positions of all parities.
+    #[inline]
+    #[must_use]
+    pub(crate) const fn parity_positions(&self) -> PositionSet {
+        let parities = low_bits(self.parity_strips);
+        let wrapped = parities >> (self.width - self.first_parity - 1) >> 1;
+        PositionSet::from_bits((parities << self.first_parity | wrapped) & low_bits(self.width))
     }
 
     /// As [`Geometry::member`](crate::Geometry::member).

@@ -10,6 +10,7 @@ mod levels;
 mod oracle;
 mod ranges;
 mod regions;
+mod single;
 mod states;
 mod strategies;
 mod wide;

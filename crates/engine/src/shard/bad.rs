@@ -16,9 +16,9 @@ use std::task::Poll;
 
 use strake_block::{IoError, IoErrorKind};
 use strake_ondisk::{BadEvent, BadList, BadRun};
-use strake_raid::{Band, Plan, Role, Scheme, Transfer, Window};
+use strake_raid::{Band, Plan, Role, Scheme, Sets, Spot, Transfer, Window};
 use strake_reactor::Scheduler;
-use strake_units::{Lba, LbaRange, MemberIndex, PositionSet, StripSet, StripeIndex};
+use strake_units::{Lba, LbaRange, MemberIndex, MemberSet, PositionSet, StripSet, StripeIndex};
 
 use super::Shard;
 use super::wait::WaitQueue;
@@ -108,6 +108,15 @@ impl Shard {
     pub(crate) fn is_bad_band(&self, stripe: StripeIndex, offset: u32) -> bool {
         let bad = self.bad.borrow();
         !bad.bands.is_empty() && bad.touches(self.geometry.member_lba(stripe, offset))
+    }
+
+    /// What of `sets` holds for a request to `spot`.
+    #[inline]
+    pub(super) fn without_bad(&self, sets: Sets, spot: &Spot) -> Sets {
+        match self.is_bad_band(spot.place.stripe, spot.place.offset) {
+            true => sets.bad(MemberSet::ALL),
+            false => sets,
+        }
     }
 
     fn place(&self, band: Band, transfer: &Transfer) -> (MemberIndex, LbaRange) {

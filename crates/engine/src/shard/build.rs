@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use strake_block::{BlockDevice, BufMut};
 use strake_ondisk::{BadList, Consistency};
 use strake_parity::{Code, Recoveries};
-use strake_raid::{Geometry, Regions};
+use strake_raid::{Geometry, PARTS_MAX, Regions, Sets};
 use strake_reactor::{Receiver, Scheduler, Sender};
 use strake_units::{CoreIndex, MemberIndex, MemberSet, Nanos, RegionIndex};
 
@@ -15,7 +15,7 @@ use super::Shard;
 use super::agreed::AgreedStrips;
 use super::bad::BadTable;
 use super::bands::Bands;
-use super::degraded_reads::{DegradedReads, Standing};
+use super::degraded_reads::DegradedReads;
 use super::leader::{Leader, LeaderState};
 use super::members::{Capacity, Members};
 use super::partial_writes::PartialWrites;
@@ -26,7 +26,7 @@ use super::regions::RegionTable;
 use super::requests::Requests;
 use super::scratch::Scratch;
 use super::scrub::ScrubTable;
-use super::small::{self, ParityCache, Smalls};
+use super::small::{ParityCache, Smalls};
 use super::wait::WaitQueue;
 use super::workers::Workers;
 use crate::array::{Options, Waker};
@@ -106,7 +106,7 @@ impl Room {
         self.tasks * band.max(geometry.members() + 1)
             + geometry.members()
             + 1
-            + self.small_writes * small::PARTS_MAX
+            + self.small_writes * PARTS_MAX
             + self.degraded_reads * usize::from(geometry.data_strips())
     }
 
@@ -147,7 +147,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         Requests::new(room.requests, block_size, geometry.capacity_blocks(), IO_BYTES_MAX, times);
     let outbox = (0..spec.cores).map(|_| VecDeque::with_capacity(room.requests)).collect();
     let code = code_of(&geometry)?;
-    let keeps = spec.options.cache && code.is_some() && small::has_small_writes(&geometry);
+    let keeps = spec.options.cache && code.is_some() && geometry.has_small_writes();
     // Each of them with its data.
     let kept = if keeps { 1 + usize::from(geometry.parity_strips()) } else { 0 };
     let recoveries = code.as_ref().map(|code| RefCell::new(Recoveries::new(code, RECOVERIES_MAX)));
@@ -166,9 +166,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
         scheduler: scheduler.clone(),
         workers: RefCell::new(Workers::new(scheduler)),
         members: RefCell::new(open_members(spec, room)?),
-        readable: Cell::new(MemberSet::EMPTY),
-        writable: Cell::new(MemberSet::EMPTY),
-        standing: Cell::new(Standing::default()),
+        sets: Cell::new(Sets::default()),
         sits: RefCell::new(SitOuts::new()),
         smalls: RefCell::new(Smalls::new(room.small_writes)),
         partial_writes: RefCell::new(PartialWrites::new()),
@@ -179,7 +177,6 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
             room.requests,
         )),
         parity_cache: RefCell::new(ParityCache::new(keeps)),
-        small_writes: small::has_small_writes(&geometry),
         bands: RefCell::new(Bands::new(room.items(spec.cores), room.held(), room.tasks)),
         requests: RefCell::new(requests),
         region_table: RefCell::new(region_table),

@@ -10,21 +10,20 @@
 //! ```
 //!
 //! So many are under way at a time that what they read stays near the core until they use it; others wait, first come,
-//! first served. Nothing is decided here that is not decided by the planner for every read: which strips are read
-//! follows from `Strategy::Degraded`, and a test compares them.
+//! first served. Which reads are of this kind, and which strips they read, is the answer of [`strake_raid::single()`].
 
 mod table;
 
 use arrayvec::ArrayVec;
 use strake_block::{SgMut, Token};
-use strake_raid::{Band, Geometry, Place, StripeMap};
-use strake_units::{Lba, LbaRange, MemberIndex, MemberSet, Nanos, PositionSet, StripSet};
+use strake_raid::{Access, Sets, Single, Spot, single};
+use strake_units::{LbaRange, Nanos, PositionSet, StripSet};
 
 use super::execute::Failed;
 use super::members::{self, DirectRead};
 use super::scratch::Scratch;
 use super::{Shard, scratch};
-use crate::message::{Origin, View, Work};
+use crate::message::{Origin, Work};
 
 pub(super) use super::execute::STRIPS_MAX;
 pub(crate) use table::DegradedReads;
@@ -39,102 +38,15 @@ pub(crate) enum Reader {
     Span(Origin),
 }
 
-/// How members stand, as far as reads are concerned that have to be recovered. By the default none is recovered here.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Standing {
-    /// Members that can be read at once and everywhere.
-    readable: MemberSet,
-    /// Members that are not in use.
-    absent: MemberSet,
-    /// Members that are in sync in some regions only.
-    rebuilding: MemberSet,
-    /// Members that sit out.
-    sits: MemberSet,
-    /// Members that have not answered for long.
-    lagging: MemberSet,
-}
-
-/// What a degraded read reads.
-#[derive(Clone, Copy)]
-struct Survivors {
-    place: Place,
-    map: StripeMap,
-    band: Band,
-    strips: StripSet,
-}
-
-/// The strips that are read to recover data strip `wanted` of a stripe whose strips in `hidden` cannot be read;
-/// `None` when it can be read itself or too few are left.
-fn survivors(geometry: &Geometry, wanted: u8, hidden: StripSet) -> Option<StripSet> {
-    if !hidden.contains(wanted) {
-        return None;
-    }
-    let data = geometry.all_data_strips();
-    let mut parities = (geometry.all_strips() - data - hidden).iter();
-    let mut strips = data - hidden;
-    for _ in 0..(data & hidden).len() {
-        strips.insert(parities.next()?);
-    }
-    Some(strips)
-}
-
 impl Shard {
-    /// How members stand now.
-    pub(super) fn standing(&self) -> Standing {
-        let members = self.members.borrow();
-        let (sits, lagging) = (self.sits.borrow().members(), members.lagging());
-        let recovers = self.geometry.parity_strips() > 0;
-        if !recovers || !members.degraded() && (sits | lagging).is_empty() {
-            return Standing::default();
+    /// The strips that are read to recover what is at `spot`, if a degraded read does so and `sets` are what may be
+    /// read; `avoid` are positions that take long.
+    fn survivors(&self, sets: Sets, spot: &Spot, avoid: PositionSet) -> Option<StripSet> {
+        let sets = self.sets_at(sets, spot).lacking(spot.members_at(avoid));
+        match single(&self.geometry, spot, Access::Read, &sets)? {
+            Single::Recover { strips } => Some(strips),
+            Single::Read { .. } | Single::Update(_) | Single::Mirror(_) => None,
         }
-        Standing {
-            // A member with two devices may change them before a read is back.
-            readable: (members.readable() & members.plain()) - sits,
-            absent: members.viewed(View::Absent),
-            rebuilding: members.viewed(View::Rebuilding),
-            sits,
-            lagging,
-        }
-    }
-
-    /// What is read to recover `range`, when that is all of a degraded read of this core; `avoid` are positions that
-    /// take long.
-    fn survivors(
-        &self,
-        range: LbaRange,
-        avoid: PositionSet,
-        standing: &Standing,
-    ) -> Option<Survivors> {
-        let geometry = &self.geometry;
-        let place = geometry.place(range.start);
-        let band_blocks = geometry.band_blocks();
-        let within = band_blocks - (place.offset & (band_blocks - 1));
-        let region = self.regions.region_of(place.stripe);
-        let ours = self.regions.owner(region, self.cores).0 == self.core;
-        if standing.readable.is_empty() || range.blocks > within.into() || !ours {
-            return None;
-        }
-        if self.is_bad_band(place.stripe, place.offset) {
-            return None;
-        }
-        // Reading around a member relies on parity, which has to be right.
-        if !self.region_table.borrow().trusted(region) {
-            return None;
-        }
-        let mut hidden = standing.absent | standing.sits | standing.lagging;
-        for member in standing.rebuilding {
-            if self.rebuild.borrow().lacks(member, region) {
-                hidden.insert(member);
-            }
-        }
-        let map = geometry.stripe_map(place.stripe);
-        let strips_of = |positions| map.strips_of_positions(positions);
-        let hidden = strips_of(map.positions_of_members(hidden) | avoid);
-        let strips = survivors(geometry, place.strip, hidden)?;
-        let readable = strips_of(map.positions_of_members(standing.readable));
-        let index = (place.offset >> band_blocks.trailing_zeros()) as u16;
-        let band = Band { stripe: place.stripe, index };
-        strips.is_subset(readable).then_some(Survivors { place, map, band, strips })
     }
 
     /// Recovers a user's read of a member that cannot be read, or hands the buffer back when it is not that simple.
@@ -142,37 +54,31 @@ impl Shard {
     pub(super) fn recover_directly(
         &self,
         (port, token): (u16, Token),
-        (at, blocks): (Lba, u64),
-        member: MemberIndex,
+        range: LbaRange,
+        spot: &Spot,
         data: SgMut,
     ) -> Result<(), SgMut> {
-        let standing = self.standing.get();
-        // Now and then a member that sits out is read all the same, which is not decided here.
-        if standing.sits.contains(member) {
-            return Err(data);
-        }
-        let range = LbaRange::new(at, blocks);
-        let Some(survivors) = self.survivors(range, PositionSet::EMPTY, &standing) else {
+        let Some(strips) = self.survivors(self.sets.get(), spot, PositionSet::EMPTY) else {
             return Err(data);
         };
         // Every read of this kind may be put back: who is queued already keeps the room for that.
-        if !self.has_room_for(survivors.band) {
+        if !self.has_room_for(spot.band()) {
             return Err(data);
         }
         let mut table = self.degraded_reads.borrow_mut();
         let mut scratch = self.scratch.borrow_mut();
-        let Some(at_once) = may_begin(&table, &mut scratch, &survivors, data.len()) else {
+        let Some(at_once) = may_begin(&table, &mut scratch, strips, data.len()) else {
             return Err(data);
         };
-        let Some(entry) = self.bands.borrow_mut().hold(survivors.band) else { return Err(data) };
+        let Some(entry) = self.bands.borrow_mut().hold(spot.band()) else { return Err(data) };
         let mut requests = self.requests.borrow_mut();
         requests.went_directly(port, data.len());
         let (since, came, bytes) = (self.now.get(), requests.came(), data.len());
-        let bytes = bytes as u32;
+        let (at, bytes, member) = (range.start, bytes as u32, spot.own_member(&self.geometry));
         let user = DirectRead { token, at, since, issued: 0, bytes, port, member, came };
         let (reader, avoid) = (Reader::User(user), PositionSet::EMPTY);
         if at_once {
-            let wanted = self.read_survivors(&mut table, &mut scratch, survivors, data.len());
+            let wanted = self.read_survivors(&mut table, &mut scratch, (spot, strips), data.len());
             (wanted.reader, wanted.entry, wanted.range) = (reader, entry, range);
             (wanted.avoid, wanted.data) = (avoid, data);
         } else {
@@ -185,18 +91,22 @@ impl Shard {
     pub(crate) fn begin_degraded_read(&self, entry: u32) -> bool {
         let mut bands = self.bands.borrow_mut();
         let Some((range, avoid, band)) = bands.sole_read(entry) else { return false };
-        let Some(survivors) = self.survivors(range, avoid, &self.standing()) else { return false };
-        debug_assert_eq!(survivors.band, band, "a span lies in its band");
+        let Some(spot) = self.geometry.spot(range) else { return false };
+        debug_assert_eq!(spot.band(), band, "a span lies in its band");
+        // Whether it is a probe was decided when it was handed out.
+        let Some(strips) = self.survivors(self.sets().without_probes(), &spot, avoid) else {
+            return false;
+        };
         let mut table = self.degraded_reads.borrow_mut();
         let mut scratch = self.scratch.borrow_mut();
         let bytes = (range.blocks as usize) << self.geometry.block_size().shift();
-        let Some(at_once) = may_begin(&table, &mut scratch, &survivors, bytes) else {
+        let Some(at_once) = may_begin(&table, &mut scratch, strips, bytes) else {
             return false;
         };
         let (data, origin) = bands.take_read(entry);
         let wanted = Wanted { reader: Reader::Span(origin), entry, range, avoid, data };
         if at_once {
-            *self.read_survivors(&mut table, &mut scratch, survivors, bytes) = wanted;
+            *self.read_survivors(&mut table, &mut scratch, (&spot, strips), bytes) = wanted;
         } else {
             table.enqueue(wanted);
         }
@@ -210,13 +120,13 @@ impl Shard {
         &self,
         table: &'a mut DegradedReads,
         scratch: &mut Scratch,
-        survivors: Survivors,
+        (spot, strips): (&Spot, StripSet),
         bytes: usize,
     ) -> &'a mut Wanted {
         let mut members = self.members.borrow_mut();
-        let Survivors { place, map, strips, .. } = survivors;
+        let Spot { place, map, .. } = *spot;
         let now = self.now.get();
-        let at = map.member_lba(place.offset);
+        let at = spot.member_lba();
         let (read, bufs) = table.begin((place, strips), (now, members.membership_epoch()));
         for ((part, strip), place) in (0u8..).zip(strips).zip(bufs) {
             place.member = map.member(map.position_of_strip(strip));
@@ -254,18 +164,19 @@ impl Shard {
 
     /// Begins reads that wait, as far as there are places and memory.
     fn begin_waiting(&self, table: &mut DegradedReads) {
-        let standing = self.standing();
+        let sets = self.sets().without_probes();
         while table.has_place()
             && let Some(front) = table.front()
         {
-            let survivors = self.survivors(front.range, front.avoid, &standing);
+            let spot = self.geometry.spot(front.range).expect("it was one of these when it came");
+            let survivors = self.survivors(sets, &spot, front.avoid);
             let bytes = front.data.len();
             let mut scratch = self.scratch.borrow_mut();
-            let memory = survivors.is_some_and(|s| scratch.has_now(s.count(), bytes));
+            let memory = survivors.is_some_and(|strips| scratch.has_now(strips.len(), bytes));
             match survivors.filter(|_| memory) {
-                Some(survivors) => {
+                Some(strips) => {
                     let wanted = table.take_front();
-                    *self.read_survivors(table, &mut scratch, survivors, bytes) = wanted;
+                    *self.read_survivors(table, &mut scratch, (&spot, strips), bytes) = wanted;
                 }
                 // Those under way will bring memory back.
                 None if survivors.is_some() && table.under_way() > 0 => return,
@@ -345,27 +256,17 @@ impl Shard {
     }
 }
 
-impl Survivors {
-    /// How many strips are read.
-    const fn count(&self) -> usize {
-        self.strips.len()
-    }
-}
-
 /// Whether a read of `bytes` bytes can begin at once, or else wait for its turn; `None` when it is for a task: too many
 /// wait, or tasks have the memory.
 fn may_begin(
     table: &DegradedReads,
     scratch: &mut Scratch,
-    survivors: &Survivors,
+    strips: StripSet,
     bytes: usize,
 ) -> Option<bool> {
     let first = table.front().is_none() && table.has_place();
-    if first && scratch.has_now(survivors.count(), bytes) {
+    if first && scratch.has_now(strips.len(), bytes) {
         return Some(true);
     }
     (table.has_room() && table.under_way() > 0).then_some(false)
 }
-
-#[cfg(test)]
-mod tests;

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use strake_block::{CompletionBatch, IoError, Op, SgMut, Token};
-use strake_raid::Scheme;
-use strake_units::{Lba, MemberIndex, MemberSet, Nanos};
+use strake_raid::{Access, Single, single};
+use strake_units::{Lba, Nanos};
 
 use super::Shard;
 use super::degraded_reads::DegradedReads;
@@ -48,40 +48,21 @@ impl Shard {
         data: SgMut,
     ) -> Result<(), SgMut> {
         let bytes = data.len();
-        let readable = self.readable.get();
         let mut requests = self.requests.borrow_mut();
-        if readable.is_empty() || !requests.may_go_directly() {
+        let Some(range) = self.geometry.range(at, bytes).filter(|_| requests.may_go_directly())
+        else {
             return Err(data);
-        }
-        let usable = |member: &MemberIndex| readable.contains(member);
-        let shift = self.geometry.block_size().shift();
-        let blocks = (bytes >> shift) as u64;
-        if blocks << shift != bytes as u64 || blocks == 0 || at.0 >= self.geometry.capacity_blocks()
-        {
-            return Err(data);
-        }
-        let place = self.geometry.place(at);
-        // Within one band, which is what can be reconstructed from the rest of a stripe at a time.
-        let band_blocks = u64::from(self.geometry.band_blocks());
-        if (u64::from(place.offset) & (band_blocks - 1)) + blocks > band_blocks {
-            return Err(data);
-        }
-        if self.is_bad_band(place.stripe, place.offset) {
-            return Err(data);
-        }
-        let mut members = self.members.borrow_mut();
-        let member = match self.geometry.scheme() {
-            Scheme::Parity(_) | Scheme::Copies(1) => Some(self.geometry.data_member(place, 0)),
-            Scheme::Copies(copies) => {
-                let copies = (0..copies).map(|copy| self.geometry.data_member(place, copy));
-                self.of_copies(&members, copies.filter(usable))
-            }
         };
-        let Some(member) = member else { return Err(data) };
-        if !usable(&member) {
-            drop((requests, members));
-            return self.recover_directly((port, token), (at, blocks), member, data);
-        }
+        let Some(spot) = self.geometry.spot(range) else { return Err(data) };
+        let sets = self.without_bad(self.sets.get(), &spot).untrusted();
+        let Some(Single::Read { members: copies }) =
+            single(&self.geometry, &spot, Access::Read, &sets)
+        else {
+            drop(requests);
+            return self.recover_directly((port, token), range, &spot, data);
+        };
+        let mut members = self.members.borrow_mut();
+        let Some(member) = self.of_copies(&members, copies.iter()) else { return Err(data) };
         let read = DirectRead {
             token,
             at,
@@ -92,22 +73,9 @@ impl Shard {
             member,
             came: requests.came(),
         };
-        members.read_directly(read, self.geometry.member_lba(place.stripe, place.offset), data)?;
+        members.read_directly(read, spot.member_lba(), data)?;
         requests.went_directly(port, bytes);
         Ok(())
-    }
-
-    /// Notes what may go directly until the next turn: between two turns nothing changes that.
-    pub(crate) fn note_direct(&self) {
-        let agree = self.geometry.copies() == 1 || !self.copies_may_differ.get();
-        let readable = if agree {
-            self.members.borrow().readable() - self.sits.borrow().members()
-        } else {
-            MemberSet::EMPTY
-        };
-        self.readable.set(readable);
-        self.writable.set(self.small_members());
-        self.standing.set(self.standing());
     }
 
     /// Makes what was sent directly visible to the members.

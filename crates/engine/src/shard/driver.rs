@@ -104,7 +104,8 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Poller for Driver<F, S>
         self.shard.members.borrow_mut().ring(now);
         work += self.send();
         self.report_quiet();
-        self.shard.note_direct();
+        // Between two turns nothing changes that.
+        self.shard.sets.set(self.shard.sets());
         Turn::from_count(work)
     }
 

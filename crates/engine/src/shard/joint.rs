@@ -89,7 +89,7 @@ impl Shard {
 
     /// True when every member can be read everywhere, which is the rule.
     fn all_readable(&self) -> bool {
-        self.readable.get() == self.geometry.all_members()
+        self.sets.get().readable() == self.geometry.all_members()
     }
 
     /// True when `piece` of a read of `range`, which its member could answer, has to be read all the same to recover

@@ -12,6 +12,7 @@ use strake_block::{
     BlockDevice, Completion, CompletionBatch, DeallocateReads, DeviceError, DeviceKind, Io,
     IoError, IoErrorKind, IoQueue, Op, SgMut, Token, VolatileCache,
 };
+use strake_raid::MemberFacts;
 use strake_units::{BlockSize, CoreIndex, LbaRange, MemberIndex, MemberSet, Nanos};
 
 use super::address::DataArea;
@@ -360,11 +361,23 @@ impl Members {
         self.degraded
     }
 
-    /// Members that are read and written as they are: in sync, and without a replacement.
-    pub(crate) fn plain(&self) -> MemberSet {
-        let members = (0..self.count).map(|at| MemberIndex(at as u8));
-        let plain = members.filter(|m| self.view(*m) == View::InSync && !self.paired.is_paired(*m));
-        plain.collect()
+    /// What the planner is to know of members, as far as it is known here.
+    pub(crate) fn facts(&self) -> MemberFacts {
+        let mut facts = MemberFacts { lagging: self.lagging, ..MemberFacts::default() };
+        for (at, member) in self.members[..self.count].iter().enumerate() {
+            match member.view {
+                View::InSync => facts.in_sync.insert(at),
+                View::Rebuilding => facts.rebuilding.insert(at),
+                View::Absent => {}
+            }
+            if member.hung || member.queue.is_none() {
+                facts.silent.insert(at);
+            }
+            if self.paired.is_paired(MemberIndex(at as u8)) {
+                facts.paired.insert(at);
+            }
+        }
+        facts
     }
 
     /// True when every member writes a block of the array whole or not at all: it is one of the device's.

@@ -110,12 +110,11 @@ impl RegionTable {
         Entry::Ask
     }
 
-    /// A write in `region` begins, if it may do so at once and parity or copies can be trusted there. Pair with
-    /// [`leave`](Self::leave).
+    /// A write in `region` begins, if it may do so at once. Pair with [`leave`](Self::leave).
     pub(crate) fn enter_now(&mut self, region: RegionIndex) -> bool {
         let place = &mut self.regions[region.at()];
         let marked = self.careless || place.flags & INTENDED != 0;
-        let may = marked && self.stopped.is_none() && place.flags & UNTRUSTED == 0;
+        let may = marked && self.stopped.is_none();
         if may {
             place.writes += 1;
             place.flags |= TOUCHED;

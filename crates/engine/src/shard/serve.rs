@@ -1,16 +1,15 @@
 //! Handing out host requests: clean reads straight to their members, everything else to the band's owner.
 
 use strake_block::{BufMut, IoError, IoErrorKind, Op, SgMut};
-use strake_raid::{Band, Piece, Role, Scheme, hull};
+use strake_raid::{Access, Band, Piece, Sets, Single, hull, single};
 use strake_units::{Lba, LbaRange, MemberIndex, PositionSet};
 
-use super::bad::all_of;
 use super::execute::Failed;
 use super::members::{Failure, HostRead, Members, settled};
 use super::requests::Body;
 use super::{Job, Shard};
 use crate::limits::{MAILBOX_DEPTH, SPANS_PER_WRITE, STALLS_PER_TURN};
-use crate::message::{Origin, Peer, Span, View, Work};
+use crate::message::{Origin, Peer, Span, Work};
 
 /// Kinds of requests, as they are handed out.
 enum What {
@@ -104,6 +103,7 @@ impl Shard {
     }
 
     fn hand_out_read(&self, request: u32, range: LbaRange) -> Result<(), Stalled> {
+        let sets = self.sets().by_request();
         loop {
             let next = self.requests.borrow_mut().get(request).next;
             let rest = LbaRange::new(next, range.end().0 - next.0);
@@ -120,7 +120,7 @@ impl Shard {
                 }
             };
             let part = LbaRange::new(next, u64::from(piece.segment.blocks));
-            match self.clean_member(&piece).filter(|_| !self.is_survivor(&piece, range)) {
+            match self.clean_member(&piece, sets).filter(|_| !self.is_survivor(&piece, range)) {
                 Some(member) => {
                     if self.members.borrow().room() <= self.reserved_for_tasks() {
                         return Err(Stalled);
@@ -147,27 +147,22 @@ impl Shard {
         }
     }
 
-    /// The member a piece can be read from without asking its owner: one that is in sync, of copies that are
-    /// known to agree.
-    fn clean_member(&self, piece: &Piece) -> Option<MemberIndex> {
-        let members = self.members.borrow();
-        let at = |copy: u8| {
-            let role = Role::Data { strip: piece.segment.strip, copy };
-            let position = self.geometry.position(piece.band.stripe, role);
-            let member = self.geometry.member(piece.band.stripe, position);
-            let place = all_of(position, hull(std::slice::from_ref(&piece.segment)));
-            let usable = members.view(member) == View::InSync
-                && !members.lagging().contains(member)
-                && !self.is_bad(piece.band, &place);
-            (usable && !self.sits.borrow_mut().passes(member)).then_some(member)
-        };
-        match self.geometry.scheme() {
-            Scheme::Parity(_) | Scheme::Copies(1) => at(0),
-            Scheme::Copies(_) if self.copies_may_differ.get() => None,
+    /// The member a piece can be read from without asking its owner.
+    fn clean_member(&self, piece: &Piece, sets: Sets) -> Option<MemberIndex> {
+        let spot =
+            self.geometry.spot(LbaRange::new(piece.segment.lba, piece.segment.blocks.into()))?;
+        let window = hull(std::slice::from_ref(&piece.segment));
+        let sets = match self.geometry.copies() {
+            1 => sets.bad(spot.members_at(self.bad_positions(piece.band, window))),
             // Where a copy has bad blocks, others may differ from it.
-            Scheme::Copies(_) if self.is_bad_band(piece.band.stripe, piece.segment.offset) => None,
-            Scheme::Copies(copies) => self.of_copies(&members, (0..copies).filter_map(at)),
-        }
+            _ => self.without_bad(sets, &spot),
+        };
+        let Single::Read { members: copies } = single(&self.geometry, &spot, Access::Read, &sets)?
+        else {
+            return None;
+        };
+        let passes = |member: &MemberIndex| !self.sits.borrow_mut().passes(*member);
+        self.of_copies(&self.members.borrow(), copies.iter().filter(passes))
     }
 
     /// Which of the members that hold the same is read.

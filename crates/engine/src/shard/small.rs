@@ -12,8 +12,7 @@
 //!
 //! What the last write of the same blocks has left behind is not read ([`ParityCache`]); when that is all, nothing is.
 //!
-//! Nothing is decided here that is not decided by the planner for every write: which strips are read and written
-//! follows from `Strategy::ReadModifyWrite` and `Strategy::Direct` where nothing is hidden, and a test compares them.
+//! Which writes are small ones, and which strips they read and write, is the answer of [`strake_raid::single()`].
 
 mod parity_cache;
 mod strips;
@@ -21,10 +20,9 @@ mod table;
 
 use arrayvec::ArrayVec;
 use strake_block::{BufMut, Durability, IoError, Sg, SgMut, Token};
-use strake_ondisk::PARTIAL_WRITE_BLOCKS_MAX;
 use strake_parity::ParityMut;
-use strake_raid::{Band, Place, Role, Scheme};
-use strake_units::{Lba, LbaRange, MemberIndex, MemberSet, Nanos, PositionSet, RegionIndex};
+use strake_raid::{Access, Band, PARTS_MAX, Parts, Sets, Single, Spot, single};
+use strake_units::{Lba, LbaRange, Nanos, PositionSet, RegionIndex};
 
 use super::members::{Failed, Members, PartIo, Unplaced, Whole};
 use super::mend::LOST;
@@ -35,13 +33,10 @@ use crate::message::{Fill, Origin, Peer, Span, Work};
 use crate::pacing::Came;
 
 pub(crate) use parity_cache::ParityCache;
-use parity_cache::{Column, Worth};
+use parity_cache::Worth;
 use strips::Strips;
 use table::Phase;
 pub(crate) use table::{Small, Smalls};
-
-/// Strips that a small write reads and writes: its own and the parities, or its copies.
-pub(crate) const PARTS_MAX: usize = 5;
 
 /// A write at the head of a band's queue.
 pub(crate) struct Head {
@@ -70,23 +65,12 @@ pub(crate) enum Caller {
     Span(Origin),
 }
 
-/// Where a small write writes.
+/// A write that may be a small one.
 #[derive(Clone, Copy)]
-struct Spot {
-    place: Place,
-    band: Band,
+struct Target {
+    spot: Spot,
+    parts: Parts,
     region: RegionIndex,
-    /// Its own strip's member and the parities', or the copies', as many as there are.
-    members: [MemberIndex; PARTS_MAX],
-    parts: u8,
-}
-
-impl Spot {
-    /// What a write of `blocks` blocks here changes in every strip.
-    #[inline]
-    fn column(&self, blocks: u64) -> Column {
-        Column { band: self.band, offset: self.place.offset, blocks: blocks as u32 }
-    }
 }
 
 impl Shard {
@@ -101,33 +85,28 @@ impl Shard {
         durability: Durability,
     ) -> Result<(), Sg> {
         let bytes = data.len();
-        let shift = self.geometry.block_size().shift();
-        let blocks = (bytes >> shift) as u64;
-        let whole = blocks << shift == bytes as u64 && blocks > 0;
-        let writable = self.writable.get();
-        if writable.is_empty() || !whole || at.0 >= self.geometry.capacity_blocks() {
-            return Err(data);
-        }
+        let Some(range) = self.geometry.range(at, bytes) else { return Err(data) };
         let mut requests = self.requests.borrow_mut();
-        let range = LbaRange::new(at, blocks);
         if !requests.may_go_directly() || self.merge && requests.continues(port, range) {
             return Err(data);
         }
         let mut smalls = self.smalls.borrow_mut();
-        let Some(spot) = self.small_spot(range, writable).filter(|_| smalls.room() > 0) else {
-            return Err(data);
-        };
-        // Every small write may be put back: who is queued already keeps the room for that.
-        if !self.has_room_for(spot.band) {
+        if smalls.room() == 0 {
             return Err(data);
         }
-        if self.cores > 1 && self.owner(spot.band) != self.core {
+        let Some(target) = self.target(range, self.sets.get()) else { return Err(data) };
+        // Every small write may be put back: who is queued already keeps the room for that.
+        let band = target.spot.band();
+        if !self.has_room_for(band) {
+            return Err(data);
+        }
+        if self.cores > 1 && self.owner(band) != self.core {
             drop((requests, smalls));
-            return self.write_at_owner(port, token, (range, spot.band), data, durability);
+            return self.write_at_owner(port, token, (range, band), data, durability);
         }
         let mut bands = self.bands.borrow_mut();
-        let Some(entry) = bands.hold(spot.band) else { return Err(data) };
-        let Some(strips) = self.small_bufs(blocks, &spot) else {
+        let Some(entry) = bands.hold(band) else { return Err(data) };
+        let Some(strips) = self.small_bufs(&target) else {
             bands.let_go(entry);
             return Err(data);
         };
@@ -135,7 +114,7 @@ impl Shard {
         requests.wrote_directly(port, range, bytes);
         let caller = Caller::User(DirectWrite { port, token, since, came });
         let small = smalls.begin(caller, range, data, durability);
-        self.start_small(small, entry, spot, strips);
+        self.start_small(small, entry, &target, strips);
         Ok(())
     }
 
@@ -175,14 +154,13 @@ impl Shard {
         };
         let range = *range;
         let mut smalls = self.smalls.borrow_mut();
-        let writable = if smalls.room() > 0 { self.small_members() } else { MemberSet::EMPTY };
-        if writable.is_empty() {
+        if smalls.room() == 0 {
             return Some(span);
         }
-        let Some(spot) = self.small_spot(range, writable) else { return Some(span) };
+        let Some(target) = self.target(range, self.sets()) else { return Some(span) };
         let mut bands = self.bands.borrow_mut();
-        let Some(entry) = bands.hold(spot.band) else { return Some(span) };
-        let Some(strips) = self.small_bufs(range.blocks, &spot) else {
+        let Some(entry) = bands.hold(target.spot.band()) else { return Some(span) };
+        let Some(strips) = self.small_bufs(&target) else {
             bands.let_go(entry);
             return Some(span);
         };
@@ -190,102 +168,55 @@ impl Shard {
             unreachable!("it is a write of data")
         };
         let small = smalls.begin(Caller::Span(span.origin), range, data, durability);
-        self.start_small(small, entry, spot, strips);
+        self.start_small(small, entry, &target, strips);
         None
     }
 
     /// Begins the write at the head of the band of `entry`, if it is a small one and can begin at once.
     pub(crate) fn begin_small(&self, entry: u32) -> bool {
         let mut smalls = self.smalls.borrow_mut();
-        let writable = if smalls.room() > 0 { self.small_members() } else { MemberSet::EMPTY };
-        if writable.is_empty() {
+        if smalls.room() == 0 {
             return false;
         }
         let mut bands = self.bands.borrow_mut();
         let Some((range, band)) = bands.sole_write(entry) else { return false };
-        let Some(spot) = self.small_spot(range, writable).filter(|spot| spot.band == band) else {
-            return false;
-        };
-        let Some(strips) = self.small_bufs(range.blocks, &spot) else { return false };
+        let target = self.target(range, self.sets());
+        let Some(target) = target.filter(|target| target.spot.band() == band) else { return false };
+        let Some(strips) = self.small_bufs(&target) else { return false };
         let Head { range, data, durability, origin } = bands.take_write(entry);
         let small = smalls.begin(Caller::Span(origin), range, data, durability);
-        self.start_small(small, entry, spot, strips);
+        self.start_small(small, entry, &target, strips);
         true
     }
 
-    /// Members that small writes may be sent to. Those of other strips do not matter: what is missing of a
-    /// stripe is neither read nor changed. But what has to be on record whole before it is written takes a task.
-    pub(crate) fn small_members(&self) -> MemberSet {
-        if !self.small_writes {
-            return MemberSet::EMPTY;
-        }
-        let members = self.members.borrow();
-        let plain = members.plain();
-        let redo = self.redo.borrow();
-        // Of a block that is torn no word tells the age.
-        let logged = if redo.intends() && members.writes_whole_blocks() {
-            self.geometry.groups_with(MemberSet::ALL - plain)
-        } else {
-            redo.logging()
-        };
-        plain - logged
-    }
-
-    /// Where a small write of `range` writes; `None` when it is in more than one band, or needs a member that is not
-    /// `writable`. Not for arrays without small writes, which have more parts than there is room for.
+    /// Where a write of `range` writes, if it may be a small one and `sets` are what may be sent to members. A region
+    /// of another shard counts as trusted: its owner asks again.
     #[inline(always)]
-    fn small_spot(&self, range: LbaRange, writable: MemberSet) -> Option<Spot> {
-        let geometry = &self.geometry;
-        let place = geometry.place(range.start);
-        let band_blocks = geometry.band_blocks();
-        let within = band_blocks - (place.offset & (band_blocks - 1));
-        if range.blocks > within.min(PARTIAL_WRITE_BLOCKS_MAX).into()
-            || self.is_bad_band(place.stripe, place.offset)
-        {
-            return None;
+    fn target(&self, range: LbaRange, sets: Sets) -> Option<Target> {
+        let spot = self.geometry.spot(range)?;
+        let region = self.regions.region_of(spot.place.stripe);
+        let trusted = self.region_table.borrow().trusted(region);
+        let sets = if trusted { sets } else { sets.untrusted() };
+        let sets = self.without_bad(sets, &spot);
+        match single(&self.geometry, &spot, Access::Write, &sets)? {
+            Single::Update(parts) | Single::Mirror(parts) => Some(Target { spot, parts, region }),
+            Single::Read { .. } | Single::Recover { .. } => None,
         }
-        let mut members = [MemberIndex(0); PARTS_MAX];
-        let mut needed = MemberSet::EMPTY;
-        let mut parts = 0;
-        let mut add = |member: MemberIndex| {
-            members[usize::from(parts)] = member;
-            needed.insert(member);
-            parts += 1;
-        };
-        match geometry.scheme() {
-            Scheme::Copies(copies) => {
-                (0..copies).for_each(|copy| add(geometry.data_member(place, copy)));
-            }
-            Scheme::Parity(parities) => {
-                add(geometry.data_member(place, 0));
-                for index in 0..parities {
-                    let position = geometry.position(place.stripe, Role::Parity { index });
-                    add(geometry.member(place.stripe, position));
-                }
-            }
-        }
-        if !needed.is_subset(writable) {
-            return None;
-        }
-        let index = (place.offset >> band_blocks.trailing_zeros()) as u16;
-        let band = Band { stripe: place.stripe, index };
-        let region = self.regions.region_of(place.stripe);
-        Some(Spot { place, band, region, members, parts })
     }
 
     /// Begins what `small` has the data of.
     #[inline]
-    fn start_small(&self, small: &mut Small, entry: u32, spot: Spot, strips: Strips) {
+    fn start_small(&self, small: &mut Small, entry: u32, target: &Target, strips: Strips) {
         let mut members = self.members.borrow_mut();
-        (small.entry, small.place, small.region) = (entry, spot.place, spot.region);
+        (small.entry, small.place, small.region) = (entry, target.spot.place, target.region);
         small.membership_epoch = members.membership_epoch();
-        (small.members, small.parts) = (spot.members, spot.parts);
+        small.parts = target.parts;
         (small.updates, small.worth) = (!strips.bufs.is_empty(), strips.worth);
         if !small.updates {
             self.write_parts(&mut members, small);
             return;
         }
-        let all_known = strips.known.len() == small.parts.into();
+        let all_known = strips.known.len() == small.parts.count().into();
         self.read_parts(&mut members, small, strips);
         if all_known {
             self.write_updated(&mut members, small);
@@ -311,7 +242,7 @@ impl Shard {
         let at = self.geometry.member_lba(small.place.stripe, small.place.offset);
         let now = self.now.get();
         small.begin_phase(Phase::Read, now);
-        for part in 0..small.parts {
+        for part in 0..small.parts.count() {
             let buf = strips.bufs.pop().expect("one for each part");
             if strips.known.contains(part) {
                 small.bufs[usize::from(part)] = Some(buf);
@@ -330,11 +261,11 @@ impl Shard {
         // What is on record must be stable in its place before the record is given up.
         let cached = small.record.is_some() && !members.to_flush().is_empty();
         let durability = if cached { Durability::Fua } else { small.durability };
-        for part in 0..small.parts {
+        for part in 0..small.parts.count() {
             let data = match small.bufs[usize::from(part)].take() {
                 Some(parity) => Sg::from(parity.freeze()),
                 // Of copies one brings the data back: that none does costs the array anyway.
-                None if !small.updates && part + 1 == small.parts => {
+                None if !small.updates && part + 1 == small.parts.count() => {
                     std::mem::take(&mut small.data)
                 }
                 None => small.data.clone(),
@@ -347,6 +278,11 @@ impl Shard {
     /// Goes on with small writes of which nothing is outstanding. Returns how many.
     pub(crate) fn go_on_with_small(&self) -> usize {
         let mut smalls = self.smalls.borrow_mut();
+        if !smalls.has_due() {
+            return 0;
+        }
+        // Nothing below changes this set.
+        let may = self.sets().writable();
         let mut count = 0;
         while let Some(write) = smalls.next_due() {
             count += 1;
@@ -355,7 +291,6 @@ impl Shard {
                 (Phase::Write, false) => self.end_small(&mut smalls, write, Ok(())),
                 (Phase::Write, true) => self.expel_from_small(&mut smalls, write),
                 (Phase::Read, failed) => {
-                    let may = self.small_members();
                     let mut members = self.members.borrow_mut();
                     let unchanged = members.membership_epoch() == small.membership_epoch
                         && small.needs().is_subset(may);
@@ -374,7 +309,7 @@ impl Shard {
     /// Writes what is on record now, unless something has changed meanwhile.
     pub(super) fn write_recorded(&self, write: u32) {
         let mut smalls = self.smalls.borrow_mut();
-        let may = self.small_members();
+        let may = self.sets().writable();
         let small = smalls.get(write);
         let mut members = self.members.borrow_mut();
         if members.membership_epoch() == small.membership_epoch && small.needs().is_subset(may) {
@@ -478,7 +413,7 @@ impl Shard {
         small.missed = PositionSet::EMPTY;
         for (part, failed) in failed {
             // A write that fails costs the member whatever the reason: its block is stale from now on.
-            let member = small.members[usize::from(part)];
+            let member = small.parts.member(part);
             let position = self.geometry.position_of_member(small.place.stripe, member);
             small.missed.insert(position.expect("written in this stripe"));
             let failure = self.members.borrow().failure(failed);
@@ -515,21 +450,3 @@ pub(crate) async fn conclude(shard: &Shard, write: u32) {
     let mut smalls = shard.smalls.borrow_mut();
     shard.end_small(&mut smalls, write, out);
 }
-
-/// Whether arrays of this shape have small writes: one strip's change is best brought into the parities, and there are
-/// not too many of them.
-pub(crate) fn has_small_writes(geometry: &strake_raid::Geometry) -> bool {
-    let parts = match geometry.scheme() {
-        Scheme::Copies(copies) => usize::from(copies),
-        Scheme::Parity(parities) => 1 + usize::from(parities),
-    };
-    let modifies = match geometry.scheme() {
-        Scheme::Copies(_) => true,
-        // The planner's rule: at most as many reads as encoding from the other strips takes.
-        Scheme::Parity(parities) => 1 + parities < geometry.data_strips(),
-    };
-    parts <= PARTS_MAX && modifies
-}
-
-#[cfg(test)]
-mod tests;

@@ -4,12 +4,11 @@
 //! slow members. So does one that fails.
 
 use strake_block::{Io, Op, SgMut, Token};
-use strake_units::{Lba, LbaRange, MemberIndex, MemberSet, Nanos};
+use strake_units::{Lba, LbaRange, MemberIndex, Nanos};
 
 use super::token::{self, Named};
 use super::{Inflight, Members, Waiter};
 use crate::limits::{MEMBER_DEPTH, TIMEOUT_CHECK};
-use crate::message::View;
 use crate::pacing::Came;
 
 /// Not promoted.
@@ -94,13 +93,6 @@ impl Direct {
 }
 
 impl Members {
-    /// Members that can be sent direct reads, as far as they have room.
-    pub(crate) fn readable(&self) -> MemberSet {
-        let members = self.members[..self.count].iter().enumerate();
-        let able = members.filter(|(_, m)| m.view == View::InSync && !m.hung && m.queue.is_some());
-        able.map(|(at, _)| at).collect::<MemberSet>() - self.lagging
-    }
-
     /// Sends `read`, whose `at` in the data area of its member is `lba`; hands the buffer back when the member takes
     /// no more now.
     #[inline]

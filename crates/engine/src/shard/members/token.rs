@@ -6,8 +6,9 @@
 //! ```
 
 use strake_block::Token;
+use strake_raid::PARTS_MAX;
 
-use super::super::{degraded_reads, small};
+use super::super::degraded_reads;
 use super::{PartIo, Whole};
 
 /// Parts have this many bits of the place; what they are a part of has the rest.
@@ -21,7 +22,7 @@ const WRITE_PART: u64 = 3;
 /// Turns come back to zero after this one.
 pub(super) const GENERATION_MAX: u32 = u32::MAX >> 2;
 
-const _: () = assert!(small::PARTS_MAX <= 1 << PART_BITS, "every part has its number");
+const _: () = assert!(PARTS_MAX <= 1 << PART_BITS, "every part has its number");
 const _: () = assert!(degraded_reads::STRIPS_MAX <= 1 << PART_BITS, "every part has its number");
 
 /// What a token names.
@@ -96,7 +97,7 @@ mod tests {
                 let kinds = [
                     Named::Inflight { place, generation },
                     Named::Direct { place, generation },
-                    part(Whole::Write, small::PARTS_MAX),
+                    part(Whole::Write, PARTS_MAX),
                     part(Whole::Read, degraded_reads::STRIPS_MAX),
                 ];
                 for named in kinds {

@@ -13,9 +13,8 @@
 
 use arrayvec::ArrayVec;
 use strake_block::BufMut;
-use strake_raid::Band;
+use strake_raid::{Band, PARTS_MAX};
 
-use super::PARTS_MAX;
 use crate::limits::{PARITY_CACHE_LARGE_MAX, PARITY_CACHE_MAX, SMALL_BYTES};
 
 /// Places that one column may be in.

@@ -2,11 +2,11 @@
 
 use arrayvec::ArrayVec;
 use strake_block::BufMut;
-use strake_raid::{Band, Scheme};
+use strake_raid::{Band, PARTS_MAX, Scheme, Spot};
 
 use super::parity_cache::{Column, Left, Worth};
 use super::table::Small;
-use super::{PARTS_MAX, Shard, Spot};
+use super::{Shard, Target};
 use crate::limits::PARITY_CACHE_BYTES_MAX;
 use crate::shard::parts::PartSet;
 use crate::shard::scratch;
@@ -25,29 +25,30 @@ impl Shard {
     /// Enters the region and takes buffers for the strips that are read, or what the cache holds of them; `None` when
     /// one or the other cannot be now.
     #[inline]
-    pub(super) fn small_bufs(&self, blocks: u64, spot: &Spot) -> Option<Strips> {
+    pub(super) fn small_bufs(&self, target: &Target) -> Option<Strips> {
         let Scheme::Parity(parities) = self.geometry.scheme() else {
             let none =
                 Strips { bufs: ArrayVec::new(), known: PartSet::EMPTY, worth: Worth::Nothing };
-            return self.region_table.borrow_mut().enter_now(spot.region).then_some(none);
+            return self.region_table.borrow_mut().enter_now(target.region).then_some(none);
         };
+        let Spot { place, blocks, .. } = target.spot;
         let bytes = (blocks as usize) << self.geometry.block_size().shift();
-        let column = spot.column(blocks);
+        let column = Column { band: target.spot.band(), offset: place.offset, blocks };
         let mut strips = match self.take_cached(&column) {
-            Some(left) => self.strips_of(left, spot, bytes)?,
+            Some(left) => self.strips_of(left, target, bytes)?,
             None => Strips {
                 bufs: scratch::take_now(&self.scratch, 1 + usize::from(parities), bytes)?,
                 known: PartSet::EMPTY,
                 worth: Worth::Nothing,
             },
         };
-        if !self.region_table.borrow_mut().enter_now(spot.region) {
+        if !self.region_table.borrow_mut().enter_now(target.region) {
             scratch::give_back(&self.scratch, strips.bufs);
             return None;
         }
         // Now it begins for certain, once.
         if bytes <= PARITY_CACHE_BYTES_MAX {
-            let worth = self.parity_cache.borrow_mut().touch(&column, spot.place.strip);
+            let worth = self.parity_cache.borrow_mut().touch(&column, place.strip);
             strips.worth = strips.worth.max(worth);
         }
         Some(strips)
@@ -61,13 +62,13 @@ impl Shard {
     }
 
     /// What is left of a column, and a buffer for the old data if those are not among it.
-    fn strips_of(&self, left: Left, spot: &Spot, bytes: usize) -> Option<Strips> {
+    fn strips_of(&self, left: Left, target: &Target, bytes: usize) -> Option<Strips> {
         let Left { parities, data } = left;
-        let mut known = PartSet::first_n(spot.parts.into()).without(0);
+        let mut known = PartSet::first_n(target.parts.count().into()).without(0);
         let mut bufs: ArrayVec<BufMut, PARTS_MAX> = parities.into_iter().rev().collect();
         let own = match data {
             Some((strip, buf)) => {
-                if strip == spot.place.strip {
+                if strip == target.spot.place.strip {
                     known.insert(0);
                 }
                 Some(buf)
@@ -89,7 +90,7 @@ impl Shard {
 
     /// Keeps what a small write leaves behind, unless parts of it failed: then its parities are given back already.
     pub(super) fn keep_small(&self, small: &mut Small) {
-        let count = usize::from(small.parts) - 1;
+        let count = usize::from(small.parts.count()) - 1;
         let mut left = Left { parities: ArrayVec::new(), data: None };
         let bytes = (small.range.blocks as usize) << self.geometry.block_size().shift();
         for mut parity in small.bufs[1..].iter_mut().filter_map(Option::take) {

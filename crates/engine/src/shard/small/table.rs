@@ -5,14 +5,13 @@
 //! since the copy takes its band.
 
 use strake_block::{BufMut, Durability, Op, Sg};
-use strake_raid::Place;
+use strake_raid::{PARTS_MAX, Parts, Place};
 use strake_units::{
     Lba, LbaRange, MemberIndex, MemberSet, Nanos, PositionSet, RegionIndex, StripeIndex,
 };
 
 use super::{
-    Caller, Failed, Members, Origin, PARTS_MAX, PartIo, RecordIndex, TIMEOUT_CHECK, Unplaced,
-    Whole, Worth,
+    Caller, Failed, Members, Origin, PartIo, RecordIndex, TIMEOUT_CHECK, Unplaced, Whole, Worth,
 };
 use crate::shard::members::{Part, PartBack, PartTaken, next_generation};
 use crate::shard::parts::{Out, Strays};
@@ -35,8 +34,6 @@ pub(crate) struct Small {
     pub(super) phase: Phase,
     /// Some of its parts have failed.
     pub(super) failed: bool,
-    /// How many parts there are.
-    pub(super) parts: u8,
     pub(super) out: Out,
     /// Parities are updated from what is read.
     pub(super) updates: bool,
@@ -46,7 +43,7 @@ pub(crate) struct Small {
     /// The partial-write record that it is in.
     pub(in crate::shard) record: Option<RecordIndex>,
     /// Where its parts are: its own strip, then the parities; or the copies.
-    pub(super) members: [MemberIndex; PARTS_MAX],
+    pub(super) parts: Parts,
     /// Its band's.
     pub(super) entry: u32,
     pub(super) region: RegionIndex,
@@ -73,13 +70,12 @@ impl Small {
             live: false,
             phase: Phase::Read,
             failed: false,
-            parts: 0,
             out: Out::default(),
             updates: false,
             worth: Worth::Nothing,
             durability: Durability::Normal,
             record: None,
-            members: [MemberIndex(0); PARTS_MAX],
+            parts: Parts::NONE,
             entry: 0,
             region: RegionIndex(0),
             place: Place { stripe: StripeIndex(0), strip: 0, offset: 0 },
@@ -108,7 +104,7 @@ impl Small {
 
     /// The members of its parts.
     pub(in crate::shard) fn written_on(&self) -> &[MemberIndex] {
-        &self.members[..usize::from(self.parts)]
+        self.parts.members()
     }
 
     /// The data that it is about to overwrite, as long as it is not on record.
@@ -123,7 +119,7 @@ impl Small {
 
     /// The parities that it is about to write, in order.
     pub(in crate::shard) fn new_parities(&self) -> impl Iterator<Item = &[u8]> {
-        self.bufs[1..usize::from(self.parts)].iter().flatten().map(|buf| buf.as_slice())
+        self.bufs[1..usize::from(self.parts.count())].iter().flatten().map(|buf| buf.as_slice())
     }
 
     /// The members of its parts.
@@ -142,7 +138,7 @@ impl Small {
     #[inline]
     pub(super) fn part(&self, part: u8, at: Lba) -> Part {
         let (io, generation) = self.io(part);
-        Part { io, generation, member: self.members[usize::from(part)], at }
+        Part { io, generation, member: self.parts.member(part), at }
     }
 
     /// Takes what came back of a part.
@@ -234,6 +230,12 @@ impl Smalls {
         self.free.push(write);
     }
 
+    /// True when some have nothing outstanding.
+    #[inline]
+    pub(super) fn has_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
     /// A write with nothing outstanding.
     #[inline]
     pub(super) fn next_due(&mut self) -> Option<u32> {
@@ -263,9 +265,7 @@ impl Smalls {
             && small.out.unpromoted().contains(io.part);
         assert!(mine, "a device completed an I/O twice");
         small.keep(io.part, &mut part.done.op);
-        if let Some(failed) =
-            part.failed(small.members[usize::from(io.part)], small.membership_epoch)
-        {
+        if let Some(failed) = part.failed(small.parts.member(io.part), small.membership_epoch) {
             small.failed = true;
             self.strays.fail(io, failed);
         }
@@ -297,7 +297,7 @@ impl Smalls {
                 continue;
             }
             for part in unplaced {
-                let member = small.members[usize::from(part)];
+                let member = small.parts.member(part);
                 let what = Unplaced { member, since: small.since, issued: small.membership_epoch };
                 let read = small.phase == Phase::Read;
                 self.strays.promote(members.promote_part(now, small.io(part), what, read));

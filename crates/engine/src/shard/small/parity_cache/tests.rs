@@ -1,7 +1,7 @@
 use arrayvec::ArrayVec;
 use proptest::prelude::*;
 use strake_block::BufMut;
-use strake_raid::Band;
+use strake_raid::{Band, PARTS_MAX};
 use strake_units::StripeIndex;
 
 use super::{Column, Left, ParityCache, SMALL_BYTES, Worth};
@@ -75,7 +75,7 @@ fn check(acts: Vec<Act>) {
                     }
                 }
                 if !fails {
-                    let parities: ArrayVec<BufMut, { super::PARTS_MAX }> =
+                    let parities: ArrayVec<BufMut, PARTS_MAX> =
                         (0..2).map(|_| buf(large, stamp)).collect();
                     given += 3;
                     let left = Left { parities, data: Some((strip, buf(large, stamp))) };

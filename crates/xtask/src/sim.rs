@@ -59,24 +59,10 @@ pub fn corrupt(root: &Path, runs: &Draw) -> Outcome {
     runs.of(root, &[], "--corrupt")
 }
 
-/// Runs the worlds that failed once, and this many others. Drives that do not answer for longer than a limit are in the
-/// worlds that are always the same; those drawn afresh leave them out until more of them have been seen to hold.
-/// `cargo xtask sim` and the nightly run have them.
-pub fn worlds_of_a_change(root: &Path, seeds: &Draw) -> Outcome {
-    let same = Draw { fresh: 0, ..*seeds }.of(root, &["--kept"], "--seeds");
-    if same.tally.failed != 0 {
-        return same;
-    }
-    Draw { same: 0, ..*seeds }.of(root, &["--without", SILENCE], "--seeds")
-}
-
 /// Runs the worlds that failed once, and this many others.
 pub fn worlds(root: &Path, seeds: &Draw) -> Outcome {
     seeds.of(root, &["--kept"], "--seeds")
 }
-
-/// The kinds of faults by which drives do not answer for longer than a limit.
-const SILENCE: &str = "silence,silent_start,silent_stop,standstill";
 
 /// Starts arrays of modelled drives, each shape this often, after their daemon was killed.
 pub fn starts(root: &Path, runs: u64) -> Outcome {

@@ -9,6 +9,12 @@ pub const STREAMS_MAX: u32 = 100;
 /// Bytes of the headers of one call.
 pub const HEADER_BYTES_MAX: u32 = 64 << 10;
 
+/// Metadata of a status that hold a serialized `strake.v1.ErrorDetail`.
+pub const ERROR_DETAIL_KEY: &str = "strake-error-bin";
+
+/// Most bytes of such a detail. A status with a longer one has its message alone.
+pub const ERROR_DETAIL_BYTES_MAX: usize = 8 << 10;
+
 /// Streams a client may have reset before the connection is closed, against floods of resets.
 pub const RESETS_MAX: usize = 1000;
 

@@ -5,6 +5,7 @@ use crate::limits::CONNECT_TIMEOUT;
 use hyper_util::rt::TokioIo;
 use std::io;
 use std::path::{Path, PathBuf};
+use strake_api::limits::HEADER_BYTES_MAX;
 use strake_api::v1::array_service_client::ArrayServiceClient;
 use strake_api::v1::config_service_client::ConfigServiceClient;
 use strake_api::v1::daemon_service_client::DaemonServiceClient;
@@ -65,6 +66,7 @@ impl Connection {
         // The address is never resolved: the connector below ignores it, HTTP only wants one to be there.
         let channel = Endpoint::from_static("http://straked.invalid")
             .connect_timeout(CONNECT_TIMEOUT)
+            .http2_max_header_list_size(HEADER_BYTES_MAX)
             .connect_with_connector(service_fn(move |_| {
                 let path = path.clone();
                 async move { UnixStream::connect(path).await.map(TokioIo::new) }

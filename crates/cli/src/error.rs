@@ -6,7 +6,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
-use strake_api::limits::{AGAIN_BYTES_MAX, AGAIN_SUFFIX};
+use strake_api::limits::{AGAIN_BYTES_MAX, AGAIN_SUFFIX, ERROR_DETAIL_KEY};
 use strake_api::v1::ErrorDetail;
 use strake_wording::shown;
 use tonic::Code;
@@ -112,8 +112,10 @@ impl From<tonic::Status> for CliError {
                 }
             }
         } else {
-            let detail = ErrorDetail::decode(status.details()).unwrap_or_default();
-            shown(&detail.parts, status.message())
+            let detail = status.metadata().get_bin(ERROR_DETAIL_KEY);
+            let detail = detail.and_then(|bytes| bytes.to_bytes().ok());
+            let detail = detail.and_then(|bytes| ErrorDetail::decode(bytes).ok());
+            shown(&detail.unwrap_or_default().parts, status.message())
         };
         Self { kind: ErrorKind::Refused(status.code()), text }
     }
@@ -129,16 +131,18 @@ impl std::error::Error for CliError {}
 
 #[cfg(test)]
 mod tests {
-    use super::CliError;
+    use super::{CliError, ERROR_DETAIL_KEY};
     use prost::Message as _;
     use strake_api::v1::ErrorDetail;
     use strake_wording::{replace, say};
+    use tonic::metadata::MetadataValue;
     use tonic::{Code, Status};
 
     #[test]
     fn an_error_is_worded_here_when_its_parts_are_there() {
         let check = |details: Vec<u8>, printed: &str| {
-            let status = Status::with_details(Code::NotFound, "other words", details.into());
+            let mut status = Status::new(Code::NotFound, "other words");
+            status.metadata_mut().insert_bin(ERROR_DETAIL_KEY, MetadataValue::from_bytes(&details));
             assert_eq!(CliError::from(status).to_string(), printed);
         };
         let parts = say("it is old; ").run(replace("tank", 1, "")).parts;

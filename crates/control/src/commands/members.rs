@@ -196,8 +196,8 @@ fn begin_fail(manager: &mut Manager, request: &FailMemberRequest) -> Result<Fail
                 "member {member} of array {name} is in sync; member failures tolerated: {before} now, {after} \
                  without it. To fail it anyway: "
             );
-            let anyway =
-                FailMemberRequest { accept: vec![REDUNDANCY.to_owned()], ..request.clone() };
+            let accept = vec![REDUNDANCY.to_owned()];
+            let anyway = FailMemberRequest { accept, dry_run: false, ..request.clone() };
             let text =
                 say(what).run(anyway).say("; to replace its drive without loss of redundancy: ");
             return Err(ControlError::refused(text.run(replace(name, member, ""))));

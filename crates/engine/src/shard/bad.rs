@@ -96,6 +96,15 @@ pub(crate) const fn all_of(position: u8, window: Window) -> Transfer {
     Transfer { position, strip: 0, offset: window.offset, blocks: window.blocks }
 }
 
+/// Positions with bad blocks in `window` that are read only when no other copy is left: copies that are not listed hold
+/// the same, but a listed one was never compared with them.
+pub(super) fn suspect_copies(shard: &Shard, band: Band, window: Window) -> PositionSet {
+    match shard.geometry.copies() {
+        1 => PositionSet::EMPTY,
+        _ => shard.bad_positions(band, window),
+    }
+}
+
 impl Shard {
     /// True when no block of any member is bad, which is the rule.
     pub(crate) fn no_bad_blocks(&self) -> bool {
@@ -172,9 +181,15 @@ impl Shard {
         BadNote { member, range, event }
     }
 
-    /// Notes that the listed blocks of `transfer` must not be read; none of those of which the list says so already.
-    pub(super) fn hide_listed(&self, band: Band, transfer: &Transfer) -> Vec<BadNote> {
-        let (member, range) = self.place(band, transfer);
+    /// Notes that `position` must not be read where blocks of `listed` are on the list, except where they are hidden.
+    pub(super) fn hide_where_listed(
+        &self,
+        band: Band,
+        listed: &Transfer,
+        position: u8,
+    ) -> Vec<BadNote> {
+        let (member, range) = self.place(band, listed);
+        let hidden = self.geometry.member(band.stripe, position);
         let bad = self.bad.borrow();
         let shown = bad.list.within(member, range).filter(|run| !run.what.is_hidden());
         let within = shown.map(|run| {
@@ -182,7 +197,7 @@ impl Shard {
             let end = run.range().end().min(range.end());
             LbaRange::new(start, end.0 - start.0)
         });
-        within.map(|range| BadNote { member, range, event: BadEvent::Hollow }).collect()
+        within.map(|range| BadNote { member: hidden, range, event: BadEvent::Hollow }).collect()
     }
 
     /// Has the leader take note, and waits until the list is on every live member and known to every shard.

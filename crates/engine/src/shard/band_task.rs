@@ -4,7 +4,7 @@ use strake_block::{BufMut, IoError, IoErrorKind, Op, SgMut};
 use strake_raid::{Band, Purpose, Query, Segment, Strategy, StripeHealth, Window, hull};
 use strake_units::{LbaRange, PositionSet, StripeIndex};
 
-use super::bad::Columns;
+use super::bad::{Columns, suspect_copies};
 use super::bands::Batch;
 use super::execute::{Patience, ReadBufs};
 use super::joint::{self, Joined};
@@ -161,7 +161,7 @@ async fn read_range(
     let hidden = shard.hidden_positions(band, window);
     let mut excluded = Excluded::default();
     excluded.unreadable = unreadable | hidden;
-    excluded.avoided = avoided;
+    excluded.avoided = avoided | suspect_copies(shard, band, window);
     let mut hearsay = unreadable - hidden;
     let mut patience = Patience::Short;
     let result = loop {

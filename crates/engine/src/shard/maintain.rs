@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use strake_block::{Durability, IoError, IoErrorKind};
 use strake_ondisk::BadEvent;
-use strake_raid::{Band, Place, Purpose, Query, Scheme, Segment, Window, hull};
+use strake_raid::{Band, Place, Plan, Purpose, Query, Scheme, Segment, Window, hull};
 use strake_units::{PositionSet, StripSet};
 
-use super::bad::{Columns, all_of};
+use super::bad::{Columns, all_of, suspect_copies};
 use super::members::Group;
 use super::mend::{Ended, Excluded, LOST, Stuck, mend};
 use super::{Shard, scratch};
@@ -156,6 +156,9 @@ async fn try_window(
     let apart = purpose == Purpose::Resync && window.blocks > 1;
     let mut excluded = Excluded::over(shard, band, window);
     excluded.unreadable |= unreadable;
+    if matches!(purpose, Purpose::Rebuild { .. }) {
+        excluded.avoided = suspect_copies(shard, band, window);
+    }
     let since = shard.members.borrow().membership_epoch();
     loop {
         let health = excluded.apply(shard.health(band));
@@ -173,6 +176,9 @@ async fn try_window(
         }
         let query = Query { band, health, segments, purpose, copy_hint: 0 };
         let Ok(plan) = strake_raid::plan(&shard.geometry, &query) else {
+            if !std::mem::take(&mut excluded.avoided).is_empty() {
+                continue;
+            }
             return Some(Ended::Stuck(Stuck { blocks: excluded.unreadable, health }));
         };
         if plan.writes.is_empty() {
@@ -216,10 +222,33 @@ async fn try_window(
             Ok(Missed::HandedOver) => return None,
             ended => return Some(Ended::Done(ended.map(|_| ()))),
         }
+        if matches!(purpose, Purpose::Rebuild { .. })
+            && let Err(error) = Box::pin(hide_unread(shard, band, &plan, excluded)).await
+        {
+            return Some(Ended::Done(Err(error)));
+        }
         let noted =
             shard.note_written(band, &plan, failed.any(), StripSet::EMPTY, BadEvent::Restored);
         return Some(Ended::Done(Box::pin(noted).await));
     }
+}
+
+/// Hides the copies that a rebuild from listed blocks could not read: what it filled may differ from them.
+async fn hide_unread(
+    shard: &Shard,
+    band: Band,
+    plan: &Plan,
+    excluded: Excluded,
+) -> Result<(), IoError> {
+    let written: PositionSet = plan.writes.iter().map(|write| write.position).collect();
+    let out_of_reach = excluded.unreadable | excluded.absent | shard.health(band).absent;
+    let mut notes = Vec::new();
+    for read in plan.reads.iter() {
+        for at in (out_of_reach - written) & shard.copies_of(read.strip) {
+            notes.extend(shard.hide_where_listed(band, read, at));
+        }
+    }
+    shard.note_bad(notes).await
 }
 
 /// Does what can be done of `strips` column by column, and takes note of what cannot.

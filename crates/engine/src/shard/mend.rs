@@ -70,9 +70,11 @@ impl Stuck {
     }
 }
 
-/// Writes what the copy at `source` held over the copies that could not be read, and over those with listed blocks,
-/// which were never compared. Listed blocks of a copy that was not written must not be read from then on: its member
-/// may come back without a rebuild of them.
+/// Writes what the copy at `source` held over the copies that could not be read, and over those that may differ: copies
+/// with listed blocks, which were never compared, or all copies when `source` has listed blocks itself. What was not
+/// written must not be read from then on: its member may come back without a rebuild of it.
+///
+/// The list changes once, after the last write. Otherwise a crash would leave copies off the list that differ.
 ///
 /// # Errors
 /// When that cannot be noted, or the array is lost: what `source` held must not be returned then.
@@ -84,10 +86,12 @@ pub(super) async fn copy_back(
     data: &SgMut,
 ) -> Result<(), IoError> {
     let copies = shard.copies_of(segment.strip);
-    let place = |position| all_of(position, hull(std::slice::from_ref(segment)));
-    let listed = || copies.iter().filter(|at| shard.is_bad(band, &place(*at)));
+    let window = hull(std::slice::from_ref(segment));
+    let listed = copies & shard.bad_positions(band, window);
+    let suspect = if listed.contains(source) { copies } else { listed };
+    let durability = if listed.is_empty() { Durability::Normal } else { Durability::Fua };
     let mut alike = PositionSet::of(source);
-    let others = excluded.unreadable & copies | listed().collect();
+    let others = excluded.unreadable & copies | suspect;
     for position in others.without(source) - shard.health(band).absent {
         let lost = || shard.shared.is_lost();
         let loan = scratch::borrow(&shard.scratch, 1, data.len(), lost).await;
@@ -99,15 +103,33 @@ pub(super) async fn copy_back(
             head.copy_from_slice(part.as_slice());
             rest = tail;
         }
-        if write_back(shard, group, band, &place(position), buf).await {
+        let place = all_of(position, window);
+        if write_back(shard, group, (band, &place), buf, durability).await {
             alike.insert(position);
         }
     }
-    let hidden = listed().filter(|position| !alike.contains(*position));
-    let mut notes: Vec<_> = hidden.flat_map(|at| shard.hide_listed(band, &place(at))).collect();
-    let differs = !notes.is_empty();
-    let restored = listed().filter(|position| alike.contains(*position));
-    notes.extend(restored.map(|at| shard.bad_note(band, &place(at), BadEvent::Restored)));
+    note_copies(shard, (band, window), source, listed & alike, suspect - alike).await
+}
+
+/// Takes the copies in `restored` off the list. Hides those in `differing` where they or `source` have listed blocks.
+async fn note_copies(
+    shard: &Shard,
+    (band, window): (Band, Window),
+    source: u8,
+    restored: PositionSet,
+    differing: PositionSet,
+) -> Result<(), IoError> {
+    let place = |position| all_of(position, window);
+    // These come first: they make room for the others on a full list.
+    let restored = restored.iter().map(|at| shard.bad_note(band, &place(at), BadEvent::Restored));
+    let mut notes: Vec<_> = restored.collect();
+    let alike = notes.len();
+    for at in differing {
+        for listed in [at, source] {
+            notes.extend(shard.hide_where_listed(band, &place(listed), at));
+        }
+    }
+    let differs = notes.len() > alike;
     match Box::pin(shard.note_bad(notes)).await {
         Err(error) if differs && error.kind == IoErrorKind::NoSpace => {
             Err(IoError::new(IoErrorKind::Medium))
@@ -135,8 +157,14 @@ pub(super) async fn repair(
             scratch::give_back(&shard.scratch, [buf]);
             continue;
         }
-        if !write_back(shard, group, band, &all_of(position, plan.window), buf).await {
+        let place = all_of(position, plan.window);
+        let bad = shard.is_bad(band, &place);
+        let durability = if bad { Durability::Fua } else { Durability::Normal };
+        if !write_back(shard, group, (band, &place), buf, durability).await {
             failed.insert(position);
+        } else if bad {
+            // A block that stays listed is only recovered once more than needed.
+            let _ = Box::pin(shard.note_restored(band, &place)).await;
         }
     }
     failed
@@ -146,12 +174,10 @@ pub(super) async fn repair(
 async fn write_back(
     shard: &Shard,
     group: Group,
-    band: Band,
-    place: &Transfer,
+    (band, place): (Band, &Transfer),
     buf: BufMut,
+    durability: Durability,
 ) -> bool {
-    let bad = shard.is_bad(band, place);
-    let durability = if bad { Durability::Fua } else { Durability::Normal };
     let at = shard.geometry.member_lba(band.stripe, place.offset);
     let op = Op::Write { at, data: Sg::from(buf.freeze()), durability };
     let slot = shard.issue(group, band.stripe, place.position, op);
@@ -167,10 +193,6 @@ async fn write_back(
     match result {
         Ok(()) => shard.shared.errors.count_repair(member),
         Err(error) => shard.blame(member, error),
-    }
-    if bad && result.is_ok() {
-        // A block that stays listed is only recovered once more than needed.
-        let _ = Box::pin(shard.note_restored(band, place)).await;
     }
     result.is_ok()
 }

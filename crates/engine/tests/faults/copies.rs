@@ -335,24 +335,101 @@ fn a_full_list_that_can_hide_no_copy_keeps_the_block_lost() {
     assert_eq!(stage.read(0, 7, 1), Err(IoErrorKind::Medium));
 }
 
-/// A member was rebuilt from a listed copy, so that its own is not listed. It may be read only after the others have
-/// what it holds.
-#[test]
-fn a_copy_of_a_listed_block_is_not_returned_before_the_others_agree() {
+/// Members 0 to 2 had listed copies of block 7, and the last one was replaced, so that its copy is not listed. Each of
+/// the three copies comes first for one `turn`.
+fn replaced_beside_listed_copies(turn: usize) -> Stage {
     let Differing { mut stage, newest, .. } = resynced_around_a_block(Level::Raid1, 3);
-    let last = 2u8;
-    assert_ne!(newest, usize::from(last));
-    stage.fail_and_replace(last);
+    assert_eq!(newest, 0, "the one that the last is filled from");
+    stage.fail_and_replace(2);
     stage.healthy();
+    for _ in 0..turn {
+        stage.read(0, 5, 1).expect("it can be read");
+    }
+    stage
+}
+
+/// Reads block 7 from all copies, then without each of the members `outs`.
+fn reads_while_members_leave(stage: &mut Stage, outs: [u8; 2]) -> Vec<Vec<u8>> {
     let mut seen = Vec::new();
     for _ in 0..4 {
         seen.push(stage.read(0, 7, 1).expect("it can be read"));
     }
-    for out in [last, 0] {
+    for out in outs {
         stage.fail(out).expect("allowed");
         seen.push(stage.read(0, 7, 1).expect("it can be read"));
     }
-    assert!(seen.iter().all(|read| *read == seen[0]), "the same each time");
+    seen
+}
+
+/// A member was rebuilt from a listed copy, so that its own is not listed. Reads return that one, and write it to the
+/// others first.
+#[test]
+fn a_copy_of_a_listed_block_is_not_returned_before_the_others_agree() {
+    for turn in 0..3 {
+        for outs in [[2, 0], [0, 1], [1, 2]] {
+            let mut stage = replaced_beside_listed_copies(turn);
+            let seen = reads_while_members_leave(&mut stage, outs);
+            assert!(seen.iter().all(|read| *read == new()), "turn {turn}, {outs:?} out");
+        }
+    }
+}
+
+/// The copy that is not listed is out while a listed one is read, and comes back. It may differ from what was read.
+#[test]
+fn a_copy_that_was_out_when_a_listed_one_was_read_is_not_returned() {
+    for turn in 0..3 {
+        let mut stage = replaced_beside_listed_copies(turn);
+        stage.pass(10);
+        stage.fail(2).expect("allowed");
+        let first = stage.read(0, 7, 1).expect("listed copies can be read");
+        stage.readd(2).expect("it is the member");
+        stage.healthy();
+        let seen = reads_while_members_leave(&mut stage, [0, 1]);
+        assert!(seen.iter().all(|read| *read == first), "turn {turn}");
+    }
+}
+
+/// A second member is rebuilt from the copy that is not listed: from a listed one, it would differ from the first.
+#[test]
+fn a_rebuild_prefers_a_copy_that_is_not_listed() {
+    for turn in 0..3 {
+        let mut stage = replaced_beside_listed_copies(turn);
+        stage.fail_and_replace(0);
+        stage.healthy();
+        let seen = reads_while_members_leave(&mut stage, [2, 1]);
+        assert!(seen.iter().all(|read| *read == new()), "turn {turn}");
+    }
+}
+
+/// The only copy that is not listed is out while another member is rebuilt from a listed one, and comes back.
+#[test]
+fn a_copy_that_was_out_when_a_listed_one_was_rebuilt_from_is_not_returned() {
+    for turn in 0..3 {
+        let mut stage = replaced_beside_listed_copies(turn);
+        stage.pass(10);
+        stage.fail(2).expect("allowed");
+        stage.fail_and_replace(0);
+        stage.until("the rebuild", |stage| stage.state(0) == MemberState::InSync);
+        stage.readd(2).expect("it is the member");
+        stage.healthy();
+        let seen = reads_while_members_leave(&mut stage, [0, 1]);
+        assert!(seen.iter().all(|read| *read == seen[0]), "turn {turn}");
+    }
+}
+
+/// The list is full. Copies that come off it make room for the one that has to be hidden.
+#[test]
+fn copies_that_agree_make_room_for_one_to_hide() {
+    let mut stage = Set::new(Level::Raid1, 3).filled(200, 50, 3);
+    let mut list = BadList::default();
+    for member in [0, 1].map(MemberIndex) {
+        list.note(member, LbaRange::new(Lba(7), 1), BadEvent::Unreadable).expect("there is room");
+    }
+    stage.crowd_bad_blocks_around(list, 0);
+    assert_eq!(stage.restart(), 0, "the region is trusted");
+    stage.fail(2).expect("allowed");
+    assert_eq!(stage.status().bad_ranges[0], (7 * 512, 512));
+    stage.verify(8);
 }
 
 /// A full list of bad blocks keeps a block of the band from being listed. Others agree and can be read all the same.

@@ -61,6 +61,8 @@ pub(crate) struct Leader {
     pub(super) state: LeaderState,
     pub(super) changes: VecDeque<(Change, Option<Reply>)>,
     pub(super) labels_running: bool,
+    /// A stop was begun: no later change is applied.
+    pub(super) stopped: bool,
     pub(super) bitmap_running: bool,
     /// Bits set in the write-intent bitmap.
     intended: u32,
@@ -116,6 +118,7 @@ impl Leader {
             state,
             changes: VecDeque::new(),
             labels_running: false,
+            stopped: false,
             bitmap_running: false,
             asked: Vec::new(),
             sweep: None,

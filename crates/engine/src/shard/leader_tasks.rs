@@ -56,14 +56,11 @@ pub(crate) async fn labels(shard: Rc<Shard>) {
 }
 
 async fn apply(shard: &Shard, group: Group, change: Change) -> Answer {
+    if shard.leader_mut().stopped {
+        return refuse_late(shard, change);
+    }
     match change {
-        Change::Fail { member, reason } => {
-            let answer = fail(shard, group, member, reason).await;
-            if member.at() < shard.geometry.members() {
-                shard.shared.settle_failing(MemberSet::of(member));
-            }
-            return answer;
-        }
+        Change::Fail { member, reason } => return fail(shard, group, member, reason).await,
         Change::Reconfigure(step) => return change_drives(shard, group, step).await,
         Change::Rename { name } => return rename(shard, group, name).await,
         Change::Consistency { mode } => return change_consistency(shard, group, mode).await,
@@ -77,6 +74,14 @@ async fn apply(shard: &Shard, group: Group, change: Change) -> Answer {
         Change::Rebuilt { member } => rebuilt(shard, group, member).await,
     }
     Ok(())
+}
+
+/// The labels say how the array stopped, and nothing is written after that.
+fn refuse_late(shard: &Shard, change: Change) -> Answer {
+    if let Change::Bad { from, ticket, .. } = change {
+        shard.post(from, Peer::BadNoted { ticket, result: Err(IoErrorKind::Lost) });
+    }
+    Err(ArrayError::refused("the array has stopped"))
 }
 
 async fn change_drives(shard: &Shard, group: Group, step: Reconfigure) -> Answer {
@@ -208,7 +213,7 @@ async fn fail_at_once(
     group: Group,
     (member, reason): (MemberIndex, FailReason),
 ) -> Answer {
-    match reason {
+    let answer = match reason {
         FailReason::Io { cause, copied } => {
             let blamed = shard.leader_mut().blamed(member, copied);
             if let Some(member) = blamed {
@@ -216,13 +221,24 @@ async fn fail_at_once(
             }
             Ok(())
         }
-        FailReason::Request(event) => {
-            refuse_needed(shard, member)?;
-            let cause = (event == MemberEvent::Vanished).then_some(IoErrorKind::Gone);
-            fail_member(shard, group, member, event, cause).await;
-            unless_lost(shard)
-        }
+        FailReason::Request(event) => fail_on_request(shard, group, member, event).await,
+    };
+    if member.at() < shard.geometry.members() {
+        shard.shared.settle_failing(MemberSet::of(member));
     }
+    answer
+}
+
+async fn fail_on_request(
+    shard: &Shard,
+    group: Group,
+    member: MemberIndex,
+    event: MemberEvent,
+) -> Answer {
+    refuse_needed(shard, member)?;
+    let cause = (event == MemberEvent::Vanished).then_some(IoErrorKind::Gone);
+    fail_member(shard, group, member, event, cause).await;
+    unless_lost(shard)
 }
 
 fn unless_lost(shard: &Shard) -> Answer {
@@ -437,6 +453,7 @@ async fn rebuilt(shard: &Shard, group: Group, member: MemberIndex) {
 }
 
 async fn stop(shard: &Shard, group: Group) -> Answer {
+    shard.leader_mut().stopped = true;
     if shard.shared.is_lost() {
         return Err(ArrayError::refused(
             "the array has lost too many members; its labels are unchanged",
@@ -486,7 +503,7 @@ pub(super) async fn publish(shard: &Shard) {
         let mut leader = shard.leader_mut();
         let version = leader.new_version();
         let views = leader.views();
-        let (pairing, bad) = (leader.pairing(), Arc::clone(&leader.state.bad.list));
+        let (pairing, bad) = (leader.replacement.pairing(), Arc::clone(&leader.state.bad.list));
         let roll = Arc::new(leader.roll());
         leader.reported = roll.generation;
         shard.broadcast(|| Peer::Views {

@@ -200,6 +200,19 @@ impl Reconfiguration {
             (state, event) => Err(Illegal(format!("{event:?} cannot happen in {state:?}"))),
         }
     }
+
+    /// Which drives of a member shards are to use.
+    pub(super) fn pairing(&self) -> Pairing {
+        let Self::Replacing(Replacement { drive, .. }, stage) = self else {
+            return Pairing::None;
+        };
+        match stage {
+            Stage::Filling | Stage::Prepared | Stage::Named(_) => Pairing::Copying(drive.member),
+            Stage::Swapped => Pairing::Swapped(drive.member),
+            Stage::Orphaned => Pairing::Orphaned(drive.member),
+            Stage::TakenOver => Pairing::TakenOver(drive.member),
+        }
+    }
 }
 
 impl Leader {
@@ -218,19 +231,6 @@ impl Leader {
             | Event::GiveUp(_)
             | Event::MemberOut(_)
             | Event::Applied => &mut self.replacement,
-        }
-    }
-
-    /// Which drives of a member shards are to use.
-    pub(super) fn pairing(&self) -> Pairing {
-        let Some((Replacement { drive, .. }, stage)) = self.replacing() else {
-            return Pairing::None;
-        };
-        match stage {
-            Stage::Filling | Stage::Prepared | Stage::Named(_) => Pairing::Copying(drive.member),
-            Stage::Swapped => Pairing::Swapped(drive.member),
-            Stage::Orphaned => Pairing::Orphaned(drive.member),
-            Stage::TakenOver => Pairing::TakenOver(drive.member),
         }
     }
 

@@ -300,6 +300,9 @@ pub(super) async fn take_over(shard: &Shard, group: Group) {
     let drive = {
         let mut leader = shard.leader_mut();
         let Some((replacement, Stage::Orphaned)) = leader.replacing() else { return };
+        if shard.shared.is_lost() {
+            return;
+        }
         let drive = replacement.drive.clone();
         reconfigure(shard, &mut leader, Event::TakeOver);
         drive

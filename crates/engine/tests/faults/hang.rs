@@ -260,6 +260,29 @@ fn a_flush_that_hangs_does_not_hold_up_what_other_members_fail() {
     stage.verify(2000);
 }
 
+/// A flush was waited for during a rebuild when the drive of another member vanished. That was refused, as the array
+/// needed the member, which counted as failed from then on: the next drive that hung was one too many.
+#[test]
+fn a_failure_that_is_refused_during_a_flush_does_not_count_later() {
+    let mut stage = Set { cached: true, ..Set::new(Level::Raid5, 4) }.filled(2000, 100, 3);
+    let (needed, rebuilt, slow, later) = (0, 1, 2, 3);
+    stage.fail(rebuilt).expect("redundancy is left");
+    stage.disks[slow].hang(Ops::FLUSH);
+    stage.replace(rebuilt).expect("it is out");
+    stage.pass(2);
+    let error = stage.vanish(needed).expect_err("the rebuild needs it");
+    assert!(error.what.contains("would lose data without it"), "{error}");
+    assert!(matches!(stage.state(usize::from(rebuilt)), MemberState::Rebuilding { .. }));
+    stage.disks[slow].answer();
+    stage.healthy();
+    stage.disks[later].hang(Ops::ANY);
+    let id = stage.begin_write(0, 500, 8);
+    stage.pass(10);
+    assert_eq!(stage.state(later), MemberState::Faulty, "redundancy covers it");
+    assert_eq!(stage.result(id), Ok(()));
+    stage.verify(2000);
+}
+
 /// What was sent to a drive shortly before it was given up is given up with it: a task that waits for one thing after
 /// the other waits for one limit.
 #[test]

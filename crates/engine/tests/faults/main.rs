@@ -26,6 +26,7 @@ mod rebuild;
 mod records;
 mod redo;
 mod replace;
+mod replace_ended;
 mod scrub;
 mod scrub_again;
 mod scrub_damage;

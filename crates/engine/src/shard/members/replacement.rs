@@ -95,13 +95,16 @@ impl Pair {
 }
 
 impl Members {
-    /// Uses the devices of a member like this from now on.
+    /// Uses the devices of a member like this from now on. What was used before is what the leader published last: it
+    /// may have skipped stages, such as `Orphaned`.
     pub(crate) fn pair(&mut self, next: Pairing) {
         let place = self.count;
         match (self.paired.pairing, next) {
             (before, after) if before == after => return,
             (Pairing::Copying(_), Pairing::Swapped(member)) => self.swap(member, View::Rebuilding),
-            (Pairing::Orphaned(_), Pairing::TakenOver(member)) => self.swap(member, View::Absent),
+            (Pairing::Copying(_) | Pairing::Orphaned(_), Pairing::TakenOver(member)) => {
+                self.swap(member, View::Absent);
+            }
             (Pairing::TakenOver(_), Pairing::None) => self.bury(place),
             (Pairing::None, Pairing::Copying(_)) => {
                 self.members[place].view = View::Rebuilding;

@@ -1,13 +1,17 @@
 //! Every state with every event.
 
 use std::mem::discriminant;
+use std::sync::Arc;
 
 use strake_block::IoErrorKind;
 use strake_ondisk::{AreaLayout, Bits, Consistency, MemberRecord, RecordedState};
-use strake_units::{MemberIndex, RegionIndex, Uuid};
+use strake_units::{BlockSize, CoreIndex, MemberIndex, RegionIndex, Uuid};
 
 use super::{Action, Before, Event, Reconfiguration, Replacement, Stage};
-use crate::message::IncomingDrive;
+use crate::array::IoLimits;
+use crate::histogram::CoreTimes;
+use crate::message::{IncomingDrive, View};
+use crate::shard::members::{Capacity, Members, Pairing};
 
 const OWN: MemberIndex = MemberIndex(2);
 const BYTES: u64 = 1 << 30;
@@ -143,4 +147,77 @@ fn every_state_meets_every_event() {
             assert_eq!(found, expected, "{both:?}");
         }
     }
+}
+
+/// Members of which a shard got these pairings, one after the other.
+fn members_after(pairings: &[Pairing]) -> Members {
+    let capacity = Capacity { inflight: 4, tasks: 1, requests: 1, limits: IoLimits::default() };
+    let times = Arc::new(CoreTimes::new(5));
+    let mut members = Members::new(CoreIndex(0), BlockSize::B512, 4, capacity, times);
+    members.set_views(&[View::InSync; 4]);
+    for pairing in pairings {
+        let mut views = [View::InSync; 4];
+        if matches!(pairing, Pairing::Orphaned(_) | Pairing::TakenOver(_)) {
+            views[OWN.at()] = View::Absent;
+        }
+        members.set_views(&views);
+        members.pair(*pairing);
+    }
+    members
+}
+
+/// Whether an event changes what the label task publishes before it does anything else.
+const fn is_published_at_once(event: &Event) -> bool {
+    use Event::{Applied, Begin, Recorded, TakeOver, Taken};
+    matches!(event, Begin(_) | Recorded | TakeOver | Taken | Applied)
+}
+
+/// The pairings that may be published next when the one of state `from` was published last.
+fn next_pairings(from: usize) -> Vec<Pairing> {
+    let (mut reached, mut found) = (vec![from], Vec::new());
+    let mut looked_at = 0;
+    while let Some(at) = reached.get(looked_at).copied() {
+        looked_at += 1;
+        for event in events() {
+            let at_once = is_published_at_once(&event);
+            let state = states().into_iter().nth(at).expect("it is listed");
+            let Ok((next, _)) = state.next(event) else { continue };
+            found.push(next.pairing());
+            let place = TABLE.iter().position(|row| row.0 == letter(&next)).expect("a row each");
+            if !at_once && !reached.contains(&place) {
+                reached.push(place);
+            }
+        }
+    }
+    found
+}
+
+/// A shard that had not got `Orphaned` refused to go on from `Copying` to `TakenOver`, and the process ended.
+#[test]
+fn a_shard_accepts_every_pairing_that_may_be_published_next() {
+    let [copying, orphaned] = [Pairing::Copying(OWN), Pairing::Orphaned(OWN)];
+    let [swapped, taken_over] = [Pairing::Swapped(OWN), Pairing::TakenOver(OWN)];
+    let mut steps = Vec::new();
+    for (from, state) in states().iter().enumerate() {
+        let path = match state.pairing() {
+            Pairing::None => vec![],
+            Pairing::Copying(_) => vec![copying],
+            Pairing::Orphaned(_) => vec![copying, orphaned],
+            Pairing::Swapped(_) => vec![copying, swapped],
+            Pairing::TakenOver(_) => vec![copying, orphaned, taken_over],
+        };
+        for next in next_pairings(from) {
+            members_after(&[&path[..], &[next]].concat());
+            if next != state.pairing() && !steps.contains(&(state.pairing(), next)) {
+                steps.push((state.pairing(), next));
+            }
+        }
+    }
+    assert!(steps.contains(&(copying, taken_over)), "{steps:?}");
+    assert_eq!(steps.len(), 9, "{steps:?}");
+    let uses = |pairings: &[Pairing]| {
+        let members = members_after(pairings);
+        [OWN, members.paired.place()].map(|device| members.view(device))
+    };
+    assert_eq!(uses(&[copying, taken_over]), uses(&[copying, orphaned, taken_over]));
 }

@@ -308,8 +308,18 @@ impl Running {
             }
             beat()?;
         }
-        let times: Vec<u64> = before.cores.iter().map(|core| core.at.0).collect();
-        Ok(self.moved(&times)?.since(&before))
+        let until = Instant::now() + STOP_WITHIN;
+        let mut last = before.clone();
+        while Instant::now() < until {
+            let times: Vec<u64> = last.cores.iter().map(|core| core.at.0).collect();
+            last = self.moved(&times)?;
+            let sample = last.since(&before);
+            // The first picture may have the counts of a turn and not yet its time: such a turn is no sample.
+            if sample.failed > 0 || (sample.rate() > 0.0 && sample.latency().total() > 0) {
+                return Ok(sample);
+            }
+        }
+        Err(format!("no request completed within {STOP_WITHIN:?}"))
     }
 
     /// Stops it and waits until no request is out. Returns how many requests failed since it began.

@@ -145,7 +145,7 @@ mod tests {
             status.metadata_mut().insert_bin(ERROR_DETAIL_KEY, MetadataValue::from_bytes(&details));
             assert_eq!(CliError::from(status).to_string(), printed);
         };
-        let parts = say("it is old; ").run(replace("tank", 1, "")).parts;
+        let parts = say("it is old; ").run(replace("tank", Some(1), "")).parts;
         let words = "it is old; strake array replace tank --member 1 --with DRIVE";
         check(ErrorDetail { parts }.encode_to_vec(), words);
         check(Vec::new(), "other words");

@@ -30,7 +30,9 @@ pub(crate) fn text_of(what: String, remedy: Option<&ArrayRemedy>) -> Text {
             what.say(", or start without it: ").run(start(name, DEGRADED))
         }
         Some(ArrayRemedy::Start(name, policy)) => what.say(": ").run(start(name, *policy)),
-        Some(ArrayRemedy::Replace(name, member)) => what.say(": ").run(replace(name, member, "")),
+        Some(ArrayRemedy::Replace(name, member)) => {
+            what.say(": ").run(replace(name, Some(member.0.into()), ""))
+        }
     }
 }
 

@@ -80,7 +80,7 @@ fn every_kind_of_error_has_its_status() {
 /// A client that does not word requests itself has the whole message; one that does has its parts.
 #[test]
 fn an_error_that_names_a_request_carries_it_as_data() {
-    let text = say("it is old; ").run(replace("tank", 1, ""));
+    let text = say("it is old; ").run(replace("tank", Some(1), ""));
     let status = status_of(&ControlError::new(ControlErrorKind::State, text.clone()));
     assert_eq!(status.message(), "it is old; strake array replace tank --member 1 --with DRIVE");
     let detail = status.metadata().get_bin(ERROR_DETAIL_KEY).expect("it has a detail");
@@ -88,7 +88,7 @@ fn an_error_that_names_a_request_carries_it_as_data() {
     assert_eq!(detail.expect("it is one").parts, text.parts);
     // Elsewhere a client that knows only `google.rpc.Status` would lose the code.
     assert!(status.details().is_empty());
-    let long = say("x".repeat(9 << 10)).run(replace("tank", 1, ""));
+    let long = say("x".repeat(9 << 10)).run(replace("tank", Some(1), ""));
     let long = status_of(&ControlError::new(ControlErrorKind::State, long));
     assert!(long.metadata().is_empty() && long.message().ends_with("DRIVE"), "{long:?}");
     let plain = status_of(&ControlError::new(ControlErrorKind::State, "wait"));

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 use strake_api::v1 as api;
 use strake_api::v1::TextPart;
 
-/// Fields that are not typed: a dry run is not recorded, a document is too long, targets of hooks may hold passwords,
-/// and no remedy names what the others choose.
-const UNTYPED: [&str; 9] =
-    ["dry_run", "json", "target", "server", "from", "interval_us", "object", "kind", "severity"];
+/// Fields that are not typed by themselves: a dry run is not recorded, a document is too long, the kind of a hook
+/// decides how its target is typed, and no remedy names what the others choose.
+const UNTYPED: [&str; 8] =
+    ["dry_run", "json", "target", "from", "interval_us", "object", "kind", "severity"];
 
 /// The history: a record of `export create` did not say `--via`, `--nqn`, `--allow-host`, `--namespace` and `--secure`,
 /// and one of `array create` not `--strip`, `--block-size` and `--consistency`.
@@ -75,8 +75,8 @@ fn requests_are_typed_as_operators_type_them() {
         ..Default::default()
     };
     check(&settings, "array set tank --auto-replace on --scrub-every 14d --scrub-repair off");
-    check(&replace("tank", 2, ""), "array replace tank --member 2 --with DRIVE");
-    check(&replace("tank", "N", "sda"), "array replace tank --member N --with sda");
+    check(&replace("tank", Some(2), ""), "array replace tank --member 2 --with DRIVE");
+    check(&replace("tank", None, "sda"), "array replace tank --member N --with sda");
 }
 
 /// The record of commands is read by more than those who may know the secrets.
@@ -132,6 +132,27 @@ fn a_part_has_the_names_of_the_proto_file_as_json() {
     let newer: Value = json!([{ "words": "see " }, { "get_volume": { "name": "v" } }]);
     let newer: Vec<TextPart> = serde_json::from_value(newer).expect("it is passed over");
     assert_eq!(shown(&newer, "other"), "other");
+}
+
+/// Addresses of webhooks and mail servers may hold passwords; documents come from a file.
+#[test]
+fn hooks_and_backups_are_typed_without_what_files_hold() {
+    let hook = |kind: &str, target: &str| api::AddHookRequest {
+        name: "ops".into(),
+        kind: kind.into(),
+        target: target.into(),
+        ..Default::default()
+    };
+    let webhook = hook("webhook", "https://u:secret@h/");
+    assert_eq!(webhook.typed(), "hook add ops --webhook-file FILE");
+    assert_eq!(hook("exec", "/bin/a b").typed(), "hook add ops --exec '/bin/a b'");
+    let mail = api::AddHookRequest {
+        server: "smtps://u:secret@h:465".into(),
+        from: "a@h".into(),
+        ..hook("email", "b@h")
+    };
+    assert_eq!(mail.typed(), "hook add ops --email b@h --server-file FILE --from a@h");
+    assert_eq!(api::RestoreConfigRequest::default().typed(), "config restore FILE");
 }
 
 /// Names and addresses may come from a drive or a remote host, and an operator pastes the command.

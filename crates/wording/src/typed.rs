@@ -37,6 +37,9 @@ fn quoted(value: &str) -> String {
     format!("'{}'", value.chars().map(printable).collect::<String>().replace('\'', "'\\''"))
 }
 
+/// A member that the operator is to choose, as `TextPart` of the interface says.
+const MEMBER_TO_CHOOSE: u32 = u32::MAX;
+
 /// A command line that grows.
 struct Line(String);
 
@@ -91,10 +94,6 @@ impl Line {
 
 fn given(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
-}
-
-fn or<'a>(text: &'a str, placeholder: &'a str) -> &'a str {
-    given(text).unwrap_or(placeholder)
 }
 
 /// Seconds in the form in which an operator types them.
@@ -163,12 +162,12 @@ typed! {
         .list("--accept", &r.accept);
     ReplaceMember ReplaceMemberRequest |r| line("array replace")
         .word(&r.name)
-        .text("--member", &if r.member == u32::MAX { "N".to_owned() } else { r.member.to_string() })
-        .text("--with", or(&r.drive, "DRIVE"))
+        .text("--member", &if r.member == MEMBER_TO_CHOOSE { "N".to_owned() } else { r.member.to_string() })
+        .text("--with", given(&r.drive).unwrap_or("DRIVE"))
         .flag(r.overwrite, "--overwrite");
     AddDrive AddDriveRequest |r| line("array add")
         .word(&r.name)
-        .text("--drive", or(&r.drive, "DRIVE"))
+        .text("--drive", given(&r.drive).unwrap_or("DRIVE"))
         .flag(r.overwrite, "--overwrite");
     ImportArrays ImportArraysRequest |r| line("array import")
         .word(&r.name)
@@ -184,7 +183,7 @@ typed! {
         .value("--member", r.member)
         .text("--drive", &r.drive);
     RebuildArray RebuildArrayRequest |r| line("array rebuild").word(&r.name);
-    RenameArray RenameArrayRequest |r| line("array rename").word(&r.name).word(or(&r.new_name, "OTHER"));
+    RenameArray RenameArrayRequest |r| line("array rename").word(&r.name).word(given(&r.new_name).unwrap_or("OTHER"));
     GrowArray GrowArrayRequest |r| line("array grow").word(&r.name).flag(r.force, "--force");
     UpgradeFormat UpgradeFormatRequest |r| line("array upgrade-format").word(&r.name).flag(r.force, "--force");
     UndeleteArray UndeleteArrayRequest |r| line("array undelete").word(&r.name).list("--drives", &r.drives);
@@ -245,7 +244,7 @@ typed! {
         .flag(r.take_over, "--take-over");
     DisconnectDrive DisconnectDriveRequest |r| line("drive disconnect").word(&r.address);
     AddSpare AddSpareRequest |r| line("spare add")
-        .word(or(&r.drive, "DRIVE"))
+        .word(given(&r.drive).unwrap_or("DRIVE"))
         .text("--array", &r.array)
         .flag(r.overwrite, "--overwrite");
     RemoveSpare RemoveSpareRequest |r| line("spare remove").word(&r.drive);
@@ -255,12 +254,16 @@ typed! {
     ListHooks ListHooksRequest |_r| line("hook list");
     AddHook AddHookRequest |r| line("hook add")
         .word(&r.name)
-        .text("--kind", &r.kind)
+        .value("--webhook-file", (r.kind == "webhook").then_some("FILE"))
+        .value("--exec", (r.kind == "exec").then_some(&r.target))
+        .value("--email", (r.kind == "email").then_some(&r.target))
+        .file("--server-file", &r.server)
+        .text("--from", &r.from)
         .text("--severity", &r.severity);
-    RemoveHook RemoveHookRequest |r| line("hook remove").word(or(&r.name, "NAME"));
+    RemoveHook RemoveHookRequest |r| line("hook remove").word(given(&r.name).unwrap_or("NAME"));
     TestHook TestHookRequest |r| line("hook test").word(&r.name);
-    GetConfig GetConfigRequest |_r| line("config backup");
-    RestoreConfig RestoreConfigRequest |_r| line("config restore");
+    GetConfig GetConfigRequest |_r| line("config backup FILE");
+    RestoreConfig RestoreConfigRequest |_r| line("config restore FILE");
 }
 
 /// The request that shows array `name`.
@@ -278,15 +281,12 @@ pub fn await_goal(name: impl Display, goal: &str) -> api::AwaitArray {
     api::AwaitArray { name: name.to_string(), goal: goal.to_owned() }
 }
 
-/// The request that replaces `member` of array `array` by `drive`, or by one to be chosen when that is empty.
-pub fn replace(
-    array: impl Display,
-    member: impl Display,
-    drive: &str,
-) -> api::ReplaceMemberRequest {
+/// The request that replaces `member` of array `array` by `drive`. `None` and an empty drive are for the operator to
+/// choose.
+pub fn replace(array: impl Display, member: Option<u32>, drive: &str) -> api::ReplaceMemberRequest {
     api::ReplaceMemberRequest {
         name: array.to_string(),
-        member: member.to_string().parse().unwrap_or(u32::MAX),
+        member: member.unwrap_or(MEMBER_TO_CHOOSE),
         drive: drive.to_owned(),
         ..Default::default()
     }

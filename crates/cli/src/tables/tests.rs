@@ -75,7 +75,7 @@ fn every_golden_file_belongs_to_a_screen() {
 /// Every table prints a remedy from its parts; the text beside them is for clients that do not.
 #[test]
 fn remedies_are_worded_here() {
-    let Text { parts: remedy, .. } = say("return it, or: ").run(replace("tank", 1, ""));
+    let Text { parts: remedy, .. } = say("return it, or: ").run(replace("tank", Some(1), ""));
     let (next_action, reason) = ("other words".to_owned(), "member 1 is missing".to_owned());
     let array = Array {
         name: "tank".into(),

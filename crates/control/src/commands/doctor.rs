@@ -223,7 +223,7 @@ fn of_array(array: &Array) -> Checks {
     }
     for member in &array.members {
         let name = format!("array/{name} member {}", member.position);
-        let next = replace(&array.name, member.position, "");
+        let next = replace(&array.name, Some(member.position), "");
         if member.sitting_out {
             let what = format!("{} is much slower than its peers, and reads avoid it", member.path);
             checks.push(check(name.clone(), Finding::Warning, what, next.clone()));
@@ -302,7 +302,7 @@ fn of_neighbours(array: &Array, drives: &[Drive]) -> Option<(Finding, DoctorChec
         Some((a, b)) => {
             let what =
                 format!("{a} and {b} are parts of one drive or slot and would fail together");
-            let next = Text::from(replace(&array.name, "N", "")).say(" (in another slot)");
+            let next = Text::from(replace(&array.name, None, "")).say(" (in another slot)");
             Some(check(name, Finding::Warning, what, next))
         }
         None => None,

@@ -338,7 +338,7 @@ pub(crate) fn check_ends(intended: &Intended) -> Result<(), ControlError> {
                 "{path} was truncated before it was enlarged, so part of member {slot} is lost; replace its drive \
                  first: "
             );
-            return Err(ControlError::refused(say(what).run(replace(name, slot, ""))));
+            return Err(ControlError::refused(say(what).run(replace(name, Some(slot as u32), ""))));
         }
     }
     Ok(())

@@ -200,7 +200,7 @@ fn begin_fail(manager: &mut Manager, request: &FailMemberRequest) -> Result<Fail
             let anyway = FailMemberRequest { accept, dry_run: false, ..request.clone() };
             let text =
                 say(what).run(anyway).say("; to replace its drive without loss of redundancy: ");
-            return Err(ControlError::refused(text.run(replace(name, member, ""))));
+            return Err(ControlError::refused(text.run(replace(name, Some(member.0.into()), ""))));
         }
     }
     if request.dry_run {

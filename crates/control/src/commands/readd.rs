@@ -62,7 +62,7 @@ fn find_member(
         let drive = reserved.open(&request.drive)?;
         return labelled(drive, LOOK_LIMIT)?.ok_or_else(|| {
             let what = format!("{} holds no label of an array; to use it anyway: ", request.drive);
-            ControlError::refused(say(what).run(replace(&request.name, "N", &request.drive)))
+            ControlError::refused(say(what).run(replace(&request.name, None, &request.drive)))
         });
     }
     for path in look {
@@ -80,7 +80,7 @@ fn find_member(
     let what = format!(
         "no drive of a failed or missing member of array {name} was found; name it with --drive, or: "
     );
-    Err(ControlError::state(say(what).run(replace(name, "N", ""))))
+    Err(ControlError::state(say(what).run(replace(name, None, ""))))
 }
 
 pub(crate) fn readd_now(control: &Control, returned: &Returned) -> Result<(), ControlError> {

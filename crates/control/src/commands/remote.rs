@@ -225,7 +225,7 @@ fn refuse_needed(manager: &Manager, path: &str) -> Result<(), ControlError> {
     });
     if let Some(name) = running.or_else(|| waiting.map(|array| array.name.clone())) {
         let what = format!("{path} belongs to array {name}; replace the member first (");
-        let text = say(what).run(replace(name, "N", "")).say("), or unload the array");
+        let text = say(what).run(replace(name, None, "")).say("), or unload the array");
         return Err(ControlError::refused(text));
     }
     if manager.records.spares.iter().any(|spare| spare.path == path) {

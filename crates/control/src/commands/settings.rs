@@ -81,7 +81,11 @@ impl Control {
                     let name = &request.name;
                     let what =
                         format!("member {slot} of array {name} is out of use, and no spare fits; ");
-                    return Err(ControlError::state(say(what).run(replace(name, slot, ""))));
+                    return Err(ControlError::state(say(what).run(replace(
+                        name,
+                        Some(*slot as u32),
+                        "",
+                    ))));
                 }
             }
         }

@@ -123,7 +123,7 @@ impl Labelled {
         let text = say(format!(
             "{damage}, though it was member {slot} of array {name}; once the array runs, "
         ));
-        let again = replace(name, slot, path);
+        let again = replace(name, Some(slot.0.into()), path);
         Some(if self.written_over.is_some() {
             text.say("replace the member by another drive, or by this one if its content is not needed: ")
                 .run(ReplaceMemberRequest { overwrite: true, ..again })

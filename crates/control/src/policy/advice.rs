@@ -57,7 +57,7 @@ pub(crate) fn other_half(name: &str, member: usize, path: &str) -> (String, Text
             .say(", remove the other drives, then ")
             .run(alone)
             .say(". To keep using this array: ")
-            .run(replace(name, member, ""));
+            .run(replace(name, Some(member as u32), ""));
     (cause, next)
 }
 

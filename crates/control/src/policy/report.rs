@@ -158,7 +158,7 @@ fn differences(before: &Seen, now: &Seen) -> Vec<Note> {
 fn member_notes(now: &Seen, at: usize, was: &MemberSeen, is: &MemberSeen) -> Vec<Note> {
     let note = |kind, what: String| Note::of_array(kind, &now.name, what).member(at);
     let (name, member) = (&now.name, is.named(at));
-    let replace = replace(name, at, "");
+    let replace = replace(name, Some(at as u32), "");
     // A rebuild may have begun and ended between two looks.
     let changed_hands = was.uuid != is.uuid && !(was.copied && is.state == MemberState::InSync);
     let mut notes = Vec::new();
@@ -199,8 +199,10 @@ pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
         }
     };
     let member = event.member.map_or_else(String::new, |member| format!("member {member} "));
-    let replace: Text =
-        event.member.map(|member| replace(name, member, "").into()).unwrap_or_default();
+    let replace: Text = event
+        .member
+        .map(|member| replace(name, Some(member.0.into()), "").into())
+        .unwrap_or_default();
     match event.kind {
         ArrayEventKind::SitOut => Some(
             note(

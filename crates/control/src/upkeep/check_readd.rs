@@ -54,7 +54,7 @@ fn check_return_of(
              a copy, and lacks later writes; return the member's own drive, or: ",
             found.drive.path
         );
-        return Err(ControlError::refused(say(what).run(replace(name, member, ""))));
+        return Err(ControlError::refused(say(what).run(replace(name, Some(member), ""))));
     }
     note_objection(manager, &found);
     if let Some(objection) = found.objection() {

@@ -260,6 +260,6 @@ fn tell_not_taken(manager: &mut Manager, place: &Place, path: &str, error: &Cont
     let Place { name, member, .. } = place;
     let what = format!("member {member} of array {name} could not be re-added from {path}");
     let note = Note::of_array(EventKind::MemberFailed, &name, what);
-    let next = replace(name, member, "");
+    let next = replace(name, Some(member.0.into()), "");
     manager.record(note.member(member.at()).cause(error.what.clone()).next(next));
 }

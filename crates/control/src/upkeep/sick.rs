@@ -57,7 +57,7 @@ pub(crate) fn notice_sick(manager: &mut Manager) {
             let what =
                 format!("member {slot} ({}) of array {name} should be replaced", member.path);
             let note = Note::of_array(EventKind::MemberSick, &name, what);
-            manager.record(note.member(slot).cause(why).next(replace(name, slot, "")));
+            manager.record(note.member(slot).cause(why).next(replace(name, Some(slot as u32), "")));
         }
     }
     manager.sick.why.retain(|uuid, _| there.contains(uuid));

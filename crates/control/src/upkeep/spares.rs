@@ -216,7 +216,7 @@ pub(crate) fn choose_spare(
     if !reported {
         let what = format!("no spare fits member {slot} of array {name}");
         let note = Note::of_array(EventKind::SpareNone, &name, what).member(slot);
-        manager.record(note.next(replace(name, slot, "")));
+        manager.record(note.next(replace(name, Some(slot as u32), "")));
     }
     None
 }

@@ -306,7 +306,7 @@ fn advice(status: &ArrayStatus) -> (String, Text) {
     }
     let is_out = |m: &MemberStatus| matches!(m.state, MemberState::Faulty | MemberState::Missing);
     let next = match status.members.iter().position(is_out) {
-        Some(at) => replace(name, at, "").into(),
+        Some(at) => replace(name, Some(at as u32), "").into(),
         None if status.rebuild.is_some() => await_goal(name, "rebuild").into(),
         None if status.replace.is_some() => await_goal(name, "replace").into(),
         None if !status.bad_ranges.is_empty() => {

@@ -36,7 +36,7 @@ fn letter_of(event: &Event) -> Said {
 
 #[test]
 fn a_letter_says_what_why_and_what_to_do() {
-    let remedy = Text::from(replace("tank", 2, "")).parts;
+    let remedy = Text::from(replace("tank", Some(2), "")).parts;
     let said = letter_of(&Event { remedy, ..event(7, "critical") });
     assert!(said.has("EHLO node1"), "{said:?}");
     assert!(

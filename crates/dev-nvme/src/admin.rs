@@ -1,0 +1,139 @@
+//! The admin queue, which only the keeper uses.
+
+use crate::limits::{ADMIN_ENTRIES, PAGE};
+use crate::memory::Registers;
+use crate::window::{Block, Window};
+use crate::wire::{Capabilities, cc, offset};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use strake_nvme_wire::{Cqe, Sqe};
+
+/// Bytes of a command and of a completion.
+const COMMAND: usize = 64;
+const COMPLETION: usize = 16;
+
+/// Rings of a page each, and pages for data. `P` is what the keeper wants to know of a command when it is answered.
+pub(crate) struct Admin<P> {
+    block: Block,
+    registers: Arc<Registers>,
+    cap: Capabilities,
+    tail: u16,
+    head: u16,
+    phase: bool,
+    /// The command of each identifier. The upper bits of an identifier count, as those of I/O queues.
+    pending: Vec<Option<(u16, P)>>,
+    turn: u16,
+}
+
+/// A page for the data of commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DataPage {
+    /// Of the steps of the preparation.
+    Steps = 2,
+    /// Of log pages.
+    Logs = 3,
+}
+
+/// What came from the controller.
+pub(crate) enum Answered<P> {
+    /// The answer to a command.
+    To(P, Cqe),
+    /// An answer to a command that was not sent.
+    Unknown(u16),
+}
+
+impl<P> Admin<P> {
+    pub(crate) fn new(window: &Arc<Window>, registers: &Arc<Registers>) -> io::Result<Self> {
+        Ok(Self {
+            block: window.allocate(4 * PAGE)?,
+            registers: Arc::clone(registers),
+            cap: Capabilities(registers.read_long(offset::CAP)),
+            tail: 0,
+            head: 0,
+            phase: true,
+            pending: (0..ADMIN_ENTRIES).map(|_| None).collect(),
+            turn: 0,
+        })
+    }
+
+    /// Shows the queue to a disabled controller, and enables it.
+    pub(crate) fn enable(&mut self) {
+        let words = &self.block.memory.words()[..2 * PAGE / 8];
+        words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        (self.tail, self.head, self.phase) = (0, 0, true);
+        let less_one = u32::from(ADMIN_ENTRIES - 1);
+        self.registers.write(offset::AQA, less_one << 16 | less_one);
+        self.registers.write_long(offset::ASQ, self.block.iova);
+        self.registers.write_long(offset::ACQ, self.block.iova + PAGE as u64);
+        self.registers.write(offset::CC, cc::ENABLED);
+    }
+
+    /// All that was pending: the controller will not answer.
+    pub(crate) fn abandon(&mut self) -> impl Iterator<Item = P> + '_ {
+        self.pending.iter_mut().filter_map(|place| place.take().map(|(_, pending)| pending))
+    }
+
+    /// Whether anything is pending that fits `is`.
+    pub(crate) fn any(&self, is: impl Fn(&P) -> bool) -> bool {
+        self.pending.iter().flatten().any(|(_, pending)| is(pending))
+    }
+
+    /// Commands that can be sent now.
+    pub(crate) fn room(&self) -> usize {
+        let free = self.pending.iter().filter(|place| place.is_none()).count();
+        // A ring of n entries holds n - 1.
+        free.saturating_sub(1)
+    }
+
+    /// Sends a command; hands `pending` back when there is no room.
+    pub(crate) fn send(&mut self, sqe: Sqe, pending: P) -> Result<(), P> {
+        if self.room() == 0 {
+            return Err(pending);
+        }
+        let Some(at) = self.pending.iter().position(Option::is_none) else { return Err(pending) };
+        self.turn = self.turn.wrapping_add(ADMIN_ENTRIES);
+        let cid = self.turn | at as u16;
+        self.block.memory.put(usize::from(self.tail) * COMMAND, &sqe.named(cid).0);
+        self.pending[at] = Some((cid, pending));
+        self.tail = (self.tail + 1) % ADMIN_ENTRIES;
+        self.registers.write(self.cap.doorbell(0), self.tail.into());
+        Ok(())
+    }
+
+    /// The next answer.
+    pub(crate) fn next(&mut self) -> Option<Answered<P>> {
+        let at = PAGE + usize::from(self.head) * COMPLETION;
+        let words = self.block.memory.words();
+        // With the phase, all that the controller wrote before is visible.
+        let last = u64::from_le(words[at / 8 + 1].load(Ordering::Acquire));
+        if (last >> 48 & 1 != 0) != self.phase {
+            return None;
+        }
+        let mut bytes = [0; COMPLETION];
+        self.block.memory.get(at, &mut bytes);
+        let cqe = Cqe::parse(&bytes);
+        self.head += 1;
+        if self.head == ADMIN_ENTRIES {
+            (self.head, self.phase) = (0, !self.phase);
+        }
+        self.registers.write(self.cap.doorbell(1), self.head.into());
+        let place = self.pending.get_mut(usize::from(cqe.cid % ADMIN_ENTRIES));
+        Some(match place.and_then(|place| place.take_if(|(cid, _)| *cid == cqe.cid)) {
+            Some((_, pending)) => Answered::To(pending, cqe),
+            None => Answered::Unknown(cqe.cid),
+        })
+    }
+
+    /// Where the controller sees a page.
+    pub(crate) fn page_address(&self, page: DataPage) -> u64 {
+        self.block.iova + page as u64 * PAGE as u64
+    }
+
+    /// What is in a page.
+    pub(crate) fn page(&self, page: DataPage) -> [u8; PAGE] {
+        let mut bytes = [0; PAGE];
+        self.block.memory.get(page as usize * PAGE, &mut bytes);
+        bytes
+    }
+}

@@ -1,0 +1,216 @@
+//! The device: what it is like, and how its queues are opened.
+
+use crate::error::Reason;
+use crate::facts::{Facts, check_capabilities};
+use crate::keeper::Keeper;
+use crate::lifecycle::Phase;
+use crate::limits::{DEPTH_MAX, PAGE};
+use crate::memory::Registers;
+use crate::queue::{NvmeQueue, device_info};
+use crate::shared::{Request, Shared, lock};
+use crate::transport::Function;
+use crate::window::Window;
+use crate::wire::{Capabilities, offset};
+use std::fmt;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, PoisonError};
+use std::thread;
+use std::time::Duration;
+use strake_block::{
+    BlockDevice, DeallocateReads, DeviceError, DeviceInfo, IoErrorKind, IoQueue, VolatileCache,
+};
+use strake_units::{BlockSize, CoreIndex};
+
+/// How long a new device may take to become ready, beyond what the controller says (CAP.TO).
+const OPEN_TIME: Duration = Duration::from_secs(30);
+/// How long a log page may take: longer than any reset, which answers what it interrupts.
+const LOG_TIME: Duration = Duration::from_secs(60);
+
+/// A namespace of an NVMe controller that the kernel does not drive. Dropping it gives the controller back, once all
+/// its queues are dropped.
+pub struct NvmeDevice {
+    name: String,
+    shared: Arc<Shared>,
+    registers: Arc<Registers>,
+}
+
+impl fmt::Debug for NvmeDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NvmeDevice").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// What happened to a device so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Commands whose data was copied, because its memory is not mapped or does not fit a PRP list.
+    pub bounces: u64,
+    /// Commands that were sent again after a reset.
+    pub replays: u64,
+    /// Resets of the controller.
+    pub resets: u64,
+    /// Aborts.
+    pub aborts: u64,
+    /// Times that the volatile cache may have been lost.
+    pub renewals: u64,
+}
+
+impl NvmeDevice {
+    /// Takes a function over, together with its keeper, which the caller runs: the device becomes ready in its turns.
+    ///
+    /// # Errors
+    /// When the controller cannot be used at all, or memory cannot be mapped for it.
+    pub fn attach(
+        name: &str,
+        function: Box<dyn Function>,
+        window: &Arc<Window>,
+    ) -> Result<(Self, Keeper), DeviceError> {
+        let fail = |reason: Reason| DeviceError::new(IoErrorKind::Device, name, reason.to_string());
+        let registers = Arc::clone(function.registers());
+        let memory = |error: io::Error| fail(Reason::Memory(error.to_string()));
+        let cap = Capabilities(registers.read_long(offset::CAP));
+        check_capabilities(cap, registers.bytes()).map_err(fail)?;
+        let shared = Arc::new(Shared::new(window, cap).map_err(memory)?);
+        let keeper = Keeper::new(&shared, function).map_err(fail)?;
+        Ok((Self { name: name.to_owned(), shared, registers }, keeper))
+    }
+
+    /// The same with a thread that runs the keeper. Waits until the device is ready.
+    ///
+    /// # Errors
+    /// As [`attach`](Self::attach), and when the device does not become ready.
+    pub fn open(
+        name: &str,
+        function: Box<dyn Function>,
+        window: &Arc<Window>,
+    ) -> Result<Self, DeviceError> {
+        let (device, keeper) = Self::attach(name, function, window)?;
+        let named = thread::Builder::new().name(format!("nvme-{name}"));
+        named.spawn(move || keeper.run()).map_err(|error| {
+            let what = "no thread can be started for the device";
+            DeviceError::new(IoErrorKind::Device, name, what).with_source(error)
+        })?;
+        device.wait_until_ready()?;
+        Ok(device)
+    }
+
+    fn wait_until_ready(&self) -> Result<(), DeviceError> {
+        let is_starting = |_: &mut crate::shared::Known| {
+            matches!(self.shared.word().phase(), Phase::Parked | Phase::Fenced)
+        };
+        let known = lock(&self.shared.known);
+        let waited = self.shared.changed.wait_timeout_while(known, OPEN_TIME, is_starting);
+        let (known, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if self.shared.word().phase() == Phase::Live && known.facts.is_some() {
+            return Ok(());
+        }
+        let reason = known.reason.clone().unwrap_or(Reason::NeverReady);
+        Err(DeviceError::new(IoErrorKind::Device, self.name.clone(), reason.to_string()))
+    }
+
+    /// What the controller and the namespace say about themselves; `None` before they were asked.
+    #[must_use]
+    pub fn facts(&self) -> Option<Facts> {
+        lock(&self.shared.known).facts.clone()
+    }
+
+    /// Why the controller was last reset or given up.
+    #[must_use]
+    pub fn reason(&self) -> Option<Reason> {
+        lock(&self.shared.known).reason.clone()
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let counters = &self.shared.counters;
+        // Counters for people; no memory depends on their order.
+        Stats {
+            bounces: counters.bounces.load(Ordering::Relaxed),
+            replays: counters.replays.load(Ordering::Relaxed),
+            resets: counters.resets.load(Ordering::Relaxed),
+            aborts: counters.aborts.load(Ordering::Relaxed),
+            renewals: self.shared.renewals.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Reads the first `bytes` bytes, at most 4096, of a log page. Not for a data core: it waits.
+    ///
+    /// # Errors
+    /// When the controller refuses, or is being reset.
+    pub fn log_page(&self, number: u8, bytes: u32) -> Result<Vec<u8>, DeviceError> {
+        let (reply, answer) = sync_channel(1);
+        self.shared.ask(Request::Log(number, bytes.min(PAGE as u32), reply));
+        let answer = answer.recv_timeout(LOG_TIME).unwrap_or(Err(Reason::NoAnswer));
+        let fail = |reason: Reason| {
+            DeviceError::new(IoErrorKind::Device, self.name.clone(), reason.to_string())
+        };
+        answer.map_err(fail)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+impl Drop for NvmeDevice {
+    fn drop(&mut self) {
+        self.shared.ask(Request::Stop);
+    }
+}
+
+impl BlockDevice for NvmeDevice {
+    fn info(&self) -> DeviceInfo {
+        let known = lock(&self.shared.known);
+        let is_gone = matches!(self.shared.word().phase(), Phase::Gone | Phase::Unfenced);
+        match &known.facts {
+            Some(facts) if is_gone => DeviceInfo { blocks: 0, ..device_info(facts) },
+            Some(facts) => device_info(facts),
+            None => DeviceInfo {
+                identity: format!("nvme:{}", self.name),
+                blocks: 0,
+                block_size: BlockSize::B4096,
+                io_bytes_max: BlockSize::B4096.bytes(),
+                io_bytes_optimal: 0,
+                cache: VolatileCache::Present,
+                deallocate: DeallocateReads::Unsupported,
+                fast_zeroes: false,
+                read_only: true,
+            },
+        }
+    }
+
+    fn open_queue(&self, _core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
+        let fail = |kind, what: String| DeviceError::new(kind, self.name.clone(), what);
+        if depth > DEPTH_MAX {
+            let what =
+                format!("a queue holds at most {DEPTH_MAX} requests, {depth} were asked for");
+            return Err(fail(IoErrorKind::Unsupported, what));
+        }
+        let (facts, number) = {
+            let mut known = lock(&self.shared.known);
+            let Some(facts) = known.facts.clone() else {
+                let reason = known.reason.clone().unwrap_or(Reason::NeverReady);
+                return Err(fail(IoErrorKind::Gone, reason.to_string()));
+            };
+            let Some(number) = known.numbers.pop() else {
+                let what = "the controller has no more queues; use fewer cores".to_owned();
+                return Err(fail(IoErrorKind::Device, what));
+            };
+            (facts, number)
+        };
+        let opened = NvmeQueue::open(&self.shared, &self.registers, (number, depth), &facts);
+        match opened {
+            Ok(queue) => Ok(Box::new(queue)),
+            Err(error) => {
+                lock(&self.shared.known).numbers.push(number);
+                let what = "memory for a queue cannot be mapped; raise the limit on locked memory (ulimit -l, \
+                            LimitMEMLOCK=)";
+                Err(fail(IoErrorKind::Device, what.to_owned()).with_source(error))
+            }
+        }
+    }
+}

@@ -1,0 +1,617 @@
+//! The keeper of a controller: carries out what its [`Lifecycle`] decides.
+//!
+//! A thread runs it ([`Keeper::run`]); tests call [`Keeper::turn`] with times of their own. It does all that may wait,
+//! so that data cores do not.
+
+use crate::admin::{Admin, Answered, DataPage};
+use crate::error::Reason;
+use crate::facts::{Controller, Facts, Namespace, first_namespace};
+use crate::lifecycle::{Action, Event, Lifecycle, Named, Phase, Step};
+use crate::limits::{PAGE, QUEUES_MAX, SCAN, TURN};
+use crate::queue::Estate;
+use crate::shared::{Port, REFUSED, Request, Shared, lock};
+use crate::transport::Function;
+use crate::wire::{
+    Capabilities, Csts, Ring, abort, cc, command, delete_completion, delete_submission,
+    doorbell_buffers, offset,
+};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
+use std::thread;
+use std::time::{Duration, Instant};
+use strake_nvme_wire::bytes::u64_at;
+use strake_nvme_wire::command::admin;
+use strake_nvme_wire::identify::cns;
+use strake_nvme_wire::log::page;
+use strake_nvme_wire::{Cqe, Sqe, feature};
+use strake_units::Nanos;
+
+/// What an admin command was for.
+enum Purpose {
+    Step(Step),
+    CreateCompletion(Arc<Port>),
+    CreateSubmission(Arc<Port>),
+    DeleteSubmission(Arc<Port>),
+    DeleteCompletion(Arc<Port>),
+    Abort,
+    Event,
+    Log(u32, SyncSender<Result<Vec<u8>, Reason>>),
+    /// The list of changed namespaces, which is read so that the next change is reported.
+    Changed,
+    /// The namespace, after a change.
+    Namespace,
+}
+
+/// A queue pair.
+struct Pair {
+    port: Arc<Port>,
+    /// What its queue has left behind.
+    estate: Option<Estate>,
+}
+
+/// Power cycles and unsafe shutdowns, from the health log page.
+type Losses = (u64, u64);
+
+/// See the module.
+pub struct Keeper {
+    shared: Arc<Shared>,
+    function: Option<Box<dyn Function>>,
+    lifecycle: Lifecycle,
+    admin: Admin<Purpose>,
+    pairs: Vec<Pair>,
+    /// What is waiting for room in the admin queue.
+    waiting: Vec<(Sqe, Purpose)>,
+    /// What the preparation has found so far.
+    controller: Option<Controller>,
+    namespace: Option<Namespace>,
+    nsid: u32,
+    losses: Option<Losses>,
+    /// CFS was seen, or a reset of the subsystem, since the last session.
+    was_fatal: bool,
+    /// When the registers are read next, if the controller is ready.
+    look_at: Nanos,
+    cap: Capabilities,
+}
+
+impl Keeper {
+    /// Takes over a function. Nothing is done to the controller before the first turn.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub(crate) fn new(shared: &Arc<Shared>, function: Box<dyn Function>) -> Result<Self, Reason> {
+        let registers = Arc::clone(function.registers());
+        let cap = shared.cap;
+        let memory = |error: io::Error| Reason::Memory(error.to_string());
+        Ok(Self {
+            shared: Arc::clone(shared),
+            function: Some(function),
+            lifecycle: Lifecycle::new(cap.ready_units()),
+            admin: Admin::new(&shared.window, &registers).map_err(memory)?,
+            pairs: Vec::new(),
+            waiting: Vec::new(),
+            controller: None,
+            namespace: None,
+            nsid: 0,
+            losses: None,
+            was_fatal: false,
+            look_at: Nanos(0),
+            cap,
+        })
+    }
+
+    /// Runs until the device is given back or gone, and no queue is left.
+    pub(crate) fn run(mut self) {
+        let start = Instant::now();
+        self.shared.set_keeper(thread::current());
+        loop {
+            let now = Nanos(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+            if self.turn(now) == Turn::Over {
+                return;
+            }
+            let wait = if self.is_busy() { TURN } else { SCAN };
+            thread::park_timeout(Duration::from_nanos(wait.0));
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        let is_waiting = |purpose: &Purpose| !matches!(purpose, Purpose::Event);
+        self.lifecycle.is_changing() || !self.waiting.is_empty() || self.admin.any(is_waiting)
+    }
+
+    /// Does what there is to be done at `now`, without waiting for the controller.
+    pub fn turn(&mut self, now: Nanos) -> Turn {
+        if self.lifecycle.state == crate::lifecycle::State::New {
+            self.happens(now, Event::Open);
+        }
+        for request in self.shared.requests() {
+            self.serve(now, request);
+        }
+        self.look(now);
+        while let Some(answered) = self.admin.next() {
+            match answered {
+                Answered::To(purpose, cqe) => self.answered(now, purpose, cqe),
+                Answered::Unknown(cid) => {
+                    self.happens(now, Event::Broken(Reason::UnknownCommand(cid)))
+                }
+            }
+        }
+        self.send_waiting();
+        let is_over = self.lifecycle.is_over() && self.function.is_none() && self.pairs.is_empty();
+        if is_over { Turn::Over } else { Turn::More }
+    }
+
+    /// Why the controller was last reset or given up.
+    #[must_use]
+    pub fn reason(&self) -> Option<&Reason> {
+        self.lifecycle.reason.as_ref()
+    }
+
+    /// Looks at the registers, and at what the platform says.
+    fn look(&mut self, now: Nanos) {
+        let Some(function) = &self.function else { return };
+        let signals = function.signals();
+        if signals.is_requested {
+            self.happens(now, Event::Stop);
+        }
+        let is_due = now >= self.look_at || !self.lifecycle.is_ready() || signals.has_failed;
+        let Some(function) = self.function.as_ref().filter(|_| is_due) else { return };
+        self.look_at = now.plus(SCAN);
+        let csts = Csts(function.registers().read(offset::CSTS));
+        if !csts.is_all_ones() {
+            self.was_fatal |= csts.is_fatal();
+            if csts.was_subsystem_reset() && csts.is_ready() {
+                self.was_fatal = true;
+                function.registers().write(offset::CSTS, Csts::NSSRO);
+            }
+        }
+        let is_parking = matches!(self.lifecycle.state, crate::lifecycle::State::Parking { .. });
+        if is_parking && self.shared.is_parked(self.pairs.iter().map(|pair| &pair.port)) {
+            self.happens(now, Event::Parked);
+        }
+        self.happens(now, Event::Status(csts));
+    }
+
+    /// Something happened: the lifecycle decides, and its actions are carried out.
+    fn happens(&mut self, now: Nanos, event: Event) {
+        let mut events = vec![event];
+        while let Some(event) = events.pop() {
+            let (next, actions) = self.lifecycle.clone().next(now, event);
+            self.lifecycle = next;
+            lock(&self.shared.known).reason.clone_from(&self.lifecycle.reason);
+            for action in actions {
+                events.extend(self.carry_out(action));
+            }
+        }
+    }
+
+    /// Carries out an action: what that leads to at once.
+    fn carry_out(&mut self, action: Action) -> Option<Event> {
+        let function = self.function.as_ref()?;
+        let registers = Arc::clone(function.registers());
+        match action {
+            Action::Publish(phase) => self.publish(phase),
+            Action::Park => {}
+            Action::Disable => registers.write(offset::CC, 0),
+            Action::Enable => {
+                self.abandon();
+                self.admin.enable();
+            }
+            Action::ResetFunction => {
+                // A function that cannot be reset shows that by its registers.
+                let _ = function.reset();
+                return Some(Event::FunctionReset);
+            }
+            Action::Ask(step) => return self.ask(step),
+            Action::Look => {
+                return Some(if function.is_present() { Event::Present } else { Event::Absent });
+            }
+            Action::Abort(named) => self.abort(named),
+            Action::ShutDown => registers.write(offset::CC, cc::ENABLED | cc::SHUTDOWN),
+            Action::Close => {
+                self.abandon();
+                // What cannot be replaced stays until the last queue is dropped.
+                let _ = registers.let_go();
+                self.function = None;
+            }
+        }
+        None
+    }
+
+    fn publish(&mut self, phase: Phase) {
+        match phase {
+            Phase::Live => self.begin(),
+            Phase::Parked if self.lifecycle.is_stopping() => {}
+            Phase::Parked => {
+                // A counter for people; no memory depends on its order.
+                self.shared.counters.resets.fetch_add(1, Ordering::Relaxed);
+            }
+            Phase::Fenced | Phase::Gone => {
+                // The controller is done with what queues have left behind.
+                let (left, kept): (Vec<Pair>, Vec<Pair>) = std::mem::take(&mut self.pairs)
+                    .into_iter()
+                    .partition(|pair| pair.estate.is_some());
+                self.pairs = kept;
+                lock(&self.shared.known).numbers.extend(left.iter().map(|pair| pair.port.number));
+                if phase == Phase::Gone {
+                    self.abandon();
+                }
+            }
+            Phase::Unfenced => {}
+        }
+        self.shared.publish(phase);
+    }
+
+    /// A session begins: what is known of the drive is shown.
+    fn begin(&mut self) {
+        self.was_fatal = false;
+        if let (Some(controller), Some(namespace)) = (&self.controller, &self.namespace) {
+            let (controller, namespace) = (controller.clone(), namespace.clone());
+            lock(&self.shared.known).facts = Some(Facts { controller, namespace });
+        }
+    }
+
+    /// Nothing that was asked is answered. Those who wait learn of it.
+    fn abandon(&mut self) {
+        let waiting = std::mem::take(&mut self.waiting);
+        let pending: Vec<Purpose> = self.admin.abandon().collect();
+        for purpose in pending.into_iter().chain(waiting.into_iter().map(|(_, purpose)| purpose)) {
+            if let Purpose::Log(_, reply) = purpose {
+                let reason = self.lifecycle.reason.clone().unwrap_or(Reason::NoAnswer);
+                let _ = reply.try_send(Err(reason));
+            }
+        }
+    }
+
+    fn serve(&mut self, now: Nanos, request: Request) {
+        match request {
+            Request::Attach(port) => self.attach(port),
+            Request::AbortDue(named) => self.happens(now, Event::AbortDue(named)),
+            Request::Broken(session, reason) => {
+                let word = self.shared.word();
+                if word.session() == session && word.phase() == Phase::Live {
+                    self.happens(now, Event::Broken(reason));
+                }
+            }
+            Request::Closed(port, estate) => self.close(port, estate),
+            Request::Log(number, bytes, reply) => self.read_log(number, bytes, reply),
+            Request::Stop => self.happens(now, Event::Stop),
+        }
+    }
+
+    /// Creates the queue pair of a port, if a session lasts.
+    fn attach(&mut self, port: Arc<Port>) {
+        if !self.lifecycle.is_ready() {
+            // The queue asks again in the next session.
+            return;
+        }
+        if !self.pairs.iter().any(|pair| Arc::ptr_eq(&pair.port, &port)) {
+            self.pairs.push(Pair { port: Arc::clone(&port), estate: None });
+        }
+        let Port { number, entries, completion, .. } = *port;
+        let ring = Ring { number, entries, address: completion };
+        self.send(ring.create_completion(), Purpose::CreateCompletion(port));
+    }
+
+    /// A queue is no longer used.
+    fn close(&mut self, port: Arc<Port>, estate: Estate) {
+        let word = self.shared.word();
+        let is_attached = port.attached.load(Ordering::Acquire) == word.session();
+        let pending = |purpose: &Purpose| match purpose {
+            Purpose::CreateSubmission(of) | Purpose::CreateCompletion(of) => Arc::ptr_eq(of, &port),
+            _ => false,
+        };
+        let is_coming =
+            self.admin.any(pending) || self.waiting.iter().any(|(_, purpose)| pending(purpose));
+        let is_used =
+            (is_attached || is_coming) && !matches!(word.phase(), Phase::Fenced | Phase::Gone);
+        if !is_used {
+            self.pairs.retain(|pair| !Arc::ptr_eq(&pair.port, &port));
+            lock(&self.shared.known).numbers.push(port.number);
+            return drop(estate);
+        }
+        let pair = self.pairs.iter_mut().find(|pair| Arc::ptr_eq(&pair.port, &port));
+        match pair {
+            Some(pair) => pair.estate = Some(estate),
+            None => self.pairs.push(Pair { port: Arc::clone(&port), estate: Some(estate) }),
+        }
+        if is_attached && word.phase() == Phase::Live {
+            self.send(delete_submission(port.number), Purpose::DeleteSubmission(port));
+        }
+    }
+
+    /// The controller no longer knows the queue pair of a port.
+    fn forget(&mut self, port: &Arc<Port>) {
+        self.pairs.retain(|pair| !(Arc::ptr_eq(&pair.port, port) && pair.estate.is_some()));
+        lock(&self.shared.known).numbers.push(port.number);
+    }
+
+    fn abort(&mut self, named: Named) {
+        if self.admin.any(|purpose| matches!(purpose, Purpose::Abort)) {
+            // One at a time: a controller that does not answer is reset soon.
+            return;
+        }
+        // A counter for people; no memory depends on its order.
+        self.shared.counters.aborts.fetch_add(1, Ordering::Relaxed);
+        self.send(abort(named.queue, named.cid), Purpose::Abort);
+    }
+
+    fn read_log(&mut self, number: u8, bytes: u32, reply: SyncSender<Result<Vec<u8>, Reason>>) {
+        let bytes = bytes.clamp(4, PAGE as u32) & !3;
+        if !self.lifecycle.is_ready() {
+            let reason = self.lifecycle.reason.clone().unwrap_or(Reason::NotReady);
+            let _ = reply.try_send(Err(reason));
+            return;
+        }
+        let sqe = self.log_page(number, bytes, DataPage::Logs);
+        if self.admin.any(|purpose| matches!(purpose, Purpose::Log(..))) {
+            // There is one page for their data.
+            return self.waiting.push((sqe, Purpose::Log(bytes, reply)));
+        }
+        self.send(sqe, Purpose::Log(bytes, reply));
+    }
+
+    fn log_page(&self, number: u8, bytes: u32, data: DataPage) -> Sqe {
+        let (dwords, address) = (bytes / 4 - 1, self.admin.page_address(data));
+        let sqe = command(admin::GET_LOG_PAGE, u32::MAX, (address, 0));
+        sqe.with(10, (dwords & 0xffff) << 16 | u32::from(number)).with(11, dwords >> 16)
+    }
+
+    /// Sends a command now, or once there is room.
+    fn send(&mut self, sqe: Sqe, purpose: Purpose) {
+        if let Err(purpose) = self.admin.send(sqe, purpose) {
+            self.waiting.push((sqe, purpose));
+        }
+    }
+
+    fn send_waiting(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        for (sqe, purpose) in std::mem::take(&mut self.waiting) {
+            let is_log = matches!(purpose, Purpose::Log(..));
+            if is_log && self.admin.any(|other| matches!(other, Purpose::Log(..))) {
+                self.waiting.push((sqe, purpose));
+            } else {
+                self.send(sqe, purpose);
+            }
+        }
+    }
+
+    /// Sends the command of a step. One that there is nothing to ask for is answered at once.
+    fn ask(&mut self, step: Step) -> Option<Event> {
+        let at = (self.admin.page_address(DataPage::Steps), 0);
+        let identify = |nsid, what: u8| command(admin::IDENTIFY, nsid, at).with(10, what.into());
+        let sqe = match step {
+            Step::Controller => identify(0, cns::CONTROLLER),
+            Step::CommandSet => identify(0, cns::COMMAND_SET_CONTROLLER),
+            Step::Namespaces => identify(0, cns::ACTIVE_NAMESPACES),
+            Step::Namespace => identify(self.nsid, cns::NAMESPACE),
+            Step::Descriptors => identify(self.nsid, cns::DESCRIPTORS),
+            Step::Health => self.log_page(page::HEALTH, 512, DataPage::Steps),
+            Step::Queues => {
+                let most = feature::queues_asked(self.queues_wanted());
+                command(admin::SET_FEATURES, 0, (0, 0))
+                    .with(10, feature::QUEUES.into())
+                    .with(11, most)
+            }
+            Step::Events => {
+                // Namespaces that change, and everything about health.
+                let events = feature::event::NAMESPACES_CHANGED | 0x1f;
+                let sqe = command(admin::SET_FEATURES, 0, (0, 0));
+                sqe.with(10, feature::ASYNC_EVENTS.into()).with(11, events)
+            }
+            Step::Shadow => {
+                let shadow = self.shared.shadow.iova;
+                doorbell_buffers(shadow, shadow + PAGE as u64)
+            }
+        };
+        if step == Step::Shadow && !self.prepares_shadow() {
+            return Some(Event::Answered(Ok(())));
+        }
+        self.send(sqe, Purpose::Step(step));
+        None
+    }
+
+    /// Whether the controller has shadow doorbells, which then are zero as it knows them.
+    fn prepares_shadow(&self) -> bool {
+        let offers = self.controller.as_ref().is_some_and(|controller| controller.shadow_doorbells);
+        // Partner: the queues, which load it after the session has begun.
+        self.shared.uses_shadow.store(false, Ordering::Release);
+        let words = self.shared.shadow.memory.words();
+        words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        // Every doorbell has to be in the page.
+        offers
+            && self.cap.doorbell(2 * usize::from(self.queues_wanted()) + 2)
+                <= offset::DOORBELLS + PAGE
+    }
+
+    /// I/O queues that have doorbells in the registers and in the page of shadows, as many as it makes sense to have.
+    fn queues_wanted(&self) -> u16 {
+        let bytes = self.function.as_ref().map_or(0, |function| function.registers().bytes());
+        let room = bytes.min(offset::DOORBELLS + PAGE).saturating_sub(offset::DOORBELLS);
+        // A pair of doorbells for each, and one for the admin queue.
+        let most = (room / (2 * self.cap.doorbell_stride())).saturating_sub(1);
+        most.min(QUEUES_MAX) as u16
+    }
+
+    fn answered(&mut self, now: Nanos, purpose: Purpose, cqe: Cqe) {
+        let is_good = cqe.status.is_success();
+        match purpose {
+            Purpose::Step(step) => {
+                let judged = self.judge(step, cqe);
+                self.happens(now, Event::Answered(judged));
+            }
+            Purpose::CreateCompletion(port) if is_good => {
+                let Port { number, entries, submission, .. } = *port;
+                let ring = Ring { number, entries, address: submission };
+                self.send(ring.create_submission(), Purpose::CreateSubmission(port));
+            }
+            Purpose::CreateCompletion(port) => self.refuse(&port),
+            Purpose::CreateSubmission(port) if is_good => self.attached(port),
+            Purpose::CreateSubmission(port) => {
+                self.send(delete_completion(port.number), Purpose::Abort);
+                self.refuse(&port);
+            }
+            Purpose::DeleteSubmission(port) if is_good => {
+                self.send(delete_completion(port.number), Purpose::DeleteCompletion(port));
+            }
+            Purpose::DeleteCompletion(port) if is_good => self.forget(&port),
+            Purpose::DeleteSubmission(_) | Purpose::DeleteCompletion(_) => {
+                // Its memory can be had back only by a reset.
+                let reason = Reason::Admin("the deletion of a queue", cqe.status);
+                self.happens(now, Event::Broken(reason));
+            }
+            Purpose::Event if is_good => self.event(cqe.result),
+            Purpose::Log(bytes, reply) => {
+                let page = self.admin.page(DataPage::Logs);
+                let failed = Err(Reason::Admin("Get Log Page", cqe.status));
+                let _ = reply.try_send(if is_good {
+                    Ok(page[..bytes as usize].to_vec())
+                } else {
+                    failed
+                });
+            }
+            Purpose::Namespace => self.namespace_changed(now, is_good),
+            Purpose::Abort | Purpose::Event | Purpose::Changed => {}
+        }
+    }
+
+    fn refuse(&mut self, port: &Arc<Port>) {
+        // Partner: `NvmeQueue::attach`.
+        port.attached.store(REFUSED, Ordering::Release);
+    }
+
+    /// The controller has the queue pair of a port.
+    fn attached(&mut self, port: Arc<Port>) {
+        // Partner: `NvmeQueue::attach`.
+        port.attached.store(self.shared.word().session(), Ordering::Release);
+        let is_left =
+            self.pairs.iter().any(|pair| Arc::ptr_eq(&pair.port, &port) && pair.estate.is_some());
+        if is_left {
+            self.send(delete_submission(port.number), Purpose::DeleteSubmission(port));
+        }
+    }
+
+    /// An asynchronous event: what happened is read, so that the next is reported, and the next is asked for.
+    fn event(&mut self, result: u64) {
+        let log = (result >> 16) as u8;
+        let sqe = self.log_page(log, PAGE as u32, DataPage::Steps);
+        self.send(sqe, Purpose::Changed);
+        if result & feature::event::RESULT_MASK == feature::event::NAMESPACES_CHANGED_RESULT {
+            let address = (self.admin.page_address(DataPage::Logs), 0);
+            let sqe = command(admin::IDENTIFY, self.nsid, address).with(10, cns::NAMESPACE.into());
+            self.send(sqe, Purpose::Namespace);
+        }
+        self.send(command(admin::ASYNC_EVENT, 0, (0, 0)), Purpose::Event);
+    }
+
+    /// The namespace may have changed. One that grew is shown so; any other change ends the session, and the next
+    /// preparation says why.
+    fn namespace_changed(&mut self, now: Nanos, is_good: bool) {
+        let page = self.admin.page(DataPage::Logs);
+        let mut known = lock(&self.shared.known);
+        let Some(facts) = &mut known.facts else { return };
+        let changed = Namespace::of(&page, self.nsid, &facts.controller);
+        let changed = changed.ok().filter(|_| is_good).map(|namespace| facts.with(namespace));
+        match changed.filter(|changed| changed.continues(facts)) {
+            Some(changed) => *facts = changed,
+            None => {
+                drop(known);
+                self.happens(now, Event::Broken(Reason::AnotherDrive));
+            }
+        }
+    }
+
+    /// Judges the answer to a step.
+    fn judge(&mut self, step: Step, cqe: Cqe) -> Result<(), Reason> {
+        let is_good = cqe.status.is_success();
+        let failed = |what| if is_good { Ok(()) } else { Err(Reason::Admin(what, cqe.status)) };
+        let page = self.admin.page(DataPage::Steps);
+        match step {
+            Step::Controller => {
+                failed("Identify of the controller")?;
+                self.controller = Some(Controller::of(&page)?);
+            }
+            // Controllers before NVMe 2.0 do not have it.
+            Step::CommandSet => {
+                if let Some(controller) = self.controller.as_mut().filter(|_| is_good) {
+                    controller.limit(&page);
+                }
+            }
+            Step::Namespaces => {
+                failed("Identify of the active namespaces")?;
+                self.nsid = first_namespace(&page)?;
+            }
+            Step::Namespace => {
+                failed("Identify of the namespace")?;
+                let controller = self.controller.as_ref().ok_or(Reason::NoNamespace)?;
+                self.namespace = Some(Namespace::of(&page, self.nsid, controller)?);
+            }
+            Step::Descriptors => {
+                if let Some(namespace) = self.namespace.as_mut().filter(|_| is_good) {
+                    namespace.identify(&page);
+                }
+                self.compare()?;
+            }
+            Step::Health => self.note_health(is_good.then_some(&page)),
+            Step::Queues => self.note_queues(is_good.then_some(cqe.result as u32))?,
+            Step::Events => self.send(command(admin::ASYNC_EVENT, 0, (0, 0)), Purpose::Event),
+            // Partner: `NvmeQueue::doorbells`.
+            Step::Shadow => self.shared.uses_shadow.store(is_good, Ordering::Release),
+        }
+        Ok(())
+    }
+
+    /// Whether this is the drive of the sessions before.
+    fn compare(&self) -> Result<(), Reason> {
+        let (Some(controller), Some(namespace)) = (&self.controller, &self.namespace) else {
+            return Err(Reason::NoNamespace);
+        };
+        let facts = Facts { controller: controller.clone(), namespace: namespace.clone() };
+        match &lock(&self.shared.known).facts {
+            Some(earlier) if !facts.continues(earlier) => Err(Reason::AnotherDrive),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Whether the volatile cache may have been lost since the session before: after a fatal error or a reset of the
+    /// subsystem, when power was lost, and when the log does not say.
+    fn note_health(&mut self, page: Option<&[u8; PAGE]>) {
+        let losses = page.map(|page| (u64_at(page, 112), u64_at(page, 144)));
+        let earlier = std::mem::replace(&mut self.losses, losses);
+        let is_first = lock(&self.shared.known).facts.is_none();
+        let is_same = losses.is_some() && losses == earlier;
+        let caches = self
+            .controller
+            .as_ref()
+            .is_some_and(|controller| controller.cache == strake_block::VolatileCache::Present);
+        if caches && !is_first && (self.was_fatal || !is_same) {
+            // Partner: `NvmeQueue::complete`. Before the session begins.
+            self.shared.renewals.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    fn note_queues(&self, result: Option<u32>) -> Result<(), Reason> {
+        let granted = feature::queues_of(result.ok_or(Reason::NoQueues)?);
+        let granted = granted.min(self.queues_wanted().into()) as u16;
+        let mut known = lock(&self.shared.known);
+        if granted == 0 {
+            return Err(Reason::NoQueues);
+        }
+        if known.facts.is_none() {
+            known.numbers = (1..=granted).rev().collect();
+        }
+        Ok(())
+    }
+}
+
+/// Whether a keeper has more to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It has.
+    More,
+    /// The device is given back or gone, and nothing of it is left.
+    Over,
+}

@@ -1,0 +1,296 @@
+//! Memory that a controller reads and writes while the host does: its registers, and rings.
+//!
+//! Nothing here is ever borrowed as bytes. Words of ordinary memory are atomics, so that the other side may change them
+//! at any time; registers are read and written as volatile words.
+
+use rustix::fd::BorrowedFd;
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use std::ffi::c_void;
+use std::io;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// A mapping of whole pages, which it unmaps.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<c_void>,
+    bytes: usize,
+}
+
+// SAFETY: a `Mapping` is a range of addresses. What is in it is accessed by atomic and by volatile words only.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Zeroed memory of this process. Its pages come when they are touched, or mapped for a device.
+    fn anonymous(bytes: usize) -> io::Result<Self> {
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a private anonymous mapping at an address that the kernel chooses touches nothing that exists.
+        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags) }?;
+        let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { base, bytes })
+    }
+
+    /// Registers of a device, at `offset` of its file.
+    pub(crate) fn of_device(device: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<Self> {
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new mapping at an address that the kernel chooses touches nothing that exists. What it maps are
+        // registers of the device, no memory of this process.
+        let base = unsafe { mmap(std::ptr::null_mut(), bytes, protection, flags, device, offset) }?;
+        let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { base, bytes })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is a whole mapping, and every reference into it borrows or owns this.
+        let unmapped = unsafe { munmap(self.base.as_ptr(), self.bytes) };
+        debug_assert!(unmapped.is_ok(), "a mapping can be unmapped");
+    }
+}
+
+/// Zeroed memory for rings, whose words both sides change.
+#[derive(Debug)]
+pub(crate) struct SharedMemory {
+    mapping: Mapping,
+}
+
+impl SharedMemory {
+    /// `bytes` bytes, rounded up to whole pages.
+    pub(crate) fn new(bytes: usize) -> io::Result<Self> {
+        let bytes = bytes.max(1).next_multiple_of(crate::limits::PAGE);
+        Ok(Self { mapping: Mapping::anonymous(bytes)? })
+    }
+
+    pub(crate) const fn bytes(&self) -> usize {
+        self.mapping.bytes
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        self.mapping.base.as_ptr() as usize
+    }
+
+    /// Its words.
+    #[inline]
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping is page-aligned, readable and writable, this long, zeroed at first, and lives as long as
+        // `self`. Every access of this process is atomic; those of the device are its own.
+        unsafe { slice::from_raw_parts(self.mapping.base.as_ptr().cast(), self.mapping.bytes / 8) }
+    }
+
+    /// Copies bytes in from `at` on.
+    pub(crate) fn put(&self, at: usize, bytes: &[u8]) {
+        self.each(at, bytes.len(), |word, inside, range| {
+            let mut value = word.load(Ordering::Relaxed).to_ne_bytes();
+            value[inside].copy_from_slice(&bytes[range]);
+            word.store(u64::from_ne_bytes(value), Ordering::Relaxed);
+        });
+    }
+
+    /// Copies bytes out from `at` on.
+    pub(crate) fn get(&self, at: usize, out: &mut [u8]) {
+        self.each(at, out.len(), |word, inside, range| {
+            out[range].copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[inside]);
+        });
+    }
+
+    /// The words that hold `bytes` bytes from `at` on: the bytes inside each, and which of all they are.
+    fn each(
+        &self,
+        at: usize,
+        bytes: usize,
+        mut does: impl FnMut(&AtomicU64, Range<usize>, Range<usize>),
+    ) {
+        let mut done = 0;
+        while done < bytes {
+            let inside = (at + done) % 8;
+            let length = (8 - inside).min(bytes - done);
+            let word = &self.words()[(at + done) / 8];
+            does(word, inside..inside + length, done..done + length);
+            done += length;
+        }
+    }
+}
+
+/// The registers of a controller (BAR 0): a device's, or memory that a model of a device looks at.
+#[derive(Debug)]
+pub struct Registers {
+    mapping: Mapping,
+    backing: Backing,
+}
+
+/// What is behind registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Backing {
+    Device,
+    Memory,
+}
+
+impl Registers {
+    pub(crate) fn of_device(mapping: Mapping) -> Arc<Self> {
+        Arc::new(Self { mapping, backing: Backing::Device })
+    }
+
+    /// Registers in memory.
+    pub(crate) fn of_memory(bytes: usize) -> io::Result<Arc<Self>> {
+        let bytes = bytes.next_multiple_of(crate::limits::PAGE);
+        Ok(Arc::new(Self { mapping: Mapping::anonymous(bytes)?, backing: Backing::Memory }))
+    }
+
+    /// Lets go of the device: a mapping of its registers would keep it open. What is there then is memory that reads as
+    /// ones, as a device that is gone; where queues still have an address in it, it does no harm.
+    pub(crate) fn let_go(&self) -> io::Result<()> {
+        if self.backing == Backing::Memory {
+            return Ok(());
+        }
+        let (protection, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::FIXED);
+        let (base, bytes) = (self.mapping.base, self.mapping.bytes);
+        // SAFETY: the range is a whole mapping of this crate, in which there are registers and no objects. It stays
+        // mapped, readable and writable, without a moment in between (mmap(2), MAP_FIXED).
+        let base = unsafe { mmap_anonymous(base.as_ptr(), bytes, protection, flags) }?;
+        // SAFETY: the range was just mapped, is this long, and is accessed as volatile words only.
+        (0..bytes / 4)
+            .for_each(|at| unsafe { base.cast::<u32>().add(at).write_volatile(u32::MAX) });
+        Ok(())
+    }
+
+    /// How many bytes of registers there are.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.mapping.bytes
+    }
+
+    fn at(&self, offset: usize) -> NonNull<u32> {
+        assert!(
+            offset.is_multiple_of(4) && offset + 4 <= self.mapping.bytes,
+            "no register at {offset:#x}"
+        );
+        // SAFETY: the offset was checked to be inside the mapping.
+        unsafe { self.mapping.base.byte_add(offset).cast() }
+    }
+
+    /// Reads a register.
+    ///
+    /// # Panics
+    /// When there is none at `offset`.
+    #[must_use]
+    pub fn read(&self, offset: usize) -> u32 {
+        // SAFETY: the address is inside the mapping and a multiple of 4. Whatever is there, reading it as a volatile
+        // word is what registers are for.
+        unsafe { self.at(offset).as_ptr().read_volatile() }
+    }
+
+    /// Reads a register of 64 bits as two words, the lower first, as every controller permits (Base, section 3.1.1).
+    #[must_use]
+    pub fn read_long(&self, offset: usize) -> u64 {
+        u64::from(self.read(offset)) | u64::from(self.read(offset + 4)) << 32
+    }
+
+    /// Writes a register. Earlier writes to memory are visible to the device before.
+    ///
+    /// # Panics
+    /// When there is none at `offset`.
+    pub fn write(&self, offset: usize, value: u32) {
+        order_device_writes();
+        // SAFETY: as for `read`; the mapping is writable.
+        unsafe { self.at(offset).as_ptr().write_volatile(value) };
+    }
+
+    /// Writes a register of 64 bits, the lower word first.
+    pub fn write_long(&self, offset: usize, value: u64) {
+        self.write(offset, value as u32);
+        self.write(offset + 4, (value >> 32) as u32);
+    }
+}
+
+/// One register that is written often.
+#[derive(Debug)]
+pub(crate) struct Doorbell {
+    at: NonNull<u32>,
+    registers: Arc<Registers>,
+}
+
+// SAFETY: the address is inside of registers that it keeps, and `Registers` is `Send` itself.
+unsafe impl Send for Doorbell {}
+
+impl Doorbell {
+    /// The doorbell at `offset`.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub(crate) fn new(registers: &Arc<Registers>, offset: usize) -> Self {
+        Self { at: registers.at(offset), registers: Arc::clone(registers) }
+    }
+
+    /// Writes it. Earlier writes to memory are visible to the device before.
+    #[inline]
+    pub(crate) fn ring(&self, value: u32) {
+        debug_assert!(self.registers.bytes() > 0);
+        order_device_writes();
+        // SAFETY: the address was checked when this was made, and `registers` keeps the mapping.
+        unsafe { self.at.as_ptr().write_volatile(value) };
+    }
+}
+
+/// Orders writes to memory before the write of a register that follows.
+#[inline]
+fn order_device_writes() {
+    // Keeps the compiler from moving stores; on x86 the processor does not.
+    fence(Ordering::Release);
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a barrier changes nothing. A fence of the language orders accesses of processors only; this one orders
+    // those that devices see (Arm ARM, "DMB", outer shareable, stores).
+    unsafe {
+        std::arch::asm!("dmb oshst", options(nostack, preserves_flags));
+    }
+}
+
+/// Copies bytes of this process at an address that another part of it was given.
+///
+/// # Safety
+/// `bytes` bytes at `address` belong to a live allocation, and no other thread writes them meanwhile.
+pub(crate) unsafe fn copy_out(address: usize, out: &mut [u8]) {
+    // SAFETY: as promised by the caller; `out` is borrowed exclusively, so that they do not overlap.
+    unsafe { std::ptr::copy_nonoverlapping(address as *const u8, out.as_mut_ptr(), out.len()) };
+}
+
+/// The other direction.
+///
+/// # Safety
+/// As for [`copy_out`], and no other thread reads them meanwhile.
+pub(crate) unsafe fn copy_in(address: usize, bytes: &[u8]) {
+    // SAFETY: as promised by the caller; `bytes` is memory of its own.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, bytes.len()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Doorbell, Mapping, Registers};
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use rustix::io::pread;
+    use std::os::fd::AsFd;
+
+    /// What still has an address in the registers neither keeps the device nor reaches it.
+    #[test]
+    fn registers_that_were_let_go_read_as_ones_and_reach_nothing() {
+        let file = memfd_create("registers", MemfdFlags::CLOEXEC).expect("there is memory");
+        ftruncate(&file, 8192).expect("there is memory");
+        let mapping = Mapping::of_device(file.as_fd(), 0, 8192).expect("it can be mapped");
+        let registers = Registers::of_device(mapping);
+        let doorbell = Doorbell::new(&registers, 0x1000);
+        doorbell.ring(7);
+        assert_eq!((registers.read(0x1c), registers.read(0x1000)), (0, 7));
+        registers.let_go().expect("it can be mapped over");
+        assert_eq!((registers.read(0x1c), registers.read_long(0)), (u32::MAX, u64::MAX));
+        doorbell.ring(9);
+        let mut word = [0; 4];
+        pread(&file, &mut word, 0x1000).expect("it is a file");
+        assert_eq!(word, [7, 0, 0, 0]);
+    }
+}

@@ -1,0 +1,610 @@
+//! A queue: slots that own requests, and the rings that carry them while the controller has them.
+//!
+//! ```text
+//!            +--> Ready <-- more of it is to be done, again, or the session ended and is fenced --+
+//! submit ----+      |                                                                            |
+//!            |      +--> Sent --completion--------------------------------------------------------+
+//!            |                      |
+//!            +--> Over <------------+  completed; or, after the fence, not sent again
+//!                  |
+//!                  +--> poll
+//! ```
+//! A command that was sent leaves `Sent` by its completion, or by the fence of its session, and in no other way.
+
+pub(crate) mod data;
+mod piece;
+mod rings;
+mod slot;
+
+use crate::error::{Reason, Verdict, verdict};
+use crate::facts::Facts;
+use crate::lifecycle::{Named, Phase};
+use crate::limits::{
+    ABORT_SCANS, DEPTH_MAX, ENTRIES_PER_REQUEST, HOLD_SCANS, LISTS, RESET_SCANS, SCAN, SLOT_BITS,
+    TRIES_MAX, TURN,
+};
+use crate::memory::{Doorbell, Registers};
+use crate::shared::{Port, REFUSED, Request, Shared, Word, lock};
+use crate::window::{Block, View};
+use crate::wire::{Capabilities, offset};
+use data::Described;
+use piece::{Ability, Piece, fua};
+use rings::{Command, Doorbells, Rings, Shadow};
+use slot::{Slot, SlotIndex, Stage};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use strake_block::{
+    CompletionBatch, Durability, Io, IoError, IoErrorKind, IoQueue, Op, Readiness, Sg, SgMut, Token,
+};
+use strake_nvme_wire::Status;
+use strake_nvme_wire::nvm::opcode;
+use strake_units::{Lba, Nanos};
+
+pub(crate) use piece::device_info;
+
+/// What a queue leaves behind: memory that the controller may still use.
+#[derive(Debug)]
+pub(crate) struct Estate {
+    _slots: Box<[Slot]>,
+    _rings: Arc<Block>,
+}
+
+/// A submission and completion path of an [`NvmeDevice`](crate::NvmeDevice).
+pub struct NvmeQueue {
+    shared: Arc<Shared>,
+    registers: Arc<Registers>,
+    port: Arc<Port>,
+    ability: Ability,
+    /// The word while this queue may send; [`Word::NONE`] otherwise.
+    live: Word,
+    /// The session to which what is sent belongs.
+    session: Option<u64>,
+    /// The session for which the keeper was asked to create the queue pair.
+    asked: Option<u64>,
+    /// A completion of the session was wrong: no other is believed.
+    is_broken: bool,
+    /// Losses of the cache that were known when the queue was opened.
+    renewals: u64,
+    rings: Rings,
+    view: View,
+    slots: Box<[Slot]>,
+    free: Vec<SlotIndex>,
+    lists: Vec<u16>,
+    /// To be sent, in order.
+    ready: VecDeque<SlotIndex>,
+    /// To be given back.
+    over: VecDeque<SlotIndex>,
+    /// Commands that are outstanding, and how many may be.
+    sent: u16,
+    sent_max: u16,
+    /// A request can be sent without a look at anything else: commands may be sent, none waits, and the rings have room
+    /// for all slots.
+    is_open: bool,
+    /// The latest time that is known, and when the ages are looked at next.
+    now: Nanos,
+    scan_at: Nanos,
+}
+
+/// Entries of the rings of a queue for `depth` requests.
+fn entries(depth: u32, cap: Capabilities) -> u16 {
+    let wanted = depth.max(1) * ENTRIES_PER_REQUEST;
+    // A ring of n entries holds n - 1; two are the least that there may be (Base, section 3.3.1).
+    wanted.next_power_of_two().clamp(2, cap.entries_max()).min(u16::MAX.into()) as u16
+}
+
+impl NvmeQueue {
+    pub(crate) fn open(
+        shared: &Arc<Shared>,
+        registers: &Arc<Registers>,
+        (number, depth): (u16, u32),
+        facts: &Facts,
+    ) -> std::io::Result<Self> {
+        let depth = depth.clamp(1, DEPTH_MAX);
+        let entries = entries(depth, shared.cap);
+        let mut rings = Rings::new(&shared.window, entries)?;
+        rings.reset();
+        let (submission, completion) = rings.addresses();
+        let port = Port {
+            number,
+            entries,
+            submission,
+            completion,
+            attached: AtomicU64::new(0),
+            at_registers: 0.into(),
+        };
+        Ok(Self {
+            shared: Arc::clone(shared),
+            registers: Arc::clone(registers),
+            port: Arc::new(port),
+            ability: Ability::of(facts),
+            live: Word::NONE,
+            session: None,
+            asked: None,
+            is_broken: false,
+            // Partner: `Keeper::note_health`.
+            renewals: shared.renewals.load(Ordering::Acquire),
+            rings,
+            view: View::new(&shared.window),
+            slots: (0..depth).map(|_| Slot::empty()).collect(),
+            free: (0..depth as u16).rev().collect(),
+            lists: (0..LISTS).collect(),
+            ready: VecDeque::with_capacity(depth as usize),
+            over: VecDeque::with_capacity(depth as usize),
+            sent: 0,
+            sent_max: entries - 1,
+            is_open: false,
+            now: Nanos(0),
+            scan_at: Nanos(0),
+        })
+    }
+
+    /// The PRPs of a read or write that can be sent at once as one command, and its blocks.
+    #[inline(always)]
+    fn in_place<const OPCODE: u8>(&self, one: One) -> Option<((u64, u64), u32)> {
+        let (ability, One { at, address, bytes, .. }) = (&self.ability, one);
+        if !self.is_open || bytes & ability.block_mask as usize != 0 || address & 3 != 0 {
+            return None;
+        }
+        if bytes.wrapping_sub(1) >= ability.transfer_bytes as usize || at >= ability.blocks {
+            return None;
+        }
+        let count = (bytes >> ability.block.shift()) as u32;
+        if u64::from(count) > ability.blocks - at || (OPCODE == opcode::WRITE && ability.read_only)
+        {
+            return None;
+        }
+        self.view.prps_nearby(address, bytes).map(|prps| (prps, count))
+    }
+
+    /// Takes a read or write. One of a single buffer, as nearly all are, is sent at once; others go the long way. The
+    /// operation is made where it is kept, because moving it costs more than all checks.
+    #[inline(always)]
+    // Handing the request back is the contract of `IoQueue::submit`.
+    #[allow(clippy::result_large_err)]
+    fn take<const OPCODE: u8>(
+        &mut self,
+        token: Token,
+        one: One,
+        op: impl FnOnce() -> Op,
+    ) -> Result<(), Io> {
+        let Some(index) = self.free.pop() else { return Err(Io { token, op: op() }) };
+        if let Some((prps, count)) = self.in_place::<OPCODE>(one) {
+            let cid = self.slots[usize::from(index)].fill_whole(token, index, op);
+            let (Ability { protection, reference_mask, .. }, at) = (self.ability, one.at);
+            let arguments =
+                [at, u64::from(protection | one.flags | (count - 1)), at & reference_mask];
+            self.push(OPCODE, cid, prps, arguments);
+        } else {
+            self.take_slowly(index, Io { token, op: op() });
+        }
+        Ok(())
+    }
+
+    /// Has a request sent in pieces, or later.
+    #[cold]
+    #[inline(never)]
+    fn take_slowly(&mut self, index: SlotIndex, io: Io) {
+        self.slots[usize::from(index)].fill(io);
+        self.start(index);
+        self.look_if_open();
+    }
+
+    fn look_if_open(&mut self) {
+        let has_room = usize::from(self.sent_max) >= self.slots.len();
+        self.is_open = has_room && self.live != Word::NONE && self.ready.is_empty();
+    }
+
+    /// Judges a request, and sends it if that is possible now.
+    fn start(&mut self, index: SlotIndex) {
+        let slot = &mut self.slots[usize::from(index)];
+        slot.left = slot.op().range(self.ability.block).blocks;
+        match self.ability.check(self.slots[usize::from(index)].op()) {
+            Ok(true) => {
+                self.ready.push_back(index);
+                self.admit();
+            }
+            Ok(false) => self.end(index, Ok(())),
+            Err(kind) => self.end(index, Err(kind)),
+        }
+    }
+
+    fn end(&mut self, index: SlotIndex, result: Result<(), IoErrorKind>) {
+        self.slots[usize::from(index)].stage = Stage::Over(result);
+        self.over.push_back(index);
+    }
+
+    /// Writes a command into the ring.
+    #[inline(always)]
+    fn push(&mut self, opcode: u8, cid: u16, prps: (u64, u64), arguments: [u64; 3]) {
+        let head = u64::from(opcode) | u64::from(cid) << 16 | self.ability.nsid_bits;
+        self.sent += 1;
+        self.rings.push(&Command { head, prps, arguments });
+    }
+
+    /// Sends what waits, as far as there is room and memory.
+    #[cold]
+    fn admit(&mut self) {
+        if self.live == Word::NONE {
+            return;
+        }
+        while self.sent < self.sent_max
+            && let Some(index) = self.ready.front().copied()
+        {
+            let slot = &self.slots[usize::from(index)];
+            let done = slot.op().range(self.ability.block).blocks - slot.left;
+            let piece = Piece::next(slot.op(), done, &self.ability);
+            let Some(described) = self.describe(index, piece) else { break };
+            self.ready.pop_front();
+            let Described { prps, piece, loan } = described;
+            let slot = &mut self.slots[usize::from(index)];
+            slot.loan = loan;
+            let cid = slot.send(index, piece.blocks);
+            self.push(piece.opcode, cid, prps, piece.arguments(&self.ability));
+        }
+    }
+
+    /// A command was completed. False when there is no such command.
+    #[inline(always)]
+    fn complete(
+        &mut self,
+        (cid, status): (u16, Status),
+        has_lost: bool,
+        batch: &mut CompletionBatch,
+    ) -> bool {
+        let index = cid & ((1 << SLOT_BITS) - 1);
+        let slot = self.slots.get_mut(usize::from(index));
+        let Some(slot) = slot.and_then(|slot| slot.is_answered(cid).then_some(slot)) else {
+            return false;
+        };
+        self.sent -= 1;
+        if status.is_success()
+            && slot.is_whole
+            && !has_lost
+            && let Some(op) = slot.op.take()
+        {
+            slot.stage = Stage::Free;
+            batch.push_parts(slot.token, op, Ok(()));
+            self.free.push(index);
+            return true;
+        }
+        self.complete_slowly(index, status);
+        true
+    }
+
+    /// Whether the volatile cache may have been lost since the queue was opened.
+    #[inline]
+    fn has_lost(&self) -> bool {
+        // Partner: `Keeper::note_health`.
+        self.renewals != self.shared.renewals.load(Ordering::Acquire)
+    }
+
+    /// The same for what is not a whole request that succeeded.
+    #[cold]
+    fn complete_slowly(&mut self, index: SlotIndex, status: Status) {
+        let block = self.ability.block;
+        let slot = &mut self.slots[usize::from(index)];
+        slot.know_size(block);
+        if status.is_success() {
+            slot.left -= u64::from(slot.blocks);
+        }
+        self.settle_loan(index, status.is_success());
+        let has_lost = self.has_lost();
+        let slot = &mut self.slots[usize::from(index)];
+        if status.is_success() {
+            // What a flush was to make stable, or a read was to return, may have been lost before.
+            let relies = matches!(slot.op(), Op::Read { .. } | Op::Flush);
+            if has_lost && relies {
+                return self.end(index, Err(IoErrorKind::Gone));
+            }
+            slot.ages.tries = 0;
+            if slot.left == 0 {
+                return self.end(index, Ok(()));
+            }
+            slot.stage = Stage::Ready;
+            return self.ready.push_back(index);
+        }
+        match verdict(status) {
+            Verdict::Retry(_) if slot.ages.tries < TRIES_MAX => {
+                slot.stage = Stage::Ready;
+                self.ready.push_back(index);
+            }
+            Verdict::Retry(kind) | Verdict::Fail(kind) => self.end(index, Err(kind)),
+        }
+    }
+
+    /// The session is not the one that this queue sends in: looks what may be done.
+    #[cold]
+    fn look(&mut self, word: Word) {
+        self.live = Word::NONE;
+        match word.phase() {
+            Phase::Parked | Phase::Unfenced => {}
+            Phase::Live if self.session == Some(word.session()) => self.live = word,
+            Phase::Live => {
+                self.recover();
+                self.attach(word);
+            }
+            Phase::Fenced => self.recover(),
+            Phase::Gone => {
+                self.recover();
+                while let Some(index) = self.ready.pop_front() {
+                    self.end(index, Err(IoErrorKind::Gone));
+                }
+            }
+        }
+    }
+
+    /// Asks for the queue pair in a session, and uses it once it exists.
+    fn attach(&mut self, word: Word) {
+        // Partner: the keeper, which stores it after the pair was created.
+        let attached = self.port.attached.load(Ordering::Acquire);
+        if attached == REFUSED {
+            while let Some(index) = self.ready.pop_front() {
+                self.end(index, Err(IoErrorKind::Device));
+            }
+            return;
+        }
+        if attached != word.session() {
+            if self.asked.replace(word.session()) != Some(word.session()) {
+                self.shared.ask(Request::Attach(Arc::clone(&self.port)));
+            }
+            return;
+        }
+        self.renew();
+        self.rings.connect(self.doorbells());
+        (self.session, self.live) = (Some(word.session()), word);
+    }
+
+    /// Takes over what the session knows of the namespace.
+    fn renew(&mut self) {
+        if let Some(facts) = &lock(&self.shared.known).facts {
+            self.ability = Ability::of(facts);
+        }
+    }
+
+    fn doorbells(&self) -> Doorbells {
+        let cap = self.shared.cap;
+        let index = usize::from(self.port.number) * 2;
+        let (tail, head) = (cap.doorbell(index), cap.doorbell(index + 1));
+        // Partner: the keeper, which stores it before the session begins.
+        let is_shadowed = self.shared.uses_shadow.load(Ordering::Acquire);
+        let shadow = is_shadowed.then(|| Shadow {
+            shared: Arc::clone(&self.shared),
+            tail: tail - offset::DOORBELLS,
+            head: head - offset::DOORBELLS,
+        });
+        Doorbells {
+            tail: Doorbell::new(&self.registers, tail),
+            head: Doorbell::new(&self.registers, head),
+            shadow,
+        }
+    }
+
+    /// The session has ended, and nothing that was sent in it can be executed any longer. What has a completion was
+    /// executed; the rest waits for the next session, or fails if it was sent often enough.
+    fn recover(&mut self) {
+        if self.session.take().is_none() {
+            return;
+        }
+        let is_broken = std::mem::take(&mut self.is_broken);
+        while !is_broken && let Some((cid, status)) = self.rings.pop() {
+            let index = cid & ((1 << SLOT_BITS) - 1);
+            let slot = self.slots.get_mut(usize::from(index));
+            if slot.is_some_and(|slot| slot.is_answered(cid)) {
+                self.complete_slowly(index, status);
+            }
+        }
+        for index in (0..self.slots.len() as u16).rev() {
+            if self.slots[usize::from(index)].stage == Stage::Sent {
+                self.replay(index);
+            }
+        }
+        self.sent = 0;
+        self.rings.reset();
+    }
+
+    fn replay(&mut self, index: SlotIndex) {
+        self.settle_loan(index, false);
+        let block = self.ability.block;
+        let slot = &mut self.slots[usize::from(index)];
+        slot.know_size(block);
+        slot.forget();
+        if slot.ages.tries >= TRIES_MAX {
+            return self.end(index, Err(IoErrorKind::Gone));
+        }
+        slot.stage = Stage::Ready;
+        self.ready.push_front(index);
+        // A counter for people; no memory depends on its order.
+        self.shared.counters.replays.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Looks at the ages of all requests.
+    #[cold]
+    fn scan(&mut self, word: Word) {
+        self.scan_at = self.now.plus(SCAN);
+        let is_live = word.phase() == Phase::Live;
+        for index in 0..self.slots.len() as u16 {
+            let slot = &mut self.slots[usize::from(index)];
+            match slot.stage {
+                Stage::Free | Stage::Over(_) => continue,
+                Stage::Ready | Stage::Sent => {
+                    slot.ages.held = slot.ages.held.saturating_add(1);
+                }
+            }
+            if slot.stage == Stage::Sent && is_live {
+                slot.ages.age = slot.ages.age.saturating_add(1);
+                let named = Named { queue: self.port.number, cid: slot.cid(index) };
+                match slot.ages.age {
+                    ABORT_SCANS => self.shared.ask(Request::AbortDue(named)),
+                    RESET_SCANS => {
+                        let session = self.session.unwrap_or_default();
+                        self.shared.ask(Request::Broken(session, Reason::NoAnswer));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if self.live == Word::NONE && matches!(word.phase(), Phase::Fenced | Phase::Live) {
+            self.give_up();
+        }
+    }
+
+    /// Fails what has waited for a session for too long. Nothing of it can be executed any longer.
+    fn give_up(&mut self) {
+        for _ in 0..self.ready.len() {
+            let Some(index) = self.ready.pop_front() else { break };
+            if self.slots[usize::from(index)].ages.held >= HOLD_SCANS {
+                self.end(index, Err(IoErrorKind::Gone));
+            } else {
+                self.ready.push_back(index);
+            }
+        }
+    }
+
+    /// Moves what is over into the batch.
+    fn give_back(&mut self, batch: &mut CompletionBatch) {
+        while batch.room() > 0
+            && let Some(index) = self.over.pop_front()
+        {
+            let slot = &mut self.slots[usize::from(index)];
+            let stage = std::mem::replace(&mut slot.stage, Stage::Free);
+            let (Some(op), Stage::Over(result)) = (slot.op.take(), stage) else {
+                unreachable!("what is over holds a request and its result");
+            };
+            batch.push_parts(slot.token, op, result.map_err(IoError::new));
+            self.free.push(index);
+        }
+    }
+
+    /// Takes completions, as far as the batch has room. True when there are no more.
+    #[inline]
+    fn collect(&mut self, batch: &mut CompletionBatch) -> bool {
+        // A loss is known before the session begins in which it would matter.
+        let has_lost = self.has_lost();
+        while batch.room() > 0 {
+            let Some((cid, status)) = self.rings.pop() else { return true };
+            if !self.complete((cid, status), has_lost, batch) {
+                self.is_broken = true;
+                let session = self.session.unwrap_or_default();
+                self.shared.ask(Request::Broken(session, Reason::UnknownCommand(cid)));
+                return false;
+            }
+        }
+        false
+    }
+}
+
+/// A read or write of one buffer; another one is none, of no bytes.
+#[derive(Clone, Copy, Default)]
+struct One {
+    at: u64,
+    address: usize,
+    bytes: usize,
+    /// Bits of dword 12.
+    flags: u32,
+}
+
+impl IoQueue for NvmeQueue {
+    fn submit(&mut self, io: Io) -> Result<(), Io> {
+        match io.op {
+            Op::Read { at, data } => self.submit_read(io.token, at, data),
+            Op::Write { at, data, durability } => self.submit_write(io.token, at, data, durability),
+            op @ (Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. }) => {
+                let io = Io { token: io.token, op };
+                let Some(index) = self.free.pop() else { return Err(io) };
+                self.take_slowly(index, io);
+                Ok(())
+            }
+        }
+    }
+
+    fn submit_read(&mut self, token: Token, at: Lba, data: SgMut) -> Result<(), Io> {
+        let one = match data.parts() {
+            [part] => One { at: at.0, address: part.address(), bytes: part.len(), flags: 0 },
+            _ => One::default(),
+        };
+        self.take::<{ opcode::READ }>(token, one, || Op::Read { at, data })
+    }
+
+    fn submit_write(
+        &mut self,
+        token: Token,
+        at: Lba,
+        data: Sg,
+        durability: Durability,
+    ) -> Result<(), Io> {
+        let flags = fua(durability);
+        let one = match data.parts() {
+            [part] => One { at: at.0, address: part.address(), bytes: part.len(), flags },
+            _ => One::default(),
+        };
+        self.take::<{ opcode::WRITE }>(token, one, || Op::Write { at, data, durability })
+    }
+
+    fn ring_doorbell(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+        let word = self.shared.word();
+        if word != self.live {
+            self.look(word);
+        }
+        if !self.ready.is_empty() {
+            self.admit();
+        }
+        if self.rings.has_news() {
+            let Self { shared, port, rings, live, .. } = self;
+            shared.at_registers(port, *live, || rings.ring_tail());
+        }
+        self.look_if_open();
+    }
+
+    fn poll(&mut self, now: Nanos, batch: &mut CompletionBatch) {
+        self.now = self.now.max(now);
+        let word = self.shared.word();
+        if word != self.live {
+            self.look(word);
+        }
+        if !self.over.is_empty() {
+            self.give_back(batch);
+        }
+        if self.session.is_some() && !self.is_broken {
+            let is_empty = self.collect(batch);
+            if self.rings.owes_head(is_empty) {
+                let Self { shared, port, rings, live, .. } = self;
+                shared.at_registers(port, *live, || rings.ring_head());
+            }
+        }
+        if self.now >= self.scan_at {
+            self.scan(word);
+        }
+        if !self.ready.is_empty() || !self.over.is_empty() {
+            self.admit();
+            if self.rings.has_news() {
+                // A core that saw nothing complete may not come here by another doorbell.
+                let Self { shared, port, rings, live, .. } = self;
+                shared.at_registers(port, *live, || rings.ring_tail());
+            }
+            self.give_back(batch);
+        }
+        self.look_if_open();
+    }
+
+    fn readiness(&self) -> Readiness {
+        if self.free.len() == self.slots.len() {
+            Readiness::Idle
+        } else if self.live != Word::NONE || !self.over.is_empty() {
+            Readiness::Poll
+        } else {
+            // The keeper is at work, which takes milliseconds at least.
+            Readiness::At(self.now.plus(TURN))
+        }
+    }
+}
+
+impl Drop for NvmeQueue {
+    /// Never waits for the controller: what it may still use goes to the keeper.
+    fn drop(&mut self) {
+        let slots = std::mem::take(&mut self.slots);
+        let (rings, port) = (self.rings.block(), Arc::clone(&self.port));
+        self.shared.ask(Request::Closed(port, Estate { _slots: slots, _rings: rings }));
+    }
+}

@@ -1,0 +1,223 @@
+//! The two rings of a queue, in memory that the controller sees, and their doorbells.
+
+use crate::limits::{HEAD_BATCH, LISTS, PAGE};
+use crate::memory::Doorbell;
+use crate::shared::Shared;
+use crate::window::{Block, Window};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use strake_nvme_wire::Status;
+
+/// Words of a command and of a completion.
+const COMMAND: usize = 8;
+const COMPLETION: usize = 2;
+
+/// A command as words. The words between are zero, in every command of the driver.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Command {
+    /// Opcode, flags, command identifier and namespace.
+    pub(crate) head: u64,
+    pub(crate) prps: (u64, u64),
+    /// Dwords 10 and 11, 12 and 13, 14 and 15.
+    pub(crate) arguments: [u64; 3],
+}
+
+/// A submission and a completion queue, and pages for lists.
+pub(crate) struct Rings {
+    /// Completions, then commands, then lists.
+    block: Arc<Block>,
+    entries: u16,
+    /// Where the commands begin, in commands.
+    commands: u32,
+    /// The next place of a command, and what the doorbell says.
+    tail: u16,
+    rung: u16,
+    /// The next completion, and what its doorbell says.
+    head: u16,
+    taken: u16,
+    /// The phase of the completions of this round, as the bit in the upper word.
+    phase: u64,
+    batch: u16,
+    doorbells: Option<Doorbells>,
+}
+
+/// Where the controller is notified.
+pub(crate) struct Doorbells {
+    pub(crate) tail: Doorbell,
+    pub(crate) head: Doorbell,
+    /// Words of the shadow doorbells and of the event indices, if the controller uses them.
+    pub(crate) shadow: Option<Shadow>,
+}
+
+/// Shadow doorbells (Base, section 5.8): the controller looks at them, and says in an index from when on it has to be
+/// notified by the doorbell.
+pub(crate) struct Shadow {
+    pub(crate) shared: Arc<Shared>,
+    /// Bytes from the beginning of either page.
+    pub(crate) tail: usize,
+    pub(crate) head: usize,
+}
+
+/// The bit of a completion's upper word that is its phase.
+const PHASE: u64 = 1 << 48;
+
+impl Rings {
+    pub(crate) fn new(window: &Arc<Window>, entries: u16) -> io::Result<Self> {
+        let bytes = Self::lists(entries) + usize::from(LISTS) * PAGE;
+        Ok(Self {
+            block: Arc::new(window.allocate(bytes)?),
+            entries,
+            commands: (Self::commands(entries) / (COMMAND * 8)) as u32,
+            tail: 0,
+            rung: 0,
+            head: 0,
+            taken: 0,
+            phase: PHASE,
+            batch: HEAD_BATCH.min(entries / 2).max(1),
+            doorbells: None,
+        })
+    }
+
+    const fn commands(entries: u16) -> usize {
+        (entries as usize * COMPLETION * 8).next_multiple_of(PAGE)
+    }
+
+    const fn lists(entries: u16) -> usize {
+        Self::commands(entries) + (entries as usize * COMMAND * 8).next_multiple_of(PAGE)
+    }
+
+    /// The memory, which has to stay as long as the controller may use it.
+    pub(crate) fn block(&self) -> Arc<Block> {
+        Arc::clone(&self.block)
+    }
+
+    /// Where the controller sees the commands and the completions.
+    pub(crate) fn addresses(&self) -> (u64, u64) {
+        (self.block.iova + Self::commands(self.entries) as u64, self.block.iova)
+    }
+
+    /// A page for a list: its words, and where the controller sees it.
+    pub(crate) fn list(&self, list: u16) -> (&[AtomicU64], u64) {
+        let at = Self::lists(self.entries) + usize::from(list) * PAGE;
+        (&self.block.memory.words()[at / 8..(at + PAGE) / 8], self.block.iova + at as u64)
+    }
+
+    /// As after the creation of the queues: nothing is in them. The controller does not know them.
+    pub(crate) fn reset(&mut self) {
+        let words = &self.block.memory.words()[..Self::commands(self.entries) / 8];
+        words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        (self.tail, self.rung, self.head, self.taken, self.phase) = (0, 0, 0, 0, PHASE);
+        self.doorbells = None;
+    }
+
+    pub(crate) fn connect(&mut self, doorbells: Doorbells) {
+        self.doorbells = Some(doorbells);
+    }
+
+    /// Writes a command in its place. The caller keeps fewer commands outstanding than there are entries.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, command: &Command) {
+        let places = self.block.memory.words().as_chunks::<COMMAND>().0;
+        let place = &places[self.commands as usize + usize::from(self.tail)];
+        // Published by the doorbell. Words 1 and 2 are never anything but zero.
+        place[0].store(command.head.to_le(), Ordering::Relaxed);
+        place[3].store(command.prps.0.to_le(), Ordering::Relaxed);
+        place[4].store(command.prps.1.to_le(), Ordering::Relaxed);
+        place[5].store(command.arguments[0].to_le(), Ordering::Relaxed);
+        place[6].store(command.arguments[1].to_le(), Ordering::Relaxed);
+        place[7].store(command.arguments[2].to_le(), Ordering::Relaxed);
+        self.tail = if self.tail + 1 == self.entries { 0 } else { self.tail + 1 };
+    }
+
+    /// Whether commands were written that the controller was not notified of.
+    #[inline]
+    pub(crate) const fn has_news(&self) -> bool {
+        self.tail != self.rung
+    }
+
+    /// Notifies the controller of all commands.
+    #[inline]
+    pub(crate) fn ring_tail(&mut self) {
+        let old = std::mem::replace(&mut self.rung, self.tail);
+        if let Some(Doorbells { tail, shadow, .. }) = &self.doorbells {
+            match shadow {
+                None => tail.ring(self.tail.into()),
+                Some(shadow) => {
+                    if shadow.ring(shadow.tail, old, self.tail) {
+                        tail.ring(self.tail.into());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next completion: the command identifier, and how it ended.
+    #[inline(always)]
+    pub(crate) fn pop(&mut self) -> Option<(u16, Status)> {
+        let [_, last] =
+            &self.block.memory.words().as_chunks::<COMPLETION>().0[usize::from(self.head)];
+        // The phase is in the last word of an entry; with that, all that the controller wrote before is visible, the
+        // data of the command included.
+        let word = u64::from_le(last.load(Ordering::Acquire));
+        if word & PHASE != self.phase {
+            return None;
+        }
+        self.head += 1;
+        if self.head == self.entries {
+            (self.head, self.phase) = (0, self.phase ^ PHASE);
+        }
+        Some(((word >> 32) as u16, Status::of_word((word >> 48) as u16)))
+    }
+
+    /// Whether the controller has to be notified of completions that were taken.
+    #[inline]
+    pub(crate) const fn owes_head(&self, is_empty: bool) -> bool {
+        let taken = if self.head >= self.taken {
+            self.head - self.taken
+        } else {
+            self.entries - self.taken + self.head
+        };
+        taken >= self.batch || (is_empty && taken > 0)
+    }
+
+    /// Notifies the controller of the completions that were taken.
+    pub(crate) fn ring_head(&mut self) {
+        let old = std::mem::replace(&mut self.taken, self.head);
+        if let Some(Doorbells { head, shadow, .. }) = &self.doorbells {
+            match shadow {
+                None => head.ring(self.head.into()),
+                Some(shadow) => {
+                    if shadow.ring(shadow.head, old, self.head) {
+                        head.ring(self.head.into());
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Shadow {
+    /// Writes a shadow doorbell. True when the doorbell has to be written too: the index of the controller is among
+    /// those that were passed (as Linux, `nvme_dbbuf_need_event` in drivers/nvme/host/pci.c).
+    fn ring(&self, at: usize, old: u16, new: u16) -> bool {
+        let words = self.shared.shadow.memory.words();
+        // Commands before the shadow, as before a doorbell.
+        fence(Ordering::Release);
+        store_half(&words[at / 8], at, new.into());
+        // The controller stores its index and then looks at the shadow; here it is the other way round, so that one of
+        // the two sees the other.
+        fence(Ordering::SeqCst);
+        let word = u64::from_le(words[(PAGE + at) / 8].load(Ordering::Relaxed));
+        let event = (word >> (at % 8 * 8)) as u16;
+        new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+    }
+}
+
+/// Stores one half of a word. The halves are doorbells of the same queue, so that one core writes both.
+fn store_half(word: &AtomicU64, at: usize, value: u32) {
+    let shift = at % 8 * 8;
+    let mask = u64::from(u32::MAX) << shift;
+    let was = u64::from_le(word.load(Ordering::Relaxed));
+    word.store((was & !mask | u64::from(value) << shift).to_le(), Ordering::Relaxed);
+}

@@ -1,0 +1,9 @@
+//! The driver against the model of a controller.
+
+mod faults;
+mod io;
+mod prp;
+mod refusals;
+mod search;
+mod sessions;
+mod world;

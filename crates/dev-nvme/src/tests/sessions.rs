@@ -1,0 +1,262 @@
+//! What a session leaves to the next one, and to the caller: posted completions, buffers, queues, losses of the cache.
+
+use super::faults::struck;
+use super::world::{World, bytes_of};
+use crate::error::Reason;
+use crate::lifecycle::Phase;
+use crate::shared::Request;
+use crate::{NvmeDevice, Turn};
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use strake_block::{BlockDevice, Durability, IoErrorKind, Op, Token};
+use strake_nvme_model::{Fault, PERMANENT, Pace, Spec};
+use strake_nvme_wire::log::page;
+use strake_units::Nanos;
+
+/// What was completed before the reset is answered by its completion, although nothing is sent again.
+#[test]
+fn posted_completions_count_before_anything_is_sent_again() {
+    let (mut world, mut client) = struck(Spec { write_cache: false, ..Spec::new(64) }, |world| {
+        world.drive.model().arm(Fault::NeverReady, PERMANENT);
+    });
+    client.queue.ring_doorbell(world.now);
+    // The controller completes all, and the core does not look before the reset has begun.
+    world.turn();
+    world.drive.fail();
+    world.step = Nanos(600 * Nanos::MILLI.0);
+    (0..3).for_each(|_| _ = world.turn());
+    world.run_with(&mut client, 8);
+    assert!(client.results().iter().all(|(_, result)| result.is_ok()), "{:?}", client.results());
+    assert_eq!(world.device().stats().replays, 0);
+}
+
+/// While the controller is reset, the core writes no doorbell.
+#[test]
+fn a_parked_queue_leaves_the_registers_alone() {
+    let mut world = World::ready(Spec::new(64));
+    let mut client = world.open(8);
+    let op = world.read(0, 4096);
+    world.run(&mut client, op).result.expect("it works");
+    world.drive.model().arm(Fault::NeverDisabled, PERMANENT);
+    // Commands are in the ring, and the controller was not notified of them when the reset begins.
+    for token in 0..4 {
+        let op = world.write(token, 1, 4096);
+        client.submit(Token(token), op);
+    }
+    world.drive.fail();
+    world.keeper.turn(world.now.plus(Nanos::SECOND));
+    assert_eq!(world.phase(), Phase::Parked);
+    let doorbells = |world: &World| -> Vec<u32> {
+        (0..8).map(|at| world.drive.peer().registers().read(0x1000 + at * 4)).collect()
+    };
+    let before = doorbells(&world);
+    for token in 4..8 {
+        let op = world.write(token, 1, 4096);
+        client.submit(Token(token), op);
+        client.turn(world.now);
+    }
+    assert_eq!(doorbells(&world), before);
+    assert_eq!(client.done.len(), 0);
+}
+
+/// A reset behind the driver's back, such as of a bridge: noticed, and what was outstanding is sent again.
+#[test]
+fn a_reset_from_outside_is_noticed() {
+    let (mut world, mut client) = struck(Spec { write_cache: false, ..Spec::new(64) }, |world| {
+        world.drive.lose_power();
+    });
+    world.run_with(&mut client, 8);
+    assert!(client.results().iter().all(|(_, result)| result.is_ok()));
+    assert_eq!(world.device().reason(), Some(Reason::NotReady));
+    world.assert_clean();
+}
+
+/// What a queue wrote without a flush may be lost: neither a read nor a flush says that it is there. A queue that is
+/// opened later relies on nothing of it.
+fn check_loses_cache(strike: impl FnOnce(&World)) {
+    let mut world = World::ready(Spec::new(64));
+    let mut client = world.open(8);
+    let op = world.write(3, 7, 4096);
+    world.run(&mut client, op).result.expect("a write works");
+    strike(&world);
+    world.run_until("noticed", |world| world.phase() != Phase::Live);
+    world.run_until("ready again", |world| world.phase() == Phase::Live);
+    assert_eq!(world.device().stats().renewals, 1);
+    for op in [Op::Flush, world.read(3, 4096)] {
+        let error = world.run(&mut client, op).result.expect_err("the cache may be lost");
+        assert_eq!(error.kind, IoErrorKind::Gone);
+    }
+    let op = world.write(4, 8, 4096);
+    world.run(&mut client, op).result.expect("a write relies on nothing");
+    let mut later = world.open(8);
+    let op = world.read(3, 4096);
+    let done = world.run(&mut later, op);
+    done.result.expect("a later queue relies on nothing");
+    world.run(&mut later, Op::Flush).result.expect("a later queue relies on nothing");
+    world.assert_clean();
+}
+
+#[test]
+fn a_lost_cache_is_reported_by_reads_and_flushes() {
+    check_loses_cache(|world| world.drive.lose_power());
+    check_loses_cache(|world| world.drive.reset_subsystem());
+    check_loses_cache(|world| world.drive.fail());
+}
+
+/// A reset for any other reason loses nothing.
+#[test]
+fn a_reset_that_loses_nothing_fails_nothing() {
+    let mut world = World::ready(Spec::new(64));
+    let mut client = world.open(8);
+    let op = world.write(3, 7, 4096);
+    world.run(&mut client, op).result.expect("a write works");
+    world.drive.model().arm(Fault::LostCompletion, 1);
+    let op = world.write(4, 8, 4096);
+    world.run(&mut client, op).result.expect("it is sent again");
+    assert_eq!((world.device().stats().resets, world.device().stats().renewals), (1, 0));
+    let op = world.read(3, 4096);
+    let done = world.run(&mut client, op);
+    done.result.expect("nothing was lost");
+    assert_eq!(bytes_of(done.op), vec![7; 4096]);
+    world.run(&mut client, Op::Flush).result.expect("nothing was lost");
+}
+
+/// A queue that is dropped leaves its memory to the keeper, until the controller is done with it.
+#[test]
+fn the_memory_of_a_dropped_queue_stays_until_the_controller_is_done() {
+    let (mut world, mut client) =
+        struck(Spec::new(64), |world| world.drive.model().arm(Fault::Silent, PERMANENT));
+    client.turn(world.now);
+    world.turn();
+    let free = world.pool.available();
+    let arena = std::sync::Arc::strong_count(world.pool.arena());
+    drop(client);
+    (0..100).for_each(|_| _ = world.turn());
+    let held = std::sync::Arc::strong_count(world.pool.arena());
+    assert_eq!((world.pool.available(), held), (free, arena), "the controller may still read it");
+    world.drive.model().arm(Fault::Silent, 0);
+    (0..100).for_each(|_| _ = world.turn());
+    assert!(std::sync::Arc::strong_count(world.pool.arena()) < arena, "the queue was deleted");
+    world.assert_clean();
+}
+
+/// Admin commands that a reset interrupts are answered (SPDK 1c197e8684: they were not).
+#[test]
+fn an_admin_command_across_a_reset_is_answered() {
+    let mut world = World::ready(Spec::new(64));
+    world.drive.model().arm(Fault::SilentAdmin, PERMANENT);
+    let ask = |world: &World| {
+        let (reply, answer) = sync_channel(1);
+        world.device().shared().ask(Request::Log(page::HEALTH, 512, reply));
+        answer
+    };
+    // The second waits for the first.
+    let answers = [ask(&world), ask(&world)];
+    (0..10).for_each(|_| _ = world.turn());
+    assert!(answers.iter().all(|answer| answer.try_recv().is_err()), "the controller is silent");
+    world.drive.model().arm(Fault::SilentAdmin, 0);
+    world.drive.fail();
+    world.run_until("reset", |world| world.device().stats().resets == 1);
+    world.run_until("ready again", |world| world.phase() == Phase::Live);
+    for answer in answers {
+        assert_eq!(answer.try_recv(), Ok(Err(Reason::Fatal)));
+    }
+    let answer = ask(&world);
+    (0..10).for_each(|_| _ = world.turn());
+    assert!(answer.try_recv().is_ok_and(|answer| answer.is_ok()));
+}
+
+fn log_of(world: &mut World, device: &NvmeDevice, number: u8, bytes: u32) -> Vec<u8> {
+    thread::scope(|scope| {
+        let asked = scope.spawn(|| device.log_page(number, bytes));
+        while !asked.is_finished() {
+            world.turn();
+        }
+        asked.join().expect("it does not panic").expect("there is such a page")
+    })
+}
+
+#[test]
+fn log_pages_can_be_read_while_requests_run() {
+    let mut world = World::ready(Spec::new(64));
+    let mut client = world.open(8);
+    world.drive.model().set_bad(1, 3, Some(strake_nvme_wire::Status::UNRECOVERED_READ));
+    let op = world.read(3, 4096);
+    world.run(&mut client, op).result.expect_err("block 3 is bad");
+    let device = world.device.take().expect("it was not dropped");
+    let health = log_of(&mut world, &device, page::HEALTH, 512);
+    assert_eq!((health[3], health[160], health[176]), (100, 1, 1));
+    let errors = log_of(&mut world, &device, page::ERRORS, 64);
+    assert_eq!(errors[16..24], 3_u64.to_le_bytes());
+    let firmware = log_of(&mut world, &device, page::FIRMWARE, 512);
+    assert_eq!(firmware[8..11], *b"1.0");
+    world.assert_clean();
+}
+
+/// The platform asks for the device, in every turn of its life: it is shut down, all requests are answered, and it is
+/// given back.
+#[test]
+fn a_device_that_is_asked_for_is_given_back_in_every_state() {
+    for turns in 0..25 {
+        let mut world = World::new(Spec::new(64), Pace::Prompt);
+        (0..turns).for_each(|_| _ = world.turn());
+        world.drive.peer().request_removal();
+        world.run_until("given back", |world| world.phase() == Phase::Gone);
+        assert_eq!(world.turn(), Turn::Over);
+        world.assert_clean();
+    }
+    let (mut world, mut client) =
+        struck(Spec::new(64), |world| world.drive.model().arm(Fault::Silent, PERMANENT));
+    world.turn_with(&mut client);
+    world.drive.peer().request_removal();
+    world.drive.peer().report_error();
+    world.run_with(&mut client, 8);
+    assert!(client.results().iter().all(|(_, result)| *result == Err(IoErrorKind::Gone)));
+    assert_eq!(world.device().stats().resets, 0);
+    assert_eq!(world.turn(), Turn::More, "a queue is left");
+    drop(client);
+    assert_eq!(world.turn(), Turn::Over);
+    world.assert_clean();
+}
+
+#[test]
+fn a_device_that_is_dropped_is_shut_down() {
+    let mut world = World::ready(Spec::new(64));
+    let mut client = world.open(8);
+    let data = strake_block::Sg::from(world.filled(5, 4096).freeze());
+    let op = Op::Write { at: strake_units::Lba(1), data, durability: Durability::Normal };
+    world.run(&mut client, op).result.expect("a write works");
+    drop(client);
+    drop(world.device.take());
+    let mut turns = 0;
+    while world.turn() == Turn::More {
+        turns += 1;
+        assert!(turns < 1000, "it is never given back");
+    }
+    world.drive.lose_power();
+    assert_eq!(world.drive.model().block(1, 1), [5; 4096], "the shutdown made the cache stable");
+}
+
+/// A thread runs the keeper, and another the model: as with hardware, but for the time.
+#[test]
+fn a_device_opens_with_a_keeper_of_its_own() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let space = Arc::new(crate::transport::memory::MemorySpace::default());
+    let window = crate::Window::new(space.clone());
+    let (drive, function) = super::world::drive(Spec::new(64), Pace::Prompt, &space);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut now = Nanos(0);
+            while !stop.load(Ordering::Acquire) {
+                now = now.plus(Nanos::MICRO);
+                drive.step(now);
+                thread::yield_now();
+            }
+        });
+        let opened = NvmeDevice::open("model", Box::new(function), &window);
+        stop.store(true, Ordering::Release);
+        assert_eq!(opened.expect("it becomes ready").info().blocks, 64);
+    });
+}

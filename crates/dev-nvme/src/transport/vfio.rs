@@ -1,0 +1,261 @@
+//! VFIO with an IOMMU of type 1: containers and groups (Linux, Documentation/driver-api/vfio.rst).
+//!
+//! One [`Container`] is the address space of all drives, so that memory is pinned once. Without an IOMMU a wrong
+//! address of a controller would destroy memory, so a device without one is refused.
+
+mod ioctl;
+
+use crate::memory::{Mapping, Registers};
+use crate::transport::{Function, Reach, Signals, Space};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::{pread, pwrite, read};
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use strake_block::{DeviceError, IoErrorKind};
+use vfio_bindings::bindings::vfio::{
+    VFIO_API_VERSION, VFIO_DEVICE_FLAGS_PCI, VFIO_DEVICE_FLAGS_RESET, VFIO_GROUP_FLAGS_VIABLE,
+    VFIO_PCI_BAR0_REGION_INDEX, VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_ERR_IRQ_INDEX,
+    VFIO_PCI_REQ_IRQ_INDEX, VFIO_REGION_INFO_FLAG_MMAP, VFIO_TYPE1v2_IOMMU,
+};
+
+/// Mass storage, non-volatile memory, NVM Express (PCI Code and ID Assignment, 1.9).
+const CLASS_NVME: u32 = 0x01_08_02;
+/// Registers of the configuration space (PCI Local Bus 3.0, section 6.1).
+const CONFIG_VENDOR: u64 = 0x00;
+const CONFIG_COMMAND: u64 = 0x04;
+const CONFIG_CLASS: u64 = 0x08;
+/// Memory decoding, bus mastering, and INTx off.
+const COMMAND_BITS: u16 = 1 << 1 | 1 << 2 | 1 << 10;
+/// What a device can address if the kernel does not say: the smallest of the usual IOMMUs, without the range below
+/// 4 GiB, in which interrupts are.
+const ADDRESSES: Range<u64> = 1 << 32..1 << 39;
+/// Mappings of a container if the kernel does not say (`dma_entry_limit` of vfio_iommu_type1).
+const MAPPINGS: usize = 65535;
+/// The least registers of a controller: those of the admin queue and of one pair.
+const BAR_MIN: u64 = 0x2000;
+
+fn opened(path: &str) -> io::Result<OwnedFd> {
+    Ok(open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// An address space, and the groups in it.
+#[derive(Debug)]
+pub struct Container {
+    file: OwnedFd,
+    /// Groups by their numbers, which stay open.
+    groups: Mutex<Vec<(u32, OwnedFd)>>,
+}
+
+impl Container {
+    /// A container without groups.
+    ///
+    /// # Errors
+    /// When there is no VFIO, or it has no IOMMU of type 1.
+    pub fn new() -> Result<Arc<Self>, DeviceError> {
+        let path = "/dev/vfio/vfio";
+        let fail = |what: &str| DeviceError::new(IoErrorKind::Device, path, what);
+        let file = opened(path).map_err(|error| {
+            fail("VFIO is not available; load vfio-pci, and check the rights on /dev/vfio")
+                .with_source(error)
+        })?;
+        if ioctl::api_version(file.as_fd()).ok() != Some(VFIO_API_VERSION as i32) {
+            return Err(fail("the kernel has another version of VFIO"));
+        }
+        if !ioctl::has_extension(file.as_fd(), VFIO_TYPE1v2_IOMMU) {
+            return Err(fail(
+                "the machine has no IOMMU that VFIO can use; enable VT-d or AMD-Vi in its firmware and add \
+                 intel_iommu=on to the kernel command line, or leave the drive to the kernel driver",
+            ));
+        }
+        Ok(Arc::new(Self { file, groups: Mutex::default() }))
+    }
+
+    /// The device of a group, which joins the container.
+    fn device(&self, group: u32, address: &str) -> io::Result<OwnedFd> {
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, file)) = groups.iter().find(|(number, _)| *number == group) {
+            return ioctl::device(file.as_fd(), address);
+        }
+        let file = opened(&format!("/dev/vfio/{group}"))?;
+        if ioctl::group_flags(file.as_fd())? & VFIO_GROUP_FLAGS_VIABLE == 0 {
+            let what = "another device of its IOMMU group has a driver of the kernel";
+            return Err(io::Error::other(what));
+        }
+        ioctl::set_container(file.as_fd(), self.file.as_fd())?;
+        if groups.is_empty() {
+            ioctl::set_iommu(self.file.as_fd(), VFIO_TYPE1v2_IOMMU)?;
+        }
+        let device = ioctl::device(file.as_fd(), address);
+        groups.push((group, file));
+        device
+    }
+}
+
+impl Space for Container {
+    fn reach(&self) -> Reach {
+        let info = ioctl::iommu_info(self.file.as_fd()).unwrap_or_default();
+        let usable = info.ranges.into_iter().map(|range| {
+            // Below are the addresses of interrupts on x86, and above what a process has.
+            range.start.max(ADDRESSES.start)..range.end.min(1 << 47)
+        });
+        let largest = usable.max_by_key(|range| range.end.saturating_sub(range.start));
+        let addresses = largest.filter(|range| range.start < range.end).unwrap_or(ADDRESSES);
+        Reach { addresses, mappings_max: info.mappings_max.unwrap_or(MAPPINGS) }
+    }
+
+    fn map(&self, address: usize, bytes: usize, iova: u64) -> io::Result<()> {
+        ioctl::map(self.file.as_fd(), (address, bytes), iova)
+    }
+
+    fn unmap(&self, iova: u64, bytes: usize) -> io::Result<()> {
+        ioctl::unmap(self.file.as_fd(), iova, bytes)
+    }
+}
+
+/// A controller that is bound to vfio-pci.
+#[derive(Debug)]
+pub struct VfioFunction {
+    device: OwnedFd,
+    registers: Arc<Registers>,
+    /// Where the configuration space is in the device's file.
+    config: u64,
+    can_reset: bool,
+    /// Rung when the device has to be given back, and when it had an error.
+    requested: OwnedFd,
+    failed: OwnedFd,
+    // Dropped last: the device is in it.
+    _container: Arc<Container>,
+}
+
+/// The IOMMU group of a device.
+fn group_of(address: &str) -> io::Result<u32> {
+    let group = fs::read_link(Path::new("/sys/bus/pci/devices").join(address).join("iommu_group"))?;
+    let number =
+        group.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
+    number.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Whether a text is an address on the PCI bus, such as `0000:01:00.0`.
+fn is_address(text: &str) -> bool {
+    let is_part =
+        |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let parts: Vec<&str> = text.split([':', '.']).collect();
+    text.len() < 32 && parts.len() == 4 && parts.into_iter().all(is_part)
+}
+
+impl VfioFunction {
+    /// Opens the device at `address`, which is bound to vfio-pci. The kernel resets it.
+    ///
+    /// # Errors
+    /// When it is not bound, is in use, has no IOMMU, or is no NVMe controller.
+    pub fn open(address: &str, container: &Arc<Container>) -> Result<Self, DeviceError> {
+        let fail = |what: &str| DeviceError::new(IoErrorKind::Device, address, what);
+        if !is_address(address) {
+            return Err(fail("is no PCI address, such as 0000:01:00.0"));
+        }
+        let group = group_of(address).map_err(|error| {
+            fail("has no IOMMU group: enable the IOMMU of the machine, or leave the drive to the kernel driver")
+                .with_source(error)
+        })?;
+        let device = container.device(group, address).map_err(|error| {
+            fail("cannot be opened; bind it to vfio-pci, and check the rights on /dev/vfio")
+                .with_source(error)
+        })?;
+        let (flags, _) = ioctl::device_info(device.as_fd())
+            .map_err(|error| fail("says nothing").with_source(error))?;
+        if flags & VFIO_DEVICE_FLAGS_PCI == 0 {
+            return Err(fail("is no PCI device"));
+        }
+        Self::set_up(device, flags, container)
+            .map_err(|error| fail("cannot be used").with_source(error))
+    }
+
+    fn set_up(device: OwnedFd, flags: u32, container: &Arc<Container>) -> io::Result<Self> {
+        let config = ioctl::region(device.as_fd(), VFIO_PCI_CONFIG_REGION_INDEX)?;
+        let bar = ioctl::region(device.as_fd(), VFIO_PCI_BAR0_REGION_INDEX)?;
+        if bar.flags & VFIO_REGION_INFO_FLAG_MMAP == 0 || bar.size < BAR_MIN {
+            return Err(io::Error::other("its registers cannot be mapped"));
+        }
+        let mut class = [0; 4];
+        pread(&device, &mut class, config.offset + CONFIG_CLASS)?;
+        if u32::from_le_bytes(class) >> 8 != CLASS_NVME {
+            return Err(io::Error::other("it is no NVMe controller"));
+        }
+        let mapping = Mapping::of_device(device.as_fd(), bar.offset, bar.size as usize)?;
+        let flags_of_events = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let function = Self {
+            registers: Registers::of_device(mapping),
+            config: config.offset,
+            can_reset: flags & VFIO_DEVICE_FLAGS_RESET != 0,
+            requested: eventfd(0, flags_of_events)?,
+            failed: eventfd(0, flags_of_events)?,
+            device,
+            _container: Arc::clone(container),
+        };
+        function.turn_on()?;
+        for (index, event) in [
+            (VFIO_PCI_REQ_IRQ_INDEX, &function.requested),
+            (VFIO_PCI_ERR_IRQ_INDEX, &function.failed),
+        ] {
+            // Platforms without these events have none to report.
+            let _ = ioctl::set_event(function.device.as_fd(), index, event.as_raw_fd());
+        }
+        Ok(function)
+    }
+
+    /// Turns memory decoding and bus mastering on.
+    fn turn_on(&self) -> io::Result<()> {
+        let mut command = [0; 2];
+        pread(&self.device, &mut command, self.config + CONFIG_COMMAND)?;
+        let command = u16::from_le_bytes(command) | COMMAND_BITS;
+        pwrite(&self.device, &command.to_le_bytes(), self.config + CONFIG_COMMAND)?;
+        Ok(())
+    }
+
+    fn has_rung(event: &OwnedFd) -> bool {
+        // An eventfd that was not written to has nothing to read.
+        read(event, &mut [0; 8]).is_ok()
+    }
+}
+
+impl Function for VfioFunction {
+    fn registers(&self) -> &Arc<Registers> {
+        &self.registers
+    }
+
+    fn reset(&self) -> io::Result<()> {
+        // Also without a reset: decoding may be what was off.
+        let reset = match self.can_reset {
+            true => ioctl::reset(self.device.as_fd()),
+            false => Err(io::ErrorKind::Unsupported.into()),
+        };
+        self.turn_on().and(reset)
+    }
+
+    fn is_present(&self) -> bool {
+        let mut vendor = [0; 2];
+        match pread(&self.device, &mut vendor, self.config + CONFIG_VENDOR) {
+            // A device that is not on the bus answers nothing, which reads as ones.
+            Ok(_) => vendor != [0xff; 2],
+            // The kernel has removed it.
+            Err(rustix::io::Errno::NODEV) => false,
+            // Nothing is proven.
+            Err(_) => true,
+        }
+    }
+
+    fn signals(&self) -> Signals {
+        Signals {
+            is_requested: Self::has_rung(&self.requested),
+            has_failed: Self::has_rung(&self.failed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

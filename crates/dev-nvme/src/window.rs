@@ -1,0 +1,310 @@
+//! The memory that controllers reach, and where they see it.
+//!
+//! Arenas are mapped as a whole, once, for all devices of an address space; each has a *table*: a static PRP list in
+//! which entry *i* is the address of its page *i*. The list of a command is then a place in the table, so that building
+//! it costs nothing. A list that would cross a page of the table is built by the queue.
+
+use crate::limits::PAGE;
+use crate::memory::SharedMemory;
+use crate::transport::Space;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use strake_block::Arena;
+
+/// Where mappings of arenas begin, so that an IOMMU can use huge pages where the arena does.
+const HUGE: u64 = 2 << 20;
+/// Bytes of a PRP.
+const PRP: u64 = 8;
+/// Entries of a page of a table.
+const ENTRIES_LOG2: u32 = 9;
+const PAGE_LOG2: u32 = 12;
+
+const _: () = assert!(1 << PAGE_LOG2 == PAGE && (PAGE as u64) / PRP == 1 << ENTRIES_LOG2);
+
+/// A range of addresses of this process that controllers see.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Region {
+    start: usize,
+    bytes: usize,
+    iova: u64,
+    table: u64,
+}
+
+/// How a command describes its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Prps {
+    /// By these two.
+    Two(u64, u64),
+    /// By the first page, and a list of the pages from an address on, `count` of them.
+    List(u64, u64, usize),
+}
+
+impl Region {
+    /// The address that controllers have for `bytes` bytes at `address`, if they are in the region.
+    pub(crate) const fn find(&self, address: usize, bytes: usize) -> Option<u64> {
+        let offset = address.wrapping_sub(self.start);
+        if offset < self.bytes && bytes <= self.bytes - offset {
+            Some(self.iova + offset as u64)
+        } else {
+            None
+        }
+    }
+
+    /// The PRPs of `bytes` bytes, at least one, which controllers see at `iova` in this region.
+    pub(crate) const fn prps(&self, iova: u64, bytes: usize) -> Prps {
+        let first = (iova - self.iova) >> PAGE_LOG2;
+        let last = (iova + bytes as u64 - 1 - self.iova) >> PAGE_LOG2;
+        let second = self.iova + ((first + 1) << PAGE_LOG2);
+        if last == first {
+            Prps::Two(iova, 0)
+        } else if last == first + 1 {
+            Prps::Two(iova, second)
+        } else if (first + 1) >> ENTRIES_LOG2 == last >> ENTRIES_LOG2 {
+            Prps::Two(iova, self.table + (first + 1) * PRP)
+        } else {
+            Prps::List(iova, second, (last - first) as usize)
+        }
+    }
+}
+
+/// Memory of the driver that controllers see.
+pub(crate) struct Block {
+    pub(crate) memory: SharedMemory,
+    pub(crate) iova: u64,
+    window: Arc<Window>,
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Block({} bytes at {:#x})", self.memory.bytes(), self.iova)
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let bytes = self.memory.bytes();
+        if self.window.space.unmap(self.iova, bytes).is_ok() {
+            self.window.state().free.push((self.iova, bytes as u64));
+        }
+    }
+}
+
+/// Memory of the driver with a table of its own, of no more than a page.
+#[derive(Debug)]
+pub(crate) struct Tabled {
+    block: Block,
+    region: Region,
+    _table: Block,
+}
+
+impl Tabled {
+    /// The PRPs of `bytes` bytes, at least one, at `offset`.
+    pub(crate) fn prps(&self, offset: usize, bytes: usize) -> (u64, u64) {
+        let iova = self.block.iova + offset as u64;
+        match self.region.prps(iova, bytes) {
+            Prps::Two(first, second) => (first, second),
+            Prps::List(..) => unreachable!("the table is one page"),
+        }
+    }
+
+    /// Copies bytes in from `at` on.
+    pub(crate) fn put(&self, at: usize, bytes: &[u8]) {
+        self.block.memory.put(at, bytes);
+    }
+
+    /// Copies bytes out from `at` on.
+    pub(crate) fn get(&self, at: usize, out: &mut [u8]) {
+        self.block.memory.get(at, out);
+    }
+}
+
+struct State {
+    /// The lowest address that was never used.
+    next: u64,
+    /// What was given back, with its length.
+    free: Vec<(u64, u64)>,
+    regions: Arc<[Region]>,
+    /// What they are of. An arena stays as long as controllers may see it.
+    arenas: Vec<Arc<Arena>>,
+    tables: Vec<(SharedMemory, u64)>,
+}
+
+/// An address space and what is mapped in it.
+pub struct Window {
+    space: Arc<dyn Space>,
+    state: Mutex<State>,
+    /// Grows with the regions.
+    version: AtomicU64,
+}
+
+impl fmt::Debug for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Window").field("regions", &self.state().regions).finish_non_exhaustive()
+    }
+}
+
+impl Window {
+    /// The window of an address space.
+    #[must_use]
+    pub fn new(space: Arc<dyn Space>) -> Arc<Self> {
+        let state = State {
+            next: space.reach().addresses.start,
+            free: Vec::new(),
+            regions: Arc::default(),
+            arenas: Vec::new(),
+            tables: Vec::new(),
+        };
+        Arc::new(Self { space, state: Mutex::new(state), version: AtomicU64::new(0) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Addresses for so many bytes, congruent to `like` modulo a huge page if `like` is given.
+    fn reserve(&self, bytes: u64, like: Option<u64>) -> io::Result<u64> {
+        let mut state = self.state();
+        let same = |(_, length): &(u64, u64)| like.is_none() && *length == bytes;
+        if let Some(at) = state.free.iter().position(same) {
+            return Ok(state.free.swap_remove(at).0);
+        }
+        let offset = like.map_or(0, |address| address % HUGE);
+        let start = match like {
+            Some(_) => state.next.next_multiple_of(HUGE) + offset,
+            None => state.next,
+        };
+        let end = start.checked_add(bytes).filter(|end| *end <= self.space.reach().addresses.end);
+        state.next =
+            end.ok_or_else(|| io::Error::other("all addresses of the IOMMU are in use"))?;
+        Ok(start)
+    }
+
+    fn map_new(&self, bytes: usize) -> io::Result<(SharedMemory, u64)> {
+        let memory = SharedMemory::new(bytes)?;
+        let iova = self.reserve(memory.bytes() as u64, None)?;
+        self.space.map(memory.address(), memory.bytes(), iova)?;
+        Ok((memory, iova))
+    }
+
+    /// Zeroed memory that controllers see.
+    pub(crate) fn allocate(self: &Arc<Self>, bytes: usize) -> io::Result<Block> {
+        let (memory, iova) = self.map_new(bytes)?;
+        Ok(Block { memory, iova, window: Arc::clone(self) })
+    }
+
+    /// The same with a table, for up to 2 MiB.
+    pub(crate) fn allocate_tabled(self: &Arc<Self>, bytes: usize) -> io::Result<Tabled> {
+        debug_assert!(bytes <= PAGE << ENTRIES_LOG2, "the table is one page");
+        let (block, table) = (self.allocate(bytes)?, self.allocate(PAGE)?);
+        fill_table(&table.memory, block.iova, bytes);
+        let region =
+            Region { start: block.memory.address(), bytes, iova: block.iova, table: table.iova };
+        Ok(Tabled { block, region, _table: table })
+    }
+
+    /// Makes an arena visible to controllers. It stays so, and stays allocated, as long as the window exists.
+    ///
+    /// # Errors
+    /// When the kernel refuses, for example because of the limit on locked memory.
+    pub fn map_arena(&self, arena: &Arc<Arena>) -> io::Result<()> {
+        let range = arena.address_range();
+        if self.state().arenas.iter().any(|known| Arc::ptr_eq(known, arena)) {
+            return Ok(());
+        }
+        let (start, bytes) = (range.start, range.end - range.start);
+        let iova = self.reserve(bytes as u64, Some(start as u64))?;
+        let (table, table_iova) = self.map_new(bytes / PAGE * PRP as usize)?;
+        fill_table(&table, iova, bytes);
+        self.space.map(start, bytes, iova)?;
+        let mut state = self.state();
+        let region = Region { start, bytes, iova, table: table_iova };
+        state.regions = state.regions.iter().copied().chain([region]).collect();
+        state.arenas.push(Arc::clone(arena));
+        state.tables.push((table, table_iova));
+        // Partner: `version`. A queue that does not see it yet bounces.
+        self.version.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Grows with the regions.
+    pub(crate) fn version(&self) -> u64 {
+        // Partner: `map_arena`.
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// What is mapped now.
+    pub(crate) fn regions(&self) -> Arc<[Region]> {
+        Arc::clone(&self.state().regions)
+    }
+}
+
+/// Writes the addresses of all pages from `iova` on.
+fn fill_table(table: &SharedMemory, iova: u64, bytes: usize) {
+    for (page, word) in (0..).zip(&table.words()[..bytes / PAGE]) {
+        // Published with the region, by a lock.
+        word.store((iova + page * PAGE as u64).to_le(), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let regions = state.regions.iter().map(|region| (region.iova, region.bytes));
+        let tables = state.tables.iter().map(|(memory, iova)| (*iova, memory.bytes()));
+        for (iova, bytes) in regions.chain(tables) {
+            // What cannot be unmapped goes with the address space.
+            let _ = self.space.unmap(iova, bytes);
+        }
+    }
+}
+
+/// A queue's view of the window: the region that it used last is tried first.
+#[derive(Debug)]
+pub(crate) struct View {
+    last: Region,
+    regions: Arc<[Region]>,
+    version: u64,
+    window: Arc<Window>,
+}
+
+impl View {
+    pub(crate) fn new(window: &Arc<Window>) -> Self {
+        let (version, regions) = (window.version(), window.regions());
+        Self { last: Region::default(), regions, version, window: Arc::clone(window) }
+    }
+
+    /// The PRPs of `bytes` bytes, at least one, at `address`, if they are where the last ones were and need no list
+    /// that has to be built.
+    #[inline(always)]
+    pub(crate) fn prps_nearby(&self, address: usize, bytes: usize) -> Option<(u64, u64)> {
+        let Region { start, bytes: size, iova, table } = self.last;
+        let offset = address.wrapping_sub(start);
+        if offset >= size || bytes > size - offset {
+            return None;
+        }
+        let (first, last) = (offset as u64 >> PAGE_LOG2, (offset + bytes - 1) as u64 >> PAGE_LOG2);
+        let second = match last - first {
+            0 => 0,
+            1 => iova + (last << PAGE_LOG2),
+            _ if (first + 1) >> ENTRIES_LOG2 == last >> ENTRIES_LOG2 => table + (first + 1) * PRP,
+            _ => return None,
+        };
+        Some((iova + offset as u64, second))
+    }
+
+    /// The PRPs of `bytes` bytes, at least one, at `address`; `None` when they are not mapped.
+    pub(crate) fn prps(&mut self, address: usize, bytes: usize) -> Option<Prps> {
+        if let Some(iova) = self.last.find(address, bytes) {
+            return Some(self.last.prps(iova, bytes));
+        }
+        if self.version != self.window.version() {
+            (self.version, self.regions) = (self.window.version(), self.window.regions());
+        }
+        let region = self.regions.iter().find(|region| region.find(address, bytes).is_some())?;
+        self.last = *region;
+        let iova = region.find(address, bytes)?;
+        Some(region.prps(iova, bytes))
+    }
+}

@@ -6,7 +6,8 @@ use super::repo::{Package, Repo};
 use super::source::Source;
 
 /// Crates that may contain unsafe code, because their job is to confine it.
-pub const UNSAFE_ALLOWED: [&str; 6] = ["parity", "reactor", "block", "dev-uring", "tls", "bench"];
+pub const UNSAFE_ALLOWED: [&str; 7] =
+    ["parity", "reactor", "block", "dev-uring", "dev-nvme", "tls", "bench"];
 
 const DOC_PARTS: [&str; 3] =
     ["**What it is.**", "**What it must never do.**", "**Where to start.**"];

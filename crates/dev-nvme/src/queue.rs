@@ -13,16 +13,14 @@
 
 pub(crate) mod data;
 mod piece;
+mod recovery;
 mod rings;
 mod slot;
 
 use crate::error::{Reason, Verdict, verdict};
 use crate::facts::Facts;
-use crate::lifecycle::{Named, Phase};
-use crate::limits::{
-    ABORT_SCANS, DEPTH_MAX, ENTRIES_PER_REQUEST, HOLD_SCANS, LISTS, RESET_SCANS, SCAN, SLOT_BITS,
-    TRIES_MAX, TURN,
-};
+use crate::lifecycle::Phase;
+use crate::limits::{DEPTH_MAX, ENTRIES_PER_REQUEST, LISTS, SLOT_BITS, TRIES_MAX, TURN};
 use crate::memory::{Doorbell, Registers};
 use crate::shared::{Port, REFUSED, Request, Shared, Word, lock};
 use crate::window::{Block, View};
@@ -377,87 +375,6 @@ impl NvmeQueue {
             tail: Doorbell::new(&self.registers, tail),
             head: Doorbell::new(&self.registers, head),
             shadow,
-        }
-    }
-
-    /// The session has ended, and nothing that was sent in it can be executed any longer. What has a completion was
-    /// executed; the rest waits for the next session, or fails if it was sent often enough.
-    fn recover(&mut self) {
-        if self.session.take().is_none() {
-            return;
-        }
-        let is_broken = std::mem::take(&mut self.is_broken);
-        while !is_broken && let Some((cid, status)) = self.rings.pop() {
-            let index = cid & ((1 << SLOT_BITS) - 1);
-            let slot = self.slots.get_mut(usize::from(index));
-            if slot.is_some_and(|slot| slot.is_answered(cid)) {
-                self.complete_slowly(index, status);
-            }
-        }
-        for index in (0..self.slots.len() as u16).rev() {
-            if self.slots[usize::from(index)].stage == Stage::Sent {
-                self.replay(index);
-            }
-        }
-        self.sent = 0;
-        self.rings.reset();
-    }
-
-    fn replay(&mut self, index: SlotIndex) {
-        self.settle_loan(index, false);
-        let block = self.ability.block;
-        let slot = &mut self.slots[usize::from(index)];
-        slot.know_size(block);
-        slot.forget();
-        if slot.ages.tries >= TRIES_MAX {
-            return self.end(index, Err(IoErrorKind::Gone));
-        }
-        slot.stage = Stage::Ready;
-        self.ready.push_front(index);
-        // A counter for people; no memory depends on its order.
-        self.shared.counters.replays.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Looks at the ages of all requests.
-    #[cold]
-    fn scan(&mut self, word: Word) {
-        self.scan_at = self.now.plus(SCAN);
-        let is_live = word.phase() == Phase::Live;
-        for index in 0..self.slots.len() as u16 {
-            let slot = &mut self.slots[usize::from(index)];
-            match slot.stage {
-                Stage::Free | Stage::Over(_) => continue,
-                Stage::Ready | Stage::Sent => {
-                    slot.ages.held = slot.ages.held.saturating_add(1);
-                }
-            }
-            if slot.stage == Stage::Sent && is_live {
-                slot.ages.age = slot.ages.age.saturating_add(1);
-                let named = Named { queue: self.port.number, cid: slot.cid(index) };
-                match slot.ages.age {
-                    ABORT_SCANS => self.shared.ask(Request::AbortDue(named)),
-                    RESET_SCANS => {
-                        let session = self.session.unwrap_or_default();
-                        self.shared.ask(Request::Broken(session, Reason::NoAnswer));
-                    }
-                    _ => {}
-                }
-            }
-        }
-        if self.live == Word::NONE && matches!(word.phase(), Phase::Fenced | Phase::Live) {
-            self.give_up();
-        }
-    }
-
-    /// Fails what has waited for a session for too long. Nothing of it can be executed any longer.
-    fn give_up(&mut self) {
-        for _ in 0..self.ready.len() {
-            let Some(index) = self.ready.pop_front() else { break };
-            if self.slots[usize::from(index)].ages.held >= HOLD_SCANS {
-                self.end(index, Err(IoErrorKind::Gone));
-            } else {
-                self.ready.push_back(index);
-            }
         }
     }
 

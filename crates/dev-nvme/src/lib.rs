@@ -10,8 +10,8 @@
 //! about itself is judged, and a wrong completion ends the session. Touch registers while the function is reset.
 //!
 //! **Where to start.** `lifecycle` for the life of a controller and the rule about failures, [`queue`] for the life of
-//! a request, [`transport`] for the seam, `memory` and `transport` for all unsafe code. Specifications are cited as in
-//! `strake-nvme-wire`.
+//! a request, [`transport`] for the seam, `memory`, `sigbus` and `transport` for all unsafe code. Specifications are
+//! cited as in `strake-nvme-wire`.
 
 mod admin;
 pub mod device;
@@ -23,6 +23,7 @@ mod limits;
 mod memory;
 pub mod queue;
 mod shared;
+mod sigbus;
 pub mod transport;
 pub mod window;
 mod wire;

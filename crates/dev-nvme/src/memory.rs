@@ -3,6 +3,7 @@
 //! Nothing here is ever borrowed as bytes. Words of ordinary memory are atomics, so that the other side may change them
 //! at any time; registers are read and written as volatile words.
 
+use crate::sigbus::Watch;
 use rustix::fd::BorrowedFd;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::ffi::c_void;
@@ -43,6 +44,15 @@ impl Mapping {
         let base = unsafe { mmap(std::ptr::null_mut(), bytes, protection, flags, device, offset) }?;
         let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { base, bytes })
+    }
+}
+
+#[cfg(test)]
+impl Mapping {
+    /// Reads its first word.
+    pub(crate) fn touch(&self) -> u32 {
+        // SAFETY: the mapping is at least a page, and aligned to one.
+        unsafe { self.base.cast::<u32>().as_ptr().read_volatile() }
     }
 }
 
@@ -120,44 +130,48 @@ impl SharedMemory {
 /// The registers of a controller (BAR 0): a device's, or memory that a model of a device looks at.
 #[derive(Debug)]
 pub struct Registers {
+    // Dropped first: the range is watched while it is mapped. Memory of this process is not.
+    watch: Option<Watch>,
     mapping: Mapping,
-    backing: Backing,
-}
-
-/// What is behind registers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Backing {
-    Device,
-    Memory,
 }
 
 impl Registers {
-    pub(crate) fn of_device(mapping: Mapping) -> Arc<Self> {
-        Arc::new(Self { mapping, backing: Backing::Device })
+    /// Registers of a device. An access does not end the process once they cannot be reached.
+    pub(crate) fn of_device(mapping: Mapping) -> io::Result<Arc<Self>> {
+        let watch = Watch::new(mapping.base.as_ptr() as usize, mapping.bytes)?;
+        Ok(Arc::new(Self { watch: Some(watch), mapping }))
     }
 
     /// Registers in memory.
     pub(crate) fn of_memory(bytes: usize) -> io::Result<Arc<Self>> {
         let bytes = bytes.next_multiple_of(crate::limits::PAGE);
-        Ok(Arc::new(Self { mapping: Mapping::anonymous(bytes)?, backing: Backing::Memory }))
+        Ok(Arc::new(Self { watch: None, mapping: Mapping::anonymous(bytes)? }))
+    }
+
+    /// Whether an access has failed since the registers were mapped: they read as ones, and writes go nowhere.
+    pub(crate) fn was_cut(&self) -> bool {
+        self.watch.as_ref().is_some_and(Watch::was_cut)
+    }
+
+    /// Maps the registers of the device once more if they were cut. No other thread accesses them.
+    pub(crate) fn restore(&self, device: BorrowedFd<'_>, offset: u64) -> io::Result<()> {
+        let Some(watch) = self.watch.as_ref().filter(|watch| watch.was_cut()) else {
+            return Ok(());
+        };
+        let (protection, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
+        let (base, bytes) = (self.mapping.base.as_ptr(), self.mapping.bytes);
+        // SAFETY: the range is a whole mapping of this crate, in which there are registers and no objects. It stays
+        // mapped, readable and writable, without a moment in between (mmap(2), MAP_FIXED).
+        unsafe { mmap(base, bytes, protection, flags, device, offset) }?;
+        watch.restored();
+        Ok(())
     }
 
     /// Lets go of the device: a mapping of its registers would keep it open. What is there then is memory that reads as
     /// ones, as a device that is gone; where queues still have an address in it, it does no harm.
     pub(crate) fn let_go(&self) -> io::Result<()> {
-        if self.backing == Backing::Memory {
-            return Ok(());
-        }
-        let (protection, flags) =
-            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::FIXED);
-        let (base, bytes) = (self.mapping.base, self.mapping.bytes);
-        // SAFETY: the range is a whole mapping of this crate, in which there are registers and no objects. It stays
-        // mapped, readable and writable, without a moment in between (mmap(2), MAP_FIXED).
-        let base = unsafe { mmap_anonymous(base.as_ptr(), bytes, protection, flags) }?;
-        // SAFETY: the range was just mapped, is this long, and is accessed as volatile words only.
-        (0..bytes / 4)
-            .for_each(|at| unsafe { base.cast::<u32>().add(at).write_volatile(u32::MAX) });
-        Ok(())
+        self.watch.as_ref().map_or(Ok(()), Watch::cover)
     }
 
     /// How many bytes of registers there are.
@@ -282,7 +296,7 @@ mod tests {
         let file = memfd_create("registers", MemfdFlags::CLOEXEC).expect("there is memory");
         ftruncate(&file, 8192).expect("there is memory");
         let mapping = Mapping::of_device(file.as_fd(), 0, 8192).expect("it can be mapped");
-        let registers = Registers::of_device(mapping);
+        let registers = Registers::of_device(mapping).expect("it can be watched");
         let doorbell = Doorbell::new(&registers, 0x1000);
         doorbell.ring(7);
         assert_eq!((registers.read(0x1c), registers.read(0x1000)), (0, 7));

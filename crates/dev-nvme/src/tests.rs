@@ -3,6 +3,7 @@
 mod faults;
 mod io;
 mod prp;
+mod pulled;
 mod refusals;
 mod search;
 mod sessions;

@@ -2,6 +2,8 @@
 
 use crate::keeper::{Keeper, Turn};
 use crate::lifecycle::Phase;
+use crate::memory::Registers;
+use crate::transport::Function;
 use crate::transport::memory::{Endpoint, MemoryFunction, MemorySpace, Peer};
 use crate::{NvmeDevice, Window};
 use std::io;
@@ -14,7 +16,7 @@ use strake_nvme_model::{Bus, Controller, Pace, Spec, Unmapped};
 use strake_units::{CoreIndex, Lba, LbaRange, Nanos};
 
 /// Bytes of registers.
-const BAR: usize = 32 << 10;
+pub(super) const BAR: usize = 32 << 10;
 /// A turn of the tests, when nothing else is said.
 pub(super) const MILLI: Nanos = Nanos::MILLI;
 
@@ -115,8 +117,19 @@ pub(super) fn drive(
     pace: Pace,
     space: &Arc<MemorySpace>,
 ) -> (Arc<Drive>, MemoryFunction) {
+    let registers = Registers::of_memory(BAR).expect("there is memory");
+    drive_with(spec, pace, space, registers)
+}
+
+/// The same with these registers.
+pub(super) fn drive_with(
+    spec: Spec,
+    pace: Pace,
+    space: &Arc<MemorySpace>,
+    registers: Arc<Registers>,
+) -> (Arc<Drive>, MemoryFunction) {
     let mut made = None;
-    let function = MemoryFunction::new(space, BAR, |peer| {
+    let function = MemoryFunction::with_registers(space, registers, |peer| {
         let mut controller = Controller::new(spec, pace);
         let host = Host(peer);
         controller.connect(&host);
@@ -124,7 +137,7 @@ pub(super) fn drive(
         made = Some(Arc::clone(&drive));
         drive
     });
-    (made.expect("the function makes the drive"), function.expect("there is memory"))
+    (made.expect("the function makes the drive"), function)
 }
 
 impl World {
@@ -140,9 +153,19 @@ impl World {
     /// The same with buffers from this pool.
     pub(super) fn with_pool(spec: Spec, pace: Pace, pool: BufPool) -> Result<Self, DeviceError> {
         let space = Arc::new(MemorySpace::default());
-        let window = Window::new(space.clone());
         let (drive, function) = drive(spec, pace, &space);
-        let (device, keeper) = NvmeDevice::attach("model", Box::new(function), &window)?;
+        Self::of(drive, Box::new(function), space, pool)
+    }
+
+    /// A world of this drive.
+    pub(super) fn of(
+        drive: Arc<Drive>,
+        function: Box<dyn Function>,
+        space: Arc<MemorySpace>,
+        pool: BufPool,
+    ) -> Result<Self, DeviceError> {
+        let window = Window::new(space);
+        let (device, keeper) = NvmeDevice::attach("model", function, &window)?;
         window.map_arena(pool.arena()).expect("the space has room");
         let (now, step) = (Nanos::SECOND, MILLI);
         Ok(Self { drive, device: Some(device), keeper, window, pool, now, step })

@@ -173,12 +173,16 @@ impl MemoryFunction {
         bytes: usize,
         endpoint: impl FnOnce(Peer) -> Arc<dyn Endpoint>,
     ) -> io::Result<Self> {
-        let peer = Peer {
-            registers: Registers::of_memory(bytes)?,
-            space: Arc::clone(space),
-            lines: Arc::default(),
-        };
-        Ok(Self { endpoint: endpoint(peer.clone()), peer })
+        Ok(Self::with_registers(space, Registers::of_memory(bytes)?, endpoint))
+    }
+
+    pub(crate) fn with_registers(
+        space: &Arc<MemorySpace>,
+        registers: Arc<Registers>,
+        endpoint: impl FnOnce(Peer) -> Arc<dyn Endpoint>,
+    ) -> Self {
+        let peer = Peer { registers, space: Arc::clone(space), lines: Arc::default() };
+        Self { endpoint: endpoint(peer.clone()), peer }
     }
 }
 

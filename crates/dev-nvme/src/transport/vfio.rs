@@ -6,6 +6,7 @@
 mod ioctl;
 
 use crate::memory::{Mapping, Registers};
+use crate::sigbus::BYTES_MAX;
 use crate::transport::{Function, Reach, Signals, Space};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Mode, OFlags, open};
@@ -122,7 +123,8 @@ impl Space for Container {
 pub struct VfioFunction {
     device: OwnedFd,
     registers: Arc<Registers>,
-    /// Where the configuration space is in the device's file.
+    /// Where the registers and the configuration space are in the device's file.
+    bar: u64,
     config: u64,
     can_reset: bool,
     /// Rung when the device has to be given back, and when it had an error.
@@ -186,10 +188,12 @@ impl VfioFunction {
         if u32::from_le_bytes(class) >> 8 != CLASS_NVME {
             return Err(io::Error::other("it is no NVMe controller"));
         }
-        let mapping = Mapping::of_device(device.as_fd(), bar.offset, bar.size as usize)?;
+        let bytes = (bar.size as usize).min(BYTES_MAX);
+        let mapping = Mapping::of_device(device.as_fd(), bar.offset, bytes)?;
         let flags_of_events = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let function = Self {
-            registers: Registers::of_device(mapping),
+            registers: Registers::of_device(mapping)?,
+            bar: bar.offset,
             config: config.offset,
             can_reset: flags & VFIO_DEVICE_FLAGS_RESET != 0,
             requested: eventfd(0, flags_of_events)?,
@@ -234,7 +238,8 @@ impl Function for VfioFunction {
             true => ioctl::reset(self.device.as_fd()),
             false => Err(io::ErrorKind::Unsupported.into()),
         };
-        self.turn_on().and(reset)
+        self.turn_on()?;
+        self.registers.restore(self.device.as_fd(), self.bar).and(reset)
     }
 
     fn is_present(&self) -> bool {

@@ -1,5 +1,5 @@
-//! Every scenario that the project owes an answer: the failure matrix, the known bugs of others, input over NVMe/TCP
-//! that broke others, and mdadm's tests.
+//! Every scenario that the project owes an answer: the failure matrix, the known bugs of others, faults of NVMe
+//! controllers, input over NVMe/TCP that broke others, and mdadm's tests.
 //!
 //! The list is code and not part of the catalogue, so that no scenario is lost by deleting its row.
 
@@ -7,6 +7,9 @@
 const FAILURES: u32 = 44;
 /// Known bugs of other projects: B01 to B30.
 const BUGS: u32 = 30;
+
+/// Faults of NVMe controllers that are driven from user space: D01 to D28.
+const DRIVES: u32 = 28;
 
 /// Scenarios of mdadm's own test suite, by their names there. A name that stands for a family of files there
 /// (`05r1-add-internalbitmap*` is one test for each metadata version) is one scenario here.
@@ -119,8 +122,9 @@ const BAD_INPUT: &[&str] = &[
 pub fn all() -> Vec<String> {
     let failures = (1..=FAILURES).map(|n| format!("F{n:02}"));
     let bugs = (1..=BUGS).map(|n| format!("B{n:02}"));
+    let drives = (1..=DRIVES).map(|n| format!("D{n:02}"));
     let named = BAD_INPUT.iter().chain(MDADM).map(ToString::to_string);
-    failures.chain(bugs).chain(named).collect()
+    failures.chain(bugs).chain(drives).chain(named).collect()
 }
 
 /// How the name of a test of `id` begins: `f15`, `b04`, `md_05r1_re_add`.

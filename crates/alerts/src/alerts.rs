@@ -10,7 +10,6 @@ use strake_wording::command;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
-use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use crate::clock::{Clock, SystemClock};
 use crate::error::{AlertError, AlertErrorKind};
@@ -93,7 +92,6 @@ impl Alerts {
 
     pub(crate) fn start(settings: Settings, inside: Inside) -> Result<Self, AlertError> {
         let Settings { host, clock, limits, roots } = settings;
-        let roots = roots.into_iter().map(CertificateDer::from).collect();
         let failed = |e: std::io::Error| {
             AlertError::new(AlertErrorKind::System, format!("hooks cannot receive events: {e}"))
         };

@@ -227,11 +227,11 @@ fn mailbox(field: &str, text: &str) -> Result<Mailbox, String> {
 }
 
 fn tls(host: &str, setting: &Setting) -> Result<TlsParameters, lettre::transport::smtp::Error> {
-    let mut builder = TlsParameters::builder(host.to_string());
+    let mut builder = TlsParameters::builder(net::certified(host).to_string());
     for root in &setting.roots {
-        builder = builder.add_root_certificate(Certificate::from_der(root.to_vec())?);
+        builder = builder.add_root_certificate(Certificate::from_der(root.clone())?);
     }
-    builder.build_rustls()
+    builder.build_native()
 }
 
 /// Codes 5xx are refusals for good, 4xx and everything else may pass (RFC 5321, section 4.2.1).

@@ -2,18 +2,14 @@
 
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::{fmt, io};
 
 use lettre::transport::smtp::client::AsyncTokioStream;
+use native_tls::Certificate;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_native_tls::TlsStream;
 
 use crate::error::Failure;
 use crate::limits::{ADDRESSES_MAX, ANSWER_BYTES_MAX};
@@ -43,43 +39,33 @@ pub(crate) fn peer(stream: &TcpStream) -> Result<SocketAddr, Failure> {
     stream.peer_addr().map_err(|e| Failure::passing(format!("the connection was lost: {e}")))
 }
 
-/// Makes `stream` private, and sure of who is at the other end.
+/// Makes `stream` private, and sure of who is at the other end. Trusts what this machine trusts, read again each time
+/// because the certificates outlive neither their dates nor an update of the system; and `roots`.
 pub(crate) async fn secure<S>(
     stream: S,
     host: &str,
-    roots: &[CertificateDer<'static>],
+    roots: &[Vec<u8>],
 ) -> Result<TlsStream<S>, Failure>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let name = ServerName::try_from(host.to_string()).map_err(|_| {
-        Failure::lasting(format!("{host} is not a name that a certificate can have"))
-    })?;
-    TlsConnector::from(Arc::new(config(roots)?)).connect(name, stream).await.map_err(|e| {
+    let failed = |e| {
         Failure::passing(format!(
-            "no TLS with {host}: {e}; if it has a private certificate authority, add that to the host's trusted \
-             certificates"
+            "no TLS with {host}: {e}; the package ca-certificates has the public certificate authorities; if the \
+             server has a private one, add that to the host's trusted certificates"
         ))
-    })
+    };
+    let mut builder = native_tls::TlsConnector::builder();
+    for root in roots {
+        builder.add_root_certificate(Certificate::from_der(root).map_err(failed)?);
+    }
+    let connector = tokio_native_tls::TlsConnector::from(builder.build().map_err(failed)?);
+    connector.connect(certified(host), stream).await.map_err(failed)
 }
 
-/// Trusts what this machine trusts, read again each time because the certificates outlive neither their dates nor an
-/// update of the system; and `roots`.
-fn config(roots: &[CertificateDer<'static>]) -> Result<ClientConfig, Failure> {
-    let mut store = RootCertStore::empty();
-    store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    store.add_parsable_certificates(roots.iter().cloned());
-    if store.is_empty() {
-        return Err(Failure::passing(
-            "this host trusts no certificates at all; install the package ca-certificates",
-        ));
-    }
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|e| Failure::lasting(format!("TLS cannot be set up: {e}")))?
-        .with_root_certificates(store)
-        .with_no_client_auth();
-    Ok(config)
+/// A host's name as certificates have it: without the dot that ends a complete one.
+pub(crate) fn certified(host: &str) -> &str {
+    host.strip_suffix('.').unwrap_or(host)
 }
 
 /// A stream that ends with an error once [`ANSWER_BYTES_MAX`] were read: the other side cannot fill our memory.

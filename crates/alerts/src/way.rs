@@ -4,8 +4,6 @@ use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tokio_rustls::rustls::pki_types::CertificateDer;
-
 use crate::clock::{Clock, within};
 use crate::error::Failure;
 use crate::limits::Limits;
@@ -29,7 +27,7 @@ pub(crate) struct Setting {
     pub clock: Arc<dyn Clock>,
     pub limits: Limits,
     /// Trusted besides what the machine trusts.
-    pub roots: Vec<CertificateDer<'static>>,
+    pub roots: Vec<Vec<u8>>,
     pub inside: Inside,
 }
 

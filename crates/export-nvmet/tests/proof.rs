@@ -85,10 +85,10 @@ fn reply(challenge: &[u8], known: &str, asks: bool) -> (Vec<u8>, Vec<u8>) {
     let mut out = [lead(1, 2), vec![hash.bytes() as u8, 0, u8::from(asks), 0]].concat();
     out.extend((public.len() as u16).to_le_bytes());
     out.extend(if asks { 5_u32 } else { 0 }.to_le_bytes());
-    out.extend_from_slice(response.as_ref());
+    out.extend_from_slice(&response);
     out.extend(if asks { own } else { vec![0; hash.bytes()] });
     out.extend(public);
-    (out, expected.as_ref().to_vec())
+    (out, expected.to_vec())
 }
 
 /// Connects a queue of which the host has to prove who it is.

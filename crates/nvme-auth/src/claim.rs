@@ -103,8 +103,8 @@ impl Claim {
             respond(Side::Controller, secret, &self.names, &challenge(own, sequence))
         });
         let own = expected.is_some().then_some((own, sequence));
-        let message = messages::reply(transaction, response.as_ref(), own, &public);
-        self.expected = expected.map(|tag| tag.as_ref().to_vec());
+        let message = messages::reply(transaction, &response, own, &public);
+        self.expected = expected.map(|tag| tag.to_vec());
         Ok(message)
     }
 

@@ -169,7 +169,7 @@ impl Exchange {
         };
         let ours = challenge(own, self.fresh.sequence);
         let expected = respond(Side::Host, &self.keys.host, &self.names, &ours);
-        if !is_same(expected.as_ref(), reply.response) {
+        if !is_same(&expected, reply.response) {
             return Err(Failure::Refused);
         }
         let response = match (reply.challenge, &self.keys.controller) {
@@ -180,7 +180,7 @@ impl Exchange {
             (Some(value), Some(secret)) => {
                 let theirs = challenge(value, reply.sequence);
                 let tag = respond(Side::Controller, secret, &self.names, &theirs);
-                Some(tag.as_ref().to_vec())
+                Some(tag.to_vec())
             }
         };
         Ok(State::Succeeding { hash, response })

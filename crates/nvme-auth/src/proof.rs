@@ -1,7 +1,10 @@
 //! What each side computes to prove that it knows its secret.
 
 use crate::secret::Secret;
-use ring::{digest, hmac};
+use hmac::digest::KeyInit;
+use hmac::{Hmac, Mac};
+use sha2::{Digest, Sha256, Sha384, Sha512};
+use zeroize::Zeroizing;
 
 /// A hash function (Base, Figure 449).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,20 +42,32 @@ impl Hash {
         }
     }
 
-    fn algorithm(self) -> hmac::Algorithm {
-        match self {
-            Self::Sha256 => hmac::HMAC_SHA256,
-            Self::Sha384 => hmac::HMAC_SHA384,
-            Self::Sha512 => hmac::HMAC_SHA512,
-        }
+    fn digest(self, bytes: &[u8]) -> Zeroizing<Vec<u8>> {
+        Zeroizing::new(match self {
+            Self::Sha256 => Sha256::digest(bytes).to_vec(),
+            Self::Sha384 => Sha384::digest(bytes).to_vec(),
+            Self::Sha512 => Sha512::digest(bytes).to_vec(),
+        })
     }
 }
 
 /// HMAC over parts, one behind the other.
-pub(crate) fn hmac(hash: Hash, key: &[u8], parts: &[&[u8]]) -> hmac::Tag {
-    let mut context = hmac::Context::with_key(&hmac::Key::new(hash.algorithm(), key));
-    parts.iter().for_each(|part| context.update(part));
-    context.sign()
+pub(crate) fn hmac(hash: Hash, key: &[u8], parts: &[&[u8]]) -> Zeroizing<Vec<u8>> {
+    match hash {
+        Hash::Sha256 => finish(over::<Hmac<Sha256>>(key, parts)),
+        Hash::Sha384 => finish(over::<Hmac<Sha384>>(key, parts)),
+        Hash::Sha512 => finish(over::<Hmac<Sha512>>(key, parts)),
+    }
+}
+
+fn over<M: Mac + KeyInit>(key: &[u8], parts: &[&[u8]]) -> M {
+    let mut mac = <M as Mac>::new_from_slice(key).expect("HMAC takes a key of any length");
+    parts.iter().for_each(|part| mac.update(part));
+    mac
+}
+
+fn finish(mac: impl Mac) -> Zeroizing<Vec<u8>> {
+    Zeroizing::new(mac.finalize().into_bytes().to_vec())
 }
 
 /// Who talks to whom.
@@ -90,36 +105,35 @@ pub struct Challenge<'a> {
 
 /// The response to a challenge (Base, sections 8.13.5.4 and 8.13.5.5).
 #[must_use]
-pub fn respond(side: Side, secret: &Secret, names: &Names, challenge: &Challenge<'_>) -> hmac::Tag {
+pub fn respond(
+    side: Side,
+    secret: &Secret,
+    names: &Names,
+    challenge: &Challenge<'_>,
+) -> Zeroizing<Vec<u8>> {
     let (label, first, second): (&[u8], _, _) = match side {
         Side::Host => (b"HostHost", &names.host, &names.subsystem),
         Side::Controller => (b"Controller", &names.subsystem, &names.host),
     };
     let key = secret.of(first);
     let augmented = challenge.session.map(|session| augment(challenge, session));
-    let value = augmented.as_ref().map_or(challenge.value, AsRef::as_ref);
+    let value = augmented.as_ref().map_or(challenge.value, |value| value);
     let (sequence, transaction) =
         (challenge.sequence.to_le_bytes(), challenge.transaction.to_le_bytes());
     // One zero says that no secure channel is to follow, the other separates the names.
     let parts: [&[u8]; 8] =
         [value, &sequence, &transaction, &[0], label, first.as_bytes(), &[0], second.as_bytes()];
-    hmac(challenge.hash, key.as_ref(), &parts)
+    hmac(challenge.hash, &key, &parts)
 }
 
 /// A challenge that only those can respond to who took part in the key exchange (Base, section 8.13.5.4).
-fn augment(challenge: &Challenge<'_>, session: &[u8]) -> hmac::Tag {
-    let algorithm = match challenge.hash {
-        Hash::Sha256 => &digest::SHA256,
-        Hash::Sha384 => &digest::SHA384,
-        Hash::Sha512 => &digest::SHA512,
-    };
-    let key = digest::digest(algorithm, session);
-    hmac(challenge.hash, key.as_ref(), &[challenge.value])
+fn augment(challenge: &Challenge<'_>, session: &[u8]) -> Zeroizing<Vec<u8>> {
+    hmac(challenge.hash, &challenge.hash.digest(session), &[challenge.value])
 }
 
 /// Whether two responses are the same, in a time that does not depend on where they differ: both are hashed under a
-/// fixed key, and ring compares hashes in constant time.
+/// fixed key, and the hashes are compared in constant time.
 pub(crate) fn is_same(one: &[u8], other: &[u8]) -> bool {
-    let key = hmac::Key::new(hmac::HMAC_SHA256, b"equal");
-    hmac::verify(&key, one, hmac::sign(&key, other).as_ref()).is_ok()
+    let hashed = |response| over::<Hmac<Sha256>>(b"equal", &[response]);
+    hashed(one).verify_slice(&finish(hashed(other))).is_ok()
 }

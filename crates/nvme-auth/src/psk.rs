@@ -10,7 +10,6 @@ use crate::proof::{Hash, Names, hmac};
 use crate::secret::crc32;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ring::hkdf::{HKDF_SHA256, HKDF_SHA384, KeyType, Prk, Salt};
 use std::fmt;
 use std::str::FromStr;
 use zeroize::Zeroizing;
@@ -169,25 +168,15 @@ enum Labels {
     Unframed,
 }
 
-struct Bytes(usize);
-
-impl KeyType for Bytes {
-    fn len(&self) -> usize {
-        self.0
-    }
-}
-
-/// HKDF-Expand-Label of what HKDF-Extract makes of `input` without a salt; `None` when the context is too long for it.
+/// HKDF-Expand-Label of what HKDF-Extract makes of `input` without a salt, as long as the hash function's output: one
+/// block (RFC 5869, section 2.3). `None` when the context is too long for it.
 fn derive(
     hash: PskHash,
     input: &[u8],
     (label, context): (&str, &str),
-    (length, labels): (usize, Labels),
+    labels: Labels,
 ) -> Option<Zeroizing<Vec<u8>>> {
-    let algorithm = match hash {
-        PskHash::Sha256 => HKDF_SHA256,
-        PskHash::Sha384 => HKDF_SHA384,
-    };
+    let length = hash.bytes();
     let mut info = Vec::new();
     if labels == Labels::Specified {
         info.extend((length as u16).to_be_bytes());
@@ -204,10 +193,9 @@ fn derive(
         info.push(context.len() as u8);
     }
     info.extend(context.as_bytes());
-    let key: Prk = Salt::new(algorithm, &[]).extract(input);
-    let mut out = Zeroizing::new(vec![0; length]);
-    key.expand(&[&info], Bytes(length)).ok()?.fill(&mut out).ok()?;
-    Some(out)
+    let hash = hash.for_hmac();
+    let key = hmac(hash, &[], &[input]);
+    Some(hmac(hash, &key, &[&info, &[1]]))
 }
 
 impl TlsKey {
@@ -248,9 +236,7 @@ impl TlsKey {
         let Names { host, subsystem } = names;
         let retained = match self.transform {
             None => self.key.clone(),
-            Some(transform) => {
-                derive(transform, &self.key, ("HostNQN", host), (self.key.len(), labels))?
-            }
+            Some(transform) => derive(transform, &self.key, ("HostNQN", host), labels)?,
         };
         let digits = hash.digits();
         let (identity, context) = match version {
@@ -266,8 +252,7 @@ impl TlsKey {
                 (identity, format!("{digits} {digest}"))
             }
         };
-        let into = (hash.bytes(), labels);
-        let secret = derive(hash, &retained, ("nvme-tls-psk", &context), into)?;
+        let secret = derive(hash, &retained, ("nvme-tls-psk", &context), labels)?;
         Some(Psk { identity, hash, secret })
     }
 }

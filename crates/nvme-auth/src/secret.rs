@@ -4,7 +4,6 @@ use crate::proof::{Hash, hmac};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crc_fast::CrcAlgorithm;
-use ring::hmac::Tag;
 use std::fmt;
 use std::str::FromStr;
 use zeroize::Zeroizing;
@@ -89,21 +88,6 @@ pub(crate) fn crc32(bytes: &[u8]) -> u32 {
     crc_fast::checksum(CrcAlgorithm::Crc32IsoHdlc, bytes) as u32
 }
 
-/// A key for one name.
-pub(crate) enum Transformed<'a> {
-    AsItIs(&'a [u8]),
-    Hashed(Tag),
-}
-
-impl AsRef<[u8]> for Transformed<'_> {
-    fn as_ref(&self) -> &[u8] {
-        match self {
-            Self::AsItIs(key) => key,
-            Self::Hashed(tag) => tag.as_ref(),
-        }
-    }
-}
-
 impl Secret {
     /// The secret as people exchange it (Base, section 8.13.5.8).
     #[must_use]
@@ -121,13 +105,10 @@ impl Secret {
     }
 
     /// The key that the host or controller of this name uses (Base, section 8.13.5.8).
-    pub(crate) fn of(&self, nqn: &str) -> Transformed<'_> {
+    pub(crate) fn of(&self, nqn: &str) -> Zeroizing<Vec<u8>> {
         match self.transform {
-            None => Transformed::AsItIs(&self.key),
-            Some(hash) => {
-                let parts = [nqn.as_bytes(), b"NVMe-over-Fabrics"];
-                Transformed::Hashed(hmac(hash, &self.key, &parts))
-            }
+            None => Zeroizing::new(self.key.clone()),
+            Some(hash) => hmac(hash, &self.key, &[nqn.as_bytes(), b"NVMe-over-Fabrics"]),
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::group::Group;
 use crate::proof::{Challenge, Hash, Names, Side, respond};
 use crate::secret::{Secret, SecretError};
 use proptest::prelude::*;
+use sha2::{Digest, Sha256};
 
 /// Python's `hmac`, `hashlib` and `pow` on the formulas of Base, section 8.13.5: the first 16 bytes of both responses,
 /// and the first 8 of the SHA-256 of the controller's public value.
@@ -176,10 +177,10 @@ fn host_of(vector: &Vector) -> (Hash, Group, Vec<u8>, [Vec<u8>; 2]) {
     let keys = keys(vector);
     let fresh = fresh();
     let ours = challenge(&fresh.challenge[..hash.bytes()], 0x0102_0304);
-    let host = respond(Side::Host, &keys.host, &names(), &ours).as_ref().to_vec();
+    let host = respond(Side::Host, &keys.host, &names(), &ours).to_vec();
     let secret = keys.controller.expect("one for the controller");
     let theirs = challenge(&own, 0x0a0b_0c0d);
-    let controller = respond(Side::Controller, &secret, &names(), &theirs).as_ref().to_vec();
+    let controller = respond(Side::Controller, &secret, &names(), &theirs).to_vec();
     (hash, group, public, [host, controller])
 }
 
@@ -195,8 +196,8 @@ fn both_sides_prove_themselves_as_another_program_computed_it() {
         assert_eq!((answer, challenge[..2].to_vec()), (Answer::Goes, vec![1, 1]));
         let value = 16 + hash.bytes();
         assert_eq!(challenge[16..value], fresh().challenge[..hash.bytes()]);
-        let digest = ring::digest::digest(&ring::digest::SHA256, &challenge[value..]);
-        assert_eq!(hex(&digest.as_ref()[..8]), vector.public);
+        let digest = Sha256::digest(&challenge[value..]);
+        assert_eq!(hex(&digest[..8]), vector.public);
         let own = own_challenge(hash);
         let message = reply(hash, &host, Some((&own, 0x0a0b_0c0d)), &public);
         assert!(message.len() <= MESSAGE_BYTES_MAX);

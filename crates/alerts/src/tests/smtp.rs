@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use tokio_rustls::rustls::ServerConfig;
+use openssl::ssl::SslContext;
 
 use super::PATIENCE;
 use super::http::Line;
@@ -21,7 +20,7 @@ pub struct Manner {
     pub answers: BTreeMap<&'static str, Vec<u8>>,
     /// What it offers besides.
     pub offers: Vec<&'static str>,
-    pub tls: Option<(Tls, Arc<ServerConfig>)>,
+    pub tls: Option<(Tls, SslContext)>,
 }
 
 /// When TLS begins.

@@ -57,21 +57,21 @@ pub(super) async fn agree(
             }
         }
     }
-    match maintain_strips(shard, group, (band, &[wanted], strips), Purpose::Resync).await {
-        // A full list cannot be changed: a block stays listed that is good, or one is not listed that no copy can show.
-        Err(error) if error.kind == IoErrorKind::NoSpace => Ok(()),
-        ended => ended,
+    let columns = (band, Window::of(&wanted), strips);
+    // A good block that a full list keeps is compared once more when it is read again.
+    let (lost, _) = work_by_columns(shard, group, columns, Purpose::Resync).await?;
+    match shard.note_bad(lost).await {
+        // No copy showed a block, and a full list cannot set it apart: if a drive shows it next, nothing compared it.
+        Err(error) if error.kind == IoErrorKind::NoSpace => Err(IoError::new(IoErrorKind::Medium)),
+        noted => noted,
     }
 }
 
-/// Takes note that copies of `strips` of the band agree although the region is not trusted, if it is so and no block
-/// there is bad: one that could not be read was not compared, and may be readable again.
+/// Notes that copies of `strips` of the band agree although the region is not trusted. Blocks on the list of bad blocks
+/// may differ, as in a region that is trusted: a read of one writes what it returns to the other copies.
 pub(super) fn note_agreed(shard: &Shard, band: Band, strips: Range<u8>) {
     let region = shard.regions.region_of(band.stripe);
-    if shard.copies_may_differ.get()
-        && !shard.region_table.borrow().trusted(region)
-        && shard.bad_positions(band, shard.whole(band)).is_empty()
-    {
+    if shard.copies_may_differ.get() && !shard.region_table.borrow().trusted(region) {
         shard.agreed.borrow_mut().note(&shard.geometry, band, strips);
     }
 }
@@ -222,7 +222,8 @@ async fn try_window(
             Ok(Missed::HandedOver) => return None,
             ended => return Some(Ended::Done(ended.map(|_| ()))),
         }
-        if matches!(purpose, Purpose::Rebuild { .. })
+        // Elsewhere, members that are out lack the region, and a rebuild fills it when they return.
+        if (matches!(purpose, Purpose::Rebuild { .. }) || health.parity_trusted)
             && let Err(error) = Box::pin(hide_unread(shard, band, &plan, excluded)).await
         {
             return Some(Ended::Done(Err(error)));
@@ -233,7 +234,7 @@ async fn try_window(
     }
 }
 
-/// Hides the copies that a rebuild from listed blocks could not read: what it filled may differ from them.
+/// Hides the copies that were out of reach when listed blocks were copied to others, which may differ from them.
 async fn hide_unread(
     shard: &Shard,
     band: Band,
@@ -258,9 +259,21 @@ async fn hide_unread(
 pub(super) async fn maintain_by_columns(
     shard: &Shard,
     group: Group,
-    (band, window, strips): (Band, Window, Range<u8>),
+    columns: (Band, Window, Range<u8>),
     purpose: Purpose,
 ) -> Result<(), IoError> {
+    let (lost, full) = work_by_columns(shard, group, columns, purpose).await?;
+    // Before the band counts as done: what was not filled must not be believed.
+    shard.note_bad(lost).await.and(full)
+}
+
+/// The same without the notes of what is lost, which it returns, with whether a full list kept a good block.
+async fn work_by_columns(
+    shard: &Shard,
+    group: Group,
+    (band, window, strips): (Band, Window, Range<u8>),
+    purpose: Purpose,
+) -> Result<(Vec<BadNote>, Result<(), IoError>), IoError> {
     let mut left = Columns::new(window);
     let mut notes = Vec::new();
     let mut full = Ok(());
@@ -284,8 +297,7 @@ pub(super) async fn maintain_by_columns(
             done => done?,
         }
     }
-    // Before the band counts as done: what was not filled must not be believed.
-    shard.note_bad(notes).await.and(full)
+    Ok((notes, full))
 }
 
 /// The rows of `window` in data strip `strip`.

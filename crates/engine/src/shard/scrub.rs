@@ -160,14 +160,14 @@ async fn look(
     let geometry = &shard.geometry;
     let mut excluded = Excluded::default();
     excluded.unreadable = without;
-    let hidden = shard.hidden_positions(band, window) - without;
-    if !hidden.is_empty() {
-        return Ok(Seen::nothing(hidden));
-    }
     loop {
         let health = excluded.apply(shard.health(band));
         if !health.parity_trusted {
             return Ok(Seen::nothing(NONE));
+        }
+        let hidden = shard.hidden_positions(band, window) - without - health.absent;
+        if !hidden.is_empty() {
+            return Ok(Seen::nothing(hidden));
         }
         let all = geometry.all_positions();
         let there = all - health.absent - health.unreadable;

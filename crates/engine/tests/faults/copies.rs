@@ -1,7 +1,7 @@
 //! Copies that differ after a crash, until the resync has made them agree.
 
 use strake_block::{DeallocateReads, IoErrorKind};
-use strake_dev_mem::{Effect, Ops, Rule, When};
+use strake_dev_mem::{Effect, Fate, Ops, Rule, When};
 use strake_engine::Maintenance;
 use strake_ondisk::{BadEvent, BadList};
 use strake_raid::{Level, MemberState};
@@ -10,20 +10,25 @@ use strake_units::{Lba, LbaRange, MemberIndex, Nanos};
 use crate::stage::{DATA, STRICTLY, Seen, Set, Stage, bytes_of};
 
 /// A mirror, or mirrors, of which one copy has the write of block 7 to 9 that a crash cut short.
-struct Differing {
-    stage: Stage,
+pub struct Differing {
+    pub stage: Stage,
     /// The member that has it.
     newest: usize,
     /// Where it lies on the drives.
-    place: LbaRange,
+    pub place: LbaRange,
 }
 
 /// Makes one on `cores` cores, whose maintenance is paused.
 fn differing(level: Level, members: usize, cores: u16) -> Differing {
-    let mut set = Set::new(level, members);
-    (set.cores, set.options.maintenance.paused) = (cores, true);
+    differing_on(Set { cores, ..Set::new(level, members) }, None)
+}
+
+/// Makes one of `set`, in which `newest` has the write; otherwise the first of the members that have the block.
+fn differing_on(mut set: Set, newest: Option<usize>) -> Differing {
+    set.options.maintenance.paused = true;
     let mut stage = set.filled(200, 50, 3);
-    let (newest, byte) = stage.home(7);
+    let (first, byte) = stage.home(7);
+    let newest = newest.unwrap_or(first);
     let place = stage.on_disk(byte, 8);
     for (_, disk) in stage.disks.iter().enumerate().filter(|(at, _)| *at != newest) {
         disk.plan.add(Rule::new(Ops::WRITE, Effect::Hang).within(place));
@@ -36,7 +41,8 @@ fn differing(level: Level, members: usize, cores: u16) -> Differing {
     Differing { stage, newest, place }
 }
 
-fn new() -> Vec<u8> {
+/// What block 7 holds since that write.
+pub fn new() -> Vec<u8> {
     Stage::pattern(3 * 512, 9)[..512].to_vec()
 }
 
@@ -219,7 +225,8 @@ fn a_part_that_agreed_without_a_member_is_rebuilt_on_it() {
     }
 }
 
-/// A block that no copy could show was not compared. It is made to agree when it can be read again.
+/// A block that no copy could show was not compared. It is made to agree when it can be read again. The others of its
+/// strip agree meanwhile, and are not written again.
 #[test]
 fn copies_that_could_not_be_read_are_not_taken_to_agree() {
     let Differing { mut stage, newest, place } = differing(Level::Raid1, 2, 1);
@@ -230,6 +237,7 @@ fn copies_that_could_not_be_read_are_not_taken_to_agree() {
     }
     stage.read(0, 8, 1).expect("other blocks can be read");
     stage.read(0, 7, 1).expect_err("no copy can be read");
+    assert_eq!(written_by_read(&mut stage, 9), []);
     stage.disks.iter().for_each(|disk| disk.plan.clear());
     let seen = stage.read(0, 7, 1);
     assert_eq!(seen, Ok(new()));
@@ -239,7 +247,13 @@ fn copies_that_could_not_be_read_are_not_taken_to_agree() {
 
 /// A mirror, or mirrors, whose resync met a block of the write that no copy could show. All copies can be read again.
 fn resynced_around_a_block(level: Level, members: usize) -> Differing {
-    let Differing { mut stage, newest, place } = differing(level, members, 1);
+    resynced_on(Set::new(level, members), None)
+}
+
+/// The same of `set`, in which `newest` has the write.
+pub fn resynced_on(set: Set, newest: Option<usize>) -> Differing {
+    let (level, members) = (set.level, set.members);
+    let Differing { mut stage, newest, place } = differing_on(set, newest);
     stage.down();
     let block = LbaRange::new(place.start, 1);
     for member in holders(level, members, newest) {
@@ -338,18 +352,23 @@ fn a_full_list_that_can_hide_no_copy_keeps_the_block_lost() {
 /// Members 0 to 2 had listed copies of block 7, and the last one was replaced, so that its copy is not listed. Each of
 /// the three copies comes first for one `turn`.
 fn replaced_beside_listed_copies(turn: usize) -> Stage {
-    let Differing { mut stage, newest, .. } = resynced_around_a_block(Level::Raid1, 3);
+    replaced_on(Set::new(Level::Raid1, 3), turn).stage
+}
+
+/// The same of `set`.
+pub fn replaced_on(set: Set, turn: usize) -> Differing {
+    let Differing { mut stage, newest, place } = resynced_on(set, None);
     assert_eq!(newest, 0, "the one that the last is filled from");
     stage.fail_and_replace(2);
     stage.healthy();
     for _ in 0..turn {
         stage.read(0, 5, 1).expect("it can be read");
     }
-    stage
+    Differing { stage, newest, place }
 }
 
 /// Reads block 7 from all copies, then without each of the members `outs`.
-fn reads_while_members_leave(stage: &mut Stage, outs: [u8; 2]) -> Vec<Vec<u8>> {
+pub fn reads_while_members_leave<const N: usize>(stage: &mut Stage, outs: [u8; N]) -> Vec<Vec<u8>> {
     let mut seen = Vec::new();
     for _ in 0..4 {
         seen.push(stage.read(0, 7, 1).expect("it can be read"));
@@ -430,6 +449,52 @@ fn copies_that_agree_make_room_for_one_to_hide() {
     stage.fail(2).expect("allowed");
     assert_eq!(stage.status().bad_ranges[0], (7 * 512, 512));
     stage.verify(8);
+}
+
+/// The unlisted copy cannot be read, and a listed one that differs is written to it. Then the power fails. The list no
+/// longer names the blocks, so what was written has to be stable on every copy.
+#[test]
+fn a_listed_copy_that_is_read_is_stable_on_copies_that_are_not_listed() {
+    let older = (0..3).filter(|turn| {
+        let set = Set { cached: true, ..Set::new(Level::Raid1, 3) };
+        let Differing { mut stage, place, .. } = replaced_on(set, *turn);
+        stage.pass(10);
+        let fail = Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium));
+        stage.disks[2].plan.add(fail.within(LbaRange::new(place.start, 1)));
+        let seen = stage.read(0, 7, 1).expect("listed copies can be read");
+        stage.down();
+        for disk in &stage.disks {
+            disk.plan.clear();
+            disk.plan.power_cut_with(|_| Fate::Drop);
+        }
+        assert_eq!(stage.again(STRICTLY), 0, "the region is trusted");
+        let after = reads_while_members_leave(&mut stage, [0, 1]);
+        assert!(after.iter().all(|read| *read == seen), "turn {turn}");
+        seen != new()
+    });
+    assert_ne!(older.count(), 0, "no turn read the copy that differs from the unlisted one");
+}
+
+/// No copy shows a block, and a full list cannot take it. Then one drive shows it: a read returned that copy, its
+/// member went out, and the next read returned another one.
+#[test]
+fn a_block_that_a_full_list_cannot_take_is_not_returned_before_copies_agree() {
+    for times in 8..13 {
+        let Differing { mut stage, place, .. } = differing(Level::Raid1, 2, 1);
+        stage.crowd_bad_blocks(0);
+        stage.again(STRICTLY);
+        let fail = Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium));
+        let fail = fail.within(LbaRange::new(place.start, 1));
+        stage.disks[1].plan.add(fail);
+        for _ in 0..times {
+            stage.disks[0].plan.add(fail.when(When::Nth(1)));
+        }
+        let mut reads = std::iter::repeat_with(|| stage.read(0, 7, 1)).take(10);
+        let seen = reads.find(Result::is_ok).expect("one copy can be read in the end");
+        stage.disks.iter().for_each(|disk| disk.plan.clear());
+        stage.fail(0).expect("allowed");
+        assert_eq!(stage.read(0, 7, 1), seen, "member 0 fails {times} reads");
+    }
 }
 
 /// A full list of bad blocks keeps a block of the band from being listed. Others agree and can be read all the same.

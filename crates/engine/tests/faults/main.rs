@@ -29,6 +29,7 @@ mod replace;
 mod replace_ended;
 mod scrub;
 mod scrub_again;
+mod scrub_copies;
 mod scrub_damage;
 mod silent;
 mod slow;

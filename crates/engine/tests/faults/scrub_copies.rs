@@ -1,0 +1,95 @@
+//! Scrubs of mirrors whose copies of a block are on the list of bad blocks, and differ. Drives can read all of them.
+
+use strake_block::IoErrorKind;
+use strake_dev_mem::{Effect, Ops, Rule};
+use strake_engine::{ScrubFinding, ScrubMode, ScrubVerdict};
+use strake_raid::Level;
+use strake_units::LbaRange;
+
+use crate::copies::{Differing, new, reads_while_members_leave, replaced_on, resynced_on};
+use crate::scrub::{media, scrub};
+use crate::stage::{Set, Stage};
+
+/// The verdict of a scrub on the block, with the member that it names and whether it was repaired.
+fn verdict(stage: &mut Stage, mode: ScrubMode) -> (ScrubVerdict, Option<u8>, bool) {
+    let before = media(stage);
+    let (_, found) = scrub(stage, mode);
+    let [ScrubFinding { verdict, member, repaired, .. }] = found[..] else {
+        panic!("{mode:?}: one finding: {found:?}")
+    };
+    assert_eq!(media(stage) == before, !repaired, "{mode:?}");
+    (verdict, member.map(|member| member.0), repaired)
+}
+
+/// Two copies that differ: a scrub writes one to the other only when it is to trust data. Reads return one of them
+/// either way.
+#[test]
+fn two_listed_copies_that_differ_are_read_the_same_after_a_scrub() {
+    for mode in [ScrubMode::Check, ScrubMode::Repair, ScrubMode::TrustData] {
+        for out in 0..2 {
+            let Differing { mut stage, .. } = resynced_on(Set::new(Level::Raid1, 2), None);
+            let found = verdict(&mut stage, mode);
+            let repaired = mode == ScrubMode::TrustData;
+            assert_eq!(found, (ScrubVerdict::CopiesDiffer, None, repaired), "{mode:?}");
+            let seen = reads_while_members_leave(&mut stage, [out]);
+            assert!(seen.iter().all(|read| *read == seen[0]), "{mode:?} without {out}");
+        }
+    }
+}
+
+/// Of three listed copies, two are alike: they are what a repair takes for right.
+#[test]
+fn of_three_listed_copies_a_repair_takes_the_majority() {
+    for (mode, repaired) in [(ScrubMode::Check, false), (ScrubMode::Repair, true)] {
+        for outs in [[0, 1], [1, 2], [2, 0]] {
+            let Differing { mut stage, .. } = resynced_on(Set::new(Level::Raid1, 3), None);
+            let found = verdict(&mut stage, mode);
+            assert_eq!(found, (ScrubVerdict::CopyWrong, Some(0), repaired), "{mode:?}");
+            let seen = reads_while_members_leave(&mut stage, outs);
+            assert!(seen.iter().all(|read| *read == seen[0]), "{mode:?} without {outs:?}");
+            assert!(!repaired || seen[0] != new(), "two copies did not have the write");
+        }
+    }
+}
+
+/// A copy that is not listed stands beside two that are, of which each in turn cannot be read.
+#[test]
+fn a_scrub_beside_a_copy_that_is_not_listed_leaves_reads_the_same() {
+    for unreadable in [None, Some(0), Some(1), Some(2)] {
+        for outs in [[0, 1], [1, 2], [2, 0]] {
+            let Differing { mut stage, place, .. } = replaced_on(Set::new(Level::Raid1, 3), 0);
+            if let Some(member) = unreadable {
+                let fail = Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium));
+                let disk = &stage.disks[member as usize];
+                disk.plan.add(fail.within(LbaRange::new(place.start, 1)));
+            }
+            scrub(&mut stage, ScrubMode::Repair);
+            stage.disks.iter().for_each(|disk| disk.plan.clear());
+            let seen = reads_while_members_leave(&mut stage, outs);
+            let context = format!("{unreadable:?} unreadable, without {outs:?}");
+            assert!(seen.iter().all(|read| *read == seen[0]), "{context}");
+        }
+    }
+}
+
+/// A scrub that trusts data took the copy that it wrote off the list. A copy that was not listed either came back, and
+/// reads returned both.
+#[test]
+fn a_copy_that_was_out_when_a_scrub_wrote_a_listed_one_is_not_returned() {
+    let Differing { mut stage, .. } = resynced_on(Set::new(Level::Raid1, 4), Some(1));
+    // From member 0, which has not the write.
+    stage.fail_and_replace(3);
+    stage.healthy();
+    stage.pass(10);
+    for out in [3, 0] {
+        stage.fail(out).expect("allowed");
+    }
+    let found = verdict(&mut stage, ScrubMode::TrustData);
+    assert_eq!(found, (ScrubVerdict::CopiesDiffer, None, true));
+    for out in [3, 0] {
+        stage.readd(out).expect("it is the member");
+    }
+    stage.healthy();
+    let seen = reads_while_members_leave(&mut stage, [1, 2, 0]);
+    assert!(seen.iter().all(|read| *read == new()), "as the scrub left it");
+}

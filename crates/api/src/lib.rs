@@ -1,8 +1,9 @@
 //! The gRPC interface: messages and services.
 //!
-//! **What it is.** [`v1`] is generated from `proto/strake/v1/strake.proto`: one Rust type per message, a client
-//! and a server per service. Every message is `serde` too, under its proto field names, so `--output json` of
-//! the command line prints exactly the message. [`FILE_DESCRIPTOR_SET`] feeds the reflection service.
+//! **What it is.** [`v1`] is generated from `proto/strake/v1/strake.proto` by `cargo xtask api`: one Rust type per
+//! message, a client and a server per service. Every message is `serde` too, under its proto field names, so
+//! `--output json` of the command line prints exactly the message. [`FILE_DESCRIPTOR_SET`] feeds the reflection
+//! service.
 //!
 //! **What it must never do.** It holds no logic beyond [`limits`]; nothing is added here by hand that the proto
 //! file does not say.
@@ -14,13 +15,13 @@
 /// Version 1 of the interface.
 #[allow(missing_docs, clippy::all, unused_qualifications)] // Generated; the proto file documents every message.
 pub mod v1 {
-    tonic::include_proto!("strake.v1");
+    include!("../generated/strake.v1.rs");
 }
 
 pub mod limits;
 
 /// The compiled proto file, for gRPC reflection.
-pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/strake.v1.bin"));
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("../generated/strake.v1.bin");
 
 #[cfg(test)]
 mod tests;

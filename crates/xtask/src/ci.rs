@@ -19,6 +19,7 @@ pub struct Step {
     run: fn(&Path) -> Outcome,
 }
 
+pub const API: Step = Step { name: "api", run: api };
 pub const TIDY: Step = Step { name: "tidy", run: tidy };
 pub const FORMAT: Step = Step { name: "fmt", run: |root| cargo(root, &["fmt", "--all"]) };
 pub const FORMAT_CHECK: Step =
@@ -198,6 +199,12 @@ fn tidy(root: &Path) -> Outcome {
         0 => Outcome::passed(format!("{} rules", tidy::RULES.len())),
         n => Outcome::failed(format!("{n} findings")),
     }
+}
+
+/// Writes what the proto file gives; the same test compares it in every run of the suite.
+fn api(root: &Path) -> Outcome {
+    let words = ["cargo", "test", "-p", "strake-api", "--test", "generated"];
+    run::test_run(run::command(root, &words).env("STRAKE_WRITE_API", "1"))
 }
 
 fn clippy(root: &Path) -> Outcome {

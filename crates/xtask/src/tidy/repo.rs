@@ -12,7 +12,7 @@ use super::source::Source;
 /// Everything the checks read, loaded once.
 #[derive(Debug, Default)]
 pub struct Repo {
-    /// Every Rust source below `crates/`, in order of path.
+    /// Every Rust source below `crates/` that is not generated, in order of path.
     pub sources: Vec<Source>,
     /// Every package of the workspace, in order of folder.
     pub packages: Vec<Package>,
@@ -120,8 +120,10 @@ impl Repo {
         for entry in entries {
             let name = entry.file_name();
             let path = format!("{folder}/{}", name.to_string_lossy());
-            if entry.file_type()?.is_dir() && name != "target" {
-                self.read_folder(root, &path)?;
+            if entry.file_type()?.is_dir() {
+                if name != "target" && name != "generated" {
+                    self.read_folder(root, &path)?;
+                }
             } else if is_text_of_interest(&path) {
                 self.add(&path, &std::fs::read_to_string(entry.path())?);
             }

@@ -40,6 +40,22 @@ impl Control {
         &self,
         request: &ImportArraysRequest,
     ) -> Result<ImportArraysResponse, ControlError> {
+        let mut response = self.start_found(request)?;
+        if response.result != "unchanged" && (request.dry_run || !request.exports) {
+            for array in &response.arrays {
+                let kept = self.with(|m| m.records.kept_exports(&array.uuid))?;
+                response.warnings.extend(kept.iter().map(|e| not_offered(e, &array.name)));
+            }
+        }
+        Ok(response)
+    }
+
+    /// Does what [`import_arrays`](Self::import_arrays) does, but does not report the exports that members record and
+    /// that are not offered.
+    pub(crate) fn start_found(
+        &self,
+        request: &ImportArraysRequest,
+    ) -> Result<ImportArraysResponse, ControlError> {
         let name = request.name.as_str();
         let mut response =
             ImportArraysResponse { result: "unchanged".into(), ..Default::default() };
@@ -96,10 +112,6 @@ impl Control {
                     if request.exports && !request.dry_run {
                         response.warnings.append(&mut offer_kept(self, &uuid));
                         view = self.run(|m| m.array(&uuid))?;
-                    } else {
-                        let kept = self.with(|m| m.records.kept_exports(&uuid))?;
-                        let each = kept.iter().map(|export| not_offered(export, &view.name));
-                        response.warnings.extend(each);
                     }
                     if result != "unchanged" {
                         response.result = result.into();

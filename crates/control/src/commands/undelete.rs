@@ -55,14 +55,11 @@ impl Control {
         // The import reserves the drives itself.
         drop(reserved);
         let mut warnings = start_again(self, &uuid, paths)?;
-        if let Some(record) = &record {
-            // Members record exports as well, which the import has not offered.
-            let offered = |warning: &String| {
-                record.exports.iter().any(|export| *warning == not_offered(export, &name))
-            };
-            warnings.retain(|warning| !offered(warning));
-            warnings.extend(offer_again(self, record));
-        }
+        warnings.extend(record.iter().flat_map(|record| offer_again(self, record)));
+        // Members record exports as well, which the import has not offered.
+        let mut kept = self.with(|m| m.records.kept_exports(&uuid))?;
+        kept.retain(|kept| exports.iter().all(|export| export.name != kept.name));
+        warnings.extend(kept.iter().map(|export| not_offered(export, &name)));
         let (result, array) = ("changed".into(), Some(self.run(|m| reported_undeleted(m, &uuid))?));
         Ok(ArrayChange { result, array, plan, warnings, ..ArrayChange::default() })
     }
@@ -80,7 +77,7 @@ fn start_again(
         allow_degraded: true,
         ..ImportArraysRequest::default()
     };
-    Ok(control.import_arrays(&import)?.warnings)
+    Ok(control.start_found(&import)?.warnings)
 }
 
 /// Restores what was recorded beside the array; what cannot be is returned in words.

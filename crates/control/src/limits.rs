@@ -64,6 +64,12 @@ pub const GROWTH_DRAIN: Duration = Duration::from_secs(20);
 /// Ranges of lost blocks that an array is shown with, the first ones; the message says so.
 pub const BAD_RANGES_MAX: usize = 64;
 
+/// Invalid fields of a record on a member that its event names.
+pub const INVALID_FIELDS_MAX: usize = 8;
+
+/// Characters with which such a field and the reason are named: a drive may hold any text.
+pub const INVALID_FIELD_CHARS_MAX: usize = 300;
+
 /// Seconds between scheduled scrubs, at least.
 pub const SCRUB_EVERY_MIN_S: u64 = 3600;
 

@@ -2,7 +2,9 @@ use crate::ControlError;
 use crate::control::Control;
 use crate::cores::CoreChoice;
 use crate::error::ControlErrorKind::{self, NotFound, Refused, State, Usage};
+use crate::record::member::{Due, store_side_by_side};
 use crate::record::store::{ArrayRecord, Config, ExportRecord, ScrubRecord, Settings, Store};
+use crate::upkeep::member_config::record_before_leaving;
 use std::fs;
 use std::path::Path;
 use strake_api::v1::{
@@ -278,6 +280,55 @@ fn f36_what_was_set_just_before_unloading_comes_along() {
     control.import_arrays(&import).expect("it is imported");
     let exports = exports(&control);
     assert_eq!(exports.len(), 1, "the members remember the export: {exports:?}");
+}
+
+/// Exports and settings of a drive's record were kept unchecked, however long or unprintable their fields were.
+#[test]
+fn f36_what_no_request_could_set_is_not_taken_from_a_drive() {
+    let (mut control, drives) = Testbed::raid6(4);
+    let uuid = control.tank().uuid;
+    record_before_leaving(&control, &uuid).expect("the members take the real one");
+    let exports = serde_json::json!([
+        { "name": "fine", "listen": "127.0.0.1:0" },
+        { "name": "x\u{1b}[2J", "listen": "127.0.0.1:0" },
+        { "name": "b", "listen": "unix:relative" },
+        { "name": "c", "listen": "127.0.0.1:0",
+          "nvme": { "nqn": "not\nan nqn", "hosts": ["nqn.2014-08.a:b"], "namespace": 1 } },
+        { "name": "d", "listen": "127.0.0.1:0",
+          "nvme": { "nqn": "nqn.2014-08.a:b", "hosts": [], "namespace": 1 } },
+        { "name": "e", "listen": "127.0.0.1:0",
+          "nvme": { "nqn": "nqn.2014-08.a:b", "hosts": ["h".repeat(9000)], "namespace": 1 } },
+    ]);
+    let settings =
+        serde_json::json!({ "rebuild_priority": 200, "scrub_every_s": 1, "auto_readd": false });
+    let record = serde_json::json!({ "version": 1, "settings": settings, "exports": exports });
+    let due = control.with(|m| Due {
+        array: uuid.clone(),
+        uuid: uuid.parse().expect("a UUID"),
+        content: serde_json::to_vec(&record).expect("it has a JSON form"),
+        drives: m.running[0].drives.iter().flatten().cloned().collect(),
+    });
+    store_side_by_side(&due.expect("it answers")).expect("the members take it");
+    control.lose_state();
+    control.start();
+    let import = ImportArraysRequest { name: "tank".into(), drives, ..Default::default() };
+    let warnings = control.import_arrays(&import).expect("it is imported").warnings;
+    let [invalid, offer] = &warnings[..] else { panic!("{warnings:?}") };
+    assert!(offer.contains("export fine on 127.0.0.1:0, which is not offered"), "{offer}");
+    let events = control.reported("record_invalid");
+    let [event] = &events[..] else { panic!("{events:?}") };
+    assert!(invalid.ends_with(&event.cause) && event.what.contains("/drive"), "{event:?}");
+    let cause = &event.cause;
+    for field in ["rebuild_priority", "scrub_every_s", "exports[1]: export name"] {
+        assert!(cause.contains(&format!("{field}: ")), "{field}: {cause}");
+    }
+    for at in 2..=5 {
+        assert!(cause.contains(&format!("exports[{at}]: ")), "{at}: {cause}");
+    }
+    assert!(cause.len() < 2000 && !cause.contains(char::is_control), "{cause}");
+    let settings = control.tank().settings.expect("it has settings");
+    assert!(settings.rebuild_priority <= 100 && !settings.auto_readd, "{settings:?}");
+    stop(&control);
 }
 
 #[test]

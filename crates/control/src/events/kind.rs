@@ -123,6 +123,8 @@ kinds! {
     ExportCreated "export_created" Info "An export was created."
     ExportWithdrawn "export_withdrawn" Info "An export was removed, or withdrawn together with its array."
     ExportOffline "export_offline" Critical "A recorded export could not be offered."
+    RecordInvalid "record_invalid" Warning "Settings or exports that the members of an imported array record are \
+        invalid and were ignored."
     ConnectionsRefused "connections_refused" Warning "The connection limit of an address was reached; reported at \
                                                       most once a minute."
     ReservationsReleased "reservations_released" Warning "A command released the reservations of an export."

@@ -141,14 +141,38 @@ fn check_subsystem(record: &ExportRecord, config: &Config) -> Result<(), Control
 pub(crate) fn record_of(
     request: &CreateExportRequest,
     config: &Config,
-    (array, uuid): (String, String),
+    array: (String, String),
 ) -> Result<(ExportRecord, bool), ControlError> {
-    let nvme = subsystem_of(request, &uuid, config)?;
     if config.exports.len() >= EXPORTS_MAX {
         return Err(ControlError::state(format!(
             "there are {EXPORTS_MAX} exports, the limit of one daemon; remove one first"
         )));
     }
+    let record = valid_record(request, config, array)?;
+    check_subsystem(&record, config)?;
+    check_keys(&record, config)?;
+    match config.exports.iter().find(|e| e.name == record.name) {
+        Some(existing) if *existing != record => {
+            let what = format!("export {} already exists; remove it first: ", record.name);
+            Err(ControlError::exists(say(what).run(remove_export(&record.name))))
+        }
+        existing => Ok((record, existing.is_some())),
+    }
+}
+
+/// Whether every field of a record that was read from a drive is one that a request could have made.
+pub(crate) fn check_fields(record: &ExportRecord) -> Result<(), ControlError> {
+    let array = (record.name.clone(), record.array.clone());
+    valid_record(&request_of(record), &Config::default(), array).map(drop)
+}
+
+/// What an export of `array` is recorded as, as far as that depends on no other export and no key.
+fn valid_record(
+    request: &CreateExportRequest,
+    config: &Config,
+    (array, uuid): (String, String),
+) -> Result<ExportRecord, ControlError> {
+    let nvme = subsystem_of(request, &uuid, config)?;
     let name = if request.name.is_empty() { array } else { request.name.clone() };
     let name: Name = name.parse().map_err(|e| ControlError::usage(format!("export name: {e}")))?;
     let record = ExportRecord {
@@ -159,15 +183,7 @@ pub(crate) fn record_of(
         nvme,
     };
     servers::check_listen(&record)?;
-    check_subsystem(&record, config)?;
-    check_keys(&record, config)?;
-    match config.exports.iter().find(|e| e.name == record.name) {
-        Some(existing) if *existing != record => {
-            let what = format!("export {name} already exists; remove it first: ");
-            Err(ControlError::exists(say(what).run(remove_export(&name))))
-        }
-        existing => Ok((record, existing.is_some())),
-    }
+    Ok(record)
 }
 
 /// Forgets exports that members record and that are not offered.

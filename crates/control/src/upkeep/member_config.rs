@@ -1,16 +1,23 @@
 //! What every member knows of the control plane: settings and exports of its array. With the state directory lost,
 //! importing an array brings them back (F36).
 
+use std::slice;
+
 use strake_engine::Drive;
 
 use crate::actions::Pace;
+use crate::commands::jobs::parse_priority;
 use crate::control::Control;
 use crate::error::ControlError;
-use crate::exports::requests::request_of;
+use crate::events::{EventKind, Note};
+use crate::exports::requests::{check_fields, request_of};
+use crate::limits::{INVALID_FIELD_CHARS_MAX, INVALID_FIELDS_MAX};
 use crate::manager::Manager;
 use crate::names::array_key;
 use crate::policy::members::is_out;
+use crate::policy::scrub::parse_every;
 use crate::record::member::{Due, MemberConfig, MemberExport, VERSION, recall, store_side_by_side};
+use crate::record::store::{ExportRecord, Settings};
 use crate::state::written::Written;
 use crate::upkeep::settings::put_settings;
 
@@ -51,12 +58,46 @@ fn store_on_members(control: &Control, due: Due) -> Result<(), ControlError> {
 /// settings, and its exports without offering them. What cannot be brought back is returned in words.
 pub(crate) fn recall_from_members(control: &Control, array: &str, drives: &[Drive]) -> Vec<String> {
     let Some(config) = recall(array, drives) else { return Vec::new() };
-    let exports: Vec<_> = config.exports.iter().map(|export| export.record(array)).collect();
-    let settings = control.run(|m| put_settings(m, array, config.settings));
+    let (settings, exports, invalid) = valid(&config, array);
+    let settings = control.run(|m| put_settings(m, array, settings));
     let kept = control.run(|m| m.records.keep_exports(array, exports));
     let what = [("settings", settings.err()), ("exports", kept.err())];
     let wrong = what.into_iter().filter_map(|(what, error)| Some((what, error?)));
-    wrong.map(|(what, error)| format!("{what}: {error}")).collect()
+    let mut wrong: Vec<_> = wrong.map(|(what, error)| format!("{what}: {error}")).collect();
+    if !invalid.is_empty() {
+        let holds = |d: &&Drive| recall(array, slice::from_ref(d)).is_some_and(|own| own == config);
+        let path = drives.iter().find(holds).map_or("a member", |drive| &drive.path);
+        let what = format!("parts of the record on {path} are invalid and were ignored");
+        wrong.push(format!("{what}: {invalid}"));
+        let noted = control.with(|m| {
+            let name = m.records.array_name(array);
+            m.record(Note::of_array(EventKind::RecordInvalid, &name, what).cause(invalid));
+        });
+        wrong.extend(noted.err().map(|error| error.what));
+    }
+    wrong
+}
+
+/// What of a record that was read from a drive a request could have set; and the fields that no request could.
+fn valid(config: &MemberConfig, array: &str) -> (Settings, Vec<ExportRecord>, String) {
+    let mut invalid: Vec<String> = Vec::new();
+    let mut is_valid = |field: &str, checked: Result<(), ControlError>| {
+        let error = checked.err().map(|error| format!("{field}: {}", error.what));
+        invalid.extend(error.iter().map(|e| e.chars().take(INVALID_FIELD_CHARS_MAX).collect()));
+        error.is_none()
+    };
+    let mut settings = config.settings;
+    if !is_valid("rebuild_priority", parse_priority(settings.rebuild_priority.into()).map(drop)) {
+        settings.rebuild_priority = Settings::default().rebuild_priority;
+    }
+    if !is_valid("scrub_every_s", parse_every(settings.scrub_every_s).map(drop)) {
+        settings.scrub_every_s = Settings::default().scrub_every_s;
+    }
+    let exports = config.exports.iter().enumerate().map(|(at, e)| (at, e.record(array)));
+    let valid = exports.filter(|(at, e)| is_valid(&format!("exports[{at}]"), check_fields(e)));
+    let exports = valid.map(|(_, export)| export).collect();
+    invalid.truncate(INVALID_FIELDS_MAX);
+    (settings, exports, invalid.join("; "))
 }
 
 /// Offers the exports of an array that its members record and that are not offered here. What cannot be offered is

@@ -19,46 +19,36 @@ pub fn size_u32(text: &str) -> Result<u32, String> {
 /// Says what is wrong with `text`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     const HELP: &str = "a time is a whole number with ms, s, m or h, such as 90s";
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| HELP.to_owned())?;
-    let factor_ms: u64 = match unit {
-        "ms" => 1,
-        "" | "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return Err(HELP.to_owned()),
-    };
-    number
-        .checked_mul(factor_ms)
-        .map(Duration::from_millis)
-        .ok_or_else(|| "the time is longer than 64 bits can count".to_owned())
+    let units = [("ms", 1), ("", 1_000), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
+    time(text, &units, HELP).map(Duration::from_millis)
 }
 
-/// A time between two scrubs in seconds: a whole number with `h`, `d` or `w`; `off` is 0.
+/// A time between two scrubs in seconds: a whole number with `s`, `h`, `d` or `w`; `off` is 0. Reads all that
+/// [`strake_wording::every`] prints.
 ///
 /// # Errors
 /// Says what is wrong with `text`.
 pub fn every(text: &str) -> Result<u64, String> {
     const HELP: &str =
-        "a time between scrubs is a whole number with h, d or w, such as 30d, or off";
-    if text == "off" {
-        return Ok(0);
+        "a time between scrubs is a whole number with s, h, d or w, such as 30d, or off";
+    let units = [("s", 1), ("h", 3_600), ("d", 24 * 3_600), ("w", 7 * 24 * 3_600)];
+    match text {
+        "off" => Ok(0),
+        text => match time(text, &units, HELP)? {
+            0 => Err("to disable scheduled scrubs, write off".to_owned()),
+            seconds => Ok(seconds),
+        },
     }
+}
+
+/// A whole number and one of `units`, times the factor of the unit.
+fn time(text: &str, units: &[(&str, u64)], help: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| HELP.to_owned())?;
-    let factor_s: u64 = match unit {
-        "h" => 3_600,
-        "d" => 24 * 3_600,
-        "w" => 7 * 24 * 3_600,
-        _ => return Err(HELP.to_owned()),
-    };
-    match number.checked_mul(factor_s) {
-        Some(0) => Err("to disable scheduled scrubs, write off".to_owned()),
-        Some(seconds) => Ok(seconds),
-        None => Err("the time is longer than 64 bits can count".to_owned()),
-    }
+    let number: u64 = number.parse().map_err(|_| help.to_owned())?;
+    let (_, factor) = units.iter().find(|(name, _)| *name == unit).ok_or(help)?;
+    let all = number.checked_mul(*factor);
+    all.ok_or_else(|| "the time is longer than 64 bits can count".to_owned())
 }
 
 /// Name of a choice in the API: the same word as on the command line.
@@ -81,6 +71,16 @@ mod tests {
         for bad in ["", "0d", "30", "d", "-1d", "1m", "99999999999999999999d", "9999999999999999w"]
         {
             check(bad, None);
+        }
+    }
+
+    /// The history: a record of an interval that is no whole hour was in seconds, which this parser refused.
+    #[test]
+    fn intervals_of_a_record_are_read_back_exhaustive() {
+        let day = 24 * 3_600;
+        let hours = (0..=u64::MAX / 3_600).step_by(1 << 40).map(|hours| hours * 3_600);
+        for seconds in (0..=2 * day).chain(hours).chain(u64::MAX - day..=u64::MAX) {
+            assert_eq!(every(&strake_wording::every(seconds)), Ok(seconds));
         }
     }
 }

@@ -1843,6 +1843,11 @@ pub struct DoctorCheck {
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TextPart {
+    /// Bytes of the request when it was serialized as this message without this field; 0 for words and from older
+    /// daemons. A client whose own serialization is shorter does not know a field of the request, and shows the whole
+    /// text as the daemon spells it.
+    #[prost(uint32, tag = "100")]
+    pub part_bytes: u32,
     /// A request carries out what the text names. It is complete, except for what the operator is to choose: that field is
     /// empty, in capitals or "...", or, of a member, 4294967295.
     #[prost(

@@ -314,3 +314,6 @@ pub struct DemoArgs {
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 }
+
+#[cfg(test)]
+mod tests;

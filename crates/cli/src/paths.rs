@@ -1,5 +1,6 @@
 //! Drives and sockets as people type them, made into what the daemon needs: it has another working directory.
 
+use crate::args::parse::Drives;
 use crate::error::CliError;
 use std::path::{Path, PathBuf};
 
@@ -38,12 +39,12 @@ pub fn drive(text: &str) -> Result<String, CliError> {
     absolute(text).map(|p| p.display().to_string())
 }
 
-/// All of `texts` through [`drive`].
+/// All drives of `lists` through [`drive`].
 ///
 /// # Errors
 /// The first one's.
-pub fn drives(texts: &[String]) -> Result<Vec<String>, CliError> {
-    texts.iter().map(|t| drive(t)).collect()
+pub fn drives(lists: &[Drives]) -> Result<Vec<String>, CliError> {
+    lists.iter().flat_map(|list| &list.0).map(|text| drive(text)).collect()
 }
 
 /// The address that `text` means: `unix:PATH` with an absolute path, anything else as it is.

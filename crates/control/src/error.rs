@@ -37,7 +37,7 @@ pub enum ControlErrorKind {
 
 /// What keeps an array from being started, as far as the advice to the operator depends on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Hindrance {
+pub(crate) enum OfflineReason {
     /// Nothing is wrong: it is started as soon as its drives have settled.
     Settling,
     /// It would lose data, which the operator has to accept.
@@ -62,18 +62,18 @@ pub struct ControlError {
     pub parts: Vec<TextPart>,
     /// The array of a label that this version does not understand; `None` for other errors.
     pub array: Option<Uuid>,
-    pub(crate) hindrance: Hindrance,
+    pub(crate) offline: OfflineReason,
 }
 
 impl ControlError {
     /// An error of `kind` that says `what`.
     pub fn new(kind: ControlErrorKind, what: impl Into<Text>) -> Self {
         let Text { words: what, parts } = what.into();
-        Self { kind, what, parts, array: None, hindrance: Hindrance::Other }
+        Self { kind, what, parts, array: None, offline: OfflineReason::Other }
     }
 
-    pub(crate) fn because(self, hindrance: Hindrance) -> Self {
-        Self { hindrance, ..self }
+    pub(crate) fn because(self, offline: OfflineReason) -> Self {
+        Self { offline, ..self }
     }
 
     /// What it says, with its requests.
@@ -125,13 +125,13 @@ impl From<ArrayError> for ControlError {
             ArrayErrorKind::Gone => ControlErrorKind::Stopped,
         };
         let remedy = error.remedy.as_deref();
-        let hindrance = match remedy {
-            Some(ArrayRemedy::StartWithout(_)) => Hindrance::Missing(error.what.clone()),
-            Some(remedy) if remedy.accepts_loss() => Hindrance::Consent,
-            Some(ArrayRemedy::Start(..) | ArrayRemedy::Replace(..)) | None => Hindrance::Other,
+        let offline = match remedy {
+            Some(ArrayRemedy::StartWithout(_)) => OfflineReason::Missing(error.what.clone()),
+            Some(remedy) if remedy.accepts_loss() => OfflineReason::Consent,
+            Some(ArrayRemedy::Start(..) | ArrayRemedy::Replace(..)) | None => OfflineReason::Other,
         };
         let text = text_of(error.what, remedy);
-        Self { array: error.array, ..Self::new(kind, text).because(hindrance) }
+        Self { array: error.array, ..Self::new(kind, text).because(offline) }
     }
 }
 

@@ -54,7 +54,7 @@ mod view;
 pub use control::Control;
 pub use cores::CoreChoice;
 pub use error::{ControlError, ControlErrorKind};
-pub use history::{Actor, Command, Outcome};
+pub use history::{Actor, Outcome};
 pub use manager::{Manager, Options};
 pub use record::store::{ArrayRecord, Config, ExportRecord, Store};
 pub use strake_engine::IoLimits;

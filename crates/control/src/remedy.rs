@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use strake_api::v1 as api;
 use strake_engine::{ArrayRemedy, AssemblePolicy};
-use strake_wording::{Text, Typed, import, replace, say};
+use strake_wording::{ApiCommand, Text, import, replace, say};
 
 use crate::error::ControlError;
 
@@ -42,7 +42,7 @@ pub(crate) fn import_drives() -> api::ImportArraysRequest {
 }
 
 /// An error that says `what` does not exist: which ones there are, or the request that makes the first.
-pub(crate) fn not_among(what: String, known: &[&str], first: impl Typed) -> ControlError {
+pub(crate) fn not_among(what: String, known: &[&str], first: impl ApiCommand) -> ControlError {
     let hint = match known {
         [] => say("there is none yet: ").run(first),
         known => say(format!("there is: {}", known.join(", "))),
@@ -96,7 +96,7 @@ pub(crate) fn problem(
 #[cfg(test)]
 mod tests {
     use super::{DEGRADED, LOSSY};
-    use crate::error::{ControlError, Hindrance};
+    use crate::error::{ControlError, OfflineReason};
     use crate::record::store::ArrayRecord;
     use crate::state::offline::Offline;
     use strake_engine::{ArrayError, ArrayErrorKind, ArrayRemedy};
@@ -110,31 +110,31 @@ mod tests {
     /// The advice for an array that does not run was chosen by words of the error.
     #[test]
     fn what_the_engine_advises_is_spelled_and_decides_here() {
-        let check = |remedy, what: &str, hindrance| {
+        let check = |remedy, what: &str, offline| {
             let error = refused(remedy);
-            assert_eq!((error.what.as_str(), error.hindrance), (what, hindrance));
+            assert_eq!((error.what.as_str(), error.offline), (what, offline));
         };
         let tank = || "tank".parse().expect("a name");
-        let waits = Hindrance::Missing("it waits".to_owned());
+        let waits = OfflineReason::Missing("it waits".to_owned());
         let start = "it waits, or start without it: strake array import tank --degraded";
         check(ArrayRemedy::StartWithout(tank()), start, waits);
         let lossy = "it waits: strake array import tank --degraded --accept-loss";
-        check(ArrayRemedy::Start(tank(), LOSSY), lossy, Hindrance::Consent);
+        check(ArrayRemedy::Start(tank(), LOSSY), lossy, OfflineReason::Consent);
         let degraded = "it waits: strake array import tank --degraded";
-        check(ArrayRemedy::Start(tank(), DEGRADED), degraded, Hindrance::Other);
+        check(ArrayRemedy::Start(tank(), DEGRADED), degraded, OfflineReason::Other);
         let replace = "it waits: strake array replace tank --member 2 --with DRIVE";
-        check(ArrayRemedy::Replace(tank(), MemberIndex(2)), replace, Hindrance::Other);
+        check(ArrayRemedy::Replace(tank(), MemberIndex(2)), replace, OfflineReason::Other);
     }
 
     #[test]
     fn an_array_whose_drives_settle_waits_and_no_other() {
         let record = serde_json::json!({ "uuid": "", "name": "tank", "drives": [] });
         let record: ArrayRecord = serde_json::from_value(record).expect("a record");
-        let is_waiting = |hindrance| {
-            let error = ControlError::state("waiting until it is time").because(hindrance);
+        let is_waiting = |offline| {
+            let error = ControlError::state("waiting until it is time").because(offline);
             Offline::new(&record, &error, &[]).is_waiting
         };
-        assert!(is_waiting(Hindrance::Settling));
-        assert!(!is_waiting(Hindrance::Consent) && !is_waiting(Hindrance::Other));
+        assert!(is_waiting(OfflineReason::Settling));
+        assert!(!is_waiting(OfflineReason::Consent) && !is_waiting(OfflineReason::Other));
     }
 }

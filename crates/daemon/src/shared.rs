@@ -7,8 +7,8 @@ use strake_api::limits::{
     DRIVES_MAX, ERROR_DETAIL_BYTES_MAX, ERROR_DETAIL_KEY, HOSTS_MAX, STRING_BYTES_MAX,
 };
 use strake_api::v1::ErrorDetail;
-use strake_control::{Actor, Command, Control, ControlError, ControlErrorKind, Manager, Outcome};
-use strake_wording::has_request;
+use strake_control::{Actor, Control, ControlError, ControlErrorKind, Manager, Outcome};
+use strake_wording::{Command, has_request};
 use tokio::sync::{Notify, Semaphore, watch};
 use tonic::metadata::MetadataValue;
 use tonic::transport::server::UdsConnectInfo;

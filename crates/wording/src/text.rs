@@ -5,7 +5,7 @@ use std::fmt;
 use strake_api::v1::TextPart;
 use strake_api::v1::text_part::Part;
 
-use crate::typed::{Typed, command_of};
+use crate::commands::{ApiCommand, command_of};
 
 /// A text for operators: its words, and the same in parts, in which requests are data.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,17 +28,18 @@ impl Text {
         let words = words.into();
         if !words.is_empty() {
             self.words.push_str(&words);
-            self.parts.push(TextPart { part: Some(Part::Words(words)) });
+            self.parts.push(TextPart { part: Some(Part::Words(words)), part_bytes: 0 });
         }
         self
     }
 
     /// The text, then the command that sends `request`.
     #[must_use]
-    pub fn run(mut self, request: impl Typed) -> Self {
+    pub fn run(mut self, request: impl ApiCommand) -> Self {
         let part = request.part();
         self.words.push_str(&command_of(&part));
-        self.parts.push(TextPart { part: Some(part) });
+        let part_bytes = part.encoded_len() as u32;
+        self.parts.push(TextPart { part: Some(part), part_bytes });
         self
     }
 
@@ -75,7 +76,7 @@ impl From<&str> for Text {
     }
 }
 
-impl<T: Typed> From<T> for Text {
+impl<T: ApiCommand> From<T> for Text {
     fn from(request: T) -> Self {
         Self::default().run(request)
     }
@@ -88,10 +89,16 @@ pub fn has_request(parts: &[TextPart]) -> bool {
 }
 
 /// A text of the interface as the command line prints it: the words of `parts`; or `otherwise`, when there are none, as
-/// from an older daemon, or when this version does not know one of them.
+/// from an older daemon. So it is when this version does not know one of them, or a field of it; the text says so then.
 #[must_use]
 pub fn shown(parts: &[TextPart], otherwise: &str) -> String {
-    let words = parts.iter().map(|part| part.part.as_ref().map(command_of)).collect();
-    let words: Option<String> = words;
-    words.filter(|words| !words.is_empty()).unwrap_or_else(|| otherwise.to_owned())
+    let is_whole = |size: u32, part: &Part| size == 0 || size as usize == part.encoded_len();
+    let known = |text: &TextPart| {
+        text.part.as_ref().filter(|part| is_whole(text.part_bytes, part)).map(command_of)
+    };
+    match parts.iter().map(known).collect::<Option<String>>() {
+        Some(words) if words.is_empty() => otherwise.to_owned(),
+        Some(words) => words,
+        None => format!("{otherwise} (written by a newer version of strake)"),
+    }
 }

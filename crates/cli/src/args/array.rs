@@ -1,5 +1,6 @@
 //! `strake array ...`.
 
+use crate::args::parse::Drives;
 use crate::args::{Watch, parse};
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 
@@ -179,9 +180,10 @@ pub struct Create {
     /// 0, 1, 10, 5, 6, 7.3, n+M (such as n+4), 50, 60 or 70.
     #[arg(long)]
     pub level: String,
-    /// Drives, separated by commas or repeated: paths, device names, or ram:SIZE and null:SIZE.
-    #[arg(long, required = true, value_delimiter = ',', value_name = "DRIVES")]
-    pub drives: Vec<String>,
+    /// Drives, separated by commas or repeated: paths, device names, or ram:SIZE and null:SIZE. A comma in a path is
+    /// written as \,.
+    #[arg(long, required = true, value_name = "DRIVES")]
+    pub drives: Vec<Drives>,
     /// Strip size, a power of two from 4KiB to 1MiB [default: 128KiB].
     #[arg(long, value_parser = parse::size_u32, value_name = "SIZE")]
     pub strip: Option<u32>,
@@ -281,9 +283,10 @@ pub struct Import {
     /// Only this array [default: every array found].
     #[arg(value_name = "ARRAY")]
     pub name: Option<String>,
-    /// Drives to scan in addition to the recorded ones, separated by commas or repeated.
-    #[arg(long, value_delimiter = ',', value_name = "DRIVES")]
-    pub drives: Vec<String>,
+    /// Drives to scan in addition to the recorded ones, separated by commas or repeated. A comma in a path is written
+    /// as \,.
+    #[arg(long, value_name = "DRIVES")]
+    pub drives: Vec<Drives>,
     /// Start although members that were last seen in sync are missing.
     #[arg(long)]
     pub degraded: bool,
@@ -292,8 +295,8 @@ pub struct Import {
     pub accept_loss: bool,
     /// The drive to use for a member of which several copies exist, separated by commas or repeated. The other copies
     /// are not changed.
-    #[arg(long = "use", value_delimiter = ',', value_name = "DRIVES")]
-    pub use_drives: Vec<String>,
+    #[arg(long = "use", value_name = "DRIVES")]
+    pub use_drives: Vec<Drives>,
     /// Also create the exports that the members record; without this option they are only listed.
     #[arg(long)]
     pub exports: bool,
@@ -464,9 +467,10 @@ pub struct Undelete {
     /// Name or UUID of the array that was destroyed.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Drives to scan in addition to the recorded ones, separated by commas or repeated.
-    #[arg(long, value_delimiter = ',', value_name = "DRIVES")]
-    pub drives: Vec<String>,
+    /// Drives to scan in addition to the recorded ones, separated by commas or repeated. A comma in a path is written
+    /// as \,.
+    #[arg(long, value_name = "DRIVES")]
+    pub drives: Vec<Drives>,
     /// Print what would be done, and do nothing.
     #[arg(long)]
     pub dry_run: bool,

@@ -1,6 +1,8 @@
 //! Values that have a unit, and words of the interface.
 
 use clap::ValueEnum;
+use std::convert::Infallible;
+use std::str::FromStr;
 use std::time::Duration;
 use strake_units::ByteSize;
 
@@ -51,6 +53,28 @@ fn time(text: &str, units: &[(&str, u64)], help: &str) -> Result<u64, String> {
     all.ok_or_else(|| "the time is longer than 64 bits can count".to_owned())
 }
 
+/// Drives, separated by commas. A backslash before a comma or a backslash makes that a part of the drive's name, as
+/// [`strake_wording::escaped`] writes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drives(pub Vec<String>);
+
+impl FromStr for Drives {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let (mut all, mut drive, mut chars) = (Vec::new(), String::new(), text.chars().peekable());
+        while let Some(c) = chars.next() {
+            match c {
+                ',' => all.push(std::mem::take(&mut drive)),
+                '\\' => drive.push(chars.next_if(|c| [',', '\\'].contains(c)).unwrap_or(c)),
+                c => drive.push(c),
+            }
+        }
+        all.push(drive);
+        Ok(Self(all))
+    }
+}
+
 /// Name of a choice in the API: the same word as on the command line.
 #[must_use]
 pub fn word(choice: &impl ValueEnum) -> String {
@@ -59,7 +83,7 @@ pub fn word(choice: &impl ValueEnum) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::every;
+    use super::{Drives, every};
 
     #[test]
     fn times_between_scrubs_have_a_unit() {
@@ -81,6 +105,27 @@ mod tests {
         let hours = (0..=u64::MAX / 3_600).step_by(1 << 40).map(|hours| hours * 3_600);
         for seconds in (0..=2 * day).chain(hours).chain(u64::MAX - day..=u64::MAX) {
             assert_eq!(every(&strake_wording::every(seconds)), Ok(seconds));
+        }
+    }
+
+    #[test]
+    fn lists_of_drives_are_read_back_exhaustive() {
+        let check = |text: &str, drives: &[&str]| {
+            assert_eq!(text.parse(), Ok(Drives(drives.iter().map(|&d| d.into()).collect())));
+        };
+        check("a,b", &["a", "b"]);
+        check(r"/by-label/a\x20b,c", &[r"/by-label/a\x20b", "c"]);
+        check(r"/a\,b,c\\,d\", &["/a,b", r"c\", r"d\"]);
+        // Every pair of names of up to three of these characters.
+        let mut names = vec![String::new()];
+        for at in 0..1 + 4 + 16 {
+            names.extend([',', '\\', '\'', 'x'].map(|c| format!("{}{c}", names[at])));
+        }
+        for (one, other) in names.iter().flat_map(|one| names.iter().map(move |o| (one, o))) {
+            check(
+                &strake_wording::escaped(&[one.clone(), other.clone()]),
+                &[one.as_str(), other.as_str()],
+            );
         }
     }
 }

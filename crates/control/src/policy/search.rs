@@ -4,7 +4,7 @@ use strake_engine::AssemblePolicy;
 use strake_wording::say;
 
 use crate::drives::label::Labelled;
-use crate::error::{ControlError, ControlErrorKind, Hindrance};
+use crate::error::{ControlError, ControlErrorKind, OfflineReason};
 use crate::policy::candidates::{push_once, suffice_without};
 
 /// Why a drive at a recorded path is not used.
@@ -73,7 +73,7 @@ fn held_up(why: &str, name: &str) -> ControlError {
         "{why}; array {name} is not started degraded while this drive is present: its label may be newer than those \
          of the other drives"
     ))
-    .because(Hindrance::RefusedLabel)
+    .because(OfflineReason::RefusedLabel)
 }
 
 /// What was found of a recorded array.
@@ -126,12 +126,12 @@ impl Search {
             return error;
         }
         let refused = self.refused.join("; ");
-        if let Hindrance::Missing(waits) = &error.hindrance {
+        if let OfflineReason::Missing(waits) = &error.offline {
             // What the array could do without that drive, it cannot do beside it.
             let name = self.here[0].label.name.as_str();
             return held_up(&format!("{refused}; {waits}"), name);
         }
-        let (kind, hindrance) = (error.kind, error.hindrance.clone());
-        ControlError::new(kind, say(refused + "; ").then(error.text())).because(hindrance)
+        let (kind, offline) = (error.kind, error.offline.clone());
+        ControlError::new(kind, say(refused + "; ").then(error.text())).because(offline)
     }
 }

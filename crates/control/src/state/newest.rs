@@ -14,7 +14,7 @@ use strake_units::Uuid;
 use strake_wording::say;
 
 use crate::drives::label::Labelled;
-use crate::error::{ControlError, Hindrance};
+use crate::error::{ControlError, OfflineReason};
 use crate::record::files::StateFolder;
 use crate::record::store::{ArrayRecord, Config};
 use crate::remedy::{LOSSY, start};
@@ -143,7 +143,10 @@ impl Mark {
              on: {holders}. Attach it; or, to start without it and discard its writes: ",
             self.generation
         );
-        Some(ControlError::refused(say(what).run(start(name, LOSSY))).because(Hindrance::Consent))
+        Some(
+            ControlError::refused(say(what).run(start(name, LOSSY)))
+                .because(OfflineReason::Consent),
+        )
     }
 }
 

@@ -6,7 +6,7 @@ use strake_raid::Geometry;
 use strake_wording::{Text, import, say};
 
 use crate::drives::label::{Labelled, geometry_of};
-use crate::error::{ControlError, Hindrance};
+use crate::error::{ControlError, OfflineReason};
 use crate::policy::candidates::{absent, can_start_degraded, passed_over, used};
 use crate::record::store::ArrayRecord;
 use crate::remedy::{DEGRADED, LOSSY, start};
@@ -28,28 +28,28 @@ impl Offline {
         let newest = here.iter().max_by_key(|l| l.label.generation).map(|l| &l.label);
         let name = &record.name;
         let shape = newest.map(|label| shape_of(label, here));
-        let next = match (newest, &error.hindrance) {
+        let next = match (newest, &error.offline) {
             (None, _) => say("return its drives, then: ").run(import(name)),
-            (Some(_), Hindrance::Settling) => say("wait; it starts automatically"),
+            (Some(_), OfflineReason::Settling) => say("wait; it starts automatically"),
             // Without consent nothing starts, whatever drives are here.
-            (Some(_), Hindrance::Consent) => {
+            (Some(_), OfflineReason::Consent) => {
                 say("return the missing members, or, to accept possible loss: ")
                     .run(start(name, LOSSY))
             }
-            (Some(_), Hindrance::RefusedLabel) => {
+            (Some(_), OfflineReason::RefusedLabel) => {
                 say("use the version that wrote the refused label, or remove its drive, then: ")
                     .run(import(name))
             }
-            (Some(label), Hindrance::Missing(_) | Hindrance::Other)
+            (Some(label), OfflineReason::Missing(_) | OfflineReason::Other)
                 if can_start_degraded(label, here) =>
             {
                 say("return the missing members, or: ").run(start(name, DEGRADED))
             }
-            (Some(_), Hindrance::Missing(_) | Hindrance::Other) => {
+            (Some(_), OfflineReason::Missing(_) | OfflineReason::Other) => {
                 say("return its drives, then: ").run(import(name))
             }
         };
-        let is_waiting = error.hindrance == Hindrance::Settling;
+        let is_waiting = error.offline == OfflineReason::Settling;
         Self { why: error.what.clone(), shape, next, is_waiting }
     }
 

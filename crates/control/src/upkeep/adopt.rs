@@ -11,7 +11,7 @@ use strake_wording::{Text, say};
 use crate::commands::exports::offer_recorded_exports;
 use crate::control::Control;
 use crate::drives::label::Labelled;
-use crate::error::{ControlError, Hindrance};
+use crate::error::{ControlError, OfflineReason};
 use crate::events::{EventKind, Note};
 use crate::manager::Manager;
 use crate::names::fresh_uuid;
@@ -54,17 +54,17 @@ pub(crate) fn assemble_one(
 
 /// `error`, and what is to be said about drives of `here` that are not used.
 fn with_objections(error: ControlError, here: &[Labelled]) -> ControlError {
-    let hindrance = match error.hindrance.clone() {
-        _ if needs_damaged(here) => Hindrance::Consent,
-        Hindrance::Missing(waits) => {
+    let offline = match error.offline.clone() {
+        _ if needs_damaged(here) => OfflineReason::Consent,
+        OfflineReason::Missing(waits) => {
             let all = std::iter::once(say(waits)).chain(objections(here));
-            Hindrance::Missing(Text::join(all, "; ").words)
+            OfflineReason::Missing(Text::join(all, "; ").words)
         }
-        hindrance => hindrance,
+        offline => offline,
     };
     let kind = error.kind;
     let all = std::iter::once(error.text()).chain(objections(here));
-    ControlError::new(kind, Text::join(all, "; ")).because(hindrance)
+    ControlError::new(kind, Text::join(all, "; ")).because(offline)
 }
 
 /// How long an array on these drives has to wait for what an earlier daemon, or another machine, may have under way

@@ -19,7 +19,7 @@ use crate::bounded;
 use crate::control::{Control, Reserved};
 use crate::drives::block_paths;
 use crate::drives::label::{Labelled, labelled};
-use crate::error::{ControlError, Hindrance};
+use crate::error::{ControlError, OfflineReason};
 use crate::limits::{GLANCE_LIMIT, LOOK_LIMIT};
 use crate::manager::Manager;
 use crate::names::array_key;
@@ -196,9 +196,8 @@ fn assemble_found(
         control.with(|m| m.entries.end_assembling(uuid))?;
         let seconds = left.0.div_ceil(Nanos::SECOND.0);
         let what = "waiting until requests of the previous daemon have expired";
-        return Err(
-            ControlError::state(format!("{what} ({seconds} s left)")).because(Hindrance::Settling)
-        );
+        return Err(ControlError::state(format!("{what} ({seconds} s left)"))
+            .because(OfflineReason::Settling));
     }
     let drives = format!("{} drives", here.len());
     note_wait(control, uuid, &drives, Some("update labels, bitmaps and log"));

@@ -1,0 +1,404 @@
+//! The table of all requests: how each is typed, and what it is about.
+
+use std::fmt::Display;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use strake_api::v1 as api;
+use strake_api::v1::text_part::Part;
+
+/// A request, and the command that sends it.
+pub trait ApiCommand {
+    /// The command, without `strake`.
+    fn line(&self) -> Line;
+    /// As a part of a text.
+    fn part(self) -> Part;
+}
+
+/// A request that changes something.
+pub trait Command: ApiCommand {
+    /// What it is about, as events name it.
+    fn object(&self) -> String;
+    /// It only asks what would be done, so it is no part of the history.
+    fn is_dry(&self) -> bool;
+}
+
+/// What is done with the type of each request.
+pub trait EachRequest {
+    /// Does it with the request `name`.
+    fn request<R: ApiCommand + Default + Serialize + DeserializeOwned>(&mut self, name: &str);
+}
+
+/// The command that sends `request`. What the operator is to choose is left empty in a request that is a remedy, and
+/// spelled in capitals.
+pub fn command(request: &impl ApiCommand) -> String {
+    format!("strake {}", request.line().advised)
+}
+
+/// Whether a character means nothing but itself to a shell.
+#[must_use]
+pub fn is_plain(c: char) -> bool {
+    c.is_alphanumeric() || "-._~:/[]%+,=@".contains(c)
+}
+
+/// A value as a shell takes it. Names of drives and exports may come from drives and remote hosts: what they spell is
+/// one word, and a control character, which could end the command, becomes U+FFFD.
+fn quoted(value: &str) -> String {
+    if !value.is_empty() && value.chars().all(is_plain) {
+        return value.to_owned();
+    }
+    let printable = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    format!("'{}'", value.chars().map(printable).collect::<String>().replace('\'', "'\\''"))
+}
+
+/// A member that the operator is to choose, as `TextPart` of the interface says.
+const MEMBER_TO_CHOOSE: u32 = u32::MAX;
+
+/// A command without `strake`. Of a secret or a key, it says only that one was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// As it was typed, for the record of commands: what must be typed and was left empty is `''`.
+    pub typed: String,
+    /// As it is to be typed, for a remedy.
+    pub advised: String,
+}
+
+fn line(verb: &str) -> Line {
+    Line { typed: verb.to_owned(), advised: verb.to_owned() }
+}
+
+impl Line {
+    /// Words of which the record has `typed`, and a remedy `advised`.
+    fn either(mut self, typed: &str, advised: &str) -> Self {
+        for (line, words) in [(&mut self.typed, typed), (&mut self.advised, advised)] {
+            line.push_str(if words.is_empty() { "" } else { " " });
+            line.push_str(words);
+        }
+        self
+    }
+
+    /// What stands without an option; nothing when it is empty.
+    fn word(self, word: impl AsRef<str>) -> Self {
+        let word = given(word.as_ref()).map(quoted).unwrap_or_default();
+        self.either(&word, &word)
+    }
+
+    /// What must be typed without an option.
+    fn needed(self, value: &str) -> Self {
+        self.choice("", value, "")
+    }
+
+    /// What must be typed. Where it is empty, a remedy has `choice`; or nothing, if that is empty, too.
+    fn choice(self, option: &str, value: &str, choice: &str) -> Self {
+        if !value.is_empty() {
+            return self.word(option).word(value);
+        }
+        let advised = if choice.is_empty() { String::new() } else { format!("{option} {choice}") };
+        self.either(format!("{option} ''").trim_start(), advised.trim_start())
+    }
+
+    fn flag(self, set: bool, flag: &str) -> Self {
+        self.word(if set { flag } else { "" })
+    }
+
+    fn value<T: Display>(self, option: &str, value: Option<T>) -> Self {
+        match value.map(|value| quoted(&value.to_string())) {
+            Some(value) => self.word(option).either(&value, &value),
+            None => self,
+        }
+    }
+
+    fn text(self, option: &str, text: &str) -> Self {
+        self.value(option, given(text))
+    }
+
+    /// A number of which 0 stands for the default.
+    fn number(self, option: &str, number: u32) -> Self {
+        self.value(option, (number != 0).then_some(number))
+    }
+
+    fn switch(self, option: &str, on: Option<bool>) -> Self {
+        self.value(option, on.map(|on| if on { "on" } else { "off" }))
+    }
+
+    fn each(self, option: &str, list: &[String]) -> Self {
+        list.iter().fold(self, |line, one| line.text(option, one))
+    }
+
+    /// Where a secret or a key comes from.
+    fn file(self, option: &str, content: &str) -> Self {
+        self.value(option, given(content).map(|_| "FILE"))
+    }
+}
+
+/// A list of drives as one value: a comma or backslash in a name follows a backslash.
+#[must_use]
+pub fn escaped(drives: &[String]) -> String {
+    let escaped = drives.iter().map(|drive| drive.replace('\\', r"\\").replace(',', r"\,"));
+    escaped.collect::<Vec<_>>().join(",")
+}
+
+fn given(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
+}
+
+/// Seconds in the form in which an operator types them.
+#[must_use]
+pub fn every(seconds: u64) -> String {
+    match seconds {
+        0 => "off".to_owned(),
+        s if s.is_multiple_of(24 * 3600) => format!("{}d", s / (24 * 3600)),
+        s if s.is_multiple_of(3600) => format!("{}h", s / 3600),
+        s => format!("{s}s"),
+    }
+}
+
+fn position(member: u32) -> String {
+    if member == MEMBER_TO_CHOOSE { "N".to_owned() } else { member.to_string() }
+}
+
+fn array(name: &str) -> String {
+    if name.is_empty() { "array".to_owned() } else { format!("array/{name}") }
+}
+
+fn drive(path: &str) -> String {
+    format!("drive/{path}")
+}
+
+fn export(name: &str) -> String {
+    format!("export/{name}")
+}
+
+fn daemon() -> String {
+    "daemon".to_owned()
+}
+
+/// Declares of each request the variant of a part of a text that holds it, and how it is typed; and, if it changes
+/// something, what it is about and whether it is dry.
+macro_rules! requests {
+    ($($variant:ident $request:ident |$r:ident| $line:expr
+        $(=> $object:expr, $dry:expr)?;)*) => {
+        $(
+            impl ApiCommand for api::$request {
+                fn line(&self) -> Line {
+                    let $r = self;
+                    let _ = $r;
+                    $line
+                }
+
+                fn part(self) -> Part {
+                    Part::$variant(self)
+                }
+            }
+
+            $(impl Command for api::$request {
+                fn object(&self) -> String {
+                    let $r = self;
+                    let _ = $r;
+                    $object
+                }
+
+                fn is_dry(&self) -> bool {
+                    let $r = self;
+                    let _ = $r;
+                    $dry
+                }
+            })?
+                    None
+                }
+            })?
+        )*
+
+        /// A part of a text as the command line prints it.
+        pub(crate) fn command_of(part: &Part) -> String {
+            match part {
+                Part::Words(words) => words.clone(),
+                $(Part::$variant(request) => command(request),)*
+            }
+        }
+
+        /// Does `each` with every request, for tests of all of them.
+        pub fn each_request(each: &mut impl EachRequest) {
+            $(each.request::<api::$request>(stringify!($request));)*
+        }
+    };
+}
+
+requests! {
+    GetStatus GetStatusRequest |_r| line("status");
+    GetArray GetArrayRequest |r| line("array show").word(&r.name);
+    WatchArray WatchArrayRequest |r| line("array show").word(&r.name).word("--watch");
+    AwaitArray AwaitArray |r| line("wait").word(&r.name).text("--for", &r.goal);
+    CreateArray CreateArrayRequest |r| line("array create")
+        .needed(&r.name)
+        .choice("--level", &r.level, "")
+        .choice("--drives", &escaped(&r.drives), "")
+        .number("--strip", r.strip_bytes)
+        .value("--group-size", r.group_size)
+        .value("--block-size", r.block_bytes)
+        .text("--consistency", &r.consistency)
+        .flag(r.overwrite, "--overwrite")
+        => array(&r.name), r.dry_run;
+    FailMember FailMemberRequest |r| line("array fail")
+        .needed(&r.name)
+        .value("--member", Some(r.member))
+        .text("--accept", &r.accept.join(","))
+        => array(&r.name), r.dry_run;
+    ReplaceMember ReplaceMemberRequest |r| line("array replace")
+        .needed(&r.name)
+        .either(&format!("--member {}", r.member), &format!("--member {}", position(r.member)))
+        .choice("--with", &r.drive, "DRIVE")
+        .flag(r.overwrite, "--overwrite")
+        => array(&r.name), r.dry_run;
+    AddDrive AddDriveRequest |r| line("array add")
+        .needed(&r.name)
+        .choice("--drive", &r.drive, "DRIVE")
+        .flag(r.overwrite, "--overwrite")
+        => array(&r.name), r.dry_run;
+    ImportArrays ImportArraysRequest |r| line("array import")
+        .word(&r.name)
+        .text("--drives", &escaped(&r.drives))
+        .flag(r.allow_degraded, "--degraded")
+        .flag(r.accept_loss, "--accept-loss")
+        .text("--use", &escaped(&r.use_drives))
+        .flag(r.exports, "--exports")
+        => array(&r.name), r.dry_run;
+    UnloadArray UnloadArrayRequest |r| line("array unload").needed(&r.name).flag(r.force, "--force")
+        => array(&r.name), r.dry_run;
+    DestroyArray DestroyArrayRequest |r| line("array destroy").needed(&r.name).flag(r.force, "--force")
+        => array(&r.name), r.dry_run;
+    ReaddMember ReaddMemberRequest |r| line("array readd")
+        .needed(&r.name)
+        .value("--member", r.member)
+        .text("--drive", &r.drive)
+        => array(&r.name), r.dry_run;
+    RebuildArray RebuildArrayRequest |r| line("array rebuild").needed(&r.name) => array(&r.name), r.dry_run;
+    RenameArray RenameArrayRequest |r| line("array rename").needed(&r.name).choice("", &r.new_name, "OTHER")
+        => array(&r.name), r.dry_run;
+    GrowArray GrowArrayRequest |r| line("array grow").needed(&r.name).flag(r.force, "--force")
+        => array(&r.name), r.dry_run;
+    UpgradeFormat UpgradeFormatRequest |r| line("array upgrade-format").needed(&r.name).flag(r.force, "--force")
+        => array(&r.name), r.dry_run;
+    UndeleteArray UndeleteArrayRequest |r| line("array undelete").needed(&r.name).text("--drives", &escaped(&r.drives))
+        => array(&r.name), r.dry_run;
+    SetArray SetArrayRequest |r| line("array set")
+        .needed(&r.name)
+        .value("--rebuild-priority", r.rebuild_priority)
+        .switch("--auto-replace", r.auto_replace)
+        .switch("--auto-readd", r.auto_readd)
+        .value("--replace-after-errors", r.replace_after_errors)
+        .value("--consistency", r.consistency.as_ref())
+        .value("--scrub-every", r.scrub_every_s.map(every))
+        .switch("--scrub-repair", r.scrub_repair)
+        => array(&r.name), false;
+    GetScrub GetScrubRequest |r| line("array scrub show").word(&r.name);
+    StartScrub StartScrubRequest |r| line("array scrub start")
+        .needed(&r.name)
+        .flag(r.mode == "repair", "--repair")
+        .flag(r.mode == "trust_data", "--trust-data")
+        => array(&r.name), false;
+    ChangeScrub ChangeScrubRequest |r| line("array scrub").word(&r.action).needed(&r.name) => array(&r.name), false;
+    ListExports ListExportsRequest |_r| line("export list");
+    CreateExport CreateExportRequest |r| line("export create")
+        .needed(&r.array)
+        .text("--name", &r.name)
+        .either(if r.via.is_empty() { "--via nbd" } else { "" }, "")
+        .text("--via", &r.via)
+        .choice("--listen", &r.listen, "")
+        .text("--nqn", &r.nqn)
+        .each("--allow-host", &r.allow_hosts)
+        .number("--namespace", r.namespace)
+        .flag(r.secure, "--secure")
+        .flag(r.read_only, "--read-only")
+        => array(&r.array), false;
+    RemoveExport RemoveExportRequest |r| line("export remove").needed(&r.name).flag(r.force, "--force")
+        => export(&r.name), false;
+    ReleaseExport ReleaseExportRequest |r| line("export release").needed(&r.name) => export(&r.name), false;
+    ListReferrals ListReferralsRequest |_r| line("export referral list");
+    AddReferral AddReferralRequest |r| line("export referral add").needed(&r.address) => daemon(), false;
+    RemoveReferral RemoveReferralRequest |r| line("export referral remove").needed(&r.address) => daemon(), false;
+    ListHosts ListHostsRequest |_r| line("host list");
+    AddHost AddHostRequest |r| line(if r.known { "host key" } else { "host add" })
+        .needed(&r.nqn)
+        .file("--secret-file", &r.secret)
+        .flag(r.new_secret, "--new-secret")
+        .file("--controller-secret-file", &r.controller_secret)
+        .flag(r.new_controller_secret, "--new-controller-secret")
+        .file("--tls-key-file", &r.tls_key)
+        .flag(r.new_tls_key, "--new-tls-key")
+        .flag(r.no_secret, "--no-secret")
+        .flag(r.no_controller_secret, "--no-controller-secret")
+        .flag(r.no_tls, "--no-tls")
+        => daemon(), false;
+    RemoveHost RemoveHostRequest |r| line("host remove").needed(&r.nqn) => daemon(), false;
+    ListDrives ListDrivesRequest |_r| line("drive list");
+    LocateDrive LocateDriveRequest |r| line("drive locate").needed(&r.path).flag(r.off, "--off")
+        => drive(&r.path), false;
+    CleanDrive CleanDriveRequest |r| line("drive clean").needed(&r.path).flag(r.accept_loss, "--accept-loss")
+        => drive(&r.path), r.dry_run;
+    ConnectDrive ConnectDriveRequest |r| line("drive connect")
+        .needed(&r.address)
+        .text("--host-nqn", &r.host_nqn)
+        .number("--hold", r.hold_s)
+        .file("--secret-file", &r.secret)
+        .file("--controller-secret-file", &r.controller_secret)
+        .file("--tls-key-file", &r.tls_key)
+        .flag(r.take_over, "--take-over")
+        => drive(&r.address), false;
+    DisconnectDrive DisconnectDriveRequest |r| line("drive disconnect").needed(&r.address) => drive(&r.address), false;
+    AddSpare AddSpareRequest |r| line("spare add")
+        .choice("", &r.drive, "DRIVE")
+        .text("--array", &r.array)
+        .flag(r.overwrite, "--overwrite")
+        => drive(&r.drive), r.dry_run;
+    RemoveSpare RemoveSpareRequest |r| line("spare remove").needed(&r.drive) => drive(&r.drive), false;
+    ListJobs ListJobsRequest |_r| line("job list");
+    ChangeJob ChangeJobRequest |r| line("job").word(&r.action).needed(&r.id).value("--priority", r.priority)
+        => array(r.id.split('/').next().unwrap_or_default()), false;
+    ListEvents ListEventsRequest |r| line("event list").number("--last", r.last);
+    ListHooks ListHooksRequest |_r| line("hook list");
+    AddHook AddHookRequest |r| line("hook add")
+        .needed(&r.name)
+        .value("--webhook-file", (r.kind == "webhook").then_some("FILE"))
+        .value("--exec", (r.kind == "exec").then_some(&r.target))
+        .value("--email", (r.kind == "email").then_some(&r.target))
+        .value("--server-file", (r.kind == "email").then_some("FILE"))
+        .value("--from", (r.kind == "email").then_some(&r.from))
+        .text("--severity", &r.severity)
+        => daemon(), false;
+    RemoveHook RemoveHookRequest |r| line("hook remove").choice("", &r.name, "NAME") => daemon(), false;
+    TestHook TestHookRequest |r| line("hook test").needed(&r.name) => daemon(), false;
+    GetConfig GetConfigRequest |_r| line("config backup FILE");
+    RestoreConfig RestoreConfigRequest |r| line("config restore FILE") => daemon(), r.dry_run;
+}
+
+/// The request that shows array `name`.
+pub fn show(name: impl Display) -> api::GetArrayRequest {
+    api::GetArrayRequest { name: name.to_string() }
+}
+
+/// The request that shows the scrub of array `name`.
+pub fn show_scrub(name: impl Display) -> api::GetScrubRequest {
+    api::GetScrubRequest { name: name.to_string() }
+}
+
+/// What waits until array `name` reaches `goal`.
+pub fn await_goal(name: impl Display, goal: &str) -> api::AwaitArray {
+    api::AwaitArray { name: name.to_string(), goal: goal.to_owned() }
+}
+
+/// The request that replaces `member` of array `array` by `drive`. `None` and an empty drive are for the operator to
+/// choose.
+pub fn replace(array: impl Display, member: Option<u32>, drive: &str) -> api::ReplaceMemberRequest {
+    api::ReplaceMemberRequest {
+        name: array.to_string(),
+        member: member.unwrap_or(MEMBER_TO_CHOOSE),
+        drive: drive.to_owned(),
+        ..Default::default()
+    }
+}
+
+/// The request that starts array `name` from its recorded drives.
+pub fn import(name: impl Display) -> api::ImportArraysRequest {
+    api::ImportArraysRequest { name: name.to_string(), ..Default::default() }
+}

@@ -6,7 +6,7 @@ use strake_api::v1::TextPart;
 use strake_engine::{ArrayError, ArrayErrorKind, ArrayRemedy};
 use strake_export_nvmet::{ExportError, ExportErrorKind};
 use strake_units::Uuid;
-use strake_wording::Text;
+use strake_wording::{Command, Consent, Text};
 
 use crate::remedy::text_of;
 
@@ -63,17 +63,33 @@ pub struct ControlError {
     /// The array of a label that this version does not understand; `None` for other errors.
     pub array: Option<Uuid>,
     pub(crate) offline: OfflineReason,
+    /// With what the request would not be refused, and the words between `what` and that request.
+    offer: Option<(Consent, &'static str)>,
 }
 
 impl ControlError {
     /// An error of `kind` that says `what`.
     pub fn new(kind: ControlErrorKind, what: impl Into<Text>) -> Self {
         let Text { words: what, parts } = what.into();
-        Self { kind, what, parts, array: None, offline: OfflineReason::Other }
+        Self { kind, what, parts, array: None, offline: OfflineReason::Other, offer: None }
     }
 
     pub(crate) fn because(self, offline: OfflineReason) -> Self {
         Self { offline, ..self }
+    }
+
+    /// The same request with `consent` is a remedy; `words` come before it.
+    pub(crate) fn unless(self, consent: Consent, words: &'static str) -> Self {
+        Self { offer: Some((consent, words)), ..self }
+    }
+
+    /// Names `command` with the consent that is a remedy.
+    pub(crate) fn of_command(self, command: &impl Command) -> Self {
+        let Some((consent, words)) = self.offer else { return self };
+        let Some(request) = command.consenting(consent) else { return self };
+        let (what, parts) = (self.what, self.parts);
+        let Text { words: what, parts } = Text { words: what, parts }.say(words).run(request);
+        Self { what, parts, offer: None, ..self }
     }
 
     /// What it says, with its requests.
@@ -155,6 +171,10 @@ impl From<ExportError> for ControlError {
             }
             ExportErrorKind::Stopped => ControlErrorKind::Stopped,
         };
-        Self::new(kind, error.to_string())
+        let unless = |new: Self| match error.kind {
+            ExportErrorKind::InUse => new.unless(Consent::Force, ": "),
+            _ => new,
+        };
+        unless(Self::new(kind, error.to_string()))
     }
 }

@@ -40,7 +40,7 @@ impl Control {
         command: &C,
         job: impl FnOnce(&Self, &C) -> Result<T, ControlError>,
     ) -> Result<T, ControlError> {
-        let outcome = job(self, command);
+        let outcome = job(self, command).map_err(|error| error.of_command(command));
         // What came of it belongs right behind the command that caused it.
         let noted = self.run(|manager| {
             manager.observe();

@@ -36,9 +36,9 @@ pub(crate) fn text_of(what: String, remedy: Option<&ArrayRemedy>) -> Text {
     }
 }
 
-/// The request that starts arrays from drives to be named.
-pub(crate) fn import_drives() -> api::ImportArraysRequest {
-    api::ImportArraysRequest { drives: vec!["...".to_owned()], ..import("") }
+/// The request that starts array `name`, or every array if it is empty, from drives to be named.
+pub(crate) fn import_drives(name: &str) -> api::ImportArraysRequest {
+    api::ImportArraysRequest { drives: vec!["...".to_owned()], ..import(name) }
 }
 
 /// An error that says `what` does not exist: which ones there are, or the request that makes the first.

@@ -15,12 +15,25 @@ pub trait ApiCommand {
     fn part(self) -> Part;
 }
 
+/// What a request may lose or interrupt, with the operator's consent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consent {
+    /// The content of drives.
+    Overwrite,
+    /// Connections of clients.
+    Force,
+    /// Data.
+    AcceptLoss,
+}
+
 /// A request that changes something.
-pub trait Command: ApiCommand {
+pub trait Command: ApiCommand + Sized {
     /// What it is about, as events name it.
     fn object(&self) -> String;
     /// It only asks what would be done, so it is no part of the history.
     fn is_dry(&self) -> bool;
+    /// The same with `consent`; `None` where that is no matter of this request.
+    fn consenting(&self, consent: Consent) -> Option<Self>;
 }
 
 /// What is done with the type of each request.
@@ -174,10 +187,10 @@ fn daemon() -> String {
 }
 
 /// Declares of each request the variant of a part of a text that holds it, and how it is typed; and, if it changes
-/// something, what it is about and whether it is dry.
+/// something, what it is about, whether it is dry, and the field by which the operator consents to a loss.
 macro_rules! requests {
     ($($variant:ident $request:ident |$r:ident| $line:expr
-        $(=> $object:expr, $dry:expr)?;)*) => {
+        $(=> $object:expr, $dry:expr $(, $consent:ident: $flag:ident)?)?;)*) => {
         $(
             impl ApiCommand for api::$request {
                 fn line(&self) -> Line {
@@ -203,7 +216,12 @@ macro_rules! requests {
                     let _ = $r;
                     $dry
                 }
-            })?
+
+                fn consenting(&self, consent: Consent) -> Option<Self> {
+                    let _ = consent;
+                    $(if consent == Consent::$consent {
+                        return Some(Self { $flag: true, ..self.clone() });
+                    })?
                     None
                 }
             })?
@@ -237,48 +255,42 @@ requests! {
         .value("--group-size", r.group_size)
         .value("--block-size", r.block_bytes)
         .text("--consistency", &r.consistency)
-        .flag(r.overwrite, "--overwrite")
-        => array(&r.name), r.dry_run;
+        .flag(r.overwrite, "--overwrite") => array(&r.name), r.dry_run, Overwrite: overwrite;
     FailMember FailMemberRequest |r| line("array fail")
         .needed(&r.name)
         .value("--member", Some(r.member))
-        .text("--accept", &r.accept.join(","))
-        => array(&r.name), r.dry_run;
+        .text("--accept", &r.accept.join(",")) => array(&r.name), r.dry_run;
     ReplaceMember ReplaceMemberRequest |r| line("array replace")
         .needed(&r.name)
         .either(&format!("--member {}", r.member), &format!("--member {}", position(r.member)))
         .choice("--with", &r.drive, "DRIVE")
-        .flag(r.overwrite, "--overwrite")
-        => array(&r.name), r.dry_run;
+        .flag(r.overwrite, "--overwrite") => array(&r.name), r.dry_run, Overwrite: overwrite;
     AddDrive AddDriveRequest |r| line("array add")
         .needed(&r.name)
         .choice("--drive", &r.drive, "DRIVE")
-        .flag(r.overwrite, "--overwrite")
-        => array(&r.name), r.dry_run;
+        .flag(r.overwrite, "--overwrite") => array(&r.name), r.dry_run, Overwrite: overwrite;
     ImportArrays ImportArraysRequest |r| line("array import")
         .word(&r.name)
         .text("--drives", &escaped(&r.drives))
         .flag(r.allow_degraded, "--degraded")
         .flag(r.accept_loss, "--accept-loss")
         .text("--use", &escaped(&r.use_drives))
-        .flag(r.exports, "--exports")
-        => array(&r.name), r.dry_run;
+        .flag(r.exports, "--exports") => array(&r.name), r.dry_run;
     UnloadArray UnloadArrayRequest |r| line("array unload").needed(&r.name).flag(r.force, "--force")
-        => array(&r.name), r.dry_run;
+        => array(&r.name), r.dry_run, Force: force;
     DestroyArray DestroyArrayRequest |r| line("array destroy").needed(&r.name).flag(r.force, "--force")
-        => array(&r.name), r.dry_run;
+        => array(&r.name), r.dry_run, Force: force;
     ReaddMember ReaddMemberRequest |r| line("array readd")
         .needed(&r.name)
         .value("--member", r.member)
-        .text("--drive", &r.drive)
-        => array(&r.name), r.dry_run;
+        .text("--drive", &r.drive) => array(&r.name), r.dry_run;
     RebuildArray RebuildArrayRequest |r| line("array rebuild").needed(&r.name) => array(&r.name), r.dry_run;
     RenameArray RenameArrayRequest |r| line("array rename").needed(&r.name).choice("", &r.new_name, "OTHER")
         => array(&r.name), r.dry_run;
     GrowArray GrowArrayRequest |r| line("array grow").needed(&r.name).flag(r.force, "--force")
-        => array(&r.name), r.dry_run;
+        => array(&r.name), r.dry_run, Force: force;
     UpgradeFormat UpgradeFormatRequest |r| line("array upgrade-format").needed(&r.name).flag(r.force, "--force")
-        => array(&r.name), r.dry_run;
+        => array(&r.name), r.dry_run, Force: force;
     UndeleteArray UndeleteArrayRequest |r| line("array undelete").needed(&r.name).text("--drives", &escaped(&r.drives))
         => array(&r.name), r.dry_run;
     SetArray SetArrayRequest |r| line("array set")
@@ -289,14 +301,12 @@ requests! {
         .value("--replace-after-errors", r.replace_after_errors)
         .value("--consistency", r.consistency.as_ref())
         .value("--scrub-every", r.scrub_every_s.map(every))
-        .switch("--scrub-repair", r.scrub_repair)
-        => array(&r.name), false;
+        .switch("--scrub-repair", r.scrub_repair) => array(&r.name), false;
     GetScrub GetScrubRequest |r| line("array scrub show").word(&r.name);
     StartScrub StartScrubRequest |r| line("array scrub start")
         .needed(&r.name)
         .flag(r.mode == "repair", "--repair")
-        .flag(r.mode == "trust_data", "--trust-data")
-        => array(&r.name), false;
+        .flag(r.mode == "trust_data", "--trust-data") => array(&r.name), false;
     ChangeScrub ChangeScrubRequest |r| line("array scrub").word(&r.action).needed(&r.name) => array(&r.name), false;
     ListExports ListExportsRequest |_r| line("export list");
     CreateExport CreateExportRequest |r| line("export create")
@@ -309,10 +319,9 @@ requests! {
         .each("--allow-host", &r.allow_hosts)
         .number("--namespace", r.namespace)
         .flag(r.secure, "--secure")
-        .flag(r.read_only, "--read-only")
-        => array(&r.array), false;
+        .flag(r.read_only, "--read-only") => array(&r.array), false;
     RemoveExport RemoveExportRequest |r| line("export remove").needed(&r.name).flag(r.force, "--force")
-        => export(&r.name), false;
+        => export(&r.name), false, Force: force;
     ReleaseExport ReleaseExportRequest |r| line("export release").needed(&r.name) => export(&r.name), false;
     ListReferrals ListReferralsRequest |_r| line("export referral list");
     AddReferral AddReferralRequest |r| line("export referral add").needed(&r.address) => daemon(), false;
@@ -328,14 +337,13 @@ requests! {
         .flag(r.new_tls_key, "--new-tls-key")
         .flag(r.no_secret, "--no-secret")
         .flag(r.no_controller_secret, "--no-controller-secret")
-        .flag(r.no_tls, "--no-tls")
-        => daemon(), false;
+        .flag(r.no_tls, "--no-tls") => daemon(), false;
     RemoveHost RemoveHostRequest |r| line("host remove").needed(&r.nqn) => daemon(), false;
     ListDrives ListDrivesRequest |_r| line("drive list");
     LocateDrive LocateDriveRequest |r| line("drive locate").needed(&r.path).flag(r.off, "--off")
         => drive(&r.path), false;
     CleanDrive CleanDriveRequest |r| line("drive clean").needed(&r.path).flag(r.accept_loss, "--accept-loss")
-        => drive(&r.path), r.dry_run;
+        => drive(&r.path), r.dry_run, AcceptLoss: accept_loss;
     ConnectDrive ConnectDriveRequest |r| line("drive connect")
         .needed(&r.address)
         .text("--host-nqn", &r.host_nqn)
@@ -343,14 +351,12 @@ requests! {
         .file("--secret-file", &r.secret)
         .file("--controller-secret-file", &r.controller_secret)
         .file("--tls-key-file", &r.tls_key)
-        .flag(r.take_over, "--take-over")
-        => drive(&r.address), false;
+        .flag(r.take_over, "--take-over") => drive(&r.address), false;
     DisconnectDrive DisconnectDriveRequest |r| line("drive disconnect").needed(&r.address) => drive(&r.address), false;
     AddSpare AddSpareRequest |r| line("spare add")
         .choice("", &r.drive, "DRIVE")
         .text("--array", &r.array)
-        .flag(r.overwrite, "--overwrite")
-        => drive(&r.drive), r.dry_run;
+        .flag(r.overwrite, "--overwrite") => drive(&r.drive), r.dry_run, Overwrite: overwrite;
     RemoveSpare RemoveSpareRequest |r| line("spare remove").needed(&r.drive) => drive(&r.drive), false;
     ListJobs ListJobsRequest |_r| line("job list");
     ChangeJob ChangeJobRequest |r| line("job").word(&r.action).needed(&r.id).value("--priority", r.priority)
@@ -364,8 +370,7 @@ requests! {
         .value("--email", (r.kind == "email").then_some(&r.target))
         .value("--server-file", (r.kind == "email").then_some("FILE"))
         .value("--from", (r.kind == "email").then_some(&r.from))
-        .text("--severity", &r.severity)
-        => daemon(), false;
+        .text("--severity", &r.severity) => daemon(), false;
     RemoveHook RemoveHookRequest |r| line("hook remove").choice("", &r.name, "NAME") => daemon(), false;
     TestHook TestHookRequest |r| line("hook test").needed(&r.name) => daemon(), false;
     GetConfig GetConfigRequest |_r| line("config backup FILE");

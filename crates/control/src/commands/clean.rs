@@ -2,7 +2,7 @@
 
 use strake_api::v1::{CleanDriveRequest, DriveChange, ImportArraysRequest};
 use strake_engine::{Drive, OnDrive, Superblock};
-use strake_wording::{Text, import, say};
+use strake_wording::{Consent, Text, import, say};
 
 use crate::commands::claims::refuse_members;
 use crate::control::Control;
@@ -80,7 +80,8 @@ fn plan_clean(
     }
     if !losses.is_empty() && !accept_loss {
         let what = say(format!("{path}: ")).then(Text::join(losses, "; "));
-        return Err(ControlError::refused(what.say("; to clean it anyway, add --accept-loss")));
+        let error = ControlError::refused(what);
+        return Err(error.unless(Consent::AcceptLoss, "; to clean it anyway: "));
     }
     Ok(plan)
 }

@@ -8,6 +8,7 @@ use strake_engine::{
 };
 use strake_raid::LevelRequest;
 use strake_units::{BlockSize, ByteSize, MemberSet, Name};
+use strake_wording::Consent;
 
 use crate::commands::claims::refuse_members;
 use crate::commands::remote::connect_named;
@@ -117,16 +118,15 @@ fn left_behind(error: ControlError, drives: &[Drive], array: &str) -> ControlErr
         .collect();
     let kind = error.kind;
     let text = error.text().say("; no array was created; ");
-    let text = match labelled.first() {
-        None => text.say("the drives are free, and their former content may be lost"),
-        Some(first) => text
-            .say(format!(
-                "{} may hold a label of it: to use such a drive again, add --overwrite, or: ",
-                labelled.join(", ")
-            ))
-            .run(CleanDriveRequest { path: (*first).to_owned(), ..Default::default() }),
+    let Some(first) = labelled.first() else {
+        let free = "the drives are free, and their former content may be lost";
+        return ControlError::new(kind, text.say(free));
     };
-    ControlError::new(kind, text)
+    let labelled = labelled.join(", ");
+    let text = text
+        .say(format!("{labelled} may hold a label of it; to use such a drive again: "))
+        .run(CleanDriveRequest { path: (*first).to_owned(), ..Default::default() });
+    ControlError::new(kind, text).unless(Consent::Overwrite, ", or: ")
 }
 
 /// Starts an array that has just been labelled, and records it.

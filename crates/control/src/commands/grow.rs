@@ -21,7 +21,7 @@ use strake_engine::{
 };
 use strake_raid::MemberState;
 use strake_units::{ByteSize, MemberIndex};
-use strake_wording::{Text, command, replace, say, show};
+use strake_wording::{Consent, Text, command, replace, say, show};
 
 use crate::control::{Control, Planned, Reserved};
 use crate::drives::DriveKind;
@@ -459,11 +459,12 @@ fn check_clients(manager: &Manager, uuid: &str, force: bool) -> Result<(), Contr
     {
         let connections = server.done(record).map_or(0, |done| done.connections);
         if connections > 0 && !force {
-            return Err(ControlError::refused(format!(
+            let what = format!(
                 "export {} has {connections} clients by NBD, which cannot be paused while the array restarts; \
-                 disconnect them, or use --force to do so",
+                 disconnect them",
                 record.name
-            )));
+            );
+            return Err(ControlError::refused(what).unless(Consent::Force, ", or: "));
         }
     }
     Ok(())

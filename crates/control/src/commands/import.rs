@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use strake_api::v1::{Array as ArrayMessage, ImportArraysRequest, ImportArraysResponse};
 use strake_engine::{AssemblePolicy, Drive};
+use strake_wording::say;
 
 use crate::commands::remote::connect_named;
 use crate::control::{Control, Reserved};
@@ -19,6 +20,7 @@ use crate::names::array_key;
 use crate::policy::candidates::push_once;
 use crate::policy::search::{Unused, is_of, not_without, of_label};
 use crate::record::store::{ArrayRecord, ScrubRecord, Settings};
+use crate::remedy::import_drives;
 use crate::upkeep::adopt::{adopt_array, assemble_one, has_to_wait};
 use crate::upkeep::member_config::{offer_kept, recall_from_members};
 
@@ -191,11 +193,9 @@ fn nothing_found(name: &str, refused: &[ControlError]) -> ControlError {
         let why: Vec<&str> = refused.iter().map(|error| error.what.as_str()).collect();
         return ControlError::refused(why.join("; "));
     }
-    ControlError::not_found(if name.is_empty() {
-        "no drive with the label of an array was found; name drives with --drives".to_owned()
-    } else {
-        format!("no drive with the label of array {name} was found; name its drives with --drives")
-    })
+    let array = if name.is_empty() { "an array".to_owned() } else { format!("array {name}") };
+    let what = format!("no drive with the label of {array} was found; name drives: ");
+    ControlError::not_found(say(what).run(import_drives(name)))
 }
 
 /// Looks at what may or may not be there, and not at all while another command uses it. `None` when it has no label

@@ -5,14 +5,14 @@ use strake_dev_uring::control_wait;
 use strake_engine::{Drive, Pending, Superblock, erase_foreign};
 use strake_raid::MemberState;
 use strake_units::MemberIndex;
-use strake_wording::{replace, say};
+use strake_wording::{Consent, replace, say};
 
 use crate::actions::Pace;
 use crate::commands::claims::refuse_members_but;
 use crate::commands::remote::connect_named;
 use crate::control::Control;
 use crate::drives::label::{inspect, written_over};
-use crate::drives::occupied::{overwritten, refuse_occupied};
+use crate::drives::occupied::{NOT_NEEDED, overwritten, refuse_occupied};
 use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::names::{array_key, drive_key};
@@ -139,11 +139,9 @@ fn refuse_strangers(drive: &Drive, place: &Place) -> Result<Option<Superblock>, 
     // A drive that was here and was then given a file system is in other use, though the label behind it is still
     // whole.
     if was_here && let Some(other) = written_over(drive)? {
-        return Err(ControlError::refused(format!(
-            "{} was this member, but now holds {other}; use another drive, or --overwrite if its content is not \
-             needed",
-            drive.path
-        )));
+        let what =
+            format!("{} was this member, but now holds {other}; use another drive", drive.path);
+        return Err(ControlError::refused(what).unless(Consent::Overwrite, NOT_NEEDED));
     }
     if !was_here {
         refuse_occupied(std::slice::from_ref(drive))?;
@@ -293,11 +291,14 @@ fn refuse_other_half(
 ) -> Result<(), ControlError> {
     match label.filter(|label| manager.is_other_half(label)) {
         None => Ok(()),
-        Some(label) => Err(ControlError::refused(format!(
-            "{} was member {} of array {} and was then used without it: it holds writes that exist nowhere else; use \
-             another drive, or --overwrite if they are not needed",
-            drive.path, label.slot, label.name
-        ))),
+        Some(label) => {
+            let what = format!(
+                "{} was member {} of array {} and was then used without it: it holds writes that exist nowhere else; \
+                 use another drive",
+                drive.path, label.slot, label.name
+            );
+            Err(ControlError::refused(what).unless(Consent::Overwrite, NOT_NEEDED))
+        }
     }
 }
 

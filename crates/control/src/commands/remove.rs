@@ -7,7 +7,7 @@ use strake_api::v1::{
 use strake_engine::{Drive, MemberStatus};
 use strake_raid::MemberState;
 use strake_units::MemberSet;
-use strake_wording::{Text, command, import, say};
+use strake_wording::{Consent, Text, command, import, say};
 
 use crate::commands::exports::{disconnect, withdraw_exports_of};
 use crate::control::Control;
@@ -195,7 +195,8 @@ fn refuse_exported(name: &str, exports: &[String], force: bool) -> Result<(), Co
             let what =
                 format!("array {name} is exported as {}; remove that first (", exports.join(", "));
             let text = say(what).run(remove_export(first));
-            Err(ControlError::refused(text.say("), or use --force to disconnect its clients")))
+            let error = ControlError::refused(text.say(")"));
+            Err(error.unless(Consent::Force, ", or, to disconnect its clients: "))
         }
         Some(_) | None => Ok(()),
     }

@@ -139,11 +139,14 @@ fn find_destroyed(
         return Err(several(&request.name, &found));
     }
     let Some(Destroyed { uuid, name, drives }) = found.pop() else {
-        return Err(ControlError::not_found(format!(
-            "no drive with the label of a destroyed array {} was found; name its drives with --drives. Drives that \
-             have been used for something else cannot be restored",
-            request.name
-        )));
+        let name = &request.name;
+        let what = format!(
+            "no drive with the label of a destroyed array {name} was found. Drives that have been used for something \
+             else cannot be restored; name the others: "
+        );
+        let drives = vec!["...".to_owned()];
+        let named = UndeleteArrayRequest { drives, ..undelete(name.clone()) };
+        return Err(ControlError::not_found(say(what).run(named)));
     };
     Ok((uuid, name, drives))
 }

@@ -2,9 +2,13 @@
 
 use strake_engine::Drive;
 use strake_ondisk::Foreign;
+use strake_wording::Consent;
 
 use crate::drives::label::inspect;
 use crate::error::ControlError;
+
+/// What is said before a request that overwrites drives.
+pub(crate) const NOT_NEEDED: &str = ", or, if its content is not needed: ";
 
 /// What a drive holds that keeps it from being used, by its usual name.
 fn occupant(drive: &Drive) -> Result<Option<String>, ControlError> {
@@ -34,10 +38,8 @@ pub(crate) fn overwritten(drives: &[Drive]) -> Result<Vec<String>, ControlError>
 pub(crate) fn refuse_occupied(drives: &[Drive]) -> Result<(), ControlError> {
     for drive in drives {
         if let Some(what) = occupant(drive)? {
-            return Err(ControlError::refused(format!(
-                "{} holds {what}; use another drive, or --overwrite if its content is not needed",
-                drive.path
-            )));
+            let what = format!("{} holds {what}; use another drive", drive.path);
+            return Err(ControlError::refused(what).unless(Consent::Overwrite, NOT_NEEDED));
         }
     }
     Ok(())

@@ -412,7 +412,7 @@ impl Store {
                 "{} is invalid ({why}); move it away, start again, and import the arrays: ",
                 path.display()
             );
-            ControlError::new(ControlErrorKind::Store, say(what).run(import_drives()))
+            ControlError::new(ControlErrorKind::Store, say(what).run(import_drives("")))
         };
         let config: Config = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
         if config.version != VERSION {

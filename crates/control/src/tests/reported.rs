@@ -7,9 +7,14 @@ use crate::events::{EventKind, WallClock};
 use crate::history::Actor;
 use crate::manager::Options;
 use std::fs;
+use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use strake_api::v1::{Event, FailMemberRequest, ListEventsRequest};
+use strake_api::v1::{
+    AddSpareRequest, CreateArrayRequest, DestroyArrayRequest, Event, FailMemberRequest,
+    ListEventsRequest,
+};
+use strake_wording::Text;
 
 fn events(control: &Control, request: &ListEventsRequest) -> Vec<Event> {
     control.events().list(request).expect("the request is fine")
@@ -99,6 +104,33 @@ fn commands_are_recorded_with_who_gave_them_also_when_refused() {
     assert!(refused.cause.contains("--accept redundancy"), "{refused:?}");
 }
 
+/// The remedy named only an option, which the operator had to add to what he had typed.
+#[test]
+fn what_a_refused_command_needs_is_that_command_with_the_option() {
+    let control = Testbed::new();
+    let actor = Actor::default();
+    let drives = control.drives(5);
+    let create = raid6(drives[..4].to_vec());
+    control.command(&actor, &create, Control::create_array).expect("it is created");
+    let again = CreateArrayRequest { name: "other".into(), ..create };
+    let error = control.command(&actor, &again, Control::create_array).expect_err("it is used");
+    assert!(!error.what.contains("--overwrite"), "members that run are not overwritten: {error}");
+    // XFS begins with its magic number (XFS Algorithms and Data Structures, "Superblocks").
+    let file = fs::File::options().write(true).open(&drives[4]).expect("it is there");
+    file.write_all_at(b"XFSB", 0).expect("it can be written");
+    let spare = AddSpareRequest { array: "tank".into(), ..spare(&drives[4]) };
+    let remedy = Text::from(AddSpareRequest { overwrite: true, ..spare.clone() });
+    let error = control.command(&actor, &spare, Control::add_spare).expect_err("it holds data");
+    assert!(error.what.ends_with(&format!(", or, if its content is not needed: {remedy}")));
+    assert_eq!(error.parts.last(), remedy.parts.last());
+    let cause = control.reported("command").pop().expect("it is recorded").cause;
+    assert_eq!(cause, error.what);
+    control.export_nbd();
+    let destroy = DestroyArrayRequest { name: "tank".into(), ..Default::default() };
+    let error = control.command(&actor, &destroy, Control::destroy_array).expect_err("it is used");
+    assert!(error.what.ends_with(": strake array destroy tank --force"), "{error}");
+}
+
 #[test]
 fn failing_a_member_needs_the_loss_to_be_accepted_and_never_loses_data() {
     let (control, _) = Testbed::raid6(4);
@@ -131,7 +163,7 @@ fn f37_a_state_directory_that_refuses_events_is_reported_and_stops_nothing() {
     fs::create_dir(state.join("events.jsonl")).expect("it can be made");
     fs::create_dir(state.join("state.json.next")).expect("it can be made");
     check_refused(
-        control.create_array(&super::CreateArrayRequest {
+        control.create_array(&CreateArrayRequest {
             name: "other".into(),
             ..raid6(vec!["ram:64MiB".into(); 4])
         }),

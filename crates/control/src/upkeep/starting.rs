@@ -247,7 +247,7 @@ fn search_drives(
     } else {
         search.trouble.join("; ")
     };
-    Err(ControlError::state(say(format!("{why}; return its drives, or: ")).run(import_drives())))
+    Err(ControlError::state(say(format!("{why}; return its drives, or: ")).run(import_drives(""))))
 }
 
 /// What is at each of `paths` of a recorded array: `None` for what is none of its drives. Those that are, are

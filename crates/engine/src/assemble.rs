@@ -29,7 +29,7 @@ mod recovery;
 mod refusals;
 mod replay;
 
-pub(crate) use bitmaps::{complete_below, write_intent_pages};
+pub(crate) use bitmaps::{LostPages, complete_below, write_intent_pages};
 use losses::Losses;
 pub use policy::AssemblePolicy;
 pub use recovery::{PartialWrites, Recovery};
@@ -51,6 +51,8 @@ pub struct Assembled {
     pub(crate) replayed: MemberSet,
     /// How many writes were.
     pub(crate) writes_replayed: u64,
+    /// Pages of the bitmaps that members did not show.
+    pub(crate) lost_pages: Vec<LostPages>,
     pub(crate) recovery: Recovery,
 }
 
@@ -228,7 +230,7 @@ fn open(
     }
     let (bad, mut behind) =
         bad::read(&superblock, &states, &members, policy, &mut fleet).map_err(blame)?;
-    let bitmaps::Read { mut bitmaps, older, behind: pages } =
+    let bitmaps::Read { mut bitmaps, older, behind: pages, lost: lost_pages } =
         bitmaps::read(&superblock, &states, &members, regions.count(), &mut fleet)
             .map_err(blame)?;
     if let Some(member) = older {
@@ -320,6 +322,7 @@ fn open(
     note_start(&mut superblock, &geometry, absent, doubt, replayed);
     assembled.superblock = superblock;
     (assembled.replayed, assembled.writes_replayed) = (replayed, writes_replayed);
+    assembled.lost_pages = lost_pages;
     assembled.recovery = Recovery { resync_regions: assembled.resync_regions().0, ..recovery };
     assembled.write_bitmaps(&mut fleet).map_err(blame)?;
     assembled.write_labels(&mut fleet).map_err(blame)?;
@@ -375,6 +378,7 @@ impl Assembled {
             bad,
             replayed: MemberSet::EMPTY,
             writes_replayed: 0,
+            lost_pages: Vec::new(),
             recovery: Recovery::default(),
         }
     }
@@ -495,6 +499,7 @@ impl Assembled {
             bitmaps,
             bad: self.bad.clone(),
             writes_redone: self.writes_replayed,
+            lost_pages: self.lost_pages.clone(),
         }
     }
 }

@@ -52,6 +52,13 @@ pub enum ArrayEventKind {
         /// Bytes of the array.
         bytes: u64,
     },
+    /// Both copies of bitmap pages were unreadable or damaged on the member when the array started.
+    BitmapLost {
+        /// How many pages.
+        pages: u64,
+        /// Of these, pages that no member in sync has: their regions count as changed.
+        everywhere: u64,
+    },
     /// A crash cut writes short while members were missing, or in an array that records every write: they were done
     /// again from the redo log.
     WritesRedone {

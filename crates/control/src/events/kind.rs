@@ -93,6 +93,7 @@ kinds! {
     InDoubt "in_doubt" Critical "A member of an array went out of use before parity was known to be consistent after \
         a crash."
     BlocksLost "blocks_lost" Critical "Blocks of an array are unreadable and could not be reconstructed."
+    BitmapLost "bitmap_lost" Warning "The drive of a member cannot show pages of the array's bitmaps."
     MemberFailed "member_failed" Warning "A member was taken out of use."
     MemberMissing "member_missing" Warning "The drive of a member is missing."
     MemberUnreachable "member_unreachable" Critical "A drive that the data depends on no longer has a path; it is \

@@ -260,6 +260,21 @@ pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
             .cause("a member went out of use before parity was known to be consistent there after a crash")
             .next(crate::policy::advice::in_doubt_next(name)),
         ),
+        ArrayEventKind::BitmapLost { pages, everywhere } => {
+            let consequence = match everywhere {
+                0 => "other members have them, so nothing is lost".to_owned(),
+                _ => format!(
+                    "no member in sync has {everywhere} of them; regions of these pages count as changed: the array \
+                     resynchronizes them, and rebuilds them on members that return"
+                ),
+            };
+            let what = format!(
+                "{member}of array {name} cannot show {pages} page(s) of its bitmaps; {consequence}"
+            );
+            let note = note(EventKind::BitmapLost, what);
+            let note = note.cause("the pages are unreadable or damaged on its drive");
+            Some(note.next(say("check the drive; if that repeats: ").then(replace)))
+        }
         ArrayEventKind::BlocksLost { bytes } => Some(
             note(EventKind::BlocksLost, format!("{} of array {name} are lost", ByteSize(bytes)))
                 .cause("they are unreadable, and no redundancy is left to reconstruct them")

@@ -5,6 +5,7 @@ use crate::error::ControlErrorKind::{Refused, State};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use strake_api::v1::{CreateArrayRequest, ImportArraysRequest};
+use strake_ondisk::{AreaLayout, Bitmap, PAGE_BYTES};
 
 const BYTES: u64 = 64 << 20;
 
@@ -147,4 +148,31 @@ fn taking_a_member_back_is_offered_when_it_works_and_only_then() {
     let member = &view.members[2];
     assert!(member.returned && member.cause == "failed before the array was started", "{member:?}");
     assert_eq!(view.next_action, "strake array readd tank --member 2");
+}
+
+/// The array starts with damaged pages of its bitmaps on these drives: their members report `words`.
+fn check_lost_page(members: &[u32], words: &str) {
+    let (mut control, drives) = Testbed::raid6(4);
+    control.shut_down();
+    let layout = AreaLayout::of(BYTES).expect("large enough");
+    for (member, sequence) in members.iter().flat_map(|member| [(member, 0), (member, 1)]) {
+        let at = layout.bitmap_page_offset(Bitmap::WriteIntent, 0, sequence);
+        overwrite(&drives[*member as usize], at, PAGE_BYTES as u64);
+    }
+    control.start();
+    control.ticks(5);
+    let lost = control.reported("bitmap_lost");
+    assert_eq!(lost.iter().filter_map(|event| event.member).collect::<Vec<_>>(), members);
+    for event in lost {
+        assert_eq!(event.severity, "warning");
+        assert!(event.what.contains("cannot show 1 page(s) of its bitmaps"), "{event:?}");
+        assert!(event.what.contains(words), "{event:?}");
+        assert!(event.next_action.contains("array replace tank --member"), "{event:?}");
+    }
+}
+
+#[test]
+fn a_lost_bitmap_page_is_reported_with_its_consequence() {
+    check_lost_page(&[2], "other members have them, so nothing is lost");
+    check_lost_page(&[0, 1, 2, 3], "no member in sync has 1 of them");
 }

@@ -1,8 +1,8 @@
 //! Reading the bitmaps of the regions, and what they mean for the members an array starts with.
 
 use strake_ondisk::{
-    AreaLayout, BITMAP_BYTES, Bitmap, Bits, INCOMPAT_IN_DOUBT, Lacks, PAGE_BYTES, PAGES_PER_BITMAP,
-    PageRecord, RecordedState, Sequenced, Superblock, encode_page, newer,
+    AreaLayout, BITMAP_BYTES, Bitmap, Bits, INCOMPAT_IN_DOUBT, Lacks, PAGE_BITS, PAGE_BYTES,
+    PAGES_PER_BITMAP, PageRecord, RecordedState, Sequenced, Superblock, encode_page, newer,
 };
 use strake_raid::{Geometry, MemberState, Regions};
 use strake_units::{MemberIndex, RegionIndex, StripeIndex, Uuid};
@@ -40,6 +40,17 @@ pub(super) struct Read {
     /// They have to get it before anything newer is written: that goes where a member's own newest copy is, and a start
     /// cut short there would leave it one that is older still, alone if the others are lost.
     pub(super) behind: Vec<Writing>,
+    /// Members that cannot show pages which count.
+    pub(super) lost: Vec<LostPages>,
+}
+
+/// Pages that a member in sync cannot show: both slots are unreadable or damaged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LostPages {
+    pub(crate) member: MemberIndex,
+    pub(crate) pages: u64,
+    /// Of these, the ones that no member in sync shows: all their bits count as set.
+    pub(crate) everywhere: u64,
 }
 
 /// The newest copy of every bitmap page on the members in sync. A page that none of them can show counts as
@@ -57,6 +68,7 @@ pub(super) fn read(
     let count = Bitmap::all(states.len()).count();
     let mut newest: Vec<Page> = vec![None; count * PAGES_PER_BITMAP as usize];
     let mut seen: Vec<(MemberIndex, AreaLayout, Vec<Option<u64>>)> = Vec::new();
+    let mut lost = Vec::new();
     let mut readings = Vec::new();
     for (slot, (state, drive)) in states.iter().zip(drives).enumerate() {
         let (MemberState::InSync, Some(drive)) = (state, drive) else { continue };
@@ -70,7 +82,7 @@ pub(super) fn read(
         seen.push((member, layout, Vec::new()));
     }
     let read = fleet.read(&readings, "reading its bitmap")?;
-    for ((.., own), bitmaps) in seen.iter_mut().zip(read.chunks_exact(count)) {
+    for ((member, _, own), bitmaps) in seen.iter_mut().zip(read.chunks_exact(count)) {
         let mut places = newest.iter_mut();
         for (bitmap, found) in Bitmap::all(states.len()).zip(bitmaps) {
             let slots: Vec<&[u8]> = slots(found).collect();
@@ -79,6 +91,9 @@ pub(super) fn read(
                 let here = strake_ondisk::newest_page(a, b, superblock.array, bitmap, page);
                 // One that cannot be read may have been the newer one.
                 let readable = !a.is_empty() && !b.is_empty();
+                if here.is_none() && counts(superblock, regions, bitmap, page) {
+                    lost.push((*member, own.len()));
+                }
                 own.push(here.as_ref().map(|page| page.sequence).filter(|_| readable));
                 *place = newer(place.take(), here, |page| page.sequence);
             }
@@ -103,10 +118,29 @@ pub(super) fn read(
         pages.zip(own.iter().zip(&newest)).filter_map(older).collect::<Vec<_>>()
     };
     let behind = seen.iter().flat_map(lacking).collect();
+    let lost_of = |(member, ..): &(MemberIndex, AreaLayout, Vec<Option<u64>>)| {
+        let own = || lost.iter().filter(|(of, _)| of == member);
+        let everywhere = own().filter(|(_, page)| newest[*page].is_none()).count() as u64;
+        LostPages { member: *member, pages: own().count() as u64, everywhere }
+    };
+    let lost_pages = seen.iter().map(lost_of).filter(|lost| lost.pages > 0).collect();
     let lost = super::sequence_above_all(superblock);
     let mut bitmaps = assemble(states.len(), regions, newest, lost);
     bitmaps.surely_held(held);
-    Ok(Read { bitmaps, older, behind })
+    Ok(Read { bitmaps, older, behind, lost: lost_pages })
+}
+
+/// Whether anything depends on a page: it has regions, and its bitmap is used.
+fn counts(superblock: &Superblock, regions: u32, bitmap: Bitmap, page: u32) -> bool {
+    let used = match bitmap {
+        Bitmap::WriteIntent | Bitmap::Written => true,
+        Bitmap::Member(member) => {
+            let in_sync = superblock.members[member.at()].state == RecordedState::InSync;
+            superblock.keeps_member_bitmaps() && !in_sync
+        }
+        Bitmap::InDoubt => superblock.incompat & INCOMPAT_IN_DOUBT != 0,
+    };
+    used && page * PAGE_BITS < regions
 }
 
 /// The slots of a bitmap, page by page, even sequences first. A slot that cannot be read is empty.

@@ -32,6 +32,7 @@ use super::Shard;
 use super::reconfiguration::Reconfiguration;
 use super::serve::FailedMembers;
 use super::wait::WaitQueue;
+use crate::assemble::LostPages;
 use crate::bad_blocks::BadBlocks;
 use crate::bitmaps::Bitmaps;
 use crate::events::ArrayEventKind;
@@ -49,6 +50,8 @@ pub(crate) struct LeaderState {
     pub(crate) bad: BadBlocks,
     /// Writes that were done again from the redo log.
     pub(crate) writes_redone: u64,
+    /// Pages of the bitmaps that members did not show at the start.
+    pub(crate) lost_pages: Vec<LostPages>,
 }
 
 /// A sweep that is collecting idle regions.
@@ -334,6 +337,9 @@ impl Shard {
         if leader.state.writes_redone > 0 {
             self.shared
                 .tell(None, ArrayEventKind::WritesRedone { count: leader.state.writes_redone });
+        }
+        for LostPages { member, pages, everywhere } in leader.state.lost_pages.iter().copied() {
+            self.shared.tell(Some(member), ArrayEventKind::BitmapLost { pages, everywhere });
         }
         leader.resyncing = resyncing;
         if resyncing > 0 {

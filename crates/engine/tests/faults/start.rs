@@ -2,12 +2,13 @@
 
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule, When};
-use strake_engine::{Consistency, Outcome};
+use strake_engine::{ArrayEventKind, Consistency, Outcome};
+use strake_ondisk::{AreaLayout, Bitmap, PAGE_BYTES};
 use strake_raid::{Level, MemberState};
 
 use crate::cut_short::what;
 use crate::redo::until_logged;
-use crate::stage::{DATA, DEGRADED, LOSSY, STRICTLY, Set};
+use crate::stage::{DATA, DEGRADED, LOSSY, STRICTLY, Set, Stage};
 
 /// A drive that has turned read-only, or dies at the n-th write of the start, counts as not here.
 #[test]
@@ -75,6 +76,72 @@ fn an_unreadable_bitmap_slot_on_one_member_is_no_obstacle() {
     let range = stage.on_disk(1 << 20, (DATA >> 10) >> 9);
     stage.disks[0].plan.add(Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium)).within(range));
     assert_eq!(stage.again(STRICTLY), 1, "only what is dirty by the others");
+    stage.verify(500);
+}
+
+/// Damages both slots of the first page of `bitmap` on `members`.
+fn damage_page(stage: &Stage, members: &[usize], bitmap: Bitmap) {
+    let layout = AreaLayout::of(stage.set.disk_bytes).expect("large enough");
+    for (member, sequence) in members.iter().flat_map(|member| [(member, 0), (member, 1)]) {
+        let offset = layout.bitmap_page_offset(bitmap, 0, sequence);
+        stage.disks[*member].ram.write_at(offset, &[0x55; PAGE_BYTES]).expect("inside");
+    }
+}
+
+/// The members that reported lost pages since the last call, how many, and how many of these no member has.
+fn lost_pages(stage: &Stage) -> Vec<(u8, u64, u64)> {
+    let events = stage.array().drain_events().into_iter();
+    let lost = |event: strake_engine::ArrayEvent| match event.kind {
+        ArrayEventKind::BitmapLost { pages, everywhere } => {
+            Some((event.member.expect("it is about one").0, pages, everywhere))
+        }
+        _ => None,
+    };
+    events.filter_map(lost).collect()
+}
+
+#[test]
+fn a_lost_bitmap_page_is_reported_once() {
+    for bitmap in [Bitmap::WriteIntent, Bitmap::Written] {
+        let mut stage = Set::new(Level::Raid5, 4).filled(500, 50, 3);
+        stage.stop().expect("clean");
+        damage_page(&stage, &[1], bitmap);
+        assert_eq!(stage.again(STRICTLY), 0, "the others have it");
+        assert_eq!(lost_pages(&stage), [(1, 1, 0)], "{bitmap:?}");
+        assert_eq!((stage.restart(), lost_pages(&stage)), (0, vec![]), "{bitmap:?}: a start heals");
+        stage.stop().expect("clean");
+        damage_page(&stage, &[0, 1, 2, 3], bitmap);
+        let resynced = stage.again(STRICTLY) > 0;
+        assert_eq!(resynced, bitmap == Bitmap::WriteIntent);
+        let all = [0, 1, 2, 3].map(|member| (member, 1, 1));
+        assert_eq!(lost_pages(&stage), all, "{bitmap:?}");
+        stage.until("the resync", |stage| stage.status().resync.is_none());
+        assert_eq!((stage.restart(), lost_pages(&stage)), (0, vec![]), "{bitmap:?}");
+        stage.verify(500);
+    }
+}
+
+/// What a member that is out lacks is on a page of its own; that of a member in sync is not used.
+#[test]
+fn a_lost_page_of_what_a_member_lacks_is_reported_while_it_counts() {
+    let mut stage = Set::new(Level::Raid6, 6).filled(500, 50, 3);
+    stage.stop().expect("clean");
+    let lacks = Bitmap::Member(strake_units::MemberIndex(2));
+    damage_page(&stage, &[0, 1], lacks);
+    stage.again(STRICTLY);
+    assert_eq!(lost_pages(&stage), [], "it is in sync");
+    stage.fail(2).expect("allowed");
+    stage.stop().expect("clean");
+    stage.again(DEGRADED);
+    assert_eq!(lost_pages(&stage), [], "all pages are there");
+    stage.stop().expect("clean");
+    damage_page(&stage, &[0, 1, 3, 4, 5], lacks);
+    stage.again(DEGRADED);
+    assert_eq!(lost_pages(&stage), [0, 1, 3, 4, 5].map(|member| (member, 1, 1)));
+    stage.fail_and_replace(3);
+    stage.readd(2).expect("it is the member");
+    stage.healthy();
+    assert_eq!((stage.restart(), lost_pages(&stage)), (0, vec![]));
     stage.verify(500);
 }
 

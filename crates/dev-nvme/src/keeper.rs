@@ -290,6 +290,7 @@ impl Keeper {
             self.pairs.push(Pair { port: Arc::clone(&port), estate: None });
         }
         let Port { number, entries, completion, .. } = *port;
+        self.shared.clear_shadow(number);
         let ring = Ring { number, entries, address: completion };
         self.send(ring.create_completion(), Purpose::CreateCompletion(port));
     }

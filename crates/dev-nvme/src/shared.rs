@@ -3,10 +3,10 @@
 use crate::error::Reason;
 use crate::facts::Facts;
 use crate::lifecycle::{Named, Phase};
-use crate::limits::{BOUNCE_BYTES, BOUNCES};
+use crate::limits::{BOUNCE_BYTES, BOUNCES, PAGE};
 use crate::queue::Estate;
 use crate::window::{Block, Tabled, Window};
-use crate::wire::Capabilities;
+use crate::wire::{Capabilities, offset};
 use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_query};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
@@ -174,7 +174,7 @@ impl Shared {
             window: Arc::clone(window),
             bounces: BouncePool::new(window)?,
             zeroes: window.allocate_tabled(BOUNCE_BYTES)?,
-            shadow: window.allocate(2 * crate::limits::PAGE)?,
+            shadow: window.allocate(2 * PAGE)?,
             uses_shadow: AtomicBool::new(false),
         })
     }
@@ -222,6 +222,18 @@ impl Shared {
         fence(Ordering::SeqCst);
         let barred = !self.has_barrier || membarrier(MembarrierCommand::PrivateExpedited).is_ok();
         barred && ports.all(|port| port.at_registers.load(Ordering::Acquire) == 0)
+    }
+
+    /// Zeroes the shadow doorbells of a queue pair that the controller does not know, and its event indices: what an
+    /// earlier pair of this number has left there would keep the controller from being notified.
+    pub(crate) fn clear_shadow(&self, number: u16) {
+        let words = self.shadow.memory.words();
+        for index in [2 * usize::from(number), 2 * usize::from(number) + 1] {
+            let at = self.cap.doorbell(index) - offset::DOORBELLS;
+            for page in [0, PAGE].into_iter().filter(|_| at < PAGE) {
+                words[(page + at) / 8].store(0, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Asks the keeper for something. Not for the path of an ordinary request: it takes a lock.

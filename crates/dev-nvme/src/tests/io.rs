@@ -63,6 +63,24 @@ fn other_doorbell_strides_work() {
     }
 }
 
+/// QEMU was not notified of the first command of a queue whose number a longer queue had had: the event index of that
+/// one was still there. The command was silent for 10 s, and a look at the labels of a drive failed.
+#[test]
+fn a_queue_does_not_find_the_shadow_doorbells_of_an_earlier_one() {
+    let mut world = World::ready(Spec { shadow_doorbells: true, ..Spec::new(64) });
+    for (depth, requests) in [(8, 6), (1, 3), (8, 5), (1, 1)] {
+        let mut client = world.open(depth);
+        for request in 0..requests {
+            let op = world.write(request, depth as u8, 4096);
+            world.run(&mut client, op).result.expect("a write works");
+        }
+        drop(client);
+        (0..100).for_each(|_| _ = world.turn());
+    }
+    assert_eq!(world.device().stats().resets, 0);
+    world.assert_clean();
+}
+
 /// The model looks at a shadow doorbell only if the doorbell itself was written since it found the queue empty.
 #[test]
 fn shadow_doorbells_work_with_event_indices() {

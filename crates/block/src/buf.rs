@@ -7,12 +7,14 @@
 //! Why not `Vec<u8>` or the `bytes` crate: drives want 4 KiB-aligned addresses inside registered memory, a
 //! pool wants its chunks back, and a split read wants its pieces reunited.
 
+mod announce;
 mod arena;
 mod list;
 mod memory;
 mod parts;
 mod pool;
 
+pub use announce::{Follower, follow};
 pub use arena::{Arena, Buf, BufMut, CHUNK_ALIGN};
 pub use list::{Reunion, SEGMENTS_MAX, Sg, SgMut};
 pub use memory::Pages;

@@ -9,9 +9,10 @@ use crate::memory::SharedMemory;
 use crate::transport::Space;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use strake_block::Arena;
+use strake_block::{Arena, Follower, follow};
 
 /// Where mappings of arenas begin, so that an IOMMU can use huge pages where the arena does.
 const HUGE: u64 = 2 << 20;
@@ -135,7 +136,7 @@ struct State {
 pub struct Window {
     space: Arc<dyn Space>,
     state: Mutex<State>,
-    /// Grows with the regions.
+    /// Grows when a region comes or goes.
     version: AtomicU64,
 }
 
@@ -166,7 +167,9 @@ impl Window {
     /// Addresses for so many bytes, congruent to `like` modulo a huge page if `like` is given.
     fn reserve(&self, bytes: u64, like: Option<u64>) -> io::Result<u64> {
         let mut state = self.state();
-        let same = |(_, length): &(u64, u64)| like.is_none() && *length == bytes;
+        let same = |(start, length): &(u64, u64)| {
+            *length == bytes && like.is_none_or(|address| address % HUGE == start % HUGE)
+        };
         if let Some(at) = state.free.iter().position(same) {
             return Ok(state.free.swap_remove(at).0);
         }
@@ -209,26 +212,65 @@ impl Window {
     /// # Errors
     /// When the kernel refuses, for example because of the limit on locked memory.
     pub fn map_arena(&self, arena: &Arc<Arena>) -> io::Result<()> {
-        let range = arena.address_range();
         if self.state().arenas.iter().any(|known| Arc::ptr_eq(known, arena)) {
             return Ok(());
         }
-        let (start, bytes) = (range.start, range.end - range.start);
+        self.map_range(arena.address_range())?;
+        self.state().arenas.push(Arc::clone(arena));
+        Ok(())
+    }
+
+    /// Makes the arenas of all pools of the process visible to controllers, from now on and for as long as each exists.
+    /// One that the kernel does not map is copied from and to.
+    pub fn follow_pools(self: &Arc<Self>) {
+        let follower: Arc<dyn Follower> = Arc::<Self>::clone(self);
+        follow(&follower);
+    }
+
+    fn map_range(&self, Range { start, end }: Range<usize>) -> io::Result<()> {
+        let bytes = end - start;
         let iova = self.reserve(bytes as u64, Some(start as u64))?;
         let (table, table_iova) = self.map_new(bytes / PAGE * PRP as usize)?;
         fill_table(&table, iova, bytes);
-        self.space.map(start, bytes, iova)?;
+        if let Err(error) = self.space.map(start, bytes, iova) {
+            let _ = self.space.unmap(table_iova, table.bytes());
+            return Err(error);
+        }
         let mut state = self.state();
         let region = Region { start, bytes, iova, table: table_iova };
         state.regions = state.regions.iter().copied().chain([region]).collect();
-        state.arenas.push(Arc::clone(arena));
         state.tables.push((table, table_iova));
         // Partner: `version`. A queue that does not see it yet bounces.
         self.version.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
-    /// Grows with the regions.
+    /// Takes a range away whose memory is about to be freed. No command uses it: each keeps its buffers.
+    fn unmap_range(&self, range: &Range<usize>) {
+        let mut state = self.state();
+        let Some(at) = state.regions.iter().position(|region| region.start == range.start) else {
+            return;
+        };
+        let gone = state.regions[at];
+        let keeps = |region: &&Region| region.start != gone.start;
+        state.regions = state.regions.iter().filter(keeps).copied().collect();
+        // Partner: `version`. Before other memory can be at these addresses.
+        self.version.fetch_add(1, Ordering::Release);
+        let table = state.tables.iter().position(|(_, iova)| *iova == gone.table);
+        let table = table.map(|at| state.tables.swap_remove(at));
+        let mut unmap = |iova, bytes| {
+            // What stays mapped is not used for anything else.
+            if self.space.unmap(iova, bytes).is_ok() {
+                state.free.push((iova, bytes as u64));
+            }
+        };
+        unmap(gone.iova, gone.bytes);
+        if let Some((memory, iova)) = &table {
+            unmap(*iova, memory.bytes());
+        }
+    }
+
+    /// Grows when a region comes or goes.
     pub(crate) fn version(&self) -> u64 {
         // Partner: `map_arena`.
         self.version.load(Ordering::Acquire)
@@ -245,6 +287,17 @@ fn fill_table(table: &SharedMemory, iova: u64, bytes: usize) {
     for (page, word) in (0..).zip(&table.words()[..bytes / PAGE]) {
         // Published with the region, by a lock.
         word.store((iova + page * PAGE as u64).to_le(), Ordering::Relaxed);
+    }
+}
+
+impl Follower for Window {
+    fn added(&self, arena: Range<usize>) {
+        // Without the mapping its buffers are copied, which is counted.
+        let _ = self.map_range(arena);
+    }
+
+    fn removed(&self, arena: Range<usize>) {
+        self.unmap_range(&arena);
     }
 }
 
@@ -279,6 +332,9 @@ impl View {
     /// that has to be built.
     #[inline(always)]
     pub(crate) fn prps_nearby(&self, address: usize, bytes: usize) -> Option<(u64, u64)> {
+        if self.version != self.window.version() {
+            return None;
+        }
         let Region { start, bytes: size, iova, table } = self.last;
         let offset = address.wrapping_sub(start);
         if offset >= size || bytes > size - offset {
@@ -296,15 +352,62 @@ impl View {
 
     /// The PRPs of `bytes` bytes, at least one, at `address`; `None` when they are not mapped.
     pub(crate) fn prps(&mut self, address: usize, bytes: usize) -> Option<Prps> {
-        if let Some(iova) = self.last.find(address, bytes) {
-            return Some(self.last.prps(iova, bytes));
-        }
         if self.version != self.window.version() {
             (self.version, self.regions) = (self.window.version(), self.window.regions());
+            self.last = Region::default();
+        }
+        if let Some(iova) = self.last.find(address, bytes) {
+            return Some(self.last.prps(iova, bytes));
         }
         let region = self.regions.iter().find(|region| region.find(address, bytes).is_some())?;
         self.last = *region;
         let iova = region.find(address, bytes)?;
         Some(region.prps(iova, bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Prps, View, Window};
+    use crate::transport::memory::MemorySpace;
+    use std::sync::Arc;
+    use strake_block::Follower;
+
+    /// Memory that came to addresses of other memory would have been written at the place of that one.
+    #[test]
+    fn a_queue_never_uses_the_mapping_of_memory_that_went() {
+        let window = Window::new(Arc::new(MemorySpace::default()));
+        let mut view = View::new(&window);
+        let (arena, other) = (0x10_0000..0x11_0000, 0x20_0000..0x22_0000);
+        let first = |prps| match prps {
+            Some(Prps::Two(first, _) | Prps::List(first, ..)) => Some(first),
+            None => None,
+        };
+        assert_eq!(first(view.prps(arena.start, 4096)), None);
+        window.added(arena.clone());
+        let before = first(view.prps(arena.start, 4096)).expect("it is mapped");
+        assert_eq!(view.prps_nearby(arena.start, 4096), Some((before, 0)));
+        window.removed(arena.clone());
+        assert_eq!(view.prps_nearby(arena.start, 4096), None);
+        assert_eq!(first(view.prps(arena.start, 4096)), None);
+        // Its addresses are given to larger memory, in which nothing is where it was.
+        window.added(other);
+        window.added(arena.start - 0x1_0000..arena.end);
+        let after = first(view.prps(arena.start, 4096)).expect("it is mapped");
+        assert_ne!(after, before);
+        assert_eq!(view.prps_nearby(arena.start, 4096), Some((after, 0)));
+    }
+
+    #[test]
+    fn addresses_of_devices_are_used_again() {
+        let window = Window::new(Arc::new(MemorySpace::default()));
+        let mut next = Vec::new();
+        for _ in 0..3 {
+            window.added(0x10_0000..0x11_0000);
+            window.removed(0x10_0000..0x11_0000);
+            next.push(window.state().next);
+        }
+        assert_eq!(next[1..], [next[0]; 2]);
+        assert_eq!(window.state().tables.len(), 0);
     }
 }

@@ -6,14 +6,31 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+use super::announce;
 use super::memory::{Memory, Pages};
 
 /// Chunks begin at multiples of this many bytes, which satisfies every direct-I/O and PRP alignment in use.
 pub const CHUNK_ALIGN: usize = 4096;
 
+/// Whether drivers may have mapped an arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Announced {
+    Yes,
+    No,
+}
+
 /// One zeroed, page-aligned allocation that outlives every handle into it.
 pub struct Arena {
     memory: Memory,
+    announced: Announced,
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        if self.announced == Announced::Yes {
+            announce::removed(self.address_range());
+        }
+    }
 }
 
 impl Arena {
@@ -24,20 +41,33 @@ impl Arena {
     /// When the size overflows or memory is exhausted: arenas are made at start, where stopping is right.
     #[must_use]
     pub fn carve(chunks: usize, chunk_bytes: usize) -> Vec<BufMut> {
-        Self::carve_of(chunks, chunk_bytes, Memory::new)
+        Self::carve_of(chunks, chunk_bytes, Memory::new, Announced::No)
+    }
+
+    /// The same, which drivers are to map.
+    pub(super) fn carve_announced(chunks: usize, chunk_bytes: usize) -> Vec<BufMut> {
+        Self::carve_of(chunks, chunk_bytes, Memory::new, Announced::Yes)
     }
 
     /// The same in memory that is taken page by page as it is written to.
     pub(super) fn carve_untouched(chunks: usize, chunk_bytes: usize) -> Vec<BufMut> {
-        Self::carve_of(chunks, chunk_bytes, Memory::untouched)
+        Self::carve_of(chunks, chunk_bytes, Memory::untouched, Announced::No)
     }
 
-    fn carve_of(chunks: usize, chunk_bytes: usize, memory: fn(usize) -> Memory) -> Vec<BufMut> {
+    fn carve_of(
+        chunks: usize,
+        chunk_bytes: usize,
+        memory: fn(usize) -> Memory,
+        announced: Announced,
+    ) -> Vec<BufMut> {
         assert!(chunks > 0 && chunk_bytes > 0, "an arena holds at least one byte");
         let stride = chunk_bytes.next_multiple_of(CHUNK_ALIGN);
         let bytes = stride.checked_mul(chunks).expect("arena size overflows");
         assert!(u32::try_from(stride).is_ok(), "a chunk is addressed with 32 bits");
-        let arena = Arc::new(Self { memory: memory(bytes) });
+        let arena = Arc::new(Self { memory: memory(bytes), announced });
+        if announced == Announced::Yes {
+            announce::added(arena.address_range());
+        }
         (0..chunks)
             .map(|i| BufMut {
                 chunk: Arc::new(Chunk {
@@ -62,6 +92,7 @@ impl Arena {
     /// # Safety
     /// The caller holds every chunk of it exclusively, and no driver has it registered.
     pub(super) unsafe fn give_back(&self) {
+        debug_assert!(self.announced == Announced::No, "drivers have mapped its pages");
         // SAFETY: the caller holds all chunks exclusively, so no other code could look.
         unsafe { self.memory.give_back() };
     }

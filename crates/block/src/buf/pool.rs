@@ -14,10 +14,12 @@ pub struct BufPool {
 }
 
 impl BufPool {
-    /// A pool of `chunks` buffers of `chunk_bytes` bytes, in one arena.
+    /// A pool of `chunks` buffers of `chunk_bytes` bytes, in one arena, which is announced to drivers ([`follow`]).
+    ///
+    /// [`follow`]: crate::follow
     #[must_use]
     pub fn new(chunks: usize, chunk_bytes: usize) -> Self {
-        Self::of(Arena::carve(chunks, chunk_bytes), chunk_bytes)
+        Self::of(Arena::carve_announced(chunks, chunk_bytes), chunk_bytes)
     }
 
     /// The same in memory of which only as much is taken from the machine as is written to, page by page: for buffers

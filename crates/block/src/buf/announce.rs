@@ -1,0 +1,99 @@
+//! Arenas of pools, announced to drivers that map memory for their devices.
+//!
+//! A driver that follows sees every arena before a buffer of it can be submitted, and sees it go before its addresses
+//! can be those of other memory.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// A driver that follows the arenas of the process. The calls come one at a time, from whatever thread makes or drops a
+/// pool; they may not make or drop one themselves.
+pub trait Follower: Send + Sync {
+    /// There is an arena at these addresses, in whole pages.
+    fn added(&self, arena: Range<usize>);
+
+    /// It goes: no buffer of it is left, and its memory is freed after this.
+    fn removed(&self, arena: Range<usize>);
+}
+
+struct State {
+    /// The ends of all arenas that were announced, by their starts.
+    arenas: BTreeMap<usize, usize>,
+    followers: Vec<Weak<dyn Follower>>,
+}
+
+static STATE: Mutex<State> = Mutex::new(State { arenas: BTreeMap::new(), followers: Vec::new() });
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    fn each(&mut self, does: impl Fn(&dyn Follower)) {
+        self.followers.retain(|follower| follower.upgrade().inspect(|one| does(&**one)).is_some());
+    }
+}
+
+/// Has `follower` follow the arenas of all pools, those that exist included, for as long as it exists.
+pub fn follow(follower: &Arc<dyn Follower>) {
+    let mut state = state();
+    state.arenas.iter().for_each(|(start, end)| follower.added(*start..*end));
+    state.followers.push(Arc::downgrade(follower));
+}
+
+pub(super) fn added(arena: Range<usize>) {
+    let mut state = state();
+    state.arenas.insert(arena.start, arena.end);
+    state.each(|follower| follower.added(arena.clone()));
+}
+
+pub(super) fn removed(arena: Range<usize>) {
+    let mut state = state();
+    state.arenas.remove(&arena.start);
+    state.each(|follower| follower.removed(arena.clone()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Follower, follow};
+    use crate::BufPool;
+    use std::ops::Range;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Default)]
+    struct Seen(Mutex<Vec<(bool, usize)>>);
+
+    impl Follower for Seen {
+        fn added(&self, arena: Range<usize>) {
+            self.0.lock().expect("no test panics here").push((true, arena.start));
+        }
+
+        fn removed(&self, arena: Range<usize>) {
+            self.0.lock().expect("no test panics here").push((false, arena.start));
+        }
+    }
+
+    #[test]
+    fn pools_are_announced_while_their_memory_exists() {
+        let before = BufPool::new(2, 8192);
+        let seen = Arc::new(Seen::default());
+        let follower: Arc<dyn Follower> = Arc::<Seen>::clone(&seen);
+        follow(&follower);
+        let mut after = BufPool::new(2, 8192);
+        let untouched = BufPool::untouched(2, 8192);
+        let starts = [&before, &after, &untouched].map(|pool| pool.arena().address_range().start);
+        let of = |start| {
+            let seen = seen.0.lock().expect("no test panics here");
+            let of: Vec<bool> =
+                seen.iter().filter(|(_, at)| *at == start).map(|(added, _)| *added).collect();
+            of
+        };
+        assert_eq!(starts.map(of), [vec![true], vec![true], vec![]]);
+        let buf = after.get(8192).expect("it is full");
+        drop(after);
+        assert_eq!(of(starts[1]), [true], "a buffer of it is left");
+        drop(buf);
+        assert_eq!(of(starts[1])[..2], [true, false]);
+    }
+}

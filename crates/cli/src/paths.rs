@@ -4,12 +4,13 @@ use crate::args::parse::Drives;
 use crate::error::CliError;
 use std::path::{Path, PathBuf};
 
-/// What a drive looks like that is no path: memory, and those of other machines.
-const SCHEMES: [&str; 3] = ["ram:", "null:", "nvme-tcp://"];
+/// What a drive looks like that is no path: memory, PCI devices, and those of other machines.
+const SCHEMES: [&str; 4] = ["ram:", "null:", "pci:", "nvme-tcp://"];
 
-/// The drive that `text` means: `ram:SIZE`, `null:SIZE` and `nvme-tcp://...` as they are, a path made absolute, and a
-/// bare word such as `nvme0n1` the device of that name unless it names a file here. A word that is neither is left to
-/// the daemon, which knows drives by serial number, worldwide name (`wwid:eui.00...`) and PCI address as well.
+/// The drive that `text` means: `ram:SIZE`, `null:SIZE`, `pci:ADDRESS` and `nvme-tcp://...` as they are, a path made
+/// absolute, and a bare word such as `nvme0n1` the device of that name unless it names a file here. A word that is
+/// neither is left to the daemon, which knows drives by serial number, worldwide name (`wwid:eui.00...`) and PCI
+/// address as well.
 ///
 /// # Errors
 /// When the bare word names both, or the path is empty or cannot be made absolute.

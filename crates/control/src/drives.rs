@@ -10,13 +10,14 @@ use strake_api::v1::ListDrivesRequest;
 use strake_block::{BlockDevice, DeviceError, IoErrorKind};
 use strake_dev_fabrics::{Address, FabricsDevice, LinkState, PathStatus};
 use strake_dev_mem::{NullDevice, RamDevice};
+use strake_dev_nvme::{Host, NvmeDevice};
 use strake_dev_uring::{KernelDrive, Machine, Named, OpenOptions, UringDevice};
 use strake_engine::Drive;
 use strake_units::{BlockSize, ByteSize};
 use strake_wording::say;
 
 use crate::bounded::{self, Silent};
-use crate::drives::address::{address_of, is_remote, lost_note};
+use crate::drives::address::{address_of, is_remote, lost_note, pci_address, pci_path};
 use crate::drives::probe::Probes;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::remedy::connect;
@@ -47,6 +48,8 @@ pub enum DriveKind {
     Null,
     /// A namespace of another machine.
     Remote,
+    /// An NVMe controller that this process drives.
+    Pci,
 }
 
 impl DriveKind {
@@ -59,6 +62,7 @@ impl DriveKind {
             Self::Ram => "ram",
             Self::Null => "null",
             Self::Remote => "nvme-tcp",
+            Self::Pci => "nvme-pci",
         }
     }
 }
@@ -70,12 +74,13 @@ enum Key {
     File(u64, u64),
     Memory(u32),
     Remote(u32),
+    Pci(u64),
 }
 
 impl Key {
     /// Whether the drive is known by its name alone, not by what the file system has there.
     const fn is_named(self) -> bool {
-        matches!(self, Self::Memory(_) | Self::Remote(_))
+        matches!(self, Self::Memory(_) | Self::Remote(_) | Self::Pci(_))
     }
 }
 
@@ -94,6 +99,8 @@ pub struct OpenDrive {
     pub kind: DriveKind,
     /// The same device when it is of another machine.
     pub remote: Option<Arc<FabricsDevice>>,
+    /// The same device when this process drives it.
+    pub pci: Option<Arc<NvmeDevice>>,
     /// What works less well than asked for.
     pub notices: Vec<String>,
 }
@@ -148,6 +155,9 @@ impl Sighting {
 
 /// Opens what is at `path`, where `seen` was seen. Asks the file system, which may take its time.
 pub(crate) fn open_at(path: &str, seen: Sighting) -> Result<OpenDrive, ControlError> {
+    if let Some(address) = pci_address(path) {
+        return open_pci(path, address);
+    }
     let (device, notices) = UringDevice::open(Path::new(path), OpenOptions::default())
         .map_err(|error| not_opened(&error))?;
     // Opening has just succeeded, so it is there; the key is taken of what is there now.
@@ -158,7 +168,22 @@ pub(crate) fn open_at(path: &str, seen: Sighting) -> Result<OpenDrive, ControlEr
     };
     let drive = Drive { device: Arc::new(device), path: path.to_owned() };
     let notices = notices.iter().map(ToString::to_string).collect();
-    Ok(OpenDrive { key, medium: seen.medium, drive, kind, remote: None, notices })
+    Ok(OpenDrive { key, medium: seen.medium, drive, kind, remote: None, pci: None, notices })
+}
+
+/// What tells a PCI address from others: its digits.
+fn pci_key(address: &str) -> Key {
+    let digits = address.chars().filter_map(|c| c.to_digit(16));
+    Key::Pci(digits.fold(0, |all, digit| all << 4 | u64::from(digit)))
+}
+
+/// Opens the controller at a PCI address, which the kernel does not drive.
+fn open_pci(path: &str, address: &str) -> Result<OpenDrive, ControlError> {
+    let device = Host::default().open(address);
+    let device = Arc::new(device.map_err(|error| ControlError::state(error.to_string()))?);
+    let drive = Drive { device: Arc::<NvmeDevice>::clone(&device), path: path.to_owned() };
+    let (key, kind, pci) = (pci_key(address), DriveKind::Pci, Some(device));
+    Ok(OpenDrive { key, medium: None, drive, kind, remote: None, pci, notices: Vec::new() })
 }
 
 fn not_opened(error: &DeviceError) -> ControlError {
@@ -203,6 +228,9 @@ impl Drives {
         check_spec(spec)?;
         if is_remote(spec) {
             return Ok(self.name_of(address_of(spec)?));
+        }
+        if let Some(address) = pci_address(spec) {
+            return pci_path(address);
         }
         let is_memory = |d: &&OpenDrive| matches!(d.key, Key::Memory(_)) && d.drive.path == spec;
         let new_memory = ["ram:", "null:"].iter().any(|scheme| spec.starts_with(scheme));
@@ -310,7 +338,7 @@ impl Drives {
         let device = open.remote.as_ref().filter(|device| device.state() == LinkState::Up)?;
         match open.key {
             Key::Remote(number) => Some((u64::MAX, u64::from(number), device.renewals())),
-            Key::Memory(_) | Key::Block(_) | Key::File(..) => None,
+            Key::Memory(_) | Key::Block(_) | Key::File(..) | Key::Pci(_) => None,
         }
     }
 
@@ -323,6 +351,7 @@ impl Drives {
             drive: Drive { device: Arc::<FabricsDevice>::clone(&device), path },
             kind: DriveKind::Remote,
             remote: Some(device),
+            pci: None,
             notices: Vec::new(),
         });
     }
@@ -406,6 +435,7 @@ impl Drives {
             drive: drive.clone(),
             kind,
             remote: None,
+            pci: None,
             notices: Vec::new(),
         });
         Ok(drive)
@@ -521,6 +551,9 @@ fn check_spec(spec: &str) -> Result<(), ControlError> {
 
 /// What is at `path`, if it is something we could open.
 fn key_of(path: &str) -> Option<(Key, DriveKind)> {
+    if let Some(address) = pci_address(path) {
+        return Some((pci_key(address), DriveKind::Pci));
+    }
     let meta = fs::metadata(path).ok()?;
     let kind = meta.file_type();
     if kind.is_block_device() {
@@ -544,13 +577,13 @@ impl OpenDrive {
     pub(crate) fn of_device(path: &str, device: Arc<dyn BlockDevice>) -> Self {
         let drive = Drive { device, path: path.to_owned() };
         let (key, kind) = (Key::File(1, 2), DriveKind::File);
-        Self { key, medium: None, drive, kind, remote: None, notices: Vec::new() }
+        Self { key, medium: None, drive, kind, remote: None, pci: None, notices: Vec::new() }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::not_opened;
+    use super::{Drives, Sighting, key_of, not_opened, open_at};
     use crate::error::{ControlError, ControlErrorKind};
     use strake_block::{DeviceError, IoErrorKind};
     use strake_engine::ArrayError;
@@ -569,5 +602,28 @@ mod tests {
         };
         check(IoErrorKind::Timeout, ControlErrorKind::Silent);
         check(IoErrorKind::Gone, ControlErrorKind::State);
+    }
+
+    /// Two ways to write an address must not open one controller twice.
+    #[test]
+    fn a_controller_has_one_name_and_one_key() {
+        let path = |spec: &str| Drives::default().path_of(spec);
+        for spec in ["pci:0000:3B:00.0", "pci:3b:00.0", "pci:0000:3b:00.0"] {
+            assert_eq!(path(spec).ok().as_deref(), Some("pci:0000:3b:00.0"), "{spec}");
+        }
+        let wrong = path("pci:3b:00").expect_err("it has no function");
+        assert!(wrong.what.contains("write it like pci:0000:01:00.0"), "{}", wrong.what);
+        let key = |path| key_of(path).map(|(key, _)| key);
+        assert_eq!(key("pci:0000:3b:00.0"), key("pci:0000:3b:00.0"));
+        assert_ne!(key("pci:0000:3b:00.0"), key("pci:0000:3b:00.1"));
+        assert_ne!(key("pci:0000:3b:00.0"), key("pci:10000:3b:00.0"));
+    }
+
+    #[test]
+    fn a_controller_that_is_not_there_is_refused() {
+        let seen = Sighting { key: None, medium: None };
+        let refused = open_at("pci:fffe:ff:1f.7", seen).map(drop).map_err(|error| error.what);
+        let what = refused.expect_err("there is none");
+        assert!(what.contains("no PCI device at this address"), "{what}");
     }
 }

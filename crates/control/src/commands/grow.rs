@@ -505,7 +505,7 @@ fn stop_to_grow(
 fn reopen(manager: &mut Manager, identities: &BTreeSet<String>) {
     let opened_again = |kind: DriveKind| match kind {
         DriveKind::Block | DriveKind::File => true,
-        DriveKind::Ram | DriveKind::Null | DriveKind::Remote => false,
+        DriveKind::Ram | DriveKind::Null | DriveKind::Remote | DriveKind::Pci => false,
     };
     let open = manager.drives.all().iter().filter(|open| opened_again(open.kind));
     let mut close: BTreeSet<String> = open.map(|open| open.drive.device.identity()).collect();

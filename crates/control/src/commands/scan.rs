@@ -5,6 +5,7 @@
 
 use strake_api::v1::{Drive as DriveMessage, ListDrivesRequest, UndeleteArrayRequest};
 use strake_dev_fabrics::{FabricsDevice, LinkState};
+use strake_dev_nvme::{NvmeDevice, Stats};
 use strake_dev_uring::{KernelDrive, Machine};
 use strake_ondisk::Foreign;
 use strake_raid::MemberState;
@@ -271,6 +272,17 @@ pub(crate) fn drive_path(manager: &Manager, name: &str) -> Result<String, Contro
     }
 }
 
+/// What happened to a controller that this process drives.
+fn pci_note(device: &NvmeDevice) -> Option<String> {
+    let Stats { bounces, resets, replays, .. } = device.stats();
+    let counts =
+        [(resets, "resets"), (replays, "commands sent again"), (bounces, "commands copied")];
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    let mut parts: Vec<String> = counts.map(|(count, what)| format!("{what}: {count}")).collect();
+    parts.extend(device.reason().map(|reason| reason.to_string()));
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
 fn of_open(manager: &Manager, open: &OpenDrive) -> DriveMessage {
     let info = open.drive.device.info();
     let place = manager.running.iter().find_map(|r| {
@@ -299,7 +311,12 @@ fn of_open(manager: &Manager, open: &OpenDrive) -> DriveMessage {
     if open.kind == DriveKind::Ram || open.kind == DriveKind::Null {
         notes.push(format!("{} in memory: lost when the daemon stops", ByteSize(info.bytes())));
     }
-    let (model, serial) = open.remote.as_ref().map(|d| d.model_and_serial()).unwrap_or_default();
+    let facts = open.pci.as_ref().and_then(|d| d.facts()).map(|facts| facts.controller);
+    notes.extend(open.pci.as_ref().and_then(|d| pci_note(d)));
+    let (model, serial) = match (&open.remote, facts) {
+        (Some(remote), _) => remote.model_and_serial(),
+        (None, facts) => facts.map(|facts| (facts.model, facts.serial)).unwrap_or_default(),
+    };
     if let Some(LinkState::Down(reason, _)) = open.remote.as_ref().map(|d| d.state()) {
         notes.push(lost_note(reason));
     }

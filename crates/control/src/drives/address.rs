@@ -2,6 +2,7 @@
 
 use strake_dev_fabrics::address::SCHEME;
 use strake_dev_fabrics::{Address, Reason};
+use strake_dev_nvme::host::{self as pci, SCHEME as PCI};
 use strake_engine::Drive;
 
 use crate::error::ControlError;
@@ -13,7 +14,22 @@ pub(crate) fn is_remote(path: &str) -> bool {
 
 /// Whether what is at `path` can be found there by another daemon later.
 pub(crate) fn outlasts(path: &str) -> bool {
-    path.starts_with('/') || is_remote(path)
+    path.starts_with('/') || is_remote(path) || pci_address(path).is_some()
+}
+
+/// The address of a controller on the PCI bus that this process drives, if `path` names one.
+pub(crate) fn pci_address(path: &str) -> Option<&str> {
+    path.strip_prefix(PCI)
+}
+
+/// The path of such a controller in its usual form.
+pub(crate) fn pci_path(text: &str) -> Result<String, ControlError> {
+    match pci::address_of(text) {
+        Some(address) => Ok(format!("{PCI}{address}")),
+        None => Err(ControlError::usage(format!(
+            "{PCI}{text} names no PCI device; write it like {PCI}0000:01:00.0"
+        ))),
+    }
 }
 
 /// The address in its usual form.

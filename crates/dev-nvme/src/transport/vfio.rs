@@ -5,18 +5,20 @@
 
 mod ioctl;
 
+use crate::host::address_of;
 use crate::memory::{Mapping, Registers};
 use crate::sigbus::BYTES_MAX;
 use crate::transport::{Function, Reach, Signals, Space};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Mode, OFlags, open};
-use rustix::io::{pread, pwrite, read};
+use rustix::io::{Errno, pread, pwrite, read};
 use std::fs;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use strake_block::{DeviceError, IoErrorKind};
 use vfio_bindings::bindings::vfio::{
     VFIO_API_VERSION, VFIO_DEVICE_FLAGS_PCI, VFIO_DEVICE_FLAGS_RESET, VFIO_GROUP_FLAGS_VIABLE,
@@ -40,6 +42,9 @@ const MAPPINGS: usize = 65535;
 /// The least registers of a controller: those of the admin queue and of one pair.
 const BAR_MIN: u64 = 0x2000;
 
+/// How long the earlier use of a function may take to end: the shutdown of a controller, and a reset.
+const GIVE_BACK_TIME: Duration = Duration::from_secs(10);
+
 fn opened(path: &str) -> io::Result<OwnedFd> {
     Ok(open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
 }
@@ -48,8 +53,24 @@ fn opened(path: &str) -> io::Result<OwnedFd> {
 #[derive(Debug)]
 pub struct Container {
     file: OwnedFd,
-    /// Groups by their numbers, which stay open.
-    groups: Mutex<Vec<(u32, OwnedFd)>>,
+    attached: Mutex<Attached>,
+    /// Rung when a function was given back.
+    freed: Condvar,
+}
+
+/// What is in a container.
+#[derive(Debug, Default)]
+struct Attached {
+    groups: Vec<Group>,
+    /// Addresses of functions that are open.
+    functions: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Group {
+    number: u32,
+    file: OwnedFd,
+    functions: usize,
 }
 
 impl Container {
@@ -73,27 +94,73 @@ impl Container {
                  intel_iommu=on to the kernel command line, or leave the drive to the kernel driver",
             ));
         }
-        Ok(Arc::new(Self { file, groups: Mutex::default() }))
+        Ok(Arc::new(Self { file, attached: Mutex::default(), freed: Condvar::new() }))
     }
 
-    /// The device of a group, which joins the container.
-    fn device(&self, group: u32, address: &str) -> io::Result<OwnedFd> {
-        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, file)) = groups.iter().find(|(number, _)| *number == group) {
-            return ioctl::device(file.as_fd(), address);
+    fn attached(&self) -> MutexGuard<'_, Attached> {
+        self.attached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The device of a group, which joins the container. Waits while the function is being given back: two drivers of
+    /// one controller would disturb each other.
+    fn device(self: &Arc<Self>, number: u32, address: &str) -> io::Result<(OwnedFd, Claim)> {
+        let is_open = |attached: &mut Attached| attached.functions.iter().any(|own| own == address);
+        let waited = self.freed.wait_timeout_while(self.attached(), GIVE_BACK_TIME, is_open);
+        let (mut attached, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() {
+            return Err(io::Error::other("it is open already"));
         }
-        let file = opened(&format!("/dev/vfio/{group}"))?;
+        let at = match attached.groups.iter().position(|group| group.number == number) {
+            Some(at) => at,
+            None => {
+                let file = self.join(number, attached.groups.is_empty())?;
+                attached.groups.push(Group { number, file, functions: 0 });
+                attached.groups.len() - 1
+            }
+        };
+        let device = ioctl::device(attached.groups[at].file.as_fd(), address)?;
+        attached.groups[at].functions += 1;
+        attached.functions.push(address.to_owned());
+        Ok((device, Claim { container: Arc::clone(self), number, address: address.to_owned() }))
+    }
+
+    /// A group that has joined the container, which gets its IOMMU with the first.
+    fn join(&self, number: u32, is_first: bool) -> io::Result<OwnedFd> {
+        let file = opened(&format!("/dev/vfio/{number}"))?;
         if ioctl::group_flags(file.as_fd())? & VFIO_GROUP_FLAGS_VIABLE == 0 {
             let what = "another device of its IOMMU group has a driver of the kernel";
             return Err(io::Error::other(what));
         }
         ioctl::set_container(file.as_fd(), self.file.as_fd())?;
-        if groups.is_empty() {
+        if is_first {
             ioctl::set_iommu(self.file.as_fd(), VFIO_TYPE1v2_IOMMU)?;
         }
-        let device = ioctl::device(file.as_fd(), address);
-        groups.push((group, file));
-        device
+        Ok(file)
+    }
+}
+
+/// A function that is open. Dropping it gives it back, and its group with the last function of it.
+#[derive(Debug)]
+struct Claim {
+    container: Arc<Container>,
+    number: u32,
+    address: String,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut attached = self.container.attached();
+        attached.functions.retain(|address| *address != self.address);
+        let number = self.number;
+        attached.groups.iter_mut().filter(|group| group.number == number).for_each(|group| {
+            group.functions -= 1;
+        });
+        // The last group keeps the IOMMU, and with it all mappings: it goes with the container.
+        if attached.groups.len() > 1 {
+            attached.groups.retain(|group| group.functions > 0 || group.number != number);
+        }
+        drop(attached);
+        self.container.freed.notify_all();
     }
 }
 
@@ -130,8 +197,8 @@ pub struct VfioFunction {
     /// Rung when the device has to be given back, and when it had an error.
     requested: OwnedFd,
     failed: OwnedFd,
-    // Dropped last: the device is in it.
-    _container: Arc<Container>,
+    // Dropped after the device.
+    _claim: Claim,
 }
 
 /// The IOMMU group of a device.
@@ -142,14 +209,6 @@ fn group_of(address: &str) -> io::Result<u32> {
     number.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Whether a text is an address on the PCI bus, such as `0000:01:00.0`.
-fn is_address(text: &str) -> bool {
-    let is_part =
-        |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let parts: Vec<&str> = text.split([':', '.']).collect();
-    text.len() < 32 && parts.len() == 4 && parts.into_iter().all(is_part)
-}
-
 impl VfioFunction {
     /// Opens the device at `address`, which is bound to vfio-pci. The kernel resets it.
     ///
@@ -157,27 +216,32 @@ impl VfioFunction {
     /// When it is not bound, is in use, has no IOMMU, or is no NVMe controller.
     pub fn open(address: &str, container: &Arc<Container>) -> Result<Self, DeviceError> {
         let fail = |what: &str| DeviceError::new(IoErrorKind::Device, address, what);
-        if !is_address(address) {
+        if address_of(address).as_deref() != Some(address) {
             return Err(fail("is no PCI address, such as 0000:01:00.0"));
         }
         let group = group_of(address).map_err(|error| {
             fail("has no IOMMU group: enable the IOMMU of the machine, or leave the drive to the kernel driver")
                 .with_source(error)
         })?;
-        let device = container.device(group, address).map_err(|error| {
-            fail("cannot be opened; bind it to vfio-pci, and check the rights on /dev/vfio")
-                .with_source(error)
+        let (device, claim) = container.device(group, address).map_err(|error| {
+            let what = match error.raw_os_error().map(Errno::from_raw_os_error) {
+                Some(Errno::BUSY) => {
+                    "is in use by another program, such as a virtual machine; stop that first"
+                }
+                _ => "cannot be opened; bind it to vfio-pci, and check the rights on /dev/vfio",
+            };
+            fail(what).with_source(error)
         })?;
         let (flags, _) = ioctl::device_info(device.as_fd())
             .map_err(|error| fail("says nothing").with_source(error))?;
         if flags & VFIO_DEVICE_FLAGS_PCI == 0 {
             return Err(fail("is no PCI device"));
         }
-        Self::set_up(device, flags, container)
+        Self::set_up(device, flags, claim)
             .map_err(|error| fail("cannot be used").with_source(error))
     }
 
-    fn set_up(device: OwnedFd, flags: u32, container: &Arc<Container>) -> io::Result<Self> {
+    fn set_up(device: OwnedFd, flags: u32, claim: Claim) -> io::Result<Self> {
         let config = ioctl::region(device.as_fd(), VFIO_PCI_CONFIG_REGION_INDEX)?;
         let bar = ioctl::region(device.as_fd(), VFIO_PCI_BAR0_REGION_INDEX)?;
         if bar.flags & VFIO_REGION_INFO_FLAG_MMAP == 0 || bar.size < BAR_MIN {
@@ -199,7 +263,7 @@ impl VfioFunction {
             requested: eventfd(0, flags_of_events)?,
             failed: eventfd(0, flags_of_events)?,
             device,
-            _container: Arc::clone(container),
+            _claim: claim,
         };
         function.turn_on()?;
         for (index, event) in [
@@ -248,7 +312,7 @@ impl Function for VfioFunction {
             // A device that is not on the bus answers nothing, which reads as ones.
             Ok(_) => vendor != [0xff; 2],
             // The kernel has removed it.
-            Err(rustix::io::Errno::NODEV) => false,
+            Err(Errno::NODEV) => false,
             // Nothing is proven.
             Err(_) => true,
         }

@@ -1,0 +1,171 @@
+//! What the host says about a controller before it is opened, and the opening itself.
+//!
+//! Everything that can be refused is refused from sysfs, with what to do about it, before VFIO touches the device.
+
+use crate::transport::vfio::{Container, VfioFunction};
+use crate::{NvmeDevice, Window};
+use std::fs;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use strake_block::{DeviceError, IoErrorKind};
+
+/// How the specification of a drive that this driver drives begins: `pci:0000:01:00.0`.
+pub const SCHEME: &str = "pci:";
+/// Mass storage, non-volatile memory, NVM Express (PCI Code and ID Assignment, 1.9).
+const CLASS_NVME: &str = "0x010802";
+/// Bridges have no driver that matters to a group.
+const CLASS_BRIDGE: &str = "0x06";
+/// The driver of the kernel that hands devices to user space.
+const DRIVER: &str = "vfio-pci";
+
+/// A PCI address in its usual form, such as `0000:01:00.0`; of domain 0 also without the domain.
+#[must_use]
+pub fn address_of(text: &str) -> Option<String> {
+    let (head, function) = text.rsplit_once('.')?;
+    let parts: Vec<&str> = head.split(':').collect();
+    let (domain, bus, device) = match parts[..] {
+        [domain, bus, device] => (domain, bus, device),
+        [bus, device] => ("0000", bus, device),
+        _ => return None,
+    };
+    let is_hex = |(part, digits): (&str, RangeInclusive<usize>)| {
+        digits.contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    let is_right =
+        [(domain, 4..=5), (bus, 2..=2), (device, 2..=2), (function, 1..=1)].into_iter().all(is_hex);
+    is_right.then(|| format!("{domain}:{bus}:{device}.{function}").to_lowercase())
+}
+
+/// The devices of the host, below a root; `/` but in tests.
+#[derive(Clone, Debug)]
+pub struct Host {
+    root: PathBuf,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self::at(Path::new("/"))
+    }
+}
+
+impl Host {
+    /// A host whose /sys is in `root`.
+    #[must_use]
+    pub fn at(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    fn folder(&self, address: &str) -> PathBuf {
+        self.root.join("sys/bus/pci/devices").join(address)
+    }
+
+    fn class(&self, address: &str) -> String {
+        let class = fs::read_to_string(self.folder(address).join("class")).unwrap_or_default();
+        class.trim().to_owned()
+    }
+
+    fn driver(&self, address: &str) -> Option<String> {
+        let driver = fs::read_link(self.folder(address).join("driver")).ok()?;
+        Some(driver.file_name()?.to_str()?.to_owned())
+    }
+
+    /// Devices of the IOMMU group of a device, by their addresses; `None` without a group.
+    fn group(&self, address: &str) -> Option<Vec<String>> {
+        let devices = fs::read_dir(self.folder(address).join("iommu_group/devices")).ok()?;
+        let names = devices.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        Some(names)
+    }
+
+    /// Refuses a device that cannot be driven from user space as it is.
+    ///
+    /// # Errors
+    /// When there is none at `address`, it is no NVMe controller, it has no IOMMU, its group is not free, or it is not
+    /// bound to vfio-pci; with what to do.
+    pub fn check(&self, address: &str) -> Result<(), DeviceError> {
+        let name = format!("{SCHEME}{address}");
+        let fail = |kind, what: String| Err(DeviceError::new(kind, name.clone(), what));
+        if !self.folder(address).exists() {
+            return fail(IoErrorKind::Gone, "there is no PCI device at this address".to_owned());
+        }
+        let class = self.class(address);
+        if class != CLASS_NVME {
+            let what = format!("is no NVMe controller: its class is {class}, not {CLASS_NVME}");
+            return fail(IoErrorKind::Unsupported, what);
+        }
+        let Some(group) = self.group(address) else {
+            let what = "has no IOMMU, so that a wrong address would destroy memory; enable VT-d or AMD-Vi in the \
+                        firmware, add intel_iommu=on to the kernel command line on Intel processors, or use the \
+                        drive by its kernel driver (/dev/nvme...)";
+            return fail(IoErrorKind::Unsupported, what.to_owned());
+        };
+        if self.driver(address).as_deref() != Some(DRIVER) {
+            let bound = self.driver(address).map_or_else(
+                || "has no driver".to_owned(),
+                |driver| format!("is bound to the kernel driver {driver}"),
+            );
+            let what = format!(
+                "{bound}; stop what uses it and bind it to {DRIVER}: driverctl set-override {address} {DRIVER}"
+            );
+            return fail(IoErrorKind::Unsupported, what);
+        }
+        let is_taken = |other: &String| {
+            let driver = self.driver(other);
+            other != address
+                && !self.class(other).starts_with(CLASS_BRIDGE)
+                && driver.is_some_and(|driver| driver != DRIVER)
+        };
+        match group.iter().find(|other| is_taken(other)) {
+            Some(other) => {
+                let driver = self.driver(other).unwrap_or_default();
+                let what = format!(
+                    "shares its IOMMU group with {other}, which is bound to the kernel driver {driver}; bind that to \
+                     {DRIVER} too, move one of them to another slot, or use the drive by its kernel driver"
+                );
+                fail(IoErrorKind::Unsupported, what)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Opens the controller at `address`. It shares the address space of all others that are open, in which the pools
+    /// of the process are mapped.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check), when another process has it, and when the controller does not become ready.
+    pub fn open(&self, address: &str) -> Result<NvmeDevice, DeviceError> {
+        self.check(address)?;
+        let (function, window) = opened(address)?;
+        NvmeDevice::open(&format!("{SCHEME}{address}"), Box::new(function), &window)
+    }
+}
+
+/// The address space of the drives that are open.
+struct Last {
+    container: Weak<Container>,
+    window: Weak<Window>,
+}
+
+/// The function at `address`, in the address space of the drives that are open, or in a new one.
+fn opened(address: &str) -> Result<(VfioFunction, Arc<Window>), DeviceError> {
+    static LAST: Mutex<Last> = Mutex::new(Last { container: Weak::new(), window: Weak::new() });
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let container = match last.container.upgrade() {
+        Some(container) => container,
+        None => Container::new()?,
+    };
+    let function = VfioFunction::open(address, &container)?;
+    // Only now the container has an IOMMU, which says what it can address.
+    let window = last.window.upgrade().unwrap_or_else(|| {
+        let window = Window::new(Arc::<Container>::clone(&container));
+        window.follow_pools();
+        window
+    });
+    *last = Last { container: Arc::downgrade(&container), window: Arc::downgrade(&window) };
+    Ok((function, window))
+}
+
+#[cfg(test)]
+mod tests;

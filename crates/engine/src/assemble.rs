@@ -231,7 +231,7 @@ fn open(
     let (bad, mut behind) =
         bad::read(&superblock, &states, &members, policy, &mut fleet).map_err(blame)?;
     let bitmaps::Read { mut bitmaps, older, behind: pages, lost: lost_pages } =
-        bitmaps::read(&superblock, &states, &members, regions.count(), &mut fleet)
+        bitmaps::read(&found.superblock, &states, &members, regions.count(), &mut fleet)
             .map_err(blame)?;
     if let Some(member) = older {
         let error = refusals::older_picture(&superblock, member, members[member.at()].as_ref());

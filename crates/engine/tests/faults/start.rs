@@ -145,6 +145,17 @@ fn a_lost_page_of_what_a_member_lacks_is_reported_while_it_counts() {
     stage.verify(500);
 }
 
+/// A drive is missing for the first time: no page says yet what its member lacks, and none is lost.
+#[test]
+fn a_page_that_was_never_written_is_not_lost() {
+    let mut stage = Set::new(Level::Raid5, 4).filled(500, 50, 3);
+    stage.stop().expect("clean");
+    stage.disks[2].plan.add(Rule::new(Ops::ANY, Effect::Fail(IoErrorKind::Device)));
+    stage.again(DEGRADED);
+    assert_eq!(stage.state(2), MemberState::Missing);
+    assert_eq!(lost_pages(&stage), []);
+}
+
 /// Everything stopped when all but one drive had a page, and what that one held before cannot be read: it shows the
 /// copy before that, and was taken for an older picture of itself.
 #[test]

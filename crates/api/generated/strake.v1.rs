@@ -124,7 +124,8 @@ pub struct Drive {
     /// Identifier of the medium, the same under every path; empty if the drive cannot be opened.
     #[prost(string, tag = "2")]
     pub identity: ::prost::alloc::string::String,
-    /// "nvme", "block", "file", "nvme-tcp" (a remote drive), "ram" or "null".
+    /// "nvme", "block", "file", "nvme-tcp" (a remote drive), "nvme-pci" (driven by the daemon), "ram" or
+    /// "null".
     #[prost(string, tag = "3")]
     pub kind: ::prost::alloc::string::String,
     #[prost(uint64, tag = "4")]

@@ -26,14 +26,14 @@ impl Sg {
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
-        self.parts.as_slice().iter().map(Buf::len).sum()
+        self.parts.len()
     }
 
     /// True when it holds no bytes.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.parts.as_slice().iter().all(Buf::is_empty)
+        self.len() == 0
     }
 
     /// The pieces in order.
@@ -123,14 +123,14 @@ impl SgMut {
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
-        self.parts.as_slice().iter().map(BufMut::len).sum()
+        self.parts.len()
     }
 
     /// True when it holds no bytes.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.parts.as_slice().iter().all(BufMut::is_empty)
+        self.len() == 0
     }
 
     /// The pieces in order.

@@ -17,11 +17,19 @@ type Spare<T> = RefCell<Vec<Long<T>>>;
 
 /// What lists can be made of.
 pub(super) trait Piece: Sized + 'static {
+    /// Its bytes.
+    fn len(&self) -> usize;
+
     /// Longer lists of this thread that are not in use.
     fn spare() -> &'static LocalKey<Spare<Self>>;
 }
 
 impl Piece for Buf {
+    #[inline]
+    fn len(&self) -> usize {
+        self.len()
+    }
+
     fn spare() -> &'static LocalKey<Spare<Self>> {
         thread_local!(static SPARE: Spare<Buf> = const { RefCell::new(Vec::new()) });
         &SPARE
@@ -29,6 +37,11 @@ impl Piece for Buf {
 }
 
 impl Piece for BufMut {
+    #[inline]
+    fn len(&self) -> usize {
+        self.len()
+    }
+
     fn spare() -> &'static LocalKey<Spare<Self>> {
         thread_local!(static SPARE: Spare<BufMut> = const { RefCell::new(Vec::new()) });
         &SPARE
@@ -58,6 +71,15 @@ impl<T: Piece> Parts<T> {
     #[inline]
     pub(super) const fn one(piece: T) -> Self {
         Self::One(piece)
+    }
+
+    /// Bytes of all pieces.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::One(piece) => piece.len(),
+            Self::More(_) => self.as_slice().iter().map(T::len).sum(),
+        }
     }
 
     #[inline]

@@ -189,14 +189,14 @@ impl Poller for Load {
     fn turn(&mut self, now: Nanos) -> Turn {
         self.queue.poll(now, &mut self.batch);
         let count = self.batch.len();
-        self.flow.retry(&mut *self.queue);
         for completion in self.batch.drain() {
-            self.flow.came(completion, now, &mut *self.queue);
+            self.flow.came(completion, now);
         }
         if count > 0 {
             self.flow.tell(now);
         }
-        self.flow.start(now, &mut *self.queue);
+        self.flow.start(now);
+        self.queue.submit_batch(&mut self.flow.sending);
         self.queue.ring_doorbell(now);
         Turn::from_count(count)
     }
@@ -251,8 +251,8 @@ struct Flow {
     /// Requests with buffers that are not out, the one used longest ago first.
     reads: VecDeque<Op>,
     writes: VecDeque<Op>,
-    /// Requests that the queue had no room for.
-    back: Vec<Io>,
+    /// Requests to submit with this turn, or with the next that finds room.
+    sending: VecDeque<Io>,
     /// Slots that were never used, the last of all slots first.
     unused: u32,
     out: u32,
@@ -276,7 +276,7 @@ impl Flow {
             slots: vec![Slot::default(); depth],
             reads: reads(pattern),
             writes: writes(pattern),
-            back: Vec::with_capacity(depth),
+            sending: VecDeque::with_capacity(depth),
             unused: pattern.depth,
             out: 0,
             reads_done: 0,
@@ -290,18 +290,8 @@ impl Flow {
         }
     }
 
-    /// Sends what the queue had no room for.
-    fn retry(&mut self, queue: &mut dyn IoQueue) {
-        while let Some(io) = self.back.pop() {
-            if let Err(io) = queue.submit(io) {
-                self.back.push(io);
-                return;
-            }
-        }
-    }
-
     /// Sends the requests that were never sent; after a stop, reports once that none is out.
-    fn start(&mut self, now: Nanos, queue: &mut dyn IoQueue) {
+    fn start(&mut self, now: Nanos) {
         if self.progress.stop.load(Relaxed) {
             if let Some(stopped) = self.stopped.take_if(|_| self.out == 0) {
                 // The receiver is gone when this fails.
@@ -316,12 +306,12 @@ impl Flow {
             let list = if write { &mut self.writes } else { &mut self.reads };
             let op = list.pop_front().expect("there are as many as may be out");
             self.out += 1;
-            self.send(slot, place, op, now, queue);
+            self.send(slot, place, op, now);
         }
     }
 
     /// A request is back: counts it, and sends another one in its stead.
-    fn came(&mut self, completion: Completion, now: Nanos, queue: &mut dyn IoQueue) {
+    fn came(&mut self, completion: Completion, now: Nanos) {
         let Completion { token, op, result } = completion;
         let slot = token.0 as usize;
         let Slot { sent, place, at } = self.slots[slot];
@@ -349,7 +339,7 @@ impl Flow {
         }
         let (place, write) = self.next();
         let op = self.exchange(op, was_read, write);
-        self.send(slot as u32, place, op, now, queue);
+        self.send(slot as u32, place, op, now);
     }
 
     /// A request of the kind that is wanted for one that is back; the one used longest ago where there are more.
@@ -383,7 +373,7 @@ impl Flow {
         (place, write)
     }
 
-    fn send(&mut self, slot: u32, place: u64, mut op: Op, now: Nanos, queue: &mut dyn IoQueue) {
+    fn send(&mut self, slot: u32, place: u64, mut op: Op, now: Nanos) {
         let to = self.choice.address(place);
         self.slots[slot as usize] = Slot { sent: now, place, at: to };
         if let Some(verify) = &self.verify {
@@ -393,9 +383,7 @@ impl Flow {
             Op::Read { at, .. } | Op::Write { at, .. } => *at = to,
             Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {}
         }
-        if let Err(io) = queue.submit(Io { token: Token(u64::from(slot)), op }) {
-            self.back.push(io);
-        }
+        self.sending.push_back(Io { token: Token(u64::from(slot)), op });
     }
 
     /// Brings what others read up to date.

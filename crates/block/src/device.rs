@@ -1,5 +1,6 @@
 //! The two traits every device implements, and what a device says about itself.
 
+use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::os::fd::RawFd;
 
@@ -166,6 +167,17 @@ pub trait IoQueue {
         durability: Durability,
     ) -> Result<(), Io> {
         self.submit(Io { token, op: Op::Write { at, data, durability } })
+    }
+
+    /// Takes requests from the front of `batch` as far as there is room; the others stay in it. A queue may do once for
+    /// all of them what [`submit`](Self::submit) does for each.
+    fn submit_batch(&mut self, batch: &mut VecDeque<Io>) {
+        while let Some(io) = batch.pop_front() {
+            if let Err(back) = self.submit(io) {
+                batch.push_front(back);
+                return;
+            }
+        }
     }
 
     /// Makes everything submitted since the last call visible to the device. Once per turn.

@@ -6,8 +6,9 @@ use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use strake_block::{Completion, CompletionBatch, Io, IoError, Op, Token};
+use strake_block::{Completion, CompletionBatch, Io, IoError, Op, SgMut, Token};
 use strake_reactor::{Receiver, Sender};
+use strake_units::Lba;
 
 use crate::shard::Shard;
 use crate::shared_status::SharedStatus;
@@ -51,6 +52,23 @@ impl Port {
             Self::Near(near) => Rc::strong_count(near) == 1 && near.requests.borrow().is_empty(),
             Self::Far { requests, .. } => requests.abandoned() && requests.is_empty(),
         }
+    }
+
+    /// Answers reads that were sent directly, as far as there is a next one. Returns how many. Each operation is made
+    /// where it is put, as by [`send_made`](Self::send_made).
+    #[inline(always)]
+    pub(crate) fn send_reads(
+        &mut self,
+        mut next: impl FnMut() -> Option<(Token, Lba, SgMut)>,
+    ) -> u32 {
+        let Self::Near(near) = self else { unreachable!("others have requests") };
+        let mut replies = near.replies.borrow_mut();
+        let mut count = 0;
+        while let Some((token, at, data)) = next() {
+            replies.push_parts(token, Op::Read { at, data }, Ok(()));
+            count += 1;
+        }
+        count
     }
 
     /// Answers what was sent directly. The operation is made where it is put: moving it there as a whole right after

@@ -3,16 +3,13 @@
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
-use strake_block::{
-    Completion, CompletionBatch, Durability, Io, IoError, IoErrorKind, IoQueue, Op, Readiness, Sg,
-    SgMut, Token,
-};
+use strake_block::{Completion, CompletionBatch, Io, IoError, IoErrorKind, IoQueue, Op, Readiness};
 use strake_reactor::{Receiver, Sender};
-use strake_units::{Lba, Nanos};
+use strake_units::Nanos;
 
 use crate::array::Waker;
 use crate::port::Near;
-use crate::shard::Shard;
+use crate::shard::{Shard, read_batch};
 
 /// The way to the shard.
 enum Way {
@@ -68,6 +65,43 @@ impl ArrayQueue {
         }
     }
 
+    /// The shard, if this thread drives it, and our port there.
+    #[inline]
+    fn here(&self) -> Option<(Rc<Shard>, u16)> {
+        match &self.way {
+            Way::Near { shard, port, .. } => Some((shard.upgrade()?, *port)),
+            Way::Far { .. } => None,
+        }
+    }
+
+    #[inline]
+    #[allow(clippy::result_large_err)]
+    fn submit_by(&mut self, here: Option<&(Rc<Shard>, u16)>, io: Io) -> Result<(), Io> {
+        if self.outstanding >= self.depth {
+            return Err(io);
+        }
+        let Some((shard, port)) = here else { return self.pass_on(io) };
+        let Io { token, op } = io;
+        let back = match op {
+            Op::Read { at, data } => {
+                let sent = shard.read_directly(*port, token, at, data);
+                sent.err().map(|data| Op::Read { at, data })
+            }
+            Op::Write { at, data, durability } => {
+                let sent = shard.write_directly(*port, token, at, data, durability);
+                sent.err().map(|data| Op::Write { at, data, durability })
+            }
+            op @ (Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. }) => Some(op),
+        };
+        match back {
+            None => {
+                self.outstanding += 1;
+                Ok(())
+            }
+            Some(op) => self.pass_on(Io { token, op }),
+        }
+    }
+
     /// Passes a request on to where the shard takes it in with its next turn.
     #[allow(clippy::result_large_err)]
     fn pass_on(&mut self, io: Io) -> Result<(), Io> {
@@ -89,66 +123,29 @@ impl ArrayQueue {
 
 impl IoQueue for ArrayQueue {
     fn submit(&mut self, io: Io) -> Result<(), Io> {
-        if self.outstanding >= self.depth {
-            return Err(io);
-        }
-        match io {
-            Io { token, op: Op::Read { at, data } } => self.submit_read(token, at, data),
-            Io { token, op: Op::Write { at, data, durability } } => {
-                self.submit_write(token, at, data, durability)
-            }
-            io => self.pass_on(io),
-        }
+        let here = self.here();
+        self.submit_by(here.as_ref(), io)
     }
 
-    #[inline]
-    fn submit_read(&mut self, token: Token, at: Lba, mut data: SgMut) -> Result<(), Io> {
-        if self.outstanding >= self.depth {
-            return Err(Io { token, op: Op::Read { at, data } });
-        }
-        if let Way::Near { shard, port, .. } = &self.way
-            && let Some(shard) = shard.upgrade()
-        {
-            match shard.read_directly(*port, token, at, data) {
-                Ok(()) => {
-                    self.outstanding += 1;
-                    return Ok(());
-                }
-                Err(back) => data = back,
+    fn submit_batch(&mut self, batch: &mut VecDeque<Io>) {
+        let here = self.here();
+        loop {
+            if let Some((shard, port)) = &here
+                && let Some(Io { op: Op::Read { .. }, .. }) = batch.front()
+            {
+                self.outstanding += read_batch(shard, *port, batch, self.depth - self.outstanding);
+            }
+            // What cannot go with the others goes by itself.
+            let Some(io) = batch.pop_front() else { return };
+            if let Err(back) = self.submit_by(here.as_ref(), io) {
+                batch.push_front(back);
+                return;
             }
         }
-        self.pass_on(Io { token, op: Op::Read { at, data } })
-    }
-
-    #[inline]
-    fn submit_write(
-        &mut self,
-        token: Token,
-        at: Lba,
-        mut data: Sg,
-        durability: Durability,
-    ) -> Result<(), Io> {
-        if self.outstanding >= self.depth {
-            return Err(Io { token, op: Op::Write { at, data, durability } });
-        }
-        if let Way::Near { shard, port, .. } = &self.way
-            && let Some(shard) = shard.upgrade()
-        {
-            match shard.write_directly(*port, token, at, data, durability) {
-                Ok(()) => {
-                    self.outstanding += 1;
-                    return Ok(());
-                }
-                Err(back) => data = back,
-            }
-        }
-        self.pass_on(Io { token, op: Op::Write { at, data, durability } })
     }
 
     fn ring_doorbell(&mut self, now: Nanos) {
-        if let Way::Near { shard, .. } = &self.way
-            && let Some(shard) = shard.upgrade()
-        {
+        if let Some((shard, _)) = self.here() {
             shard.ring(now);
         }
         if std::mem::take(&mut self.unrung) {

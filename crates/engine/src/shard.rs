@@ -42,6 +42,7 @@ mod workers;
 mod write_task;
 
 pub(crate) use build::{Link, ShardSpec};
+pub(crate) use direct::read_batch;
 pub(crate) use driver::drive;
 pub(crate) use leader::{LeaderState, recorded, view_of};
 pub(crate) use members::Pairing;
@@ -188,6 +189,9 @@ impl Shard {
     }
 
     fn owner(&self, band: Band) -> u16 {
+        if self.cores == 1 {
+            return self.core;
+        }
         self.regions.owner(self.regions.region_of(band.stripe), self.cores).0
     }
 

@@ -39,20 +39,11 @@ impl DeviceQueue {
 
     /// Hands to the device what waited and finds room now; says how much.
     pub fn submit_backlog(&mut self) -> usize {
-        let mut count = 0;
-        while let Some(io) = self.backlog.pop_front() {
-            match self.queue.submit(io) {
-                Ok(()) => {
-                    self.outstanding += 1;
-                    self.unrung = true;
-                    count += 1;
-                }
-                Err(io) => {
-                    self.backlog.push_front(io);
-                    break;
-                }
-            }
-        }
+        let waiting = self.backlog.len();
+        self.queue.submit_batch(&mut self.backlog);
+        let count = waiting - self.backlog.len();
+        self.outstanding += count as u32;
+        self.unrung |= count > 0;
         count
     }
 

@@ -307,7 +307,7 @@ impl Geometry {
     }
 
     /// Where `range` is, if it has blocks and lies in one strip of one band of the array.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub const fn spot(&self, range: LbaRange) -> Option<Spot> {
         if range.blocks == 0 || range.start.0 >= self.capacity_blocks() {

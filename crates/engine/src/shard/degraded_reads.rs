@@ -72,7 +72,7 @@ impl Shard {
         };
         let Some(entry) = self.bands.borrow_mut().hold(spot.band()) else { return Err(data) };
         let mut requests = self.requests.borrow_mut();
-        requests.went_directly(port, data.len());
+        requests.went_directly(port, 1, data.len());
         let (since, came, bytes) = (self.now.get(), requests.came(), data.len());
         let (at, bytes, member) = (range.start, bytes as u32, spot.own_member(&self.geometry));
         let user = DirectRead { token, at, since, issued: 0, bytes, port, member, came };

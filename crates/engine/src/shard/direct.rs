@@ -7,16 +7,19 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use strake_block::{CompletionBatch, IoError, Op, SgMut, Token};
-use strake_raid::{Access, Single, single};
-use strake_units::{Lba, Nanos};
+use strake_block::{CompletionBatch, Io, IoError, Op, SgMut, Token};
+use strake_raid::{Access, Single, Spot, single};
+use strake_units::{Lba, LbaRange, Nanos};
 
 use super::Shard;
 use super::degraded_reads::DegradedReads;
-use super::members::{DirectRead, Failed, HostRead, PartBack, PartIo, PartTaken, Takers, Whole};
+use super::members::{
+    DirectRead, Failed, HostRead, Members, PartBack, PartIo, PartTaken, Takers, Whole,
+};
 use super::requests::Requests;
 use super::small::Smalls;
 use crate::array::Waker;
+use crate::pacing::Came;
 use crate::port::{Near, Port};
 use crate::queue::ArrayQueue;
 use crate::shared_status::SharedStatus;
@@ -49,33 +52,25 @@ impl Shard {
     ) -> Result<(), SgMut> {
         let bytes = data.len();
         let mut requests = self.requests.borrow_mut();
-        let Some(range) = self.geometry.range(at, bytes).filter(|_| requests.may_go_directly())
-        else {
-            return Err(data);
-        };
-        let Some(spot) = self.geometry.spot(range) else { return Err(data) };
-        let sets = self.without_bad(self.sets.get(), &spot).untrusted();
-        let Some(Single::Read { members: copies }) =
-            single(&self.geometry, &spot, Access::Read, &sets)
-        else {
-            drop(requests);
-            return self.recover_directly((port, token), range, &spot, data);
-        };
+        let range = self.geometry.range(at, bytes);
+        let spot = range.filter(|_| requests.room_for_direct() > 0);
+        let Some(spot) = spot.and_then(|range| self.geometry.spot(range)) else { return Err(data) };
         let mut members = self.members.borrow_mut();
-        let Some(member) = self.of_copies(&members, copies.iter()) else { return Err(data) };
-        let read = DirectRead {
-            token,
-            at,
-            since: self.now.get(),
-            issued: 0,
-            bytes: bytes as u32,
-            port,
-            member,
-            came: requests.came(),
-        };
-        members.read_directly(read, spot.member_lba(), data)?;
-        requests.went_directly(port, bytes);
-        Ok(())
+        match send_read(self, &mut members, (port, requests.came()), (token, at), &spot, data) {
+            Ok(()) => {
+                requests.went_directly(port, 1, bytes);
+                Ok(())
+            }
+            Err(data) => {
+                drop((requests, members));
+                self.recover_directly(
+                    (port, token),
+                    LbaRange::new(at, spot.blocks.into()),
+                    &spot,
+                    data,
+                )
+            }
+        }
     }
 
     /// Makes what was sent directly visible to the members.
@@ -104,6 +99,53 @@ impl Shard {
     }
 }
 
+/// Sends reads from the front of `batch` straight to their members, at most `most`. Returns how many: the next one
+/// is not that simple.
+#[inline]
+pub(crate) fn read_batch(shard: &Shard, port: u16, batch: &mut VecDeque<Io>, most: u32) -> u32 {
+    let mut requests = shard.requests.borrow_mut();
+    let mut members = shard.members.borrow_mut();
+    let most = requests.room_for_direct().min(most as usize);
+    let user = (port, requests.came());
+    let (mut count, mut sum) = (0, 0);
+    for Io { token, op } in batch.as_mut_slices().0.iter_mut().take(most) {
+        let Op::Read { at, data } = op else { break };
+        let bytes = data.len();
+        let spot = shard.geometry.range(*at, bytes).and_then(|range| shard.geometry.spot(range));
+        let Some(spot) = spot else { break };
+        let taken = std::mem::take(data);
+        if let Err(back) = send_read(shard, &mut members, user, (*token, *at), &spot, taken) {
+            *data = back;
+            break;
+        }
+        (count, sum) = (count + 1, sum + bytes);
+    }
+    batch.drain(..count);
+    requests.went_directly(port, count as u32, sum);
+    count as u32
+}
+
+/// Sends a read of `spot` straight to its member if it is one of those, and hands the buffer back otherwise.
+#[inline(always)]
+fn send_read(
+    shard: &Shard,
+    members: &mut Members,
+    (port, came): (u16, Came),
+    (token, at): (Token, Lba),
+    spot: &Spot,
+    data: SgMut,
+) -> Result<(), SgMut> {
+    let sets = shard.without_bad(shard.sets.get(), spot).untrusted();
+    let Some(Single::Read { members: copies }) = single(&shard.geometry, spot, Access::Read, &sets)
+    else {
+        return Err(data);
+    };
+    let Some(member) = shard.of_copies(members, copies.iter()) else { return Err(data) };
+    let (since, bytes) = (shard.now.get(), data.len() as u32);
+    let read = DirectRead { token, at, since, issued: 0, bytes, port, member, came };
+    members.read_directly(read, spot.member_lba(), data)
+}
+
 /// Takes what comes back from members without a task that waits for it.
 struct Home<'a> {
     /// Who knows where bad blocks are; `None` when there are none.
@@ -115,6 +157,15 @@ struct Home<'a> {
 }
 
 impl Takers for Home<'_> {
+    #[inline]
+    fn alike(
+        &mut self,
+        first: &DirectRead,
+        next: impl FnMut() -> Option<(Token, Lba, SgMut)>,
+    ) -> Option<u32> {
+        self.shard.is_none().then(|| self.requests.answer_alike(first, next))
+    }
+
     #[inline]
     fn direct(&mut self, read: &DirectRead, data: SgMut, result: Result<(), IoError>) {
         // Data that were given up while the read was under way may have come as the zeroes in their place.

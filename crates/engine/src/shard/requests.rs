@@ -167,14 +167,14 @@ impl Requests {
         self.live.live() + self.direct
     }
 
-    /// Whether a read may go straight to its member: the array serves, nothing has waited longer for members, and it
-    /// could still be made an ordinary request.
+    /// How many requests may go straight to members: none unless the array serves and nothing has waited longer for
+    /// members, and no more than could still be made ordinary requests.
     #[inline]
-    pub(crate) fn may_go_directly(&self) -> bool {
-        !self.crowded
-            && self.refusing.is_none()
-            && self.splitting.is_empty()
-            && self.live.room() > self.direct
+    pub(crate) fn room_for_direct(&self) -> usize {
+        if self.crowded || self.refusing.is_some() || !self.splitting.is_empty() {
+            return 0;
+        }
+        self.live.room().saturating_sub(self.direct)
     }
 
     /// What was going on when the turn began.
@@ -183,14 +183,14 @@ impl Requests {
         self.came
     }
 
-    /// A read went straight to its member.
+    /// So many reads of `bytes` bytes together went straight to their members.
     #[inline]
-    pub(crate) fn went_directly(&mut self, port: u16, bytes: usize) {
-        self.counts.reads += 1;
+    pub(crate) fn went_directly(&mut self, port: u16, reads: u32, bytes: usize) {
+        self.counts.reads += u64::from(reads);
         self.counts.read_bytes += bytes as u64;
-        self.direct += 1;
+        self.direct += reads as usize;
         if let Some(user) = &mut self.users[usize::from(port)] {
-            user.live += 1;
+            user.live += reads;
         }
     }
 
@@ -215,14 +215,25 @@ impl Requests {
     }
 
     /// Answers a read that went straight to its member and well.
-    #[inline]
     pub(crate) fn answer_direct(&mut self, read: &DirectRead, data: SgMut) {
-        self.direct -= 1;
-        self.count((read.came, Class::read(read.bytes.into()), read.since));
-        if let Some(user) = &mut self.users[usize::from(read.port)] {
-            user.live -= 1;
-            user.port.send_made(read.token, Ok(()), || Op::Read { at: read.at, data });
-        }
+        let mut one = Some(data);
+        self.answer_alike(read, || Some((read.token, read.at, one.take()?)));
+    }
+
+    /// Answers reads that went straight to their members and well, and are like `first`. Returns how many.
+    #[inline]
+    pub(crate) fn answer_alike(
+        &mut self,
+        first: &DirectRead,
+        next: impl FnMut() -> Option<(Token, Lba, SgMut)>,
+    ) -> u32 {
+        let user = self.users[usize::from(first.port)].as_mut();
+        let user = user.expect("a user stays as long as it has requests");
+        let count = user.port.send_reads(next);
+        user.live -= count;
+        self.direct -= count as usize;
+        self.count((first.came, Class::read(first.bytes.into()), first.since), count);
+        count
     }
 
     /// Answers a write that was begun without a request.
@@ -236,7 +247,7 @@ impl Requests {
         result: Result<(), IoError>,
     ) {
         self.direct -= 1;
-        self.count((write.came, Class::write(data.len() as u64), write.since));
+        self.count((write.came, Class::write(data.len() as u64), write.since), 1);
         if let Some(user) = &mut self.users[usize::from(write.port)] {
             user.live -= 1;
             user.port.send_made(write.token, result, || Op::Write { at, data, durability });
@@ -244,12 +255,12 @@ impl Requests {
     }
 
     #[inline]
-    fn count(&mut self, alike: (Came, Class, Nanos)) {
+    fn count(&mut self, alike: (Came, Class, Nanos), more: u32) {
         if self.alike != alike {
             self.count_alike();
             self.alike = alike;
         }
-        self.alikes += 1;
+        self.alikes += more;
     }
 
     /// Counts the direct requests that were answered and came together.

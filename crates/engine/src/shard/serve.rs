@@ -172,7 +172,9 @@ impl Shard {
         members: &Members,
         mut copies: impl Iterator<Item = MemberIndex>,
     ) -> Option<MemberIndex> {
-        if self.steer { copies.min_by_key(|member| members.load(*member)) } else { copies.next() }
+        let first = copies.next()?;
+        let less = |best, next| if members.load(next) < members.load(best) { next } else { best };
+        Some(if self.steer { copies.fold(first, less) } else { first })
     }
 
     /// Positions of the band's stripe whose members sit out, or have not answered for long.

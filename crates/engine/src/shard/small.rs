@@ -87,7 +87,7 @@ impl Shard {
         let bytes = data.len();
         let Some(range) = self.geometry.range(at, bytes) else { return Err(data) };
         let mut requests = self.requests.borrow_mut();
-        if !requests.may_go_directly() || self.merge && requests.continues(port, range) {
+        if requests.room_for_direct() == 0 || self.merge && requests.continues(port, range) {
             return Err(data);
         }
         let mut smalls = self.smalls.borrow_mut();

@@ -1,11 +1,13 @@
 //! Queues: bad requests, dropped queues, stops, floods.
 
+use std::collections::{BTreeMap, VecDeque};
+
 use strake_block::{BufMut, CompletionBatch, Io, IoErrorKind, Op, Sg, SgMut, Token};
 use strake_dev_mem::{Effect, Ops, Profile, Rule};
 use strake_raid::{Level, MemberState};
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange};
 
-use crate::stage::{Set, Stage};
+use crate::stage::{Set, Stage, bytes_of};
 
 #[test]
 fn bad_requests_are_answered_and_change_nothing() {
@@ -114,6 +116,45 @@ fn a_queue_in_the_place_of_another_gets_only_its_own_answers() {
     }
     stage.verify(400);
     stage.stop().expect("nothing is left over");
+}
+
+#[test]
+fn a_batch_is_taken_in_order_as_far_as_there_is_room() {
+    let mut stage = Set::new(Level::Raid5, 4).filled(500, 100, 3);
+    let mut queue = stage.array().device().open_queue(CoreIndex(0), 6).expect("opens");
+    let misaligned = Op::Read { at: Lba(0), data: SgMut::from(BufMut::alone(513)) };
+    let mut ops = vec![stage.read_op(0, 1), stage.read_op(1, 2), misaligned];
+    ops.extend([stage.read_op(7, 200), Op::Flush, stage.read_op(3, 1), stage.read_op(4, 1)]);
+    ops.extend([stage.write_op(450, 3, 9), stage.read_op(5, 1), stage.read_op(6, 1)]);
+    stage.expect(450, 3, 9);
+    let io = |(number, op)| Io { token: Token(number), op };
+    let mut batch: VecDeque<Io> = (0..).zip(ops).map(io).collect();
+    queue.submit_batch(&mut batch);
+    let left: Vec<u64> = batch.iter().map(|io| io.token.0).collect();
+    assert_eq!(left, [6, 7, 8, 9]);
+    queue.submit_batch(&mut batch);
+    assert_eq!(batch.len(), 4, "there is still no room");
+    let mut done = CompletionBatch::new(6);
+    let mut answers = BTreeMap::new();
+    for _ in 0..1000 {
+        queue.ring_doorbell(stage.now);
+        stage.round();
+        queue.poll(stage.now, &mut done);
+        for done in done.drain() {
+            let number = done.token.0;
+            let bytes = if let Op::Read { .. } = done.op { bytes_of(done) } else { Ok(Vec::new()) };
+            assert_eq!(answers.insert(number, bytes), None, "{number} is answered once");
+        }
+        queue.submit_batch(&mut batch);
+    }
+    assert_eq!(answers.len(), 10, "all are answered");
+    assert_eq!(answers.remove(&2), Some(Err(IoErrorKind::Misaligned)));
+    for (number, at, blocks) in [(0, 0, 1), (1, 1, 2), (3, 7, 200), (5, 3, 1), (6, 4, 1), (9, 6, 1)]
+    {
+        let expected = stage.model[at << 9..(at + blocks) << 9].to_vec();
+        assert_eq!(answers[&number], Ok(expected), "{number}");
+    }
+    stage.verify(500);
 }
 
 /// A reader that never pauses does not hold up a stop, and gets an answer to everything.
@@ -285,7 +326,7 @@ fn scatter_lists_are_written_and_read_in_parts() {
             data.push(BufMut::alone(blocks << 9)).expect("four fit");
         }
         let id = stage.submit(0, Op::Read { at: Lba(at), data });
-        assert_eq!(crate::stage::bytes_of(stage.answer(id)).expect("readable"), bytes);
+        assert_eq!(bytes_of(stage.answer(id)).expect("readable"), bytes);
     }
     stage.verify(1500);
     stage.check_parity(12);

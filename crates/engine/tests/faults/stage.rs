@@ -1,6 +1,6 @@
 //! A stage for stories: faulty drives that are watched, one array, queues on any of its cores, passed-in time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use strake_block::{
@@ -277,17 +277,20 @@ impl Stage {
         self.rounds(100);
     }
 
+    /// Submits `op` by itself, or every other time as a batch.
     pub fn submit(&mut self, queue: usize, op: Op) -> u64 {
-        let mut io = Io { token: Token(self.next), op };
+        let mut batch = VecDeque::from([Io { token: Token(self.next), op }]);
         self.next += 1;
         for _ in 0..PATIENCE {
-            match self.queues[queue].submit(io) {
-                Ok(()) => {
-                    let now = self.now;
-                    self.queues[queue].ring_doorbell(now);
-                    return self.next - 1;
-                }
-                Err(back) => io = back,
+            let queue = &mut self.queues[queue];
+            if self.next.is_multiple_of(2) {
+                queue.submit_batch(&mut batch);
+            } else if let Some(io) = batch.pop_front() {
+                batch.extend(queue.submit(io).err());
+            }
+            if batch.is_empty() {
+                queue.ring_doorbell(self.now);
+                return self.next - 1;
             }
             self.round();
         }

@@ -1,8 +1,10 @@
 //! I/Os on their way back to their waiters.
 
-use strake_block::{Completion, IoError, IoErrorKind, Op, SgMut};
+use std::slice::IterMut;
+
+use strake_block::{Completion, IoError, IoErrorKind, Op, SgMut, Token};
 use strake_reactor::Scheduler;
-use strake_units::{MemberIndex, Nanos};
+use strake_units::{Lba, MemberIndex, Nanos};
 
 use super::direct::{Back, Direct};
 use super::groups::Groups;
@@ -14,6 +16,14 @@ use crate::slab::Slab;
 
 /// Who takes what has no task that waits for it.
 pub(crate) trait Takers {
+    /// Direct reads that are like `first`, as `next` has them; returns how many. All of them came back well. `None` if
+    /// each is to be looked at: nothing was taken.
+    fn alike(
+        &mut self,
+        first: &DirectRead,
+        next: impl FnMut() -> Option<(Token, Lba, SgMut)>,
+    ) -> Option<u32>;
+
     /// A direct read.
     fn direct(&mut self, read: &DirectRead, data: SgMut, result: Result<(), IoError>);
 
@@ -96,7 +106,9 @@ impl Members {
             let clock = Clock { latency: &mut member.latency, times, at };
             home.take(batch.as_mut_slice(), Source::Place(MemberIndex(at as u8)), Some(clock));
             batch.clear();
-            Self::feed(member, home.inflight, now);
+            if !(member.backlog.is_empty() && member.deallocations.is_empty()) {
+                Self::feed(member, home.inflight, now);
+            }
         }
         for former in &mut self.graveyard {
             former.queue.poll(now, batch);
@@ -151,19 +163,41 @@ impl<T: Takers> Home<'_, T> {
     fn take(&mut self, batch: &mut [Completion], from: Source, mut clock: Option<Clock<'_>>) {
         // What is alike and was issued together counts together.
         let (mut alike, mut count) = ((self.now, Timed::Read), 0);
-        for done in batch {
-            let Some(taken) = self.take_one(done, from) else { continue };
+        let mut rest = batch.iter_mut();
+        loop {
+            let (taken, more) = match self.take_reads(&mut rest) {
+                Some((since, reads)) => ((since, Timed::Read), reads),
+                None => {
+                    let Some(done) = rest.next() else { break };
+                    let Some(taken) = self.take_one(done, from) else { continue };
+                    (taken, 1)
+                }
+            };
             if taken != alike {
                 if let Some(clock) = &mut clock {
                     clock.note(self.now, alike, count);
                 }
                 (alike, count) = (taken, 0);
             }
-            count += 1;
+            count += more;
         }
         if let Some(clock) = &mut clock {
             clock.note(self.now, alike, count);
         }
+    }
+
+    /// Takes direct reads from the front of `batch` that are alike and came back well, if there are any; says when the
+    /// device got them, and how many they are.
+    #[inline]
+    fn take_reads(&mut self, batch: &mut IterMut<'_, Completion>) -> Option<(Nanos, u32)> {
+        let direct = &mut *self.direct;
+        let (at, first) = direct.sound(batch.as_slice().first()?)?;
+        let (mut next, first) = (Some(at), *first);
+        let reads = self.takers.alike(&first, || {
+            let at = next.take().or_else(|| direct.next_like(&first, batch))?;
+            direct.take_sound(at, batch)
+        })?;
+        Some((first.since, reads))
     }
 
     /// Takes one I/O; says when the device got it, and what it was.
@@ -259,9 +293,9 @@ fn take_op(done: &mut Completion) -> Op {
 
 /// The buffer of a read. Nothing else is moved.
 #[inline]
-fn take_data(done: &mut Completion) -> SgMut {
-    match &mut done.op {
-        Op::Read { data, .. } => std::mem::take(data),
+pub(super) fn take_data(done: &mut Completion) -> SgMut {
+    match std::mem::replace(&mut done.op, TAKEN) {
+        Op::Read { data, .. } => data,
         Op::Write { .. } | Op::Flush | Op::Deallocate { .. } | Op::WriteZeroes { .. } => {
             SgMut::default()
         }

@@ -3,9 +3,12 @@
 //! One that takes long is *promoted*: it becomes an ordinary I/O of an ordinary request, which knows what to do about
 //! slow members. So does one that fails.
 
-use strake_block::{Io, Op, SgMut, Token};
+use std::slice::IterMut;
+
+use strake_block::{Completion, Io, Op, SgMut, Token};
 use strake_units::{Lba, LbaRange, MemberIndex, Nanos};
 
+use super::back::take_data;
 use super::token::{self, Named};
 use super::{Inflight, Members, Waiter};
 use crate::limits::{MEMBER_DEPTH, TIMEOUT_CHECK};
@@ -32,14 +35,27 @@ pub(crate) struct DirectRead {
     pub(crate) came: Came,
 }
 
+impl DirectRead {
+    /// Whether `other` is answered to the same user and counts as this one does.
+    #[inline]
+    fn is_like(&self, other: &Self) -> bool {
+        (self.since, self.bytes, self.port, self.came)
+            == (other.since, other.bytes, other.port, other.came)
+    }
+}
+
+/// A cache line.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     read: DirectRead,
+    /// Counts the reads of this place.
     generation: u32,
-    /// The I/O it was made.
+    /// The I/O it was made. Of a free place, the next one.
     promoted: u32,
     live: bool,
 }
+
+const _: () = assert!(size_of::<Place>() <= 64, "a direct read takes one cache line");
 
 /// An I/O that is noted somewhere else than among those in flight.
 #[derive(Clone, Copy, Debug)]
@@ -54,8 +70,9 @@ pub(crate) struct Unplaced {
 /// The table of them.
 pub(super) struct Direct {
     places: Box<[Place]>,
-    free: Vec<u32>,
-    generation: u32,
+    /// The first free place; behind the last of them there is none.
+    free: u32,
+    live: usize,
 }
 
 /// A direct read that came back.
@@ -69,33 +86,77 @@ pub(super) enum Back<'a> {
 impl Direct {
     /// Room for `requests` of them.
     pub(super) fn new(requests: usize) -> Self {
-        let free = (0..requests as u32).rev().collect();
-        Self { places: vec![Place::default(); requests].into(), free, generation: 0 }
+        let place = |next| Place { promoted: next, ..Place::default() };
+        Self { places: (1..=requests as u32).map(place).collect(), free: 0, live: 0 }
     }
 
     /// How many devices have, promoted or not.
     pub(super) fn live(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.live
     }
 
     /// Takes one back from its device.
     #[inline]
     pub(super) fn take(&mut self, at: u32, generation: u32) -> Back<'_> {
-        let place = &mut self.places[at as usize];
-        assert!(place.live && place.generation == generation, "a device completed a read twice");
-        place.live = false;
-        self.free.push(at);
-        match place.promoted {
-            ORDINARY => Back::Read(&place.read),
+        let Place { generation: expected, promoted, live, .. } = self.places[at as usize];
+        assert!(live && expected == generation, "a device completed a read twice");
+        self.release(at);
+        match promoted {
+            ORDINARY => Back::Read(&self.places[at as usize].read),
             slot => Back::Promoted(slot),
         }
+    }
+
+    #[inline]
+    fn release(&mut self, at: u32) {
+        let place = &mut self.places[at as usize];
+        place.generation = token::next(place.generation);
+        (place.live, place.promoted) = (false, self.free);
+        self.free = at;
+        self.live -= 1;
+    }
+
+    /// The read that `done` is, if it is one as it left, and came back well and whole; and its place.
+    #[inline]
+    pub(super) fn sound(&self, done: &Completion) -> Option<(u32, &DirectRead)> {
+        let Named::Direct { place: at, generation } = Named::of(done.token) else { return None };
+        let place = &self.places[at as usize];
+        let Op::Read { data, .. } = &done.op else { return None };
+        let sound = place.promoted == ORDINARY
+            && place.generation == generation
+            && done.result.is_ok()
+            && data.len() == place.read.bytes as usize;
+        sound.then_some((at, &place.read))
+    }
+
+    /// Takes the read at place `at` back, which is the next of `batch` and sound.
+    #[inline]
+    pub(super) fn take_sound(
+        &mut self,
+        at: u32,
+        batch: &mut IterMut<'_, Completion>,
+    ) -> Option<(Token, Lba, SgMut)> {
+        self.release(at);
+        let DirectRead { token, at, .. } = self.places[at as usize].read;
+        Some((token, at, take_data(batch.next()?)))
+    }
+
+    /// The place of the next of `batch` if it is sound and like `first`.
+    #[inline]
+    pub(super) fn next_like(
+        &self,
+        first: &DirectRead,
+        batch: &IterMut<'_, Completion>,
+    ) -> Option<u32> {
+        let (at, read) = self.sound(batch.as_slice().first()?)?;
+        read.is_like(first).then_some(at)
     }
 }
 
 impl Members {
     /// Sends `read`, whose `at` in the data area of its member is `lba`; hands the buffer back when the member takes
     /// no more now.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read_directly(
         &mut self,
         read: DirectRead,
@@ -107,23 +168,20 @@ impl Members {
             return Err(data);
         }
         let Some(queue) = &mut place.queue else { return Err(data) };
-        let Some(at) = self.direct.free.pop() else { return Err(data) };
-        self.direct.generation = token::next(self.direct.generation);
-        let generation = self.direct.generation;
-        let token = Named::Direct { place: at, generation }.token();
+        let at = self.direct.free;
+        let Some(free) = self.direct.places.get_mut(at as usize) else { return Err(data) };
+        let token = Named::Direct { place: at, generation: free.generation }.token();
         let lba = place.area.lba(lba, self.block_size);
         if let Err(Io { op, .. }) = queue.submit_read(token, lba, data) {
-            self.direct.free.push(at);
             let Op::Read { data, .. } = op else { unreachable!("a read returns as one") };
             return Err(data);
         }
         place.outstanding += 1;
         self.unrung.insert(read.member);
-        let place = &mut self.direct.places[at as usize];
-        place.read = DirectRead { issued: self.membership_epoch, ..read };
-        place.generation = generation;
-        place.promoted = ORDINARY;
-        place.live = true;
+        self.direct.free = free.promoted;
+        self.direct.live += 1;
+        free.read = DirectRead { issued: self.membership_epoch, ..read };
+        (free.promoted, free.live) = (ORDINARY, true);
         Ok(())
     }
 

@@ -322,7 +322,7 @@ fn open(
     note_start(&mut superblock, &geometry, absent, doubt, replayed);
     assembled.superblock = superblock;
     (assembled.replayed, assembled.writes_replayed) = (replayed, writes_replayed);
-    assembled.lost_pages = lost_pages;
+    assembled.lost_pages = carried.join_lost_pages(assembled.uuid(), &lost_pages);
     assembled.recovery = Recovery { resync_regions: assembled.resync_regions().0, ..recovery };
     assembled.write_bitmaps(&mut fleet).map_err(blame)?;
     assembled.write_labels(&mut fleet).map_err(blame)?;

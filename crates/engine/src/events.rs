@@ -56,7 +56,7 @@ pub enum ArrayEventKind {
     BitmapLost {
         /// How many pages.
         pages: u64,
-        /// Of these, pages that no member in sync has: their regions count as changed.
+        /// Of these, pages that no member in sync has: all their bits count as set.
         everywhere: u64,
     },
     /// A crash cut writes short while members were missing, or in an array that records every write: they were done

@@ -92,7 +92,7 @@ impl Arena {
     /// # Safety
     /// The caller holds every chunk of it exclusively, and no driver has it registered.
     pub(super) unsafe fn give_back(&self) {
-        debug_assert!(self.announced == Announced::No, "drivers have mapped its pages");
+        assert!(self.announced == Announced::No, "drivers have mapped its pages");
         // SAFETY: the caller holds all chunks exclusively, so no other code could look.
         unsafe { self.memory.give_back() };
     }

@@ -23,6 +23,7 @@ use strake_ondisk::{
 use strake_raid::{Geometry, Regions};
 use strake_units::{MemberIndex, MemberSet, RegionIndex, StripeIndex, Uuid};
 
+use super::LostPages;
 use super::partial_writes::{Remedy, Site};
 use super::recovery::Recovery;
 use crate::bitmaps::Bitmaps;
@@ -85,6 +86,21 @@ pub(super) struct Carried {
     records: BTreeSet<(String, Uuid, RecordId)>,
     /// By array, the regions whose loss the operator has accepted.
     pub(super) accepted: BTreeMap<Uuid, Bits>,
+    /// What members could not show of bitmaps before a start wrote these pages, by array and member.
+    lost_pages: BTreeMap<(Uuid, MemberIndex), LostPages>,
+}
+
+impl Carried {
+    /// Adds pages that members of `array` cannot show. Returns all of them.
+    pub(super) fn join_lost_pages(&mut self, array: Uuid, found: &[LostPages]) -> Vec<LostPages> {
+        for lost in found {
+            let known = self.lost_pages.entry((array, lost.member)).or_insert(*lost);
+            known.pages = known.pages.max(lost.pages);
+            known.everywhere = known.everywhere.max(lost.everywhere);
+        }
+        let of_array = self.lost_pages.iter().filter(|((of, _), _)| *of == array);
+        of_array.map(|(_, lost)| *lost).collect()
+    }
 }
 
 /// A part of a stripe that one write has to itself.

@@ -139,6 +139,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
         }
         work += shard.go_on_with_small();
         work += shard.continue_degraded_reads();
+        shard.requests.borrow_mut().count_alike();
         for op in shard.members.borrow_mut().take_orphans() {
             match op {
                 Op::Read { data, .. } => scratch::give_back(&shard.scratch, data.into_parts()),

@@ -34,8 +34,8 @@ pub(super) async fn maintain(
 /// Makes the copies of the band's part of a strip agree, as a resync does: that of `wanted`. Where blocks are bad, and
 /// where the table has no place to remember the part, only those of `wanted`.
 ///
-/// The region's bit may be cleared while this writes, when the resync has been here before. What is written is then
-/// what every copy holds.
+/// The region's bit may be cleared while this writes, when the resync has been here before. Copies that are not listed
+/// hold then what is written; listed ones may not, and those that are out of reach are hidden.
 pub(super) async fn agree(
     shard: &Shard,
     group: Group,
@@ -222,8 +222,10 @@ async fn try_window(
             Ok(Missed::HandedOver) => return None,
             ended => return Some(Ended::Done(ended.map(|_| ()))),
         }
-        // Elsewhere, members that are out lack the region, and a rebuild fills it when they return.
-        if (matches!(purpose, Purpose::Rebuild { .. }) || health.parity_trusted)
+        // In other regions, members that are out lack the region, and a rebuild fills it when they return. Asked now:
+        // the resync may have ended, and the bit of the region may have been cleared, before they went out.
+        let trusted = shard.health(band).parity_trusted;
+        if (matches!(purpose, Purpose::Rebuild { .. }) || trusted)
             && let Err(error) = Box::pin(hide_unread(shard, band, &plan, excluded)).await
         {
             return Some(Ended::Done(Err(error)));

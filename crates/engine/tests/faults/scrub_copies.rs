@@ -3,8 +3,9 @@
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule};
 use strake_engine::{ScrubFinding, ScrubMode, ScrubVerdict};
+use strake_ondisk::{BadEvent, BadList};
 use strake_raid::Level;
-use strake_units::LbaRange;
+use strake_units::{Lba, LbaRange, MemberIndex};
 
 use crate::copies::{Differing, new, reads_while_members_leave, replaced_on, resynced_on};
 use crate::scrub::{media, scrub};
@@ -92,4 +93,21 @@ fn a_copy_that_was_out_when_a_scrub_wrote_a_listed_one_is_not_returned() {
     stage.healthy();
     let seen = reads_while_members_leave(&mut stage, [1, 2, 0]);
     assert!(seen.iter().all(|read| *read == new()), "as the scrub left it");
+}
+
+/// The list is full, so that the copy that is out cannot be hidden. The other copies were written all the same.
+#[test]
+fn copies_written_beside_a_full_list_are_reported_as_repaired() {
+    let mut stage = Set::new(Level::Raid1, 3).filled(200, 50, 3);
+    let mut list = BadList::default();
+    for member in [1, 2].map(MemberIndex) {
+        list.note(member, LbaRange::new(Lba(7), 1), BadEvent::Unreadable).expect("there is room");
+    }
+    stage.crowd_bad_blocks_around(list, 0);
+    assert_eq!(stage.restart(), 0, "the region is trusted");
+    let (_, byte) = stage.home(7);
+    stage.disks[2].ram.write_at(byte, &new()).expect("inside");
+    stage.fail(0).expect("allowed");
+    let found = verdict(&mut stage, ScrubMode::TrustData);
+    assert_eq!(found, (ScrubVerdict::CopiesDiffer, None, true));
 }

@@ -121,6 +121,20 @@ fn a_lost_bitmap_page_is_reported_once() {
     }
 }
 
+/// The start that found a lost page wrote it, and began again without a drive that failed after that.
+#[test]
+fn a_lost_page_is_reported_by_a_start_that_begins_again() {
+    let mut stage = Set::new(Level::Raid6, 6).filled(500, 50, 3);
+    stage.stop().expect("clean");
+    damage_page(&stage, &[1], Bitmap::WriteIntent);
+    let labels = stage.on_disk(64 << 10, 1920);
+    let fail = Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device));
+    stage.disks[3].plan.add(fail.within(labels));
+    stage.again(DEGRADED);
+    assert_eq!(stage.state(3), MemberState::Missing);
+    assert_eq!(lost_pages(&stage), [(1, 1, 0)]);
+}
+
 /// What a member that is out lacks is on a page of its own; that of a member in sync is not used.
 #[test]
 fn a_lost_page_of_what_a_member_lacks_is_reported_while_it_counts() {

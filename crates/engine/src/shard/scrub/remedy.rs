@@ -98,7 +98,8 @@ async fn put_right(
     }
 }
 
-/// Computes strips in these rows from the others and writes them. False when it cannot be done.
+/// Computes strips in these rows from the others and writes them. False when nothing was written: where a full list
+/// cannot take note of what was, the rows are looked at again all the same.
 async fn rewrite(
     shard: &Shard,
     group: Group,
@@ -114,6 +115,7 @@ async fn rewrite(
     let rewritten = maintain_window(shard, group, band, (&segments, unreadable), purpose);
     match Box::pin(rewritten).await {
         Ended::Done(Err(error)) if error.kind == IoErrorKind::Lost => Err(error),
+        Ended::Done(Err(error)) if error.kind == IoErrorKind::NoSpace => Ok(true),
         Ended::Done(result) => Ok(result.is_ok()),
         Ended::Stuck(_) => Ok(false),
     }

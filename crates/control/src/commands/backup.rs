@@ -19,12 +19,12 @@ use crate::exports::keys::keys_of;
 use crate::exports::referral::referral_of;
 use crate::exports::requests::request_of;
 use crate::manager::Manager;
-use crate::record::member::remembered_by;
 use crate::record::store::{
     ArrayRecord, Config, ExportRecord, HostRecord, RemoteRecord, SpareRecord,
 };
 use crate::remote::paths::in_usual_form;
 use crate::upkeep::check_readd::key_at;
+use crate::upkeep::member_config::remembered_by;
 use crate::upkeep::settings::put_settings;
 
 /// What a restore did, or would.

@@ -3,19 +3,20 @@
 use std::thread;
 
 use serde::{Deserialize, Serialize};
-use strake_dev_uring::{control_wait, control_wait_for};
+use serde_json::Value;
+use strake_dev_uring::control_wait_for;
 use strake_engine::{ArrayError, Drive, config_sequence, load_config, store_config_as};
 use strake_units::{Nanos, Uuid};
 
 use crate::bounded;
 use crate::error::ControlError;
 use crate::limits::RECORD_LIMIT;
-use crate::record::store::{ExportRecord, Settings, SubsystemRecord};
+use crate::record::store::{ExportRecord, PausedJobs, Settings, SubsystemRecord};
 
 /// Version of the record.
 pub(crate) const VERSION: u32 = 1;
 
-/// The record. Fields of later versions are passed over.
+/// The record. Unknown fields of a record that is read are reported, and the record is kept ([`Recalled`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MemberConfig {
     pub(crate) version: u32,
@@ -23,6 +24,15 @@ pub(crate) struct MemberConfig {
     pub(crate) settings: Settings,
     #[serde(default)]
     pub(crate) exports: Vec<MemberExport>,
+}
+
+impl MemberConfig {
+    /// What of it the operator sets: in whatever order, and without a pause, which ends by itself.
+    pub(crate) fn as_set(mut self) -> Self {
+        self.settings = self.settings.without_pause();
+        self.exports.sort_by(|a, b| a.name.cmp(&b.name));
+        self
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,20 +115,109 @@ pub(crate) fn store_side_by_side(due: &Due) -> Result<(), ControlError> {
     stored.into_iter().collect()
 }
 
-/// The settings that the members of an array remember.
-pub(crate) fn remembered_by(array: &str, drives: &[Drive]) -> Option<Settings> {
-    recall(array, drives).map(|config| config.settings)
+/// The newest record that any of `drives` holds. Each has [`RECORD_LIMIT`]; one that does not answer holds none.
+pub(crate) fn newest_side_by_side(uuid: Uuid, drives: &[Drive]) -> Option<Vec<u8>> {
+    let read = on_each(drives, move |drive, wait| {
+        let own = std::slice::from_ref(drive);
+        let sequence = config_sequence(own, uuid, wait);
+        Ok(load_config(own, uuid, wait).map(|content| (sequence, content)))
+    });
+    let found = read.into_iter().filter_map(|read| read.ok().flatten());
+    found.max_by_key(|(sequence, _)| *sequence).map(|(_, content)| content)
 }
 
-pub(crate) fn recall(array: &str, drives: &[Drive]) -> Option<MemberConfig> {
-    let uuid: Uuid = array.parse().ok()?;
-    let content = load_config(drives, uuid, &mut control_wait())?;
-    let config: MemberConfig = match serde_json::from_slice(&content) {
-        Ok(config) => config,
-        Err(error) => {
-            tracing::warn!(%array, reason = %error, "the record on the members is not understood");
-            return None;
+/// What of a record on the members is understood.
+pub(crate) struct Recalled {
+    /// As it is on the members.
+    pub(crate) content: Vec<u8>,
+    /// Why nothing of it is understood.
+    pub(crate) unsupported: Option<String>,
+    pub(crate) settings: Settings,
+    /// With their places in the record.
+    pub(crate) exports: Vec<(usize, MemberExport)>,
+    /// The parts that are not understood, and why.
+    pub(crate) ignored: Vec<String>,
+}
+
+impl Recalled {
+    pub(crate) fn of(content: Vec<u8>) -> Self {
+        let value = serde_json::from_slice::<Value>(&content);
+        let unsupported = match &value {
+            Ok(value) if value["version"] == VERSION => None,
+            Ok(value) => Some(format!("version {} is not supported", value["version"])),
+            Err(error) => Some(format!("it is not JSON: {error}")),
+        };
+        let (settings, exports) = (Settings::default(), Vec::new());
+        let mut all = Self { content, unsupported, settings, exports, ignored: Vec::new() };
+        if let (Ok(value), None) = (value, &all.unsupported) {
+            all.take(value);
         }
+        all
+    }
+
+    fn take(&mut self, mut value: Value) {
+        drop_unknown(&mut value, &every_field(), "", &mut self.ignored);
+        let settings = value.get_mut("settings").map(Value::take);
+        match settings.map(serde_json::from_value).transpose() {
+            Ok(settings) => self.settings = settings.unwrap_or_default(),
+            Err(error) => self.ignored.push(format!("settings: {error}")),
+        }
+        match value.get_mut("exports").map(Value::take) {
+            None => {}
+            Some(Value::Array(exports)) => {
+                for (at, export) in exports.into_iter().enumerate() {
+                    match serde_json::from_value(export) {
+                        Ok(export) => self.exports.push((at, export)),
+                        Err(error) => self.ignored.push(format!("exports[{at}]: {error}")),
+                    }
+                }
+            }
+            Some(_) => self.ignored.push("exports: not a list".to_owned()),
+        }
+    }
+}
+
+/// A record in which every field is present.
+fn every_field() -> Value {
+    let paused_jobs = PausedJobs { rebuild: true, ..PausedJobs::default() };
+    let nvme =
+        SubsystemRecord { nqn: String::new(), hosts: Vec::new(), namespace: 2, secure: true };
+    let nvme = Some(nvme);
+    let config = MemberConfig {
+        version: VERSION,
+        settings: Settings { paused_jobs, ..Settings::default() },
+        exports: vec![MemberExport {
+            name: String::new(),
+            listen: String::new(),
+            read_only: true,
+            nvme,
+        }],
     };
-    (config.version == VERSION).then_some(config)
+    serde_json::to_value(config).unwrap_or_default()
+}
+
+/// Removes the fields that `known` does not have, and lists them.
+fn drop_unknown(value: &mut Value, known: &Value, at: &str, unknown: &mut Vec<String>) {
+    match (value, known) {
+        (Value::Object(fields), Value::Object(known)) => {
+            let dot = if at.is_empty() { "" } else { "." };
+            fields.retain(|name, _| {
+                let is_known = known.contains_key(name);
+                if !is_known {
+                    unknown.push(format!("{at}{dot}{}: unknown field", name.escape_debug()));
+                }
+                is_known
+            });
+            for (name, field) in fields {
+                drop_unknown(field, &known[name], &format!("{at}{dot}{name}"), unknown);
+            }
+        }
+        (Value::Array(list), Value::Array(known)) => {
+            let Some(known) = known.first() else { return };
+            for (place, one) in list.iter_mut().enumerate() {
+                drop_unknown(one, known, &format!("{at}[{place}]"), unknown);
+            }
+        }
+        _ => {}
+    }
 }

@@ -10,7 +10,7 @@ use crate::state::loss::Loss;
 use crate::state::offline::Offline;
 use crate::state::prospect::{Prospect, Sight};
 use crate::state::start::Starting;
-use crate::state::written::Written;
+use crate::state::written::{Kept, Written};
 
 /// What is known of a slot of an array, and of the drive that belongs there.
 #[derive(Default)]
@@ -64,6 +64,8 @@ pub(crate) struct ArrayEntry {
     pub(crate) seen: Option<Seen>,
     /// While it runs: what was last recorded on its members.
     pub(crate) written: Option<Written>,
+    /// While it runs: a record on its members that is not to be overwritten yet.
+    pub(crate) kept: Option<Kept>,
     /// What was last looked at by path: `None` when there was nothing.
     looked: BTreeMap<String, Option<PathKey>>,
     /// What was looked at for prospects, by path.
@@ -81,6 +83,7 @@ impl ArrayEntry {
             last_try: None,
             seen: None,
             written: None,
+            kept: None,
             looked: BTreeMap::new(),
             sights: BTreeMap::new(),
             slots: Vec::new(),
@@ -165,7 +168,7 @@ impl ArrayEntry {
 
     /// Forgets what was seen of the array and its drives while it ran, as a restart would.
     pub(crate) fn forget_run(&mut self) {
-        (self.seen, self.written) = (None, None);
+        (self.seen, self.written, self.kept) = (None, None, None);
         self.looked.clear();
         self.sights.clear();
         for notes in &mut self.slots {

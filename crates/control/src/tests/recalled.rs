@@ -1,0 +1,97 @@
+//! Records on members that this version does not understand in part.
+
+use super::Testbed;
+use crate::record::member::{Due, newest_side_by_side, store_side_by_side};
+use crate::upkeep::member_config::record_before_leaving;
+use serde_json::{Value, json};
+use strake_api::v1::{ImportArraysRequest, RestoreConfigRequest, SetArrayRequest};
+use strake_engine::Drive;
+use strake_units::Uuid;
+
+fn members(control: &Testbed) -> (Uuid, Vec<Drive>) {
+    let members = control.with(|m| {
+        let running = &m.running[0];
+        (running.array.uuid(), running.drives.iter().flatten().cloned().collect())
+    });
+    members.expect("it answers")
+}
+
+fn put(control: &Testbed, record: &Value) {
+    let (uuid, drives) = members(control);
+    record_before_leaving(control, &uuid.to_string()).expect("the members take the real one");
+    let content = serde_json::to_vec(record).expect("it has a JSON form");
+    let due = Due { array: uuid.to_string(), uuid, content, drives };
+    store_side_by_side(&due).expect("the members take it");
+}
+
+fn on_members(control: &Testbed) -> Value {
+    let (uuid, drives) = members(control);
+    let content = newest_side_by_side(uuid, &drives).expect("the members hold a record");
+    serde_json::from_slice(&content).expect("it is JSON")
+}
+
+/// Imports the array, with what its members hold, and does rounds of upkeep and restarts.
+fn check_kept(record: &Value, cause: &str) {
+    let (mut control, drives) = Testbed::raid6(4);
+    put(&control, record);
+    control.lose_state();
+    control.start();
+    let import = ImportArraysRequest { name: "tank".into(), drives, ..Default::default() };
+    control.import_arrays(&import).expect("it is imported");
+    let events = control.reported("record_invalid");
+    let [event] = &events[..] else { panic!("{events:?}") };
+    assert!(event.cause.contains(cause) && event.what.contains("is kept"), "{event:?}");
+    control.ticks(3);
+    assert_eq!(on_members(&control), *record);
+    control.restart();
+    control.ticks(3);
+    assert_eq!(on_members(&control), *record);
+    let settings = control.tank().settings.expect("it has settings");
+    let set = SetArrayRequest {
+        name: "tank".into(),
+        auto_readd: Some(!settings.auto_readd),
+        ..Default::default()
+    };
+    control.set_array(&set).expect("it is set");
+    control.ticks(3);
+    let own = on_members(&control);
+    assert_eq!(own["settings"]["auto_readd"], json!(!settings.auto_readd));
+    assert_ne!(own, *record);
+    let overwritten = |e: &strake_api::v1::Event| e.what.contains("was overwritten");
+    assert!(control.reported("record_invalid").iter().any(overwritten));
+}
+
+/// An import reported invalid exports as ignored, and erased them from all members within a second.
+#[test]
+fn f36_a_record_with_invalid_parts_stays_until_something_is_set() {
+    let exports = json!([{ "name": "b", "listen": "unix:relative", "read_only": false }]);
+    check_kept(&json!({ "version": 1, "exports": exports }), "exports[0]");
+}
+
+/// An import overwrote a record of a later version with defaults, without a warning.
+#[test]
+fn f36_a_record_of_a_later_version_stays_until_something_is_set() {
+    check_kept(&json!({ "version": 2, "new": ["x"] }), "version 2 is not supported");
+}
+
+/// Fields of later versions were dropped; one among the settings also dropped everything else.
+#[test]
+fn f36_a_record_with_unknown_fields_stays_until_something_is_set() {
+    let settings = json!({ "rebuild_priority": 70, "later": 1 });
+    check_kept(&json!({ "version": 1, "settings": settings }), "settings.later: unknown field");
+}
+
+/// The plan of a restore began from settings that the import then ignored.
+#[test]
+fn a_dry_restore_ignores_what_an_import_ignores() {
+    let (mut control, _) = Testbed::raid6(4);
+    let document = control.document();
+    put(&control, &json!({ "version": 1, "settings": { "rebuild_priority": 200 } }));
+    control.lose_state();
+    control.start();
+    let plan = control
+        .restore_config(&RestoreConfigRequest { json: document, dry_run: true })
+        .expect("it is planned")
+        .plan;
+    assert_eq!(plan, ["start array tank"]);
+}

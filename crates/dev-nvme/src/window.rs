@@ -85,10 +85,7 @@ impl fmt::Debug for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        let bytes = self.memory.bytes();
-        if self.window.space.unmap(self.iova, bytes).is_ok() {
-            self.window.state().free.push((self.iova, bytes as u64));
-        }
+        self.window.unmap(self.iova, self.memory.bytes());
     }
 }
 
@@ -187,8 +184,21 @@ impl Window {
     fn map_new(&self, bytes: usize) -> io::Result<(SharedMemory, u64)> {
         let memory = SharedMemory::new(bytes)?;
         let iova = self.reserve(memory.bytes() as u64, None)?;
-        self.space.map(memory.address(), memory.bytes(), iova)?;
+        self.map_reserved(memory.address(), memory.bytes(), iova)?;
         Ok((memory, iova))
+    }
+
+    /// Maps memory at addresses that were reserved for it, which are free after an error.
+    fn map_reserved(&self, address: usize, bytes: usize, iova: u64) -> io::Result<()> {
+        let free = |_: &io::Error| self.state().free.push((iova, bytes as u64));
+        self.space.map(address, bytes, iova).inspect_err(free)
+    }
+
+    /// Undoes that. What stays mapped is not used for anything else.
+    fn unmap(&self, iova: u64, bytes: usize) {
+        if self.space.unmap(iova, bytes).is_ok() {
+            self.state().free.push((iova, bytes as u64));
+        }
     }
 
     /// Zeroed memory that controllers see.
@@ -230,12 +240,10 @@ impl Window {
     fn map_range(&self, Range { start, end }: Range<usize>) -> io::Result<()> {
         let bytes = end - start;
         let iova = self.reserve(bytes as u64, Some(start as u64))?;
-        let (table, table_iova) = self.map_new(bytes / PAGE * PRP as usize)?;
+        self.map_reserved(start, bytes, iova)?;
+        let table = self.map_new(bytes / PAGE * PRP as usize);
+        let (table, table_iova) = table.inspect_err(|_| self.unmap(iova, bytes))?;
         fill_table(&table, iova, bytes);
-        if let Err(error) = self.space.map(start, bytes, iova) {
-            let _ = self.space.unmap(table_iova, table.bytes());
-            return Err(error);
-        }
         let mut state = self.state();
         let region = Region { start, bytes, iova, table: table_iova };
         state.regions = state.regions.iter().copied().chain([region]).collect();
@@ -370,6 +378,7 @@ impl View {
 mod tests {
     use super::{Prps, View, Window};
     use crate::transport::memory::MemorySpace;
+    use crate::transport::{Reach, Space};
     use std::sync::Arc;
     use strake_block::Follower;
 
@@ -396,6 +405,23 @@ mod tests {
         let after = first(view.prps(arena.start, 4096)).expect("it is mapped");
         assert_ne!(after, before);
         assert_eq!(view.prps_nearby(arena.start, 4096), Some((after, 0)));
+    }
+
+    /// With room for no mapping and for one: the arena's, without that of its table.
+    #[test]
+    fn addresses_of_memory_that_cannot_be_mapped_are_used_again() {
+        for mappings_max in 0..2 {
+            let reach = Reach { addresses: 1 << 32..1 << 39, mappings_max };
+            let space = Arc::new(MemorySpace::new(reach));
+            let window = Window::new(Arc::<MemorySpace>::clone(&space));
+            let mut next = Vec::new();
+            for _ in 0..3 {
+                window.added(0x10_0000..0x11_0000);
+                next.push(window.state().next);
+            }
+            assert_eq!(next[1..], [next[0]; 2]);
+            assert!(space.unmap(1 << 32 | 0x10_0000, 0x1_0000).is_err(), "it stayed mapped");
+        }
     }
 
     #[test]

@@ -161,11 +161,12 @@ impl Registers {
         let (protection, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
         let (base, bytes) = (self.mapping.base.as_ptr(), self.mapping.bytes);
+        // Before: an access that fails as soon as they are mapped has to count.
+        watch.set_cut(false);
         // SAFETY: the range is a whole mapping of this crate, in which there are registers and no objects. It stays
         // mapped, readable and writable, without a moment in between (mmap(2), MAP_FIXED).
-        unsafe { mmap(base, bytes, protection, flags, device, offset) }?;
-        watch.restored();
-        Ok(())
+        let mapped = unsafe { mmap(base, bytes, protection, flags, device, offset) };
+        Ok(mapped.map(drop).inspect_err(|_| watch.set_cut(true))?)
     }
 
     /// Lets go of the device: a mapping of its registers would keep it open. What is there then is memory that reads as

@@ -126,6 +126,8 @@ extern "C" fn caught(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_
             entry.was_cut.store(true, Ordering::Release);
             // SAFETY: a range in the table is a whole mapping of registers.
             if unsafe { cover(&handler.ones, range) }.is_ok() {
+                // Once more: the keeper may have mapped the registers between the two lines.
+                entry.was_cut.store(true, Ordering::Release);
                 return;
             }
         }
@@ -202,9 +204,9 @@ impl Watch {
         ENTRIES_OF_ALL[self.index].was_cut.load(Ordering::Acquire)
     }
 
-    /// The registers are mapped once more.
-    pub(crate) fn restored(&self) {
-        ENTRIES_OF_ALL[self.index].was_cut.store(false, Ordering::Release);
+    /// Takes note that the registers are mapped once more, or that they are not.
+    pub(crate) fn set_cut(&self, was_cut: bool) {
+        ENTRIES_OF_ALL[self.index].was_cut.store(was_cut, Ordering::Release);
     }
 
     /// Maps ones over the registers now.

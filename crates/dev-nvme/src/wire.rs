@@ -157,6 +157,8 @@ pub(crate) fn abort(queue: u16, cid: u16) -> Sqe {
 pub(crate) mod dword_12 {
     /// Reaches, or comes from, the medium.
     pub(crate) const FUA: u32 = 1 << 30;
-    /// The controller adds, checks and removes the protection information, its guard and its reference tag.
-    pub(crate) const PROTECTED: u32 = 1 << 29 | 1 << 28 | 1 << 26;
+    /// The controller adds and removes the protection information (PRACT).
+    pub(crate) const ACTION: u32 = 1 << 29;
+    /// The same, and it checks the guard and the reference tag.
+    pub(crate) const PROTECTED: u32 = ACTION | 1 << 28 | 1 << 26;
 }

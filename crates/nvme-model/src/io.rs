@@ -96,10 +96,12 @@ impl Controller {
             return Err(Status::WRITE_PROTECTED);
         }
         // Without metadata in host memory, the controller has to add and to remove the protection information.
-        let is_protected =
-            spec.protection != Protection::None && sqe.opcode() != opcode::WRITE_ZEROES;
+        // Write Zeroes has no metadata: it may leave that out, and then clears the information.
+        let is_protected = spec.protection != Protection::None;
         let acts = sqe.dword(12) & PRACT != 0;
-        if is_protected != acts || (acts && sqe.dword(14) != blocks.start as u32) {
+        let is_possible =
+            is_protected == acts || (is_protected && sqe.opcode() == opcode::WRITE_ZEROES);
+        if !is_possible || (acts && sqe.dword(14) != blocks.start as u32) {
             self.breach(Breach::Field(fetched.queue, sqe.opcode()));
             return Err(Status::INVALID_FIELD);
         }
@@ -148,6 +150,9 @@ impl Controller {
             }
             opcode::WRITE_ZEROES => {
                 namespace.set(block, &[0; 4096][..size], cached);
+                if sqe.dword(12) & PRACT == 0 {
+                    namespace.clear_protection(block);
+                }
                 false
             }
             _ => {

@@ -79,6 +79,13 @@ impl Namespace {
         }
     }
 
+    /// Zeroes the protection information of a block.
+    pub(crate) fn clear_protection(&mut self, block: u64) {
+        if let Some(tuple) = self.tuples.get_mut(block as usize) {
+            *tuple = Tuple::default();
+        }
+    }
+
     /// Damages the content of a block behind its protection information.
     pub(crate) fn damage(&mut self, block: u64) {
         let at = self.range(block).start;

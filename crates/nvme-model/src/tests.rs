@@ -267,6 +267,23 @@ fn a_format_changes_blocks_and_protection() {
     assert!(world.model.block(1, 120).iter().all(|byte| *byte == 0));
 }
 
+/// The information of zeroes is generated if the command asks for it; otherwise it is zero, which no block but the
+/// first has.
+#[test]
+fn zeroes_are_protected_only_if_that_is_asked_for() {
+    let namespace = NamespaceSpec { protection: Protection::Type1, ..NamespaceSpec::new(16, 12) };
+    let mut world = World::new(Spec { namespaces: vec![namespace], ..Spec::new(0) });
+    let (checked, acts) = (1 << 29 | 1 << 28 | 1 << 26, 1 << 29 | 1);
+    let read = |at| blocks(opcode::READ, at, 1, (page(0), 0)).with(12, checked).with(14, at);
+    let zeroes = |at| blocks(opcode::WRITE_ZEROES, at, 2, (0, 0));
+    assert_eq!(world.run(1, zeroes(4)), Status::SUCCESS);
+    assert_eq!(world.run(1, read(4)), crate::status::REFERENCE_TAG);
+    assert_eq!(world.run(1, zeroes(4).with(12, acts).with(14, 4)), Status::SUCCESS);
+    assert_eq!([4, 5].map(|at| world.run(1, read(at))), [Status::SUCCESS; 2]);
+    assert_eq!(world.model.breaches(), []);
+    assert!(!world.run(1, zeroes(4).with(12, acts)).is_success(), "the reference tag is wrong");
+}
+
 #[test]
 fn namespaces_of_every_format_have_their_blocks() {
     for (block_log2, protection) in [

@@ -148,7 +148,12 @@ impl Piece {
                 piece(opcode::DATASET_MANAGEMENT, most, 0, Data::Ranges)
             }
             Op::WriteZeroes { durability, .. } => match ability.zeroes_blocks {
-                Some(most) => piece(opcode::WRITE_ZEROES, most, fua(*durability), Data::None),
+                Some(most) => {
+                    // Without this the information of the blocks would be zero, and every read of them fail (as Linux,
+                    // `nvme_setup_write_zeroes` in drivers/nvme/host/core.c).
+                    let flags = ability.protection & dword_12::ACTION | fua(*durability);
+                    piece(opcode::WRITE_ZEROES, most, flags, Data::None)
+                }
                 None => {
                     let most = (ability.transfer_bytes as u64).min(BOUNCE_BYTES as u64) >> shift;
                     let flags = ability.protection | fua(*durability);
@@ -164,7 +169,6 @@ impl Piece {
             opcode::FLUSH => [0; 3],
             // One range, and the attribute that it is deallocated.
             opcode::DATASET_MANAGEMENT => [1 << 34, 0, 0],
-            opcode::WRITE_ZEROES => [self.start, u64::from(self.flags | (self.blocks - 1)), 0],
             _ => {
                 let reference = self.start & ability.reference_mask;
                 [self.start, u64::from(self.flags | (self.blocks - 1)), reference]

@@ -118,6 +118,27 @@ fn flush_zeroes_and_deallocation_do_what_they_say() {
     world.assert_clean();
 }
 
+/// Zeroes can be read back, with a correct guard and reference tag, whether the controller writes them or gets them.
+#[test]
+fn zeroes_with_protection_information_are_read_back() {
+    let protection = strake_nvme_model::Protection::Type1;
+    let namespace = NamespaceSpec { protection, ..NamespaceSpec::new(64, 12) };
+    let spec = Spec { namespaces: vec![namespace], zeroes_pages_log2: 1, ..Spec::new(0) };
+    for spec in [spec.clone(), Spec { commands: 0, ..spec }] {
+        let mut world = World::ready(spec);
+        let mut client = world.open(4);
+        let op = world.write(8, 9, 16 << 10);
+        world.run(&mut client, op).result.expect("a write works");
+        let op = Op::WriteZeroes { range: range(7, 4), durability: Durability::Normal };
+        world.run(&mut client, op).result.expect("zeroes work");
+        let op = world.read(7, 20 << 10);
+        let done = world.run(&mut client, op);
+        done.result.expect("zeroes can be read");
+        assert_eq!(bytes_of(done.op), [vec![0; 16 << 10], vec![9; 4096]].concat());
+        world.assert_clean();
+    }
+}
+
 /// Without Write Zeroes, zeroes are sent; a limit cuts larger requests.
 #[test]
 fn zeroes_work_whatever_the_controller_has() {

@@ -22,13 +22,13 @@ use crate::facts::Facts;
 use crate::lifecycle::Phase;
 use crate::limits::{DEPTH_MAX, ENTRIES_PER_REQUEST, LISTS, SLOT_BITS, TRIES_MAX, TURN};
 use crate::memory::{Doorbell, Registers};
-use crate::shared::{Port, REFUSED, Request, Shared, Word, lock};
+use crate::shared::{BouncePool, Port, REFUSED, Request, Shared, Word, lock};
 use crate::window::{Block, View};
 use crate::wire::{Capabilities, offset};
 use data::Described;
 use piece::{Ability, Piece, fua};
 use rings::{Command, Doorbells, Rings, Shadow};
-use slot::{Slot, SlotIndex, Stage};
+use slot::{Loan, Slot, SlotIndex, Stage};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,8 +44,20 @@ pub(crate) use piece::device_info;
 /// What a queue leaves behind: memory that the controller may still use.
 #[derive(Debug)]
 pub(crate) struct Estate {
-    _slots: Box<[Slot]>,
+    slots: Box<[Slot]>,
+    bounces: Arc<BouncePool>,
     _rings: Arc<Block>,
+}
+
+impl Drop for Estate {
+    /// The controller is done with it.
+    fn drop(&mut self) {
+        for slot in &self.slots {
+            if let Loan::Bounce(chunk) = slot.loan {
+                self.bounces.give_back(chunk);
+            }
+        }
+    }
 }
 
 /// A submission and completion path of an [`NvmeDevice`](crate::NvmeDevice).
@@ -522,6 +534,7 @@ impl Drop for NvmeQueue {
     fn drop(&mut self) {
         let slots = std::mem::take(&mut self.slots);
         let (rings, port) = (self.rings.block(), Arc::clone(&self.port));
-        self.shared.ask(Request::Closed(port, Estate { _slots: slots, _rings: rings }));
+        let bounces = Arc::clone(&self.shared.bounces);
+        self.shared.ask(Request::Closed(port, Estate { slots, bounces, _rings: rings }));
     }
 }

@@ -142,7 +142,7 @@ pub(crate) struct Shared {
     /// Read once: data cores read no registers.
     pub(crate) cap: Capabilities,
     pub(crate) window: Arc<Window>,
-    pub(crate) bounces: BouncePool,
+    pub(crate) bounces: Arc<BouncePool>,
     /// Zeroes, for controllers without Write Zeroes.
     pub(crate) zeroes: Tabled,
     /// Shadow doorbells and event indices, a page each.
@@ -172,7 +172,7 @@ impl Shared {
             counters: Counters::default(),
             cap,
             window: Arc::clone(window),
-            bounces: BouncePool::new(window)?,
+            bounces: Arc::new(BouncePool::new(window)?),
             zeroes: window.allocate_tabled(BOUNCE_BYTES)?,
             shadow: window.allocate(2 * PAGE)?,
             uses_shadow: AtomicBool::new(false),

@@ -8,6 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use strake_nvme_wire::{Cqe, Sqe};
+use strake_units::Nanos;
 
 /// Bytes of a command and of a completion.
 const COMMAND: usize = 64;
@@ -21,8 +22,9 @@ pub(crate) struct Admin<P> {
     tail: u16,
     head: u16,
     phase: bool,
-    /// The command of each identifier. The upper bits of an identifier count, as those of I/O queues.
-    pending: Vec<Option<(u16, P)>>,
+    /// The command of each identifier, and when it was sent. The upper bits of an identifier count, as those of I/O
+    /// queues.
+    pending: Vec<Option<(u16, Nanos, P)>>,
     turn: u16,
 }
 
@@ -44,11 +46,16 @@ pub(crate) enum Answered<P> {
 }
 
 impl<P> Admin<P> {
-    pub(crate) fn new(window: &Arc<Window>, registers: &Arc<Registers>) -> io::Result<Self> {
+    /// `cap` are the capabilities that were judged: a controller may say something else later.
+    pub(crate) fn new(
+        window: &Arc<Window>,
+        registers: &Arc<Registers>,
+        cap: Capabilities,
+    ) -> io::Result<Self> {
         Ok(Self {
             block: window.allocate(4 * PAGE)?,
             registers: Arc::clone(registers),
-            cap: Capabilities(registers.read_long(offset::CAP)),
+            cap,
             tail: 0,
             head: 0,
             phase: true,
@@ -71,12 +78,19 @@ impl<P> Admin<P> {
 
     /// All that was pending: the controller will not answer.
     pub(crate) fn abandon(&mut self) -> impl Iterator<Item = P> + '_ {
-        self.pending.iter_mut().filter_map(|place| place.take().map(|(_, pending)| pending))
+        self.pending.iter_mut().filter_map(|place| place.take().map(|(.., pending)| pending))
     }
 
     /// Whether anything is pending that fits `is`.
     pub(crate) fn any(&self, is: impl Fn(&P) -> bool) -> bool {
-        self.pending.iter().flatten().any(|(_, pending)| is(pending))
+        self.pending.iter().flatten().any(|(.., pending)| is(pending))
+    }
+
+    /// Whether a command has no answer after its time; `None` is for ever.
+    pub(crate) fn is_late(&self, now: Nanos, time: impl Fn(&P) -> Option<Nanos>) -> bool {
+        let is_late =
+            |sent: Nanos, pending| time(pending).is_some_and(|most| now.since(sent) >= most);
+        self.pending.iter().flatten().any(|(_, sent, pending)| is_late(*sent, pending))
     }
 
     /// Commands that can be sent now.
@@ -87,7 +101,7 @@ impl<P> Admin<P> {
     }
 
     /// Sends a command; hands `pending` back when there is no room.
-    pub(crate) fn send(&mut self, sqe: Sqe, pending: P) -> Result<(), P> {
+    pub(crate) fn send(&mut self, now: Nanos, sqe: Sqe, pending: P) -> Result<(), P> {
         if self.room() == 0 {
             return Err(pending);
         }
@@ -95,7 +109,7 @@ impl<P> Admin<P> {
         self.turn = self.turn.wrapping_add(ADMIN_ENTRIES);
         let cid = self.turn | at as u16;
         self.block.memory.put(usize::from(self.tail) * COMMAND, &sqe.named(cid).0);
-        self.pending[at] = Some((cid, pending));
+        self.pending[at] = Some((cid, now, pending));
         self.tail = (self.tail + 1) % ADMIN_ENTRIES;
         self.registers.write(self.cap.doorbell(0), self.tail.into());
         Ok(())
@@ -119,8 +133,8 @@ impl<P> Admin<P> {
         }
         self.registers.write(self.cap.doorbell(1), self.head.into());
         let place = self.pending.get_mut(usize::from(cqe.cid % ADMIN_ENTRIES));
-        Some(match place.and_then(|place| place.take_if(|(cid, _)| *cid == cqe.cid)) {
-            Some((_, pending)) => Answered::To(pending, cqe),
+        Some(match place.and_then(|place| place.take_if(|(cid, ..)| *cid == cqe.cid)) {
+            Some((.., pending)) => Answered::To(pending, cqe),
             None => Answered::Unknown(cqe.cid),
         })
     }

@@ -4,7 +4,7 @@ use crate::error::Reason;
 use crate::facts::{Facts, check_capabilities};
 use crate::keeper::Keeper;
 use crate::lifecycle::Phase;
-use crate::limits::{DEPTH_MAX, PAGE};
+use crate::limits::{DEPTH_MAX, LOG_TIME_MAX, PAGE};
 use crate::memory::Registers;
 use crate::queue::{NvmeQueue, device_info};
 use crate::shared::{Request, Shared, lock};
@@ -25,8 +25,6 @@ use strake_units::{BlockSize, CoreIndex};
 
 /// How long a new device may take to become ready, beyond what the controller says (CAP.TO).
 const OPEN_TIME: Duration = Duration::from_secs(30);
-/// How long a log page may take: longer than any reset, which answers what it interrupts.
-const LOG_TIME: Duration = Duration::from_secs(60);
 
 /// A namespace of an NVMe controller that the kernel does not drive. Dropping it gives the controller back, once all
 /// its queues are dropped.
@@ -143,7 +141,9 @@ impl NvmeDevice {
     pub fn log_page(&self, number: u8, bytes: u32) -> Result<Vec<u8>, DeviceError> {
         let (reply, answer) = sync_channel(1);
         self.shared.ask(Request::Log(number, bytes.min(PAGE as u32), reply));
-        let answer = answer.recv_timeout(LOG_TIME).unwrap_or(Err(Reason::NoAnswer));
+        let answer = answer
+            .recv_timeout(Duration::from_nanos(LOG_TIME_MAX.0))
+            .unwrap_or(Err(Reason::NoAnswer));
         let fail = |reason: Reason| {
             DeviceError::new(IoErrorKind::Device, self.name.clone(), reason.to_string())
         };

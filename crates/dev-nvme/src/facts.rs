@@ -203,6 +203,11 @@ impl Namespace {
         })
     }
 
+    /// Whether a UUID identifies it.
+    pub(crate) fn has_uuid(&self) -> bool {
+        self.uuid != [0; 16]
+    }
+
     /// Takes note of the list of what identifies the namespace.
     pub(crate) fn identify(&mut self, page: &Page) {
         self.uuid = uuid_of(page).unwrap_or_default();
@@ -224,7 +229,7 @@ impl Facts {
     #[must_use]
     pub fn identity(&self) -> String {
         let Self { controller, namespace } = self;
-        if namespace.uuid != [0; 16] {
+        if namespace.has_uuid() {
             let uuid = hex(&namespace.uuid);
             let parts = [&uuid[..8], &uuid[8..12], &uuid[12..16], &uuid[16..20], &uuid[20..]];
             return format!("wwid:uuid.{}", parts.join("-"));

@@ -9,7 +9,7 @@ use crate::admin::{Admin, Answered, DataPage};
 use crate::error::Reason;
 use crate::facts::{Controller, Facts, Namespace};
 use crate::lifecycle::{Action, Event, Lifecycle, Named, Phase, Step};
-use crate::limits::{PAGE, SCAN, TURN};
+use crate::limits::{ADMIN_ENTRIES, ADMIN_TIME_MAX, LOG_TIME_MAX, PAGE, SCAN, TURN};
 use crate::queue::Estate;
 use crate::shared::{Port, REFUSED, Request, Shared, lock};
 use crate::transport::Function;
@@ -43,6 +43,22 @@ enum Purpose {
     Namespace,
 }
 
+impl Purpose {
+    /// How long the answer may take.
+    const fn time(&self) -> Option<Nanos> {
+        match self {
+            // The lifecycle limits a step, and an event may never happen.
+            Self::Step(_) | Self::Event => None,
+            Self::CreateCompletion(_)
+            | Self::CreateSubmission(_)
+            | Self::DeleteSubmission(_)
+            | Self::DeleteCompletion(_)
+            | Self::Abort => Some(ADMIN_TIME_MAX),
+            Self::Log(..) | Self::Changed | Self::Namespace => Some(LOG_TIME_MAX),
+        }
+    }
+}
+
 /// A queue pair.
 struct Pair {
     port: Arc<Port>,
@@ -71,6 +87,8 @@ pub struct Keeper {
     was_fatal: bool,
     /// When the registers are read next, if the controller is ready.
     look_at: Nanos,
+    /// When the turn began.
+    now: Nanos,
     cap: Capabilities,
 }
 
@@ -87,7 +105,7 @@ impl Keeper {
             shared: Arc::clone(shared),
             function: Some(function),
             lifecycle: Lifecycle::new(cap.ready_units()),
-            admin: Admin::new(&shared.window, &registers).map_err(memory)?,
+            admin: Admin::new(&shared.window, &registers, cap).map_err(memory)?,
             pairs: Vec::new(),
             waiting: Vec::new(),
             controller: None,
@@ -96,6 +114,7 @@ impl Keeper {
             losses: None,
             was_fatal: false,
             look_at: Nanos(0),
+            now: Nanos(0),
             cap,
         })
     }
@@ -121,6 +140,7 @@ impl Keeper {
 
     /// Does what there is to be done at `now`, without waiting for the controller.
     pub fn turn(&mut self, now: Nanos) -> Turn {
+        self.now = now;
         if self.lifecycle.state == crate::lifecycle::State::New {
             self.happens(now, Event::Open);
         }
@@ -128,13 +148,18 @@ impl Keeper {
             self.serve(now, request);
         }
         self.look(now);
-        while let Some(answered) = self.admin.next() {
+        // A controller that answers without end does not keep the keeper from its other work.
+        for _ in 0..ADMIN_ENTRIES {
+            let Some(answered) = self.admin.next() else { break };
             match answered {
                 Answered::To(purpose, cqe) => self.answered(now, purpose, cqe),
                 Answered::Unknown(cid) => {
                     self.happens(now, Event::Broken(Reason::UnknownCommand(cid)))
                 }
             }
+        }
+        if self.lifecycle.is_ready() && self.admin.is_late(now, Purpose::time) {
+            self.happens(now, Event::Broken(Reason::NoAnswer));
         }
         self.send_waiting();
         let is_over = self.lifecycle.is_over() && self.function.is_none() && self.pairs.is_empty();
@@ -188,11 +213,14 @@ impl Keeper {
 
     /// Carries out an action: what that leads to at once.
     fn carry_out(&mut self, action: Action) -> Option<Event> {
+        if let Action::Publish(phase) = action {
+            self.publish(phase);
+            return None;
+        }
         let function = self.function.as_ref()?;
         let registers = Arc::clone(function.registers());
         match action {
-            Action::Publish(phase) => self.publish(phase),
-            Action::Park => {}
+            Action::Publish(_) | Action::Park => {}
             Action::Disable => registers.write(offset::CC, 0),
             Action::Enable => {
                 self.abandon();
@@ -215,6 +243,13 @@ impl Keeper {
                 let _ = registers.let_go();
                 self.function = None;
             }
+            // A mapping that stays would keep the device open, so that nothing is proven.
+            Action::Cut if registers.let_go().is_ok() => {
+                self.abandon();
+                self.function = None;
+                return Some(Event::Cut);
+            }
+            Action::Cut => {}
         }
         None
     }
@@ -361,7 +396,7 @@ impl Keeper {
 
     /// Sends a command now, or once there is room.
     fn send(&mut self, sqe: Sqe, purpose: Purpose) {
-        if let Err(purpose) = self.admin.send(sqe, purpose) {
+        if let Err(purpose) = self.admin.send(self.now, sqe, purpose) {
             self.waiting.push((sqe, purpose));
         }
     }

@@ -9,13 +9,14 @@
 //!   Parking -------+  | too late                                                        | breach, Stop
 //!      ^              v                                                                 |
 //!      |          Resetting --> Disabling --too late--> Unfenced --RDY = 0--> Failed    |
+//!      |                                                  +--- Stop, Cut ---> Closed    |
 //!      +--------------------------------------------------------------------------------+
 //!   any: the device is absent --> Removed        Disabling, when stopping --RDY = 0--> Closed
 //! ```
 //! **The rule.** A command that changes blocks may be answered as failed only when it can no longer be executed: after
-//! CC.EN = 0 was written and CSTS.RDY = 0 was read, or when the device has left the bus. Only then are
-//! [`Phase::Fenced`] and [`Phase::Gone`] published. Until then nothing is answered that the controller did not
-//! complete.
+//! CC.EN = 0 was written and CSTS.RDY = 0 was read, when the device has left the bus, or when it was given back
+//! ([`Action::Cut`]). Only then are [`Phase::Fenced`] and [`Phase::Gone`] published. Until then nothing is answered
+//! that the controller did not complete.
 
 use crate::error::Reason;
 use crate::limits::{
@@ -104,6 +105,8 @@ pub(crate) enum Event {
     Broken(Reason),
     /// The device has to be given back.
     Stop,
+    /// The device was given back: the kernel has turned its bus mastering off, and no memory is mapped for it.
+    Cut,
 }
 
 /// What is to be done.
@@ -129,6 +132,9 @@ pub(crate) enum Action {
     ShutDown,
     /// Nothing is done with the device any more.
     Close,
+    /// The same for a controller that cannot be stopped: [`Event::Cut`] when the kernel has taken it back. What it has
+    /// fetched can only change blocks before the next driver disables it, and no one reads them before.
+    Cut,
 }
 
 /// Where the controller is; see the diagram of the module.
@@ -251,6 +257,7 @@ impl Lifecycle {
             Event::AbortDue(_) => (self, Vec::new()),
             Event::Broken(reason) => self.trouble(now, reason, Then::Disable),
             Event::Stop => self.stop(now),
+            Event::Cut => self.to(State::Closed, vec![Action::Publish(Phase::Gone)]),
         }
     }
 
@@ -370,7 +377,7 @@ impl Lifecycle {
     /// RDY = 0 after CC.EN = 0: nothing that was sent can be executed any longer.
     fn fence(mut self, now: Nanos) -> Next {
         self.fenced = true;
-        if self.state == State::Unfenced {
+        if self.state == State::Unfenced && self.goal == Goal::Serve {
             self.goal = Goal::Fail;
         }
         match self.goal {
@@ -395,7 +402,14 @@ impl Lifecycle {
             true => (State::Failed, Phase::Gone),
             false => (State::Unfenced, Phase::Unfenced),
         };
-        self.to(state, vec![Action::Publish(phase)])
+        let is_stopping = self.is_stopping();
+        let (next, mut actions) = self.to(state, vec![Action::Publish(phase)]);
+        if !is_stopping {
+            return (next, actions);
+        }
+        let (next, more) = next.give_back();
+        actions.extend(more);
+        (next, actions)
     }
 
     fn parked(self, now: Nanos) -> Next {
@@ -435,12 +449,18 @@ impl Lifecycle {
         }
     }
 
+    /// A controller that no command can be sent to is given back.
+    fn give_back(self) -> Next {
+        match self.state {
+            State::Unfenced => (self, vec![Action::Cut]),
+            _ => self.to(State::Closed, vec![Action::Publish(Phase::Gone), Action::Close]),
+        }
+    }
+
     fn stop(mut self, now: Nanos) -> Next {
         self.goal = Goal::Stop;
         match self.state {
-            State::New | State::Failed => {
-                self.to(State::Closed, vec![Action::Publish(Phase::Gone), Action::Close])
-            }
+            State::New | State::Failed | State::Unfenced => self.give_back(),
             State::Ready => self.park(now, Then::ShutDown),
             State::Enabling { .. } | State::Preparing { .. } => self.disable(now, DISABLE_TIME_MAX),
             State::Disabling { .. }
@@ -448,7 +468,6 @@ impl Lifecycle {
             | State::Parking { .. }
             | State::Stopping { .. }
             | State::Closed
-            | State::Unfenced
             | State::Removed => (self, Vec::new()),
         }
     }

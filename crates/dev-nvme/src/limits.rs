@@ -68,6 +68,10 @@ const _: () = {
 pub(crate) const PARK_TIME_MAX: Nanos = Nanos::SECOND;
 /// How long an admin command may take while the controller is prepared.
 pub(crate) const STEP_TIME_MAX: Nanos = Nanos(5 * Nanos::SECOND.0);
+/// How long a command may take that creates or deletes a queue, or aborts: as long as one of a queue.
+pub(crate) const ADMIN_TIME_MAX: Nanos = scans(RESET_SCANS);
+/// How long a log page may take: as long as callers wait for it.
+pub(crate) const LOG_TIME_MAX: Nanos = Nanos(60 * Nanos::SECOND.0);
 /// How long a shutdown notification may take.
 pub(crate) const SHUTDOWN_TIME_MAX: Nanos = Nanos(5 * Nanos::SECOND.0);
 /// Tries to make a controller ready.

@@ -41,6 +41,8 @@ pub enum Fault {
     ResetIgnored,
     /// No I/O queue is granted.
     NoQueues,
+    /// Identify of the list of descriptors fails.
+    NoDescriptors,
     /// Creating a queue fails.
     NoQueueCreated,
 }

@@ -1,6 +1,7 @@
 //! What the controller answers to Identify and to Get Log Page (Base, sections 5.17 and 5.16).
 
 use crate::controller::{Controller, Counts};
+use crate::fault::Fault;
 use crate::spec::{NamespaceSpec, Protection, Spec};
 use strake_nvme_wire::Status;
 use strake_nvme_wire::bytes::{put, put_text};
@@ -33,6 +34,9 @@ impl Controller {
                 active_namespaces(
                     numbers.map(|(at, _)| at as u32 + 1).filter(|number| *number > nsid),
                 )
+            }
+            cns::DESCRIPTORS if self.faults.take(Fault::NoDescriptors) => {
+                return Err(Status::INTERNAL);
             }
             cns::DESCRIPTORS => {
                 let mut out = [0; IDENTIFY_BYTES];

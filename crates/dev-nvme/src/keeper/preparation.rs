@@ -99,7 +99,15 @@ impl Keeper {
                 self.namespace = Some(Namespace::of(&page, self.nsid, controller)?);
             }
             Step::Descriptors => {
-                if let Some(namespace) = self.namespace.as_mut().filter(|_| is_good) {
+                let facts = lock(&self.shared.known).facts.clone();
+                let had_uuid = facts.map(|facts| facts.namespace.has_uuid());
+                // Controllers before NVMe 1.3 have no list. Where there was a UUID, a list that cannot be read proves
+                // nothing; where there was none, one that is found later is not used: the identity stays as it is.
+                if had_uuid == Some(true) {
+                    failed("Identify of the namespace's identifiers")?;
+                }
+                let is_used = is_good && had_uuid != Some(false);
+                if let Some(namespace) = self.namespace.as_mut().filter(|_| is_used) {
                     namespace.identify(&page);
                 }
                 self.compare()?;

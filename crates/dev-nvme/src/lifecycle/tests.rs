@@ -108,10 +108,43 @@ fn a_controller_that_cannot_be_stopped_is_unfenced() {
     run.after(SECOND.times(2)).feed(Event::Status(READY));
     assert_eq!(run.phases(), [Phase::Parked, Phase::Unfenced]);
     assert_eq!(run.machine.reason, Some(Reason::NeverDisabled));
-    run.after(SECOND.times(3600)).feed(Event::Status(READY)).feed(Event::Stop);
+    run.after(SECOND.times(3600)).feed(Event::Status(READY));
     assert_eq!(run.phases(), [Phase::Parked, Phase::Unfenced]);
+    let mut stopped = Run { machine: run.machine.clone(), now: run.now, actions: Vec::new() };
     run.feed(Event::Status(NOT_READY));
     assert_eq!(run.phases(), [Phase::Parked, Phase::Unfenced, Phase::Gone]);
+    assert_eq!(run.machine.state, State::Failed);
+    // Stopping does not wait for RDY = 0; what stays is answered only when the device was given back.
+    stopped.feed(Event::Stop).feed(Event::Status(READY));
+    assert_eq!((&stopped.actions[..], stopped.phases()), (&[Action::Cut][..], vec![]));
+    stopped.feed(Event::Cut);
+    assert_eq!((stopped.machine.state, stopped.actions[1..].len()), (State::Closed, 1));
+    assert_eq!(stopped.actions[1], Action::Publish(Phase::Gone));
+}
+
+/// A device that is asked for while it cannot be stopped is given back, and not kept as failed.
+#[test]
+fn a_device_that_is_asked_for_during_a_reset_is_given_back() {
+    let late = |run: &mut Run| {
+        run.feed(Event::Stop).after(SECOND.times(9)).feed(Event::Status(READY));
+        run.feed(Event::FunctionReset).after(SECOND.times(9)).feed(Event::Status(READY));
+    };
+    let mut run = Run::ready();
+    run.feed(Event::Broken(Reason::NoAnswer)).feed(Event::Parked);
+    late(&mut run);
+    assert_eq!(
+        run.actions[run.actions.len() - 2..],
+        [Action::Publish(Phase::Unfenced), Action::Cut]
+    );
+    // The kernel has not taken it back, and it stops after all.
+    run.feed(Event::Status(NOT_READY));
+    assert_eq!((run.machine.state, run.actions.last()), (State::Closed, Some(&Action::Close)));
+    // A session whose commands are fenced already.
+    let mut run = Run::ready();
+    run.feed(Event::Broken(Reason::NoAnswer)).feed(Event::Parked);
+    run.feed(Event::Status(NOT_READY)).feed(Event::Status(READY));
+    late(&mut run);
+    assert_eq!((run.machine.state, run.actions.last()), (State::Closed, Some(&Action::Close)));
 }
 
 #[test]
@@ -194,7 +227,7 @@ fn random_events_never_break_the_rule() {
             if let Event::Status(csts) = &event {
                 may_execute &= !is_disabled || csts.is_ready() || csts.is_all_ones();
             }
-            may_execute &= event != Event::Absent;
+            may_execute &= !matches!(event, Event::Absent | Event::Cut);
             let was_over = run.machine.is_over();
             run.actions.clear();
             run.feed(event.clone());
@@ -203,6 +236,7 @@ fn random_events_never_break_the_rule() {
                 match action {
                     Action::Disable => is_disabled = true,
                     Action::Enable => is_disabled = false,
+                    Action::Cut => _ = run.feed(Event::Cut),
                     Action::Publish(Phase::Live) => may_execute = true,
                     Action::Publish(Phase::Fenced | Phase::Gone) => {
                         assert!(!may_execute, "seed {seed}: {event:?} led to {:?}", run.machine);

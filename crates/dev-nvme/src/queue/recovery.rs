@@ -16,8 +16,10 @@ impl NvmeQueue {
         if self.session.take().is_none() {
             return;
         }
-        let is_broken = std::mem::take(&mut self.is_broken);
-        while !is_broken && let Some((cid, status)) = self.rings.pop() {
+        // Not more than fit into the ring: a controller may go on writing.
+        let posted = if std::mem::take(&mut self.is_broken) { 0 } else { self.port.entries };
+        for _ in 0..posted {
+            let Some((cid, status)) = self.rings.pop() else { break };
             let index = cid & ((1 << SLOT_BITS) - 1);
             let slot = self.slots.get_mut(usize::from(index));
             if slot.is_some_and(|slot| slot.is_answered(cid)) {

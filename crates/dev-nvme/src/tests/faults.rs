@@ -156,6 +156,24 @@ fn a_controller_that_cannot_be_stopped_answers_nothing() {
     }
 }
 
+/// It is given back when it is asked for: the kernel takes it from the bus and from memory.
+#[test]
+fn a_controller_that_cannot_be_stopped_is_given_back() {
+    let (mut world, mut client) = struck(Spec::new(64), |world| {
+        for fault in [Fault::NeverDisabled, Fault::ResetRefused, Fault::Silent] {
+            world.drive.model().arm(fault, PERMANENT);
+        }
+    });
+    world.step = Nanos(20 * Nanos::MILLI.0);
+    (0..2000).for_each(|_| world.turn_with(&mut client));
+    assert_eq!((world.phase(), client.done.len()), (Phase::Unfenced, 0));
+    drop(world.device.take());
+    world.run_with(&mut client, WRITES as usize);
+    assert!(client.results().iter().all(|(_, result)| *result == Err(IoErrorKind::Gone)));
+    drop(client);
+    assert_eq!(world.turn(), crate::Turn::Over);
+}
+
 #[test]
 fn a_controller_that_does_not_become_ready_again_is_gone_in_time() {
     let strike = |world: &World| {
@@ -327,6 +345,30 @@ fn another_serial_number_after_a_reset_is_refused() {
     assert_eq!(world.device().reason(), Some(Reason::AnotherDrive));
     assert!((0..WRITES).all(|at| world.drive.model().block(1, at).iter().all(|byte| *byte == 0)));
     assert!(world.device().open_queue(CoreIndex(0), 4).is_ok(), "its requests fail");
+}
+
+/// A list of identifiers that cannot be read once is no other drive, whether the UUID was read before or not.
+#[test]
+fn identifiers_that_cannot_be_read_once_are_no_other_drive() {
+    for fails_at_first in [true, false] {
+        let mut world = World::new(Spec::new(64), strake_nvme_model::Pace::Prompt);
+        world.drive.model().distort(|what, page| {
+            if what == strake_nvme_wire::identify::cns::DESCRIPTORS {
+                page[..4].copy_from_slice(&[3, 16, 0, 0]);
+            }
+        });
+        world.drive.model().arm(Fault::NoDescriptors, u32::from(fails_at_first));
+        world.run_until("ready", |world| world.phase() == Phase::Live);
+        let identity = world.device().info().identity;
+        assert_eq!(identity.starts_with("wwid:uuid."), !fails_at_first, "{identity}");
+        world.drive.model().arm(Fault::NoDescriptors, u32::from(!fails_at_first));
+        world.drive.fail();
+        world.run_until("reset", |world| world.phase() == Phase::Parked);
+        let is_over = |world: &World| matches!(world.phase(), Phase::Live | Phase::Gone);
+        world.run_until("ready or given up", is_over);
+        assert_eq!((world.phase(), world.device().info().identity), (Phase::Live, identity));
+        world.assert_clean();
+    }
 }
 
 /// A drive that was pulled: everything fails at once, and the buffers return.

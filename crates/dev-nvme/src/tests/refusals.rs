@@ -2,9 +2,12 @@
 
 use super::world::World;
 use crate::error::Reason;
+use crate::keeper::Keeper;
 use crate::lifecycle::Phase;
+use crate::shared::Shared;
 use crate::transport::memory::MemorySpace;
 use crate::transport::{Reach, Space};
+use crate::wire::{Capabilities, offset};
 use crate::{NvmeDevice, Window};
 use std::sync::Arc;
 use strake_block::{BlockDevice, IoErrorKind};
@@ -99,6 +102,25 @@ fn large_pages_and_short_queues_are_refused_at_once() {
     assert!(short.contains("MQES"), "{short}");
     let wide = refused(Spec { doorbell_stride_log2: 15, ..Spec::new(64) }).expect("it is refused");
     assert!(wide.contains("DSTRD"), "{wide}");
+}
+
+/// Capabilities that change after they were judged are not used: such a doorbell would be outside of the registers.
+#[test]
+fn capabilities_are_read_once() {
+    let space = Arc::new(MemorySpace::default());
+    let window = Window::new(space.clone());
+    let (drive, function) = super::world::drive(Spec::new(64), Pace::Prompt, &space);
+    let registers = drive.peer().registers();
+    let shared = Shared::new(&window, Capabilities(registers.read_long(offset::CAP)));
+    let shared = Arc::new(shared.expect("there is memory"));
+    registers.write(offset::CAP + 4, registers.read(offset::CAP + 4) | 0xf);
+    let mut keeper = Keeper::new(&shared, Box::new(function)).expect("there is memory");
+    for turn in 1..100 {
+        let now = Nanos::MILLI.times(turn);
+        drive.step(now);
+        keeper.turn(now);
+    }
+    assert_eq!(shared.word().phase(), Phase::Live);
 }
 
 /// A queue that the controller does not create fails its requests, and the others work.

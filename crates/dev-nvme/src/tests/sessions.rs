@@ -140,6 +140,31 @@ fn the_memory_of_a_dropped_queue_stays_until_the_controller_is_done() {
     world.assert_clean();
 }
 
+/// Chunks that commands of a dropped queue were copied through return when the controller is done with them.
+#[test]
+fn the_chunks_of_a_dropped_queue_return() {
+    let copied = |at| {
+        let data = strake_block::Sg::from(strake_block::BufMut::alone(4096).freeze());
+        Op::Write { at: strake_units::Lba(at), data, durability: Durability::Normal }
+    };
+    let mut world = World::ready(Spec::new(64));
+    let mut client = world.open(32);
+    let op = world.read(0, 4096);
+    world.run(&mut client, op).result.expect("it works");
+    world.drive.model().arm(Fault::SilentIo, PERMANENT);
+    (0..20).for_each(|at| client.submit(Token(at), copied(at)));
+    client.turn(world.now);
+    world.turn();
+    let other = world.open(32);
+    drop(std::mem::replace(&mut client, other));
+    (0..100).for_each(|_| _ = world.turn());
+    world.drive.model().arm(Fault::SilentIo, 0);
+    client.submit(Token(0), copied(0));
+    (0..100).for_each(|_| world.turn_with(&mut client));
+    assert_eq!(client.results(), [(0, Ok(()))]);
+    world.assert_clean();
+}
+
 /// Admin commands that a reset interrupts are answered (SPDK 1c197e8684: they were not).
 #[test]
 fn an_admin_command_across_a_reset_is_answered() {
@@ -164,6 +189,25 @@ fn an_admin_command_across_a_reset_is_answered() {
     let answer = ask(&world);
     (0..10).for_each(|_| _ = world.turn());
     assert!(answer.try_recv().is_ok_and(|answer| answer.is_ok()));
+}
+
+/// A queue whose creation is not answered gets its queue pair by a reset, before its requests have waited too long.
+#[test]
+fn a_queue_whose_creation_is_not_answered_works_after_a_reset() {
+    let mut world = World::ready(Spec::new(64));
+    world.drive.model().arm(Fault::SilentAdmin, PERMANENT);
+    let mut client = world.open(4);
+    let op = world.read(0, 4096);
+    client.submit(Token(0), op);
+    world.step = Nanos(20 * Nanos::MILLI.0);
+    (0..490).for_each(|_| world.turn_with(&mut client));
+    assert_eq!((client.done.len(), world.device().stats().resets), (0, 0));
+    (0..20).for_each(|_| world.turn_with(&mut client));
+    assert_eq!(world.device().reason(), Some(Reason::NoAnswer));
+    world.drive.model().arm(Fault::SilentAdmin, 0);
+    world.run_with(&mut client, 1);
+    assert_eq!((client.results(), world.device().stats().resets), (vec![(0, Ok(()))], 1));
+    world.assert_clean();
 }
 
 fn log_of(world: &mut World, device: &NvmeDevice, number: u8, bytes: u32) -> Vec<u8> {

@@ -15,7 +15,7 @@ use rustix::io::{Errno, pread, pwrite, read};
 use std::fs;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,7 +29,6 @@ use vfio_bindings::bindings::vfio::{
 /// Mass storage, non-volatile memory, NVM Express (PCI Code and ID Assignment, 1.9).
 const CLASS_NVME: u32 = 0x01_08_02;
 /// Registers of the configuration space (PCI Local Bus 3.0, section 6.1).
-const CONFIG_VENDOR: u64 = 0x00;
 const CONFIG_COMMAND: u64 = 0x04;
 const CONFIG_CLASS: u64 = 0x08;
 /// Memory decoding, bus mastering, and INTx off.
@@ -73,6 +72,16 @@ struct Group {
     functions: usize,
 }
 
+impl Attached {
+    /// Gives a group back that no function uses. The last group keeps the IOMMU, and with it all mappings: it goes with
+    /// the container.
+    fn release(&mut self, number: u32) {
+        if self.groups.len() > 1 {
+            self.groups.retain(|group| group.functions > 0 || group.number != number);
+        }
+    }
+}
+
 impl Container {
     /// A container without groups.
     ///
@@ -103,7 +112,7 @@ impl Container {
 
     /// The device of a group, which joins the container. Waits while the function is being given back: two drivers of
     /// one controller would disturb each other.
-    fn device(self: &Arc<Self>, number: u32, address: &str) -> io::Result<(OwnedFd, Claim)> {
+    fn device(self: &Arc<Self>, number: u32, address: &str) -> io::Result<(Claim, OwnedFd)> {
         let is_open = |attached: &mut Attached| attached.functions.iter().any(|own| own == address);
         let waited = self.freed.wait_timeout_while(self.attached(), GIVE_BACK_TIME, is_open);
         let (mut attached, waited) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -118,10 +127,11 @@ impl Container {
                 attached.groups.len() - 1
             }
         };
-        let device = ioctl::device(attached.groups[at].file.as_fd(), address)?;
+        let device = ioctl::device(attached.groups[at].file.as_fd(), address)
+            .inspect_err(|_| attached.release(number))?;
         attached.groups[at].functions += 1;
         attached.functions.push(address.to_owned());
-        Ok((device, Claim { container: Arc::clone(self), number, address: address.to_owned() }))
+        Ok((Claim { container: Arc::clone(self), number, address: address.to_owned() }, device))
     }
 
     /// A group that has joined the container, which gets its IOMMU with the first.
@@ -155,10 +165,7 @@ impl Drop for Claim {
         attached.groups.iter_mut().filter(|group| group.number == number).for_each(|group| {
             group.functions -= 1;
         });
-        // The last group keeps the IOMMU, and with it all mappings: it goes with the container.
-        if attached.groups.len() > 1 {
-            attached.groups.retain(|group| group.functions > 0 || group.number != number);
-        }
+        attached.release(number);
         drop(attached);
         self.container.freed.notify_all();
     }
@@ -201,6 +208,20 @@ pub struct VfioFunction {
     _claim: Claim,
 }
 
+/// Whether a device is on the bus, whose configuration space is at `config` of its file. The class and the revision are
+/// read: vfio-pci answers the vendor and the device from a copy, also for a device that was pulled (Linux,
+/// `init_pci_cap_basic_perm` in drivers/vfio/pci/vfio_pci_config.c).
+fn is_on_bus(device: BorrowedFd<'_>, config: u64) -> bool {
+    let mut class = [0; 4];
+    match pread(device, &mut class, config + CONFIG_CLASS) {
+        // A device that is not on the bus answers nothing, which reads as ones.
+        Ok(_) => class != [0xff; 4],
+        Err(Errno::NODEV) => false,
+        // Nothing is proven.
+        Err(_) => true,
+    }
+}
+
 /// The IOMMU group of a device.
 fn group_of(address: &str) -> io::Result<u32> {
     let group = fs::read_link(Path::new("/sys/bus/pci/devices").join(address).join("iommu_group"))?;
@@ -223,7 +244,8 @@ impl VfioFunction {
             fail("has no IOMMU group: enable the IOMMU of the machine, or leave the drive to the kernel driver")
                 .with_source(error)
         })?;
-        let (device, claim) = container.device(group, address).map_err(|error| {
+        // Variables are dropped in reverse order: after an error the device is closed before another may open it.
+        let (claim, device) = container.device(group, address).map_err(|error| {
             let what = match error.raw_os_error().map(Errno::from_raw_os_error) {
                 Some(Errno::BUSY) => {
                     "is in use by another program, such as a virtual machine; stop that first"
@@ -237,11 +259,12 @@ impl VfioFunction {
         if flags & VFIO_DEVICE_FLAGS_PCI == 0 {
             return Err(fail("is no PCI device"));
         }
-        Self::set_up(device, flags, claim)
+        Self::set_up(claim, device, flags)
             .map_err(|error| fail("cannot be used").with_source(error))
     }
 
-    fn set_up(device: OwnedFd, flags: u32, claim: Claim) -> io::Result<Self> {
+    /// The claim is dropped last, also after an error.
+    fn set_up(claim: Claim, device: OwnedFd, flags: u32) -> io::Result<Self> {
         let config = ioctl::region(device.as_fd(), VFIO_PCI_CONFIG_REGION_INDEX)?;
         let bar = ioctl::region(device.as_fd(), VFIO_PCI_BAR0_REGION_INDEX)?;
         if bar.flags & VFIO_REGION_INFO_FLAG_MMAP == 0 || bar.size < BAR_MIN {
@@ -307,15 +330,7 @@ impl Function for VfioFunction {
     }
 
     fn is_present(&self) -> bool {
-        let mut vendor = [0; 2];
-        match pread(&self.device, &mut vendor, self.config + CONFIG_VENDOR) {
-            // A device that is not on the bus answers nothing, which reads as ones.
-            Ok(_) => vendor != [0xff; 2],
-            // The kernel has removed it.
-            Err(Errno::NODEV) => false,
-            // Nothing is proven.
-            Err(_) => true,
-        }
+        is_on_bus(self.device.as_fd(), self.config)
     }
 
     fn signals(&self) -> Signals {

@@ -33,8 +33,15 @@ impl DeviceQueue {
 
     /// Hands an I/O to the device, behind those that wait already.
     pub fn submit(&mut self, io: Io) {
-        self.backlog.push_back(io);
-        self.submit_backlog();
+        if !self.backlog.is_empty() {
+            self.backlog.push_back(io);
+            self.submit_backlog();
+        } else if let Err(back) = self.queue.submit(io) {
+            self.backlog.push_back(back);
+        } else {
+            self.outstanding += 1;
+            self.unrung = true;
+        }
     }
 
     /// Hands to the device what waited and finds room now; says how much.

@@ -83,7 +83,7 @@ pub struct HostKeys {
     /// Generate a controller secret and print it once.
     #[arg(long)]
     pub new_controller_secret: bool,
-    /// The host's TLS key, as `nvme gen-tls-key` prints it: in a file like that of --secret-file.
+    /// The file with the host's TLS key, in the format of `nvme gen-tls-key`.
     #[arg(long, value_name = "FILE", conflicts_with = "new_tls_key")]
     pub tls_key_file: Option<String>,
     /// Generate a TLS key and print it once.

@@ -120,7 +120,7 @@ pub fn import(answer: &ImportArraysResponse, width: usize) -> String {
     }
     if answer.result == "planned" {
         let plan: Vec<String> = answer.arrays.iter().map(start).collect();
-        let mut out = sentence("Nothing was done; this would be:", width);
+        let mut out = sentence("Dry run. Would:", width);
         steps(&mut out, &plan, width);
         return out;
     }

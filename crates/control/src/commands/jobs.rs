@@ -101,8 +101,7 @@ fn begin_change_job(
             return Err(ControlError::usage("a priority needs the action \"set\""));
         }
         (other, _) => {
-            let what =
-                format!("there is no action {other:?}; there are pause, resume, cancel and set");
+            let what = format!("unknown action {other:?}; use pause, resume, cancel or set");
             return Err(ControlError::usage(what));
         }
     }

@@ -18,7 +18,7 @@ impl Control {
         let named = || machine.drives().into_iter().find(|drive| drive.path == path);
         let Some(drive) = machine.at_node(&path).or_else(named) else {
             return Err(ControlError::state(format!(
-                "{path} is no device of this host and has no slot with a light"
+                "{path} is not a device of this host, and no slot with an LED is known for it"
             )));
         };
         let known = |what: &str, value: &str| {

@@ -62,8 +62,7 @@ impl Manager {
             // The schedule waits for its time again.
             "stop" => (None, "was stopped"),
             other => {
-                let what =
-                    format!("there is no action {other:?}; there are pause, resume and stop");
+                let what = format!("unknown action {other:?}; use pause, resume or stop");
                 return Err(ControlError::usage(what));
             }
         };

@@ -86,14 +86,14 @@ fn record_at_stop(control: &Control, deadline: Instant) {
             let reserved = control.reserve_within(left, |_| Ok(((), keys.clone())));
             let recorded = reserved.and_then(|_held| record_before_leaving(&control, &uuid));
             if let Err(error) = recorded {
-                tracing::warn!(%uuid, reason = %error, "members may not know the last changes");
+                tracing::warn!(%uuid, reason = %error, "the last changes may not be recorded on the members");
             }
         };
         (name, Box::new(record))
     };
     let jobs = arrays.unwrap_or_default().into_iter().map(job).collect();
     for uuid in side_by_side(jobs, deadline).1 {
-        tracing::warn!(%uuid, "members may not know the last changes: not written in time");
+        tracing::warn!(%uuid, "the last changes may not be recorded on the members: the time limit passed");
     }
 }
 

@@ -157,6 +157,53 @@ fn a_batch_is_taken_in_order_as_far_as_there_is_room() {
     stage.verify(500);
 }
 
+/// Reads that came together are answered together: not one that failed, was slow, or found its member full.
+#[test]
+fn a_batch_of_reads_is_answered_though_some_fail_or_wait() {
+    let mut stage = Set::new(Level::Raid6, 6).filled(2000, 100, 3);
+    for at in [40, 700, 1300] {
+        let (member, byte) = stage.home(at);
+        let range = stage.on_disk(byte, 1);
+        let unreadable = Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium)).within(range);
+        stage.disks[member].plan.add(unreadable);
+    }
+    let silent = stage.home(900).0;
+    stage.disks[silent].hang(Ops::READ);
+    let before = stage.status().counters.reads;
+    let mut queue = stage.array().device().open_queue(CoreIndex(0), 512).expect("opens");
+    // A list whose contents go around its end.
+    let mut batch = VecDeque::with_capacity(400);
+    let io = |stage: &Stage, at: u64| Io { token: Token(at), op: stage.read_op(at * 5, 1) };
+    batch.extend((0..200).map(|at| io(&stage, at)));
+    let first: Vec<Io> = batch.drain(..150).collect();
+    batch.extend((200..400).map(|at| io(&stage, at)));
+    batch.extend(first);
+    let mut done = CompletionBatch::new(64);
+    let mut answers = BTreeMap::new();
+    for turn in 0..2000 {
+        if turn == 400 {
+            stage.disks[silent].answer();
+        }
+        queue.submit_batch(&mut batch);
+        queue.ring_doorbell(stage.now);
+        stage.round();
+        queue.poll(stage.now, &mut done);
+        for done in done.drain() {
+            let number = done.token.0;
+            assert_eq!(answers.insert(number, bytes_of(done)), None, "{number} is answered once");
+        }
+    }
+    assert_eq!(answers.len(), 400, "all are answered");
+    for (number, bytes) in answers {
+        let at = number as usize * 5;
+        assert_eq!(bytes, Ok(stage.model[at << 9..(at + 1) << 9].to_vec()), "{number}");
+    }
+    assert_eq!(stage.status().counters.reads - before, 400, "each is counted once");
+    drop(queue);
+    stage.verify(2000);
+    stage.stop().expect("nothing is left over");
+}
+
 /// A reader that never pauses does not hold up a stop, and gets an answer to everything.
 #[test]
 fn a_stop_ends_in_spite_of_a_busy_reader() {

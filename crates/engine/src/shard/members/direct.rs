@@ -46,16 +46,17 @@ impl DirectRead {
 
 /// A cache line.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
 struct Place {
     read: DirectRead,
     /// Counts the reads of this place.
     generation: u32,
-    /// The I/O it was made. Of a free place, the next one.
+    /// The I/O it was made. Of a free place, the next free one, which is never [`ORDINARY`].
     promoted: u32,
     live: bool,
 }
 
-const _: () = assert!(size_of::<Place>() <= 64, "a direct read takes one cache line");
+const _: () = assert!(size_of::<Place>() == 64, "a direct read takes one cache line");
 
 /// An I/O that is noted somewhere else than among those in flight.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
-//! The keeper of a controller: carries out what its [`Lifecycle`] decides.
+//! The keeper of a controller: carries out what its lifecycle decides.
 //!
-//! A thread runs it ([`Keeper::run`]); tests call [`Keeper::turn`] with times of their own. It does all that may wait,
+//! A thread runs it (`run`); tests call [`Keeper::turn`] with times of their own. It does all that may wait,
 //! so that data cores do not.
 
 mod preparation;

@@ -1,7 +1,7 @@
 //! Arenas of the pools of `BufPool::new`, announced to drivers that map memory for their devices.
 //!
-//! A driver that follows sees each of these arenas before a buffer of it can be submitted, and sees it go before its addresses
-//! can be those of other memory.
+//! A driver that follows sees each of these arenas before a buffer of it can be submitted, and sees it go before its
+//! addresses can be those of other memory.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -125,7 +125,7 @@ kinds! {
     ExportWithdrawn "export_withdrawn" Info "An export was removed, or withdrawn together with its array."
     ExportOffline "export_offline" Critical "A recorded export could not be offered."
     RecordInvalid "record_invalid" Warning "Settings or exports that the members of an imported array record are \
-        invalid and were ignored."
+        invalid or of a later version. They have no effect, and stay on the members until a setting is changed."
     ConnectionsRefused "connections_refused" Warning "The connection limit of an address was reached; reported at \
                                                       most once a minute."
     ReservationsReleased "reservations_released" Warning "A command released the reservations of an export."

@@ -264,8 +264,8 @@ pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
             let consequence = match everywhere {
                 0 => "other members have them, so nothing is lost".to_owned(),
                 _ => format!(
-                    "no member in sync has {everywhere} of them; all bits of these pages count as set, which can cause a \
-                     resync or longer rebuilds"
+                    "no member in sync has {everywhere} of them; all bits of these pages count as set, which can cause \
+                     a resync or longer rebuilds"
                 ),
             };
             let what = format!(

@@ -27,8 +27,8 @@ pub(crate) struct MemberConfig {
 }
 
 impl MemberConfig {
-    /// What of it the operator sets: in whatever order, and without a pause, which ends by itself.
-    pub(crate) fn as_set(mut self) -> Self {
+    /// What the operator has set, for comparison: with sorted exports, and without a pause, which ends by itself.
+    pub(crate) fn without_order_and_pause(mut self) -> Self {
         self.settings = self.settings.without_pause();
         self.exports.sort_by(|a, b| a.name.cmp(&b.name));
         self

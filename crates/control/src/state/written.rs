@@ -15,12 +15,12 @@ pub(crate) struct Kept {
 impl Kept {
     /// `content` stays for as long as `config` is set.
     pub(crate) fn new(content: Vec<u8>, config: MemberConfig) -> Self {
-        Self { content, beside: config.as_set() }
+        Self { content, beside: config.without_order_and_pause() }
     }
 
     /// Whether the operator has changed nothing where `config` is set now.
     pub(crate) fn stays(&self, config: MemberConfig) -> bool {
-        self.beside == config.as_set()
+        self.beside == config.without_order_and_pause()
     }
 }
 

@@ -80,7 +80,7 @@ fn keep_unless_understood(control: &Control, due: &Due) -> Result<(), ControlErr
             Some(_) => set.clone(),
             None => member_config_of(settings, exports.iter()),
         };
-        let is_kept = set.as_set() == understood.clone().as_set();
+        let is_kept = set.without_order_and_pause() == understood.clone().without_order_and_pause();
         keep(m, &due.array, recalled.content, understood);
         if is_kept {
             note_kept(m, &due.array, kept_words("the members"), ignored);

@@ -129,7 +129,8 @@ fn a_lost_page_is_reported_by_a_start_that_begins_again() {
     damage_page(&stage, &[1], Bitmap::WriteIntent);
     let labels = stage.on_disk(64 << 10, 1920);
     let fail = Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device));
-    stage.disks[3].plan.add(fail.within(labels));
+    // The first one is before the pages.
+    stage.disks[3].plan.add(fail.within(labels).when(When::Nth(2)));
     stage.again(DEGRADED);
     assert_eq!(stage.state(3), MemberState::Missing);
     assert_eq!(lost_pages(&stage), [(1, 1, 0)]);

@@ -10,7 +10,7 @@ use strake_api::v1::ListDrivesRequest;
 use strake_block::{BlockDevice, DeviceError, IoErrorKind};
 use strake_dev_fabrics::{Address, FabricsDevice, LinkState, PathStatus};
 use strake_dev_mem::{NullDevice, RamDevice};
-use strake_dev_nvme::{Host, NvmeDevice};
+use strake_dev_nvme::NvmeDevice;
 use strake_dev_uring::{KernelDrive, Machine, Named, OpenOptions, UringDevice};
 use strake_engine::Drive;
 use strake_units::{BlockSize, ByteSize};
@@ -26,6 +26,7 @@ pub(crate) mod address;
 pub(crate) mod label;
 pub(crate) mod listed;
 pub(crate) mod occupied;
+mod pci;
 pub(crate) mod probe;
 pub(crate) mod undo;
 
@@ -156,7 +157,7 @@ impl Sighting {
 /// Opens what is at `path`, where `seen` was seen. Asks the file system, which may take its time.
 pub(crate) fn open_at(path: &str, seen: Sighting) -> Result<OpenDrive, ControlError> {
     if let Some(address) = pci_address(path) {
-        return open_pci(path, address);
+        return pci::open(path, address);
     }
     let (device, notices) = UringDevice::open(Path::new(path), OpenOptions::default())
         .map_err(|error| not_opened(&error))?;
@@ -169,21 +170,6 @@ pub(crate) fn open_at(path: &str, seen: Sighting) -> Result<OpenDrive, ControlEr
     let drive = Drive { device: Arc::new(device), path: path.to_owned() };
     let notices = notices.iter().map(ToString::to_string).collect();
     Ok(OpenDrive { key, medium: seen.medium, drive, kind, remote: None, pci: None, notices })
-}
-
-/// What tells a PCI address from others: its digits.
-fn pci_key(address: &str) -> Key {
-    let digits = address.chars().filter_map(|c| c.to_digit(16));
-    Key::Pci(digits.fold(0, |all, digit| all << 4 | u64::from(digit)))
-}
-
-/// Opens the controller at a PCI address, which the kernel does not drive.
-fn open_pci(path: &str, address: &str) -> Result<OpenDrive, ControlError> {
-    let device = Host::default().open(address);
-    let device = Arc::new(device.map_err(|error| ControlError::state(error.to_string()))?);
-    let drive = Drive { device: Arc::<NvmeDevice>::clone(&device), path: path.to_owned() };
-    let (key, kind, pci) = (pci_key(address), DriveKind::Pci, Some(device));
-    Ok(OpenDrive { key, medium: None, drive, kind, remote: None, pci, notices: Vec::new() })
 }
 
 fn not_opened(error: &DeviceError) -> ControlError {
@@ -552,7 +538,7 @@ fn check_spec(spec: &str) -> Result<(), ControlError> {
 /// What is at `path`, if it is something we could open.
 fn key_of(path: &str) -> Option<(Key, DriveKind)> {
     if let Some(address) = pci_address(path) {
-        return Some((pci_key(address), DriveKind::Pci));
+        return Some((pci::key(address), DriveKind::Pci));
     }
     let meta = fs::metadata(path).ok()?;
     let kind = meta.file_type();
@@ -583,7 +569,7 @@ impl OpenDrive {
 
 #[cfg(test)]
 mod tests {
-    use super::{Drives, Sighting, key_of, not_opened, open_at};
+    use super::not_opened;
     use crate::error::{ControlError, ControlErrorKind};
     use strake_block::{DeviceError, IoErrorKind};
     use strake_engine::ArrayError;
@@ -602,28 +588,5 @@ mod tests {
         };
         check(IoErrorKind::Timeout, ControlErrorKind::Silent);
         check(IoErrorKind::Gone, ControlErrorKind::State);
-    }
-
-    /// Two ways to write an address must not open one controller twice.
-    #[test]
-    fn a_controller_has_one_name_and_one_key() {
-        let path = |spec: &str| Drives::default().path_of(spec);
-        for spec in ["pci:0000:3B:00.0", "pci:3b:00.0", "pci:0000:3b:00.0"] {
-            assert_eq!(path(spec).ok().as_deref(), Some("pci:0000:3b:00.0"), "{spec}");
-        }
-        let wrong = path("pci:3b:00").expect_err("it has no function");
-        assert!(wrong.what.contains("write it like pci:0000:01:00.0"), "{}", wrong.what);
-        let key = |path| key_of(path).map(|(key, _)| key);
-        assert_eq!(key("pci:0000:3b:00.0"), key("pci:0000:3b:00.0"));
-        assert_ne!(key("pci:0000:3b:00.0"), key("pci:0000:3b:00.1"));
-        assert_ne!(key("pci:0000:3b:00.0"), key("pci:10000:3b:00.0"));
-    }
-
-    #[test]
-    fn a_controller_that_is_not_there_is_refused() {
-        let seen = Sighting { key: None, medium: None };
-        let refused = open_at("pci:fffe:ff:1f.7", seen).map(drop).map_err(|error| error.what);
-        let what = refused.expect_err("there is none");
-        assert!(what.contains("no PCI device at this address"), "{what}");
     }
 }

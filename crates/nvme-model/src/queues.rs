@@ -77,7 +77,7 @@ pub(crate) enum Written {
     Whole,
     /// With the phase of the round before, so that it is none.
     Stale,
-    /// Only its first half, for now.
+    /// Only its first half; the other half follows at the next step.
     FirstHalf,
 }
 

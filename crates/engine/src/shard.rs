@@ -237,7 +237,9 @@ impl Shard {
         self.post(0, Peer::Lead(ToLeader::Intend { from: self.core, region }));
     }
 
-    /// Tells the leader that a member may no longer be used.
+    /// Tells the leader that a member may no longer be used. The report is ahead of this shard's [`ToLeader::Applied`],
+    /// and before that has come from every shard, no member is shown as out and no drive is accepted for its place: the
+    /// leader never takes the report for one about the next drive.
     fn report(&self, member: MemberIndex, cause: IoErrorKind) {
         let members = self.members.borrow();
         if members.view(member) != View::Absent && !members.paired.is_retired(member) {

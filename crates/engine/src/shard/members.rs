@@ -110,8 +110,8 @@ pub(crate) struct Failure {
     pub(crate) kind: IoErrorKind,
     /// It has not failed: it takes long, and need not be waited for if there is another way.
     pub(crate) slow: bool,
-    /// The member was put out of use after the I/O was issued: this says nothing about the device that may have
-    /// taken its place since.
+    /// The device was put out of use, or another one took its place, after the I/O was issued: this says nothing about
+    /// the device that is there now.
     pub(crate) former: bool,
     /// Where the device is now: it may have changed places with its replacement since the I/O was issued.
     pub(crate) place: MemberIndex,
@@ -167,8 +167,18 @@ struct Member {
     /// [`Members::membership_epoch`] when a replacement last took its place, which happens only after every shard had
     /// put it out of use.
     joined: u64,
+    /// [`Members::membership_epoch`] from the moment on when the device was opened: what was issued before that went to
+    /// another one. A device that changes places takes it along.
+    opened: u64,
     deallocate: DeallocateReads,
     cache: VolatileCache,
+}
+
+impl Member {
+    /// True when the outcome of an I/O that was issued at `issued` says nothing about the device that is here now.
+    const fn changed_since(&self, issued: u64) -> bool {
+        self.left > issued || self.opened > issued
+    }
 }
 
 /// A queue of a device that has lost its place, kept until what it has in flight is back.
@@ -225,7 +235,7 @@ pub(crate) struct Members {
     graveyard: Vec<Former>,
     batch: CompletionBatch,
     generation: u32,
-    /// Counts changes of the views.
+    /// Counts changes of the views, and of the devices.
     membership_epoch: u64,
     degraded: bool,
     /// Parts of small writes and degraded reads that are no longer waited for.
@@ -264,6 +274,7 @@ impl Members {
             timeouts: 0,
             left: 0,
             joined: 0,
+            opened: 0,
             deallocate: DeallocateReads::Unspecified,
             cache: VolatileCache::Present,
         };
@@ -303,7 +314,10 @@ impl Members {
     ) -> Result<(), DeviceError> {
         let queue = device.open_queue(self.core, MEMBER_DEPTH)?;
         self.bury(member.at());
+        // Until now the device before this one may have been given writes that were planned before the member went out.
+        self.membership_epoch += 1;
         let place = &mut self.members[member.at()];
+        place.opened = self.membership_epoch;
         place.queue = Some(queue);
         place.hung = false;
         place.limit = self.limits.of(device.kind());
@@ -390,7 +404,7 @@ impl Members {
     /// What the failure of a part of a small write means.
     pub(crate) fn failure(&self, failed: Failed) -> Failure {
         let Failed { kind, place, issued, former } = failed;
-        let former = former || self.members[place.at()].left > issued;
+        let former = former || self.members[place.at()].changed_since(issued);
         Failure { kind, slow: false, former, place }
     }
 
@@ -399,7 +413,7 @@ impl Members {
         std::mem::take(&mut self.given_up)
     }
 
-    /// Counts changes of the views: a moment to ask [`was_out_of_use`](Self::was_out_of_use) about.
+    /// Counts changes of the views, and of the devices: a moment to ask [`was_out_of_use`](Self::was_out_of_use) about.
     pub(crate) fn membership_epoch(&self) -> u64 {
         self.membership_epoch
     }
@@ -483,9 +497,9 @@ impl Members {
         }
     }
 
-    /// True when `member` was put out of use after the moment `issued`.
+    /// True when `member` was put out of use, or got another device, after the moment `issued`.
     pub(crate) fn left_since(&self, member: MemberIndex, issued: u64) -> bool {
-        self.members[member.at()].left > issued || self.paired.changed_hands(member, issued)
+        self.members[member.at()].changed_since(issued) || self.paired.changed_hands(member, issued)
     }
 
     /// What an idle core must watch to notice completions.

@@ -2,7 +2,7 @@
 
 use strake_block::{DeallocateReads, DeviceKind, IoErrorKind, Op};
 use strake_dev_mem::{Effect, Ops, Rule};
-use strake_engine::MemberCause;
+use strake_engine::{Consistency, MemberCause};
 use strake_raid::{Level, MemberState};
 use strake_units::{MemberIndex, Nanos};
 
@@ -89,6 +89,40 @@ fn a_replacement_is_not_blamed_for_the_drive_before_it() {
     stage.verify(2000);
     stage.check_parity(15);
     stage.stop().expect("a clean stop");
+}
+
+/// A write was planned while the member was in use, and issued when it was out, to a drive that no longer responded.
+/// The time limit of that write was counted against the drive that replaced it: the new drive got no more I/O, and the
+/// replacement failed when its label was to be written (simulator, seed 205666569956360).
+#[test]
+fn a_write_issued_after_its_member_went_out_does_not_count_against_the_next_drive() {
+    for cores in [1, 2] {
+        let set = Set { cores, consistency: Consistency::Resync, ..Set::new(Level::Raid6, 6) };
+        let mut stage = set.filled(2000, 100, 3);
+        let (victim, byte) = stage.home(0);
+        let old = stage.disks[victim].clone();
+        let write = Rule::new(Ops::WRITE, Effect::Hang).within(stage.on_disk(byte, 32));
+        let write = old.plan.add(write);
+        let others: Vec<usize> = (0..6).filter(|at| *at != victim).collect();
+        others.iter().for_each(|at| stage.disks[*at].hang(Ops::READ));
+        // Two strips of four: the others are read first.
+        let id = stage.begin_write(0, 64, 8);
+        stage.rounds(100);
+        stage.fail(victim as u8).expect("redundancy is left");
+        assert_eq!(old.plan.struck(write), Some(0));
+        others.iter().for_each(|at| stage.disks[*at].answer());
+        stage.rounds(100);
+        assert_eq!(old.plan.struck(write), Some(1), "planned before it went out");
+        stage.replace(victim as u8).expect("the new drive works");
+        stage.pass(40);
+        assert_eq!(stage.result(id), Ok(()));
+        assert_eq!(stage.state(victim), MemberState::InSync, "the old drive hung, not this one");
+        old.answer();
+        stage.rounds(1000);
+        stage.verify(2000);
+        stage.check_parity(15);
+        stage.stop().expect("a clean stop");
+    }
 }
 
 /// Two members hang at once while a queue of writes is at each: labels must still be written.

@@ -1,6 +1,6 @@
 //! Members that are replaced while they serve.
 
-use strake_block::IoErrorKind;
+use strake_block::{IoErrorKind, Op};
 use strake_dev_mem::{Effect, Ops, Rule, When};
 use strake_engine::{ArrayEventKind, Replacing, prepare_drive};
 use strake_ondisk::{AreaLayout, Copy};
@@ -226,6 +226,31 @@ fn a_replacement_that_is_cancelled_changes_nothing() {
     assert!(kinds(&stage).contains(&ArrayEventKind::ReplaceAbandoned { cause: None }));
     let pending = stage.array().begin_cancel_replace(MemberIndex(1)).expect("a member");
     assert!(stage.asked(pending).is_err());
+    right_without(&mut stage, &[0]);
+}
+
+/// A drive owed the answer to a flush when its replacement of the member was cancelled. The time limit of the flush was
+/// counted against the next drive, which had the member's place by then.
+#[test]
+fn a_cancelled_replacement_does_not_count_against_the_next_drive() {
+    let set = Set { cached: true, disk_bytes: 60 << 20, ..Set::new(Level::Raid6, 5) };
+    let mut stage = set.filled(40_000, 1000, 3);
+    let (mut replacing, first) = begin(&mut stage, 1);
+    stage.until("the answer", |_| replacing.poll().is_some());
+    drop(replacing);
+    first.hang(Ops::FLUSH);
+    let id = stage.submit(0, Op::Flush);
+    stage.rounds(50);
+    let pending = stage.array().begin_cancel_replace(MemberIndex(1)).expect("a member");
+    stage.asked(pending).expect("it is being replaced");
+    let (mut replacing, second) = begin(&mut stage, 1);
+    until_replaced(&mut stage, &mut replacing, 1, &second);
+    assert!(!stage.answers.contains_key(&id), "the first drive still has the flush");
+    stage.pass(10);
+    assert_eq!(stage.result(id), Ok(()));
+    assert_eq!(stage.state(1), MemberState::InSync, "the first drive hung, not this one");
+    first.answer();
+    stage.disks[1] = second;
     right_without(&mut stage, &[0]);
 }
 

@@ -174,7 +174,7 @@ impl Members {
         let place = entry.member;
         // A read from a device that its replacement has replaced meanwhile says nothing about the replacement.
         let retired = entry.read && place != entry.asked;
-        let former = retired || self.members[place.at()].left > entry.issued;
+        let former = retired || self.members[place.at()].changed_since(entry.issued);
         let slow = entry.passed;
         let failure = |kind| Failure { kind, slow, former, place };
         if let Some((op, result)) = entry.done.take() {

@@ -39,7 +39,7 @@ impl Members {
         for (_, entry) in self.inflight.iter_mut() {
             let Some(started) = entry.started.filter(|_| entry.done.is_none()) else { continue };
             let age = now.since(started);
-            let former = self.members[entry.member.at()].left > entry.issued;
+            let former = self.members[entry.member.at()].changed_since(entry.issued);
             let given_up =
                 matches!(entry.waiter, Waiter::Abandoned | Waiter::Late) && !entry.passed;
             if former || given_up {
@@ -64,7 +64,7 @@ impl Members {
         for (_, entry) in self.inflight.iter_mut() {
             let Some(started) = entry.started.filter(|_| entry.done.is_none()) else { continue };
             let age = now.since(started);
-            let former = self.members[entry.member.at()].left > entry.issued;
+            let former = self.members[entry.member.at()].changed_since(entry.issued);
             // The other I/Os of a member that is given up are not waited for either: a task that waits for one after
             // the other would wait for the sum of their times.
             let give_up = overdue.failed.contains(entry.member)

@@ -26,7 +26,7 @@ pub(crate) mod address;
 pub(crate) mod label;
 pub(crate) mod listed;
 pub(crate) mod occupied;
-mod pci;
+pub(crate) mod pci;
 pub(crate) mod probe;
 pub(crate) mod undo;
 
@@ -270,7 +270,8 @@ impl Drives {
         if is_remote(&path) {
             return self.open_remote(path).map(Lookup::Open);
         }
-        let named = self.open.iter().find(|d| d.key.is_named() && d.drive.path == path);
+        let named = |d: &&OpenDrive| d.key.is_named() && d.drive.path == path && !d.is_gone();
+        let named = self.open.iter().find(named);
         Ok(named.map_or(Lookup::At(path), |named| Lookup::Open(named.drive.clone())))
     }
 
@@ -380,7 +381,7 @@ impl Drives {
 
     /// The open drive at `path`, where `key` is, or of the same medium.
     fn known(&self, path: &str, key: Option<Key>, medium: Option<&Medium>) -> Option<&OpenDrive> {
-        self.open.iter().find(|d| {
+        self.open.iter().filter(|d| !d.is_gone()).find(|d| {
             Some(d.key) == key
                 || (medium.is_some() && d.medium.as_ref() == medium)
                 || (d.key.is_named() && d.drive.path == path)
@@ -429,13 +430,16 @@ impl Drives {
 
     /// The open drive that was opened as `path`.
     pub(crate) fn named(&self, path: &str) -> Option<Drive> {
-        self.open.iter().find(|d| d.drive.path == path).map(|d| d.drive.clone())
+        let named = |d: &&OpenDrive| d.drive.path == path && !d.is_gone();
+        self.open.iter().find(named).map(|d| d.drive.clone())
     }
 
-    /// Closes every drive that `keep` does not ask for by its identity. Closing may wait for the drive (close(2)
-    /// flushes a file on FUSE), so the caller drops them without any lock (`take_closed`).
+    /// Closes every drive that `keep` does not ask for by its identity, and every one that is gone: the device that
+    /// comes back has the same identity. Closing may wait for the drive (close(2) flushes a file on FUSE), so the
+    /// caller drops them without any lock (`take_closed`).
     pub fn close_unless(&mut self, keep: impl Fn(&str) -> bool) {
-        let unused = self.open.extract_if(.., |d| !keep(&d.drive.device.identity()));
+        let is_unused = |d: &mut OpenDrive| !keep(&d.drive.device.identity()) || d.is_gone();
+        let unused = self.open.extract_if(.., is_unused);
         self.closed.extend(unused);
     }
 
@@ -474,6 +478,11 @@ impl AtPath {
 }
 
 impl OpenDrive {
+    /// Whether it is a PCI device that was pulled or given up.
+    fn is_gone(&self) -> bool {
+        pci::is_gone(&self.drive)
+    }
+
     /// What was seen of it when it was opened.
     pub(crate) fn sighting(&self) -> Sighting {
         Sighting { key: Some((self.key, self.kind)), medium: self.medium.clone() }
@@ -564,6 +573,12 @@ impl OpenDrive {
         let drive = Drive { device, path: path.to_owned() };
         let (key, kind) = (Key::File(1, 2), DriveKind::File);
         Self { key, medium: None, drive, kind, remote: None, pci: None, notices: Vec::new() }
+    }
+
+    /// `device` as the controller that was opened at the PCI address `path`.
+    pub(crate) fn of_pci(path: &str, device: Arc<dyn BlockDevice>) -> Self {
+        let key = pci::key(pci_address(path).unwrap_or_default());
+        Self { key, kind: DriveKind::Pci, ..Self::of_device(path, device) }
     }
 }
 

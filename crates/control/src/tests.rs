@@ -16,6 +16,7 @@ use strake_api::v1::{
 mod copies;
 mod ends;
 mod full;
+mod gone;
 mod grow;
 mod halves;
 mod hooks;

@@ -6,6 +6,7 @@ use crate::transport::vfio::{Container, VfioFunction};
 use crate::{NvmeDevice, Window};
 use std::fs;
 use std::ops::RangeInclusive;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use strake_block::{DeviceError, IoErrorKind};
@@ -77,6 +78,13 @@ impl Host {
         let mut names: Vec<String> = names.collect();
         names.sort();
         Some(names)
+    }
+
+    /// Tells a device from another that comes to its address later: the number of its folder in sysfs, which every
+    /// arrival makes again. `None` when there is none.
+    #[must_use]
+    pub fn arrival(&self, address: &str) -> Option<u64> {
+        fs::metadata(self.folder(address)).ok().map(|folder| folder.ino())
     }
 
     /// Refuses a device that cannot be driven from user space as it is.

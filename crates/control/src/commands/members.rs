@@ -13,6 +13,7 @@ use crate::commands::remote::connect_named;
 use crate::control::Control;
 use crate::drives::label::{inspect, written_over};
 use crate::drives::occupied::{NOT_NEEDED, overwritten, refuse_occupied};
+use crate::drives::pci::is_gone;
 use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::names::{array_key, drive_key};
@@ -313,17 +314,19 @@ fn first_out(manager: &Manager, name: &str) -> Result<u32, ControlError> {
     })
 }
 
-/// Lets go of the block devices of missing members: under the same number, another may come. A file is known by
-/// what it is, so it can stay open until its member is taken back or replaced.
+/// Closes the block devices of missing members: under the same number, another may come. So does the driver of a PCI
+/// device that is gone, which the kernel cannot remove before. A file is known by what it is, so it can stay open until
+/// its member is taken back or replaced.
 pub(crate) fn close_absent(manager: &mut Manager, uuid: &str) {
     let Some(running) = manager.running.iter_mut().find(|r| r.uuid() == uuid) else { return };
     let status = running.array.status();
     for (drive, member) in running.drives.iter_mut().zip(&status.members) {
-        let gone = drive.as_ref().is_some_and(|d| {
-            d.path.starts_with("/dev/")
-                && !manager.reserved.contains(&drive_key(&d.device.identity()))
+        let closes = drive.as_ref().is_some_and(|d| {
+            let absent = d.path.starts_with("/dev/") && member.state == MemberState::Missing;
+            (absent && !manager.reserved.contains(&drive_key(&d.device.identity())))
+                || (is_out(member) && is_gone(d))
         });
-        if gone && member.state == MemberState::Missing {
+        if closes {
             *drive = None;
         }
     }

@@ -5,13 +5,28 @@ use std::sync::Arc;
 use strake_dev_nvme::{Host, NvmeDevice};
 use strake_engine::Drive;
 
-use crate::drives::{DriveKind, Key, OpenDrive};
+use crate::drives::address::pci_address;
+use crate::drives::{DriveKind, Key, OpenDrive, PathKey};
 use crate::error::ControlError;
 
 /// What tells a PCI address from others: its digits.
 pub(super) fn key(address: &str) -> Key {
     let digits = address.chars().filter_map(|c| c.to_digit(16));
     Key::Pci(digits.fold(0, |all, digit| all << 4 | u64::from(digit)))
+}
+
+/// Whether the device was pulled, or its driver gave it up for good: it never answers again, and whatever has its
+/// address now is another device.
+pub(crate) fn is_gone(drive: &Drive) -> bool {
+    pci_address(&drive.path).is_some() && drive.device.info().blocks == 0
+}
+
+/// What tells the device that can be opened at a PCI address from one that comes there later; `None` while there is
+/// none that can.
+pub(crate) fn key_at(address: &str) -> Option<PathKey> {
+    let host = Host::default();
+    host.check(address).ok()?;
+    Some((u64::MAX, 0, host.arrival(address)?))
 }
 
 /// Opens the controller at a PCI address, which the kernel does not drive.

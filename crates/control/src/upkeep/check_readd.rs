@@ -9,8 +9,9 @@ use crate::bounded::{self, Silent};
 use crate::commands::claims::refuse_members;
 use crate::control::Control;
 use crate::drives::PathKey;
-use crate::drives::address::is_remote;
+use crate::drives::address::{is_remote, pci_address};
 use crate::drives::label::Labelled;
+use crate::drives::pci;
 use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::state::prospect::Prospect;
@@ -99,6 +100,9 @@ pub(crate) fn key_at(control: &Control, path: &str) -> Result<KeyAt, ControlErro
     }
     let at = path.to_owned();
     Ok(bounded::look(path, move || {
+        if let Some(address) = pci_address(&at) {
+            return pci::key_at(address);
+        }
         let meta = std::fs::metadata(at).ok();
         meta.map(|meta| (meta.dev(), meta.ino(), meta.rdev()))
     }))

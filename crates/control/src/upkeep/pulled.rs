@@ -12,11 +12,14 @@ use crate::actions::Pace;
 use crate::bounded::{self, Silent};
 use crate::commands::members::close_absent;
 use crate::control::Control;
+use crate::drives::address::pci_address;
+use crate::drives::pci::is_gone;
 use crate::drives::{Anchor, AtPath, DriveKind, OpenDrive};
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::manager::Manager;
 use crate::policy::advice::keep_open;
+use crate::state::running::Running;
 
 /// The drive of a member in use, and where it should be.
 struct Post {
@@ -28,6 +31,8 @@ struct Post {
     identity: String,
     /// Bytes that a file had when it became a member; `None` for anything else.
     file_bytes: Option<u64>,
+    /// It is a PCI device that was pulled, or that its driver has given up.
+    gone: bool,
 }
 
 /// Whether the end of a file of `bytes`, where Strake's own partition table was, is gone or empty: the file was cut
@@ -47,12 +52,27 @@ fn is_cut(path: &str, bytes: u64) -> Option<bool> {
 /// Calls members missing whose path is gone or leads to another drive: theirs was pulled. It may still answer, but
 /// would not be found there after a restart.
 pub(crate) fn notice_pulled(control: &Control, pace: Pace) -> Result<(), ControlError> {
-    for (array, posts) in control.with(|m| posts(m))? {
+    let posts = control.with(|m| {
+        close_gone(m);
+        posts(m)
+    })?;
+    for (array, posts) in posts {
         control.act(pace, format!("pulled drives of {array}"), move |control| {
             notice_pulled_of(control, &array, posts)
         })?;
     }
     Ok(())
+}
+
+/// Closes PCI devices that are gone, as far as no member in use needs them: the kernel waits for that before it removes
+/// a device, and a device that is plugged in again can be opened only after that.
+fn close_gone(manager: &mut Manager) {
+    let has_gone = |running: &&Running| running.all_drives().any(is_gone);
+    let arrays: Vec<String> = manager.running.iter().filter(has_gone).map(Running::uuid).collect();
+    arrays.iter().for_each(|array| close_absent(manager, array));
+    if manager.drives.all().iter().any(|open| is_gone(&open.drive)) {
+        manager.close_unused_drives();
+    }
 }
 
 fn notice_pulled_of(control: &Control, array: &str, posts: Vec<Post>) -> Result<(), ControlError> {
@@ -105,6 +125,9 @@ fn has_been_cut(control: &Control, post: &Post, cut: Option<bool>) -> Result<boo
 impl Post {
     /// What is at its path, and whether the file there is cut short.
     fn look(&self, machine: &Machine) -> Result<(AtPath, Option<bool>), Silent> {
+        if self.gone {
+            return Ok((AtPath::Nothing, None));
+        }
         let (path, anchor, machine) = (self.path.clone(), self.anchor.clone(), machine.clone());
         let file_bytes = self.file_bytes;
         bounded::look(&self.path, move || {
@@ -131,7 +154,8 @@ fn posts(manager: &Manager) -> BTreeMap<String, Vec<Post>> {
         let posts = posts.entry(running.uuid()).or_default();
         for (slot, (drive, member)) in running.drives.iter().zip(&status.members).enumerate() {
             let Some(drive) = drive else { continue };
-            if drive.path.starts_with('/') && !crate::policy::members::is_out(member) {
+            let has_path = drive.path.starts_with('/') || pci_address(&drive.path).is_some();
+            if has_path && !crate::policy::members::is_out(member) {
                 let identity = drive.device.identity();
                 let open = open.get(&identity).copied();
                 let is_file = open.is_some_and(|open| open.kind == DriveKind::File);
@@ -142,6 +166,7 @@ fn posts(manager: &Manager) -> BTreeMap<String, Vec<Post>> {
                     anchor: open.map(|open| open.anchor(&drive.path)),
                     identity,
                     file_bytes: label.members.get(slot).filter(|_| is_file).map(|row| row.bytes),
+                    gone: is_gone(drive),
                 });
             }
         }

@@ -1,0 +1,96 @@
+//! A PCI device that was pulled is closed: the kernel waits for that before it removes the device.
+
+use super::{Testbed, raid6, tick_until};
+use crate::drives::OpenDrive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use strake_block::{BlockDevice, CompletionBatch, DeviceError, DeviceInfo, Io, IoQueue, Readiness};
+use strake_dev_mem::RamDevice;
+use strake_units::{BlockSize, CoreIndex, Nanos};
+
+const PATH: &str = "pci:0000:3b:00.0";
+
+/// A drive in memory that can be pulled.
+struct Pulled {
+    inner: RamDevice,
+    gone: Arc<AtomicBool>,
+    /// Held by the device and by each queue of it.
+    open: Arc<()>,
+}
+
+struct Queue {
+    inner: Box<dyn IoQueue>,
+    _open: Arc<()>,
+}
+
+impl BlockDevice for Pulled {
+    fn info(&self) -> DeviceInfo {
+        let info = self.inner.info();
+        if self.gone.load(Ordering::SeqCst) { DeviceInfo { blocks: 0, ..info } } else { info }
+    }
+
+    fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
+        let inner = self.inner.open_queue(core, depth)?;
+        Ok(Box::new(Queue { inner, _open: Arc::clone(&self.open) }))
+    }
+}
+
+impl IoQueue for Queue {
+    fn submit(&mut self, io: Io) -> Result<(), Io> {
+        self.inner.submit(io)
+    }
+
+    fn ring_doorbell(&mut self, now: Nanos) {
+        self.inner.ring_doorbell(now);
+    }
+
+    fn poll(&mut self, now: Nanos, batch: &mut CompletionBatch) {
+        self.inner.poll(now, batch);
+    }
+
+    fn readiness(&self) -> Readiness {
+        self.inner.readiness()
+    }
+}
+
+/// Adds a drive at [`PATH`]: the switch that pulls it, and what is held as long as it is open.
+fn plug_in(control: &Testbed) -> (Arc<AtomicBool>, Arc<()>) {
+    let (gone, open) = (Arc::new(AtomicBool::new(false)), Arc::new(()));
+    let device = Pulled {
+        inner: RamDevice::new((128 << 20) / 4096, BlockSize::B4096),
+        gone: Arc::clone(&gone),
+        open: Arc::clone(&open),
+    };
+    let drive = OpenDrive::of_pci(PATH, Arc::new(device));
+    control.with(|m| m.drives.add(drive)).expect("it answers");
+    (gone, open)
+}
+
+/// Without an I/O the engine does not see that the device has gone. Its queues were kept as long as the array was
+/// loaded, and the slot could not be used again before.
+#[test]
+fn a_pulled_pci_device_is_missing_and_closed_while_its_array_serves() {
+    let control = Testbed::new();
+    let (gone, open) = plug_in(&control);
+    let mut drives = control.drives(3);
+    drives.push(PATH.to_owned());
+    control.create_array(&raid6(drives)).expect("it is created");
+    assert_eq!(control.tank().members[3].path, PATH);
+    assert!(Arc::strong_count(&open) > 2, "the array has queues of it");
+    gone.store(true, Ordering::SeqCst);
+    tick_until(&control, "the member is missing", || control.tank().members[3].state == "missing");
+    tick_until(&control, "the device is closed", || Arc::strong_count(&open) == 1);
+    assert!(control.tank().states.contains(&"degraded".to_owned()));
+}
+
+/// What comes to the address later is another device, even if it has the same identity.
+#[test]
+fn a_pci_device_that_has_gone_is_not_taken_for_the_next_at_its_address() {
+    let control = Testbed::new();
+    let (gone, open) = plug_in(&control);
+    control.with(|m| m.drives.look_up(PATH).map(drop)).expect("it answers").expect("it is there");
+    gone.store(true, Ordering::SeqCst);
+    let refused = control.with(|m| m.drives.named(PATH)).expect("it answers");
+    assert!(refused.is_none(), "it is not used again");
+    tick_until(&control, "the device is closed", || Arc::strong_count(&open) == 1);
+}

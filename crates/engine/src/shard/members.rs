@@ -30,6 +30,8 @@ mod latency;
 mod overdue;
 mod part;
 mod replacement;
+#[cfg(test)]
+mod tests;
 mod token;
 
 pub(crate) use back::{PartBack, PartTaken, Takers};
@@ -360,9 +362,21 @@ impl Members {
         self.degraded = views.iter().any(|v| *v != View::InSync);
     }
 
+    /// Every shard uses the members as this one does: nothing is sent any more to devices of members that are out, so
+    /// their queues are closed. A device that was opened since waits for its place to be given to it.
     pub(crate) fn settle_views(&mut self) {
         for member in &mut self.members {
             member.settled = true;
+        }
+        if self.paired.is_pair() {
+            // The replacement of a member that is out may be about to take its place.
+            return;
+        }
+        for at in 0..self.count {
+            let member = &self.members[at];
+            if member.view == View::Absent && member.opened < member.left {
+                self.bury(at);
+            }
         }
     }
 

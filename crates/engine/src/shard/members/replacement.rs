@@ -79,6 +79,11 @@ impl Pair {
         }
     }
 
+    /// True when some member has two devices, whatever they are used for.
+    pub(super) fn is_pair(&self) -> bool {
+        self.pairing != Pairing::None
+    }
+
     /// True when `member` has two devices that are written.
     pub(super) fn is_paired(&self, member: MemberIndex) -> bool {
         match self.pairing {

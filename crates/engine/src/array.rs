@@ -14,7 +14,7 @@ use crate::error::ArrayError;
 use crate::limits::{MAILBOX_DEPTH, SCRATCH_BYTES, TASKS_MAX};
 use crate::message::{Change, Control, Reply};
 use crate::pacing::Maintenance;
-use crate::shard::{Link, Roll, ShardSpec, drive, view_of};
+use crate::shard::{Link, Roll, ShardSpec, SharedDevice, drive, view_of};
 use crate::shared_status::{MemberHealth, MemberStatus, SharedStatus};
 
 mod control;
@@ -178,6 +178,9 @@ impl Array {
         let roll = Arc::new(Roll::of(&assembled.superblock));
         let mut leader = Some(assembled.leader_state());
         let layouts = leader.iter().flat_map(|leader| leader.layouts.clone()).collect();
+        let drives = assembled.drives.iter();
+        let devices: Vec<_> =
+            drives.map(|d| d.as_ref().map(|d| SharedDevice::new(&d.device))).collect();
         let mut shards = Vec::new();
         let mut specs = Vec::new();
         for (at, (wake, links)) in wakers.iter().zip(mesh(&wakers)).enumerate() {
@@ -194,11 +197,7 @@ impl Array {
                 links,
                 views: assembled.states.iter().map(|s| view_of(*s)).collect(),
                 lacking: Arc::clone(&lacking),
-                devices: assembled
-                    .drives
-                    .iter()
-                    .map(|d| d.as_ref().map(|d| Arc::clone(&d.device)))
-                    .collect(),
+                devices: devices.clone(),
                 untrusted: untrusted.clone(),
                 leader: leader.take_if(|_| at == 0),
                 bad: Arc::clone(&assembled.bad.list),

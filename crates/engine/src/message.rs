@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use strake_block::{BlockDevice, Completion, Durability, Io, IoError, IoErrorKind, Sg, SgMut};
+use strake_block::{Completion, Durability, Io, IoError, IoErrorKind, Sg, SgMut};
 use strake_ondisk::{BadEvent, BadList, Bits, Consistency, Superblock};
 use strake_raid::{Band, MemberEvent};
 use strake_reactor::{Receiver, Sender};
@@ -14,7 +14,7 @@ use strake_units::{LbaRange, MemberIndex, Name, PositionSet, RegionIndex, Uuid};
 
 use crate::error::ArrayError;
 use crate::scrub::ScrubOrder;
-use crate::shard::{Pairing, Roll};
+use crate::shard::{Pairing, Roll, SharedDevice};
 
 /// Where the answer to a span goes: a host request of some shard, or that shard's own maintenance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,7 +153,7 @@ pub(crate) enum Control {
     /// A new array queue on this core.
     Connect { requests: Receiver<Io>, replies: Sender<Completion> },
     /// Open the device behind a member (again).
-    Install { member: MemberIndex, device: Arc<dyn BlockDevice>, reply: Reply },
+    Install { member: MemberIndex, device: SharedDevice, reply: Reply },
     /// To the leader: change the labels.
     Change { change: Change, reply: Reply },
     /// To the leader: try again what maintenance had to stop.

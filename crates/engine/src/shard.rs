@@ -45,7 +45,7 @@ pub(crate) use build::{Link, ShardSpec};
 pub(crate) use direct::read_batch;
 pub(crate) use driver::drive;
 pub(crate) use leader::{LeaderState, recorded, view_of};
-pub(crate) use members::Pairing;
+pub(crate) use members::{Pairing, SharedDevice};
 pub(crate) use redo::Roll;
 
 use std::cell::{Cell, RefCell};

@@ -13,6 +13,7 @@ use crate::create::Drive;
 use crate::error::{ArrayError, ArrayRemedy};
 use crate::message::{Change, Control, IncomingDrive, Reconfigure};
 use crate::settling;
+use crate::shard::SharedDevice;
 
 impl Array {
     /// Puts `drive` in the place of a failed or missing `member` and starts to rebuild it. The drive has been
@@ -60,12 +61,12 @@ impl Array {
         }
         let claim = Claim { shared: Arc::clone(&self.shared), member };
         self.shared.mark(settling::mark([&*drive.device]));
-        let device = &drive.device;
+        let device = SharedDevice::new(&drive.device);
         let opening = (0..self.shards.len())
             .map(|at| {
                 self.ask(at, |reply| Control::Install {
                     member: place,
-                    device: Arc::clone(device),
+                    device: device.clone(),
                     reply,
                 })
             })

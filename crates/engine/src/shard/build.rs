@@ -4,14 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::{Arc, mpsc};
 
-use strake_block::{BlockDevice, BufMut};
+use strake_block::BufMut;
 use strake_ondisk::{BadList, Consistency};
 use strake_parity::{Code, Recoveries};
 use strake_raid::{Geometry, PARTS_MAX, Regions, Sets};
 use strake_reactor::{Receiver, Scheduler, Sender};
 use strake_units::{CoreIndex, MemberIndex, MemberSet, Nanos, RegionIndex};
 
-use super::Shard;
 use super::agreed::AgreedStrips;
 use super::bad::BadTable;
 use super::bands::Bands;
@@ -29,6 +28,7 @@ use super::scrub::ScrubTable;
 use super::small::{ParityCache, Smalls};
 use super::wait::WaitQueue;
 use super::workers::Workers;
+use super::{Shard, SharedDevice};
 use crate::array::{Options, Waker};
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::limits::{
@@ -59,7 +59,7 @@ pub(crate) struct ShardSpec {
     pub(crate) views: Vec<View>,
     /// For every region the members being rebuilt that lack it.
     pub(crate) lacking: Arc<[MemberSet]>,
-    pub(crate) devices: Vec<Option<Arc<dyn BlockDevice>>>,
+    pub(crate) devices: Vec<Option<SharedDevice>>,
     /// Regions of the whole array to be resynchronized.
     pub(crate) untrusted: Vec<RegionIndex>,
     pub(crate) leader: Option<LeaderState>,
@@ -236,7 +236,7 @@ fn open_members(spec: &ShardSpec, room: Room) -> Result<Members, ArrayError> {
         Members::new(core, geometry.block_size(), geometry.members(), capacity, times);
     for (at, device) in spec.devices.iter().enumerate() {
         if let Some(device) = device {
-            members.install(MemberIndex(at as u8), &**device, strake_ondisk::HEAD_BYTES)?;
+            members.install(MemberIndex(at as u8), device, strake_ondisk::HEAD_BYTES)?;
         }
     }
     members.set_views(&spec.views);

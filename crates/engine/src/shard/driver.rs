@@ -373,6 +373,7 @@ impl Shard {
         }
         for member in overdue.failed {
             self.report(member, IoErrorKind::Timeout);
+            self.members.borrow().show_hung(member);
         }
     }
 

@@ -3,12 +3,9 @@
 //! A device may still carry out, at any later time, what it was given as a member and has not answered. Taken back
 //! before it has answered, it would silently put an old write on top of what was copied to it since.
 
-use std::sync::Arc;
-
-use strake_block::BlockDevice;
 use strake_units::{MemberIndex, Nanos};
 
-use super::Shard;
+use super::{Shard, SharedDevice};
 use crate::error::ArrayError;
 use crate::limits::FORMER_PATIENCE;
 use crate::message::{Answer, Reply, View};
@@ -16,19 +13,14 @@ use crate::message::{Answer, Reply, View};
 /// A device that is to be opened for `member` as soon as it owes no answers.
 pub(super) struct Install {
     pub(super) member: MemberIndex,
-    pub(super) device: Arc<dyn BlockDevice>,
+    pub(super) device: SharedDevice,
     pub(super) reply: Reply,
     /// When it is waited for no longer.
     pub(super) until: Nanos,
 }
 
 impl Install {
-    pub(super) fn new(
-        member: MemberIndex,
-        device: Arc<dyn BlockDevice>,
-        reply: Reply,
-        now: Nanos,
-    ) -> Self {
+    pub(super) fn new(member: MemberIndex, device: SharedDevice, reply: Reply, now: Nanos) -> Self {
         Self { member, device, reply, until: now.plus(FORMER_PATIENCE) }
     }
 }
@@ -56,9 +48,9 @@ impl Shard {
             let what = format!("member {member} is in use; fail it before replacing it");
             return Some(Err(ArrayError::state(what)));
         }
-        let owed = members.owed_by(&device.info().identity);
+        let owed = members.owed_by(&device.device.info().identity);
         if owed == 0 {
-            let opened = members.install(*member, &**device, strake_ondisk::HEAD_BYTES);
+            let opened = members.install(*member, device, strake_ondisk::HEAD_BYTES);
             return Some(opened.map_err(ArrayError::from));
         }
         (self.now.get() >= *until).then(|| {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use strake_block::{
-    BlockDevice, Completion, CompletionBatch, DeallocateReads, DeviceError, DeviceKind, Io,
-    IoError, IoErrorKind, IoQueue, Op, SgMut, Token, VolatileCache,
+    Completion, CompletionBatch, DeallocateReads, DeviceError, DeviceKind, Io, IoError,
+    IoErrorKind, IoQueue, Op, SgMut, Token, VolatileCache,
 };
 use strake_raid::MemberFacts;
 use strake_units::{BlockSize, CoreIndex, LbaRange, MemberIndex, MemberSet, Nanos};
@@ -25,6 +25,7 @@ use crate::slab::Slab;
 mod back;
 mod direct;
 mod groups;
+mod hung;
 mod issue;
 mod latency;
 mod overdue;
@@ -37,6 +38,7 @@ mod token;
 pub(crate) use back::{PartBack, PartTaken, Takers};
 pub(crate) use direct::{DirectRead, Unplaced};
 pub(crate) use groups::Group;
+pub(crate) use hung::SharedDevice;
 pub(crate) use latency::Percentiles;
 pub(crate) use overdue::Overdue;
 pub(crate) use part::{Part, Sent};
@@ -45,6 +47,7 @@ pub(crate) use token::next as next_generation;
 
 use direct::Direct;
 use groups::Groups;
+use hung::Hung;
 use latency::Latency;
 
 /// One issued I/O of a group.
@@ -156,8 +159,12 @@ struct Member {
     deallocating: u32,
     /// Further ones, which wait here, so that they hold up nothing and their limit does not count yet.
     deallocations: VecDeque<(Token, LbaRange)>,
-    /// The device let an I/O run into its time limit: it gets no more of them.
+    /// The device let an I/O of some core run into its time limit, as of the last look: it gets no more of them.
     hung: bool,
+    /// The same as of now, for all cores that have the device.
+    hung_for_some: Hung,
+    /// The device before, which has lost the place, hung.
+    former_hung: bool,
     /// How long it may take over one I/O.
     limit: Nanos,
     latency: Latency,
@@ -270,6 +277,8 @@ impl Members {
             // A task has one at each member.
             deallocations: VecDeque::with_capacity(tasks),
             hung: false,
+            hung_for_some: Hung::default(),
+            former_hung: false,
             limit: limits.of(DeviceKind::Block),
             latency: Latency::new(),
             slow: 0,
@@ -306,14 +315,15 @@ impl Members {
         }
     }
 
-    /// Opens `device` for `member`, whose data area begins `start_bytes` into it. What was meant for the device
+    /// Opens `shared` for `member`, whose data area begins `start_bytes` into it. What was meant for the device
     /// before it and has not reached it fails.
     pub(crate) fn install(
         &mut self,
         member: MemberIndex,
-        device: &dyn BlockDevice,
+        shared: &SharedDevice,
         start_bytes: u64,
     ) -> Result<(), DeviceError> {
+        let device = &shared.device;
         let queue = device.open_queue(self.core, MEMBER_DEPTH)?;
         self.bury(member.at());
         // Until now the device before this one may have been given writes that were planned before the member went out.
@@ -322,6 +332,7 @@ impl Members {
         place.opened = self.membership_epoch;
         place.queue = Some(queue);
         place.hung = false;
+        place.hung_for_some = shared.hung();
         place.limit = self.limits.of(device.kind());
         place.latency.clear();
         self.times.forget_member(member.at());
@@ -353,6 +364,7 @@ impl Members {
             if *view == View::Absent && member.view != View::Absent {
                 member.settled = false;
                 member.left = self.membership_epoch;
+                member.former_hung = false;
             }
             if *view != View::Absent && member.view == View::Absent {
                 member.joined = self.membership_epoch;

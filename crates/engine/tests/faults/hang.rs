@@ -334,6 +334,34 @@ fn a_drive_that_hangs_is_waited_for_once() {
     stage.verify(2000);
 }
 
+/// A core gave up a drive to which the leader was writing a page of the bitmap. The failure of the drive could not be
+/// recorded before the leader gave it up as well. Then the write that had waited for the page went on to the same drive
+/// on a third core, and waited for it once more: 60 s for a remote drive (simulator, seed 202611262336253).
+#[test]
+fn a_drive_that_one_core_gave_up_is_not_waited_for_by_the_others() {
+    // The first blocks of the regions that belong to the cores: to the leader's, and to the other two.
+    let [first, second, third] = [0, 16 << 11, 32 << 11];
+    for region in [first, third] {
+        for seconds in [1, 6] {
+            let set = Set { cores: 3, disk_bytes: 32 << 20, ..Set::new(Level::Raid5, 4) };
+            let mut stage = Set { queues: vec![0, 1], ..set }.build().expect("sound");
+            stage.pass(10);
+            let (victim, _) = stage.home(second);
+            stage.disks[victim].hang(Ops::ANY);
+            let read = stage.submit_read(1, second, 10);
+            stage.pass(seconds);
+            let write = stage.submit_write(0, region, 500, 9);
+            stage.pass(7 - seconds);
+            assert!(stage.answers.contains_key(&read), "reconstructed");
+            assert_eq!(stage.state(victim), MemberState::InSync, "it has 8 seconds");
+            stage.pass(4);
+            assert_eq!(stage.state(victim), MemberState::Faulty);
+            let once = stage.answers.contains_key(&write);
+            assert!(once, "written at {region}, {seconds} s after the read");
+        }
+    }
+}
+
 /// A file has to share its disk with others, and a remote drive may be about to come back over another path: each kind
 /// has its own limit.
 #[test]

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use strake_block::{IoError, IoErrorKind};
 use strake_reactor::Scheduler;
-use strake_units::{MemberSet, Nanos};
+use strake_units::{MemberIndex, MemberSet, Nanos};
 
 use super::groups::Groups;
-use super::{Failed, HostRead, Inflight, Members, PartIo, Percentiles, Waiter};
+use super::{Failed, HostRead, Inflight, Member, Members, PartIo, Percentiles, Waiter};
 use crate::limits::{IO_TIMEOUT_COMMON, READ_PATIENCE, STANDSTILL};
 
 /// What came of a look at the outstanding I/Os.
@@ -61,14 +61,22 @@ impl Members {
         if !spared || overdue.hopeless {
             overdue.failed = late;
         }
+        for (at, place) in self.members.iter_mut().enumerate() {
+            if overdue.failed.contains(at) || place.hung_for_some.is_set() {
+                // What waits behind an I/O that hangs would hang as well, and so would what it is waited for with.
+                place.hung = true;
+                Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Timeout);
+            }
+        }
         for (_, entry) in self.inflight.iter_mut() {
             let Some(started) = entry.started.filter(|_| entry.done.is_none()) else { continue };
             let age = now.since(started);
-            let former = self.members[entry.member.at()].changed_since(entry.issued);
-            // The other I/Os of a member that is given up are not waited for either: a task that waits for one after
-            // the other would wait for the sum of their times.
-            let give_up = overdue.failed.contains(entry.member)
-                || former && age >= self.members[entry.member.at()].limit;
+            let place = &self.members[entry.member.at()];
+            let former = place.changed_since(entry.issued);
+            let Member { hung, former_hung, limit, .. } = *place;
+            // The other I/Os of a member that is given up are not waited for either, whichever core gave it up: a task
+            // that waits for one after the other, or for a task of another core, would wait for the sum of their times.
+            let give_up = hung || former && (former_hung || age >= limit);
             let waited_for = !matches!(entry.waiter, Waiter::Late | Waiter::Abandoned);
             let pass = age >= READ_PATIENCE && entry.hasty && waited_for;
             if give_up || pass {
@@ -85,13 +93,12 @@ impl Members {
                 matches!(entry.waiter, Waiter::Late | Waiter::Abandoned) && !entry.passed;
             overdue.kept += usize::from(given_up);
         }
-        for member in overdue.failed {
-            // What waits behind an I/O that hangs would hang as well, and so would what it is waited for with.
-            let place = &mut self.members[member.at()];
-            place.hung = true;
-            Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Timeout);
-        }
         overdue
+    }
+
+    /// Lets every core know at its next look that `member`, which was reported, hangs.
+    pub(crate) fn show_hung(&self, member: MemberIndex) {
+        self.members[member.at()].hung_for_some.set();
     }
 
     /// Members that have failed an I/O in a way that costs a member, where its task waits for others of

@@ -135,6 +135,7 @@ impl Members {
         let place = &mut self.members[at];
         Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Gone);
         place.deallocating = 0;
+        place.former_hung = place.hung || place.hung_for_some.is_set();
         let (identity, outstanding) =
             (mem::take(&mut place.identity), mem::take(&mut place.outstanding));
         if let Some(queue) = place.queue.take() {

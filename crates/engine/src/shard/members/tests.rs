@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use strake_block::BlockDevice;
 use strake_dev_mem::NullDevice;
 use strake_units::{BlockSize, CoreIndex, MemberIndex};
 
-use super::{Capacity, Members, Pairing};
+use super::{Capacity, Members, Pairing, SharedDevice};
 use crate::array::IoLimits;
 use crate::histogram::CoreTimes;
 use crate::message::View;
@@ -14,7 +15,8 @@ const COUNT: usize = 3;
 const OUT: MemberIndex = MemberIndex(1);
 
 fn install(members: &mut Members, member: MemberIndex) {
-    let device = NullDevice::new(1 << 20, BlockSize::B4096);
+    let device: Arc<dyn BlockDevice> = Arc::new(NullDevice::new(1 << 20, BlockSize::B4096));
+    let device = SharedDevice::new(&device);
     members.install(member, &device, 0).expect("it has room for queues");
 }
 

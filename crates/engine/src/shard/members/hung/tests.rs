@@ -1,0 +1,99 @@
+//! A device that two cores have, of which one gives it up.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use strake_block::{BlockDevice, BufMut, SgMut};
+use strake_dev_mem::RamDevice;
+use strake_reactor::Scheduler;
+use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, MemberIndex, MemberSet, Nanos};
+
+use super::super::{Capacity, Members, Pairing};
+use super::SharedDevice;
+use crate::array::IoLimits;
+use crate::histogram::CoreTimes;
+use crate::message::View;
+
+/// The place of a replacement.
+const PLACE: MemberIndex = MemberIndex(4);
+
+/// When the first core gives the device up, and when the second one looks for overdue I/Os next.
+const GIVEN_UP: Nanos = Nanos(8_000_000_000);
+const LOOK: Nanos = Nanos(8_500_000_000);
+
+fn device() -> SharedDevice {
+    let device: Arc<dyn BlockDevice> = Arc::new(RamDevice::new(16, BlockSize::B4096));
+    SharedDevice::new(&device)
+}
+
+/// What a core has: a read sent to the replacement at `since`, which is never answered, as nothing polls it.
+fn core(number: u16, device: &SharedDevice, since: Nanos) -> Members {
+    let capacity = Capacity { inflight: 4, tasks: 1, requests: 1, limits: IoLimits::default() };
+    let times = Arc::new(CoreTimes::new(5));
+    let mut members = Members::new(CoreIndex(number), BlockSize::B4096, 4, capacity, times);
+    members.set_views(&[View::InSync; 4]);
+    members.install(PLACE, device, 0).expect("a queue");
+    members.set_views(&[View::InSync; 4]);
+    members.pair(Pairing::Copying(MemberIndex(0)));
+    let data = SgMut::from(BufMut::alone(4096));
+    members.issue_host_read(since, PLACE, Lba(0), data, (0, LbaRange::new(Lba(0), 1)));
+    members
+}
+
+/// Members that the core gives up by its own I/Os, and how many reads it no longer waits for.
+fn look(members: &mut Members, now: Nanos) -> (MemberSet, usize) {
+    let mut reads = VecDeque::new();
+    let overdue = members.look_for_overdue(now, &Scheduler::new(1), &mut reads, |_| true);
+    (overdue.failed, reads.len())
+}
+
+/// How many reads the second core no longer waits for when it looks, whose read was sent a second before the first core
+/// gave up the replacement. `shown`: the first core showed that. `replaced`: another device has its place by then.
+fn given_up(shown: bool, replaced: bool) -> usize {
+    let silent = device();
+    let mut first = core(0, &silent, Nanos(0));
+    let mut second = core(1, &silent, Nanos(7_000_000_000));
+    assert_eq!(look(&mut first, GIVEN_UP), (MemberSet::of(PLACE), 1));
+    if shown {
+        first.show_hung(PLACE);
+    }
+    if replaced {
+        second.set_views(&[View::InSync; 4]);
+        second.pair(Pairing::None);
+        second.install(PLACE, &device(), 0).expect("a queue");
+    }
+    let (failed, reads) = look(&mut second, LOOK);
+    assert_eq!(failed, MemberSet::EMPTY, "it has nothing to report");
+    reads
+}
+
+#[test]
+fn every_core_gives_up_what_one_core_gave_up() {
+    assert_eq!(given_up(true, false), 1);
+    assert_eq!(given_up(false, false), 0, "otherwise it waits for its own limit");
+}
+
+/// A spare took the place of the drive before the core looked again, and what the core had just sent to the drive was
+/// waited for.
+#[test]
+fn what_a_hung_device_has_is_given_up_after_it_lost_its_place() {
+    assert_eq!(given_up(true, true), 1);
+    assert_eq!(given_up(false, true), 0, "otherwise it waits for its own limit");
+}
+
+/// What the device before did says nothing about one that an operator takes out.
+#[test]
+fn a_device_in_the_place_of_one_that_hung_has_its_own_limit() {
+    let mut members = core(0, &device(), Nanos(0));
+    let member = MemberIndex(0);
+    let out = [View::Absent, View::InSync, View::InSync, View::InSync];
+    members.install(member, &device(), 0).expect("a queue");
+    members.show_hung(member);
+    members.set_views(&out);
+    members.install(member, &device(), 0).expect("a queue");
+    members.set_views(&[View::InSync; 4]);
+    let data = SgMut::from(BufMut::alone(4096));
+    members.issue_host_read(LOOK, member, Lba(0), data, (0, LbaRange::new(Lba(0), 1)));
+    members.set_views(&out);
+    assert_eq!(look(&mut members, LOOK), (MemberSet::of(PLACE), 1), "the read of the other place");
+}

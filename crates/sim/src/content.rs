@@ -4,24 +4,35 @@ use crate::rng::mix;
 
 /// Fills one block with the content that write `id` gives block `lba`. `id` is not 0.
 pub fn fill(id: u64, lba: u64, block: &mut [u8]) {
-    let base = mix(id.rotate_left(32) ^ lba);
-    for (at, word) in block.chunks_exact_mut(8).enumerate() {
-        let value = match at {
-            0 => id,
-            1 => lba,
-            _ => base.wrapping_add((at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
-        };
-        word.copy_from_slice(&value.to_le_bytes());
+    let base = base(id, lba);
+    for (at, bytes) in block.chunks_exact_mut(8).enumerate() {
+        bytes.copy_from_slice(&word(base, at).to_le_bytes());
     }
+    block[..8].copy_from_slice(&id.to_le_bytes());
+    block[8..16].copy_from_slice(&lba.to_le_bytes());
 }
 
 /// True when `block` is what [`fill`] makes of `id` and `lba`.
 #[must_use]
 pub fn is(id: u64, lba: u64, block: &[u8]) -> bool {
-    let mut expected = [0; 4096];
-    let expected = &mut expected[..block.len()];
-    fill(id, lba, expected);
-    expected == block
+    if block[..8] != id.to_le_bytes() || block[8..16] != lba.to_le_bytes() {
+        return false;
+    }
+    let base = base(id, lba);
+    let (words, rest) = block.as_chunks::<8>();
+    let differs = |(at, bytes): (usize, &[u8; 8])| u64::from_le_bytes(*bytes) ^ word(base, at);
+    // Every word, so that several are compared at a time.
+    let words = words.iter().enumerate().skip(2);
+    rest.is_empty() && words.map(differs).fold(0, |all, one| all | one) == 0
+}
+
+fn base(id: u64, lba: u64) -> u64 {
+    mix(id.rotate_left(32) ^ lba)
+}
+
+/// A word behind the first two.
+const fn word(base: u64, at: usize) -> u64 {
+    base.wrapping_add((at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 /// Says what a block looks like, for a person.

@@ -12,12 +12,15 @@
 //!
 //! Times are counts of events of this oracle, not of the clock.
 
+mod blocks;
+
 use strake_block::VolatileCache;
 use strake_raid::Geometry;
 use strake_units::LbaRange;
 
 use crate::content;
 use crate::drive::Crash;
+use blocks::Blocks;
 
 const NEVER: u64 = u64::MAX;
 
@@ -76,7 +79,7 @@ pub struct Begun {
 /// The model of one array. A clone is another history that begins with the same past.
 #[derive(Clone)]
 pub struct Oracle {
-    blocks: Vec<Vec<Write>>,
+    blocks: Blocks,
     block_bytes: usize,
     first: Content,
     cache: VolatileCache,
@@ -95,7 +98,7 @@ impl Oracle {
     #[must_use]
     pub fn new(geometry: &Geometry, first: Content, cache: VolatileCache) -> Self {
         Self {
-            blocks: vec![Vec::new(); geometry.capacity_blocks() as usize],
+            blocks: Blocks::new(geometry.capacity_blocks() as usize),
             block_bytes: geometry.block_size().bytes() as usize,
             first,
             cache,
@@ -132,7 +135,8 @@ impl Oracle {
             weak,
             fua: false,
         };
-        for block in &mut self.blocks[range.start.0 as usize..range.end().0 as usize] {
+        for lba in range.start.0..range.end().0 {
+            let block = self.blocks.get_mut(lba);
             if block.is_empty() {
                 block.push(first);
             }
@@ -159,7 +163,8 @@ impl Oracle {
         let now = self.finish(begun);
         let horizon = self.under_way.first().map_or(now, |(at, _)| *at);
         let (cache, stable_before) = (self.cache, self.stable_before);
-        for block in &mut self.blocks[range.start.0 as usize..range.end().0 as usize] {
+        for lba in range.start.0..range.end().0 {
+            let block = self.blocks.get_mut(lba);
             if let Some(write) = block.iter_mut().find(|w| w.id == begun.id) {
                 write.ended = now;
                 write.fua = fua;
@@ -198,12 +203,14 @@ impl Oracle {
         let first = self.first_write();
         for (at, bytes) in data.chunks_exact(self.block_bytes).enumerate() {
             let lba = range.start.0 + at as u64;
-            let block = &mut self.blocks[lba as usize];
+            let block = self.blocks.get(lba);
             if block.is_empty() {
                 check(&[first], lba, bytes, begun.at, now)?;
-            } else {
-                let seen = check(block, lba, bytes, begun.at, now)?;
-                observe(block, seen, begun.at, now, self.copies);
+                continue;
+            }
+            let seen = check(block, lba, bytes, begun.at, now)?;
+            if shows(block, &seen, self.copies) {
+                observe(self.blocks.get_mut(lba), &seen, begun.at, now);
             }
         }
         Ok(())
@@ -216,8 +223,8 @@ impl Oracle {
     pub fn might_read(&self, range: LbaRange, data: &[u8]) -> Result<(), String> {
         let first = [self.first_write()];
         for (lba, bytes) in (range.start.0..).zip(data.chunks_exact(self.block_bytes)) {
-            let block = &self.blocks[lba as usize];
-            let block = if block.is_empty() { &first[..] } else { &block[..] };
+            let block = self.blocks.get(lba);
+            let block = if block.is_empty() { &first[..] } else { block };
             check(block, lba, bytes, self.time + 1, self.time + 2)?;
         }
         Ok(())
@@ -228,7 +235,7 @@ impl Oracle {
         let now = self.tick();
         self.under_way.clear();
         let (cache, stable_before) = (self.cache, self.stable_before);
-        for block in &mut self.blocks {
+        for block in self.blocks.written_mut() {
             let under_way = block.iter().any(|w| w.ended == NEVER);
             if crash == Crash::Power {
                 let stable = |w: &Write| !w.weak && is_stable(w, cache, stable_before);
@@ -261,13 +268,13 @@ impl Oracle {
         let now = self.tick();
         let unknown =
             Write { content: Content::Unknown, begun: now, ended: now, ..self.first_write() };
-        self.blocks[lba as usize] = vec![unknown];
+        *self.blocks.get_mut(lba) = vec![unknown];
     }
 
     /// True when a write to `lba` is not yet stable, or may or may not have happened.
     #[must_use]
     pub fn is_unsettled(&self, lba: u64, crash: Crash) -> bool {
-        self.blocks[lba as usize].iter().any(|w| match crash {
+        self.blocks.get(lba).iter().any(|w| match crash {
             Crash::Kill => w.ended == NEVER,
             Crash::Power => w.ended == NEVER || !is_stable(w, self.cache, self.stable_before),
         })
@@ -275,7 +282,7 @@ impl Oracle {
 
     /// Blocks that were ever written.
     pub fn written(&self) -> impl Iterator<Item = u64> {
-        self.blocks.iter().enumerate().filter(|(_, b)| !b.is_empty()).map(|(at, _)| at as u64)
+        self.blocks.written()
     }
 }
 
@@ -328,14 +335,14 @@ struct Seen {
     alone: bool,
 }
 
+/// True when what a read saw proves something.
+fn shows(block: &[Write], seen: &Seen, copies: bool) -> bool {
+    let under_way = |w: &Write| w.content == seen.content && w.ended == NEVER;
+    block.len() >= 2 && seen.content != Content::Unknown && !(copies && block.iter().any(under_way))
+}
+
 /// Learns from what a read saw.
-fn observe(block: &mut [Write], seen: Seen, begun: u64, now: u64, copies: bool) {
-    if block.len() < 2 || seen.content == Content::Unknown {
-        return;
-    }
-    if copies && block.iter().any(|w| w.content == seen.content && w.ended == NEVER) {
-        return;
-    }
+fn observe(block: &mut [Write], seen: &Seen, begun: u64, now: u64) {
     for write in block.iter_mut() {
         if write.id == seen.id && seen.alone {
             write.seen = write.seen.min(now);

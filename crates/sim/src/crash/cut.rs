@@ -117,22 +117,30 @@ fn apply(images: &mut [Image], event: &Event, torn: Torn) {
 }
 
 /// The ways in which a write may be torn: at a block, and at 4 KiB. `chance` says where.
-pub(super) fn tears(event: &Event, geometry: &Geometry, spec: &DiskSpec, chance: u64) -> Vec<Torn> {
-    let Event::Issue { offset, change, .. } = event else { return Vec::new() };
+pub(super) fn tears(
+    event: &Event,
+    geometry: &Geometry,
+    spec: &DiskSpec,
+    chance: u64,
+) -> impl Iterator<Item = Torn> + use<> {
+    let (offset, len) = if let Event::Issue { offset, change, .. } = event {
+        (*offset, change.len())
+    } else {
+        (0, 0)
+    };
     let data = strake_ondisk::HEAD_BYTES..spec.bytes - strake_ondisk::TAIL_BYTES;
     // A block of the array is never cut, even where the drive's are smaller.
-    let block = if data.contains(offset) { geometry.block_size() } else { spec.block_size };
-    let mut torn = Vec::new();
-    for (at, unit) in [u64::from(block.bytes()), 4096].into_iter().enumerate() {
-        let units = change.len() / unit;
-        if units < 2 || (at == 1 && unit == u64::from(block.bytes())) {
-            continue;
+    let block = if data.contains(&offset) { geometry.block_size() } else { spec.block_size };
+    let block = u64::from(block.bytes());
+    [(0, block), (1, 4096)].into_iter().filter_map(move |(at, unit)| {
+        let units = len / unit;
+        if units < 2 || (at == 1 && unit == block) {
+            return None;
         }
-        let chance = chance.rotate_right(20 * at as u32);
+        let chance = chance.rotate_right(20 * at);
         let bytes = unit * (1 + chance % (units - 1));
-        torn.push(if chance >> 19 & 1 == 0 { Torn::Head(bytes) } else { Torn::Tail(bytes) });
-    }
-    torn
+        Some(if chance >> 19 & 1 == 0 { Torn::Head(bytes) } else { Torn::Tail(bytes) })
+    })
 }
 
 /// Everything that makes a state, apart from the case.

@@ -6,9 +6,10 @@
 //! about what must be there. Where all of that is more than is asked for, chance decides evenly, by the seed.
 
 use std::collections::{BinaryHeap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
 
 use super::cut::{Cut, State, Writes, tears};
-use super::disk::{Event, Pace};
+use super::disk::{DiskSpec, Event, Pace};
 use super::image::Torn;
 use super::promise::of_history;
 use super::record::{Record, promise};
@@ -84,20 +85,29 @@ impl States {
         let losses = losses(record, lost_max);
         let best = [BinaryHeap::new(), BinaryHeap::new()];
         let mut chooser = Chooser { best, states: Vec::new(), most, all: 0 };
+        // Those of the last point: its cuts follow each other.
+        let (mut of_point, mut here) = (usize::MAX, Vec::new());
         let covered =
             every_cut(record, &record.events, &mut |Reached { cut, media, chance, late }| {
-                let out = record.promise(cut.point).out;
-                for &lost in &losses {
-                    // A label may record a member as out before it goes out.
-                    if lost == 0 || record.tolerates(out, lost) {
-                        let rank = mix(media ^ mix(lost ^ chance));
-                        let rank = if late { rank >> LATE } else { rank };
-                        chooser.offer(rank, State::first(cut, lost));
-                    }
+                if of_point != cut.point {
+                    here = spared(record, cut.point, &losses);
+                    of_point = cut.point;
+                }
+                for &lost in &here {
+                    let rank = mix(media ^ mix(lost ^ chance));
+                    let rank = if late { rank >> LATE } else { rank };
+                    chooser.offer(rank, State::first(cut, lost));
                 }
             });
         chooser.choose(covered)
     }
+}
+
+/// Those of `losses` that the array can do without at a point: a label may record a member as out before it goes out.
+fn spared(record: &Record, point: usize, losses: &[u64]) -> Vec<u64> {
+    let out = record.promise(point).out;
+    let spared = |lost: &u64| *lost == 0 || record.tolerates(out, *lost);
+    losses.iter().copied().filter(spared).collect()
 }
 
 /// A cut, and what it leaves.
@@ -120,7 +130,8 @@ pub(super) fn every_cut(
     each: &mut dyn FnMut(Reached),
 ) -> Covered {
     let covered = Covered::default();
-    let mut walk = Walk { record, events, seen: HashSet::new(), covered };
+    let spec = record.case.disk_spec();
+    let mut walk = Walk { record, events, spec, seen: HashSet::default(), covered };
     // Without a cache a power cut leaves what the end of a process leaves.
     let crashes: &[Crash] =
         if record.case.cached { &[Crash::Power, Crash::Kill] } else { &[Crash::Power] };
@@ -136,10 +147,29 @@ pub(super) fn every_cut(
     walk.covered
 }
 
+/// The hash of a number that is spread already.
+#[derive(Default)]
+struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = mix(self.0 ^ u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+}
+
 struct Walk<'a> {
     record: &'a Record,
     events: &'a [Event],
-    seen: HashSet<u64>,
+    spec: DiskSpec,
+    seen: HashSet<u64, BuildHasherDefault<Mixed>>,
     covered: Covered,
 }
 
@@ -183,8 +213,7 @@ pub(super) fn losses(record: &Record, lost_max: u32) -> Vec<u64> {
 
 impl Walk<'_> {
     fn point(&mut self, point: usize, crash: Crash, each: &mut dyn FnMut(Reached)) {
-        let spec = self.record.case.disk_spec();
-        let writes = Writes::before(self.events, point, crash, &spec);
+        let writes = Writes::before(self.events, point, crash, &self.spec);
         let promise = promise(&self.events[..point]);
         let base = mix(promise.logged.bits() ^ mix(promise.out.bits()) ^ mix(crash as u64));
         let base = writes.stable.iter().fold(base, |sum, write| sum.wrapping_add(name(*write)));
@@ -195,11 +224,26 @@ impl Walk<'_> {
         self.covered.some_subsets += u64::from(!few);
         let seed = self.record.case.seed;
         let late = self.record.case.pace == Pace::Uneven && is_late(&writes, &self.events[..point]);
-        let mut subset = |kept| self.subset((point, crash, kept), &writes, (base, late), each);
+        let names: Vec<u64> = writes.open.iter().map(|write| name(*write)).collect();
+        let mut subset = |kept, media| {
+            self.subset((point, crash, kept), &writes, (media, late), each);
+        };
         if few {
-            (0..1u64 << count).for_each(subset);
+            // What a subset without its first write stands for came before it.
+            let mut media = vec![base];
+            for kept in 0..1usize << count {
+                if kept != 0 {
+                    let without = media[kept & (kept - 1)];
+                    media.push(without.wrapping_add(names[kept.trailing_zeros() as usize]));
+                }
+                subset(kept as u64, media[kept]);
+            }
             return;
         }
+        let mut subset = |kept: u64| {
+            let open = names.iter().enumerate().filter(|(bit, _)| kept >> bit & 1 == 1);
+            subset(kept, open.fold(base, |sum, (_, name)| sum.wrapping_add(*name)));
+        };
         let all = u64::MAX >> (64 - count);
         subset(0);
         subset(all);
@@ -217,18 +261,14 @@ impl Walk<'_> {
         &mut self,
         (point, crash, kept): (usize, Crash, u64),
         writes: &Writes,
-        (base, late): (u64, bool),
+        (media, late): (u64, bool),
         each: &mut dyn FnMut(Reached),
     ) {
-        let bits = writes.open.iter().enumerate().filter(|(bit, _)| kept >> bit & 1 == 1);
-        let media = bits.fold(base, |sum, (_, write)| sum.wrapping_add(name(*write)));
         let chance = mix(media ^ self.record.case.seed);
-        let mut ways = vec![Torn::Whole];
-        if let Some(last) = writes.last(kept) {
-            let spec = self.record.case.disk_spec();
-            ways.extend(tears(&self.events[last], &self.record.geometry, &spec, chance));
-        }
-        for (way, torn) in ways.into_iter().enumerate() {
+        let last = writes.last(kept).map(|last| &self.events[last]);
+        let torn = last.map(|last| tears(last, &self.record.geometry, &self.spec, chance));
+        let ways = [Torn::Whole].into_iter().chain(torn.into_iter().flatten());
+        for (way, torn) in ways.enumerate() {
             // A write that is whole and open, and one that is stable, leave the same.
             let media = if way == 0 { media } else { mix(media.wrapping_add(way as u64)) };
             if self.seen.insert(media) {

@@ -163,16 +163,6 @@ impl<'a> Fleet<'a> {
     /// # Errors
     /// As [`read_pieces`](Self::read_pieces).
     pub(crate) fn read(&mut self, readings: &[Reading], doing: &str) -> Result<Vec<Read>, Failed> {
-        let (found, failed) = self.read_some(readings, doing);
-        failed.map_or(Ok(found), Err)
-    }
-
-    /// The same, with what there is of members that failed.
-    pub(crate) fn read_some(
-        &mut self,
-        readings: &[Reading],
-        doing: &str,
-    ) -> (Vec<Read>, Option<Failed>) {
         let empty = |reading: &Reading| Read {
             bytes: vec![0; reading.bytes as usize],
             readable: vec![true; reading.bytes as usize / READ_BYTES],
@@ -196,8 +186,8 @@ impl<'a> Fleet<'a> {
                 }
             }
         };
-        let failed = self.read_pieces(readings, doing, &mut each).err();
-        (found, failed)
+        self.read_pieces(readings, doing, &mut each)?;
+        Ok(found)
     }
 
     /// Writes all of `writings`, stable, in any order.

@@ -49,19 +49,18 @@ pub(crate) struct Labels {
 pub(crate) const READING_LABELS: &str = "reading its labels";
 
 impl Labels {
-    /// What the rings of the drive at `path` hold.
+    /// What the rings of the drive at `path` hold, head first.
     ///
     /// # Errors
     /// When it holds a newer label than this program understands.
-    pub(crate) fn of(path: &str, head: &[u8], tail: &[u8]) -> Result<Self, ArrayError> {
-        let scan = |ring, copy| {
-            let scan = strake_ondisk::newest(ring, copy);
+    pub(crate) fn of(path: &str, [head, tail]: [RingScan; 2]) -> Result<Self, ArrayError> {
+        let understood = |scan: RingScan| {
             // An older label must not be used in place of one that is not understood.
             let Some(refused) = scan.refused else { return Ok(scan) };
             let error = ArrayError::refused(format!("{path}: {refused}"));
             Err(ArrayError { array: refused.array, ..error })
         };
-        let (head, tail) = (scan(head, Copy::Head)?, scan(tail, Copy::Tail)?);
+        let (head, tail) = (understood(head)?, understood(tail)?);
         let generation = |label: &Superblock| label.generation;
         let in_head = head.newest.as_ref().map(generation);
         // A damaged slot may be that of the newest label.
@@ -336,7 +335,9 @@ impl<'a> MemberIo<'a> {
     /// What both rings hold.
     pub(crate) fn labels(&mut self) -> Result<Labels, ArrayError> {
         let Some([head, tail]) = self.rings()? else { return Ok(Labels::default()) };
-        Labels::of(self.path, &head, &tail)
+        let scans =
+            [strake_ondisk::newest(&head, Copy::Head), strake_ondisk::newest(&tail, Copy::Tail)];
+        Labels::of(self.path, scans)
     }
 
     /// Both rings, head first; `None` when the drive is too small to have any.

@@ -1,5 +1,7 @@
 //! What a ring of labels holds, and which of its labels counts.
 
+use std::cmp::Reverse;
+
 use crate::error::{LabelError, LabelErrorKind};
 use crate::layout::{Copy, HEAD_RING_OFFSET, RING_SLOTS, SLOT_BYTES};
 use crate::slot::newer;
@@ -28,7 +30,16 @@ pub fn ring_labels(
     ring: &[u8],
     copy: Copy,
 ) -> impl Iterator<Item = Result<Superblock, LabelError>> {
-    let slots = ring.chunks(SLOT_BYTES).take(RING_SLOTS as usize).enumerate();
+    labels_from(0, ring, copy)
+}
+
+/// The same of a part of a ring that begins with the slot `first`.
+fn labels_from(
+    first: usize,
+    part: &[u8],
+    copy: Copy,
+) -> impl Iterator<Item = Result<Superblock, LabelError>> {
+    let slots = (first..RING_SLOTS as usize).zip(part.chunks(SLOT_BYTES));
     slots.map(move |(slot, bytes)| {
         let offset = match copy {
             Copy::Head => Some(HEAD_RING_OFFSET + (slot * SLOT_BYTES) as u64),
@@ -42,12 +53,18 @@ pub fn ring_labels(
 #[must_use]
 pub fn newest(ring: &[u8], copy: Copy) -> RingScan {
     let mut scan = RingScan::default();
-    ring_labels(ring, copy).for_each(|slot| scan.add(slot));
+    scan.add_slots(0, ring, copy);
     scan.prefer_refusal();
     scan
 }
 
 impl RingScan {
+    /// Scans a part of a ring that begins with the slot `first`. Parts may come in any order; the slots of those that do
+    /// not come count as blank.
+    pub fn add_slots(&mut self, first: usize, part: &[u8], copy: Copy) {
+        labels_from(first, part, copy).for_each(|slot| self.add(slot));
+    }
+
     fn add(&mut self, slot: Result<Superblock, LabelError>) {
         match slot {
             Ok(label) => {
@@ -55,14 +72,17 @@ impl RingScan {
                 self.newest = newer(self.newest.take(), Some(label), |label| label.generation);
             }
             Err(error) if error.kind.is_unknown() => {
-                self.refused = newer(self.refused, Some(error), |error| error.kind.generation());
+                // Of equally new ones the first of the ring.
+                let order =
+                    |error: &LabelError| (error.kind.generation(), Reverse(error.ring_slot));
+                self.refused = newer(self.refused, Some(error), order);
             }
             Err(error) => self.damaged += u32::from(error.kind != LabelErrorKind::Blank),
         }
     }
 
-    /// Drops whichever of newest label and refused label is the older.
-    fn prefer_refusal(&mut self) {
+    /// Drops whichever of newest label and refused label is the older, when every part was scanned.
+    pub fn prefer_refusal(&mut self) {
         let Some(refused) = self.refused.and_then(|e| e.kind.generation()) else { return };
         if self.newest.as_ref().is_some_and(|label| label.generation > refused) {
             self.refused = None;

@@ -1,6 +1,7 @@
 //! Reading the labels of all drives at once.
 
-use strake_ondisk::{AreaLayout, Copy, Found, MEMBERS_MAX};
+use strake_block::IoError;
+use strake_ondisk::{AreaLayout, Copy, Found, MEMBERS_MAX, RingScan, SLOT_BYTES};
 use strake_units::{MemberIndex, Name, Uuid};
 
 use crate::create::Drive;
@@ -37,31 +38,40 @@ pub(super) fn labelled(
 /// The labels of each of `drives`, or why they cannot be read.
 fn read_labels(drives: &[Drive], wait: Wait<'_>) -> Vec<Result<Labels, ArrayError>> {
     let slots: Vec<Option<Drive>> = drives.iter().cloned().map(Some).collect();
-    let mut readings = Vec::new();
+    let (mut readings, mut copies) = (Vec::new(), Vec::new());
     for (at, drive) in drives.iter().enumerate() {
         let member = MemberIndex(at as u8);
         let layout = AreaLayout::of(drive.device.info().bytes());
         for copy in layout.iter().flat_map(|_| [Copy::Head, Copy::Tail]) {
             let (offset, bytes) = layout.expect("it has a layout").ring_range(copy);
             readings.push(Reading { member, offset, bytes });
+            copies.push(copy);
         }
     }
-    let (found, failed) = Fleet::new(&slots, wait).read_some(&readings, READING_LABELS);
-    let mut failed = match failed {
-        Some(Failed::Members(members)) => members,
-        Some(Failed::Otherwise(_)) | None => Vec::new(),
+    let mut scans = vec![RingScan::default(); readings.len()];
+    // What cannot be read counts as blank: there are several copies of everything, and each tells whether it is whole.
+    let mut scan = |of: usize, offset: u64, piece: Result<&[u8], IoError>| {
+        let first = (offset - readings[of].offset) as usize / SLOT_BYTES;
+        piece.iter().for_each(|part| scans[of].add_slots(first, part, copies[of]));
     };
+    let read = Fleet::new(&slots, wait).read_pieces(&readings, READING_LABELS, &mut scan);
+    scans.iter_mut().for_each(RingScan::prefer_refusal);
+    let mut failed = match read {
+        Err(Failed::Members(members)) => members,
+        Err(Failed::Otherwise(_)) | Ok(()) => Vec::new(),
+    };
+    let mut scans = readings.iter().map(|reading| reading.member).zip(scans).peekable();
     let one = |(at, drive): (usize, &Drive)| {
         let member = MemberIndex(at as u8);
+        let mut ring = || scans.next_if(|(of, _)| *of == member).map(|(_, scan)| scan);
+        let rings = [ring(), ring()];
         if let Some(place) = failed.iter().position(|(of, _)| *of == member) {
             return Err(failed.swap_remove(place).1);
         }
-        let own = readings.iter().zip(&found).filter(|(reading, _)| reading.member == member);
-        let rings: Vec<&[u8]> = own.map(|(_, read)| read.bytes.as_slice()).collect();
-        match rings[..] {
-            [head, tail] => Labels::of(&drive.path, head, tail),
+        match rings {
+            [Some(head), Some(tail)] => Labels::of(&drive.path, [head, tail]),
             // Too small to be a member of anything.
-            _ => Ok(Labels::default()),
+            [Some(_) | None, _] => Ok(Labels::default()),
         }
     };
     drives.iter().enumerate().map(one).collect()

@@ -4,8 +4,8 @@ use super::{label, uuid};
 use crate::layout::HEAD_RING_OFFSET;
 use crate::{
     Address, AreaLayout, Bitmap, Bits, Copy, HEAD_BYTES, LabelErrorKind, MEMBER_BYTES_MIN,
-    PageRecord, REGIONS_MAX, SEQUENCE_MAX, Sequenced, Superblock, TAIL_BYTES, encode_page,
-    foreign_signature, newest, newest_page, protective_head, protective_tail,
+    PageRecord, REGIONS_MAX, RingScan, SEQUENCE_MAX, Sequenced, Superblock, TAIL_BYTES,
+    encode_page, foreign_signature, newest, newest_page, protective_head, protective_tail,
 };
 
 pub(super) fn head(generation: u64) -> Address {
@@ -118,6 +118,34 @@ fn an_older_label_never_stands_in_for_one_not_understood() {
     assert!(scan.newest.is_none() && scan.refused.is_some());
     let scan = newest(&ring(Copy::Head, &[newer, label(6, 10)]), Copy::Head);
     assert!(scan.newest.is_some() && scan.refused.is_none());
+}
+
+/// Scanning a ring from its end, three slots at a time and without what is blank, finds the same.
+#[test]
+fn a_ring_that_is_scanned_in_parts_shows_the_same() {
+    let mut newer = label(6, 71);
+    newer.incompat = 0x10;
+    let twice = Superblock { generation: 66, ..newer.clone() };
+    let sound: Vec<_> = (60..70).map(|generation| label(6, generation)).collect();
+    for (copy, labels) in [
+        (Copy::Head, sound.clone()),
+        (Copy::Tail, [&sound[..], &[newer.clone()]].concat()),
+        (Copy::Tail, vec![newer, twice]),
+        (Copy::Head, Vec::new()),
+    ] {
+        let mut ring = ring(copy, &labels);
+        for (damaged, at) in [(false, 0), (true, 5 * 4096), (true, (68 % 64) * 4096 + 9)] {
+            ring[at] ^= u8::from(damaged);
+            let mut parts = RingScan::default();
+            for (nth, part) in ring.chunks(3 * 4096).enumerate().rev() {
+                if part.iter().any(|byte| *byte != 0) {
+                    parts.add_slots(nth * 3, part, copy);
+                }
+            }
+            parts.prefer_refusal();
+            assert_eq!(parts, newest(&ring, copy));
+        }
+    }
 }
 
 fn page(sequence: u64, held: u64, bits: &[u8]) -> ([u8; 4096], Sequenced<PageRecord>) {

@@ -4,6 +4,7 @@
 //! is given up for its own silence only ([`strake_block::patience`]), never for another's time, and the rest of the
 //! work on the others goes on to its end.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -135,14 +136,20 @@ impl<'a> Fleet<'a> {
             let lane = self.lanes[reading.member.at()].as_mut().expect("a member that is here");
             lane.plan_read(of, reading);
         }
+        // Buffers of pieces that were looked at: the next reads fill them again.
+        let spare = RefCell::new(Vec::<BufMut>::new());
         let op = |task: &Task, at: Lba| {
-            let data = SgMut::from(BufMut::alone(task.bytes as usize));
-            Op::Read { at, data }
+            let bytes = task.bytes as usize;
+            let mut spare = spare.borrow_mut();
+            let place = spare.iter().position(|buffer| buffer.len() == bytes);
+            let buffer = place.map(|place| spare.swap_remove(place));
+            Op::Read { at, data: SgMut::from(buffer.unwrap_or_else(|| BufMut::alone(bytes))) }
         };
         let mut done = |task: Task, result: Result<Op, IoError>| match result {
             Ok(Op::Read { data, .. }) => {
                 let data = data.into_single().ok_or(IoError::new(IoErrorKind::Device))?;
                 each(task.of, task.offset, Ok(data.as_slice()));
+                spare.borrow_mut().push(data);
                 Ok(Vec::new())
             }
             Err(error) if error.kind == IoErrorKind::Medium => {

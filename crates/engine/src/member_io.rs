@@ -164,12 +164,16 @@ impl<'a> MemberIo<'a> {
         // However odd what the drive takes at a time is.
         let most = TRANSFER_BYTES.min(self.io_bytes_max & !4095).max(4096);
         let (mut at, end) = (offset, offset + bytes);
+        let mut last: Option<BufMut> = None;
         while let Some((from, to)) = self.data_within(at, end) {
-            let buffer = BufMut::alone((to - from).min(most) as usize);
+            let bytes = (to - from).min(most) as usize;
+            let buffer = last.take().filter(|last| last.len() == bytes);
+            let buffer = buffer.unwrap_or_else(|| BufMut::alone(bytes));
             let lba = self.lba(from);
             let buffer = self.io.read(lba, buffer).map_err(|e| self.failed(doing, e))?;
             each(from, buffer.as_slice());
             at = from + buffer.len() as u64;
+            last = Some(buffer);
         }
         Ok(())
     }

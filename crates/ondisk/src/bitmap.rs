@@ -190,7 +190,7 @@ impl Bits {
     /// When the bitmaps are of different arrays.
     pub fn join(&mut self, other: &Self) {
         assert_eq!(self.regions, other.regions, "planes of one array are equally long");
-        self.pages.iter_mut().zip(&other.pages).for_each(|(own, other)| *own |= other);
+        self.used_mut().iter_mut().zip(other.used()).for_each(|(own, other)| *own |= other);
     }
 
     /// Clears every bit that is set in `other`.
@@ -199,7 +199,7 @@ impl Bits {
     /// When the bitmaps are of different arrays.
     pub fn remove(&mut self, other: &Self) {
         assert_eq!(self.regions, other.regions, "planes of one array are equally long");
-        self.pages.iter_mut().zip(&other.pages).for_each(|(own, other)| *own &= !other);
+        self.used_mut().iter_mut().zip(other.used()).for_each(|(own, other)| *own &= !other);
     }
 
     /// Sets every bit.
@@ -209,7 +209,7 @@ impl Bits {
 
     /// The regions whose bit is set, in order.
     pub fn iter_ones(&self) -> impl Iterator<Item = u32> + '_ {
-        let set = self.pages.iter().enumerate().filter(|(_, byte)| **byte != 0);
+        let set = self.used().iter().enumerate().filter(|(_, byte)| **byte != 0);
         set.flat_map(|(at, byte)| {
             (0..8u32).filter(move |bit| byte >> bit & 1 == 1).map(move |bit| at as u32 * 8 + bit)
         })
@@ -218,7 +218,7 @@ impl Bits {
     /// Number of regions whose bit is set.
     #[must_use]
     pub fn count_ones(&self) -> u32 {
-        self.pages.iter().map(|byte| byte.count_ones()).sum()
+        self.used().iter().map(|byte| byte.count_ones()).sum()
     }
 
     /// The bits of one page, for [`encode_page`].
@@ -250,6 +250,15 @@ impl Bits {
     pub fn fill_page(&mut self, page: u32) {
         self.pages[page_range(page)].fill(0xff);
         self.drop_excess();
+    }
+
+    /// The bytes that have a region. Those behind them are clear.
+    fn used(&self) -> &[u8] {
+        &self.pages[..self.regions.div_ceil(8) as usize]
+    }
+
+    fn used_mut(&mut self) -> &mut [u8] {
+        &mut self.pages[..self.regions.div_ceil(8) as usize]
     }
 
     fn drop_excess(&mut self) {

@@ -37,7 +37,7 @@ use image::Torn;
 use jobs::Job;
 use judge::{After, Known, judge, recovery};
 use record::Record;
-pub use replay::{ReplayError, replay};
+pub use replay::{ReplayError, replay, replay_all};
 use states::{Covered, LOST_MAX, States};
 
 use crate::drive::Crash;

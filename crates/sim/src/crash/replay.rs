@@ -7,7 +7,7 @@ use super::cut::{Cut, State, Writes};
 use super::disk::{Event, Lie};
 use super::judge::{Known, judge, recovery};
 use super::record::Record;
-use super::{case_of, pairs, played, run_case};
+use super::{case_of, in_parallel, pairs, played, run_case};
 
 /// States of a case that is replayed as a whole.
 const STATES_OF_A_CASE: usize = 500;
@@ -59,6 +59,12 @@ pub fn replay(key: &str) -> Result<String, ReplayError> {
         Ok(seen) => Ok(format!("{words}\n  holds: {seen:?}")),
         Err(what) => violation(format!("{words}\n  {what}")),
     }
+}
+
+/// What [`replay`] makes of each of `keys`, in their order, on `threads` threads.
+#[must_use]
+pub fn replay_all(keys: &[String], threads: usize) -> Vec<Result<String, ReplayError>> {
+    in_parallel(0..keys.len() as u64, threads, |at| replay(&keys[at as usize]))
 }
 
 fn violation<T>(what: String) -> Result<T, ReplayError> {

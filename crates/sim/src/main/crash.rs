@@ -68,8 +68,8 @@ fn enumerate(states: u64, seed: u64, cover: bool) -> Result<ExitCode, String> {
     println!("seed {seed}");
     let mut violations = 0;
     let kept = kept::lines("seeds-crash")?;
-    for key in &kept {
-        if let Err(what) = crash::replay(key) {
+    for (key, result) in kept.iter().zip(crash::replay_all(&kept, threads())) {
+        if let Err(what) = result {
             eprintln!(
                 "{what}\n  replay: cargo run --release -p strake-sim -- --crash-replay {key}"
             );

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use strake_terminal::output::Format;
 use strake_units::ByteSize;
 
-/// Measure how fast this machine does what Strake needs, beside what others offer.
+/// Measure the speed of Strake on this host, and compare it with other programs.
 ///
-/// Exit codes: 0 measured, 3 the command cannot be carried out as given, 4 a file or standard output cannot be used.
+/// Exit codes: 0 measured, 3 the command cannot be executed as given, 4 a file or standard output cannot be used.
 #[derive(Debug, Parser)]
 #[command(name = "strake-bench", bin_name = "strake bench", version, arg_required_else_help = true)]
 #[command(disable_help_subcommand = true, propagate_version = true, max_term_width = 100)]
@@ -16,7 +16,7 @@ use strake_units::ByteSize;
   strake bench list
   strake bench run G9 --output json")]
 pub struct Cli {
-    /// Print tables for people, or one JSON document.
+    /// Print tables, or one JSON document.
     #[arg(
         long,
         global = true,
@@ -31,30 +31,31 @@ pub struct Cli {
     pub verb: BenchVerb,
 }
 
-/// What can be measured.
+/// Commands for measurements.
 #[derive(Debug, Subcommand)]
 pub enum BenchVerb {
-    /// Every goal with what it is compared with, and which of them can be run.
+    /// List every goal with its reference, and whether it can be measured.
     #[command(after_help = "Examples:
   strake bench list")]
     List,
-    /// Measure, and print goal, moonshot and result side by side. Needs no daemon and touches no drive.
+    /// Measure goals, and print goal, moonshot and result side by side. Needs no daemon and uses no drive.
     ///
-    /// Arrays of memory drives run inside this process, on CPU 0 (and CPU 1 where a goal asks for two), and what is
-    /// compared takes turns. "Null drives" complete requests without moving data; parity is computed all the same.
-    /// G9 and G5 use up to a quarter of the free memory. G9 opens ISA-L, which may be missing: then its anchors are
-    /// null, and the answer says how to get it. The exit code is 0 whatever was measured.
+    /// Arrays of memory drives run inside this process, on CPU 0 (and on CPU 1 if a goal needs two). Samples of the
+    /// compared programs alternate. Null drives complete requests without moving data; parity is still computed. G9
+    /// and G5 use up to a quarter of the free memory. G9 opens the library ISA-L. Without this library, its reference
+    /// values are null, and the output explains how to install the library. The exit code does not depend on the
+    /// results.
     ///
-    /// With --output json, one goal is an object and several are an array of them.
+    /// With --output json, one goal is printed as an object, several goals as an array of objects.
     #[command(after_help = "Examples:
   strake bench run G1 --repeats 3 --milliseconds 50
   strake bench run G1 G2 --filter raid6 --milliseconds 50 --output json
   strake bench run G9 --filter 4+1 --repeats 3 --kernel portable")]
     Run(BenchRun),
-    /// Write the pages and plots of saved numbers again, without measuring: what --save of strake bench run does last.
+    /// Write the pages and plots of saved results again, without measuring.
     ///
-    /// Reads the JSON of every goal in the folder, and the texts by hand in its folder "floors"; writes a page and a
-    /// plot for each, and report.md, which has all of them with goal, moonshot and result side by side.
+    /// Reads the JSON of every goal in the folder, and the handwritten texts in its folder "floors". Writes a page and
+    /// a plot for each goal, and report.md with goal, moonshot and result of all goals.
     #[command(after_help = "Examples:
   strake bench report numbers")]
     Report {
@@ -62,23 +63,23 @@ pub enum BenchVerb {
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },
-    /// Put any load on any drives: made of memory, or files and block devices that are empty.
+    /// Measure a chosen load on memory drives, or on empty files and block devices.
     ///
-    /// The load runs on the data cores (CPU 0 and up); its own cost is measured and
-    /// printed. Real drives are refused unless nothing is known to be on them and both ends are zeros; their ends are
-    /// zeros again afterwards. On a terminal a line shows what is being done; the table has percentiles.
+    /// The load runs on the data cores (CPU 0 and up); its own cost is measured and printed. A file or block device is
+    /// refused if it has known content, or anything but zeroes at either end. Both ends are zeroed afterwards. The
+    /// table shows percentiles of the latency.
     #[command(after_help = "Examples:
   strake bench load --drives null:8 --level 6 --rw randwrite --seconds 1
   strake bench load --drives ram:4 --level 5 --rw randrw --verify --seconds 1
   strake bench load --drives model:8 --level 10 --depth 1 --seconds 1
   strake bench load --drives nvme5n1,nvme6n1 --level 0 --bs 128KiB --seconds 1")]
     Load(Box<BenchLoad>),
-    /// Print a built-in profile of a modelled drive, as a start for a profile of your own.
+    /// Print the built-in profile of a modelled drive, as a template for other profiles.
     #[command(after_help = "Examples:
   strake bench profile > drive.json
   strake bench profile 9650 > gen6.json")]
     Profile {
-        /// Which drive.
+        /// The modelled drive.
         #[arg(value_enum, value_name = "DRIVE", default_value_t = BuiltIn::Sn861)]
         drive: BuiltIn,
     },
@@ -86,13 +87,13 @@ pub enum BenchVerb {
     #[command(after_help = "Examples:
   strake bench man /usr/local/share/man/man1")]
     Man {
-        /// The folder; made if it does not exist.
+        /// The folder; created if it does not exist.
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },
 }
 
-/// A drive whose published figures are built in.
+/// A drive with a built-in profile of its published figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BuiltIn {
     /// WD SN861, PCIe 5.
@@ -105,40 +106,41 @@ pub enum BuiltIn {
 /// `strake bench run`.
 #[derive(Clone, Debug, Args)]
 pub struct BenchRun {
-    /// Which goals and scenarios to measure: their names as in strake bench list, or "all".
+    /// Goals and scenarios to measure: names from strake bench list, or "all".
     #[arg(required = true, value_name = "GOAL", value_parser = goal())]
     pub goals: Vec<String>,
-    /// Only cases whose name has this in it, such as "raid6", "8+2" or "cold".
+    /// Measure only cases whose name contains this text, such as "raid6", "8+2" or "cold".
     #[arg(long, value_name = "TEXT")]
     pub filter: Option<String>,
-    /// Samples behind every median [default: 5, and 21 for G9].
+    /// Samples for each median [default: 5, and 21 for G9].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     pub repeats: Option<u16>,
-    /// How long a sample takes, except for G9, whose samples are as long as they need to be.
+    /// Duration of a sample. G9 chooses the duration of its samples.
     #[arg(long, value_name = "COUNT", default_value_t = 300)]
     #[arg(value_parser = clap::value_parser!(u64).range(10..=60_000))]
     pub milliseconds: u64,
-    /// What modelled drives are like: a file like the output of strake bench profile [default: a published SN861].
+    /// File with a profile of the modelled drives, as strake bench profile prints it [default: SN861].
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
     /// The library file of ISA-L [default: the system's].
     #[arg(long, env = "STRAKE_ISAL", value_name = "FILE", hide_env_values = true)]
     pub isal: Option<PathBuf>,
-    /// What stands beside ours in G14 [default: fio].
+    /// Program to compare with Strake in G14 [default: fio].
     #[arg(long, value_enum, value_name = "PROGRAM")]
     pub compare: Option<Beside>,
-    /// A target of others to measure beside ours in net, in turns: its null drive, such as
-    /// nvme-tcp://127.0.0.1:4420/NQN. The namespace with the next number has to be one in memory.
+    /// Another NVMe/TCP target to compare with Strake in net: its null drive, such as
+    /// nvme-tcp://127.0.0.1:4420/NQN. The namespace with the next number must be a drive in memory.
     #[arg(long, value_name = "ADDRESS")]
     pub peer: Option<Address>,
-    /// Its process, which is stopped while ours is measured: for one that polls on our core.
+    /// Process ID of the other target. This process is suspended while Strake is measured; use this option if the other
+    /// target polls on the same core.
     #[arg(long, value_name = "NUMBER", requires = "peer")]
     #[arg(value_parser = clap::value_parser!(i32).range(2..))]
     pub peer_process: Option<i32>,
-    /// Measure this kernel in G9 [default: the best of this machine].
+    /// Parity kernel to measure in G9 [default: the best for this CPU].
     #[arg(long, env = "STRAKE_KERNEL", value_name = "NAME", hide_env_values = true)]
     pub kernel: Option<String>,
-    /// Also write each report to this folder: the JSON, a table and a plot, and report.md with all of the folder.
+    /// Also write each report to this folder as JSON, table and plot, and report.md with all results in the folder.
     #[arg(long, value_name = "DIR")]
     pub save: Option<PathBuf>,
 }
@@ -146,50 +148,50 @@ pub struct BenchRun {
 /// `strake bench load`.
 #[derive(Clone, Debug, Args)]
 pub struct BenchLoad {
-    /// null:COUNT, ram:COUNT or model:COUNT, with :SIZE behind it if a drive shall have another size than usual; or
-    /// paths with commas between.
+    /// null:COUNT, ram:COUNT or model:COUNT, optionally followed by :SIZE, the size of each drive; or paths, separated
+    /// by commas.
     #[arg(long, value_name = "DRIVES")]
     pub drives: String,
-    /// The level of an array over the drives [default: none; one drive by itself].
+    /// Level of an array on the drives [default: no array, only one drive].
     #[arg(long)]
     pub level: Option<String>,
-    /// Bytes of a strip.
+    /// Strip size.
     #[arg(long, value_name = "SIZE", default_value = "128KiB", value_parser = size_u32)]
     pub strip: u32,
-    /// Members that are taken out of use before.
+    /// Number of members that are put out of use before the measurement.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub out: u8,
-    /// How writes are made safe against crashes; see strake array set --help.
+    /// How writes are protected against crashes; see strake array set --help.
     #[arg(long, value_enum, value_name = "MODE", default_value_t = Consistency::Safe)]
     pub consistency: Consistency,
-    /// What of the engine is turned off, with commas between.
+    /// Parts of the engine that are disabled, separated by commas.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
     pub off: Vec<Part>,
-    /// What requests do.
+    /// Kind of the requests.
     #[arg(long, value_enum, default_value_t = Rw::Randread)]
     pub rw: Rw,
-    /// Writes among 100 requests, with --rw rw and randrw.
+    /// Percentage of writes, with --rw rw and randrw.
     #[arg(long, value_name = "PERCENT", default_value_t = 30, value_parser = clap::value_parser!(u8).range(1..=99))]
     pub writes: u8,
-    /// Popularity of places by Zipf's law with this exponent, such as 0.99 [default: all alike].
+    /// Exponent of a Zipf distribution of the offsets, such as 0.99 [default: uniform distribution].
     #[arg(long, value_name = "EXPONENT", value_parser = exponent)]
     pub zipf: Option<f64>,
-    /// Bytes of a request.
+    /// Size of a request.
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = size_u32)]
     pub bs: u32,
-    /// Requests that each core has out.
+    /// Outstanding requests of each core.
     #[arg(long, value_name = "COUNT", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub depth: u32,
-    /// Data cores, each with load of its own.
+    /// Number of data cores. Each core has its own load.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub cores: u16,
-    /// How long.
+    /// Duration of the measurement.
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: u64,
-    /// Compare what is read with what was written. Costs time, which is in the numbers.
+    /// Compare read data with written data. The results include the time for the comparison.
     #[arg(long)]
     pub verify: bool,
-    /// What modelled drives are like: a file like the output of strake bench profile [default: a published SN861].
+    /// File with a profile of the modelled drives, as strake bench profile prints it [default: SN861].
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
 }
@@ -197,9 +199,9 @@ pub struct BenchLoad {
 /// How writes are protected against crashes, as in strake array set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Consistency {
-    /// Regions that are written are marked.
+    /// Written regions are marked.
     Resync,
-    /// The same, and writes to degraded stripes go through a redo log.
+    /// Written regions are marked, and writes to degraded stripes go through a redo log.
     Safe,
     /// Every write is logged first.
     Strict,
@@ -207,40 +209,40 @@ pub enum Consistency {
     None,
 }
 
-/// What of the engine can be turned off, to see what it is worth.
+/// A part of the engine that can be disabled, to measure its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
-    /// Merging of waiting writes, and doing waiting reads of a degraded stripe together.
+    /// Merging of waiting writes, and joining of waiting reads of a degraded stripe.
     Merge,
-    /// Reading around slow members.
+    /// Avoiding reads from slow members.
     Steer,
-    /// Keeping what small writes leave behind.
+    /// The parity cache.
     Cache,
 }
 
-/// What stands beside ours where files are read.
+/// The program that is compared with Strake on files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Beside {
-    /// fio with io_uring on the same files, in turns with ours.
+    /// fio with io_uring on the same files. Samples of fio and Strake alternate.
     Fio,
-    /// Nothing: no goal then.
+    /// No program, and therefore no goal.
     Nothing,
 }
 
-/// What requests do and where they go.
+/// Kind of the requests: reads, writes or both, at sequential or random offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Rw {
-    /// Read, one place after the other.
+    /// Sequential reads.
     Read,
-    /// Write, one place after the other.
+    /// Sequential writes.
     Write,
-    /// Both, one place after the other.
+    /// Sequential reads and writes.
     Rw,
-    /// Read anywhere.
+    /// Random reads.
     Randread,
-    /// Write anywhere.
+    /// Random writes.
     Randwrite,
-    /// Both anywhere.
+    /// Random reads and writes.
     Randrw,
 }
 

@@ -1,4 +1,5 @@
-//! One module per object: arguments in, a call (after a dry run where something may be lost), the answer printed.
+//! One module per object. A command sends its arguments to the daemon and prints the answer. If something may be lost,
+//! a dry run comes first.
 
 pub mod array;
 pub mod bench;

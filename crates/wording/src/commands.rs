@@ -1,4 +1,4 @@
-//! The table of all requests: how each is typed, and what it is about.
+//! The table of all requests: the command that sends each, and the object that it changes.
 
 use std::fmt::Display;
 
@@ -7,15 +7,15 @@ use serde::de::DeserializeOwned;
 use strake_api::v1 as api;
 use strake_api::v1::text_part::Part;
 
-/// A request, and the command that sends it.
+/// A request that the command line can send.
 pub trait ApiCommand {
-    /// The command, without `strake`.
+    /// The command that sends this request, without `strake`.
     fn line(&self) -> Line;
-    /// As a part of a text.
+    /// This request as a part of a text.
     fn part(self) -> Part;
 }
 
-/// What a request may lose or interrupt, with the operator's consent.
+/// A loss or interruption that needs the operator's consent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consent {
     /// The content of drives.
@@ -28,34 +28,34 @@ pub enum Consent {
 
 /// A request that changes something.
 pub trait Command: ApiCommand + Sized {
-    /// What it is about, as events name it.
+    /// The object of the request, as events name it.
     fn object(&self) -> String;
-    /// It only asks what would be done, so it is no part of the history.
+    /// Whether the request is a dry run. Dry runs are not recorded.
     fn is_dry(&self) -> bool;
-    /// The same with `consent`; `None` where that is no matter of this request.
+    /// This request with `consent`; `None` if the request has no such consent.
     fn consenting(&self, consent: Consent) -> Option<Self>;
 }
 
-/// What is done with the type of each request.
+/// An operation for the type of every request.
 pub trait EachRequest {
-    /// Does it with the request `name`.
+    /// Executes the operation for the request type `name`.
     fn request<R: ApiCommand + Default + Serialize + DeserializeOwned>(&mut self, name: &str);
 }
 
-/// The command that sends `request`. What the operator is to choose is left empty in a request that is a remedy, and
-/// spelled in capitals.
+/// The command that sends `request`. A request of a remedy leaves values empty that the operator has to choose; the
+/// command has placeholders in capitals for these values.
 pub fn command(request: &impl ApiCommand) -> String {
     format!("strake {}", request.line().advised)
 }
 
-/// Whether a character means nothing but itself to a shell.
+/// Whether a shell takes this character literally.
 #[must_use]
 pub fn is_plain(c: char) -> bool {
     c.is_alphanumeric() || "-._~:/%+,=@".contains(c)
 }
 
-/// A value as a shell takes it. Names of drives and exports may come from drives and remote hosts: what they spell is
-/// one word, and a control character, which could end the command, becomes U+FFFD.
+/// Quotes a value for a shell. Names may come from drives and remote hosts, so every value becomes exactly one word. A
+/// control character, which could end the command, becomes U+FFFD.
 fn quoted(value: &str) -> String {
     // zsh replaces a leading `=`, and every shell a leading `~`.
     if !value.is_empty() && !value.starts_with(['=', '~']) && value.chars().all(is_plain) {
@@ -65,15 +65,15 @@ fn quoted(value: &str) -> String {
     format!("'{}'", value.chars().map(printable).collect::<String>().replace('\'', "'\\''"))
 }
 
-/// A member that the operator is to choose, as `TextPart` of the interface says.
+/// Placeholder for a member that the operator has to choose, as defined by `TextPart` of the API.
 const MEMBER_TO_CHOOSE: u32 = u32::MAX;
 
-/// A command without `strake`. Of a secret or a key, it says only that one was given.
+/// A command without `strake`. Instead of a secret or a key, the command contains `FILE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// As it was typed, for the record of commands: what must be typed and was left empty is `''`.
+    /// The command as typed, for the record of commands. A required value that was empty is `''`.
     pub typed: String,
-    /// As it is to be typed, for a remedy.
+    /// The command to type, for a remedy.
     pub advised: String,
 }
 
@@ -82,7 +82,7 @@ fn line(verb: &str) -> Line {
 }
 
 impl Line {
-    /// Words of which the record has `typed`, and a remedy `advised`.
+    /// Appends `typed` to the recorded command, and `advised` to the command of a remedy.
     fn either(mut self, typed: &str, advised: &str) -> Self {
         for (line, words) in [(&mut self.typed, typed), (&mut self.advised, advised)] {
             line.push_str(if words.is_empty() { "" } else { " " });
@@ -91,18 +91,19 @@ impl Line {
         self
     }
 
-    /// What stands without an option; nothing when it is empty.
+    /// Appends a value without an option; appends nothing if the value is empty.
     fn word(self, word: impl AsRef<str>) -> Self {
         let word = given(word.as_ref()).map(quoted).unwrap_or_default();
         self.either(&word, &word)
     }
 
-    /// What must be typed without an option.
+    /// Appends a required value without an option.
     fn needed(self, value: &str) -> Self {
         self.choice("", value, "")
     }
 
-    /// What must be typed. Where it is empty, a remedy has `choice`; or nothing, if that is empty, too.
+    /// Appends a required value with its option. If the value is empty, a remedy has the placeholder `choice`. If
+    /// `choice` is empty too, the remedy omits the option.
     fn choice(self, option: &str, value: &str, choice: &str) -> Self {
         if !value.is_empty() {
             return self.word(option).word(value);
@@ -126,7 +127,7 @@ impl Line {
         self.value(option, given(text))
     }
 
-    /// A number of which 0 stands for the default.
+    /// Appends an option with a number; 0 means the default and appends nothing.
     fn number(self, option: &str, number: u32) -> Self {
         self.value(option, (number != 0).then_some(number))
     }
@@ -139,13 +140,13 @@ impl Line {
         list.iter().fold(self, |line, one| line.text(option, one))
     }
 
-    /// Where a secret or a key comes from.
+    /// Appends an option with the placeholder `FILE` if `content`, a secret or a key, is given.
     fn file(self, option: &str, content: &str) -> Self {
         self.value(option, given(content).map(|_| "FILE"))
     }
 }
 
-/// A list of drives as one value: a comma or backslash in a name follows a backslash.
+/// A list of drives as one value. A backslash precedes each comma and backslash in a name.
 #[must_use]
 pub fn escaped(drives: &[String]) -> String {
     let escaped = drives.iter().map(|drive| drive.replace('\\', r"\\").replace(',', r"\,"));
@@ -156,7 +157,7 @@ fn given(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Seconds in the form in which an operator types them.
+/// An interval in the largest suitable unit, such as `14d`; 0 is `off`.
 #[must_use]
 pub fn every(seconds: u64) -> String {
     match seconds {
@@ -187,8 +188,8 @@ fn daemon() -> String {
     "daemon".to_owned()
 }
 
-/// Declares of each request the variant of a part of a text that holds it, and how it is typed; and, if it changes
-/// something, what it is about, whether it is dry, and the field by which the operator consents to a loss.
+/// Declares the requests. Each row has the variant of `Part`, the request type, and the command. A request that changes
+/// something also has its object, its dry-run flag, and the field with the operator's consent.
 macro_rules! requests {
     ($($variant:ident $request:ident |$r:ident| $line:expr
         $(=> $object:expr, $dry:expr $(, $consent:ident: $flag:ident)?)?;)*) => {
@@ -230,7 +231,7 @@ macro_rules! requests {
             })?
         )*
 
-        /// A part of a text as the command line prints it.
+        /// The text of one part, as the command line prints it.
         pub(crate) fn command_of(part: &Part) -> String {
             match part {
                 Part::Words(words) => words.clone(),
@@ -238,7 +239,7 @@ macro_rules! requests {
             }
         }
 
-        /// Does `each` with every request, for tests of all of them.
+        /// Calls `each` for every request type. Tests use this to cover all requests.
         pub fn each_request(each: &mut impl EachRequest) {
             $(each.request::<api::$request>(stringify!($request));)*
         }
@@ -390,13 +391,13 @@ pub fn show_scrub(name: impl Display) -> api::GetScrubRequest {
     api::GetScrubRequest { name: name.to_string() }
 }
 
-/// What waits until array `name` reaches `goal`.
+/// The request that waits until array `name` reaches `goal`.
 pub fn await_goal(name: impl Display, goal: &str) -> api::AwaitArray {
     api::AwaitArray { name: name.to_string(), goal: goal.to_owned() }
 }
 
-/// The request that replaces `member` of array `array` by `drive`. `None` and an empty drive are for the operator to
-/// choose.
+/// The request that replaces `member` of array `array` by `drive`. The operator has to choose a `None` member or an
+/// empty drive.
 pub fn replace(array: impl Display, member: Option<u32>, drive: &str) -> api::ReplaceMemberRequest {
     api::ReplaceMemberRequest {
         name: array.to_string(),

@@ -1,11 +1,11 @@
-//! Requests as the command line spells them, and texts that name requests.
+//! Requests spelled as commands, and texts that name requests.
 //!
-//! **What it is.** [`ApiCommand`] spells a request as an operator types it: in the record of commands, and where a text
-//! names a command as the remedy. [`Text`] is such a text: words, and requests as data. Control composes it, the
-//! interface carries its parts, and each client shows them in its own way; [`shown`] is that of the command line.
+//! **What it is.** [`ApiCommand`] spells a request as an operator types it, for the record of commands and for
+//! remedies. [`Text`] is a text with words, and with requests as data. `control` composes the text, the API transports
+//! its parts, and each client displays them. [`shown`] is the text that the command line displays.
 //!
-//! **What it must never do.** It decides nothing and knows no array: which request is the remedy is decided where the
-//! fault is found. It never spells a secret or a key.
+//! **What it must never do.** It makes no decisions and accesses no array: the code that finds a fault chooses the
+//! remedy. It never spells a secret or a key.
 //!
 //! **Where to start.** [`Text`], then `commands.rs`, the table of all requests.
 

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use strake_api::v1 as api;
 use strake_api::v1::TextPart;
 
-/// Fields that are not typed by themselves: a dry run is not recorded, a document is too long, the kind of a hook
-/// decides how the others are typed, and no remedy names what the others choose.
+/// Fields without a text of their own in a command: a document is too long; the kind of a hook determines the text of
+/// its other fields; no remedy names the values of the remaining fields.
 const UNTYPED: [&str; 8] =
     ["json", "target", "from", "server", "interval_us", "object", "kind", "severity"];
 
-/// How many fields were looked at.
+/// The number of checked fields.
 struct Fields(usize);
 
 impl EachRequest for Fields {
@@ -34,8 +34,8 @@ impl EachRequest for Fields {
     }
 }
 
-/// The history: a record of `export create` did not say `--via`, `--nqn`, `--allow-host`, `--namespace` and `--secure`,
-/// and one of `array create` not `--strip`, `--block-size` and `--consistency`.
+/// The history: the record of `export create` lacked `--via`, `--nqn`, `--allow-host`, `--namespace` and `--secure`.
+/// The record of `array create` lacked `--strip`, `--block-size` and `--consistency`.
 #[test]
 fn every_option_of_a_request_is_typed() {
     let mut fields = Fields(0);
@@ -97,7 +97,7 @@ fn requests_are_typed_as_operators_type_them() {
     );
 }
 
-/// The record of commands is read by more than those who may know the secrets.
+/// Not all readers of the record of commands may know the secrets.
 #[test]
 fn secrets_and_keys_are_never_typed() {
     let secret = "DHHC-1:00:hidden:".to_owned();
@@ -186,7 +186,7 @@ fn hooks_and_backups_are_typed_without_what_files_hold() {
     assert_eq!(api::RestoreConfigRequest::default().line().typed, "config restore FILE");
 }
 
-/// Names and addresses may come from a drive or a remote host, and an operator pastes the command.
+/// An operator may paste a command with names and addresses that come from a drive or a remote host.
 #[test]
 fn what_a_drive_spells_is_one_word_of_the_command() {
     let offer = |nqn: &str| {

@@ -7,22 +7,22 @@ use strake_api::v1::text_part::Part;
 
 use crate::commands::{ApiCommand, command_of};
 
-/// A text for operators: its words, and the same in parts, in which requests are data.
+/// A text for operators, in two forms: as words, and as parts. In the parts, requests are data.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Text {
-    /// The whole text, with requests as the command line spells them.
+    /// The whole text. Requests are spelled as commands.
     pub words: String,
-    /// The same as the interface carries it.
+    /// The same text in parts, for the API.
     pub parts: Vec<TextPart>,
 }
 
-/// A text that begins with `words`.
+/// A new text with `words`.
 pub fn say(words: impl Into<String>) -> Text {
     Text::default().say(words)
 }
 
 impl Text {
-    /// The text, then `words`.
+    /// Appends `words`.
     #[must_use]
     pub fn say(mut self, words: impl Into<String>) -> Self {
         let words = words.into();
@@ -33,7 +33,7 @@ impl Text {
         self
     }
 
-    /// The text, then the command that sends `request`.
+    /// Appends the command that sends `request`.
     #[must_use]
     pub fn run(mut self, request: impl ApiCommand) -> Self {
         let part = request.part();
@@ -43,7 +43,7 @@ impl Text {
         self
     }
 
-    /// The text, then `other`.
+    /// Appends the text `other`.
     #[must_use]
     pub fn then(mut self, other: Self) -> Self {
         self.words.push_str(&other.words);
@@ -51,7 +51,7 @@ impl Text {
         self
     }
 
-    /// All of `texts`, with `between` them.
+    /// Joins `texts`, separated by `between`.
     pub fn join(texts: impl IntoIterator<Item = Self>, between: &str) -> Self {
         let joined = |all: Self, next| all.say(between).then(next);
         texts.into_iter().reduce(joined).unwrap_or_default()
@@ -88,8 +88,9 @@ pub fn has_request(parts: &[TextPart]) -> bool {
     parts.iter().any(|part| !matches!(part.part, None | Some(Part::Words(_))))
 }
 
-/// A text of the interface as the command line prints it: the words of `parts`; or `otherwise`, when there are none, as
-/// from an older daemon. So it is when this version does not know one of them, or a field of it; the text says so then.
+/// A text of the API as the command line prints it. Without parts, as from an older daemon, the result is `otherwise`.
+/// If this version does not know a part, or a field of a part, the result is `otherwise` with a note about the newer
+/// version.
 #[must_use]
 pub fn shown(parts: &[TextPart], otherwise: &str) -> String {
     let is_whole = |size: u32, part: &Part| size == 0 || size as usize == part.encoded_len();

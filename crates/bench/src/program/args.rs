@@ -63,11 +63,11 @@ pub enum BenchVerb {
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },
-    /// Measure a chosen load on memory drives, or on empty files and block devices.
+    /// Measure a chosen load on memory drives, or on files and block devices.
     ///
-    /// The load runs on the data cores (CPU 0 and up); its own cost is measured and printed. A file or block device is
-    /// refused if it has known content, or anything but zeroes at either end. Both ends are zeroed afterwards. The
-    /// table shows percentiles of the latency.
+    /// The load runs on the data cores (CPU 0 and up); its own cost is measured and printed. A load with writes or with
+    /// --level refuses a file or block device that has known content, or other bytes than zeroes at either end.
+    /// Afterwards it zeroes both ends. The table shows percentiles of the latency.
     #[command(after_help = "Examples:
   strake bench load --drives null:8 --level 6 --rw randwrite --seconds 1
   strake bench load --drives ram:4 --level 5 --rw randrw --verify --seconds 1

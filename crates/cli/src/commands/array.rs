@@ -21,10 +21,10 @@ use strake_api::v1::{
     WatchArrayRequest,
 };
 
-/// Carries out `verb`.
+/// Executes `verb`.
 ///
 /// # Errors
-/// When the daemon cannot be reached or refuses, or the person does not confirm.
+/// When the daemon cannot be reached or refuses, or the operator does not confirm.
 pub async fn run(verb: ArrayVerb, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     match verb {
         ArrayVerb::Create(arguments) => risky::create(arguments, socket, out).await,

@@ -8,10 +8,10 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// The program that measures.
+/// Name of the measuring program.
 const PROGRAM: &str = "strake-bench";
 
-/// Becomes `strake-bench` with `arguments`, which prints its answers in `format`; returns only when it cannot.
+/// Replaces this process by `strake-bench` with `arguments` and output `format`; returns only after an error.
 #[must_use]
 pub fn become_bench(arguments: &BenchArgs, format: Format) -> CliError {
     let mut command = Command::new(beside::program(PROGRAM));

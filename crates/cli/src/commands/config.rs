@@ -13,7 +13,7 @@ use std::io::Read;
 use std::path::Path;
 use strake_api::v1::{ConfigDocument, GetConfigRequest, RestoreConfigRequest};
 
-/// Carries out `verb`.
+/// Executes `verb`.
 ///
 /// # Errors
 /// When the daemon cannot be reached or refuses, or the file cannot be read or written.
@@ -49,7 +49,7 @@ async fn backup(file: &str, socket: &Path, out: &Output) -> Result<(), CliError>
     Ok(())
 }
 
-/// The document in `file`, or on standard input.
+/// The document from `file` or from standard input.
 fn read(file: &str) -> Result<String, CliError> {
     let fail = |e: std::io::Error| CliError::io(format_args!("cannot read {file}"), &e);
     let mut text = String::new();

@@ -5,28 +5,27 @@ use crate::output::printable;
 use std::io::{BufRead, IsTerminal, Write};
 use strake_terminal::text::wrapped;
 
-/// A question before something is done.
+/// A question before a command is executed.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// What would be done, and what it costs.
+    /// The operation and what it loses.
     pub what: &'a str,
-    /// Step by step.
+    /// The steps of the operation.
     pub plan: &'a [String],
-    /// What has to be typed.
+    /// The text that the operator has to type.
     pub answer: &'a str,
 }
 
-/// True when there is a person at a terminal to ask.
+/// Whether standard input and standard error are a terminal.
 #[must_use]
 pub fn person() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// Checks that a person can be asked before `what`, whose loss is permanent. Without a person, a script has to say
-/// `--yes`.
+/// Checks that a terminal for the confirmation of `what` exists. Scripts use `--yes` instead.
 ///
 /// # Errors
-/// When no person can be asked.
+/// When there is no terminal.
 pub fn possible(what: &str) -> Result<(), CliError> {
     match person() {
         true => Ok(()),
@@ -36,18 +35,18 @@ pub fn possible(what: &str) -> Result<(), CliError> {
     }
 }
 
-/// Asks the person at the terminal to type the answer.
+/// Asks the operator to type the answer.
 ///
 /// # Errors
-/// When it is not typed.
+/// When the operator types another text.
 pub fn ask(question: &Question<'_>) -> Result<(), CliError> {
     typed(question, &mut std::io::stdin().lock(), &mut std::io::stderr())
 }
 
-/// The question and its answer, over any reader and writer.
+/// Asks with the given reader and writer.
 ///
 /// # Errors
-/// When what is read is not the answer.
+/// When the reader returns another text than the answer.
 pub fn typed(
     question: &Question<'_>,
     from: &mut impl BufRead,

@@ -10,7 +10,7 @@ use crate::{daemon, tables};
 use std::path::Path;
 use strake_api::v1::{Daemon, GetDaemonRequest, StopDaemonRequest};
 
-/// Carries out `verb`.
+/// Executes `verb`.
 ///
 /// # Errors
 /// When the daemon cannot be reached, does not start, or does not stop.

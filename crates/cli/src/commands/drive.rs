@@ -13,10 +13,10 @@ use strake_api::v1::{
     GetDriveRequest, ListDrivesRequest, ListDrivesResponse, LocateDriveRequest,
 };
 
-/// Carries out `verb`.
+/// Executes `verb`.
 ///
 /// # Errors
-/// When the daemon cannot be reached or refuses, or the person does not confirm.
+/// When the daemon cannot be reached or refuses, or the operator does not confirm.
 pub async fn run(verb: DriveVerb, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     match verb {
         DriveVerb::List(watched) => {
@@ -67,7 +67,7 @@ async fn one(name: &str, socket: &Path) -> Result<Drive, CliError> {
     Ok(drives.get_drive(GetDriveRequest { path }).await?.into_inner())
 }
 
-/// What a request says of who we are; each text is empty when it is not given.
+/// The identity of this host in a request. A text that is not given is empty.
 struct Who {
     host_nqn: String,
     secret: String,

@@ -11,10 +11,10 @@ use crate::watch::Signals;
 use std::path::Path;
 use strake_api::v1::{FollowEventsRequest, ListEventsRequest};
 
-/// Carries out `verb`.
+/// Executes `verb`.
 ///
 /// # Errors
-/// When the daemon cannot be reached, refuses, or goes away while events are followed.
+/// When the daemon cannot be reached, refuses, or stops while events are followed.
 pub async fn run(verb: EventVerb, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     match verb {
         EventVerb::List { which, last } => {
@@ -63,7 +63,7 @@ async fn follow(which: Which, socket: &Path, out: &Output) -> Result<Exit, CliEr
     }
 }
 
-/// The number that the next event will have.
+/// The number of the next event.
 async fn next_number(connection: &Connection) -> Result<u64, CliError> {
     let request = ListEventsRequest { last: 1, ..ListEventsRequest::default() };
     let latest = connection.events().list_events(request).await?.into_inner().events;

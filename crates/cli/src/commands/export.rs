@@ -14,7 +14,7 @@ use strake_api::v1::{
     ListReferralsRequest, ReleaseExportRequest, RemoveExportRequest, RemoveReferralRequest,
 };
 
-/// Carries out `verb`.
+/// Executes `verb`.
 ///
 /// # Errors
 /// When the daemon cannot be reached or refuses.

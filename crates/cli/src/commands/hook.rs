@@ -10,7 +10,7 @@ use crate::{secret, tables};
 use std::path::Path;
 use strake_api::v1::{AddHookRequest, ListHooksRequest, RemoveHookRequest, TestHookRequest};
 
-/// Carries out `verb`.
+/// Executes `verb`.
 ///
 /// # Errors
 /// When the daemon cannot be reached or refuses, or a test event could not be delivered.

@@ -9,7 +9,7 @@ use crate::{secret, tables};
 use std::path::Path;
 use strake_api::v1::{AddHostRequest, ListHostsRequest, RemoveHostRequest};
 
-/// Carries out `verb`.
+/// Executes `verb`.
 ///
 /// # Errors
 /// When a secret cannot be read, the daemon cannot be reached or refuses.
@@ -38,7 +38,7 @@ pub async fn run(verb: HostVerb, socket: &Path, out: &Output) -> Result<Exit, Cl
     Ok(Exit::Fine)
 }
 
-/// A request with what a host is to have.
+/// A request with the new secrets and keys of a host.
 fn with(keys: HostKeys) -> Result<AddHostRequest, CliError> {
     Ok(AddHostRequest {
         secret: secret::key_or_none(keys.secret_file)?,

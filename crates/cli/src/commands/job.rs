@@ -9,7 +9,7 @@ use crate::{tables, watch};
 use std::path::Path;
 use strake_api::v1::{ChangeJobRequest, ListJobsRequest};
 
-/// Carries out `verb`.
+/// Executes `verb`.
 ///
 /// # Errors
 /// When the daemon cannot be reached or refuses.

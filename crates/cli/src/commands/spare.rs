@@ -11,10 +11,10 @@ use crate::{paths, tables};
 use std::path::Path;
 use strake_api::v1::{AddSpareRequest, ListSparesRequest, RemoveSpareRequest, SpareChange};
 
-/// Carries out `verb`.
+/// Executes `verb`.
 ///
 /// # Errors
-/// When the daemon cannot be reached or refuses, or the person does not confirm.
+/// When the daemon cannot be reached or refuses, or the operator does not confirm.
 pub async fn run(verb: SpareVerb, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     match verb {
         SpareVerb::Add(arguments) => {

@@ -9,20 +9,20 @@ use crate::{tables, watch};
 use std::path::Path;
 use strake_api::v1::{GetStatusRequest, RunDoctorRequest};
 
-/// Prints the health of everything, and ends with it.
+/// Prints the health of all objects, and returns the health as exit code.
 ///
 /// # Errors
-/// When the daemon cannot be reached or asked.
+/// When the daemon cannot be reached or does not answer.
 pub async fn run(watched: Watch, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     let connection = Connection::open(socket).await?;
     let look = async || Ok(connection.daemon().get_status(GetStatusRequest {}).await?.into_inner());
     watch::answer(watched, out, look, tables::status::show, |s| Exit::of_health(&s.health)).await
 }
 
-/// Prints what the doctor found, and ends with it.
+/// Prints the findings of the doctor, and returns the result as exit code.
 ///
 /// # Errors
-/// When the daemon cannot be reached or asked.
+/// When the daemon cannot be reached or does not answer.
 pub async fn doctor(socket: &Path, out: &Output) -> Result<Exit, CliError> {
     let mut daemon = Connection::open(socket).await?.daemon();
     let report = daemon.run_doctor(RunDoctorRequest {}).await?.into_inner();

@@ -1,4 +1,4 @@
-//! Verbs that may cost something: they ask first.
+//! Commands that may lose redundancy, data or connections, and therefore need a confirmation.
 
 use super::{changed, gone};
 use crate::args::array::{Add, Consistency, Create, Fail, Loss, Replace, Stop};
@@ -21,13 +21,13 @@ fn steps(change: &ArrayChange) -> Vec<String> {
     [change.plan.as_slice(), change.warnings.as_slice()].concat()
 }
 
-/// Asks about overwriting drives: shows what a dry run planned, and has the array's name typed.
+/// Asks before drives are overwritten: shows the plan of a dry run, and requests the name of the array.
 fn ask_overwrite(plan: &ArrayChange, drives: &str, name: &str) -> Result<(), CliError> {
     let what = format!("use {drives}; their content is lost");
     confirm::ask(&Question { what: &what, plan: &steps(plan), answer: name })
 }
 
-/// Asks about an array that nothing protects from crashes, and has its name typed.
+/// Asks before crash protection is turned off: requests the name of the array.
 pub(super) fn ask_careless(name: &str, plan: &[String]) -> Result<(), CliError> {
     confirm::possible("do without consistency")?;
     let what = "turn crash protection off: contents are undefined after a crash";
@@ -65,7 +65,7 @@ pub(super) async fn create(
     changed(&arrays.create_array(request).await?.into_inner(), out)
 }
 
-/// The interface takes 0 for the default, which a person who types `--strip 0` does not mean.
+/// Refuses `--strip 0`, because 0 means the default size in the API.
 fn strip(given: Option<u32>) -> Result<u32, CliError> {
     match given {
         Some(0) => Err(CliError::usage("--strip 0: a strip is a power of two from 4KiB to 1MiB")),
@@ -111,7 +111,7 @@ fn words(losses: &[Loss]) -> Vec<String> {
     words
 }
 
-/// What failing `member` of `array` costs, as the end of a sentence. How much is left is in the daemon's plan.
+/// The loss when `member` of `array` is failed, as the end of a sentence. The daemon's plan has the redundancy left.
 fn cost(array: &Array, member: u32) -> &'static str {
     let in_sync = array.members.iter().any(|m| m.position == member && m.state == "in_sync");
     if in_sync { ", which is in sync: this gives up redundancy" } else { "" }

@@ -15,10 +15,10 @@ use strake_api::v1::{
     ChangeScrubRequest, GetScrubRequest, Scrub, StartScrubRequest, WatchArrayRequest,
 };
 
-/// Carries out `verb`.
+/// Executes `verb`.
 ///
 /// # Errors
-/// When the daemon cannot be reached or refuses, or the person does not confirm.
+/// When the daemon cannot be reached or refuses, or the operator does not confirm.
 pub(super) async fn run(verb: ScrubVerb, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     match verb {
         ScrubVerb::Start(arguments) => start(arguments, socket, out).await,
@@ -36,7 +36,7 @@ pub(super) async fn run(verb: ScrubVerb, socket: &Path, out: &Output) -> Result<
     }
 }
 
-/// Whether everything is as it should be, as far as the scrub has come.
+/// Whether unrepaired errors are left in the scrubbed part, as exit code.
 fn exit(scrub: &Scrub) -> Exit {
     if scrub.left_bytes == 0 { Exit::Fine } else { Exit::Degraded }
 }

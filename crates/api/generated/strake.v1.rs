@@ -552,7 +552,7 @@ pub struct ByteRange {
 #[serde(default)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ArraySettings {
-    /// Priority of rebuild, replace and resync: 0 only while the drives are idle, 100 without a limit.
+    /// Priority of rebuild, replace and resync: 0 is slowest with active clients, 100 without a limit.
     #[prost(uint32, tag = "1")]
     pub rebuild_priority: u32,
     /// Use a spare automatically when a member fails or is predicted to fail.

@@ -1,4 +1,4 @@
-//! The grammar: `strake <object> <verb> [NAME] --long-flags`. Help, completions and manual pages all come from
+//! The grammar: `strake <object> <verb> [NAME] --long-flags`. Help, completions and manual pages are generated from
 //! these definitions.
 
 pub mod array;
@@ -21,8 +21,8 @@ use std::time::Duration;
 
 /// Software RAID for NVMe drives.
 ///
-/// Exit codes: 0 fine, 1 degraded, 2 failed, 3 the command cannot be executed as given, 4 unknown (for example, the
-/// daemon cannot be reached). `status`, `array show` and `wait` report health with these codes.
+/// Exit codes: 0 success or healthy, 1 degraded, 2 failed, 3 the command cannot be executed as given, 4 unknown (for
+/// example, the daemon cannot be reached). `status`, `array show` and `wait` report health with these codes.
 #[derive(Debug, Parser)]
 #[command(name = "strake", version, propagate_version = true, arg_required_else_help = true)]
 #[command(disable_help_subcommand = true, max_term_width = 100)]
@@ -78,7 +78,7 @@ impl Global {
 /// An object, or a command that has no object.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Health of everything: problems with their remedies, then the arrays.
+    /// Show problems with their remedies, then all arrays and exports.
     #[command(after_help = "Examples:
   strake status
   strake status --watch
@@ -99,7 +99,7 @@ pub enum Command {
   strake array show tank --watch"
     )]
     Array(array::ArrayVerb),
-    /// Drives that the daemon can see.
+    /// Local and remote drives.
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -117,7 +117,7 @@ pub enum Command {
   strake spare list"
     )]
     Spare(spare::SpareVerb),
-    /// Long work in the background: rebuilds, replacements, resyncs.
+    /// Background jobs: rebuild, replace, resync and others.
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -135,7 +135,7 @@ pub enum Command {
   strake export list"
     )]
     Export(export::ExportVerb),
-    /// Events: what happened, and who gave which command.
+    /// Events: failures, changes of state, and commands with their callers.
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -180,21 +180,21 @@ pub enum Command {
   strake daemon status"
     )]
     Daemon(DaemonVerb),
-    /// Wait until an array has reached a goal, showing progress.
+    /// Wait until an array reaches a state, and show the progress.
     #[command(after_help = "Examples:
   strake wait tank --for rebuild
   strake wait tank --for healthy --timeout 2h
   strake wait tank --for online --timeout 5m && mount /dev/nbd0 /srv")]
     Wait(WaitArgs),
-    /// Create, use, break and repair a RAID 6 array on eight sparse files. Needs no root and no running daemon.
+    /// Show a RAID 6 array on eight sparse files through failures and repairs. Needs neither root nor a running daemon.
     #[command(after_help = "Examples:
   strake demo
   strake demo --dir /var/tmp --keep")]
     Demo(DemoArgs),
-    /// Measure the speed of Strake on this host, beside other programs.
+    /// Measure the speed of Strake on this host, and compare it with other programs.
     ///
-    /// Starts strake-bench (from the folder of strake, or from PATH) with these arguments, and returns its exit code.
-    /// `strake bench --help` prints its help. In the source tree, `make bench` builds it.
+    /// Starts the program strake-bench (from the folder of strake, or from PATH) with these arguments, and returns its
+    /// exit code. `strake bench --help` prints the help of strake-bench. In the source tree, `make bench` builds it.
     #[command(
         disable_help_flag = true,
         disable_version_flag = true,
@@ -215,16 +215,16 @@ pub enum Command {
     #[command(after_help = "Examples:
   strake man /usr/local/share/man/man1")]
     Man {
-        /// The folder; made if it does not exist.
+        /// The folder; created if it does not exist.
         #[arg(value_name = "DIR")]
         dir: PathBuf,
     },
 }
 
-/// Whether an answer is printed again when it changes.
+/// Option of commands that show a state.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct Watch {
-    /// Print the answer again whenever it changes, in place on a terminal, until interrupted.
+    /// Show the current state until interrupted: print the answer again after each change.
     #[arg(long)]
     pub watch: bool,
 }
@@ -238,11 +238,11 @@ pub enum DaemonVerb {
   strake daemon start --cores 2,3
   strake daemon start --state-dir /srv/strake --foreground")]
     Start(DaemonStart),
-    /// Stop the daemon: complete requests in progress and mark arrays clean.
+    /// Stop the daemon after requests in progress are complete, and mark its arrays clean.
     #[command(after_help = "Examples:
   strake daemon stop")]
     Stop,
-    /// Version, data cores and memory of the daemon.
+    /// Show version, data cores and memory of the daemon.
     #[command(after_help = "Examples:
   strake daemon status
   strake daemon status --output json")]

@@ -12,7 +12,7 @@ use crate::metrics::Place;
 /// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Plain text.
     Text,
     /// One JSON object per line.
     Json,
@@ -20,8 +20,8 @@ pub enum LogFormat {
 
 /// Serves Strake arrays.
 ///
-/// Clients call it by gRPC on a unix socket, as `strake` does. SIGTERM and SIGINT stop it cleanly: exports are
-/// drained and arrays marked clean.
+/// Clients such as `strake` call the daemon by gRPC on a Unix socket. After SIGTERM or SIGINT, the daemon completes
+/// requests in progress, marks its arrays clean, and ends.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "straked", version)]
 pub struct Args {
@@ -31,7 +31,7 @@ pub struct Args {
     /// Socket to listen on [default: /run/strake/straked.sock for root, else $XDG_RUNTIME_DIR/strake/straked.sock]
     #[arg(long, env = "STRAKE_SOCKET", value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// CPUs for data cores, as 0,2,4-7; auto takes half of them
+    /// CPUs for data cores, such as 0,2,4-7; auto selects half of the CPUs
     #[arg(long, default_value = "auto", value_name = "CPUS")]
     pub cores: CoreChoice,
     /// Format of the log on stderr; RUST_LOG selects which lines are printed
@@ -40,11 +40,11 @@ pub struct Args {
     /// Seconds that an array waits for missing members before it starts degraded, or "never"
     #[arg(long, default_value = "30", value_name = "SECONDS", value_parser = parse_timeout)]
     pub assemble_timeout: Timeout,
-    /// Seconds that a drive may take over one request before it counts as failed, by its kind: 6 to 300, and at least
-    /// 30 for remote
+    /// Time limit of a request in seconds, by kind of drive: 6 to 300, and at least 30 for remote. A drive that exceeds
+    /// the limit counts as failed
     #[arg(long, default_value = "block=8,file=15,remote=30", value_name = "KIND=SECONDS,...")]
     pub io_timeout: IoLimits,
-    /// Where to serve metrics over HTTP: unix:/path, or a loopback address such as 127.0.0.1:9464 [default: nowhere]
+    /// Serve metrics over HTTP at this address: unix:/path, or a loopback address such as 127.0.0.1:9464 [default: off]
     #[arg(long, env = "STRAKE_METRICS", value_name = "ADDRESS")]
     pub metrics: Option<Place>,
     /// Parity kernel, such as avx2 or portable [default: chosen for this CPU]

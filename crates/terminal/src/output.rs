@@ -12,7 +12,7 @@ use std::io::{IsTerminal, Write};
 /// How answers are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// Tables.
     #[default]
     Table,
     /// For scripts: the message under its proto field names.

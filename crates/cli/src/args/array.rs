@@ -7,19 +7,19 @@ use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 /// Commands for arrays.
 #[derive(Debug, Subcommand)]
 pub enum ArrayVerb {
-    /// Create an array on empty drives. It serves at once.
+    /// Create an array on empty drives. The array can be used at once.
     #[command(after_help = "Examples:
   strake array create tank --level 5 --drives nvme1n1,nvme2n1,nvme3n1 --dry-run
   strake array create tank --level 6 --drives nvme1n1,nvme2n1,nvme3n1,nvme4n1
   strake array create fast --level 0 --drives nvme1n1,nvme2n1 --strip 64KiB
   strake array create scratch --level 0 --drives ram:1GiB,ram:1GiB")]
     Create(Create),
-    /// Every array.
+    /// List all arrays.
     #[command(after_help = "Examples:
   strake array list
   strake array list --watch")]
     List(Watch),
-    /// One array: its state, its members by position, and operations in progress.
+    /// Show one array: state, members by position, and operations in progress.
     #[command(after_help = "Examples:
   strake array show tank
   strake array show tank --watch")]
@@ -27,11 +27,11 @@ pub enum ArrayVerb {
         /// Name or UUID.
         #[arg(value_name = "ARRAY")]
         name: String,
-        /// Print the answer again whenever it changes.
+        /// Show the current state until interrupted: print the answer again after each change.
         #[command(flatten)]
         watch: Watch,
     },
-    /// Statistics of an array since its start: I/Os, and latencies of requests and of its drives.
+    /// Show statistics of an array since its start: I/Os, and latencies of requests and of drives.
     #[command(after_help = "Examples:
   strake array stats tank
   strake array stats tank --watch
@@ -40,17 +40,17 @@ pub enum ArrayVerb {
         /// Name or UUID.
         #[arg(value_name = "ARRAY")]
         name: String,
-        /// Print the answer again whenever it changes.
+        /// Show the current state until interrupted: print the answer again after each change.
         #[command(flatten)]
         watch: Watch,
     },
-    /// Fail a member. Failing a member in sync reduces redundancy and needs --accept redundancy.
+    /// Fail a member. For a member in sync, this reduces redundancy and needs --accept redundancy.
     #[command(after_help = "Examples:
   strake array fail tank --member 3
   strake array fail tank --member 3 --accept redundancy --dry-run
   strake array fail tank --member 3 --accept redundancy --yes")]
     Fail(Fail),
-    /// Replace a member by another drive. A serving member is copied first and released when the copy is complete.
+    /// Replace a member by another drive. A serving member keeps its slot until the copy is complete.
     #[command(after_help = "Examples:
   strake array replace tank --member 3 --with nvme9n1
   strake array replace tank --member 3 --with nvme9n1 --dry-run")]
@@ -65,7 +65,7 @@ pub enum ArrayVerb {
   strake array readd tank --member 3
   strake array readd tank --member 3 --drive nvme9n1 --dry-run")]
     Readd(Readd),
-    /// Resume a stalled rebuild: one that was halted, or that waits for a drive.
+    /// Resume a rebuild that is halted or waits for a drive.
     #[command(after_help = "Examples:
   strake array rebuild tank
   strake array rebuild tank --dry-run")]
@@ -73,11 +73,11 @@ pub enum ArrayVerb {
         /// Name or UUID.
         #[arg(value_name = "ARRAY")]
         name: String,
-        /// Print what would be done, and do nothing.
+        /// Print the plan, and change nothing.
         #[arg(long)]
         dry_run: bool,
     },
-    /// Give an array another name. Its exports keep their names.
+    /// Rename an array. Its exports keep their names.
     #[command(after_help = "Examples:
   strake array rename tank vault
   strake array rename tank vault --dry-run")]
@@ -88,11 +88,11 @@ pub enum ArrayVerb {
         /// The new name.
         #[arg(value_name = "NEW")]
         new_name: String,
-        /// Print what would be done, and do nothing.
+        /// Print the plan, and change nothing.
         #[arg(long)]
         dry_run: bool,
     },
-    /// Grow an array to the size of its members, after each was enlarged or replaced by a larger drive.
+    /// Grow an array after every member was enlarged or replaced by a larger drive.
     #[command(after_help = "Examples:
   strake array grow tank --dry-run
   strake array grow tank
@@ -104,11 +104,11 @@ pub enum ArrayVerb {
         /// Disconnect NBD clients, which cannot be paused.
         #[arg(long)]
         force: bool,
-        /// Print what would be done, and do nothing.
+        /// Print the plan, and change nothing.
         #[arg(long)]
         dry_run: bool,
     },
-    /// Convert an array to the newest label format. The data of the array is not moved.
+    /// Convert an array to the newest label format. No data are moved.
     #[command(after_help = "Examples:
   strake array upgrade-format tank --dry-run
   strake array upgrade-format tank
@@ -120,11 +120,11 @@ pub enum ArrayVerb {
         /// Disconnect NBD clients, which cannot be paused.
         #[arg(long)]
         force: bool,
-        /// Print what would be done, and do nothing.
+        /// Print the plan, and change nothing.
         #[arg(long)]
         dry_run: bool,
     },
-    /// Change settings of an array. Settings that are not named do not change.
+    /// Change settings of an array. Other settings do not change.
     #[command(after_help = "Examples:
   strake array set tank --rebuild-priority 80
   strake array set tank --auto-replace on --replace-after-errors 20
@@ -132,7 +132,7 @@ pub enum ArrayVerb {
   strake array set tank --consistency strict
   strake array set tank --scrub-every 14d --scrub-repair on")]
     Set(Set),
-    /// Read all stripes and find parity or copies that do not match the data.
+    /// Scrub: read all stripes, and find parity or copies that do not match the data.
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -150,14 +150,14 @@ pub enum ArrayVerb {
   strake array import tank --degraded
   strake array import tank --use nvme1n1")]
     Import(Import),
-    /// Stop an array and forget its drives. The data stays on the drives.
+    /// Stop an array and release its drives. The data stay on the drives; array import restores the array.
     #[command(after_help = "Examples:
   strake array unload tank --dry-run
   strake array unload tank
   strake array unload tank --force")]
     Unload(Stop),
-    /// Stop an array and mark its drives as free. THE DATA IS LOST once the drives are written to; until then, array
-    /// undelete restores it.
+    /// Stop an array and mark its drives as free. THE DATA ARE LOST when the drives are written; until then, array
+    /// undelete restores the array.
     #[command(after_help = "Examples:
   strake array destroy tank --dry-run
   strake array destroy tank
@@ -177,7 +177,7 @@ pub struct Create {
     /// Name of the new array.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// 0, 1, 10, 5, 6, 7.3, n+M (such as n+4), 50, 60 or 70.
+    /// Level: 0, 1, 10, 5, 6, 7.3, n+M (such as n+4), 50, 60 or 70.
     #[arg(long)]
     pub level: String,
     /// Drives, separated by commas or repeated: paths, device names, or ram:SIZE and null:SIZE. A comma in a path is
@@ -196,7 +196,7 @@ pub struct Create {
     /// How writes are protected against crashes; see strake array set --help [default: safe].
     #[arg(long, value_enum, value_name = "MODE")]
     pub consistency: Option<Consistency>,
-    /// Print what would be done, and do nothing.
+    /// Print the plan, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
     /// Use drives that have content. THEIR CONTENT IS LOST.
@@ -216,13 +216,13 @@ pub struct Fail {
     /// Position of the member, from 0.
     #[arg(long, value_name = "POSITION")]
     pub member: u32,
-    /// Losses that are accepted, separated by commas or repeated.
+    /// Losses to accept, separated by commas or repeated.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LOSS")]
     pub accept: Vec<Loss>,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long)]
     pub yes: bool,
-    /// Print what would be done, and do nothing.
+    /// Print the plan, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -246,7 +246,7 @@ pub struct Replace {
     /// The new drive.
     #[arg(long = "with", value_name = "DRIVE")]
     pub drive: String,
-    /// Print what would be done, and do nothing.
+    /// Print the plan, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
     /// Use a drive that has content. ITS CONTENT IS LOST.
@@ -266,7 +266,7 @@ pub struct Add {
     /// The drive to add.
     #[arg(long, value_name = "DRIVE")]
     pub drive: String,
-    /// Print what would be done, and do nothing.
+    /// Print the plan, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
     /// Use a drive that has content. ITS CONTENT IS LOST.
@@ -287,20 +287,20 @@ pub struct Import {
     /// as \,.
     #[arg(long, value_name = "DRIVES")]
     pub drives: Vec<Drives>,
-    /// Start although members that were last seen in sync are missing.
+    /// Start even if members that were last seen in sync are missing.
     #[arg(long)]
     pub degraded: bool,
-    /// Start although a crash while degraded may have damaged blocks.
+    /// Start even if blocks may be damaged, for example by a crash while members were missing.
     #[arg(long)]
     pub accept_loss: bool,
-    /// The drive to use for a member of which several copies exist, separated by commas or repeated. The other copies
-    /// are not changed.
+    /// Drives to use for members that exist on several drives (clones), separated by commas or repeated. The other
+    /// drives are not changed.
     #[arg(long = "use", value_name = "DRIVES")]
     pub use_drives: Vec<Drives>,
-    /// Also create the exports that the members record; without this option they are only listed.
+    /// Also create the exports that are recorded on the members. Without this option, the exports are only listed.
     #[arg(long)]
     pub exports: bool,
-    /// Print what would be started, and do nothing.
+    /// Print the arrays that would be started, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -311,13 +311,13 @@ pub struct Readd {
     /// Name or UUID.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Position of the member, from 0 [default: the one that can be re-added].
+    /// Position of the member, from 0 [default: the only member that can be re-added].
     #[arg(long, value_name = "POSITION")]
     pub member: Option<u32>,
-    /// Path of its drive [default: the recorded path, or any drive with its label].
+    /// Path of the member's drive [default: the recorded path, or any drive with the label of the member].
     #[arg(long, value_name = "DRIVE")]
     pub drive: Option<String>,
-    /// Print what would be done, and do nothing.
+    /// Print the plan, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -333,25 +333,25 @@ pub struct Set {
     /// Name or UUID.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Priority of rebuild, replace and resync: 0 only while the drives are idle, 100 without a limit.
+    /// Priority of rebuild, replace and resync: 0 is slowest with active clients, 100 without a limit.
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=100), value_name = "0-100")]
     pub rebuild_priority: Option<u32>,
-    /// Use a spare automatically when a member fails or is predicted to fail.
+    /// Whether a spare replaces a member automatically when the member fails or is predicted to fail.
     #[arg(long, value_enum, value_name = "on|off")]
     pub auto_replace: Option<Switch>,
-    /// Re-add a returning clean member automatically.
+    /// Whether a returning member is re-added automatically.
     #[arg(long, value_enum, value_name = "on|off")]
     pub auto_readd: Option<Switch>,
-    /// Number of errors after which a serving member is replaced; 0 for never.
+    /// Number of errors after which a serving member is reported and, if a spare exists, replaced; 0 for never.
     #[arg(long, value_name = "ERRORS")]
     pub replace_after_errors: Option<u32>,
     /// How writes are protected against crashes.
     #[arg(long, value_enum, value_name = "MODE")]
     pub consistency: Option<Consistency>,
-    /// Time from the end of a scrub to the next scheduled one, such as 14d; off for never.
+    /// Time from the end of a scrub to the next scheduled scrub, such as 14d; off for no scheduled scrubs.
     #[arg(long, value_parser = parse::every, value_name = "TIME|off")]
     pub scrub_every: Option<u64>,
-    /// Whether a scheduled scrub repairs corrupt strips, or only reports them.
+    /// Whether scheduled scrubs repair corrupt strips, or only report them.
     #[arg(long, value_enum, value_name = "on|off")]
     pub scrub_repair: Option<Switch>,
     /// Turn crash protection off without confirmation.
@@ -362,29 +362,29 @@ pub struct Set {
 /// How writes are protected against crashes. RAID 1 and 10 need only resync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Consistency {
-    /// Written regions are marked and, after a crash, resynchronized. While members are missing, a crash may damage
-    /// neighbouring blocks in the same stripe.
+    /// Regions that are being written are marked, and resynchronized after a crash. While members are missing, a crash
+    /// may damage neighbouring blocks in the same stripe.
     Resync,
     /// As resync; while members are missing, writes to their stripes also go through a redo log.
     Safe,
-    /// Every write is logged first: a crash together with a member failure damages nothing. With two parities, small
-    /// writes log a few words per block; other writes need twice the drive I/Os.
+    /// Every write is logged first. A crash together with the failure of one member damages no blocks. With two or more
+    /// parities, small writes log a few words per block; other writes need twice the drive I/Os.
     Strict,
-    /// For scratch arrays: nothing is marked, and nothing is checked after a crash.
+    /// No protection, for scratch arrays: contents are undefined after a crash.
     None,
 }
 
 /// Commands for scrubs.
 #[derive(Debug, Subcommand)]
 pub enum ScrubVerb {
-    /// Start to read all stripes and compare data with parity or copies. Unreadable blocks are reconstructed and
-    /// rewritten.
+    /// Start a scrub, which reads all stripes and compares data with parity or copies. Every scrub reconstructs and
+    /// rewrites unreadable blocks.
     #[command(after_help = "Examples:
   strake array scrub start tank
   strake array scrub start tank --wait
   strake array scrub start tank --repair")]
     Start(ScrubStart),
-    /// Pause the scrub. When resumed, it continues from the same position.
+    /// Pause the scrub. A resumed scrub continues from the same position.
     #[command(after_help = "Examples:
   strake array scrub pause tank")]
     Pause(ScrubWhich),
@@ -392,11 +392,11 @@ pub enum ScrubVerb {
     #[command(after_help = "Examples:
   strake array scrub resume tank")]
     Resume(ScrubWhich),
-    /// End the scrub. The next scrub starts from the beginning.
+    /// Stop the scrub. The next scrub starts from the beginning.
     #[command(after_help = "Examples:
   strake array scrub stop tank")]
     Stop(ScrubWhich),
-    /// Progress of the scrub, or the findings of the last one.
+    /// Show progress and findings of the current or last scrub.
     #[command(after_help = "Examples:
   strake array scrub show tank
   strake array scrub show tank --watch
@@ -405,7 +405,7 @@ pub enum ScrubVerb {
         /// Name or UUID.
         #[arg(value_name = "ARRAY")]
         name: String,
-        /// Print the answer again whenever it changes.
+        /// Show the current state until interrupted: print the answer again after each change.
         #[command(flatten)]
         watch: Watch,
     },
@@ -429,14 +429,14 @@ pub struct ScrubStart {
     #[arg(long, conflicts_with = "trust_data")]
     pub repair: bool,
     /// As --repair. If the wrong strip is unknown (one parity, two copies), also accept the data as read, and write
-    /// matching parity or copies. WRONG DATA STAYS WRONG, and no later scrub can find it. Restore important data from
+    /// matching parity or copies. WRONG DATA STAY WRONG, and no later scrub can find them. Restore important data from
     /// a backup first.
     #[arg(long)]
     pub trust_data: bool,
     /// Wait until the scrub has finished, and print its findings.
     #[arg(long)]
     pub wait: bool,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long)]
     pub yes: bool,
 }
@@ -471,7 +471,7 @@ pub struct Undelete {
     /// as \,.
     #[arg(long, value_name = "DRIVES")]
     pub drives: Vec<Drives>,
-    /// Print what would be done, and do nothing.
+    /// Print the plan, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -482,13 +482,13 @@ pub struct Stop {
     /// Name or UUID.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Remove its exports, disconnecting their clients.
+    /// Also remove the exports of the array, and disconnect their clients.
     #[arg(long)]
     pub force: bool,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long)]
     pub yes: bool,
-    /// Print what would be done, and do nothing.
+    /// Print the plan, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
 }

@@ -5,7 +5,7 @@ use clap::Subcommand;
 /// Show, back up and restore the recorded configuration.
 #[derive(Debug, Subcommand)]
 pub enum ConfigVerb {
-    /// Current exports, spares, hooks and settings, and which drives belong to which array.
+    /// Show recorded exports, spares, hooks and settings, and the drives of each array.
     #[command(after_help = "Examples:
   strake config show")]
     Show,
@@ -28,7 +28,7 @@ pub enum ConfigVerb {
         /// The file; `-` for standard input.
         #[arg(value_name = "FILE")]
         file: String,
-        /// Print what would be done, and do nothing.
+        /// Print the plan, and change nothing.
         #[arg(long)]
         dry_run: bool,
     },

@@ -6,12 +6,12 @@ use clap::{Args, Subcommand};
 /// Commands for drives.
 #[derive(Debug, Subcommand)]
 pub enum DriveVerb {
-    /// Every drive, with its content and its user.
+    /// List all drives with their content and user.
     #[command(after_help = "Examples:
   strake drive list
   strake drive list --watch")]
     List(Watch),
-    /// One drive; for a remote drive also its connection and the statistics of each queue.
+    /// Show one drive; for a remote drive, also its connection and the statistics of each queue.
     #[command(after_help = "Examples:
   strake drive show nvme3n1")]
     Show {
@@ -19,7 +19,7 @@ pub enum DriveVerb {
         #[arg(value_name = "DRIVE")]
         name: String,
     },
-    /// Blink the light of a drive's slot, so that the right one is pulled.
+    /// Blink the LED of a drive's slot, to identify the drive before it is pulled.
     #[command(after_help = "Examples:
   strake drive locate nvme3n1
   strake drive locate nvme3n1 --off")]
@@ -31,13 +31,13 @@ pub enum DriveVerb {
         #[arg(long)]
         off: bool,
     },
-    /// Remove Strake's labels from a drive that no array uses, so that it counts as free.
+    /// Remove Strake's labels from a drive that no array uses. The drive is then free.
     #[command(after_help = "Examples:
   strake drive clean nvme9n1 --dry-run
   strake drive clean nvme9n1
   strake drive clean nvme9n1 --accept-loss --yes")]
     Clean(Clean),
-    /// List what a remote discovery controller offers to this host over NVMe/TCP.
+    /// List the NVMe/TCP subsystems that a discovery controller offers to this host.
     #[command(after_help = "Examples:
   strake drive discover nvme-tcp://10.0.0.7:4420
   strake drive discover nvme-tcp://store --output json")]
@@ -48,7 +48,7 @@ pub enum DriveVerb {
   strake drive connect nvme-tcp://10.0.0.7:4420/nqn.2014-08.org.example.tank
   strake drive connect 'nvme-tcp://store/nqn.2014-08.org.example.a?nsid=2'")]
     Connect(Connect),
-    /// Disconnect an unused remote drive, or one of its paths, and remove its record.
+    /// Disconnect an unused remote drive, or one of its paths, and remove it from the recorded drives.
     #[command(after_help = "Examples:
   strake drive disconnect nvme-tcp://10.0.0.7:4420/nqn.2014-08.org.example.tank")]
     Disconnect {
@@ -56,7 +56,7 @@ pub enum DriveVerb {
         #[arg(value_name = "ADDRESS")]
         address: String,
     },
-    /// Errors of drives by reason, and their latency.
+    /// Show errors of drives by reason, and the latency of drives.
     #[command(after_help = "Examples:
   strake drive errors
   strake drive errors nvme3n1")]
@@ -73,7 +73,7 @@ pub struct Discover {
     /// Address of the discovery service, nvme-tcp://HOST:PORT; the default port is 8009.
     #[arg(value_name = "ADDRESS")]
     pub address: String,
-    /// Who asks.
+    /// The identity of this host.
     #[command(flatten)]
     pub identity: Identity,
 }
@@ -88,10 +88,10 @@ pub struct Identity {
     /// access. "-" for standard input, /dev/fd/N for a descriptor.
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<String>,
-    /// The controller's secret, for mutual authentication.
+    /// File with the controller's secret, for mutual authentication.
     #[arg(long, value_name = "FILE", requires = "secret_file")]
     pub controller_secret_file: Option<String>,
-    /// Use TLS, with the key of this file, as `nvme gen-tls-key` or `strake host add --new-tls-key` prints it.
+    /// Use TLS with the key in this file, as `nvme gen-tls-key` or `strake host add --new-tls-key` prints it.
     #[arg(long, value_name = "FILE")]
     pub tls_key_file: Option<String>,
 }
@@ -102,15 +102,15 @@ pub struct Connect {
     /// nvme-tcp://HOST:PORT/NQN?nsid=NUMBER; the default port is 4420, the default namespace 1.
     #[arg(value_name = "ADDRESS")]
     pub address: String,
-    /// Who connects.
+    /// The identity of this host.
     #[command(flatten)]
     pub identity: Identity,
-    /// Seconds for which I/O is held while the connection is lost, 12 to 24. After that the I/O fails, and the array
-    /// continues without the drive.
+    /// Seconds for which I/O is held while the connection is lost, 12 to 24. After this time the I/O fails, and the
+    /// array continues without the drive.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(12..=24))]
     pub hold: Option<u32>,
-    /// Take over a drive that another host has reserved; that host can no longer write to it. Only for a host that
-    /// will not return: an array that still runs there loses the drive.
+    /// Take over a drive that another host has reserved. The other host can no longer write to the drive, and an array
+    /// that still runs there loses the drive. Use this option only if the other host will not return.
     #[arg(long)]
     pub take_over: bool,
 }
@@ -121,13 +121,13 @@ pub struct Clean {
     /// A path, or the name of a device such as nvme0n1.
     #[arg(value_name = "DRIVE")]
     pub name: String,
-    /// Clean the drive even if an absent array may need its label. THE ARRAY LOSES THIS MEMBER.
+    /// Clean the drive even if an array that does not run may need its label. THE ARRAY LOSES THIS MEMBER.
     #[arg(long)]
     pub accept_loss: bool,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long)]
     pub yes: bool,
-    /// Print what would be done, and do nothing.
+    /// Print the plan, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
 }

@@ -5,41 +5,41 @@ use clap::{Args, Subcommand, ValueEnum};
 /// Commands for events.
 #[derive(Debug, Subcommand)]
 pub enum EventVerb {
-    /// Past events, oldest first, with reason, remedy and caller.
+    /// List past events, oldest first, with reason, remedy and caller.
     #[command(after_help = "Examples:
   strake event list
   strake event list --last 500 --severity warning
   strake event list --object array/tank --utc
   strake event list --kind command")]
     List {
-        /// Which events.
+        /// Selection of events.
         #[command(flatten)]
         which: Which,
-        /// Number of latest events to list; 0 for all that are kept.
+        /// Number of latest events to list; 0 for all kept events.
         #[arg(long, default_value_t = 50, value_name = "COUNT")]
         last: u32,
     },
-    /// New events as they happen, until interrupted.
+    /// Print new events as they happen, until interrupted.
     #[command(after_help = "Examples:
   strake event follow
   strake event follow --from 1200 --severity warning --output json")]
     Follow {
-        /// Which events.
+        /// Selection of events.
         #[command(flatten)]
         which: Which,
     },
 }
 
-/// Which events are selected, and how their time is printed.
+/// Selection of events, and format of their time.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// First event number to show [default: all with list, only new ones with follow].
+    /// First event number to show [default: no limit for list, the next event for follow].
     #[arg(long, value_name = "NUMBER")]
     pub from: Option<u64>,
     /// Only events of this object, such as array/tank, drive//dev/nvme3n1, export/tank or daemon.
     #[arg(long, value_name = "OBJECT")]
     pub object: Option<String>,
-    /// Only of this kind, such as member_failed or command.
+    /// Only events of this kind, such as member_failed or command.
     #[arg(long, value_name = "KIND")]
     pub kind: Option<String>,
     /// Only events of this severity or higher.

@@ -10,11 +10,11 @@ pub enum ExportVerb {
   strake export create tank --via nbd --listen unix:/run/strake/tank.sock
   strake export create tank --via nbd --listen 127.0.0.1:10809 --read-only")]
     Create(Create),
-    /// Every export with its statistics.
+    /// List all exports with their statistics.
     #[command(after_help = "Examples:
   strake export list")]
     List,
-    /// One export with its NVMe/TCP reservations, and the statistics of each queue.
+    /// Show one export with its NVMe/TCP reservations, and the statistics of each queue.
     #[command(after_help = "Examples:
   strake export show tank")]
     Show {
@@ -22,7 +22,7 @@ pub enum ExportVerb {
         #[arg(value_name = "EXPORT")]
         name: String,
     },
-    /// Release the NVMe/TCP reservations of an export whose hosts will not return. ANY HOST MAY WRITE THEN.
+    /// Release the NVMe/TCP reservations of an export whose hosts will not return. THEN ANY ALLOWED HOST MAY WRITE.
     #[command(after_help = "Examples:
   strake export release tank
   strake export release tank --yes")]
@@ -30,11 +30,11 @@ pub enum ExportVerb {
         /// Name of the export.
         #[arg(value_name = "EXPORT")]
         name: String,
-        /// Do not ask.
+        /// Do not ask for confirmation.
         #[arg(long)]
         yes: bool,
     },
-    /// Withdraw an export.
+    /// Remove an export.
     #[command(after_help = "Examples:
   strake export remove tank
   strake export remove tank --force")]
@@ -42,7 +42,7 @@ pub enum ExportVerb {
         /// Name of the export.
         #[arg(value_name = "EXPORT")]
         name: String,
-        /// Disconnect its clients.
+        /// Disconnect the clients of the export.
         #[arg(long)]
         force: bool,
     },
@@ -85,29 +85,29 @@ pub struct ReferralAddress {
 /// `strake export create`.
 #[derive(Debug, Args)]
 pub struct Create {
-    /// Array to offer.
+    /// Array to export.
     #[arg(value_name = "ARRAY")]
     pub array: String,
     /// Protocol.
     #[arg(long, value_enum, value_name = "PROTOCOL")]
     pub via: Via,
-    /// Where to listen: unix:/path or 127.0.0.1:port for NBD, address:port for NVMe/TCP.
+    /// Listening address: unix:/path or 127.0.0.1:port for NBD, address:port for NVMe/TCP.
     #[arg(long, value_name = "ADDRESS")]
     pub listen: String,
     /// Name of the export, also for NBD clients [default: the array's name].
     #[arg(long)]
     pub name: Option<String>,
-    /// Refuse writes.
+    /// Reject writes.
     #[arg(long)]
     pub read_only: bool,
     /// Host that may connect over NVMe/TCP, by its NQN (in /etc/nvme/hostnqn on Linux); may be repeated.
     #[arg(long, value_name = "NQN")]
     pub allow_host: Vec<String>,
-    /// Name of the NVMe subsystem [default: derived from the array's UUID]. Exports with the same
-    /// address and hosts may share a subsystem; each is a namespace of it.
+    /// NQN of the NVMe subsystem [default: derived from the array's UUID]. Exports with the same address and hosts may
+    /// share a subsystem; each export is a namespace of the subsystem.
     #[arg(long)]
     pub nqn: Option<String>,
-    /// Number of the namespace in the subsystem [default: the lowest that is free].
+    /// Number of the namespace in the subsystem [default: the lowest free number].
     #[arg(long, value_name = "NUMBER")]
     pub namespace: Option<u32>,
     /// Require TLS over NVMe/TCP; every allowed host needs a key (strake host add).

@@ -31,7 +31,7 @@ pub enum HookVerb {
 /// Name of the hook.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// Its name.
+    /// Name of the hook.
     #[arg(value_name = "HOOK")]
     pub name: String,
 }
@@ -46,12 +46,12 @@ pub struct Add {
     /// Name of the hook.
     #[arg(value_name = "HOOK")]
     pub name: String,
-    /// Send each event as JSON to this address, by HTTP POST. Every user of this host can see the address while
-    /// the command runs; do not put a password in it.
+    /// Send each event as JSON to this address, by HTTP POST. The address must not contain a password, because every
+    /// user of this host can see the address while the command runs.
     #[arg(long, value_name = "URL")]
     pub webhook: Option<String>,
     /// File with the address for --webhook, or "-" for standard input. Use this option if the address is secret
-    /// or holds a password.
+    /// or contains a password.
     #[arg(long, value_name = "FILE")]
     pub webhook_file: Option<String>,
     /// Send e-mail to this address; needs --server or --server-file, and --from.

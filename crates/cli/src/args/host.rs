@@ -5,16 +5,16 @@ use clap::{ArgGroup, Args, Subcommand};
 /// Commands for hosts.
 #[derive(Debug, Subcommand)]
 pub enum HostVerb {
-    /// Require a host to authenticate over NVMe/TCP (DH-HMAC-CHAP), to use TLS, or both. New secrets and keys replace
-    /// those of the same kind; other secrets and keys stay.
+    /// Require that a host authenticates over NVMe/TCP (DH-HMAC-CHAP), uses TLS, or both. New secrets and keys replace
+    /// secrets and keys of the same kind; others stay.
     #[command(after_help = "Examples:
   strake host add nqn.2014-08.com.example:db1 --new-secret
   strake host add nqn.2014-08.com.example:db1 --secret-file host.key
   strake host add nqn.2014-08.com.example:db1 --new-tls-key
   strake host add nqn.2014-08.com.example:db1 --tls-key-file host.tls")]
     Add(Add),
-    /// Change the secrets or the key of a known host. The host stays connected, and needs the new secrets or key
-    /// when it reconnects.
+    /// Change the secrets or the TLS key of a known host. The host stays connected, and needs the new secrets or key
+    /// at the next connect.
     #[command(after_help = "Examples:
   strake host key nqn.2014-08.com.example:db1 --new-secret
   strake host key nqn.2014-08.com.example:db1 --secret-file host.key
@@ -28,7 +28,7 @@ pub enum HostVerb {
     #[command(after_help = "Examples:
   strake host remove nqn.2014-08.com.example:db1")]
     Remove {
-        /// Its name.
+        /// NQN of the host.
         #[arg(value_name = "NQN")]
         nqn: String,
     },
@@ -41,7 +41,7 @@ pub struct Add {
     /// NQN of the host; a Linux host has it in /etc/nvme/hostnqn.
     #[arg(value_name = "NQN")]
     pub nqn: String,
-    /// What it has.
+    /// Secrets and key of the host.
     #[command(flatten)]
     pub keys: HostKeys,
     /// Remove the host's secret; its TLS key stays unless a new one is given.
@@ -59,10 +59,10 @@ pub struct Add {
 #[derive(Debug, Args)]
 #[command(group = needed(&[]))]
 pub struct Key {
-    /// NQN of the host; strake host list shows them.
+    /// NQN of the host, as in strake host list.
     #[arg(value_name = "NQN")]
     pub nqn: String,
-    /// New secrets or key.
+    /// New secrets or a new key.
     #[command(flatten)]
     pub keys: HostKeys,
 }
@@ -77,13 +77,13 @@ pub struct HostKeys {
     /// Generate a host secret and print it once.
     #[arg(long)]
     pub new_secret: bool,
-    /// The controller's secret, for mutual authentication; the host needs a secret, too.
+    /// File with the controller's secret, for mutual authentication; the host needs a secret, too.
     #[arg(long, value_name = "FILE", conflicts_with = "new_controller_secret")]
     pub controller_secret_file: Option<String>,
     /// Generate a controller secret and print it once.
     #[arg(long)]
     pub new_controller_secret: bool,
-    /// The file with the host's TLS key, in the format of `nvme gen-tls-key`.
+    /// File with the host's TLS key, in the format of `nvme gen-tls-key`.
     #[arg(long, value_name = "FILE", conflicts_with = "new_tls_key")]
     pub tls_key_file: Option<String>,
     /// Generate a TLS key and print it once.

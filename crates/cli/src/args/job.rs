@@ -6,12 +6,12 @@ use clap::{Args, Subcommand};
 /// Commands for jobs.
 #[derive(Debug, Subcommand)]
 pub enum JobVerb {
-    /// Every job that runs, is paused or halted.
+    /// List running, paused and halted jobs.
     #[command(after_help = "Examples:
   strake job list
   strake job list --watch")]
     List(Watch),
-    /// Pause a job. When resumed, it continues from the same position.
+    /// Pause a job. A resumed job continues from the same position.
     #[command(after_help = "Examples:
   strake job pause tank/rebuild")]
     Pause(Which),
@@ -27,10 +27,10 @@ pub enum JobVerb {
     #[command(after_help = "Examples:
   strake job set tank/rebuild --priority 90")]
     Set {
-        /// Which job.
+        /// Name of the job.
         #[command(flatten)]
         which: Which,
-        /// 0: only while the drives are idle; 100: without a limit.
+        /// New priority: 0 is slowest with active clients, 100 without a limit.
         #[arg(long, value_parser = clap::value_parser!(u32).range(0..=100), value_name = "0-100")]
         priority: u32,
     },

@@ -11,11 +11,11 @@ pub enum SpareVerb {
   strake spare add nvme9n1 --array tank
   strake spare add nvme9n1 --dry-run")]
     Add(Add),
-    /// Every spare.
+    /// List all spares.
     #[command(after_help = "Examples:
   strake spare list")]
     List,
-    /// Make a spare an ordinary free drive again.
+    /// Remove a spare. The drive is then free.
     #[command(after_help = "Examples:
   strake spare remove nvme9n1")]
     Remove {
@@ -31,10 +31,10 @@ pub struct Add {
     /// A path, or the name of a device such as nvme0n1.
     #[arg(value_name = "DRIVE")]
     pub drive: String,
-    /// The only array that may use it [default: all arrays].
+    /// The only array that may use the spare [default: all arrays].
     #[arg(long, value_name = "ARRAY")]
     pub array: Option<String>,
-    /// Print what would be done, and do nothing.
+    /// Print the plan, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
     /// Use a drive that has content. ITS CONTENT IS LOST.

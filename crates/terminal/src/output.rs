@@ -15,7 +15,7 @@ pub enum Format {
     /// Tables.
     #[default]
     Table,
-    /// For scripts: the message under its proto field names.
+    /// JSON: the message of the API, with the field names of the proto file.
     Json,
 }
 

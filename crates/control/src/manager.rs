@@ -125,7 +125,7 @@ impl Manager {
         if store.was_unclean() {
             let what = "the previous daemon was not shut down cleanly";
             let note = Note::new(EventKind::DaemonUncleanStart, "daemon", what)
-                .cause("it was killed, it crashed, or the machine lost power")
+                .cause("the daemon was killed, the daemon crashed, or the host lost power")
                 .next(GetStatusRequest {});
             events.record(note);
         }

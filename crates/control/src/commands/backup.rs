@@ -120,7 +120,7 @@ impl Control {
             (true, _) => "unchanged",
             (false, true) => "planned",
             (false, false) => {
-                let what = "a recorded configuration was put in force";
+                let what = "a configuration backup was restored";
                 let note = Note::new(EventKind::ConfigRestored, "daemon", what);
                 self.events().record(note.cause(restored.plan.join("; ")));
                 "changed"

@@ -53,7 +53,7 @@ impl Control {
             Err(late) => warnings.push(late.what),
         }
         let what =
-            format!("array {} was stopped and forgotten; its data stays on its drives", view.name);
+            format!("array {} was stopped and released; its data stay on its drives", view.name);
         tell(self, EventKind::ArrayUnloaded, &view.name, what, hint.into());
         let (result, array) = ("changed".into(), Some(view));
         Ok(ArrayChange { result, array, plan: steps, warnings, ..ArrayChange::default() })

@@ -257,7 +257,7 @@ pub(crate) fn note_of(name: &str, event: ArrayEvent) -> Option<Note> {
                     "array {name} is in doubt in {regions} region(s); its next start is refused"
                 ),
             )
-            .cause("a member went out of use before parity was known to be consistent there after a crash")
+            .cause("a member went out of use after a crash, before these regions were resynchronized")
             .next(crate::policy::advice::in_doubt_next(name)),
         ),
         ArrayEventKind::BitmapLost { pages, everywhere } => {

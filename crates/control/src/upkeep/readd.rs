@@ -187,7 +187,7 @@ fn welcome(manager: &mut Manager, candidate: &Candidate, found: Labelled) -> Opt
     let auto = manager.records.settings(&candidate.array).auto_readd;
     let away = why_away(manager, &candidate.array, slot, member);
     let verdict = verdict(away, auto, manager.returns.tries(label.member), Instant::now());
-    let again = if away == Away::Silent { "answers again" } else { "is here again" };
+    let again = if away == Away::Silent { "answers again" } else { "returned" };
     let what = format!("member {slot} of array {name} {again} at {path}");
     let note = Note::of_array(EventKind::MemberReturned, &name, what).member(slot);
     let member = label.member;

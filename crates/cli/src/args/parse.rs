@@ -9,7 +9,7 @@ use strake_units::ByteSize;
 /// A size that fits in 32 bits, such as `128KiB`.
 ///
 /// # Errors
-/// Says what is wrong with `text`.
+/// The error in `text`.
 pub fn size_u32(text: &str) -> Result<u32, String> {
     let ByteSize(bytes) = text.parse::<ByteSize>().map_err(|e| e.to_string())?;
     u32::try_from(bytes).map_err(|_| format!("{} is too large here", ByteSize(bytes)))
@@ -18,18 +18,18 @@ pub fn size_u32(text: &str) -> Result<u32, String> {
 /// A time: a whole number with `ms`, `s`, `m` or `h`; seconds without a unit.
 ///
 /// # Errors
-/// Says what is wrong with `text`.
+/// The error in `text`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     const HELP: &str = "a time is a whole number with ms, s, m or h, such as 90s";
     let units = [("ms", 1), ("", 1_000), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
     time(text, &units, HELP).map(Duration::from_millis)
 }
 
-/// A time between two scrubs in seconds: a whole number with `s`, `h`, `d` or `w`; `off` is 0. Reads all that
-/// [`strake_wording::every`] prints.
+/// A time between two scrubs in seconds: a whole number with `s`, `h`, `d` or `w`; `off` is 0. Every output of
+/// [`strake_wording::every`] can be parsed.
 ///
 /// # Errors
-/// Says what is wrong with `text`.
+/// The error in `text`.
 pub fn every(text: &str) -> Result<u64, String> {
     const HELP: &str =
         "a time between scrubs is a whole number with s, h, d or w, such as 30d, or off";
@@ -43,7 +43,7 @@ pub fn every(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A whole number and one of `units`, times the factor of the unit.
+/// Parses a whole number with one of `units`, and multiplies the number by the factor of the unit.
 fn time(text: &str, units: &[(&str, u64)], help: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -53,8 +53,8 @@ fn time(text: &str, units: &[(&str, u64)], help: &str) -> Result<u64, String> {
     all.ok_or_else(|| "the time is longer than 64 bits can count".to_owned())
 }
 
-/// Drives, separated by commas. A backslash before a comma or a backslash makes that a part of the drive's name, as
-/// [`strake_wording::escaped`] writes it.
+/// Drives, separated by commas. After a backslash, a comma or a backslash is a part of the drive's name, as in the
+/// output of [`strake_wording::escaped`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drives(pub Vec<String>);
 
@@ -98,7 +98,7 @@ mod tests {
         }
     }
 
-    /// The history: a record of an interval that is no whole hour was in seconds, which this parser refused.
+    /// The history: an interval that is not a whole number of hours was recorded in seconds, which this parser refused.
     #[test]
     fn intervals_of_a_record_are_read_back_exhaustive() {
         let day = 24 * 3_600;

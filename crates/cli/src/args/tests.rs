@@ -23,7 +23,7 @@ fn parse(line: &str) -> Result<Cli, clap::Error> {
     Cli::try_parse_from(["strake".to_owned()].into_iter().chain(words(line)))
 }
 
-/// What a request needs beside one more field, so that the daemon does not refuse it: some that exclude each other.
+/// Fields that a request needs in addition to the tested field. Some of these fields exclude each other.
 fn bases(request: &str) -> Vec<Value> {
     match request {
         "AddHookRequest" => vec![
@@ -53,7 +53,7 @@ fn bases(request: &str) -> Vec<Value> {
     }
 }
 
-/// Values of a field, of which one has its type.
+/// Possible values of a field; one of them has the type of the field.
 fn values(field: &str) -> Vec<Value> {
     match field {
         "consistency" => vec![json!("strict"), json!(null)],
@@ -70,7 +70,7 @@ fn typed<R: ApiCommand + DeserializeOwned>(request: Value) -> Option<String> {
     serde_json::from_value::<R>(request).ok().map(|request| request.line().typed)
 }
 
-/// How many commands were parsed.
+/// The number of parsed commands.
 struct Parsed(usize);
 
 impl EachRequest for Parsed {
@@ -104,8 +104,8 @@ impl EachRequest for Parsed {
     }
 }
 
-/// The history: a record had "DRIVE" or "NAME" where a field was empty, options of hooks without their values, and
-/// intervals in a unit that the command line did not know.
+/// The history: records had "DRIVE" or "NAME" for empty fields, options of hooks without values, and intervals in a
+/// unit that the command line did not accept.
 #[test]
 fn every_command_of_the_record_can_be_typed() {
     let mut parsed = Parsed(0);
@@ -113,7 +113,7 @@ fn every_command_of_the_record_can_be_typed() {
     assert!(parsed.0 > 150, "{} commands were parsed", parsed.0);
 }
 
-/// The history: the command line took a comma in the path of a drive for the end of the path.
+/// The history: for the command line, a comma in the path of a drive ended the path.
 #[test]
 fn a_remedy_with_unusual_paths_is_typed_as_it_is_printed() {
     let drives = ["/dev/disk/by-path/a,b", "/x\\", "/it's", "/a b"].map(str::to_owned);

@@ -55,7 +55,7 @@ async fn follow(which: Which, socket: &Path, out: &Output) -> Result<Exit, CliEr
             event = events.message() => match event? {
                 Some(event) => out.print_one_of_many(&event, |e, width| tables::event::one(e, &clock, width))?,
                 None => return Err(tonic::Status::unavailable(
-                    "the daemon ended the list of events: it was stopped; see strake daemon status",
+                    "no more events: the daemon was stopped; see strake daemon status",
                 ).into()),
             },
             () = signals.ended() => return Ok(Exit::Fine),

@@ -39,8 +39,9 @@ pub async fn run(verb: ExportVerb, socket: &Path, out: &Output) -> Result<Exit, 
             if !yes {
                 confirm::possible(&format!("release the reservations of {name}"))?;
                 let known = one(&name, socket).await?;
-                let what =
-                    format!("release the reservations of export {name}; any host may write then");
+                let what = format!(
+                    "release the reservations of export {name}; then any allowed host may write"
+                );
                 let plan = tables::export::registrants(&known);
                 confirm::ask(&Question { what: &what, plan: &plan, answer: &name })?;
             }

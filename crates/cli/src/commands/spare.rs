@@ -51,7 +51,7 @@ async fn add(arguments: Add, socket: &Path) -> Result<SpareChange, CliError> {
         confirm::possible(&format!("overwrite {name}"))?;
         let plan = AddSpareRequest { dry_run: true, ..request.clone() };
         let plan = spares.add_spare(plan).await?.into_inner();
-        let what = format!("make {name} a spare; what it holds is lost");
+        let what = format!("make {name} a spare; its content is lost");
         let plan = [plan.plan, plan.warnings].concat();
         confirm::ask(&Question { what: &what, plan: &plan, answer: &name })?;
     }

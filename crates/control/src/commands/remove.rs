@@ -78,7 +78,7 @@ impl Control {
         let undo = self.with(|m| undo_of_destroying(m, &view.uuid))?;
         steps.push(match &undo {
             Ok(undo) => {
-                format!("until its drives are written to, undo with: {}", command(undo))
+                format!("to undo this before its drives are written: {}", command(undo))
             }
             Err(why) => format!("it cannot be undeleted afterwards: {why}"),
         });

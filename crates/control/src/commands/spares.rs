@@ -77,7 +77,7 @@ fn admit(
 ) -> Result<Vec<String>, ControlError> {
     let mut plan = Vec::new();
     if request.overwrite {
-        plan.push(format!("erase {}; what it holds is lost", record.path));
+        plan.push(format!("erase {}; its content is lost", record.path));
     } else {
         refuse_occupied(std::slice::from_ref(drive))?;
     }

@@ -189,7 +189,7 @@ pub(super) async fn destroy(
     let change = arrays.destroy_array(request).await?.into_inner();
     let how = match change.undo.as_str() {
         "" => "destroyed permanently".to_owned(),
-        undo => format!("destroyed; until its drives are written to, undo with: {undo}"),
+        undo => format!("destroyed; to undo this before its drives are written: {undo}"),
     };
     gone(&change, &how, out)
 }

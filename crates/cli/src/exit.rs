@@ -3,17 +3,17 @@
 use strake_api::v1::Array;
 use tonic::Code;
 
-/// Exit codes, the same for every command. Commands that ask (`status`, `array show`, `wait`) report health
-/// with them; commands that change something report whether they did.
+/// Exit codes, the same for every command. `status`, `array show` and `wait` report health; commands that change an
+/// object report success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
-    /// Done, or healthy.
+    /// Success, or healthy.
     Fine,
     /// Data is served, but redundancy is missing; or a wait ended before its goal.
     Degraded,
     /// Data is not served, or was lost.
     Failed,
-    /// The command cannot be carried out as given: change it and try again.
+    /// The command cannot be executed as given.
     Usage,
     /// Unknown: the daemon cannot be reached, or did not answer.
     Unknown,
@@ -32,8 +32,8 @@ impl Exit {
         }
     }
 
-    /// What an error answer of the daemon means to a script. What the caller can fix is [`Exit::Usage`]; what
-    /// happened to data is [`Exit::Failed`]; everything else leaves the outcome open.
+    /// The exit code for an error answer of the daemon: [`Exit::Usage`] if the caller can correct the command,
+    /// [`Exit::Failed`] for failures of drives or data, and [`Exit::Unknown`] if the outcome is unknown.
     #[must_use]
     pub const fn of_rpc(code: Code) -> Self {
         match code {

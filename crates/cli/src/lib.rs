@@ -1,17 +1,17 @@
 //! `strake`: the command line of Strake.
 //!
-//! **What it is.** It turns `strake <object> <verb> [NAME] --long-flags` into one call of the daemon's interface,
-//! prints the answer as a table or, in JSON, as the message itself, and exits with a code that a script can act on.
-//! A command that may lose something calls twice: a dry run, whose plan it asks about, and then the command. Others:
-//! [`wait`](mod@wait) waits for a state, [`demo`] runs the whole product on sparse files, `bench` starts the program
-//! `strake-bench`, `completions` and `man` call nothing.
+//! **What it is.** `strake <object> <verb> [NAME] --long-flags` becomes one call of the daemon's API. The answer is
+//! printed as a table or as JSON, and the exit code is for scripts. A command that may lose something makes two calls:
+//! a dry run, whose plan the operator confirms, and then the command. Other commands: [`wait`](mod@wait) waits for a
+//! state, [`demo`] shows Strake on sparse files, `bench` starts the program `strake-bench`, and `completions` and `man`
+//! make no call.
 //!
-//! **What it must never do.** Decide anything about arrays: the daemon says what is allowed and why not, so that every
-//! client gets the same answer. Open a drive, or contain code that measures. Print anything but the answer to
-//! standard output, so that JSON can be piped.
+//! **What it must never do.** Decide about arrays: the daemon decides what is allowed, so that every client gets the
+//! same answer. Open a drive, or contain measuring code. Print anything except the answer to standard output, so that
+//! JSON can be piped.
 //!
-//! **Where to start.** [`args`] for the grammar, [`run`](mod@run) for what each command does, [`tables`] for the
-//! output, [`exit`] for the exit codes, [`demo`] for the demonstration.
+//! **Where to start.** [`args`] for the grammar, [`run`](mod@run) for the commands, [`tables`] for the output, [`exit`]
+//! for the exit codes, [`demo`] for the demonstration.
 
 #![forbid(unsafe_code)]
 

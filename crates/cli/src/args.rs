@@ -69,7 +69,7 @@ impl Global {
     /// The socket to use.
     ///
     /// # Errors
-    /// As [`crate::connect::default_socket`], when none was named.
+    /// Those of [`crate::connect::default_socket`], if no socket was named.
     pub fn socket(&self) -> Result<PathBuf, CliError> {
         self.socket.clone().map_or_else(crate::connect::default_socket, Ok)
     }

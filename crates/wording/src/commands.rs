@@ -396,8 +396,8 @@ pub fn await_goal(name: impl Display, goal: &str) -> api::AwaitArray {
     api::AwaitArray { name: name.to_string(), goal: goal.to_owned() }
 }
 
-/// The request that replaces `member` of array `array` by `drive`. The operator has to choose a `None` member or an
-/// empty drive.
+/// The request that replaces `member` of array `array` by `drive`. If `member` is `None` or `drive` is empty, the
+/// operator has to choose the value.
 pub fn replace(array: impl Display, member: Option<u32>, drive: &str) -> api::ReplaceMemberRequest {
     api::ReplaceMemberRequest {
         name: array.to_string(),

@@ -1,4 +1,4 @@
-use super::{Ended, Mutant, Tried, spread, verdict, words_of};
+use super::{Ended, Mutant, Tried, spread, unoptimized, verdict, words_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -44,6 +44,19 @@ fn tiers_are_commands_that_end() {
         let words = words_of(tier).expect("a tier");
         assert_eq!(words[0], "timeout", "{tier}");
     }
+}
+
+#[test]
+fn tests_are_built_without_optimization_and_the_simulator_as_ever() {
+    let commands = ["unit strake-raid single::", "crash 10"].map(|tier| {
+        let words = words_of(tier).expect("a tier");
+        (unoptimized(&words).join(" "), words.join(" "))
+    });
+    assert_eq!(
+        commands[0].0,
+        "timeout --kill-after=5 300 cargo test --config mutants/profile.toml -q -p strake-raid --lib single::"
+    );
+    assert_eq!(commands[1].0, commands[1].1);
 }
 
 /// The texts of all mutants are where they say, so that a change of the code changes its mutants in the same commit.

@@ -59,7 +59,7 @@ pub fn newest(ring: &[u8], copy: Copy) -> RingScan {
 }
 
 impl RingScan {
-    /// Scans a part of a ring that begins with the slot `first`. Parts may come in any order; the slots of those that do
+    /// Scans a part of a ring that begins with the slot `first`. Parts may come in any order. Slots of parts that do
     /// not come count as blank.
     pub fn add_slots(&mut self, first: usize, part: &[u8], copy: Copy) {
         labels_from(first, part, copy).for_each(|slot| self.add(slot));

@@ -41,7 +41,7 @@ impl Blocks {
 
     /// The writes of every block that was ever written, to be changed.
     pub(super) fn written_mut(&mut self) -> impl Iterator<Item = &mut Vec<Write>> {
-        let blocks = self.chunks.iter_mut().flatten().flat_map(|chunk| Arc::make_mut(chunk));
+        let blocks = self.chunks.iter_mut().flatten().flat_map(Arc::make_mut);
         blocks.flatten().map(Arc::make_mut)
     }
 

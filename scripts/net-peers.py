@@ -239,7 +239,7 @@ def page(document):
              f"- Beside ours: {document['peer']}, built outside of the repository",
              f"- CPU: {about['cpu']}, {about['cpus']} CPUs, Linux {about['kernel']}, TCP's congestion control is "
              f"{about['congestion_control']}",
-             f"- Time of the CPUs that other machines took meanwhile: {document['stolen_percent']} %",
+             f"- CPU time that the hypervisor gave to other guests meanwhile: {document['stolen_percent']} %",
              "- A core for the target and one for the host, over loopback, one connection, no digests, no TLS, no array",
              f"- Medians of {document['rounds']} rounds of {document['seconds']} s; in each both targets took turns, "
              "and a ratio is the median of those of the rounds", *(f"- {note}" for note in document["notes"]), "",

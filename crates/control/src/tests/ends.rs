@@ -56,9 +56,10 @@ fn what_a_command_acknowledged_is_on_the_members_when_a_stop_ends() {
     // No round of upkeep in between.
     control.lose_state();
     control.start();
-    let import = strake_api::v1::ImportArraysRequest { drives, ..Default::default() };
-    control.import_arrays(&import).expect("its drives are here");
-    assert!(control.tank().exports.is_empty(), "it was removed");
+    let import =
+        strake_api::v1::ImportArraysRequest { drives, exports: true, ..Default::default() };
+    let imported = control.import_arrays(&import).expect("its drives are here");
+    assert!(control.tank().exports.is_empty(), "it was removed: {:?}", imported.warnings);
 }
 
 /// A stop that came while an array was being unloaded, or stopped to grow, called itself orderly although that array

@@ -152,7 +152,8 @@ impl Reserved {
                         manager = control.lock()?;
                         manager.reserved.remove(&opening);
                         control.inner.freed.notify_all();
-                        let opened = opened??;
+                        let opened = opened.map_err(ControlError::from).flatten();
+                        let opened = opened.inspect_err(|_| manager.drives.note_refused(&path))?;
                         sighted = Some((path, opened.sighting()));
                         manager.drives.add(opened);
                         continue;

@@ -1,10 +1,11 @@
 //! Drives that are open, each once, whatever paths they are known by.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use strake_api::v1::ListDrivesRequest;
 use strake_block::{BlockDevice, DeviceError, IoErrorKind};
@@ -20,6 +21,7 @@ use crate::bounded::{self, Silent};
 use crate::drives::address::{address_of, is_remote, lost_note, pci_address, pci_path};
 use crate::drives::probe::Probes;
 use crate::error::{ControlError, ControlErrorKind};
+use crate::limits::PCI_RETRY;
 use crate::remedy::connect;
 
 pub(crate) mod address;
@@ -115,6 +117,8 @@ pub struct Drives {
     /// Drives that are no longer used, and not closed yet.
     closed: Vec<OpenDrive>,
     memory_made: u32,
+    /// When PCI devices could not be opened: every attempt resets them.
+    refused: BTreeMap<String, Instant>,
 }
 
 /// What a specification means.
@@ -285,7 +289,20 @@ impl Drives {
 
     /// Takes note of a drive that was opened.
     pub(crate) fn add(&mut self, opened: OpenDrive) {
+        self.refused.remove(&opened.drive.path);
         self.open.push(opened);
+    }
+
+    /// Takes note of what could not be opened at `path`.
+    pub(crate) fn note_refused(&mut self, path: &str) {
+        if pci_address(path).is_some() {
+            self.refused.insert(path.to_owned(), Instant::now());
+        }
+    }
+
+    /// Whether upkeep is to leave what is at `path` alone for now.
+    pub(crate) fn is_left_alone(&self, path: &str) -> bool {
+        self.refused.get(path).is_some_and(|at| at.elapsed() < PCI_RETRY)
     }
 
     /// A drive of another machine, which was connected before. Fails while its connection is lost: a caller that opens
@@ -555,6 +572,14 @@ fn key_of(path: &str) -> Option<(Key, DriveKind)> {
         return Some((Key::Block(meta.rdev()), DriveKind::Block));
     }
     kind.is_file().then(|| (Key::File(meta.dev(), meta.ino()), DriveKind::File))
+}
+
+/// Whether something is at `path` that can be opened. Asks the file system, which may take its time.
+pub(crate) fn is_there(path: &str) -> bool {
+    match pci_address(path) {
+        Some(address) => pci::key_at(address).is_some(),
+        None => fs::metadata(path).is_ok(),
+    }
 }
 
 /// What tells one thing at a path from another that came there later.

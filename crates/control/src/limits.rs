@@ -106,3 +106,6 @@ pub const STOP_RECORD_LIMIT: Duration = Duration::from_secs(12);
 
 /// How long an array that is unloaded has to stop before the command answers without it.
 pub const UNLOAD_LIMIT: Duration = Duration::from_secs(30);
+
+/// Time between two attempts of the daemon's own to open a PCI device that could not be opened: each resets the device.
+pub const PCI_RETRY: Duration = Duration::from_secs(10);

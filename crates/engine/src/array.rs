@@ -82,6 +82,7 @@ impl Waker {
     }
 }
 
+#[derive(Clone)]
 struct ShardHandle {
     control: mpsc::Sender<Control>,
     wake: Waker,

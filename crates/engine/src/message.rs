@@ -154,6 +154,8 @@ pub(crate) enum Control {
     Connect { requests: Receiver<Io>, replies: Sender<Completion> },
     /// Open the device behind a member (again).
     Install { member: MemberIndex, device: SharedDevice, reply: Reply },
+    /// Close the device that was opened behind a member: it will not take the place.
+    Release { member: MemberIndex },
     /// To the leader: change the labels.
     Change { change: Change, reply: Reply },
     /// To the leader: try again what maintenance had to stop.

@@ -1,6 +1,6 @@
 //! A PCI device that was pulled is closed: the kernel waits for that before it removes the device.
 
-use super::{Testbed, raid6, tick_until};
+use super::{Testbed, hold, raid6, replace, tick_until};
 use crate::drives::OpenDrive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,7 +57,7 @@ impl IoQueue for Queue {
 fn plug_in(control: &Testbed) -> (Arc<AtomicBool>, Arc<()>) {
     let (gone, open) = (Arc::new(AtomicBool::new(false)), Arc::new(()));
     let device = Pulled {
-        inner: RamDevice::new((128 << 20) / 4096, BlockSize::B4096),
+        inner: RamDevice::new((128 << 20) / 512, BlockSize::B512),
         gone: Arc::clone(&gone),
         open: Arc::clone(&open),
     };
@@ -93,4 +93,20 @@ fn a_pci_device_that_has_gone_is_not_taken_for_the_next_at_its_address() {
     let refused = control.with(|m| m.drives.named(PATH)).expect("it answers");
     assert!(refused.is_none(), "it is not used again");
     tick_until(&control, "the device is closed", || Arc::strong_count(&open) == 1);
+}
+
+/// Without writes the engine does not see that the drive that is copied to has gone, and a held copy has none.
+#[test]
+fn a_copy_to_a_pci_device_that_has_gone_is_cancelled() {
+    let (control, _) = Testbed::raid6(4);
+    let (gone, open) = plug_in(&control);
+    hold(&control, true);
+    control.replace_member(&replace(1, PATH)).expect("the copy begins");
+    assert_eq!(control.tank().members[1].replacement, PATH);
+    gone.store(true, Ordering::SeqCst);
+    tick_until(&control, "the copy is cancelled", || {
+        control.tank().members[1].replacement.is_empty()
+    });
+    tick_until(&control, "the device is closed", || Arc::strong_count(&open) == 1);
+    assert!(control.tank().states.contains(&"online".to_owned()), "the member keeps its slot");
 }

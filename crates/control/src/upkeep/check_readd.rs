@@ -98,6 +98,9 @@ pub(crate) fn key_at(control: &Control, path: &str) -> Result<KeyAt, ControlErro
     if is_remote(path) {
         return control.with(|m| Ok(m.drives.remote_key(path)));
     }
+    if control.with(|m| m.drives.is_left_alone(path))? {
+        return Ok(Ok(None));
+    }
     let at = path.to_owned();
     Ok(bounded::look(path, move || {
         if let Some(address) = pci_address(&at) {

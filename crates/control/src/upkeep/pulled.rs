@@ -20,6 +20,7 @@ use crate::events::{EventKind, Note};
 use crate::manager::Manager;
 use crate::policy::advice::keep_open;
 use crate::state::running::Running;
+use crate::upkeep::replacement::begin_cancel;
 
 /// The drive of a member in use, and where it should be.
 struct Post {
@@ -58,9 +59,23 @@ pub(crate) fn notice_pulled(control: &Control, pace: Pace) -> Result<(), Control
     })?;
     for (array, posts) in posts {
         control.act(pace, format!("pulled drives of {array}"), move |control| {
+            cancel_gone(control, &array)?;
             notice_pulled_of(control, &array, posts)
         })?;
     }
+    Ok(())
+}
+
+/// Cancels the replacement of a member by a PCI device that is gone: without writes, the engine would not see that.
+fn cancel_gone(control: &Control, array: &str) -> Result<(), ControlError> {
+    let pending = control.with(|m| {
+        let at = m.find(array)?;
+        let next = m.running[at].replacement.as_ref().filter(|next| is_gone(&next.drive))?;
+        let slot = next.slot.at() as u32;
+        begin_cancel(m, at, slot).ok()
+    })?;
+    // One that took the member's place meanwhile is a member that is gone.
+    pending.map(Pending::wait);
     Ok(())
 }
 
@@ -125,8 +140,8 @@ fn has_been_cut(control: &Control, post: &Post, cut: Option<bool>) -> Result<boo
 impl Post {
     /// What is at its path, and whether the file there is cut short.
     fn look(&self, machine: &Machine) -> Result<(AtPath, Option<bool>), Silent> {
-        if self.gone {
-            return Ok((AtPath::Nothing, None));
+        if pci_address(&self.path).is_some() {
+            return Ok((if self.gone { AtPath::Nothing } else { AtPath::Itself }, None));
         }
         let (path, anchor, machine) = (self.path.clone(), self.anchor.clone(), machine.clone());
         let file_bytes = self.file_bytes;

@@ -1,7 +1,5 @@
 //! Spares that are opened, missed and used without a command.
 
-use std::fs;
-
 use strake_api::v1::AddSpareRequest;
 use strake_engine::Drive;
 use strake_wording::{replace, say};
@@ -12,6 +10,7 @@ use crate::commands::members::replace_now;
 use crate::commands::spares::forget_spare;
 use crate::control::Control;
 use crate::drives::address::is_remote;
+use crate::drives::is_there;
 use crate::drives::occupied::refuse_occupied;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
@@ -74,8 +73,8 @@ pub(crate) fn tend_spares(control: &Control, pace: Pace) -> Result<(), ControlEr
 
 fn tend_spare(control: &Control, record: &SpareRecord, is_open: bool) -> Result<(), ControlError> {
     let path = record.path.clone();
-    let here = is_remote(&path)
-        || bounded::look(&record.path, || fs::metadata(path).is_ok()).unwrap_or(is_open);
+    let here = is_remote(&record.path)
+        || bounded::look(&record.path, move || is_there(&path)).unwrap_or(is_open);
     if here && is_open {
         return Ok(());
     }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{fs, thread};
 
 use strake_engine::{AssemblePolicy, Assembled};
 use strake_units::Nanos;
@@ -17,8 +17,8 @@ use strake_wording::say;
 
 use crate::bounded;
 use crate::control::{Control, Reserved};
-use crate::drives::block_paths;
 use crate::drives::label::{Labelled, labelled};
+use crate::drives::{self, block_paths};
 use crate::error::{ControlError, OfflineReason};
 use crate::limits::{GLANCE_LIMIT, LOOK_LIMIT};
 use crate::manager::Manager;
@@ -372,7 +372,7 @@ fn pick<'a>(next: &AtomicUsize, paths: &'a [String]) -> Option<(usize, &'a Strin
 /// Whether something is at `path`, as far as that is said at once.
 fn is_there(path: &str) -> bool {
     let at = path.to_owned();
-    bounded::ask(path, GLANCE_LIMIT, move || fs::metadata(at).is_ok()).unwrap_or(false)
+    bounded::ask(path, GLANCE_LIMIT, move || drives::is_there(&at)).unwrap_or(false)
 }
 
 /// What is recorded, does not run, and is to be tried now.

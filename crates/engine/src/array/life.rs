@@ -74,8 +74,8 @@ impl Array {
         let (reply, answer) = mpsc::channel();
         Ok(Replacing {
             opening,
-            leader: self.shards[0].control.clone(),
-            wake: self.shards[0].wake.clone(),
+            shards: self.shards.clone(),
+            place,
             then: Some(Control::Change { change: Change::Reconfigure(then), reply }),
             recorded: Pending { name: self.name(), answer },
             _claim: claim,

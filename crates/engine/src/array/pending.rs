@@ -4,7 +4,7 @@ use std::sync::{Arc, mpsc};
 
 use strake_units::{MemberIndex, Name};
 
-use super::Waker;
+use super::ShardHandle;
 use crate::error::ArrayError;
 use crate::message::Control;
 use crate::shared_status::SharedStatus;
@@ -21,6 +21,10 @@ impl Pending {
     /// # Errors
     /// What the array answered, or that it is gone.
     pub fn wait(self) -> Result<(), ArrayError> {
+        self.answered()
+    }
+
+    fn answered(&self) -> Result<(), ArrayError> {
         self.answer.recv().unwrap_or_else(|_| Err(ArrayError::gone(&self.name)))
     }
 
@@ -37,8 +41,9 @@ impl Pending {
 /// A replacement under way: the device is opened on every core, then takes its member's place.
 pub struct Replacing {
     pub(super) opening: Vec<Pending>,
-    pub(super) leader: mpsc::Sender<Control>,
-    pub(super) wake: Waker,
+    pub(super) shards: Vec<ShardHandle>,
+    /// Where the device is opened.
+    pub(super) place: MemberIndex,
     pub(super) then: Option<Control>,
     pub(super) recorded: Pending,
     /// Keeps others from replacing the same member at the same time.
@@ -60,33 +65,52 @@ impl Drop for Claim {
 impl Replacing {
     /// Moves on as far as answers have come; `Some` at the end.
     pub fn poll(&mut self) -> Option<Result<(), ArrayError>> {
+        let answer = self.advance()?;
+        if answer.is_err() {
+            self.release();
+        }
+        Some(answer)
+    }
+
+    fn advance(&mut self) -> Option<Result<(), ArrayError>> {
         while let Some(next) = self.opening.last_mut() {
             match next.poll()? {
                 Ok(()) => drop(self.opening.pop()),
                 Err(error) => return Some(Err(error)),
             }
         }
-        if let Some(replace) = self.then.take() {
-            // A failure to send shows as a missing answer below.
-            let _ = self.leader.send(replace);
-            self.wake.wake();
-        }
+        self.record();
         self.recorded.poll()
+    }
+
+    /// Asks the leader for the change, once.
+    fn record(&mut self) {
+        if let Some(change) = self.then.take() {
+            // A failure to send shows as a missing answer.
+            self.shards[0].tell(change);
+        }
+    }
+
+    /// Closes the device on every core: it has not taken the place.
+    fn release(&self) {
+        for shard in &self.shards {
+            shard.tell(Control::Release { member: self.place });
+        }
     }
 
     /// Waits for the end.
     ///
     /// # Errors
     /// When the device cannot be opened, or the member is not replaceable.
-    pub fn wait(self) -> Result<(), ArrayError> {
-        for pending in self.opening {
-            pending.wait()?;
+    pub fn wait(mut self) -> Result<(), ArrayError> {
+        let opened = self.opening.drain(..).try_for_each(Pending::wait);
+        let answer = opened.and_then(|()| {
+            self.record();
+            self.recorded.answered()
+        });
+        if answer.is_err() {
+            self.release();
         }
-        if let Some(replace) = self.then {
-            // A failure to send shows as a missing answer below.
-            let _ = self.leader.send(replace);
-            self.wake.wake();
-        }
-        self.recorded.wait()
+        answer
     }
 }

@@ -204,6 +204,10 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             Control::Install { member, device, reply } => {
                 self.installs.push(Install::new(member, device, reply, shard.now.get()));
             }
+            Control::Release { member } => {
+                self.installs.retain(|install| install.member != member);
+                shard.members.borrow_mut().release(member);
+            }
             Control::Change { change, reply } => {
                 if let Change::Fail { member, reason: FailReason::Request(MemberEvent::Vanished) } =
                     change

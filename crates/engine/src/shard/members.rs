@@ -188,6 +188,11 @@ impl Member {
     const fn changed_since(&self, issued: u64) -> bool {
         self.left > issued || self.opened > issued
     }
+
+    /// True when the device that is here is that of the member that went out of use.
+    fn has_left_since_opened(&self) -> bool {
+        self.view == View::Absent && self.opened < self.left
+    }
 }
 
 /// A queue of a device that has lost its place, kept until what it has in flight is back.
@@ -335,6 +340,7 @@ impl Members {
         place.hung_for_some = shared.hung();
         place.limit = self.limits.of(device.kind());
         place.latency.clear();
+        (place.slow, place.timeouts) = (0, 0);
         self.times.forget_member(member.at());
         let info = device.info();
         place.identity = info.identity;
@@ -380,15 +386,19 @@ impl Members {
         for member in &mut self.members {
             member.settled = true;
         }
-        if self.paired.is_pair() {
-            // The replacement of a member that is out may be about to take its place.
-            return;
-        }
         for at in 0..self.count {
-            let member = &self.members[at];
-            if member.view == View::Absent && member.opened < member.left {
+            // The replacement of a member that is out may be about to take its place.
+            let is_paired = self.paired.member().is_some_and(|member| member.at() == at);
+            if !is_paired && self.members[at].has_left_since_opened() {
                 self.bury(at);
             }
+        }
+    }
+
+    /// Closes the device that was opened for `member`, unless it came into use: it will not take the place.
+    pub(crate) fn release(&mut self, member: MemberIndex) {
+        if self.view(member) == View::Absent && self.paired.member() != Some(member) {
+            self.bury(member.at());
         }
     }
 
@@ -512,6 +522,8 @@ impl Members {
                 queue.ring_doorbell(now);
             }
         }
+        // What a device was given in the turn in which it lost its place is carried out as well.
+        self.graveyard.iter_mut().for_each(|former| former.queue.ring_doorbell(now));
     }
 
     /// Rings the doorbells of those that were sent something directly.

@@ -81,11 +81,14 @@ impl Members {
             let pass = age >= READ_PATIENCE && entry.hasty && waited_for;
             if give_up || pass {
                 let place = &mut self.members[entry.member.at()];
-                if pass && !give_up {
+                if pass && !give_up && !former {
                     self.lagging.insert(entry.member);
                 }
                 let given_up = &mut self.given_up;
-                if release(entry, !give_up, &mut self.groups, scheduler, host_reads, given_up) {
+                let waited =
+                    release(entry, !give_up, &mut self.groups, scheduler, host_reads, given_up);
+                // What a former device did not answer does not count against the one that is there now.
+                if waited && !former {
                     *(if give_up { &mut place.timeouts } else { &mut place.slow }) += 1;
                 }
             }

@@ -79,9 +79,15 @@ impl Pair {
         }
     }
 
-    /// True when some member has two devices, whatever they are used for.
-    pub(super) fn is_pair(&self) -> bool {
-        self.pairing != Pairing::None
+    /// The member that has two devices, whatever they are used for.
+    pub(super) const fn member(&self) -> Option<MemberIndex> {
+        match self.pairing {
+            Pairing::None => None,
+            Pairing::Copying(member)
+            | Pairing::Orphaned(member)
+            | Pairing::Swapped(member)
+            | Pairing::TakenOver(member) => Some(member),
+        }
     }
 
     /// True when `member` has two devices that are written.
@@ -128,6 +134,7 @@ impl Members {
     fn put_out(&mut self, at: usize) {
         let place = &mut self.members[at];
         (place.view, place.settled, place.left) = (View::Absent, false, self.membership_epoch);
+        place.former_hung = false;
     }
 
     /// Lets go of a device that is no longer used, as soon as what it has in flight is back.

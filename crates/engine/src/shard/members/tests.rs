@@ -1,14 +1,20 @@
 //! Which queues are kept open.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use strake_block::BlockDevice;
+use strake_block::{BlockDevice, BufMut, IoError, Op, SgMut, Token};
 use strake_dev_mem::NullDevice;
-use strake_units::{BlockSize, CoreIndex, MemberIndex};
+use strake_reactor::Scheduler;
+use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, MemberIndex, Nanos};
 
-use super::{Capacity, Members, Pairing, SharedDevice};
+use super::{
+    Capacity, DirectRead, Failed, HostRead, Members, Pairing, PartBack, PartIo, PartTaken,
+    SharedDevice, Takers,
+};
 use crate::array::IoLimits;
 use crate::histogram::CoreTimes;
+use crate::limits::MEMBER_DEPTH;
 use crate::message::View;
 
 const COUNT: usize = 3;
@@ -22,7 +28,8 @@ fn install(members: &mut Members, member: MemberIndex) {
 
 /// Members in sync, each with a device.
 fn in_sync() -> Members {
-    let capacity = Capacity { inflight: 4, tasks: 1, requests: 1, limits: IoLimits::default() };
+    let inflight = MEMBER_DEPTH as usize + 1;
+    let capacity = Capacity { inflight, tasks: 1, requests: 1, limits: IoLimits::default() };
     let times = Arc::new(CoreTimes::new(COUNT + 1));
     let mut members = Members::new(CoreIndex(0), BlockSize::B4096, COUNT, capacity, times);
     (0..COUNT).for_each(|at| install(&mut members, MemberIndex(at as u8)));
@@ -35,6 +42,38 @@ fn put_out(members: &mut Members) {
     let mut views = [View::InSync; COUNT];
     views[OUT.at()] = View::Absent;
     members.set_views(&views);
+}
+
+/// Sends as many reads to the member that goes out as its device takes at once, and one that waits.
+fn read_more_than_fits(members: &mut Members) {
+    for at in 0..=MEMBER_DEPTH {
+        let data = SgMut::from(BufMut::alone(4096));
+        let range = LbaRange::new(Lba(at.into()), 1);
+        members.issue_host_read(Nanos(0), OUT, range.start, data, (at, range));
+    }
+}
+
+/// Nobody is served by this shard.
+struct Nobody;
+
+impl Takers for Nobody {
+    fn alike(
+        &mut self,
+        _first: &DirectRead,
+        _next: impl FnMut() -> Option<(Token, Lba, SgMut)>,
+    ) -> Option<u32> {
+        unreachable!("a task reads")
+    }
+
+    fn direct(&mut self, _read: &DirectRead, _data: SgMut, _result: Result<(), IoError>) {}
+
+    fn part(&mut self, _part: PartBack<'_>) -> PartTaken {
+        unreachable!("a task reads")
+    }
+
+    fn ordinary_part(&mut self, _io: PartIo, _op: Op, _failed: Option<Failed>) {}
+
+    fn host_read(&mut self, _read: HostRead) {}
 }
 
 fn open(members: &Members) -> Vec<usize> {
@@ -50,6 +89,52 @@ fn a_device_that_no_shard_uses_is_closed() {
     members.settle_views();
     assert_eq!(open(&members), [0, 2]);
     assert_eq!(members.graveyard.len(), 1, "it is polled until it has nothing left");
+}
+
+/// A drive in whose last turn something was submitted was not rung for it: it owed an answer for ever, and was not
+/// taken back.
+#[test]
+fn a_device_that_is_closed_carries_out_what_it_was_given_last() {
+    let mut members = in_sync();
+    let scheduler = Scheduler::new(1);
+    read_more_than_fits(&mut members);
+    members.ring(Nanos(0));
+    put_out(&mut members);
+    // There is room for what waits now.
+    members.poll(Nanos(0), &scheduler, &mut Nobody);
+    members.settle_views();
+    assert_eq!(open(&members), [0, 2]);
+    for _ in 0..3 {
+        members.ring(Nanos(0));
+        members.poll(Nanos(0), &scheduler, &mut Nobody);
+    }
+    assert!(members.graveyard.is_empty(), "it has answered everything");
+}
+
+#[test]
+fn what_a_device_did_not_answer_does_not_count_against_the_next() {
+    let mut members = in_sync();
+    read_more_than_fits(&mut members);
+    put_out(&mut members);
+    install(&mut members, OUT);
+    let (scheduler, mut reads) = (Scheduler::new(1), VecDeque::new());
+    let overdue =
+        members.look_for_overdue(Nanos::SECOND.times(3600), &scheduler, &mut reads, |_| true);
+    assert!(!overdue.failed.contains(OUT) && !members.lagging().contains(OUT));
+    assert_eq!(reads.len(), MEMBER_DEPTH as usize, "they are given up");
+    assert_eq!(members.slow_and_timeouts(OUT.at()), (0, 0));
+}
+
+#[test]
+fn a_device_that_does_not_take_its_place_is_closed() {
+    let mut members = in_sync();
+    put_out(&mut members);
+    members.settle_views();
+    install(&mut members, OUT);
+    members.release(OUT);
+    assert_eq!(open(&members), [0, 2]);
+    members.release(MemberIndex(0));
+    assert_eq!(open(&members), [0, 2], "it is in use");
 }
 
 #[test]

@@ -53,10 +53,10 @@ fn read_more_than_fits(members: &mut Members) {
     }
 }
 
-/// Nobody is served by this shard.
-struct Nobody;
+/// A shard without requests.
+struct NoRequests;
 
-impl Takers for Nobody {
+impl Takers for NoRequests {
     fn alike(
         &mut self,
         _first: &DirectRead,
@@ -101,12 +101,12 @@ fn a_device_that_is_closed_carries_out_what_it_was_given_last() {
     members.ring(Nanos(0));
     put_out(&mut members);
     // There is room for what waits now.
-    members.poll(Nanos(0), &scheduler, &mut Nobody);
+    members.poll(Nanos(0), &scheduler, &mut NoRequests);
     members.settle_views();
     assert_eq!(open(&members), [0, 2]);
     for _ in 0..3 {
         members.ring(Nanos(0));
-        members.poll(Nanos(0), &scheduler, &mut Nobody);
+        members.poll(Nanos(0), &scheduler, &mut NoRequests);
     }
     assert!(members.graveyard.is_empty(), "it has answered everything");
 }

@@ -305,6 +305,58 @@ fn a_queue_that_takes_nothing_is_given_up() {
     assert!(took < SECOND.times(11), "{took:?}");
 }
 
+/// A drive whose queue takes one request, and nothing after that.
+struct Exhausted(RamDevice);
+
+struct Once {
+    inner: Box<dyn IoQueue>,
+    taken: bool,
+}
+
+impl IoQueue for Once {
+    fn submit(&mut self, io: Io) -> Result<(), Io> {
+        if std::mem::replace(&mut self.taken, true) { Err(io) } else { self.inner.submit(io) }
+    }
+
+    fn ring_doorbell(&mut self, now: Nanos) {
+        self.inner.ring_doorbell(now);
+    }
+
+    fn poll(&mut self, now: Nanos, batch: &mut CompletionBatch) {
+        self.inner.poll(now, batch);
+    }
+
+    fn readiness(&self) -> Readiness {
+        self.inner.readiness()
+    }
+}
+
+impl BlockDevice for Exhausted {
+    fn info(&self) -> DeviceInfo {
+        self.0.info()
+    }
+
+    fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
+        Ok(Box::new(Once { inner: self.0.open_queue(core, depth)?, taken: false }))
+    }
+}
+
+#[test]
+fn a_queue_that_takes_nothing_any_more_is_given_up() {
+    let device = Arc::new(Exhausted(RamDevice::new(256, BlockSize::B4096)));
+    let drives = [Some(Drive { device, path: "exhausted".to_owned() })];
+    let mut now = Nanos(0);
+    let mut wait = || {
+        now = now.plus(STEP);
+        assert!(now < SECOND.times(100), "it has no end");
+        Some(now)
+    };
+    let mut fleet = Fleet::new(&drives, &mut wait);
+    let reading = || Reading { member: MemberIndex(0), offset: 0, bytes: 4096 };
+    fleet.read(&[reading()], "reading").expect("the first one is taken");
+    assert_eq!(blamed(fleet.read(&[reading()], "reading")), [0]);
+}
+
 #[test]
 fn a_drive_that_holds_requests_is_waited_for_longer() {
     let (found, took) = read(&with_closed(true, SECOND.times(24)), MIB);

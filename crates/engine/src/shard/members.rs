@@ -145,6 +145,17 @@ struct Inflight {
     done: Option<(Op, Result<(), IoError>)>,
 }
 
+/// What a shard knows of a member, and the device that is open for it.
+///
+/// | Event | What changes |
+/// |---|---|
+/// | a device is opened for the place | the device before is closed; `opened`; `hung`, `slow`, `timeouts` start again |
+/// | the member goes out of use here | `view`, `left`; `settled` and `former_hung` are false |
+/// | it is out of use on every shard | `settled`; the device is closed |
+/// | it comes into use | `view`, `joined` |
+/// | a core gives up the device | `hung_for_some`; on other cores `hung` at their next look |
+/// | a device that hung is closed | `former_hung` |
+/// | a member and its replacement change places | all but `view`, `settled`, `left`, `joined` changes, too |
 struct Member {
     view: View,
     /// The last change to `View::Absent` is in force on every shard.

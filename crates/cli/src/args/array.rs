@@ -333,8 +333,8 @@ pub struct Set {
     /// Name or UUID.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Priority of rebuild, replace and resync. At 0, they are slowest while clients are active; at 100, their effect on
-    /// clients is not limited.
+    /// Priority of rebuild, replace and resync. At 0, they are slowest while clients are active; at 100, their effect
+    /// on clients is not limited.
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=100), value_name = "0-100")]
     pub rebuild_priority: Option<u32>,
     /// Whether a spare replaces a member automatically when the member fails or is predicted to fail.

@@ -30,7 +30,8 @@ pub enum JobVerb {
         /// Name of the job.
         #[command(flatten)]
         which: Which,
-        /// New priority. At 0, the job is slowest while clients are active; at 100, its effect on clients is not limited.
+        /// New priority. At 0, the job is slowest while clients are active; at 100, its effect on clients is not
+        /// limited.
         #[arg(long, value_parser = clap::value_parser!(u32).range(0..=100), value_name = "0-100")]
         priority: u32,
     },

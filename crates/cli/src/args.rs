@@ -42,7 +42,7 @@ pub struct Cli {
 /// Options of every command.
 #[derive(Clone, Debug, Args)]
 pub struct Global {
-    /// Print tables, or the daemon's answer as one JSON document.
+    /// Output format: tables, or the daemon's answer as one JSON document.
     #[arg(
         long,
         global = true,
@@ -186,7 +186,7 @@ pub enum Command {
   strake wait tank --for healthy --timeout 2h
   strake wait tank --for online --timeout 5m && mount /dev/nbd0 /srv")]
     Wait(WaitArgs),
-    /// Show a RAID 6 array on eight sparse files through failures and repairs. Needs neither root nor a running daemon.
+    /// Show how a RAID 6 array on eight sparse files survives failures. Needs neither root nor a running daemon.
     #[command(after_help = "Examples:
   strake demo
   strake demo --dir /var/tmp --keep")]
@@ -194,7 +194,8 @@ pub enum Command {
     /// Measure the speed of Strake on this host, and compare it with other programs.
     ///
     /// Starts the program strake-bench (from the folder of strake, or from PATH) with these arguments, and returns its
-    /// exit code. `strake bench --help` prints the help of strake-bench. In the source tree, `make bench` builds it.
+    /// exit code. `strake bench --help` prints the help of strake-bench. In the source tree, `make bench` builds
+    /// strake-bench.
     #[command(
         disable_help_flag = true,
         disable_version_flag = true,
@@ -238,7 +239,7 @@ pub enum DaemonVerb {
   strake daemon start --cores 2,3
   strake daemon start --state-dir /srv/strake --foreground")]
     Start(DaemonStart),
-    /// Stop the daemon after requests in progress are complete, and mark its arrays clean.
+    /// Stop the daemon. The daemon first completes the requests in progress, and marks its arrays clean.
     #[command(after_help = "Examples:
   strake daemon stop")]
     Stop,
@@ -286,13 +287,13 @@ pub enum Goal {
     Replace,
     /// Parity is consistent everywhere, after a crash or after create.
     Resync,
-    /// A new array is initialized.
+    /// The initialization of a new array has finished.
     Initialize,
     /// No scrub is in progress.
     Scrub,
-    /// The array has full redundancy, and no operation is left.
+    /// The array has full redundancy, and no operation is in progress.
     Healthy,
-    /// The array serves, also while degraded.
+    /// The array serves clients; it may be degraded.
     Online,
 }
 
@@ -310,7 +311,7 @@ pub struct DemoArgs {
     /// Leave the array running and its files in place, and print how to use them.
     #[arg(long)]
     pub keep: bool,
-    /// Create the demo's folder in this folder [default: the temporary folder].
+    /// Folder in which the demo creates its own folder [default: the temporary folder].
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 }

@@ -44,7 +44,8 @@ pub enum ArrayVerb {
         #[command(flatten)]
         watch: Watch,
     },
-    /// Fail a member. For a member in sync, this reduces redundancy and needs --accept redundancy.
+    /// Fail a member: put it out of use. If the member is in sync, this reduces redundancy and needs --accept
+    /// redundancy.
     #[command(after_help = "Examples:
   strake array fail tank --member 3
   strake array fail tank --member 3 --accept redundancy --dry-run
@@ -59,7 +60,7 @@ pub enum ArrayVerb {
     #[command(after_help = "Examples:
   strake array add tank --drive nvme9n1")]
     Add(Add),
-    /// Re-add a failed or missing member. Only regions written while the member was out are copied.
+    /// Re-add a failed or missing member. Strake copies only the regions that were written while the member was out.
     #[command(after_help = "Examples:
   strake array readd tank
   strake array readd tank --member 3
@@ -124,7 +125,7 @@ pub enum ArrayVerb {
         #[arg(long)]
         dry_run: bool,
     },
-    /// Change settings of an array. Other settings do not change.
+    /// Change the given settings of an array. Other settings do not change.
     #[command(after_help = "Examples:
   strake array set tank --rebuild-priority 80
   strake array set tank --auto-replace on --replace-after-errors 20
@@ -142,7 +143,7 @@ pub enum ArrayVerb {
   strake array scrub show tank"
     )]
     Scrub(ScrubVerb),
-    /// Scan drives for arrays and start those that are found.
+    /// Scan drives for arrays, and start the arrays that are found.
     #[command(after_help = "Examples:
   strake array import
   strake array import --dry-run
@@ -150,20 +151,20 @@ pub enum ArrayVerb {
   strake array import tank --degraded
   strake array import tank --use nvme1n1")]
     Import(Import),
-    /// Stop an array and release its drives. The data stay on the drives; array import restores the array.
+    /// Stop an array and release its drives. The data stay on the drives; strake array import starts the array again.
     #[command(after_help = "Examples:
   strake array unload tank --dry-run
   strake array unload tank
   strake array unload tank --force")]
     Unload(Stop),
-    /// Stop an array and mark its drives as free. THE DATA ARE LOST when the drives are written; until then, array
-    /// undelete restores the array.
+    /// Stop an array and mark its drives as free. THE DATA ARE LOST when the drives are written; until then, strake
+    /// array undelete restores the array.
     #[command(after_help = "Examples:
   strake array destroy tank --dry-run
   strake array destroy tank
   strake array destroy tank --force --yes")]
     Destroy(Stop),
-    /// Restore a destroyed array whose drives have not been written since.
+    /// Restore a destroyed array. Its drives must not have been written since.
     #[command(after_help = "Examples:
   strake array undelete tank --dry-run
   strake array undelete tank
@@ -180,20 +181,20 @@ pub struct Create {
     /// Level: 0, 1, 10, 5, 6, 7.3, n+M (such as n+4), 50, 60 or 70.
     #[arg(long)]
     pub level: String,
-    /// Drives, separated by commas or repeated: paths, device names, or ram:SIZE and null:SIZE. A comma in a path is
-    /// written as \,.
+    /// Drives, separated by commas; may be repeated. A drive is a path, a device name, ram:SIZE or null:SIZE. A comma
+    /// in a path is written as \,.
     #[arg(long, required = true, value_name = "DRIVES")]
     pub drives: Vec<Drives>,
     /// Strip size, a power of two from 4KiB to 1MiB [default: 128KiB].
     #[arg(long, value_parser = parse::size_u32, value_name = "SIZE")]
     pub strip: Option<u32>,
-    /// Members per group of levels 50, 60 and 70.
+    /// Number of members in each group, for levels 50, 60 and 70.
     #[arg(long, value_name = "MEMBERS")]
     pub group_size: Option<u32>,
     /// Size of a logical block, 512 or 4096 [default: the largest among the drives].
     #[arg(long, value_parser = parse::size_u32, value_name = "SIZE")]
     pub block_size: Option<u32>,
-    /// How writes are protected against crashes; see strake array set --help [default: safe].
+    /// Protection of writes against crashes; strake array set --help describes the modes [default: safe].
     #[arg(long, value_enum, value_name = "MODE")]
     pub consistency: Option<Consistency>,
     /// Print the plan, and change nothing.
@@ -202,7 +203,7 @@ pub struct Create {
     /// Use drives that have content. THEIR CONTENT IS LOST.
     #[arg(long)]
     pub overwrite: bool,
-    /// Erase the drives' content, and create an array without crash protection, without confirmation.
+    /// Do not ask for confirmation before content is erased, or before an array without crash protection is created.
     #[arg(long)]
     pub yes: bool,
 }
@@ -216,7 +217,7 @@ pub struct Fail {
     /// Position of the member, from 0.
     #[arg(long, value_name = "POSITION")]
     pub member: u32,
-    /// Losses to accept, separated by commas or repeated.
+    /// Losses to accept, separated by commas; may be repeated.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LOSS")]
     pub accept: Vec<Loss>,
     /// Do not ask for confirmation.
@@ -252,7 +253,7 @@ pub struct Replace {
     /// Use a drive that has content. ITS CONTENT IS LOST.
     #[arg(long)]
     pub overwrite: bool,
-    /// Erase the drives' content without confirmation.
+    /// Do not ask for confirmation before the drive's content is erased.
     #[arg(long)]
     pub yes: bool,
 }
@@ -272,7 +273,7 @@ pub struct Add {
     /// Use a drive that has content. ITS CONTENT IS LOST.
     #[arg(long)]
     pub overwrite: bool,
-    /// Erase the drives' content without confirmation.
+    /// Do not ask for confirmation before the drive's content is erased.
     #[arg(long)]
     pub yes: bool,
 }
@@ -280,20 +281,20 @@ pub struct Add {
 /// `strake array import`.
 #[derive(Debug, Args)]
 pub struct Import {
-    /// Only this array [default: every array found].
+    /// The only array to start [default: every array found].
     #[arg(value_name = "ARRAY")]
     pub name: Option<String>,
-    /// Drives to scan in addition to the recorded ones, separated by commas or repeated. A comma in a path is written
-    /// as \,.
+    /// Drives to scan in addition to the recorded drives, separated by commas; may be repeated. A comma in a path is
+    /// written as \,.
     #[arg(long, value_name = "DRIVES")]
     pub drives: Vec<Drives>,
-    /// Start even if members that were last seen in sync are missing.
+    /// Start the array even if members that were last seen in sync are missing.
     #[arg(long)]
     pub degraded: bool,
-    /// Start even if blocks may be damaged, for example by a crash while members were missing.
+    /// Start the array even if blocks may be damaged, for example by a crash while members were missing.
     #[arg(long)]
     pub accept_loss: bool,
-    /// Drives to use for members that exist on several drives (clones), separated by commas or repeated. The other
+    /// Drives to use if members exist on several drives (clones), separated by commas; may be repeated. The other
     /// drives are not changed.
     #[arg(long = "use", value_name = "DRIVES")]
     pub use_drives: Vec<Drives>,
@@ -333,8 +334,8 @@ pub struct Set {
     /// Name or UUID.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Priority of rebuild, replace and resync. At 0, they are slowest while clients are active; at 100, their effect
-    /// on clients is not limited.
+    /// Priority of rebuild, replace and resync. At 0, these jobs are slowest while clients are active; at 100, their
+    /// effect on clients is not limited.
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=100), value_name = "0-100")]
     pub rebuild_priority: Option<u32>,
     /// Whether a spare replaces a member automatically when the member fails or is predicted to fail.
@@ -349,24 +350,24 @@ pub struct Set {
     /// How writes are protected against crashes.
     #[arg(long, value_enum, value_name = "MODE")]
     pub consistency: Option<Consistency>,
-    /// Time from the end of a scrub to the next scheduled scrub, such as 14d; off for no scheduled scrubs.
+    /// Time from the end of a scrub to the next scheduled scrub, such as 14d; off disables scheduled scrubs.
     #[arg(long, value_parser = parse::every, value_name = "TIME|off")]
     pub scrub_every: Option<u64>,
     /// Whether scheduled scrubs repair corrupt strips, or only report them.
     #[arg(long, value_enum, value_name = "on|off")]
     pub scrub_repair: Option<Switch>,
-    /// Turn crash protection off without confirmation.
+    /// Do not ask for confirmation before crash protection is turned off.
     #[arg(long)]
     pub yes: bool,
 }
 
-/// How writes are protected against crashes. RAID 1 and 10 need only resync.
+/// How writes are protected against crashes. For RAID 1 and 10, mode resync is sufficient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Consistency {
     /// Regions that are being written are marked, and resynchronized after a crash. While members are missing, a crash
-    /// may damage neighbouring blocks in the same stripe.
+    /// may damage other blocks in the stripe of a write.
     Resync,
-    /// As resync; while members are missing, writes to their stripes also go through a redo log.
+    /// As resync. Writes to stripes with missing members also go through a redo log.
     Safe,
     /// Every write is logged first. A crash together with the failure of one member damages no blocks. With two or more
     /// parities, small writes log a few words per block; other writes need twice the drive I/Os.
@@ -426,7 +427,8 @@ pub struct ScrubStart {
     /// Name or UUID.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Reconstruct and rewrite strips that are known to be wrong. Mismatches of unknown origin are only reported.
+    /// Reconstruct and rewrite strips that are known to be wrong. If the wrong strip is unknown, the mismatch is only
+    /// reported.
     #[arg(long, conflicts_with = "trust_data")]
     pub repair: bool,
     /// As --repair. If the wrong strip is unknown (one parity, two copies), also accept the data as read, and write
@@ -452,7 +454,7 @@ pub enum Switch {
 }
 
 impl Switch {
-    /// Name of the mode in the API.
+    /// Whether the setting is on.
     #[must_use]
     pub const fn is_on(self) -> bool {
         match self {
@@ -468,8 +470,8 @@ pub struct Undelete {
     /// Name or UUID of the array that was destroyed.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Drives to scan in addition to the recorded ones, separated by commas or repeated. A comma in a path is written
-    /// as \,.
+    /// Drives to scan in addition to the recorded drives, separated by commas; may be repeated. A comma in a path is
+    /// written as \,.
     #[arg(long, value_name = "DRIVES")]
     pub drives: Vec<Drives>,
     /// Print the plan, and change nothing.

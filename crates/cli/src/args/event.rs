@@ -15,7 +15,7 @@ pub enum EventVerb {
         /// Selection of events.
         #[command(flatten)]
         which: Which,
-        /// Number of latest events to list; 0 for all kept events.
+        /// Number of latest events to list; 0 lists all recorded events.
         #[arg(long, default_value_t = 50, value_name = "COUNT")]
         last: u32,
     },
@@ -33,16 +33,16 @@ pub enum EventVerb {
 /// Selection of events, and format of their time.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// First event number to show [default: no limit for list, the next event for follow].
+    /// Number of the first event to show [default: no limit for list, the next event for follow].
     #[arg(long, value_name = "NUMBER")]
     pub from: Option<u64>,
-    /// Only events of this object, such as array/tank, drive//dev/nvme3n1, export/tank or daemon.
+    /// Show only events of this object, such as array/tank, drive//dev/nvme3n1, export/tank or daemon.
     #[arg(long, value_name = "OBJECT")]
     pub object: Option<String>,
-    /// Only events of this kind, such as member_failed or command.
+    /// Show only events of this kind, such as member_failed or command.
     #[arg(long, value_name = "KIND")]
     pub kind: Option<String>,
-    /// Only events of this severity or higher.
+    /// Show only events of this severity or higher.
     #[arg(long, value_enum, value_name = "SEVERITY")]
     pub severity: Option<Severity>,
     /// Print times as UTC instead of local time.

@@ -88,19 +88,19 @@ pub struct Create {
     /// Array to export.
     #[arg(value_name = "ARRAY")]
     pub array: String,
-    /// Protocol.
+    /// Protocol of the export.
     #[arg(long, value_enum, value_name = "PROTOCOL")]
     pub via: Via,
     /// Listening address: unix:/path or 127.0.0.1:port for NBD, address:port for NVMe/TCP.
     #[arg(long, value_name = "ADDRESS")]
     pub listen: String,
-    /// Name of the export, also for NBD clients [default: the array's name].
+    /// Name of the export, which NBD clients also use [default: the array's name].
     #[arg(long)]
     pub name: Option<String>,
     /// Reject writes.
     #[arg(long)]
     pub read_only: bool,
-    /// Host that may connect over NVMe/TCP, by its NQN (in /etc/nvme/hostnqn on Linux); may be repeated.
+    /// NQN of a host that may connect over NVMe/TCP (in /etc/nvme/hostnqn on Linux); may be repeated.
     #[arg(long, value_name = "NQN")]
     pub allow_host: Vec<String>,
     /// NQN of the NVMe subsystem [default: derived from the array's UUID]. Exports with the same address and hosts may

@@ -70,7 +70,7 @@ pub struct Add {
     /// Sender of the e-mail.
     #[arg(long, value_name = "ADDRESS", requires = "email")]
     pub from: Option<String>,
-    /// Only events of this severity or higher.
+    /// Send only events of this severity or higher.
     #[arg(long, value_enum, default_value_t = Severity::Warning, value_name = "SEVERITY")]
     pub severity: Severity,
 }

@@ -19,7 +19,7 @@ pub enum JobVerb {
     #[command(after_help = "Examples:
   strake job resume tank/rebuild")]
     Resume(Which),
-    /// Cancel a job, such as the copy of a serving member. No data is lost.
+    /// Cancel a job, such as the copy of a serving member. No data are lost.
     #[command(after_help = "Examples:
   strake job cancel tank/replace")]
     Cancel(Which),

@@ -24,7 +24,7 @@ pub enum HostVerb {
     #[command(after_help = "Examples:
   strake host list")]
     List,
-    /// Remove the secrets and the key of a host that no export allows.
+    /// Remove the secrets and the TLS key of a host. Refused while an export allows the host.
     #[command(after_help = "Examples:
   strake host remove nqn.2014-08.com.example:db1")]
     Remove {
@@ -67,7 +67,7 @@ pub struct Key {
     pub keys: HostKeys,
 }
 
-/// Secrets (DH-HMAC-CHAP) and TLS key of a host: from files, or generated and printed.
+/// Secrets (DH-HMAC-CHAP) and TLS key of a host: read from files, or generated and printed.
 #[derive(Debug, Args)]
 pub struct HostKeys {
     /// File with the host's secret (DH-HMAC-CHAP), as `nvme gen-dhchap-key` prints it; only its owner may have

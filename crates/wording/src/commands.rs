@@ -1,4 +1,4 @@
-//! The table of all requests: the command that sends each, and the object that it changes.
+//! The table of all requests. Each row has the command that sends the request, and the object that the request changes.
 
 use std::fmt::Display;
 
@@ -36,13 +36,13 @@ pub trait Command: ApiCommand + Sized {
     fn consenting(&self, consent: Consent) -> Option<Self>;
 }
 
-/// An operation for the type of every request.
+/// An operation that is executed for every request type.
 pub trait EachRequest {
     /// Executes the operation for the request type `name`.
     fn request<R: ApiCommand + Default + Serialize + DeserializeOwned>(&mut self, name: &str);
 }
 
-/// The command that sends `request`. A request of a remedy leaves values empty that the operator has to choose; the
+/// The command that sends `request`. In a request of a remedy, values that the operator has to choose are empty. The
 /// command has placeholders in capitals for these values.
 pub fn command(request: &impl ApiCommand) -> String {
     format!("strake {}", request.line().advised)
@@ -71,9 +71,9 @@ const MEMBER_TO_CHOOSE: u32 = u32::MAX;
 /// A command without `strake`. Instead of a secret or a key, the command contains `FILE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// The command as typed, for the record of commands. A required value that was empty is `''`.
+    /// The command as typed, for the record of commands. An empty required value is `''`.
     pub typed: String,
-    /// The command to type, for a remedy.
+    /// The command that the operator shall type, for a remedy.
     pub advised: String,
 }
 

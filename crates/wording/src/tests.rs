@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use strake_api::v1 as api;
 use strake_api::v1::TextPart;
 
-/// Fields without a text of their own in a command: a document is too long; the kind of a hook determines the text of
-/// its other fields; no remedy names the values of the remaining fields.
+/// Fields without a text of their own in a command: a document is too long, the kind of a hook determines the text of
+/// its other fields, and no remedy names the values of the remaining fields.
 const UNTYPED: [&str; 8] =
     ["json", "target", "from", "server", "interval_us", "object", "kind", "severity"];
 
@@ -97,7 +97,7 @@ fn requests_are_typed_as_operators_type_them() {
     );
 }
 
-/// Not all readers of the record of commands may know the secrets.
+/// Some readers of the record of commands are not allowed to know the secrets.
 #[test]
 fn secrets_and_keys_are_never_typed() {
     let secret = "DHHC-1:00:hidden:".to_owned();

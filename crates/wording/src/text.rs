@@ -88,9 +88,9 @@ pub fn has_request(parts: &[TextPart]) -> bool {
     parts.iter().any(|part| !matches!(part.part, None | Some(Part::Words(_))))
 }
 
-/// A text of the API as the command line prints it. Without parts, as from an older daemon, the result is `otherwise`.
-/// If this version does not know a part, or a field of a part, the result is `otherwise` with a note about the newer
-/// version.
+/// A text of the API as the command line prints it. If the text has no parts, as from an older daemon, the result is
+/// `otherwise`. If this version does not know a part, or a field of a part, the result is `otherwise` with a note about
+/// the newer version.
 #[must_use]
 pub fn shown(parts: &[TextPart], otherwise: &str) -> String {
     let is_whole = |size: u32, part: &Part| size == 0 || size as usize == part.encoded_len();

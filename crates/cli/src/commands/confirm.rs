@@ -1,4 +1,4 @@
-//! Asking before something is lost.
+//! Confirmations before a loss.
 
 use crate::error::CliError;
 use crate::output::printable;
@@ -46,7 +46,7 @@ pub fn ask(question: &Question<'_>) -> Result<(), CliError> {
 /// Asks with the given reader and writer.
 ///
 /// # Errors
-/// When the reader returns another text than the answer.
+/// When the text from the reader is not the answer.
 pub fn typed(
     question: &Question<'_>,
     from: &mut impl BufRead,

@@ -60,7 +60,7 @@ pub enum ArrayVerb {
     #[command(after_help = "Examples:
   strake array add tank --drive nvme9n1")]
     Add(Add),
-    /// Re-add a failed or missing member. Strake copies only the regions that were written while the member was out.
+    /// Re-add a failed or missing member. It receives only the regions that were written while it was out.
     #[command(after_help = "Examples:
   strake array readd tank
   strake array readd tank --member 3
@@ -203,7 +203,7 @@ pub struct Create {
     /// Use drives that have content. THEIR CONTENT IS LOST.
     #[arg(long)]
     pub overwrite: bool,
-    /// Do not ask for confirmation before content is erased, or before an array without crash protection is created.
+    /// Do not ask before content is erased, or before an array without crash protection is created.
     #[arg(long)]
     pub yes: bool,
 }
@@ -253,7 +253,7 @@ pub struct Replace {
     /// Use a drive that has content. ITS CONTENT IS LOST.
     #[arg(long)]
     pub overwrite: bool,
-    /// Do not ask for confirmation before the drive's content is erased.
+    /// Do not ask before the drive's content is erased.
     #[arg(long)]
     pub yes: bool,
 }
@@ -273,7 +273,7 @@ pub struct Add {
     /// Use a drive that has content. ITS CONTENT IS LOST.
     #[arg(long)]
     pub overwrite: bool,
-    /// Do not ask for confirmation before the drive's content is erased.
+    /// Do not ask before the drive's content is erased.
     #[arg(long)]
     pub yes: bool,
 }
@@ -356,7 +356,7 @@ pub struct Set {
     /// Whether scheduled scrubs repair corrupt strips, or only report them.
     #[arg(long, value_enum, value_name = "on|off")]
     pub scrub_repair: Option<Switch>,
-    /// Do not ask for confirmation before crash protection is turned off.
+    /// Do not ask before crash protection is turned off.
     #[arg(long)]
     pub yes: bool,
 }

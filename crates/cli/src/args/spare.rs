@@ -40,7 +40,7 @@ pub struct Add {
     /// Use a drive that has content. ITS CONTENT IS LOST.
     #[arg(long)]
     pub overwrite: bool,
-    /// Erase the drive's content without confirmation.
+    /// Do not ask before the drive's content is erased.
     #[arg(long)]
     pub yes: bool,
 }

@@ -16,7 +16,7 @@ use strake_api::v1::{ConfigDocument, GetConfigRequest, RestoreConfigRequest};
 /// Executes `verb`.
 ///
 /// # Errors
-/// When the daemon cannot be reached or refuses the request, or the file cannot be read or written.
+/// When the daemon is unreachable or refuses the request, or the file cannot be read or written.
 pub async fn run(verb: ConfigVerb, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     match verb {
         ConfigVerb::Show => out.print(&get(socket).await?, tables::config::show)?,

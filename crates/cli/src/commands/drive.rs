@@ -16,7 +16,7 @@ use strake_api::v1::{
 /// Executes `verb`.
 ///
 /// # Errors
-/// When the daemon cannot be reached or refuses the request, or the operator does not confirm.
+/// When the daemon is unreachable or refuses the request, or the operator does not confirm.
 pub async fn run(verb: DriveVerb, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     match verb {
         DriveVerb::List(watched) => {

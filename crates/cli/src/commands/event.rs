@@ -14,7 +14,7 @@ use strake_api::v1::{FollowEventsRequest, ListEventsRequest};
 /// Executes `verb`.
 ///
 /// # Errors
-/// When the daemon cannot be reached, refuses the request, or stops while events are followed.
+/// When the daemon is unreachable, refuses the request, or stops while events are followed.
 pub async fn run(verb: EventVerb, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     match verb {
         EventVerb::List { which, last } => {

@@ -17,7 +17,7 @@ use strake_api::v1::{
 /// Executes `verb`.
 ///
 /// # Errors
-/// When the daemon cannot be reached or refuses the request.
+/// When the daemon is unreachable or refuses the request.
 pub async fn run(verb: ExportVerb, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     match verb {
         ExportVerb::Create(arguments) => {

@@ -13,7 +13,7 @@ use strake_api::v1::{AddHookRequest, ListHooksRequest, RemoveHookRequest, TestHo
 /// Executes `verb`.
 ///
 /// # Errors
-/// When the daemon cannot be reached or refuses the request, or a test event could not be delivered.
+/// When the daemon is unreachable or refuses the request, or a test event could not be delivered.
 pub async fn run(verb: HookVerb, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     let mut events = Connection::open(socket).await?.events();
     let change = match verb {

@@ -12,7 +12,7 @@ use strake_api::v1::{AddHostRequest, ListHostsRequest, RemoveHostRequest};
 /// Executes `verb`.
 ///
 /// # Errors
-/// When a secret cannot be read, or the daemon cannot be reached or refuses the request.
+/// When a secret cannot be read, or the daemon is unreachable or refuses the request.
 pub async fn run(verb: HostVerb, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     let request = match verb {
         HostVerb::Add(Add { nqn, keys, no_secret, no_controller_secret, no_tls }) => {

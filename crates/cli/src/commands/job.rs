@@ -12,7 +12,7 @@ use strake_api::v1::{ChangeJobRequest, ListJobsRequest};
 /// Executes `verb`.
 ///
 /// # Errors
-/// When the daemon cannot be reached or refuses the request.
+/// When the daemon is unreachable or refuses the request.
 pub async fn run(verb: JobVerb, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     let connection = Connection::open(socket).await?;
     let plain = |id, action: &str| ChangeJobRequest { id, action: action.into(), priority: None };

@@ -14,7 +14,7 @@ use strake_api::v1::{AddSpareRequest, ListSparesRequest, RemoveSpareRequest, Spa
 /// Executes `verb`.
 ///
 /// # Errors
-/// When the daemon cannot be reached or refuses the request, or the operator does not confirm.
+/// When the daemon is unreachable or refuses the request, or the operator does not confirm.
 pub async fn run(verb: SpareVerb, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     match verb {
         SpareVerb::Add(arguments) => {

@@ -239,7 +239,7 @@ pub enum DaemonVerb {
   strake daemon start --cores 2,3
   strake daemon start --state-dir /srv/strake --foreground")]
     Start(DaemonStart),
-    /// Stop the daemon. The daemon first completes the requests in progress, and marks its arrays clean.
+    /// Stop the daemon. It first completes requests in progress and marks its arrays clean.
     #[command(after_help = "Examples:
   strake daemon stop")]
     Stop,

@@ -285,7 +285,7 @@ pub enum Goal {
     Rebuild,
     /// No member is being copied to another drive.
     Replace,
-    /// Parity is consistent everywhere, after a crash or after create.
+    /// Parity is consistent everywhere, after a crash or a creation.
     Resync,
     /// The initialization of a new array has finished.
     Initialize,

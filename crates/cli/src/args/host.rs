@@ -24,7 +24,7 @@ pub enum HostVerb {
     #[command(after_help = "Examples:
   strake host list")]
     List,
-    /// Remove the secrets and the TLS key of a host. Refused while an export allows the host.
+    /// Remove the secrets and the TLS key of a host that no export allows.
     #[command(after_help = "Examples:
   strake host remove nqn.2014-08.com.example:db1")]
     Remove {

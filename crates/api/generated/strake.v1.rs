@@ -136,7 +136,8 @@ pub struct Drive {
     pub model: ::prost::alloc::string::String,
     #[prost(string, tag = "7")]
     pub serial: ::prost::alloc::string::String,
-    /// "free", "member", "occupied" (holds something), "busy" (in use by another program) or "failed".
+    /// "free", "member", "occupied" (holds something), "busy" (in use by another program), "taken" (from the kernel, and
+    /// not open) or "failed".
     #[prost(string, tag = "8")]
     pub state: ::prost::alloc::string::String,
     /// Array it belongs to; empty if none.
@@ -1358,6 +1359,55 @@ pub struct CleanDriveRequest {
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TakeDrivesRequest {
+    /// Paths, serial numbers, worldwide names or PCI addresses.
+    #[prost(string, repeated, tag = "1")]
+    pub drives: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(bool, tag = "2")]
+    pub dry_run: bool,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReleaseDrivesRequest {
+    /// Serial numbers or PCI addresses, with or without `pci:`.
+    #[prost(string, repeated, tag = "1")]
+    pub drives: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(bool, tag = "2")]
+    pub dry_run: bool,
+}
+/// What was done with drives and their drivers.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DriverChanges {
+    /// "changed" if one drive was changed, else "unchanged"; "planned" for a dry run that would change one.
+    #[prost(string, tag = "1")]
+    pub result: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "2")]
+    pub drives: ::prost::alloc::vec::Vec<DriverChange>,
+}
+/// The same of one drive.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DriverChange {
+    /// As in DriverChanges.
+    #[prost(string, tag = "1")]
+    pub result: ::prost::alloc::string::String,
+    /// Name of the drive from now on, or after the request that was planned: `pci:ADDRESS` if it is taken, else its path
+    /// or PCI address.
+    #[prost(string, tag = "2")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub serial: ::prost::alloc::string::String,
+    /// Writes to sysfs.
+    #[prost(string, repeated, tag = "4")]
+    pub plan: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ConnectDriveRequest {
     /// As nvme-tcp://host:port/nqn?nsid=1; the default port is 4420, the default namespace 1. The subsystem and namespace
     /// of a connected drive at another address is another path to it.
@@ -1853,7 +1903,7 @@ pub struct TextPart {
     /// empty, in capitals or "...", or, of a member, 4294967295.
     #[prost(
         oneof = "text_part::Part",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50"
     )]
     #[serde(flatten)]
     pub part: ::core::option::Option<text_part::Part>,
@@ -1962,6 +2012,10 @@ pub mod text_part {
         GetConfig(super::GetConfigRequest),
         #[prost(message, tag = "48")]
         RestoreConfig(super::RestoreConfigRequest),
+        #[prost(message, tag = "49")]
+        TakeDrives(super::TakeDrivesRequest),
+        #[prost(message, tag = "50")]
+        ReleaseDrives(super::ReleaseDrivesRequest),
     }
 }
 /// Wait until an array reaches a state; the client gets the array again and again.
@@ -4560,6 +4614,51 @@ pub mod drive_service_client {
                 .insert(GrpcMethod::new("strake.v1.DriveService", "CleanDrive"));
             self.inner.unary(req, path, codec).await
         }
+        /// Takes NVMe drives from the kernel: binds them to vfio-pci, and records that. All drives are checked before the first
+        /// is changed. The same request again is "unchanged".
+        pub async fn take_drives(
+            &mut self,
+            request: impl tonic::IntoRequest<super::TakeDrivesRequest>,
+        ) -> std::result::Result<tonic::Response<super::DriverChanges>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/strake.v1.DriveService/TakeDrives",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("strake.v1.DriveService", "TakeDrives"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Gives taken drives back to the driver of the kernel. The same request again is "unchanged".
+        pub async fn release_drives(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReleaseDrivesRequest>,
+        ) -> std::result::Result<tonic::Response<super::DriverChanges>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/strake.v1.DriveService/ReleaseDrives",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("strake.v1.DriveService", "ReleaseDrives"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Connects to a remote namespace and records it. The same request again is "unchanged".
         pub async fn connect_drive(
             &mut self,
@@ -4668,6 +4767,17 @@ pub mod drive_service_server {
             &self,
             request: tonic::Request<super::CleanDriveRequest>,
         ) -> std::result::Result<tonic::Response<super::DriveChange>, tonic::Status>;
+        /// Takes NVMe drives from the kernel: binds them to vfio-pci, and records that. All drives are checked before the first
+        /// is changed. The same request again is "unchanged".
+        async fn take_drives(
+            &self,
+            request: tonic::Request<super::TakeDrivesRequest>,
+        ) -> std::result::Result<tonic::Response<super::DriverChanges>, tonic::Status>;
+        /// Gives taken drives back to the driver of the kernel. The same request again is "unchanged".
+        async fn release_drives(
+            &self,
+            request: tonic::Request<super::ReleaseDrivesRequest>,
+        ) -> std::result::Result<tonic::Response<super::DriverChanges>, tonic::Status>;
         /// Connects to a remote namespace and records it. The same request again is "unchanged".
         async fn connect_drive(
             &self,
@@ -4930,6 +5040,96 @@ pub mod drive_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = CleanDriveSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/strake.v1.DriveService/TakeDrives" => {
+                    #[allow(non_camel_case_types)]
+                    struct TakeDrivesSvc<T: DriveService>(pub Arc<T>);
+                    impl<
+                        T: DriveService,
+                    > tonic::server::UnaryService<super::TakeDrivesRequest>
+                    for TakeDrivesSvc<T> {
+                        type Response = super::DriverChanges;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::TakeDrivesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as DriveService>::take_drives(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = TakeDrivesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/strake.v1.DriveService/ReleaseDrives" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReleaseDrivesSvc<T: DriveService>(pub Arc<T>);
+                    impl<
+                        T: DriveService,
+                    > tonic::server::UnaryService<super::ReleaseDrivesRequest>
+                    for ReleaseDrivesSvc<T> {
+                        type Response = super::DriverChanges;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ReleaseDrivesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as DriveService>::release_drives(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReleaseDrivesSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

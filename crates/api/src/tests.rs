@@ -80,6 +80,8 @@ fn the_descriptor_names_every_call() {
             "DriveService.GetDrive",
             "DriveService.LocateDrive",
             "DriveService.CleanDrive",
+            "DriveService.TakeDrives",
+            "DriveService.ReleaseDrives",
             "DriveService.ConnectDrive",
             "DriveService.DisconnectDrive",
             "DriveService.DiscoverDrives",

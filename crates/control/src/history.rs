@@ -81,4 +81,4 @@ macro_rules! outcomes {
 
 outcomes! { ArrayChange ImportArraysResponse ExportChange SpareChange DriveChange JobChange HookChange ConfigChange }
 
-outcomes! { ScrubChange HostChange ReferralChange }
+outcomes! { ScrubChange HostChange ReferralChange DriverChanges }

@@ -109,3 +109,23 @@ pub const UNLOAD_LIMIT: Duration = Duration::from_secs(30);
 
 /// Time between two attempts of the daemon's own to open a PCI device that could not be opened: each resets the device.
 pub const PCI_RETRY: Duration = Duration::from_secs(10);
+
+/// Most drives of one daemon that are taken from the kernel; each is taken again by a thread.
+pub const TAKEN_MAX: usize = 256;
+
+/// How long a drive has to be bound to vfio-pci and to become ready, or to be given back, when a command asks for it. A
+/// controller may take 30 seconds to become ready.
+pub const BIND_LIMIT: Duration = Duration::from_secs(60);
+
+/// How often arrays are looked for once they are later than the assemble timeout, and drives that could not be taken
+/// again at the start.
+pub const RETRY_EVERY: Duration = Duration::from_secs(15);
+
+/// How long a start waits for drives to be taken again before it looks for arrays.
+pub const TAKE_AGAIN_LIMIT: Duration = Duration::from_secs(5);
+
+/// How often a drive that is bound already is opened at a start before that is a failure.
+pub const TAKE_AGAIN_TRIES: usize = 20;
+
+/// Time between two such tries.
+pub const TAKE_AGAIN_RETRY: Duration = Duration::from_millis(100);

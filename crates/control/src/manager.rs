@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use strake_api::v1::GetStatusRequest;
+use strake_dev_nvme::Binder;
 use strake_dev_uring::{Machine, inherit_nothing};
 use strake_engine::IoLimits;
 use strake_ondisk::Superblock;
@@ -18,6 +19,7 @@ use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Events, Note, WallClock};
 use crate::exports::offered::Exports;
 use crate::hooks::Hooks;
+use crate::limits::BIND_LIMIT;
 use crate::names::drive_key;
 use crate::policy::returns::Returns;
 use crate::policy::sick::Sick;
@@ -27,6 +29,7 @@ use crate::record::store::{Settings, Store};
 use crate::remote::connections::Remotes;
 use crate::remote::past::Past;
 use crate::state::entry::Entries;
+use crate::state::late_takes::LateTakes;
 use crate::state::newest::Newest;
 use crate::state::records::Records;
 use crate::state::running::Running;
@@ -44,6 +47,10 @@ pub struct Options {
     pub clock: WallClock,
     /// Whose drives there are; a test lays out another machine in a folder.
     pub machine: Machine,
+    /// What binds its NVMe drives; a test stands in for the kernel.
+    pub binder: Binder,
+    /// How long a command waits for it.
+    pub bind_limit: Duration,
 }
 
 impl Default for Options {
@@ -55,6 +62,8 @@ impl Default for Options {
             io_limits: IoLimits::default(),
             clock: WallClock::default(),
             machine: Machine::default(),
+            binder: Binder::default(),
+            bind_limit: BIND_LIMIT,
         }
     }
 }
@@ -101,6 +110,7 @@ pub struct Manager {
     pub(crate) sick: Sick,
     /// Members that were taken back without a command.
     pub(crate) returns: Returns,
+    pub(crate) late_takes: LateTakes,
     /// Refuses what commands and starts would begin.
     pub(crate) stopping: bool,
     /// Names of arrays whose labels a start had changed when the daemon was stopped before they ran.
@@ -151,6 +161,7 @@ impl Manager {
             started: Instant::now(),
             sick: Sick::default(),
             returns: Returns::default(),
+            late_takes: LateTakes::default(),
             stopping: false,
             cut_short: Vec::new(),
         })

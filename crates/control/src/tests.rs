@@ -30,6 +30,7 @@ mod reported;
 mod reservation;
 mod scrub;
 mod spares;
+mod taken;
 mod testbed;
 mod torn;
 mod upgrade;

@@ -25,6 +25,7 @@ use crate::upkeep::settings::end_pauses;
 use crate::upkeep::sick::{ask_drives, notice_sick};
 use crate::upkeep::spares::{tend_spares, use_spares};
 use crate::upkeep::starting::launch_starts;
+use crate::upkeep::taken::take_late;
 
 pub(crate) mod adopt;
 pub(crate) mod check_readd;
@@ -44,6 +45,7 @@ pub(crate) mod sick;
 pub(crate) mod silent;
 pub(crate) mod spares;
 pub(crate) mod starting;
+pub(crate) mod taken;
 pub(crate) mod watch;
 
 impl Control {
@@ -66,6 +68,7 @@ impl Control {
 
 fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
     tend_remotes(control)?;
+    control.act(pace, "take drives".to_owned(), take_late)?;
     launch_starts(control)?;
     if pace == Pace::InTurn {
         while !control.starts_are_over(Duration::MAX)? {}

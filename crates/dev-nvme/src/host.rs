@@ -8,8 +8,10 @@ use std::fs;
 use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use strake_block::{DeviceError, IoErrorKind};
+
+pub mod bind;
 
 /// How the specification of a drive that this driver drives begins: `pci:0000:01:00.0`.
 pub const SCHEME: &str = "pci:";
@@ -93,49 +95,23 @@ impl Host {
     /// When there is none at `address`, it is no NVMe controller, it has no IOMMU, its group is not free, or it is not
     /// bound to vfio-pci; with what to do.
     pub fn check(&self, address: &str) -> Result<(), DeviceError> {
-        let name = format!("{SCHEME}{address}");
-        let fail = |kind, what: String| Err(DeviceError::new(kind, name.clone(), what));
-        if !self.folder(address).exists() {
+        let fail =
+            |kind, what: String| Err(DeviceError::new(kind, format!("{SCHEME}{address}"), what));
+        let Some(picture) = self.picture(address) else {
             return fail(IoErrorKind::Gone, "there is no PCI device at this address".to_owned());
-        }
-        let class = self.class(address);
-        if class != CLASS_NVME {
-            let what = format!("is no NVMe controller: its class is {class}, not {CLASS_NVME}");
+        };
+        if let Some(what) = picture.unfit() {
             return fail(IoErrorKind::Unsupported, what);
         }
-        let Some(group) = self.group(address) else {
-            let what = "has no IOMMU, so that a wrong address would destroy memory; enable VT-d or AMD-Vi in the \
-                        firmware, add intel_iommu=on to the kernel command line on Intel processors, or use the \
-                        drive by its kernel driver (/dev/nvme...)";
-            return fail(IoErrorKind::Unsupported, what.to_owned());
-        };
-        if self.driver(address).as_deref() != Some(DRIVER) {
-            let bound = self.driver(address).map_or_else(
+        if !picture.is_bound() {
+            let bound = picture.driver.as_ref().map_or_else(
                 || "has no driver".to_owned(),
                 |driver| format!("is bound to the kernel driver {driver}"),
             );
-            let what = format!(
-                "{bound}; stop what uses it and bind it to {DRIVER}: driverctl set-override {address} {DRIVER}"
-            );
+            let what = format!("{bound}, not to {DRIVER}, which has to have it");
             return fail(IoErrorKind::Unsupported, what);
         }
-        let is_taken = |other: &String| {
-            let driver = self.driver(other);
-            other != address
-                && !self.class(other).starts_with(CLASS_BRIDGE)
-                && driver.is_some_and(|driver| driver != DRIVER)
-        };
-        match group.iter().find(|other| is_taken(other)) {
-            Some(other) => {
-                let driver = self.driver(other).unwrap_or_default();
-                let what = format!(
-                    "shares its IOMMU group with {other}, which is bound to the kernel driver {driver}; bind that to \
-                     {DRIVER} too, move one of them to another slot, or use the drive by its kernel driver"
-                );
-                fail(IoErrorKind::Unsupported, what)
-            }
-            None => Ok(()),
-        }
+        picture.shared().map_or(Ok(()), |what| fail(IoErrorKind::Unsupported, what))
     }
 
     /// Opens the controller at `address`. It shares the address space of all others that are open, in which the pools
@@ -156,10 +132,20 @@ struct Last {
     window: Weak<Window>,
 }
 
+static LAST: Mutex<Last> = Mutex::new(Last { container: Weak::new(), window: Weak::new() });
+
+fn last() -> MutexGuard<'static, Last> {
+    LAST.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The container of the drives that are open, if any is.
+fn container() -> Option<Arc<Container>> {
+    last().container.upgrade()
+}
+
 /// The function at `address`, in the address space of the drives that are open, or in a new one.
 fn opened(address: &str) -> Result<(VfioFunction, Arc<Window>), DeviceError> {
-    static LAST: Mutex<Last> = Mutex::new(Last { container: Weak::new(), window: Weak::new() });
-    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut last = last();
     let container = match last.container.upgrade() {
         Some(container) => container,
         None => Container::new()?,

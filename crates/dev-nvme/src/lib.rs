@@ -33,6 +33,7 @@ pub use device::{NvmeDevice, Stats};
 pub use error::Reason;
 pub use facts::Facts;
 pub use host::Host;
+pub use host::bind::{Binder, Claims, Identity, Kernel, Picture, Untaken, Write};
 pub use keeper::{Keeper, Turn};
 pub use memory::Registers;
 pub use window::Window;

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::locate_led::LocateLed;
-use crate::sysfs::{BlockSysfs, attribute, entries};
+use crate::sysfs::{BlockSysfs, Uses, attribute, entries};
 
 /// Kernel devices that are never drives: memory, loops over files, and what others have built.
 const NOT_DRIVES: [&str; 9] = ["ram", "loop", "zram", "dm-", "md", "nbd", "sr", "fd", "ublk"];
@@ -92,13 +92,13 @@ impl Machine {
     #[must_use]
     pub fn drives(&self) -> Vec<KernelDrive> {
         let links = self.links();
-        let mounts = fs::read_to_string(self.proc.join("self/mountinfo")).unwrap_or_default();
+        let uses = Uses::of(&self.proc);
         let mut drives: Vec<KernelDrive> = Vec::new();
         for name in entries(&self.sys.join("block")) {
             if NOT_DRIVES.iter().any(|prefix| name.starts_with(prefix)) {
                 continue;
             }
-            let Some(mut drive) = self.drive(&name, &mounts) else { continue };
+            let Some(mut drive) = self.drive(&name, &uses) else { continue };
             drive.aliases = links.get(&PathBuf::from(&drive.path)).cloned().unwrap_or_default();
             // Two paths to one medium agree about its size as well; it usually distinguishes drives whose maker
             // gave all of them one number.
@@ -147,7 +147,7 @@ impl Machine {
         self.drives().into_iter().find(is_node)
     }
 
-    fn drive(&self, name: &str, mounts: &str) -> Option<KernelDrive> {
+    fn drive(&self, name: &str, uses: &Uses) -> Option<KernelDrive> {
         let block = BlockSysfs::at(&self.sys.join("block").join(name));
         let folder = block.own().to_owned();
         let is = |what: &str| attribute(&folder, what).as_deref() == Some("1");
@@ -171,7 +171,7 @@ impl Machine {
             size_bytes,
             block_bytes: block.block_bytes(),
             aliases: Vec::new(),
-            user: block.users(mounts),
+            user: block.users(uses),
             trouble: (size_bytes == 0).then(|| "it says that it holds no bytes".to_owned()),
             temperature_c: temperature(&folder),
             folder,

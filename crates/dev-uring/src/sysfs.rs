@@ -157,22 +157,47 @@ impl BlockSysfs {
         attribute(&self.disk, name).and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 
-    /// Who uses it or a partition of it, in words, as far as the kernel tells: `mounts` is /proc/self/mountinfo.
-    pub(crate) fn users(&self, mounts: &str) -> Option<String> {
+    /// Who uses it or a partition of it, in words, as far as the kernel tells.
+    pub(crate) fn users(&self, uses: &Uses) -> Option<String> {
         let mut numbers = vec![self.number.clone()];
+        let mut names: Vec<String> =
+            self.own.file_name().iter().map(|name| name.to_string_lossy().into_owned()).collect();
         let mut users: Vec<String> = entries(&self.own.join("holders"));
         for entry in entries(&self.own) {
             let part = self.own.join(&entry);
             if part.join("partition").exists() {
                 numbers.extend(attribute(&part, "dev"));
                 users.extend(entries(&part.join("holders")));
+                names.push(entry);
             }
         }
         let mut users: Vec<String> =
             users.into_iter().map(|name| format!("part of {name}")).collect();
-        users.extend(numbers.iter().filter_map(|number| mounted(mounts, number)));
+        users.extend(numbers.iter().filter_map(|number| mounted(&uses.mounts, number)));
+        users
+            .extend(names.iter().any(|name| is_swap(&uses.swaps, name)).then(|| "swap".to_owned()));
         (!users.is_empty()).then(|| users.join(", "))
     }
+}
+
+/// What the kernel says about the use of block devices.
+pub(crate) struct Uses {
+    mounts: String,
+    swaps: String,
+}
+
+impl Uses {
+    /// What the files in `proc` say.
+    pub(crate) fn of(proc: &Path) -> Self {
+        let text = |name: &str| fs::read_to_string(proc.join(name)).unwrap_or_default();
+        Self { mounts: text("self/mountinfo"), swaps: text("swaps") }
+    }
+}
+
+/// Whether the device `name` is in /proc/swaps, whose first field is a path (proc(5)).
+fn is_swap(swaps: &str, name: &str) -> bool {
+    let paths = swaps.lines().filter_map(|line| line.split_whitespace().next());
+    paths.filter_map(|path| path.rsplit('/').next()).any(|last| last == name)
 }
 
 /// Whether an NVMe transport, as the kernel names it (`transport` of a controller, drivers/nvme/host/sysfs.c), is one
@@ -183,8 +208,7 @@ fn is_network(transport: &str) -> bool {
 
 /// Who uses a block device or a partition of it, in words, as far as the kernel tells.
 pub(crate) fn users(device: Dev) -> Option<String> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    BlockSysfs::of(device).users(&mounts)
+    BlockSysfs::of(device).users(&Uses::of(Path::new("/proc")))
 }
 
 /// Where `number` is mounted: fields 3 and 5 of /proc/self/mountinfo (proc_pid_mountinfo(5)).

@@ -112,6 +112,14 @@ impl Line {
         self.either(format!("{option} ''").trim_start(), advised.trim_start())
     }
 
+    /// Appends required values without an option.
+    fn words(self, values: &[String]) -> Self {
+        match values {
+            [] => self.needed(""),
+            values => values.iter().fold(self, Self::word),
+        }
+    }
+
     fn flag(self, set: bool, flag: &str) -> Self {
         self.word(if set { flag } else { "" })
     }
@@ -348,6 +356,10 @@ requests! {
         => drive(&r.path), false;
     CleanDrive CleanDriveRequest |r| line("drive clean").needed(&r.path).flag(r.accept_loss, "--accept-loss")
         => drive(&r.path), r.dry_run, AcceptLoss: accept_loss;
+    TakeDrives TakeDrivesRequest |r| line("drive take").words(&r.drives)
+        => drive(&r.drives.join(",")), r.dry_run;
+    ReleaseDrives ReleaseDrivesRequest |r| line("drive release").words(&r.drives)
+        => drive(&r.drives.join(",")), r.dry_run;
     ConnectDrive ConnectDriveRequest |r| line("drive connect")
         .needed(&r.address)
         .text("--host-nqn", &r.host_nqn)

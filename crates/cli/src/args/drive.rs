@@ -37,6 +37,17 @@ pub enum DriveVerb {
   strake drive clean nvme9n1
   strake drive clean nvme9n1 --accept-loss --yes")]
     Clean(Clean),
+    /// Take NVMe drives from the kernel, so that the daemon drives them itself. The data stay on the drives. The new
+    /// name of a drive is pci:ADDRESS. The daemon takes the drive again after a restart.
+    #[command(after_help = "Examples:
+  strake drive take nvme3n1 --dry-run
+  strake drive take 0000:3b:00.0 0000:3c:00.0")]
+    Take(Driver),
+    /// Give drives that were taken back to the kernel. The data stay on the drives.
+    #[command(after_help = "Examples:
+  strake drive release pci:0000:3b:00.0 --dry-run
+  strake drive release pci:0000:3b:00.0")]
+    Release(Driver),
     /// List the NVMe/TCP subsystems that a discovery controller offers to this host.
     #[command(after_help = "Examples:
   strake drive discover nvme-tcp://10.0.0.7:4420
@@ -128,6 +139,17 @@ pub struct Clean {
     #[arg(long)]
     pub yes: bool,
     /// Print the plan, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// `strake drive take` and `strake drive release`.
+#[derive(Debug, Args)]
+pub struct Driver {
+    /// Paths, names of devices such as nvme0n1, serial numbers, or PCI addresses.
+    #[arg(value_name = "DRIVE", required = true)]
+    pub drives: Vec<String>,
+    /// Print every write to sysfs, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
 }

@@ -1,6 +1,6 @@
 //! `strake drive ...`.
 
-use crate::args::drive::{Clean, Connect, Discover, DriveVerb, Identity};
+use crate::args::drive::{Clean, Connect, Discover, DriveVerb, Driver, Identity};
 use crate::commands::confirm::{self, Question};
 use crate::connect::Connection;
 use crate::error::CliError;
@@ -11,6 +11,7 @@ use std::path::Path;
 use strake_api::v1::{
     CleanDriveRequest, ConnectDriveRequest, DisconnectDriveRequest, DiscoverDrivesRequest, Drive,
     GetDriveRequest, ListDrivesRequest, ListDrivesResponse, LocateDriveRequest,
+    ReleaseDrivesRequest, TakeDrivesRequest,
 };
 
 /// Executes `verb`.
@@ -45,6 +46,20 @@ pub async fn run(verb: DriveVerb, socket: &Path, out: &Output) -> Result<Exit, C
             Ok(Exit::Fine)
         }
         DriveVerb::Clean(arguments) => clean(arguments, socket, out).await,
+        DriveVerb::Take(Driver { drives, dry_run }) => {
+            let request = TakeDrivesRequest { drives: named(&drives)?, dry_run };
+            let mut drives = Connection::open(socket).await?.drives();
+            let changes = drives.take_drives(request).await?.into_inner();
+            out.print(&changes, tables::drive::drivers)?;
+            Ok(Exit::Fine)
+        }
+        DriveVerb::Release(Driver { drives, dry_run }) => {
+            let request = ReleaseDrivesRequest { drives: named(&drives)?, dry_run };
+            let mut drives = Connection::open(socket).await?.drives();
+            let changes = drives.release_drives(request).await?.into_inner();
+            out.print(&changes, tables::drive::drivers)?;
+            Ok(Exit::Fine)
+        }
         DriveVerb::Errors { name: None } => {
             let answer = all(&Connection::open(socket).await?).await?;
             out.print(&answer, tables::errors::list)?;
@@ -55,6 +70,11 @@ pub async fn run(verb: DriveVerb, socket: &Path, out: &Output) -> Result<Exit, C
             Ok(Exit::Fine)
         }
     }
+}
+
+/// Drives as the daemon knows them.
+fn named(drives: &[String]) -> Result<Vec<String>, CliError> {
+    drives.iter().map(|name| paths::drive(name)).collect()
 }
 
 async fn all(connection: &Connection) -> Result<ListDrivesResponse, CliError> {

@@ -5,7 +5,8 @@ use super::queue::drive_queues;
 use super::{count, field, or_dash, sentence, show::total, size, steps, wrapped};
 use std::fmt::Write as _;
 use strake_api::v1::{
-    DiscoverDrivesResponse, Drive, DriveChange, DrivePath, ListDrivesResponse, Offer,
+    DiscoverDrivesResponse, Drive, DriveChange, DrivePath, DriverChange, DriverChanges,
+    ListDrivesResponse, Offer,
 };
 
 /// Every drive, one a line.
@@ -152,6 +153,22 @@ pub fn change(change: &DriveChange, width: usize) -> String {
     steps(&mut out, &change.plan, width);
     for warning in &change.warnings {
         out.push_str(&sentence(&format!("warning: {warning}"), width));
+    }
+    out
+}
+
+/// What a command did to drives and their drivers.
+#[must_use]
+pub fn drivers(changes: &DriverChanges, width: usize) -> String {
+    let mut out = String::new();
+    for DriverChange { result, path, serial, plan } in &changes.drives {
+        let what = match result.as_str() {
+            "planned" => "Dry run. Would:",
+            result => result,
+        };
+        let serial = if serial.is_empty() { String::new() } else { format!(" (serial {serial})") };
+        out.push_str(&sentence(&format!("drive {}{serial}: {what}", or_dash(path)), width));
+        steps(&mut out, plan, width);
     }
     out
 }

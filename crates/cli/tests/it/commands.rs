@@ -95,6 +95,14 @@ fn every_verb_reaches_its_call() {
             "CleanDriveRequest { path: \"/dev/null\", dry_run: false, accept_loss: true }",
         ),
         (
+            "drive take /dev/null pci:0000:3b:00.0 --dry-run",
+            "TakeDrivesRequest { drives: [\"/dev/null\", \"pci:0000:3b:00.0\"], dry_run: true }",
+        ),
+        (
+            "drive release 0000:3b:00.0",
+            "ReleaseDrivesRequest { drives: [\"0000:3b:00.0\"], dry_run: false }",
+        ),
+        (
             "drive discover nvme-tcp://host --host-nqn nqn.a",
             "DiscoverDrivesRequest { address: \"nvme-tcp://host\", host_nqn: \"nqn.a\"",
         ),

@@ -5,7 +5,7 @@ use serde_json::Value;
 use strake_api::v1::Array;
 
 /// Commands, and a field that their answer has.
-const ANSWERS: [(&str, &str); 41] = [
+const ANSWERS: [(&str, &str); 43] = [
     ("status", "problems"),
     ("doctor", "checks"),
     ("array create tank --level 6 --drives ram:1GiB", "plan"),
@@ -31,6 +31,8 @@ const ANSWERS: [(&str, &str); 41] = [
     ("drive locate ram:1GiB", "drive"),
     ("drive discover nvme-tcp://host", "offers"),
     ("drive clean ram:1GiB --yes", "plan"),
+    ("drive take pci:0000:3b:00.0", "drives"),
+    ("drive release pci:0000:3b:00.0", "drives"),
     ("spare add ram:1GiB", "spare"),
     ("spare list", "spares"),
     ("spare remove ram:1GiB", "spare"),

@@ -253,6 +253,7 @@ fn places_to_look(manager: &Manager, request: &ImportArraysRequest) -> Vec<Strin
         manager.records.known_arrays(&request.name).flat_map(|a| a.drives.clone()).collect();
     if request.drives.is_empty() {
         look.extend(block_paths(manager.drives.machine()));
+        look.extend(manager.records.taken_paths());
         look.extend(manager.records.remotes.iter().map(|remote| remote.address.clone()));
     }
     // Drives of arrays that run need no look.

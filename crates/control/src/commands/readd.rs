@@ -130,6 +130,7 @@ fn places_of_members(
         .collect();
     look.extend(status.members.iter().filter(|m| is_out(m)).map(|m| m.path.clone()));
     look.extend(block_paths(manager.drives.machine()));
+    look.extend(manager.records.taken_paths());
     let serving = manager.running[at].serving_paths();
     look.retain(|path| outlasts(path) && !serving.contains(path));
     let keys = vec![array_key(&array)];

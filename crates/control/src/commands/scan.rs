@@ -13,6 +13,7 @@ use strake_units::ByteSize;
 use strake_wording::{command, say};
 
 use crate::commands::remote::absent_remotes;
+use crate::commands::take::closed_taken;
 use crate::control::Control;
 use crate::drives::address::lost_note;
 use crate::drives::probe::{Probe, Probes, Target};
@@ -241,22 +242,23 @@ impl Control {
 }
 
 impl Manager {
-    /// Drives that are open, and those of other machines that should be. Looks at none of them.
+    /// Drives that are open, those of other machines that should be, and taken ones. Looks at none of them.
     #[must_use]
     pub fn open_drives(&self) -> Vec<DriveMessage> {
         let open = self.drives.all().iter().map(|d| of_open(self, d));
-        open.chain(absent_remotes(self)).collect()
+        open.chain(absent_remotes(self)).chain(closed_taken(self)).collect()
     }
 }
 
 /// What is known of drives, to be looked through without the manager.
 fn survey_of(manager: &Manager) -> Survey {
     let open = manager.drives.all().iter().map(|d| (of_open(manager, d), d.medium.clone()));
-    let absent = absent_remotes(manager).into_iter().map(|message| (message, None));
+    let closed = absent_remotes(manager).into_iter().chain(closed_taken(manager));
+    let closed = closed.map(|message| (message, None));
     Survey {
         machine: manager.drives.machine().clone(),
         probes: manager.drives.probes().clone(),
-        open: open.chain(absent).collect(),
+        open: open.chain(closed).collect(),
         anchors: manager.drives.all().iter().map(|d| d.anchor(&d.drive.path)).collect(),
     }
 }

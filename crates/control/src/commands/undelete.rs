@@ -207,6 +207,7 @@ fn plan_undelete(manager: &mut Manager, request: &UndeleteArrayRequest) -> Plann
     }
     if request.drives.is_empty() {
         look.extend(block_paths(manager.drives.machine()));
+        look.extend(manager.records.taken_paths());
     }
     let keys = vec![array_key(name)];
     Ok((look, keys))

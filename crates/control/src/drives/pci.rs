@@ -2,17 +2,34 @@
 
 use std::sync::Arc;
 
+use strake_api::v1::TakeDrivesRequest;
+use strake_block::DeviceError;
 use strake_dev_nvme::{Host, NvmeDevice};
 use strake_engine::Drive;
+use strake_wording::say;
 
 use crate::drives::address::pci_address;
-use crate::drives::{DriveKind, Key, OpenDrive, PathKey};
+use crate::drives::{DriveKind, Drives, Key, OpenDrive, PathKey};
 use crate::error::ControlError;
 
 /// What tells a PCI address from others: its digits.
 pub(super) fn key(address: &str) -> Key {
     let digits = address.chars().filter_map(|c| c.to_digit(16));
     Key::Pci(digits.fold(0, |all, digit| all << 4 | u64::from(digit)))
+}
+
+/// What reserves the opening of the controller at a PCI address.
+pub(crate) fn opening_key(address: &str) -> String {
+    format!("opening {:?}", key(address))
+}
+
+impl Drives {
+    /// Closes the controller at the path of a PCI address, which nothing uses. It is dropped without any lock.
+    pub(crate) fn close_pci(&mut self, path: &str) {
+        let is_it = |open: &mut OpenDrive| open.kind == DriveKind::Pci && open.drive.path == path;
+        let closed = self.open.extract_if(.., is_it);
+        self.closed.extend(closed);
+    }
 }
 
 /// Whether the device was pulled, or its driver gave it up for good: it never answers again, and whatever has its
@@ -29,18 +46,45 @@ pub(crate) fn key_at(address: &str) -> Option<PathKey> {
     Some((u64::MAX, 0, host.arrival(address)?))
 }
 
+/// Why the controller at an address cannot be opened, and how to take it from the kernel if that drives it.
+fn not_opened(host: &Host, address: &str, error: &DeviceError) -> ControlError {
+    let what = say(error.to_string());
+    if !host.picture(address).is_some_and(|picture| picture.waits_to_be_bound()) {
+        return ControlError::state(what);
+    }
+    let take = TakeDrivesRequest { drives: vec![address.to_owned()], dry_run: false };
+    ControlError::state(what.say("; take it from the kernel: ").run(take))
+}
+
 /// Opens the controller at a PCI address, which the kernel does not drive.
 pub(super) fn open(path: &str, address: &str) -> Result<OpenDrive, ControlError> {
-    let device = Host::default().open(address);
-    let device = Arc::new(device.map_err(|error| ControlError::state(error.to_string()))?);
+    let host = Host::default();
+    let device = host.open(address).map_err(|error| not_opened(&host, address, &error))?;
+    let device = Arc::new(device);
     let drive = Drive { device: Arc::<NvmeDevice>::clone(&device), path: path.to_owned() };
     let (key, kind, pci) = (key(address), DriveKind::Pci, Some(device));
     Ok(OpenDrive { key, medium: None, drive, kind, remote: None, pci, notices: Vec::new() })
 }
 
+/// A controller that is open, whose bytes are in a file.
+#[cfg(test)]
+pub(crate) fn open_as_file(address: &str, file: &std::path::Path) -> OpenDrive {
+    let (device, _) =
+        strake_dev_uring::UringDevice::open(file, Default::default()).expect("a file");
+    let drive = Drive {
+        device: Arc::new(device),
+        path: format!("{}{address}", strake_dev_nvme::host::SCHEME),
+    };
+    let (key, kind, notices) = (key(address), DriveKind::Pci, Vec::new());
+    OpenDrive { key, medium: None, drive, kind, remote: None, pci: None, notices }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::{Host, not_opened};
+    use crate::drives::pci::opening_key;
     use crate::drives::{Drives, Sighting, key_of, open_at};
+    use strake_testkit::{Folder, PciHost};
 
     /// Two ways to write an address must not open one controller twice.
     #[test]
@@ -55,6 +99,20 @@ mod tests {
         assert_eq!(key("pci:0000:3b:00.0"), key("pci:0000:3b:00.0"));
         assert_ne!(key("pci:0000:3b:00.0"), key("pci:0000:3b:00.1"));
         assert_ne!(key("pci:0000:3b:00.0"), key("pci:10000:3b:00.0"));
+        // A command that opens it and one that binds it exclude each other.
+        let seen = Sighting { key: key_of("pci:0000:3b:00.0"), medium: None };
+        assert_eq!(seen.opening_key("pci:0000:3b:00.0"), opening_key("0000:3b:00.0"));
+    }
+
+    #[test]
+    fn a_controller_that_the_kernel_drives_can_be_taken() {
+        let folder = Folder::new("strake-pci");
+        PciHost::at(&folder).add_nvme("0000:3b:00.0", 0, "S1");
+        let host = Host::at(&folder);
+        let error = host.check("0000:3b:00.0").expect_err("the kernel drives it");
+        let what = not_opened(&host, "0000:3b:00.0", &error).what;
+        assert!(what.contains("is bound to the kernel driver nvme"), "{what}");
+        assert!(what.ends_with(": strake drive take 0000:3b:00.0"), "{what}");
     }
 
     #[test]

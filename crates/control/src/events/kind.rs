@@ -143,6 +143,10 @@ kinds! {
     DriveBack "drive_back" Info "The connection to a remote drive was restored."
     DrivePathLost "drive_path_lost" Warning "A path to a remote drive was lost and is being restored."
     DrivePathBack "drive_path_back" Info "A path to a remote drive was restored."
+    DriveNotTaken "drive_not_taken" Warning "A drive that was taken from the kernel could not be taken again at a \
+                                                 start."
+    DriveKept "drive_kept" Warning "The release of a drive was interrupted, and not completed at a start, because an \
+                                    array or a spare needs the drive."
     HookChanged "hook_changed" Info "A notification hook was added or removed."
     HookFailed "hook_failed" Warning "A notification hook failed to deliver events."
     HostChanged "host_changed" Info "The authentication or TLS requirements of a host changed."

@@ -22,9 +22,11 @@ use crate::remedy::{import_drives, not_among};
 
 mod peers;
 mod settings;
+mod taken;
 
 pub use peers::{Covered, HostRecord, RemoteRecord};
 pub use settings::{PausedJobs, Settings};
+pub(crate) use taken::{Aim, TakenRecord};
 
 /// Version of the file written here.
 pub const VERSION: u32 = 1;
@@ -74,6 +76,9 @@ pub struct Config {
     /// removes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ended_reservations: Vec<String>,
+    /// Drives that are taken from the kernel, or on their way there or back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) taken: Vec<TakenRecord>,
 }
 
 impl Default for Config {
@@ -90,6 +95,7 @@ impl Default for Config {
             hosts: Vec::new(),
             referrals: Vec::new(),
             ended_reservations: Vec::new(),
+            taken: Vec::new(),
         }
     }
 }

@@ -17,10 +17,11 @@ use strake_wording::say;
 
 use crate::bounded;
 use crate::control::{Control, Reserved};
+use crate::drives::address::pci_address;
 use crate::drives::label::{Labelled, labelled};
 use crate::drives::{self, block_paths};
 use crate::error::{ControlError, OfflineReason};
-use crate::limits::{GLANCE_LIMIT, LOOK_LIMIT};
+use crate::limits::{GLANCE_LIMIT, LOOK_LIMIT, RETRY_EVERY};
 use crate::manager::Manager;
 use crate::names::array_key;
 use crate::policy::candidates::push_once;
@@ -32,9 +33,7 @@ use crate::state::loss::Loss;
 use crate::state::offline::Offline;
 use crate::state::start::Starting;
 use crate::upkeep::adopt::{adopt_array, assemble_one, has_to_wait, note_offline};
-
-/// How often arrays are looked for once they are later than the assemble timeout.
-const RETRY_EVERY: Duration = Duration::from_secs(15);
+use crate::upkeep::taken::take_again;
 
 /// How long after its start the daemon tries recorded drives again that are there and cannot be opened: the kernel
 /// lets go of the files of a killed process only when it has taken its rings apart, some time after its end.
@@ -85,6 +84,7 @@ impl Control {
             }
             m.watch_state_dir();
         })?;
+        take_again(&control)?;
         launch_starts(&control)?;
         Ok(control)
     }
@@ -217,23 +217,26 @@ fn search_drives(
     record: &ArrayRecord,
     search: &mut Search,
 ) -> Result<(), ControlError> {
-    let machine = control.with(|m| m.drives.machine().clone())?;
-    // Names of kernel devices change from start to start; labels do not.
+    let (machine, taken) =
+        control.with(|m| (m.drives.machine().clone(), m.records.taken_paths()))?;
+    // Names of kernel devices change from start to start, and when drives are taken or released; labels do not.
     let mut renamed = false;
+    let may_be_renamed = |path: &String| machine.has_node(path) || pci_address(path).is_some();
     for (path, found) in
         record.drives.iter().zip(look_at(control, reserved, record, &record.drives))
     {
         match found {
             Ok(Some(found)) => push_once(&mut search.here, found),
-            Ok(None) => renamed |= machine.has_node(path),
+            Ok(None) => renamed |= may_be_renamed(path),
             Err(unused) => {
-                renamed |= machine.has_node(path);
+                renamed |= may_be_renamed(path);
                 search.note(unused);
             }
         }
     }
     if renamed {
         let mut others = block_paths(&machine);
+        others.extend(taken);
         others.retain(|path| !record.drives.contains(path));
         for found in look_at(control, reserved, record, &others) {
             search.add_other(found);

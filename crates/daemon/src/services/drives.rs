@@ -3,12 +3,12 @@
 use strake_api::v1::drive_service_server::DriveService;
 use strake_api::v1::{
     CleanDriveRequest, ConnectDriveRequest, DisconnectDriveRequest, DiscoverDrivesRequest,
-    DiscoverDrivesResponse, Drive, DriveChange, GetDriveRequest, ListDrivesRequest,
-    ListDrivesResponse, LocateDriveRequest,
+    DiscoverDrivesResponse, Drive, DriveChange, DriverChanges, GetDriveRequest, ListDrivesRequest,
+    ListDrivesResponse, LocateDriveRequest, ReleaseDrivesRequest, TakeDrivesRequest,
 };
 use tonic::{Request, Response, async_trait};
 
-use crate::shared::{Answer, Shared, check_text, check_texts};
+use crate::shared::{Answer, Shared, check_drives, check_text, check_texts};
 
 #[async_trait]
 impl DriveService for Shared {
@@ -31,6 +31,19 @@ impl DriveService for Shared {
     async fn clean_drive(&self, request: Request<CleanDriveRequest>) -> Answer<DriveChange> {
         check_text("path", &request.get_ref().path)?;
         self.command(request, |c, r| c.clean_drive(r)).await
+    }
+
+    async fn take_drives(&self, request: Request<TakeDrivesRequest>) -> Answer<DriverChanges> {
+        check_drives(&request.get_ref().drives)?;
+        self.command(request, |c, r| c.take_drives(r)).await
+    }
+
+    async fn release_drives(
+        &self,
+        request: Request<ReleaseDrivesRequest>,
+    ) -> Answer<DriverChanges> {
+        check_drives(&request.get_ref().drives)?;
+        self.command(request, |c, r| c.release_drives(r)).await
     }
 
     async fn connect_drive(&self, request: Request<ConnectDriveRequest>) -> Answer<DriveChange> {

@@ -70,8 +70,8 @@ fn what_cannot_be_driven_is_refused_with_what_to_do() {
     assert_eq!(says("0000:01:00.0"), None);
     assert_eq!(says("0000:06:00.0"), None);
     for (address, words) in [
-        ("0000:02:00.0", &["kernel driver nvme", "driverctl set-override 0000:02:00.0"][..]),
-        ("0000:03:00.0", &["has no driver", "driverctl set-override"]),
+        ("0000:02:00.0", &["kernel driver nvme", "not to vfio-pci"][..]),
+        ("0000:03:00.0", &["has no driver"]),
         ("0000:04:00.0", &["has no IOMMU", "intel_iommu=on"]),
         ("0000:05:00.0", &["no NVMe controller", "0x020000"]),
         ("0000:07:00.0", &["0000:07:00.1", "e1000e", "another slot"]),

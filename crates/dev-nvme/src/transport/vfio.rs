@@ -134,6 +134,13 @@ impl Container {
         Ok((Claim { container: Arc::clone(self), number, address: address.to_owned() }, device))
     }
 
+    /// Waits until the function at `address` is given back; false when that takes too long.
+    pub(crate) fn await_closed(&self, address: &str) -> bool {
+        let is_open = |attached: &mut Attached| attached.functions.iter().any(|own| own == address);
+        let waited = self.freed.wait_timeout_while(self.attached(), GIVE_BACK_TIME, is_open);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
     /// A group that has joined the container, which gets its IOMMU with the first.
     fn join(&self, number: u32, is_first: bool) -> io::Result<OwnedFd> {
         let file = opened(&format!("/dev/vfio/{number}"))?;

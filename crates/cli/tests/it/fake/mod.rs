@@ -122,6 +122,15 @@ impl DriveService for Fake {
     async fn clean_drive(&self, request: Request<CleanDriveRequest>) -> Answer<DriveChange> {
         self.accept(&request)
     }
+    async fn take_drives(&self, request: Request<TakeDrivesRequest>) -> Answer<DriverChanges> {
+        self.accept(&request)
+    }
+    async fn release_drives(
+        &self,
+        request: Request<ReleaseDrivesRequest>,
+    ) -> Answer<DriverChanges> {
+        self.accept(&request)
+    }
     async fn connect_drive(&self, request: Request<ConnectDriveRequest>) -> Answer<DriveChange> {
         self.accept(&request)
     }

@@ -1,0 +1,193 @@
+//! Drives that are given back to the driver of the kernel.
+
+use std::sync::Arc;
+
+use strake_api::v1::{DriverChange, DriverChanges, ReleaseDrivesRequest};
+use strake_dev_nvme::Binder;
+use strake_dev_nvme::host::SCHEME;
+
+use crate::bounded::within;
+use crate::commands::take::{
+    Named, binder_of, changes, is_it, namespaces_at, refuse_member, reserve_controllers, silent,
+    with_done,
+};
+use crate::control::{Control, Reserved};
+use crate::error::ControlError;
+use crate::manager::Manager;
+use crate::record::store::{Aim, TakenRecord};
+
+impl Control {
+    /// Gives taken drives back to the kernel. All are checked before the first is changed. A drive that the kernel
+    /// drives is "unchanged".
+    ///
+    /// # Errors
+    /// When a drive was not taken by [`take_drives`](Self::take_drives), is a member of an array that is served, or a
+    /// spare; nothing was changed then. When the kernel refuses.
+    pub fn release_drives(
+        &self,
+        request: &ReleaseDrivesRequest,
+    ) -> Result<DriverChanges, ControlError> {
+        let (controllers, reserved) = reserve_controllers(self, &request.drives)?;
+        let reserved = Arc::new(reserved);
+        let mut held = Vec::new();
+        for named in controllers {
+            let kept = check(self, &named)?;
+            held.push((named.address, kept));
+        }
+        let mut drives = Vec::new();
+        for (address, kept) in held {
+            let change = release(self, &address, kept, &reserved, request.dry_run);
+            drives.push(change.map_err(|error| with_done(error, "released", &drives))?);
+        }
+        Ok(changes(drives))
+    }
+}
+
+/// What is known of a drive that may be released.
+enum Kept {
+    /// It is taken, or on its way.
+    Taken(TakenRecord),
+    /// It is recorded, and another drive is at its address.
+    Elsewhere(TakenRecord),
+    /// The kernel drives it, and nothing is recorded of it.
+    Free,
+}
+
+fn check(control: &Control, named: &Named) -> Result<Kept, ControlError> {
+    let path = format!("{SCHEME}{}", named.address);
+    let (kept, binder) = control.run(|m| {
+        let open = m.drives.named(&path).map(|drive| drive.device.identity());
+        refuse_member(m, &path, open.as_deref())?;
+        Ok((kept(m, named), m.options.binder.clone()))
+    })?;
+    match (&kept, binder.host().picture(&named.address)) {
+        (Kept::Taken(_) | Kept::Elsewhere(_), _) => Ok(kept),
+        (Kept::Free, None) => Err(ControlError::not_found(format!(
+            "there is no PCI device at {}; check the address with lspci",
+            named.address
+        ))),
+        (Kept::Free, Some(picture)) if picture.is_bound() => Err(ControlError::refused(format!(
+            "{path} was not taken by this daemon; give it back with the program that bound it, such as driverctl"
+        ))),
+        (Kept::Free, Some(_)) => Ok(kept),
+    }
+}
+
+/// What is recorded of a controller. A serial number that the kernel reads does not tell two drives apart: while VFIO
+/// has what is at the recorded address, another drive with that serial number is not the recorded one.
+fn kept(manager: &Manager, named: &Named) -> Kept {
+    let Named { address, serial } = named;
+    let records = &manager.records;
+    let host = manager.options.binder.host();
+    let there = match host.picture(address).and_then(|picture| picture.identity) {
+        Some(there) => {
+            records.taken_of(&there.serial).filter(|record| is_it(host, record, address))
+        }
+        None => records.taken_at(address),
+    };
+    let here = |record: &TakenRecord| TakenRecord { address: address.clone(), ..record.clone() };
+    match (there, serial) {
+        (Some(record), None) => Kept::Taken(here(record)),
+        (Some(record), Some(serial)) if record.serial == *serial => Kept::Taken(here(record)),
+        (_, Some(serial)) => match records.taken_of(serial) {
+            Some(record) => Kept::Elsewhere(record.clone()),
+            None => Kept::Free,
+        },
+        (None, None) => Kept::Free,
+    }
+}
+
+fn release(
+    control: &Control,
+    address: &str,
+    kept: Kept,
+    reserved: &Arc<Reserved>,
+    dry_run: bool,
+) -> Result<DriverChange, ControlError> {
+    let forget = |record: &TakenRecord| format!("forget that the drive {} is taken", record.serial);
+    let (serial, plan) = match &kept {
+        Kept::Free => {
+            let (path, serial) = name_of(control, address)?;
+            return Ok(DriverChange { result: "unchanged".into(), path, serial, plan: Vec::new() });
+        }
+        Kept::Elsewhere(record) => (record.serial.clone(), vec![forget(record)]),
+        Kept::Taken(record) => {
+            let picture = binder_of(control)?.host().picture(address);
+            let writes = picture.map(|picture| picture.to_release()).unwrap_or_default();
+            let mut plan = vec![
+                format!("record that the drive {} is to be released", record.serial),
+                format!("close {SCHEME}{address}"),
+            ];
+            plan.extend(writes.iter().map(ToString::to_string));
+            plan.push(forget(record));
+            (record.serial.clone(), plan)
+        }
+    };
+    let result = if dry_run { "planned" } else { "changed" }.to_owned();
+    match &kept {
+        Kept::Taken(record) if !dry_run => give_back(control, record, reserved)?,
+        Kept::Elsewhere(record) if !dry_run => {
+            control.run(|m| m.records.change(|config| config.drop_taken(&record.serial)))?;
+        }
+        Kept::Taken(_) | Kept::Elsewhere(_) | Kept::Free => {}
+    }
+    let path = match kept {
+        Kept::Elsewhere(record) => format!("{SCHEME}{}", record.address),
+        Kept::Taken(_) | Kept::Free => name_of(control, address)?.0,
+    };
+    Ok(DriverChange { result, path, serial, plan })
+}
+
+/// The name by which the kernel knows the drive at `address`, and its serial number.
+fn name_of(control: &Control, address: &str) -> Result<(String, String), ControlError> {
+    let machine = control.with(|m| m.drives.machine().clone())?;
+    let drive = namespaces_at(&machine, address).into_iter().next();
+    Ok(drive
+        .map_or_else(|| (address.to_owned(), String::new()), |drive| (drive.path, drive.serial)))
+}
+
+/// Gives a controller back to the kernel and forgets it. That it is on its way back is recorded first, so that the next
+/// start completes it. What takes longer than the limit stays reserved until it ends, and ends by itself.
+pub(crate) fn give_back(
+    control: &Control,
+    record: &TakenRecord,
+    reserved: &Arc<Reserved>,
+) -> Result<(), ControlError> {
+    let path = format!("{SCHEME}{}", record.address);
+    let binder = binder_of(control)?;
+    let boot = binder.host().boot();
+    let leaving = TakenRecord { aim: Aim::Release, boot, ..record.clone() };
+    control.run(|m| {
+        m.records.change(|config| config.put_taken(leaving))?;
+        m.drives.close_pci(&path);
+        Ok(())
+    })?;
+    let (own, own_record) = (control.clone(), record.clone());
+    let reserved = Arc::clone(reserved);
+    let job = move || {
+        let ended = end_release(&own, &binder, &own_record);
+        drop(reserved);
+        ended
+    };
+    let next =
+        "it is completed when it answers, by the next start of the daemon, or by another release";
+    let limit = control.with(|m| m.options.bind_limit)?;
+    within("drive release", limit, job).unwrap_or_else(|| Err(silent(&record.address, limit, next)))
+}
+
+/// Releases a drive and records the result. A taken drive that is still bound stays taken.
+fn end_release(
+    control: &Control,
+    binder: &Binder,
+    record: &TakenRecord,
+) -> Result<(), ControlError> {
+    let Err(error) = binder.release(&record.address) else {
+        tracing::info!(address = %record.address, serial = %record.serial, "drive given back");
+        return control.run(|m| m.records.change(|config| config.drop_taken(&record.serial)));
+    };
+    let is_bound = binder.host().picture(&record.address).is_some_and(|picture| picture.is_bound());
+    if is_bound && record.is_taken() {
+        control.run(|m| m.records.change(|config| config.put_taken(record.clone())))?;
+    }
+    Err(ControlError::device(error.to_string()))
+}

@@ -1,0 +1,172 @@
+//! Drives that are taken again: at a start and later, and not in place of others.
+
+use std::fs;
+use std::sync::atomic::Ordering;
+
+use super::world::World;
+use super::{ADDRESS, OTHER};
+use crate::record::store::{Aim, TakenRecord};
+use crate::tests::mirror;
+use crate::upkeep::taken::{Found, resume};
+
+const VFIO: &str = "sys/bus/pci/drivers/vfio-pci";
+
+/// Another drive with the serial number S1 is at OTHER, and S1 left.
+fn replaced_by(attribute: &str, value: &str) -> World {
+    let world = World::new();
+    world.host.set(OTHER, "wwid", "eui.00S1");
+    world.take("S1").expect("it is taken");
+    world.host.set(OTHER, attribute, value);
+    world.host.set(ADDRESS, "wwid", "eui.00S7");
+    world.host.reboot();
+    world.rename(OTHER, "S1");
+    world.rename(ADDRESS, "S7");
+    world
+}
+
+/// A serial number is unique only among the drives of one vendor.
+#[test]
+fn another_drive_with_its_serial_number_is_not_taken_for_it() {
+    for (attribute, value) in [("wwid", "eui.00S2"), ("model", "Other")] {
+        let mut world = replaced_by(attribute, value);
+        world.start();
+        let causes = world.not_taken();
+        assert!(causes.len() == 1 && causes[0].contains("no drive of this host has"), "{causes:?}");
+        assert_eq!(world.host.driver(OTHER).as_deref(), Some("nvme"));
+        assert_eq!(world.taken()[0].address, ADDRESS);
+        let error = world.take(OTHER).expect_err("the record of S1 would be lost");
+        assert!(error.what.contains("as the taken drive"), "{error}");
+    }
+    // The same drive at another address.
+    let mut world = replaced_by("wwid", "eui.00S1");
+    world.start();
+    world.is_taken(OTHER, "S1");
+}
+
+#[test]
+fn one_of_two_drives_that_nothing_tells_apart_is_not_taken() {
+    let mut world = World::new();
+    world.host.set(OTHER, "wwid", "eui.00S1");
+    world.take("S1").expect("it is taken");
+    world.host.reboot();
+    world.host.set(&format!("{OTHER}/nvme/nvme1/nvme1n1"), "wwid", "eui.00S1");
+    world.rename(OTHER, "S1");
+    world.start();
+    let causes = world.not_taken();
+    assert!(causes.len() == 1 && causes[0].contains("drives at several addresses"), "{causes:?}");
+    for address in [ADDRESS, OTHER] {
+        assert_eq!(world.host.driver(address).as_deref(), Some("nvme"));
+    }
+}
+
+/// The model that the controller answers with is compared, too.
+#[test]
+fn a_controller_of_another_model_is_given_back() {
+    let world = World::new();
+    world.fake.other.lock().expect("no test has failed").model = "Other".to_owned();
+    let error = world.take("S1").expect_err("it is another one");
+    assert!(error.what.contains("(model Other)"), "{error}");
+    world.is_free(ADDRESS);
+}
+
+#[test]
+fn a_drive_without_a_serial_number_is_refused() {
+    let world = World::new();
+    world.rename(ADDRESS, "");
+    let error = world.take(ADDRESS).expect_err("it would not be found again");
+    assert!(error.what.contains("has no serial number"), "{error}");
+    assert_eq!(world.fake.writes.load(Ordering::SeqCst), 0);
+}
+
+/// Its driver is what another program made it after the host restarted.
+#[test]
+fn an_override_of_another_program_is_neither_completed_nor_removed() {
+    for (aim, left) in [(Aim::Taken, 1), (Aim::Again, 1), (Aim::Take, 0), (Aim::Release, 0)] {
+        for bound in [false, true] {
+            let mut world = World::new();
+            world.take("S1").expect("it is taken");
+            let record = TakenRecord { aim, ..world.taken()[0].clone() };
+            let with = |m: &mut crate::Manager| m.records.change(|config| config.put_taken(record));
+            world.control().run(with).expect("it is recorded");
+            world.host.reboot();
+            for (file, text) in [("driver_override", "vfio-pci"), ("driver/unbind", ADDRESS)] {
+                let file = format!("sys/bus/pci/devices/{ADDRESS}/{file}");
+                world.host.write(&file, text).expect("the kernel does it");
+            }
+            if bound {
+                world.host.write("sys/bus/pci/drivers_probe", ADDRESS).expect("the kernel does it");
+            }
+            world.rename(ADDRESS, "S7");
+            let writes = world.fake.writes.load(Ordering::SeqCst);
+            world.start();
+            assert_eq!(world.fake.writes.load(Ordering::SeqCst), writes, "{aim:?} {bound}");
+            assert_eq!(world.host.get(ADDRESS, "driver_override"), "vfio-pci");
+            assert_eq!(world.taken().len(), left, "{aim:?} {bound}");
+        }
+    }
+}
+
+/// The host restarted without the module vfio-pci.
+#[test]
+fn a_drive_that_could_not_be_taken_is_taken_later() {
+    let mut world = World::new();
+    world.take("S1").expect("it is taken");
+    world.host.reboot();
+    fs::remove_dir(world.root.join(VFIO)).expect("it is there");
+    world.start();
+    let causes = world.not_taken();
+    assert!(causes.len() == 1 && causes[0].contains("modprobe vfio-pci"), "{causes:?}");
+    fs::create_dir(world.root.join(VFIO)).expect("a folder");
+    world.control().tick().expect("it answers");
+    world.is_taken(ADDRESS, "S1");
+    assert_eq!(world.not_taken().len(), 1);
+}
+
+/// The drive of an array that was started with the driver of the kernel is not taken from it.
+#[test]
+fn a_drive_that_is_in_use_is_not_taken_later() {
+    let mut world = World::new();
+    let drives = [world.node("nvme0n1"), world.node("nvme1n1")];
+    world.control().create_array(&mirror(&drives)).expect("it is created");
+    assert_eq!(world.control().stop().len(), 0);
+    world.start();
+    let record = TakenRecord { serial: "S1".into(), address: ADDRESS.into(), ..Default::default() };
+    let with = |m: &mut crate::Manager| m.records.change(|config| config.put_taken(record));
+    world.control().run(with).expect("it is recorded");
+    world.control().tick().expect("it answers");
+    assert_eq!(world.host.driver(ADDRESS).as_deref(), Some("nvme"));
+    let causes = world.not_taken();
+    assert!(causes.len() == 1 && causes[0].contains("in use by this daemon"), "{causes:?}");
+}
+
+/// The kernel shows a controller before its namespaces.
+#[test]
+fn a_controller_whose_namespaces_are_not_known_yet_is_not_taken() {
+    let mut world = World::new();
+    let taken = |world: &World| world.take("S1").expect("it is taken");
+    taken(&world);
+    world.host.reboot();
+    let block = world.root.join(format!("sys/devices/pci0000:00/{ADDRESS}/nvme/nvme0/nvme0n1"));
+    let hidden = world.root.join("hidden");
+    fs::rename(&block, &hidden).expect("it is there");
+    let error = world.take(ADDRESS).expect_err("its namespaces could be mounted");
+    assert!(error.what.contains("no namespace that the kernel shows"), "{error}");
+    world.start();
+    let causes = world.not_taken();
+    assert!(causes.len() == 1 && causes[0].contains("no namespace"), "{causes:?}");
+    fs::rename(&hidden, &block).expect("it is there");
+    world.control().tick().expect("it answers");
+    world.is_taken(ADDRESS, "S1");
+}
+
+#[test]
+fn a_drive_that_was_released_meanwhile_is_not_taken_again() {
+    let world = World::new();
+    world.take("S1").expect("it is taken");
+    let record = world.taken()[0].clone();
+    world.release("S1").expect("it is released");
+    let binder = world.control().with(|m| m.options.binder.clone()).expect("it answers");
+    resume(world.control(), &binder, &record, Found::Driven(ADDRESS.to_owned()))
+        .expect("nothing is to be done");
+    world.is_free(ADDRESS);
+}

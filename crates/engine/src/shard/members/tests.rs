@@ -125,6 +125,21 @@ fn what_a_device_did_not_answer_does_not_count_against_the_next() {
     assert_eq!(members.slow_and_timeouts(OUT.at()), (0, 0));
 }
 
+/// A task may issue what it planned before the member went out, as long as other cores use the device.
+#[test]
+fn what_is_issued_while_others_use_the_device_does_not_count_against_the_next() {
+    let mut members = in_sync();
+    put_out(&mut members);
+    read_more_than_fits(&mut members);
+    members.settle_views();
+    install(&mut members, OUT);
+    let (scheduler, mut reads) = (Scheduler::new(1), VecDeque::new());
+    let late = Nanos::SECOND.times(3600);
+    let overdue = members.look_for_overdue(late, &scheduler, &mut reads, |_| true);
+    assert!(!overdue.failed.contains(OUT), "{overdue:?}");
+    assert_eq!(members.slow_and_timeouts(OUT.at()), (0, 0));
+}
+
 #[test]
 fn a_device_that_does_not_take_its_place_is_closed() {
     let mut members = in_sync();

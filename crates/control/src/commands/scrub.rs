@@ -11,7 +11,7 @@ use crate::error::ControlError;
 use crate::events::EventKind;
 use crate::manager::Manager;
 use crate::record::store::{ScrubAim, ScrubRecord, UnderWay};
-use crate::upkeep::scrubs::{begin_scrub, note_finished};
+use crate::upkeep::scrubs::{begin_scrub, keep_scrub, note_finished};
 use crate::upkeep::settings::put_settings;
 
 impl Manager {
@@ -80,6 +80,10 @@ impl Manager {
             Some(scrub) => array.pause_scrub(scrub.paused),
             None => array.stop_scrub(),
         };
+        if changed {
+            // Before the answer: a scrub that was paused continues there, also after a crash.
+            keep_scrub(self, at, true);
+        }
         if changed && under_way.is_some() {
             let what = format!("the scrub of array {name} {how}");
             self.record(Note::of_array(EventKind::JobChanged, &name, what));

@@ -129,10 +129,14 @@ fn a_scrub_that_was_killed_goes_on_where_it_was() {
     hold(&control, true);
     start(&control, "repair").expect("the other is over");
     change(&control, "pause").expect("it is under way");
+    let path = control.path("state").join(format!("scrub-{uuid}.json"));
+    let acknowledged = std::fs::read_to_string(&path).expect("it was recorded");
+    assert!(
+        acknowledged.contains("\"state\":\"paused\""),
+        "recorded before the answer: {acknowledged}"
+    );
     control.tick().expect("it answers");
     control.shut_down();
-    let dir = control.path("state");
-    let path = dir.join(format!("scrub-{uuid}.json"));
     let page = std::fs::read_to_string(&path).expect("it was recorded");
     assert!(page.contains("\"done\":[]"), "{page}");
     let half = page.replace("\"done\":[]", "\"done\":[[0,1]]");

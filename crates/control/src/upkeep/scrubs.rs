@@ -150,7 +150,9 @@ pub(crate) fn keep_scrub(manager: &mut Manager, at: usize, now: bool) {
         None => true,
         Some((kept_us, kept)) => {
             let waited = now_us.abs_diff(*kept_us) >= SCRUB_KEEP_EVERY_US;
-            kept.state != status.state || kept.mode != status.mode || waited
+            // What was being read when the scrub was paused still counts; after that it does not change.
+            let rests = status.state != ScrubState::Running && kept.counts != status.counts;
+            kept.state != status.state || kept.mode != status.mode || rests || waited
         }
     };
     if !(now || due) {

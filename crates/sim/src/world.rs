@@ -216,7 +216,7 @@ impl World {
         // Junk may look like anything by chance.
         let zeroes = strake_block::DeallocateReads::Zeroes;
         let junk = shape.drives.iter().any(|drive| drive.deallocate != zeroes);
-        let assembled = make(shape, &drives, junk, &mut rng, &mut now)?;
+        let assembled = make(shape, &drives, junk, &mut rng, (&mut now, trace))?;
         let geometry = assembled.1;
         faults.set_geometry(geometry);
         let ground = ground(&geometry, &mut rng);
@@ -432,6 +432,12 @@ impl World {
         Ok(())
     }
 
+    /// It is `now`, for the drives too: they go by the clock of the trace.
+    fn pass_to(&mut self, now: Nanos) {
+        self.now = now;
+        self.trace.set_now(now);
+    }
+
     fn states(&self) -> Vec<MemberState> {
         self.array().status().members.iter().map(|m| m.state).collect()
     }
@@ -502,7 +508,7 @@ fn make(
     drives: &[SimDrive],
     overwrite: bool,
     rng: &mut Rng,
-    now: &mut Nanos,
+    (now, trace): (&mut Nanos, &Trace),
 ) -> Result<(strake_engine::Assembled, Geometry), String> {
     let spec = CreateSpec {
         name: "sim".parse::<Name>().map_err(|e| e.to_string())?,
@@ -519,7 +525,7 @@ fn make(
         epoch: Uuid::from_random(rng.bytes16()),
         members: (0..shape.members).map(|_| Uuid::from_random(rng.bytes16())).collect(),
     };
-    let mut wait = patient(now);
+    let mut wait = patient(now, trace);
     let assembled = strake_engine::create(&plan, list, &ids, overwrite, &mut wait)
         .map_err(|e| e.to_string())?;
     Ok((assembled, plan.geometry))
@@ -552,12 +558,14 @@ const LOOK: Nanos = Nanos(50 * Nanos::MICRO.0);
 /// The same once the wait has taken more than a second.
 const LOOK_LATE: Nanos = Nanos(2 * Nanos::MILLI.0);
 
-/// A way to wait, with a clock that moves. It gives up when nothing has come of it for very long.
-fn patient(now: &mut Nanos) -> impl FnMut() -> Option<Nanos> + '_ {
+/// A way to wait, with a clock that moves, and that of the drives with it. It gives up when nothing has come of it for
+/// very long.
+fn patient<'a>(now: &'a mut Nanos, trace: &'a Trace) -> impl FnMut() -> Option<Nanos> + 'a {
     let began = *now;
     move || {
         let late = now.since(began) > Nanos::SECOND;
         *now = now.plus(if late { LOOK_LATE } else { LOOK });
+        trace.set_now(*now);
         (now.since(began) < PATIENCE).then_some(*now)
     }
 }

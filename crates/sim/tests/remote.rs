@@ -52,3 +52,30 @@ fn f30_a_start_that_does_not_wait_is_found_out() {
     let (wrong, _) = check(Mutant::Hasty, 6);
     assert!(wrong.len() > 6, "{} of 18 worlds went wrong", wrong.len());
 }
+
+/// The start waited for late writes, and the clock of the drives stood still meanwhile. A drive that had been silent
+/// when the daemon was killed, and answered again long before the wait ended, could not be opened: the array waited for
+/// a member whose drive was there.
+#[test]
+fn a_drive_that_answers_again_during_the_wait_is_used() {
+    let cast = Cast { remote: MemberSet::first_n(4), ..Cast::new(Level::Raid5, 4) };
+    for seed in 0..6 {
+        let report = play(seed, &cast, Settings::default(), |stage| {
+            stage.work(10)?;
+            // Too short to cost the member, and shorter than the wait.
+            stage.drive(1).fall_silent(Nanos::SECOND.times(5));
+            stage.load(20);
+            stage.turns(200)?;
+            stage.crash(Crash::Kill);
+            if !stage.drive(1).is_owing() {
+                return Err("the silent drive has nothing to answer".to_owned());
+            }
+            stage.restart()?;
+            match stage.out()[..] {
+                [] => stage.all_is_well(),
+                ref out => Err(format!("members {out:?} are out")),
+            }
+        });
+        assert_eq!(report.violation, None, "seed {seed}");
+    }
+}

@@ -22,7 +22,7 @@ impl World {
         }
         if killed {
             let down = Nanos::MILLI.times(self.silences.below(DOWN_MS_MAX));
-            self.now = self.now.plus(down);
+            self.pass_to(self.now.plus(down));
         }
         // The records of a daemon may be lost with its state directory.
         let recorded = killed && self.silences.one_in(2);
@@ -46,7 +46,7 @@ impl World {
         }
         let Some(until) = until.filter(|until| *until > self.now) else { return };
         self.trace.event(&[94, until.0], || format!("control: waits until {until:?}"));
-        self.now = until;
+        self.pass_to(until);
     }
 
     /// The labels of those that have one, with their settle times. Silent drives are not read.
@@ -54,7 +54,7 @@ impl World {
         let mut labels = Vec::new();
         for drive in drives.iter().filter(|drive| drive.silent_until().is_none()) {
             let here = to_drive(drive);
-            let mut wait = patient(&mut self.now);
+            let mut wait = patient(&mut self.now, &self.trace);
             let label = MemberIo::open(&here, &mut wait).and_then(|mut io| io.newest_label());
             let label = label.ok().flatten();
             labels.extend(label.map(|label| (label, here.device.settle_time())));

@@ -129,7 +129,7 @@ impl Chance {
         self.world.drives[slot].return_cold();
         let drive = to_drive(&self.world.drives[slot]);
         let label = self.world.disarmed(|world| {
-            let mut wait = patient(&mut world.now);
+            let mut wait = patient(&mut world.now, &world.trace);
             strake_engine::MemberIo::open(&drive, &mut wait).and_then(|mut io| io.inspect())
         });
         let Ok(Some(label)) = label.map(|found| found.label) else { return Ok(false) };

@@ -75,7 +75,7 @@ impl World {
         let uuid = Uuid::from_random(self.rng.bytes16());
         let drive = to_drive(&fresh);
         let armed = self.disarmed(|world| {
-            let mut wait = patient(&mut world.now);
+            let mut wait = patient(&mut world.now, &world.trace);
             strake_engine::prepare_drive(&drive, uuid, &mut wait).map(drop)
         });
         if armed.is_err() {

@@ -78,10 +78,9 @@ impl World {
         self.faults.arm(false);
         self.faults.stall(Nanos(0));
         let (mut outcomes, unreadable) = {
-            let mut wait = patient(&mut self.now);
+            let mut wait = patient(&mut self.now, &self.trace);
             strake_engine::assemble(&drives, policy, &|_, _| true, &mut epoch, &mut wait)
         };
-        self.trace.set_now(self.now);
         if self.now.since(began) > self.assembly_limit(began) {
             return Err(format!("an assembly took {:?}", self.now.since(began)));
         }

@@ -172,8 +172,7 @@ impl World {
         };
         *plan = None;
         self.trace.event(&[96, slot as u64], || format!("control: waits for the drive of {slot}"));
-        self.now = self.now.max(until);
-        self.trace.set_now(self.now);
+        self.pass_to(self.now.max(until));
         self.drives[slot].speak();
         true
     }

@@ -160,7 +160,7 @@ impl Stage {
     /// When the drive cannot be read.
     pub fn label_of(&mut self, drive: &SimDrive) -> Result<Option<Superblock>, String> {
         let device = to_drive(drive);
-        let mut wait = patient(&mut self.world.now);
+        let mut wait = patient(&mut self.world.now, &self.world.trace);
         let label = MemberIo::open(&device, &mut wait).and_then(|mut io| io.newest_label());
         label.map_err(|error| error.to_string())
     }
@@ -235,7 +235,7 @@ impl Stage {
         let drives: Vec<_> = drives.iter().map(to_drive).collect();
         let mut rng = self.world.rng.fork();
         let mut epoch = || Uuid::from_random(rng.bytes16());
-        let mut wait = patient(&mut self.world.now);
+        let mut wait = patient(&mut self.world.now, &self.world.trace);
         let (mut outcomes, unreadable) =
             strake_engine::assemble(&drives, policy, &|_, _| true, &mut epoch, &mut wait);
         let unreadable: Vec<String> = unreadable.iter().map(ToString::to_string).collect();
@@ -303,7 +303,7 @@ impl Stage {
     pub fn destroy(&mut self, drives: &[SimDrive]) -> Result<(), String> {
         self.world.trace.fault("destroy");
         let drives: Vec<_> = drives.iter().map(to_drive).collect();
-        let mut wait = patient(&mut self.world.now);
+        let mut wait = patient(&mut self.world.now, &self.world.trace);
         strake_engine::mark_destroyed(&drives, &mut wait).map_err(|e| e.to_string())
     }
 
@@ -313,7 +313,7 @@ impl Stage {
     /// When it is too late.
     pub fn undelete(&mut self, drives: &[SimDrive]) -> Result<(), String> {
         let drives: Vec<_> = drives.iter().map(to_drive).collect();
-        let mut wait = patient(&mut self.world.now);
+        let mut wait = patient(&mut self.world.now, &self.world.trace);
         strake_engine::unmark_destroyed(&drives, &mut wait).map(drop).map_err(|e| e.to_string())
     }
 
@@ -323,8 +323,13 @@ impl Stage {
     /// What keeps it from being made: without `overwrite` that the drives hold something.
     pub fn create_again(&mut self, overwrite: bool) -> Result<(), String> {
         let world = &mut self.world;
-        let (assembled, geometry) =
-            make(&world.shape, &world.drives, overwrite, &mut world.rng, &mut world.now)?;
+        let (assembled, geometry) = make(
+            &world.shape,
+            &world.drives,
+            overwrite,
+            &mut world.rng,
+            (&mut world.now, &world.trace),
+        )?;
         world.geometry = geometry;
         world.oracle = oracle(&world.shape, &geometry);
         world.start(assembled)?;
@@ -342,7 +347,7 @@ const fn member(slot: usize) -> MemberIndex {
 
 /// Empties a drive that is to be a member.
 fn prepare(world: &mut crate::world::World, drive: &SimDrive, uuid: Uuid) -> Result<(), String> {
-    let mut wait = patient(&mut world.now);
+    let mut wait = patient(&mut world.now, &world.trace);
     let prepared = strake_engine::prepare_drive(&to_drive(drive), uuid, &mut wait);
     prepared.map(drop).map_err(|error| error.to_string())
 }

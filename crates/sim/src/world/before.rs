@@ -62,3 +62,35 @@ impl World {
         labels
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use strake_raid::Level;
+    use strake_units::MemberSet;
+
+    use super::*;
+    use crate::drive::Crash;
+    use crate::rng::Rng;
+    use crate::stage::Cast;
+    use crate::trace::Trace;
+    use crate::world::Settings;
+
+    /// The world waited and its drives did not see it: one that answered again meanwhile was left out of the start.
+    #[test]
+    fn the_drives_see_the_wait() {
+        let cast = Cast { remote: MemberSet::first_n(2), ..Cast::new(Level::Raid1, 2) };
+        for seed in 0..4 {
+            let (mut rng, trace) = (Rng::new(seed), Trace::new(false, false));
+            let shape = cast.shape(&mut rng);
+            let mut world = World::new(&shape, rng, Settings::default(), &trace).expect("it runs");
+            // Longer than the next daemon takes to come, shorter than what it waits.
+            world.drives[1].fall_silent(Nanos::SECOND.times(5));
+            world.drives.iter().for_each(|drive| drive.crash(Crash::Kill));
+            (world.running, world.killed) = (None, true);
+            let drives = world.here();
+            world.wait_for_the_daemon_before(&drives);
+            assert_eq!(world.drives[1].silent_until(), None, "seed {seed}");
+            assert_eq!(world.trace.now(), world.now, "seed {seed}");
+        }
+    }
+}

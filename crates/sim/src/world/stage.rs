@@ -96,7 +96,7 @@ impl Cast {
         }
     }
 
-    fn shape(&self, rng: &mut Rng) -> Shape {
+    pub(super) fn shape(&self, rng: &mut Rng) -> Shape {
         let cores = self.cores.unwrap_or(rng.between(1, 3) as u16);
         let merge = !rng.one_in(4);
         let clients = usize::from(cores) + rng.below(2) as usize;

@@ -376,6 +376,15 @@ fn f24_a_drive_without_labels_is_waited_for() {
     assert_eq!(result, [InSync, Missing, InSync]);
 }
 
+/// A start without it would call it missing, and its drive would have to be re-added.
+#[test]
+fn a_member_being_rebuilt_is_waited_for() {
+    let array = after(&label(3, 5), &[(1, Rebuilding)]);
+    assert_eq!(waits_for(vec![on(&array, 0), on(&array, 2)]), [1]);
+    let result = states(vec![on(&array, 0), on(&array, 2)], START);
+    assert_eq!(result, [InSync, Missing, InSync]);
+}
+
 #[test]
 fn drives_that_take_no_part_say_why() {
     let check = |found: Vec<Found>, want: IgnoreReason| {

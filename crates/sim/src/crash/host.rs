@@ -1,9 +1,11 @@
 //! An array that runs on one thread, and a client that uses it.
 
+use std::sync::mpsc::Receiver;
+
 use strake_block::{
     BufMut, Completion, CompletionBatch, Durability, Io, IoQueue, Op, Sg, SgMut, Token,
 };
-use strake_engine::{Array, Assembled, Options};
+use strake_engine::{Array, Assembled, Options, Pending};
 use strake_reactor::Poller;
 use strake_units::{BlockSize, CoreIndex, LbaRange, Nanos};
 
@@ -12,7 +14,7 @@ use super::promise::Watch;
 use crate::content;
 
 /// Rounds after which a wait counts as stuck.
-const PATIENCE: u64 = 100_000;
+pub(super) const PATIENCE: u64 = 100_000;
 
 /// Memory of a shard: enough for a few stripes of the sizes used here.
 const SCRATCH_BYTES: usize = 256 << 10;
@@ -100,26 +102,36 @@ impl Host {
         };
         Ok(data.parts().iter().flat_map(|part| part.as_slice()).copied().collect())
     }
+}
 
-    /// Stops in order.
-    pub(super) fn stop(
-        &mut self,
-        mut round: impl FnMut(&mut Self) -> Result<(), String>,
-    ) -> Result<(), String> {
-        let mut quiet = self.array.begin_quiesce();
-        self.until("falling quiet", |host| {
-            round(host)?;
-            quiet.retain(|answer| answer.try_recv().is_err());
-            Ok(quiet.is_empty())
-        })?;
-        let mut pending = self.array.begin_stop();
-        self.until("the stop", |host| {
-            round(host)?;
-            match pending.poll() {
+/// A clean shutdown in progress. The array takes a round before each look at it.
+pub(super) enum Stopping {
+    /// Shards finish the requests and the maintenance that they have.
+    Quiescing(Vec<Receiver<()>>),
+    /// The labels are written.
+    Recording(Pending),
+}
+
+impl Stopping {
+    pub(super) fn start(array: &Array) -> Self {
+        Self::Quiescing(array.begin_quiesce())
+    }
+
+    /// True when the array has stopped.
+    pub(super) fn is_finished(&mut self, array: &Array) -> Result<bool, String> {
+        match self {
+            Self::Quiescing(quiet) => {
+                quiet.retain(|answer| answer.try_recv().is_err());
+                if quiet.is_empty() {
+                    *self = Self::Recording(array.begin_stop());
+                }
+                Ok(false)
+            }
+            Self::Recording(pending) => match pending.poll() {
                 Some(Err(error)) => Err(format!("stop: {error}")),
                 answer => Ok(answer.is_some()),
-            }
-        })
+            },
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use strake_units::{Lba, LbaRange, MemberIndex, MemberSet, Name, Nanos};
 
 use super::case::{Before, Case, Request, Step};
 use super::disk::{Disk, Event, Tape, note};
-use super::host::{Host, durability, write_op};
+use super::host::{Host, PATIENCE, Stopping, durability, write_op};
 use super::image::Image;
 use super::jobs::Job;
 use super::promise::Promise;
@@ -137,11 +137,7 @@ impl Player {
         self.oracle.all_stable();
         let oracle = self.oracle.clone();
         let base = self.disks.iter().map(Disk::image).collect();
-        for (at, disk) in self.disks.iter().enumerate() {
-            disk.record(&self.tape, case.seed ^ at as u64);
-        }
-        self.recording = true;
-        self.note_promise(true);
+        self.record(&case);
         for step in case.script(&self.geometry) {
             self.step(step, &case)?;
         }
@@ -150,6 +146,15 @@ impl Player {
         let events = std::mem::take(&mut *tape.lock().expect("one thread runs a case"));
         let pulled = if case.pulled { case.out().bits() } else { 0 };
         Ok(Record { case, geometry, placement, base, oracle, events, pulled })
+    }
+
+    /// The history begins.
+    fn record(&mut self, case: &Case) {
+        for (at, disk) in self.disks.iter().enumerate() {
+            disk.record(&self.tape, case.seed ^ at as u64);
+        }
+        self.recording = true;
+        self.note_promise(true);
     }
 
     /// Gives every watched block a content that is stable.
@@ -236,10 +241,7 @@ impl Player {
     }
 
     fn restart(&mut self, case: &Case) -> Result<(), String> {
-        self.host.stop(|host| {
-            host.round(ROUND);
-            Ok(())
-        })?;
+        self.stop_cleanly()?;
         let here = |disk: &usize| !(case.pulled && case.failed.contains(&(*disk as u8)));
         let here = (0..self.disks.len()).filter(here);
         let drives: Vec<Drive> = here.map(|at| self.disks[at].drive()).collect();
@@ -310,7 +312,7 @@ impl Player {
     }
 
     fn settle(&mut self) -> Result<(), String> {
-        for _ in 0..100_000 {
+        for _ in 0..PATIENCE {
             if self.live == 0 {
                 return Ok(());
             }
@@ -322,16 +324,26 @@ impl Player {
     fn stop(&mut self, case: &Case) -> Result<(), String> {
         // Nothing is under way, so nothing is answered either.
         self.settle()?;
-        self.host.stop(|host| {
-            host.round(ROUND);
-            Ok(())
-        })?;
+        self.stop_cleanly()?;
         if case.mode != Consistency::None {
             // Nothing is in doubt, whichever members are out.
             let logged = self.geometry.all_members();
             self.note(Promise { logged, ..self.promise });
         }
         Ok(())
+    }
+
+    /// Takes rounds until the array has stopped. They note what the labels promise, as all rounds do: a job may still end,
+    /// and a member that is in sync then is no longer one that the array does without.
+    fn stop_cleanly(&mut self) -> Result<(), String> {
+        let mut stopping = Stopping::start(&self.host.array);
+        for _ in 0..PATIENCE {
+            self.round(ROUND)?;
+            if stopping.is_finished(&self.host.array)? {
+                return Ok(());
+            }
+        }
+        Err(format!("the array does not stop: {:?}", self.host.array.status()))
     }
 
     fn request(&mut self, request: Request) -> Result<(), String> {
@@ -397,5 +409,74 @@ impl Player {
 
     fn note(&self, promise: Promise) {
         note(&self.tape, Event::Promise { promise, from: self.turn });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use strake_engine::Consistency;
+    use strake_raid::Level;
+    use strake_units::{MemberIndex, MemberSet};
+
+    use super::{Case, Job, Player, Promise, Step};
+    use crate::crash::case::Ground;
+    use crate::crash::disk::Lie;
+
+    /// More rounds than the member needs to be in sync.
+    const ROUNDS: u64 = 160;
+
+    /// Member 1 is out and is re-added, and the array is stopped so many rounds later. Returns the members that are not in
+    /// sync by what was noted: when the stop started, and at its end.
+    fn check(
+        (level, members): (Level, usize),
+        mode: Consistency,
+        cores: u16,
+        rounds: u64,
+    ) -> [MemberSet; 2] {
+        let job = Job::Readd(1);
+        let case = Case {
+            level,
+            members,
+            mode,
+            cores,
+            cached: false,
+            ground: Ground::Start,
+            failed: vec![1],
+            pulled: false,
+            around: false,
+            job: Some(job),
+            ..Case::draw(1, 0, Lie::None)
+        };
+        let played = || {
+            let mut player = Player::new(&case)?;
+            player.fail(1)?;
+            player.rest(4)?;
+            player.record(&case);
+            player.step(Step::Job(job), &case)?;
+            player.step(Step::Rounds(rounds), &case)?;
+            let before = player.promise.out;
+            player.step(Step::Stop, &case)?;
+            let label = Promise::of(&player.host.array.newest_label(), &player.placement);
+            assert_eq!(player.promise.out, label.out, "{case}, {rounds} rounds");
+            Ok::<_, String>([before, label.out])
+        };
+        played().unwrap_or_else(|what| panic!("{case}, {rounds} rounds: {what}"))
+    }
+
+    /// A member was in sync again while the array stopped, the log had ended with that, and two more members were lost in
+    /// the crash. The array was refused, as the mode says. The judge asked for a start, since what the labels promise was
+    /// not noted during a stop.
+    #[test]
+    fn what_the_labels_promise_is_noted_while_the_array_stops() {
+        let out = MemberSet::of(MemberIndex(1));
+        let levels = [(Level::Raid1, 3), (Level::Raid5, 3), (Level::Raid6, 4), (Level::Raid73, 6)];
+        let modes = [Consistency::Safe, Consistency::Strict, Consistency::Resync];
+        for (level, mode) in levels.into_iter().flat_map(|level| modes.map(|mode| (level, mode))) {
+            for cores in [1, 2] {
+                let mut noted = (0..ROUNDS).map(|rounds| check(level, mode, cores, rounds));
+                let meanwhile = noted.any(|noted| noted == [out, MemberSet::EMPTY]);
+                assert!(meanwhile, "{level:?} {mode} on {cores}: in sync during no stop");
+            }
+        }
     }
 }

@@ -333,8 +333,8 @@ impl Player {
         Ok(())
     }
 
-    /// Takes rounds until the array has stopped. They note what the labels promise, as all rounds do: a job may still end,
-    /// and a member that is in sync then is no longer one that the array does without.
+    /// Takes rounds until the array has stopped. They note what the labels promise, as all rounds do: a job may still
+    /// end, and a member that is in sync then is no longer one that the array does without.
     fn stop_cleanly(&mut self) -> Result<(), String> {
         let mut stopping = Stopping::start(&self.host.array);
         for _ in 0..PATIENCE {
@@ -425,8 +425,8 @@ mod tests {
     /// More rounds than the member needs to be in sync.
     const ROUNDS: u64 = 160;
 
-    /// Member 1 is out and is re-added, and the array is stopped so many rounds later. Returns the members that are not in
-    /// sync by what was noted: when the stop started, and at its end.
+    /// Member 1 is out and is re-added, and the array is stopped so many rounds later. Returns the members that are not
+    /// in sync by what was noted: when the stop started, and at its end.
     fn check(
         (level, members): (Level, usize),
         mode: Consistency,
@@ -463,9 +463,9 @@ mod tests {
         played().unwrap_or_else(|what| panic!("{case}, {rounds} rounds: {what}"))
     }
 
-    /// A member was in sync again while the array stopped, the log had ended with that, and two more members were lost in
-    /// the crash. The array was refused, as the mode says. The judge asked for a start, since what the labels promise was
-    /// not noted during a stop.
+    /// A member was in sync again while the array stopped, the log had ended with that, and two more members were lost
+    /// in the crash. The array was refused, as the mode says. The judge asked for a start, since what the labels
+    /// promise was not noted during a stop.
     #[test]
     fn what_the_labels_promise_is_noted_while_the_array_stops() {
         let out = MemberSet::of(MemberIndex(1));

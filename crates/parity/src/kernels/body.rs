@@ -442,7 +442,7 @@ pub(super) unsafe fn spread<V: Vector, const WIDE: usize>(job: &mut Spread<'_, '
         Source::Plain(data) => (data.as_ptr(), core::ptr::null()),
         Source::Difference(old, new) => (old.as_ptr(), new.as_ptr()),
     };
-    let source = Change { old, new, ahead, to: whole };
+    let change = Change { old, new, ahead, to: whole };
     let mut targets = [(0, core::ptr::null_mut::<u8>()); PARITY_MAX];
     let mut count = 0;
     for (target, (coefficient, output)) in targets.iter_mut().zip(job.outputs()) {
@@ -450,14 +450,15 @@ pub(super) unsafe fn spread<V: Vector, const WIDE: usize>(job: &mut Spread<'_, '
         count += 1;
     }
     for targets in targets[..count].chunks(GROUP) {
+        let plain = targets[0].0 == 1;
         // SAFETY: the caller vouches for the features; every slice has `whole` bytes, and the arms take as many
-        // outputs as the chunk has.
+        // outputs as the chunk has, of a change that has both sources or one.
         unsafe {
-            match targets.len() {
-                1 => spread_group::<V, WIDE, 1>(targets, &source),
-                2 => spread_group::<V, WIDE, 2>(targets, &source),
-                3 => spread_group::<V, WIDE, 3>(targets, &source),
-                _ => spread_group::<V, WIDE, GROUP>(targets, &source),
+            match (plain, new.is_null()) {
+                (true, true) => spread_chunk::<V, WIDE, true, false>(targets, &change),
+                (true, false) => spread_chunk::<V, WIDE, true, true>(targets, &change),
+                (false, true) => spread_chunk::<V, WIDE, false, false>(targets, &change),
+                (false, false) => spread_chunk::<V, WIDE, false, true>(targets, &change),
             }
         }
     }
@@ -475,12 +476,40 @@ struct Change {
     to: usize,
 }
 
+/// Adds a change to as many outputs as there are targets, at most a group. PLAIN and BOTH are asked here: asked once
+/// per column, they cost a quarter of the instructions with tables of 16 products.
+///
+/// # Safety
+/// As [`spread`]; PLAIN says that the first coefficient is one, BOTH that the change has two sources; all slices must
+/// have the bytes of the change.
+#[inline(always)]
+unsafe fn spread_chunk<V: Vector, const WIDE: usize, const PLAIN: bool, const BOTH: bool>(
+    targets: &[(u8, *mut u8)],
+    change: &Change,
+) {
+    // SAFETY: the caller vouches for the rest; the arms take as many outputs as there are targets.
+    unsafe {
+        match targets.len() {
+            1 => spread_group::<V, WIDE, 1, PLAIN, BOTH>(targets, change),
+            2 => spread_group::<V, WIDE, 2, PLAIN, BOTH>(targets, change),
+            3 => spread_group::<V, WIDE, 3, PLAIN, BOTH>(targets, change),
+            _ => spread_group::<V, WIDE, GROUP, PLAIN, BOTH>(targets, change),
+        }
+    }
+}
+
 /// Adds a change to OUT outputs.
 ///
 /// # Safety
-/// As [`spread`]; there must be OUT targets, and all slices must have the bytes of the change.
+/// As [`spread_chunk`]; there must be OUT targets.
 #[inline(always)]
-unsafe fn spread_group<V: Vector, const WIDE: usize, const OUT: usize>(
+unsafe fn spread_group<
+    V: Vector,
+    const WIDE: usize,
+    const OUT: usize,
+    const PLAIN: bool,
+    const BOTH: bool,
+>(
     targets: &[(u8, *mut u8)],
     change: &Change,
 ) {
@@ -494,27 +523,23 @@ unsafe fn spread_group<V: Vector, const WIDE: usize, const OUT: usize>(
             outputs[o] = output;
             factors[o] = V::factor_of(coefficient);
         }
-        let plain = targets.get_unchecked(0).0 == 1;
         let mut at = 0;
         while change.to - at >= wide {
             if change.ahead != 0 && at + change.ahead < change.to {
                 let there = at + change.ahead;
                 ask::<V, WIDE>(change.old.wrapping_add(there));
-                if !change.new.is_null() {
+                if BOTH {
                     ask::<V, WIDE>(change.new.wrapping_add(there));
                 }
                 for output in outputs {
                     claim::<V, WIDE>(output.wrapping_add(there));
                 }
             }
-            spread_column::<V, WIDE, OUT>(&outputs, &factors, plain, change, at);
+            spread_column::<V, WIDE, OUT, PLAIN, BOTH>(&outputs, &factors, change, at);
             at += wide;
         }
         while at < change.to {
-            for o in 0..OUT {
-                let plain = plain && o == 0;
-                spread_column::<V, 1, 1>(&[outputs[o]], &[factors[o]], plain, change, at);
-            }
+            spread_column::<V, 1, OUT, PLAIN, BOTH>(&outputs, &factors, change, at);
             at += V::BYTES;
         }
     }
@@ -527,17 +552,22 @@ unsafe fn spread_group<V: Vector, const WIDE: usize, const OUT: usize>(
 /// # Safety
 /// As [`spread_group`]; all slices must have U vectors from `at` on.
 #[inline(always)]
-unsafe fn spread_column<V: Vector, const U: usize, const OUT: usize>(
+unsafe fn spread_column<
+    V: Vector,
+    const U: usize,
+    const OUT: usize,
+    const PLAIN: bool,
+    const BOTH: bool,
+>(
     outputs: &[*mut u8; OUT],
     factors: &[V::Factor; OUT],
-    plain: bool,
     change: &Change,
     at: usize,
 ) {
     // SAFETY: the caller vouches for all addresses.
     unsafe {
         let mut x = load_from::<V, U>(change.old.add(at));
-        if !change.new.is_null() {
+        if BOTH {
             let y = load_from::<V, U>(change.new.add(at));
             for u in 0..U {
                 x[u] = x[u].xor(y[u]);
@@ -549,7 +579,7 @@ unsafe fn spread_column<V: Vector, const U: usize, const OUT: usize>(
         }
         for o in 0..OUT {
             for u in 0..U {
-                let product = if o == 0 && plain { x[u] } else { x[u].times(factors[o]) };
+                let product = if o == 0 && PLAIN { x[u] } else { x[u].times(factors[o]) };
                 sums[o][u] = sums[o][u].xor(product);
             }
         }

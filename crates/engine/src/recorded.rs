@@ -61,11 +61,11 @@ pub fn geometry_of(label: &Superblock) -> Result<Geometry, ArrayError> {
     let unknown = |what: String| {
         let name = &label.name;
         ArrayError::refused(format!(
-            "array {name}: its label records {what}; use the version that wrote it"
+            "array {name}: its label has {what}; use the version that wrote it"
         ))
     };
     let differs = |field: &str, recorded: u64, expected: u64| {
-        unknown(format!("{field} = {recorded}; this version supports {expected}"))
+        unknown(format!("the value {recorded} for \"{field}\"; this version supports {expected}"))
     };
     if record.layout != LAYOUT_ID {
         return Err(differs("layout", record.layout.into(), LAYOUT_ID.into()));
@@ -73,12 +73,15 @@ pub fn geometry_of(label: &Superblock) -> Result<Geometry, ArrayError> {
     let level = Level::from_code(record.level, record.parity).ok_or_else(|| {
         let (level, parity) = (record.level, record.parity);
         unknown(format!(
-            "level = {level} with {parity} parities; this version supports 0, 1 and 10 with 0, 5 and 50 with 1, 6 \
-             and 60 with 2, 73 and 70 with 3, and 100 with 4 to 32"
+            "the value {level} for \"level\" with {parity} parities; this version supports 0, 1 and 10 with 0 \
+             parities, 5 and 50 with 1, 6 and 60 with 2, 73 and 70 with 3, and 100 with 4 to 32"
         ))
     })?;
     let block_size = BlockSize::from_bytes(record.block_bytes).ok_or_else(|| {
-        unknown(format!("block bytes = {}; this version supports 512 and 4096", record.block_bytes))
+        let bytes = record.block_bytes;
+        let what =
+            format!("the value {bytes} for \"block bytes\"; this version supports 512 and 4096");
+        unknown(what)
     })?;
     let geometry = Geometry::new(&GeometrySpec {
         level,

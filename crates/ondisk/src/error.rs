@@ -149,11 +149,11 @@ impl fmt::Display for LabelError {
                 write!(f, "uses incompat {bits}; this version supports {known}{USE_ANOTHER}")
             }
             LabelErrorKind::Field { name, area, recorded, wanted, .. } => {
-                write!(f, "records {name}")?;
+                write!(f, "has the value {recorded} for \"{name}\"")?;
                 if let Some(area) = area {
-                    write!(f, " of its {}", area.name())?;
+                    write!(f, " of the {}", area.name())?;
                 }
-                write!(f, " = {recorded}; this version supports {wanted}{USE_ANOTHER}")
+                write!(f, "; this version supports {wanted}{USE_ANOTHER}")
             }
             LabelErrorKind::Misdirected { meant_for } => {
                 write!(f, "was meant for byte {meant_for}")

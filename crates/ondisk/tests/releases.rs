@@ -22,8 +22,9 @@ fn reason(what: &str, bytes: &[u8]) -> String {
 fn every_constant_is_refused_by_name_with_both_values() {
     let all = refused();
     for (name, value) in CONSTANTS {
-        let wanted = format!("records {name} = {}; this version supports {value}", value + 1);
-        let image = all.iter().find(|image| image.what.contains(&format!(", {name} ")));
+        let other = value + 1;
+        let wanted = format!("has the value {other} for \"{name}\"; this version supports {value}");
+        let image = all.iter().find(|image| image.what.contains(&format!(", \"{name}\" ")));
         let image = image.expect("each has an image");
         assert_eq!(reason(&image.what, &image.bytes), wanted);
     }

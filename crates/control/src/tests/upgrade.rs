@@ -177,7 +177,7 @@ fn make_foreign(path: &str) {
 /// What another version recorded may be newer than what is left, so nothing starts without it by itself.
 #[test]
 fn a_label_with_another_constant_is_named_and_not_gone_around() {
-    const SAYS: &str = "records band bytes = 65536; this version supports 131072";
+    const SAYS: &str = "has the value 65536 for \"band bytes\"; this version supports 131072";
     let (mut control, drives) = Testbed::mirror(2);
     write(&control, "tank", 8);
     control.shut_down();

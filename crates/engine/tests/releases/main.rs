@@ -37,7 +37,7 @@ fn a_geometry_that_is_not_known_is_refused_with_both_values() {
     for image in geometries() {
         match outcome(&image.bytes) {
             Outcome::Refused(why) => {
-                assert!(why.starts_with("records "), "{}: {why}", image.what);
+                assert!(why.starts_with("has "), "{}: {why}", image.what);
                 let both = ["; this version supports", "that this version does not support"];
                 assert!(both.iter().any(|part| why.contains(part)), "{}: {why}", image.what);
             }

@@ -17,7 +17,7 @@ pub fn outcome(bytes: &[u8]) -> Outcome {
 /// All of it: golden images by program, then what this version makes of labels that it does not know.
 pub fn tables() -> String {
     let mut out = golden();
-    out += "\n| The label says | This version |\n| --- | --- |\n";
+    out += "\n| Label | This version |\n| --- | --- |\n";
     for Image { what, bytes } in refused().into_iter().chain(geometries()).chain(damaged()) {
         row(&mut out, &[&what, &said(&outcome(&bytes))]);
     }

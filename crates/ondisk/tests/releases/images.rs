@@ -34,7 +34,7 @@ pub const GOLDEN: [(&str, &[u8]); 5] = [
     ("format 1 with a history", LABEL_1),
     ("format 1 with all its features", include_bytes!("../golden/label-1-features.bin")),
     ("format 2", LABEL_2),
-    ("format 2 with all those features", include_bytes!("../golden/label-2-features.bin")),
+    ("format 2 with all features of format 1", include_bytes!("../golden/label-2-features.bin")),
 ];
 
 /// A program of before: the newest format and the `incompat` bits that it knows. In all of them a label is refused by
@@ -177,13 +177,13 @@ pub fn refused() -> Vec<Image> {
         all.push(Image { what, bytes: feature(AT_INCOMPAT, bit) });
     }
     for (nth, (name, value)) in recovery::CONSTANTS.iter().enumerate() {
-        let what = format!("format 2, {name} {} instead of {value}", u64::from(*value) + 1);
+        let what = format!("format 2, \"{name}\" {} instead of {value}", u64::from(*value) + 1);
         all.push(image(what, LABEL_2, AT_CONSTANTS + nth * 4, &(value + 1).to_le_bytes()));
     }
     let more = recovery::CONSTANTS.len() as u8 + 1;
-    all.push(image("format 2, one constant more", LABEL_2, AT_COUNTS, &[more]));
+    all.push(image("format 2, one constant too many", LABEL_2, AT_COUNTS, &[more]));
     all.extend(areas());
-    let what = "format 2, a second geometry without its bit";
+    let what = "format 2, a second geometry without `incompat` bit 7";
     all.push(image(what, LABEL_2, AT_SECOND_GEOMETRY, &[6]));
     all.extend(fields());
     all
@@ -196,10 +196,10 @@ fn fields() -> Vec<Image> {
         let mut bad = |what: &str, at: usize, bytes: &[u8]| {
             all.push(image(format!("format {format}, {what}"), label, at, bytes));
         };
-        bad("an unknown flag", AT_FLAGS, &[0x80]);
-        bad("an unknown consistency mode", AT_CONSISTENCY, &[4]);
-        bad("an unknown state of a member", AT_MEMBERS + 16, &[5]);
-        bad("a name that is too long", AT_NAME_LEN, &[64]);
+        bad("unknown flag", AT_FLAGS, &[0x80]);
+        bad("unknown consistency mode", AT_CONSISTENCY, &[4]);
+        bad("unknown state of a member", AT_MEMBERS + 16, &[5]);
+        bad("name of 64 bytes", AT_NAME_LEN, &[64]);
         bad("17 activations", AT_HISTORY, &[17]);
         bad("5 replacements", AT_REPLACEMENTS, &[5]);
     }
@@ -213,32 +213,33 @@ pub fn geometries() -> Vec<Image> {
         let mut bad = |what: &str, at: usize, bytes: &[u8]| {
             all.push(image(format!("format {format}, {what}"), label, AT_GEOMETRY + at, bytes));
         };
-        bad("another layout", 12, &[2, 0]);
-        bad("another level", 0, &[99]);
+        bad("unknown layout", 12, &[2, 0]);
+        bad("unknown level", 0, &[99]);
         bad("strips of 12 288 bytes", 4, &12_288_u32.to_le_bytes());
     }
     let mut bad = |what: &str, at: usize, bytes: &[u8]| {
         all.push(image(format!("format 2, {what}"), LABEL_2, AT_GEOMETRY + at, bytes));
     };
-    bad("other regions", 24, &900_u64.to_le_bytes());
-    bad("another group width", 3, &[4]);
-    bad("blocks that fill no strip", 16, &1_869_999_999_u64.to_le_bytes());
+    bad("wrong number of stripes in a region", 24, &900_u64.to_le_bytes());
+    bad("wrong group width", 3, &[4]);
+    bad("last strip of a member not complete", 16, &1_869_999_999_u64.to_le_bytes());
     all
 }
 
 /// Tables of areas that cannot be.
 fn areas() -> Vec<Image> {
-    let mut all = vec![image("format 2, an area less", LABEL_2, AT_COUNTS + 1, &[AREAS as u8 - 1])];
+    let mut all =
+        vec![image("format 2, one area too few", LABEL_2, AT_COUNTS + 1, &[AREAS as u8 - 1])];
     for (nth, kind) in AreaKind::ALL.iter().enumerate() {
         let (row, name) = (AT_AREAS + nth * AREA_ROW_BYTES, kind.name());
-        let mut bad = |what: &str, at: usize, bytes: &[u8]| {
-            all.push(image(format!("format 2, {name}: {what}"), LABEL_2, row + at, bytes));
+        let mut bad = |what: String, at: usize, bytes: &[u8]| {
+            all.push(image(format!("format 2, {what}"), LABEL_2, row + at, bytes));
         };
-        bad("another kind", 0, &[9]);
-        bad("no bytes", 4, &[0; 4]);
-        bad("in the data", 8, &(32_u64 << 20).to_le_bytes());
-        bad("behind the end", 8, &(1_u64 << 50).to_le_bytes());
-        bad("not at a block", 8, &((1_u64 << 45) + 1).to_le_bytes());
+        bad(format!("unknown kind of the {name}"), 0, &[9]);
+        bad(format!("{name} of size 0"), 4, &[0; 4]);
+        bad(format!("{name} in front of the end of the data"), 8, &(32_u64 << 20).to_le_bytes());
+        bad(format!("{name} behind the end of the device"), 8, &(1_u64 << 50).to_le_bytes());
+        bad(format!("{name} between two blocks"), 8, &((1_u64 << 45) + 1).to_le_bytes());
     }
     all
 }

@@ -5,7 +5,7 @@ use strake_raid::{Band, Purpose, Query, Segment, Strategy, StripeHealth, Window,
 use strake_units::{LbaRange, PositionSet, StripeIndex};
 
 use super::bad::{Columns, suspect_copies};
-use super::bands::Batch;
+use super::bands::{Batch, WriteBatch};
 use super::execute::{Patience, ReadBufs};
 use super::joint::{self, Joined};
 use super::maintain::{agree, heal, maintain};
@@ -19,8 +19,12 @@ use crate::message::{Span, Work};
 pub(crate) async fn run(shard: &Shard, entry: u32) {
     let group = shard.open_group();
     let band = shard.bands.borrow().band(entry);
+    let mut writes = WriteBatch::empty();
     loop {
-        let batch = shard.bands.borrow_mut().next_batch(entry, &shard.geometry, shard.merge);
+        let batch = {
+            let mut bands = shard.bands.borrow_mut();
+            bands.next_batch(entry, &shard.geometry, shard.merge, &mut writes)
+        };
         if !matches!(batch, None | Some(Batch::Read { .. })) {
             shard.forget_cached(band);
         }
@@ -35,7 +39,7 @@ pub(crate) async fn run(shard: &Shard, entry: u32) {
                     joint::read(shard, group, entry, segments, avoided).await
                 }
             },
-            Some(Batch::Write(batch)) => write(shard, group, band, batch).await,
+            Some(Batch::Write) => write(shard, group, band, &mut writes).await,
             Some(Batch::Resync { origin })
                 if shard.was_replayed(band.stripe)
                     || shard.agreed.borrow().contains_all(&shard.geometry, band) =>

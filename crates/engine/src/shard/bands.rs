@@ -42,13 +42,12 @@ struct Item {
     next: Option<u32>,
 }
 
-/// What a band's task does next. Moved once, so its size costs nothing; boxing it would allocate.
-#[allow(clippy::large_enum_variant)]
+/// What a band's task does next.
 pub(crate) enum Batch {
     /// A read that could not go straight to its member.
     Read { span: Span },
-    /// Writes to be done as one plan.
-    Write(WriteBatch),
+    /// A batch of writes, to be done as one plan.
+    Write,
     /// Maintenance.
     Resync { origin: Origin },
     /// Maintenance.
@@ -316,12 +315,14 @@ impl Bands {
         }
     }
 
-    /// Takes the next thing to do off the entry's queue; `None` removes the entry.
+    /// Takes the next thing to do off the entry's queue; `None` removes the entry. Of writes, `writes` becomes the
+    /// batch: it is too large to be moved often.
     pub(crate) fn next_batch(
         &mut self,
         entry: u32,
         geometry: &Geometry,
         merge: bool,
+        writes: &mut WriteBatch,
     ) -> Option<Batch> {
         let Some(item) = self.pop(entry) else {
             self.retire(entry);
@@ -335,17 +336,14 @@ impl Bands {
             Work::Rebuild => Batch::Rebuild { origin },
             Work::Scrub { order } => Batch::Scrub { order, origin },
             Work::Write { range, fill, durability } => {
-                let mut batch = WriteBatch {
-                    items: ArrayVec::new(),
-                    segments: geometry.segments(band, range),
-                    durability,
-                    zeroed: StripSet::EMPTY,
-                };
-                batch.items.push(WriteItem { range, fill, origin });
+                writes.items.clear();
+                writes.items.push(WriteItem { range, fill, origin });
+                writes.segments = geometry.segments(band, range);
+                (writes.durability, writes.zeroed) = (durability, StripSet::EMPTY);
                 if merge {
-                    self.merge(entry, geometry, &mut batch);
+                    self.merge(entry, geometry, writes);
                 }
-                Batch::Write(batch)
+                Batch::Write
             }
         })
     }

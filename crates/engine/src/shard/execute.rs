@@ -227,14 +227,16 @@ impl Shard {
                 old.push((read.strip, buf));
             }
         }
+        let mut parts = Parts::new();
         for segment in batch.segments.iter() {
             let (_, old) =
                 old.iter().find(|(strip, _)| *strip == segment.strip).expect("old data was read");
             let base = self.bytes(segment.offset - plan.window.offset);
-            for (offset, new) in self.parts(batch, segment) {
+            self.parts(batch, segment, &mut parts);
+            for (offset, new) in &parts {
                 let part = base + offset..base + offset + new.len();
                 let mut targets = windowed(&mut parity, &indices, part);
-                let old = &old.as_slice()[offset..offset + new.len()];
+                let old = &old.as_slice()[*offset..*offset + new.len()];
                 strake_parity::update(
                     code,
                     usize::from(segment.strip),
@@ -286,6 +288,7 @@ impl Shard {
         for buf in &mut parity {
             buf.as_mut_slice().fill(0);
         }
+        let mut parts = Parts::new();
         for strip in 0..k {
             let segment = batch.segments.iter().find(|s| s.strip == strip);
             let old = held(&plan.reads, reads, strip).or_else(|| {
@@ -297,8 +300,9 @@ impl Shard {
                         self.overlay(plan.window, batch, segment, old);
                         add(code, strip, old.as_slice(), 0, &mut parity, &indices);
                     } else {
-                        for (offset, new) in self.parts(batch, segment) {
-                            add(code, strip, new.as_slice(), offset, &mut parity, &indices);
+                        self.parts(batch, segment, &mut parts);
+                        for (offset, new) in &parts {
+                            add(code, strip, new.as_slice(), *offset, &mut parity, &indices);
                         }
                     }
                 }
@@ -317,9 +321,10 @@ impl Shard {
             return None;
         }
         let bytes = self.bytes(plan.window.blocks);
+        let mut parts = Parts::new();
         let sole = |segment| {
-            let mut parts = self.parts(batch, segment).into_iter();
-            parts.next().map(|(_, part)| part).filter(|part| part.len() == bytes)
+            self.parts(batch, segment, &mut parts);
+            parts.pop_at(0).map(|(_, part)| part).filter(|part| part.len() == bytes)
         };
         batch.segments.iter().map(sole).collect()
     }
@@ -327,7 +332,9 @@ impl Shard {
     /// Copies a segment's new data over the old bytes of its strip.
     fn overlay(&self, window: Window, batch: &WriteBatch, segment: &Segment, old: &mut BufMut) {
         let base = self.bytes(segment.offset - window.offset);
-        for (offset, new) in self.parts(batch, segment) {
+        let mut parts = Parts::new();
+        self.parts(batch, segment, &mut parts);
+        for (offset, new) in &parts {
             let at = base + offset;
             old.as_mut_slice()[at..at + new.len()].copy_from_slice(new.as_slice());
         }
@@ -347,6 +354,7 @@ impl Shard {
         let mut slots = ArrayVec::<(IoSlot, u8), { STRIPS_MAX + MERGE_MAX }>::new();
         let hollow = parity.is_none();
         let mut parity = parity.into_iter().flatten();
+        let mut parts = Parts::new();
         for write in plan.writes.iter() {
             if hollow {
                 let op = self.hollow_op(band, write, batch);
@@ -360,10 +368,11 @@ impl Shard {
             } else {
                 let segment =
                     batch.segments.iter().find(|s| s.strip == write.strip).expect("planned");
-                for (offset, data) in lists(self.parts(batch, segment)) {
-                    let slot = self.issue_write(group, band, write, (offset, data), durability);
+                self.parts(batch, segment, &mut parts);
+                each_list(&mut parts, |list| {
+                    let slot = self.issue_write(group, band, write, list, durability);
                     slots.push((slot, write.position));
-                }
+                });
             }
         }
         settled(&self.members, group).await;
@@ -482,13 +491,13 @@ impl Shard {
         self.members.borrow_mut().issue(self.now.get(), group, member, Target::Data, op)
     }
 
-    /// New data of `segment`: what each item of the batch brings to it, in order.
-    pub(super) fn parts(&self, batch: &WriteBatch, segment: &Segment) -> Parts {
-        let mut parts = Parts::new();
+    /// Makes `parts` the new data of `segment`: what each item of the batch brings to it, in order.
+    pub(super) fn parts(&self, batch: &WriteBatch, segment: &Segment, parts: &mut Parts) {
+        parts.clear();
         let shift = self.geometry.block_size().shift();
         if batch.zeroed.contains(segment.strip) {
             parts.push((0, self.zeroes.slice(0, (segment.blocks as usize) << shift)));
-            return parts;
+            return;
         }
         let end = segment.lba.0 + u64::from(segment.blocks);
         for item in &batch.items {
@@ -513,7 +522,6 @@ impl Shard {
             }
         }
         parts.sort_unstable_by_key(|(offset, _)| *offset);
-        parts
     }
 }
 
@@ -560,17 +568,19 @@ fn encode_whole(code: &strake_parity::Code, strips: &[Buf], parity: &mut ReadBuf
     strake_parity::encode(code, &strips, &mut targets).expect("a plan's buffers are equally long");
 }
 
-/// Groups consecutive parts into scatter lists as long as they go, each with its byte offset.
-fn lists(parts: Parts) -> ArrayVec<(usize, Sg), PARTS_MAX> {
-    let mut lists = ArrayVec::<(usize, Sg), PARTS_MAX>::new();
-    for (offset, part) in parts {
-        let full = match lists.last_mut() {
+/// Hands out consecutive parts in scatter lists as long as they go, each with its byte offset.
+fn each_list(parts: &mut Parts, mut issue: impl FnMut((usize, Sg))) {
+    let mut list: Option<(usize, Sg)> = None;
+    for (offset, part) in parts.drain(..) {
+        let full = match &mut list {
             Some((_, list)) => list.push(part).err(),
             None => Some(part),
         };
-        if let Some(part) = full {
-            lists.push((offset, Sg::from(part)));
+        if let Some(part) = full
+            && let Some(full) = list.replace((offset, Sg::from(part)))
+        {
+            issue(full);
         }
     }
-    lists
+    list.into_iter().for_each(issue);
 }

@@ -32,7 +32,7 @@ use strake_units::{Lba, MemberIndex, MemberSet, StripeIndex, Uuid};
 
 use super::address::Target;
 use super::bands::WriteBatch;
-use super::execute::{Failed, PARTS_MAX, STRIPS_MAX};
+use super::execute::{Failed, Parts, STRIPS_MAX};
 use super::members::{Group, IoSlot, settled};
 use super::wait::WaitQueue;
 use super::{Shard, scratch};
@@ -267,8 +267,8 @@ type Slots = ArrayVec<(IoSlot, u8), { STRIPS_MAX + MERGE_MAX }>;
 /// The positions that a record is written to.
 pub(super) type Positions = ArrayVec<u8, STRIPS_MAX>;
 
-/// New content of one strip, in order and without gaps.
-type Payload = ArrayVec<Buf, PARTS_MAX>;
+/// New content of one strip.
+type Payload = Parts;
 
 impl Shard {
     /// True when writes to `stripe` are logged.
@@ -300,13 +300,16 @@ impl Shard {
         encode_redo(&self.header(band.stripe, entry), &parts, entry.at, header.as_mut_slice());
         let header = header.freeze();
         let mut slots = Slots::new();
+        let mut payload = Payload::new();
         for (write, part) in plan.writes.iter().zip(&parts) {
             let mut at = entry.at;
             let mut list = Sg::from(header.clone());
             let mut issue = |list| {
                 slots.push((self.issue_log(group, part.slot, &mut at, list), write.position));
             };
-            for buf in escaped(self.payload(plan, batch, parity, write.strip), part.escaped) {
+            self.payload(plan, (batch, parity), write.strip, &mut payload);
+            escape_marked(&mut payload, part.escaped);
+            for (_, buf) in payload.drain(..) {
                 if let Err(buf) = list.push(buf) {
                     issue(std::mem::replace(&mut list, Sg::from(buf)));
                 }
@@ -401,16 +404,24 @@ impl Shard {
         self.members.borrow_mut().issue(self.now.get(), group, member, Target::Log, op)
     }
 
-    /// What is about to be written to a strip.
-    fn payload(&self, plan: &Plan, batch: &WriteBatch, parity: &[Buf], strip: u8) -> Payload {
+    /// Makes `payload` what is about to be written to a strip.
+    fn payload(
+        &self,
+        plan: &Plan,
+        (batch, parity): (&WriteBatch, &[Buf]),
+        strip: u8,
+        payload: &mut Payload,
+    ) {
         let k = self.geometry.data_strips();
         if strip >= k {
             let parities = plan.writes.iter().filter(|write| write.strip >= k);
             let at = parities.clone().position(|write| write.strip == strip);
-            return [parity[at.expect("it is written")].clone()].into_iter().collect();
+            payload.clear();
+            payload.push((0, parity[at.expect("it is written")].clone()));
+            return;
         }
         let segment = batch.segments.iter().find(|s| s.strip == strip).expect("planned");
-        self.parts(batch, segment).into_iter().map(|(_, buf)| buf).collect()
+        self.parts(batch, segment, payload);
     }
 
     fn redo_parts(
@@ -421,22 +432,23 @@ impl Shard {
         parity: &[Buf],
     ) -> ArrayVec<RedoPart, STRIPS_MAX> {
         let redo = self.redo.borrow();
-        let part = |write: &strake_raid::Transfer| {
+        let (mut parts, mut payload) = (ArrayVec::new(), Payload::new());
+        for write in plan.writes.iter() {
             let slot = self.geometry.member(band.stripe, write.position);
-            let payload = self.payload(plan, batch, parity, write.strip);
-            let marks = marks(&payload);
-            let crc =
-                escaped(payload, marks).iter().fold(0, |crc, buf| payload_crc(crc, buf.as_slice()));
-            RedoPart {
+            self.payload(plan, (batch, parity), write.strip, &mut payload);
+            let escaped = marks(&payload);
+            escape_marked(&mut payload, escaped);
+            let crc = payload.iter().fold(0, |crc, (_, buf)| payload_crc(crc, buf.as_slice()));
+            parts.push(RedoPart {
                 slot,
                 uuid: redo.roll.members[slot.at()],
                 offset: write.offset,
                 blocks: write.blocks,
                 crc,
-                escaped: marks,
-            }
-        };
-        plan.writes.iter().map(part).collect()
+                escaped,
+            });
+        }
+        parts
     }
 
     /// What a record at `entry` says of a write to `stripe`.
@@ -475,10 +487,10 @@ impl Shard {
 }
 
 /// The blocks of a payload that look like a header, as a mask.
-fn marks(payload: &[Buf]) -> u64 {
+fn marks(payload: &Payload) -> u64 {
     let mut marks = 0;
     let mut at = 0;
-    for buf in payload {
+    for (_, buf) in payload {
         let mut start = usize::next_multiple_of(at, REDO_BLOCK_BYTES) - at;
         while start < buf.len() {
             if must_escape(&buf.as_slice()[start..]) {
@@ -491,13 +503,13 @@ fn marks(payload: &[Buf]) -> u64 {
     marks
 }
 
-/// The payload as it is stored. Clients all but never write what has to be changed, so that is copied.
-fn escaped(mut payload: Payload, marks: u64) -> Payload {
+/// Makes of the payload what is stored. Clients all but never write what has to be changed, so that is copied.
+fn escape_marked(payload: &mut Payload, marks: u64) {
     if marks == 0 {
-        return payload;
+        return;
     }
     let mut at = 0;
-    for buf in &mut payload {
+    for (_, buf) in payload {
         let mut changed = copied(buf);
         let mut start = usize::next_multiple_of(at, REDO_BLOCK_BYTES) - at;
         while start < changed.len() {
@@ -509,7 +521,6 @@ fn escaped(mut payload: Payload, marks: u64) -> Payload {
         at += changed.len();
         *buf = changed.freeze();
     }
-    payload
 }
 
 /// The same bytes in memory of their own.

@@ -29,6 +29,8 @@ pub(crate) struct Scratch {
     short: Option<(usize, usize)>,
     /// Buffers that were replaced since drives last kept none.
     replaced: usize,
+    /// Lists that no loan uses.
+    lists: Option<Box<Lists>>,
 }
 
 impl Scratch {
@@ -61,6 +63,7 @@ impl Scratch {
             serving: 0,
             short: None,
             replaced: 0,
+            lists: None,
         }
     }
 
@@ -118,21 +121,32 @@ impl Scratch {
 
 /// The buffers of one plan, all of one length; and users' own, for strips that they want as a whole.
 pub(crate) struct Loan {
-    bufs: ArrayVec<BufMut, LOAN_MAX>,
-    /// What users have lent for strips, as long as it is not taken.
-    lent: ArrayVec<(u8, BufMut), STRIPS_MAX>,
+    lists: Box<Lists>,
     /// The strips that there was or is a user's buffer for.
     strips: StripSet,
 }
 
+/// What a loan consists of. It is used again by the next loan: it is too large to be moved often.
+#[derive(Default)]
+struct Lists {
+    bufs: ArrayVec<BufMut, LOAN_MAX>,
+    /// What users have lent for strips, as long as it is not taken.
+    lent: ArrayVec<(u8, BufMut), STRIPS_MAX>,
+    /// The next that no loan uses.
+    next: Option<Box<Lists>>,
+}
+
 impl Loan {
-    fn empty() -> Self {
-        Self { bufs: ArrayVec::new(), lent: ArrayVec::new(), strips: StripSet::EMPTY }
+    fn empty(scratch: &RefCell<Scratch>) -> Self {
+        let mut scratch = scratch.borrow_mut();
+        let mut lists = scratch.lists.take().unwrap_or_default();
+        scratch.lists = lists.next.take();
+        Self { lists, strips: StripSet::EMPTY }
     }
 
     /// Takes one buffer, cut to `bytes`.
     pub(crate) fn take(&mut self, bytes: usize) -> BufMut {
-        let mut buf = self.bufs.pop().expect("a plan used more scratch than it borrowed");
+        let mut buf = self.lists.bufs.pop().expect("a plan used more scratch than it borrowed");
         buf.truncate(bytes);
         buf
     }
@@ -151,7 +165,7 @@ impl Loan {
     /// A user's buffer, to be used for exactly what it is to hold in the end.
     pub(crate) fn lend(&mut self, strip: u8, buf: BufMut) {
         self.strips.insert(strip);
-        self.lent.push((strip, buf));
+        self.lists.lent.push((strip, buf));
     }
 
     /// True when a user's buffer is used, or was to be used, for `strip`.
@@ -161,11 +175,9 @@ impl Loan {
 
     /// Takes what was lent for `strip`, unless it is in use.
     pub(crate) fn take_lent(&mut self, strip: u8) -> Option<BufMut> {
-        if self.lent.is_empty() {
-            return None;
-        }
-        let at = self.lent.iter().position(|(of, _)| *of == strip)?;
-        Some(self.lent.swap_remove(at).1)
+        let lent = &mut self.lists.lent;
+        let at = lent.iter().position(|(of, _)| *of == strip)?;
+        Some(lent.swap_remove(at).1)
     }
 }
 
@@ -178,7 +190,7 @@ pub(crate) async fn borrow(
     bytes: usize,
     lost: impl Fn() -> bool,
 ) -> Option<Loan> {
-    let mut loan = Loan::empty();
+    let mut loan = Loan::empty(scratch);
     if count == 0 {
         return Some(loan);
     }
@@ -203,7 +215,7 @@ pub(crate) async fn borrow(
         scratch.short = None;
         for _ in 0..count {
             let buf = scratch.pool(bytes).get(bytes).expect("counted just now");
-            loan.bufs.push(buf);
+            loan.lists.bufs.push(buf);
         }
         scratch.waiting.wake_all();
         Poll::Ready(Some(()))
@@ -246,9 +258,12 @@ pub(crate) fn give_back(scratch: &RefCell<Scratch>, bufs: impl IntoIterator<Item
 }
 
 /// Gives back what is left of a loan. What users lent is with them again.
-pub(crate) fn end(scratch: &RefCell<Scratch>, loan: Loan) {
-    debug_assert!(loan.lent.is_empty(), "a user's buffer is not scratch memory");
-    give_back(scratch, loan.bufs);
+pub(crate) fn end(scratch: &RefCell<Scratch>, Loan { mut lists, .. }: Loan) {
+    debug_assert!(lists.lent.is_empty(), "a user's buffer is not scratch memory");
+    give_back(scratch, lists.bufs.drain(..));
+    let mut scratch = scratch.borrow_mut();
+    lists.next = scratch.lists.take();
+    scratch.lists = Some(lists);
 }
 
 /// Gives back frozen buffers that came home from a write. Parts that others still share are theirs.

@@ -15,9 +15,9 @@ use super::redo::{Entry, Recorded};
 use super::{Shard, regions, scratch};
 
 /// Does one plan's worth of writes and answers every write merged into it.
-pub(super) async fn write(shard: &Shard, group: Group, band: Band, batch: WriteBatch) {
-    let result = write_batch(shard, group, band, &batch).await;
-    for item in batch.items {
+pub(super) async fn write(shard: &Shard, group: Group, band: Band, batch: &mut WriteBatch) {
+    let result = write_batch(shard, group, band, batch).await;
+    for item in batch.items.drain(..) {
         shard.finish(item.origin, result, None);
     }
 }

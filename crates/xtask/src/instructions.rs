@@ -1,5 +1,5 @@
 //! The gate on instructions per request: what a read and a write execute, counted and compared with the recorded
-//! counts.
+//! counts. No request may allocate.
 //!
 //! Times vary with the machine and its neighbours; instructions do not. They are counted by valgrind, which is slow and
 //! exact: each case runs twice, with few and with many requests, and the difference belongs to the requests alone.
@@ -13,15 +13,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::run::{self, Outcome, Tally};
 
+mod profile;
 #[cfg(test)]
 mod tests;
+
+use profile::Profile;
 
 /// Where the numbers are kept.
 const FILE: &str = "docs/benchmarks/instructions.json";
 /// More than this above the kept number fails; less than this below asks for an update.
 const ALLOWED: f64 = 0.05;
-/// Requests of the two runs of a case.
-const REQUESTS: [u64; 2] = [1000, 4000];
+/// Allocations of a request.
+const ALLOCATIONS_MAX: f64 = 0.0;
 /// Seconds after which valgrind is taken for hung.
 const SECONDS_MAX: &str = "120";
 
@@ -30,17 +33,60 @@ const SECONDS_MAX: &str = "120";
 struct Kept {
     /// The parity kernel that was counted.
     kernel: String,
-    /// Instructions per request, the load's own among them.
-    per_request: BTreeMap<String, f64>,
+    /// By the case's name.
+    per_request: BTreeMap<String, Each>,
 }
 
-/// What the cases are: the name for the example program, and for people.
-const CASES: [(&str, &str); 4] = [
-    ("read", "raid6 6+2 randread 4KiB, clean"),
-    ("write", "raid6 6+2 randwrite 4KiB, read-modify-write"),
-    ("mirror", "raid1 x2 randwrite 4KiB"),
-    ("degraded", "raid6 6+2 randread 4KiB, two members missing"),
+/// Counts of one request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+struct Each {
+    /// All instructions, those of the load and the drives among them.
+    instructions: f64,
+    /// Those of the parity kernel.
+    parity_kernel: f64,
+    /// Allocations.
+    allocations: f64,
+}
+
+impl Each {
+    /// What `requests` requests executed, by request and to a tenth.
+    fn of(all: Profile, requests: u64) -> Self {
+        let each = |count: u64| (count as f64 / requests as f64 * 10.0).round() / 10.0;
+        Self {
+            instructions: each(all.instructions),
+            parity_kernel: each(all.parity),
+            allocations: each(all.allocations),
+        }
+    }
+}
+
+/// A load on an array of null drives.
+struct Case {
+    /// For the example program.
+    word: &'static str,
+    /// For people.
+    name: &'static str,
+    /// Requests of its two runs.
+    requests: [u64; 2],
+}
+
+const CASES: [Case; 10] = [
+    case("read", "raid6 6+2 randread 4KiB, clean"),
+    case("read-deep", "raid6 6+2 randread 4KiB, QD 128"),
+    case("read-degraded", "raid6 6+2 randread 4KiB, two members missing"),
+    case("write", "raid6 6+2 randwrite 4KiB, read-modify-write"),
+    case("write-deep", "raid6 6+2 randwrite 4KiB, QD 128"),
+    case("write-strict", "raid6 6+2 randwrite 4KiB, strict"),
+    case("write-degraded", "raid6 6+2 randwrite 4KiB, one member missing"),
+    case("write-remote", "raid6 6+2 randwrite 4KiB, two cores"),
+    case("mirror", "raid1 x2 randwrite 4KiB"),
+    // Almost all of it is parity.
+    Case { requests: [100, 200], ..case("stripe", "raid6 6+2 seqwrite 768KiB, whole stripes") },
 ];
+
+const fn case(word: &'static str, name: &'static str) -> Case {
+    Case { word, name, requests: [1000, 4000] }
+}
 
 /// Counts, and compares with what is kept.
 pub fn check(root: &Path) -> Outcome {
@@ -96,50 +142,63 @@ fn count(root: &Path) -> Result<Kept, Outcome> {
     }
     let program = crate::ci::target_folder(root).join("release/examples/instructions");
     let mut kept = Kept::default();
-    for (case, name) in CASES {
-        let [few, many] = both(root, &program, case)?;
-        let each = many.0.saturating_sub(few.0) as f64 / (REQUESTS[1] - REQUESTS[0]) as f64;
-        println!("{name}: {each:.0} instructions per request (kernel {})", many.1);
+    for case in CASES {
+        let [few, many] = both(root, &program, &case)?;
+        let each = Each::of(many.0 - few.0, case.requests[1] - case.requests[0]);
+        let Each { instructions, parity_kernel, allocations } = each;
+        println!(
+            "{}: {instructions:.0} instructions per request, {parity_kernel:.0} of them in parity kernel {}, \
+             {allocations} allocations",
+            case.name, many.1
+        );
         kept.kernel = many.1;
-        kept.per_request.insert(name.to_owned(), (each * 10.0).round() / 10.0);
+        kept.per_request.insert(case.name.to_owned(), each);
     }
     Ok(kept)
 }
 
 /// Both runs of a case, side by side: counts do not mind company.
-fn both(root: &Path, program: &Path, case: &str) -> Result<[(u64, String); 2], Outcome> {
-    let run = |requests| one(root, program, case, requests);
+fn both(root: &Path, program: &Path, case: &Case) -> Result<[(Profile, String); 2], Outcome> {
+    let run = |requests| one(root, program, case.word, requests);
     let (few, many) = std::thread::scope(|scope| {
-        let few = scope.spawn(|| run(REQUESTS[0]));
-        let many = run(REQUESTS[1]);
+        let few = scope.spawn(|| run(case.requests[0]));
+        let many = run(case.requests[1]);
         (few.join(), many)
     });
     let few = few.unwrap_or_else(|_| Err(Outcome::failed("counting panicked")));
     Ok([few?, many?])
 }
 
-/// Instructions of one run, and the parity kernel in use.
-fn one(root: &Path, program: &Path, case: &str, requests: u64) -> Result<(u64, String), Outcome> {
+/// Counts of one run, and the parity kernel in use.
+fn one(
+    root: &Path,
+    program: &Path,
+    case: &str,
+    requests: u64,
+) -> Result<(Profile, String), Outcome> {
+    let file = crate::ci::target_folder(root).join(format!("callgrind-{case}-{requests}"));
     let words = ["timeout", "--kill-after=5", SECONDS_MAX, "valgrind", "--tool=callgrind"];
     let mut command = run::command(root, &words);
-    command.arg("--callgrind-out-file=/dev/null").arg(program).arg(case).arg(requests.to_string());
+    command.arg(format!("--callgrind-out-file={}", file.display()));
+    command.arg(program).arg(case).arg(requests.to_string());
     let output = command.env_remove("STRAKE_KERNEL").stdin(Stdio::null()).output();
     let output =
         output.map_err(|error| Outcome::failed(format!("cannot run valgrind: {error}")))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    let kernel = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    match collected(&said) {
-        Some(count) if output.status.success() => Ok((count, kernel)),
-        _ => {
-            Err(Outcome::failed(format!("valgrind ended with {}: {}", output.status, said.trim())))
-        }
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(Outcome::failed(format!(
+            "valgrind ended with {}: {}",
+            output.status,
+            said.trim()
+        )));
     }
-}
-
-/// The number in callgrind's line "==123== Collected : 456".
-fn collected(said: &str) -> Option<u64> {
-    let line = said.lines().rev().find(|line| line.contains("Collected :"))?;
-    line.rsplit(':').next()?.trim().parse().ok()
+    let kernel = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let text = std::fs::read_to_string(&file).unwrap_or_default();
+    let _ = std::fs::remove_file(&file);
+    match Profile::parse(&text) {
+        Some(profile) => Ok((profile, kernel)),
+        None => Err(Outcome::failed(format!("valgrind wrote no counts to {}", file.display()))),
+    }
 }
 
 /// A check for each case.
@@ -158,17 +217,24 @@ fn compare(kept: &Kept, counted: &Kept) -> Outcome {
         outcome.note.push_str(&text);
     };
     for (name, now) in &counted.per_request {
+        outcome.tally.add(Tally::of(now.allocations <= ALLOCATIONS_MAX));
+        if now.allocations > ALLOCATIONS_MAX {
+            say(format!("{name}: {} allocations per request", now.allocations));
+        }
         let Some(then) = kept.per_request.get(name) else {
             outcome.tally.add(Tally::of(false));
             say(format!("{name}: not in {FILE}: cargo xtask instructions --update"));
             continue;
         };
         // Rounded, so that the limit itself is allowed.
-        let change = ((now / then - 1.0) * 1e6).round() / 1e6;
-        outcome.tally.add(Tally::of(change <= ALLOWED));
+        let change = ((now.instructions / then.instructions - 1.0) * 1e6).round() / 1e6;
         let percent = 100.0 * change;
+        outcome.tally.add(Tally::of(change <= ALLOWED));
         if change > ALLOWED {
-            say(format!("{name}: {now:.0} instructions instead of {then:.0}, {percent:+.1} %"));
+            say(format!(
+                "{name}: {:.0} instructions instead of {:.0}, {percent:+.1} %",
+                now.instructions, then.instructions
+            ));
         } else if change < -ALLOWED {
             say(format!(
                 "{name}: {percent:+.1} %: keep that with cargo xtask instructions --update"

@@ -42,8 +42,9 @@ cargo xtask COMMAND
   miri        run the pure crates, the buffers and the portable parity code under Miri (slow)
   test        run the tests of the workspace, crash states, worlds of the simulator and the end-to-end scripts
   instructions
-              count the instructions of a read and a write with valgrind; 5 % more than
-              docs/benchmarks/instructions.json has fail; --update writes the file
+              count the instructions and allocations of requests with valgrind; 5 % more
+              instructions than docs/benchmarks/instructions.json has fail, and any
+              allocation; --update writes the file
   flamegraph  record the data core under the load of G1 and of G2 with perf; writes docs/benchmarks/flame-g1.svg and
               flame-g2.svg
   ci          all of the above, formatting only checked: what continuous integration runs

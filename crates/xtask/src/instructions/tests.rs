@@ -1,7 +1,10 @@
-use super::{Kept, collected, compare};
+use super::profile::Profile;
+use super::{Each, Kept, compare};
 
 fn kept(kernel: &str, cases: &[(&str, f64)]) -> Kept {
-    let per_request = cases.iter().map(|(name, each)| ((*name).to_owned(), *each)).collect();
+    let each = |instructions| Each { instructions, ..Each::default() };
+    let per_request =
+        cases.iter().map(|(name, count)| ((*name).to_owned(), each(*count))).collect();
     Kept { kernel: kernel.to_owned(), per_request }
 }
 
@@ -16,15 +19,15 @@ fn check(then: &Kept, now: &Kept) -> ([u64; 3], String) {
 fn a_twentieth_more_fails_and_as_much_less_is_to_be_kept() {
     let then = kept("avx2", &[("a", 100.0), ("b", 1000.0)]);
     for (a, b, tally, said) in [
-        (105.0, 950.0, [2, 0, 0], None),
-        (105.1, 1000.0, [1, 1, 0], Some("a: 105 instructions instead of 100, +5.1 %")),
+        (105.0, 950.0, [4, 0, 0], None),
+        (105.1, 1000.0, [3, 1, 0], Some("a: 105 instructions instead of 100, +5.1 %")),
         (
             100.0,
             900.0,
-            [2, 0, 0],
+            [4, 0, 0],
             Some("b: -10.0 %: keep that with cargo xtask instructions --update"),
         ),
-        (200.0, 2000.0, [0, 2, 0], Some("+100.0 %")),
+        (200.0, 2000.0, [2, 2, 0], Some("+100.0 %")),
     ] {
         let (found, note) = check(&then, &kept("avx2", &[("a", a), ("b", b)]));
         assert_eq!(found, tally, "{a} {b}: {note}");
@@ -42,13 +45,66 @@ fn what_cannot_be_compared_is_no_success() {
     assert_eq!(tally, [0, 0, 1]);
     assert!(note.contains("avx2") && note.contains("ssse3"), "{note}");
     let (tally, note) = check(&then, &kept("avx2", &[("new", 1.0)]));
-    assert_eq!(tally, [0, 1, 0]);
+    assert_eq!(tally, [1, 1, 0]);
     assert!(note.contains("--update"), "{note}");
 }
 
 #[test]
-fn the_count_of_callgrind_is_found() {
-    let said = "==1== Events    : Ir\n==1== Collected : 202182536\n==1== \n==1== I   refs:      202,182,536\n";
-    assert_eq!(collected(said), Some(202_182_536));
-    assert_eq!(collected("valgrind: not found"), None);
+fn a_request_that_allocates_fails() {
+    let then = kept("avx2", &[("a", 100.0)]);
+    let mut now = then.clone();
+    now.per_request
+        .insert("a".into(), Each { instructions: 100.0, allocations: 0.1, ..Each::default() });
+    let (tally, note) = check(&then, &now);
+    assert_eq!(tally, [1, 1, 0]);
+    assert!(note.contains("a: 0.1 allocations per request"), "{note}");
+}
+
+/// A file of callgrind: `main` calls a kernel twice and allocates three times; the kernel allocates once.
+const FILE: &str = "\
+version: 1
+creator: callgrind-3.19.0
+positions: line
+events: Ir
+summary: 1000
+
+fl=(1) main.rs
+fn=(1) program::main
+10 5
+cfi=(2) x86.rs
+cfn=(2) strake_parity::kernels::x86::avx2::dot
+calls=2 20
++1 300
+cfn=(3) malloc
+calls=3 0
+* 60
+fi=(3) other.rs
+-2 7
+fe=(1)
+fn=(2)
+20 280
+cfn=(3)
+calls=1 0
+20 20
+fn=(3)
+0 80
+
+totals: 372
+";
+
+#[test]
+fn counts_are_taken_from_the_file_of_callgrind() {
+    let profile = Profile { instructions: 372, parity: 280, allocations: 4 };
+    assert_eq!(Profile::parse(FILE), Some(profile));
+    assert_eq!(Profile::parse(""), None);
+    assert_eq!(Profile::parse("fn=(1) a\n10 many\n"), None);
+    assert_eq!(Profile::parse("cfn=(7)\n"), None, "a name that was never given");
+}
+
+#[test]
+fn what_the_first_requests_cost_does_not_count() {
+    let few = Profile { instructions: 1000, parity: 200, allocations: 9 };
+    let many = Profile { instructions: 1300, parity: 250, allocations: 9 };
+    let each = Each { instructions: 30.0, parity_kernel: 5.0, allocations: 0.0 };
+    assert_eq!(Each::of(many - few, 10), each);
 }

@@ -1,0 +1,72 @@
+//! What callgrind counted, by function ("Callgrind Format Specification" of the valgrind manual).
+
+use std::collections::BTreeMap;
+use std::ops::Sub;
+
+/// Functions of the C library that allocate, as the allocator of Rust calls them.
+const ALLOCATES: [&str; 5] = ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc"];
+
+/// Where the parity kernels are.
+const KERNELS: &str = "strake_parity::kernels::";
+
+/// Counts of one run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Profile {
+    /// Instructions.
+    pub instructions: u64,
+    /// Those of parity kernels.
+    pub parity: u64,
+    /// Calls of functions that allocate.
+    pub allocations: u64,
+}
+
+impl Sub for Profile {
+    type Output = Self;
+
+    fn sub(self, few: Self) -> Self {
+        Self {
+            instructions: self.instructions.saturating_sub(few.instructions),
+            parity: self.parity.saturating_sub(few.parity),
+            allocations: self.allocations.saturating_sub(few.allocations),
+        }
+    }
+}
+
+impl Profile {
+    /// Reads the file of a run; `None` if it is not one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut names = BTreeMap::new();
+        let (mut profile, mut in_kernel, mut callee, mut of_callee) =
+            (Self::default(), false, "", false);
+        for line in text.lines() {
+            if let Some(name) = line.strip_prefix("fn=") {
+                in_kernel = named(name, &mut names)?.starts_with(KERNELS);
+            } else if let Some(name) = line.strip_prefix("cfn=") {
+                callee = named(name, &mut names)?;
+            } else if let Some(call) = line.strip_prefix("calls=") {
+                let count: u64 = call.split(' ').next()?.parse().ok()?;
+                profile.allocations += if ALLOCATES.contains(&callee) { count } else { 0 };
+                // The next line is what the callee and all that it called took.
+                of_callee = true;
+            } else if line.starts_with(|c: char| c.is_ascii_digit() || "+-*".contains(c)) {
+                let count: u64 = line.rsplit(' ').next()?.parse().ok()?;
+                if !std::mem::take(&mut of_callee) {
+                    profile.instructions += count;
+                    profile.parity += if in_kernel { count } else { 0 };
+                }
+            }
+        }
+        (profile.instructions > 0).then_some(profile)
+    }
+}
+
+/// The function that `text` names: `(number) name` the first time, `(number)` afterwards.
+fn named<'a>(text: &'a str, names: &mut BTreeMap<&'a str, &'a str>) -> Option<&'a str> {
+    match text.split_once(' ') {
+        Some((number, name)) => {
+            names.insert(number, name);
+            Some(name)
+        }
+        None => names.get(text).copied(),
+    }
+}

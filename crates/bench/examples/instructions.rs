@@ -34,8 +34,8 @@ struct Case {
     blocks: u32,
     order: Order,
     depth: u32,
-    /// Requests that fit into the part that is used: few enough that the regions they are in are marked by the first
-    /// requests, which are not counted, and too many for the same columns to be written again at once.
+    /// Requests that fit into the part that is used: few enough that the first requests, which are not counted, mark
+    /// all of its regions; of random requests, so many that no column is written twice at once.
     places: u64,
 }
 

@@ -558,7 +558,7 @@ const LOOK: Nanos = Nanos(50 * Nanos::MICRO.0);
 /// The same once the wait has taken more than a second.
 const LOOK_LATE: Nanos = Nanos(2 * Nanos::MILLI.0);
 
-/// A way to wait, with a clock that moves, and that of the drives with it. It gives up when nothing has come of it for
+/// A way to wait that moves the clock of the world and that of the drives. It gives up when nothing has come of it for
 /// very long.
 fn patient<'a>(now: &'a mut Nanos, trace: &'a Trace) -> impl FnMut() -> Option<Nanos> + 'a {
     let began = *now;

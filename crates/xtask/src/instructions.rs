@@ -44,7 +44,7 @@ struct Each {
     instructions: f64,
     /// Those of the parity kernel.
     parity_kernel: f64,
-    /// Allocations.
+    /// Allocations, exactly.
     allocations: f64,
 }
 
@@ -55,7 +55,8 @@ impl Each {
         Self {
             instructions: each(all.instructions),
             parity_kernel: each(all.parity),
-            allocations: each(all.allocations),
+            // A rounded count would hide one allocation in many requests.
+            allocations: all.allocations as f64 / requests as f64,
         }
     }
 }
@@ -83,6 +84,13 @@ const CASES: [Case; 10] = [
     // Almost all of it is parity.
     Case { requests: [100, 200], ..case("stripe", "raid6 6+2 seqwrite 768KiB, whole stripes") },
 ];
+
+impl Case {
+    /// Whether its requests compute parity.
+    fn writes_parity(&self) -> bool {
+        self.word.starts_with("write") || self.word == "stripe"
+    }
+}
 
 const fn case(word: &'static str, name: &'static str) -> Case {
     Case { word, name, requests: [1000, 4000] }
@@ -144,6 +152,9 @@ fn count(root: &Path) -> Result<Kept, Outcome> {
     let mut kept = Kept::default();
     for case in CASES {
         let [few, many] = both(root, &program, &case)?;
+        few.0
+            .check(case.writes_parity())
+            .map_err(|why| Outcome::failed(format!("{}: {why}", case.name)))?;
         let each = Each::of(many.0 - few.0, case.requests[1] - case.requests[0]);
         let Each { instructions, parity_kernel, allocations } = each;
         println!(
@@ -169,6 +180,15 @@ fn both(root: &Path, program: &Path, case: &Case) -> Result<[(Profile, String); 
     Ok([few?, many?])
 }
 
+/// Removes a file when it goes out of scope.
+struct RemoveAtEnd<'a>(&'a Path);
+
+impl Drop for RemoveAtEnd<'_> {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.0);
+    }
+}
+
 /// Counts of one run, and the parity kernel in use.
 fn one(
     root: &Path,
@@ -176,12 +196,15 @@ fn one(
     case: &str,
     requests: u64,
 ) -> Result<(Profile, String), Outcome> {
-    let file = crate::ci::target_folder(root).join(format!("callgrind-{case}-{requests}"));
+    let id = std::process::id();
+    let file = crate::ci::target_folder(root).join(format!("callgrind-{case}-{requests}-{id}"));
+    let _remove = RemoveAtEnd(&file);
     let words = ["timeout", "--kill-after=5", SECONDS_MAX, "valgrind", "--tool=callgrind"];
     let mut command = run::command(root, &words);
     command.arg(format!("--callgrind-out-file={}", file.display()));
     command.arg(program).arg(case).arg(requests.to_string());
-    let output = command.env_remove("STRAKE_KERNEL").stdin(Stdio::null()).output();
+    command.env_remove("STRAKE_KERNEL").env_remove("VALGRIND_OPTS").stdin(Stdio::null());
+    let output = command.output();
     let output =
         output.map_err(|error| Outcome::failed(format!("cannot run valgrind: {error}")))?;
     if !output.status.success() {
@@ -194,7 +217,6 @@ fn one(
     }
     let kernel = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     let text = std::fs::read_to_string(&file).unwrap_or_default();
-    let _ = std::fs::remove_file(&file);
     match Profile::parse(&text) {
         Some(profile) => Ok((profile, kernel)),
         None => Err(Outcome::failed(format!("valgrind wrote no counts to {}", file.display()))),

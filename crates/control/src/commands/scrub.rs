@@ -11,7 +11,7 @@ use crate::error::ControlError;
 use crate::events::EventKind;
 use crate::manager::Manager;
 use crate::record::store::{ScrubAim, ScrubRecord, UnderWay};
-use crate::upkeep::scrubs::{begin_scrub, keep_scrub, note_finished};
+use crate::upkeep::scrubs::{begin_scrub, note_finished, try_keep_scrub};
 use crate::upkeep::settings::put_settings;
 
 impl Manager {
@@ -80,13 +80,21 @@ impl Manager {
             Some(scrub) => array.pause_scrub(scrub.paused),
             None => array.stop_scrub(),
         };
-        if changed {
-            // Before the answer: a scrub that was paused continues there, also after a crash.
-            keep_scrub(self, at, true);
-        }
         if changed && under_way.is_some() {
             let what = format!("the scrub of array {name} {how}");
             self.record(Note::of_array(EventKind::JobChanged, &name, what));
+        }
+        // Before the answer, so that a scrub that was paused or stopped stays where it is, also after a crash. Also
+        // if nothing changed: the last try may have failed.
+        if under_way.is_none_or(|scrub| scrub.paused)
+            && let Err(error) = try_keep_scrub(self, at, true)
+        {
+            let what = format!(
+                "the scrub of array {name} {how}, but its position could not be recorded in the state directory: \
+                 {error}; after a crash it continues from an older position; repair the state directory and repeat the \
+                 command"
+            );
+            return Err(ControlError::state(what));
         }
         let result = if changed { "changed" } else { "unchanged" }.to_owned();
         Ok(ScrubChange { result, scrub: Some(self.scrub(&request.name)?) })

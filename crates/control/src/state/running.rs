@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use strake_engine::{Array, Drive, Recovery, ScrubPosition};
+use strake_engine::{Array, Drive, Recovery, ScrubCounts, ScrubPosition};
 use strake_ondisk::{Returning, Superblock, returning};
 use strake_units::{MemberIndex, Uuid};
 
@@ -123,4 +123,6 @@ pub(crate) struct KeptScrub {
     pub(crate) begun_us: u64,
     /// When that was recorded, and what.
     pub(crate) kept: Option<(u64, ScrubPosition)>,
+    /// What the scrub had seen then, also in regions that were not yet done.
+    pub(crate) seen: ScrubCounts,
 }

@@ -164,6 +164,23 @@ fn a_scrub_that_was_killed_goes_on_where_it_was() {
     assert_eq!(rest.left_bytes, 0, "the first region holds what was spoiled, and counts as done");
 }
 
+/// A pause whose position cannot be recorded is an error, and repeated it is recorded.
+#[test]
+fn a_pause_that_is_not_recorded_is_no_success() {
+    let (control, _) = tank(Options::default());
+    let uuid = control.with(|m| m.running[0].uuid()).expect("it answers");
+    let path = control.path("state").join(format!("scrub-{uuid}.json"));
+    hold(&control, true);
+    start(&control, "check").expect("none is under way");
+    // A folder with something in it is not replaced by a file.
+    std::fs::create_dir_all(path.join("inside")).expect("there is room");
+    check_refused(change(&control, "pause"), State, "position could not be recorded");
+    std::fs::remove_dir_all(&path).expect("it is ours");
+    assert_eq!(change(&control, "pause").expect("it is in progress").result, "unchanged");
+    let page = std::fs::read_to_string(&path).expect("it was recorded");
+    assert!(page.contains("\"state\":\"paused\""), "{page}");
+}
+
 /// An hour, as clocks count.
 const HOUR_US: u64 = 3_600_000_000;
 

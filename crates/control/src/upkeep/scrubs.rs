@@ -1,5 +1,7 @@
 //! Scrubs that are due, interrupted or finished.
 
+use std::io;
+
 use strake_api::v1 as api;
 use strake_engine::ScrubState;
 
@@ -140,37 +142,45 @@ pub(crate) fn keep_scrubs(manager: &mut Manager) {
 /// Records where the scrub of an array stands, if that is due or `now`. A directory that refuses is asked again with
 /// the next round; that it refuses is reported elsewhere.
 pub(crate) fn keep_scrub(manager: &mut Manager, at: usize, now: bool) {
+    if let Err(error) = try_keep_scrub(manager, at, now) {
+        let array = manager.running[at].array.name();
+        tracing::debug!(%array, %error, "the position of its scrub could not be recorded");
+    }
+}
+
+/// The same.
+///
+/// # Errors
+/// When the state directory refuses.
+pub(crate) fn try_keep_scrub(manager: &mut Manager, at: usize, now: bool) -> io::Result<()> {
     if manager.records.store.is_given_up() {
-        return;
+        return Ok(());
     }
     let now_us = manager.options.clock.now_us();
     let running = &mut manager.running[at];
-    let Some(status) = running.array.status().scrub else { return };
+    let Some(status) = running.array.status().scrub else { return Ok(()) };
     let due = match &running.scrub.kept {
         None => true,
         Some((kept_us, kept)) => {
             let waited = now_us.abs_diff(*kept_us) >= SCRUB_KEEP_EVERY_US;
-            // What was being read when the scrub was paused still counts; after that it does not change.
-            let rests = status.state != ScrubState::Running && kept.counts != status.counts;
-            kept.state != status.state || kept.mode != status.mode || rests || waited
+            // The reads that were in progress when the scrub was paused end after that, and may complete a region.
+            let ended = status.state != ScrubState::Running && running.scrub.seen != status.counts;
+            kept.state != status.state || kept.mode != status.mode || ended || waited
         }
     };
     if !(now || due) {
-        return;
+        return Ok(());
     }
-    let Some(position) = running.array.scrub_position() else { return };
+    let Some(position) = running.array.scrub_position() else { return Ok(()) };
+    running.scrub.seen = status.counts;
     if running.scrub.kept.as_ref().is_some_and(|(_, kept)| *kept == position) {
-        return;
+        return Ok(());
     }
     let (uuid, begun_us) = (running.uuid(), running.scrub.begun_us);
     let kept = Kept { begun_us, position };
-    match scrub_file::write(manager.records.store.folder(), &uuid, &kept) {
-        Ok(()) => running.scrub.kept = Some((now_us, kept.position)),
-        Err(error) => {
-            let array = running.array.name();
-            tracing::debug!(%array, %error, "the position of its scrub could not be recorded");
-        }
-    }
+    scrub_file::write(manager.records.store.folder(), &uuid, &kept)?;
+    running.scrub.kept = Some((now_us, kept.position));
+    Ok(())
 }
 
 /// Records the end of a scrub that has been over all of the array, and what it left.

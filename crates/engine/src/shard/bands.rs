@@ -6,10 +6,11 @@
 use std::collections::VecDeque;
 
 use arrayvec::ArrayVec;
-use strake_block::{Durability, SgMut};
+use strake_block::{Buf, Durability, Sg, SgMut};
 use strake_raid::{Band, Geometry, Segment, SegmentList, Window};
-use strake_units::{Lba, LbaRange, PositionSet, StripSet};
+use strake_units::{BlockSize, Lba, LbaRange, PositionSet, StripSet};
 
+use super::requests::slice;
 use super::small::Head;
 use crate::limits::MERGE_MAX;
 use crate::message::{Fill, Origin, Span, Work};
@@ -70,6 +71,12 @@ pub(crate) struct WriteItem {
     pub(crate) fill: Fill,
     pub(crate) origin: Origin,
 }
+
+/// Pieces of memory that one segment's new data may be in.
+const PARTS_MAX: usize = MERGE_MAX * strake_block::buf::SEGMENTS_MAX;
+
+/// New data of one segment: byte offset in the segment, and the bytes. Sorted, gapless.
+pub(super) type Parts = ArrayVec<(usize, Buf), PARTS_MAX>;
 
 /// Adjacent writes of one band.
 pub(crate) struct WriteBatch {
@@ -140,6 +147,42 @@ impl WriteBatch {
             }
         }
         self
+    }
+
+    /// Makes `parts` the new data of `segment`: what each item brings to it, in order. `zeroes` is a band of them.
+    pub(super) fn parts(
+        &self,
+        segment: &Segment,
+        (size, zeroes): (BlockSize, &Buf),
+        parts: &mut Parts,
+    ) {
+        parts.clear();
+        let shift = size.shift();
+        if self.zeroed.contains(segment.strip) {
+            parts.push((0, zeroes.slice(0, (segment.blocks as usize) << shift)));
+            return;
+        }
+        let end = segment.lba.0 + u64::from(segment.blocks);
+        for item in &self.items {
+            let from = item.range.start.max(segment.lba);
+            let to = item.range.end().0.min(end);
+            if from.0 >= to {
+                continue;
+            }
+            let mut offset = ((from.0 - segment.lba.0) << shift) as usize;
+            let list = match &item.fill {
+                Fill::Data(data) => slice(item.range, data, from, to - from.0, size),
+                Fill::Zeroes | Fill::Deallocate => {
+                    Sg::from(zeroes.slice(0, ((to - from.0) << shift) as usize))
+                }
+            };
+            for part in list.into_parts() {
+                let bytes = part.len();
+                parts.push((offset, part));
+                offset += bytes;
+            }
+        }
+        parts.sort_unstable_by_key(|(offset, _)| *offset);
     }
 }
 
@@ -315,8 +358,11 @@ impl Bands {
         }
     }
 
-    /// Takes the next thing to do off the entry's queue; `None` removes the entry. Of writes, `writes` becomes the
-    /// batch: it is too large to be moved often.
+    /// Takes the next thing to do off the entry's queue; `None` removes the entry. A batch of writes is stored in
+    /// `writes`, because it is too large to be moved often.
+    ///
+    /// # Panics
+    /// When a write in `writes` was not answered.
     pub(crate) fn next_batch(
         &mut self,
         entry: u32,
@@ -336,7 +382,7 @@ impl Bands {
             Work::Rebuild => Batch::Rebuild { origin },
             Work::Scrub { order } => Batch::Scrub { order, origin },
             Work::Write { range, fill, durability } => {
-                writes.items.clear();
+                assert!(writes.items.is_empty(), "every write of the last batch was answered");
                 writes.items.push(WriteItem { range, fill, origin });
                 writes.segments = geometry.segments(band, range);
                 (writes.durability, writes.zeroed) = (durability, StripSet::EMPTY);

@@ -9,9 +9,8 @@ use strake_units::{LbaRange, MemberIndex, PositionSet, StripeIndex};
 
 use super::Shard;
 use super::address::Target;
-use super::bands::WriteBatch;
+use super::bands::{Parts, WriteBatch};
 use super::members::{Failure, Group, IoSlot, settled};
-use super::requests::slice;
 use super::scratch::{self, Loan};
 use crate::limits::MERGE_MAX;
 use crate::message::Fill;
@@ -19,17 +18,14 @@ use crate::message::Fill;
 /// Strips a plan may touch.
 pub(super) const STRIPS_MAX: usize = 64;
 
-/// Pieces of memory that one segment's new data may be in.
-pub(super) const PARTS_MAX: usize = MERGE_MAX * strake_block::buf::SEGMENTS_MAX;
-
 /// Buffers of a plan's reads, in the plan's order.
 pub(crate) type ReadBufs = ArrayVec<BufMut, STRIPS_MAX>;
 
 /// Parity that is to be written, in the order of the plan's parity writes.
 pub(super) type Parity = ArrayVec<Buf, STRIPS_MAX>;
 
-/// New data of one segment: byte offset in the segment, and the bytes. Sorted, gapless.
-pub(super) type Parts = ArrayVec<(usize, Buf), PARTS_MAX>;
+/// Writes of a plan or a record, and the positions that they are for.
+pub(super) type Slots = ArrayVec<(IoSlot, u8), { STRIPS_MAX + MERGE_MAX }>;
 
 /// Positions of a stripe that failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -232,7 +228,7 @@ impl Shard {
             let (_, old) =
                 old.iter().find(|(strip, _)| *strip == segment.strip).expect("old data was read");
             let base = self.bytes(segment.offset - plan.window.offset);
-            self.parts(batch, segment, &mut parts);
+            batch.parts(segment, (self.geometry.block_size(), &self.zeroes), &mut parts);
             for (offset, new) in &parts {
                 let part = base + offset..base + offset + new.len();
                 let mut targets = windowed(&mut parity, &indices, part);
@@ -300,7 +296,11 @@ impl Shard {
                         self.overlay(plan.window, batch, segment, old);
                         add(code, strip, old.as_slice(), 0, &mut parity, &indices);
                     } else {
-                        self.parts(batch, segment, &mut parts);
+                        batch.parts(
+                            segment,
+                            (self.geometry.block_size(), &self.zeroes),
+                            &mut parts,
+                        );
                         for (offset, new) in &parts {
                             add(code, strip, new.as_slice(), *offset, &mut parity, &indices);
                         }
@@ -323,7 +323,7 @@ impl Shard {
         let bytes = self.bytes(plan.window.blocks);
         let mut parts = Parts::new();
         let sole = |segment| {
-            self.parts(batch, segment, &mut parts);
+            batch.parts(segment, (self.geometry.block_size(), &self.zeroes), &mut parts);
             parts.pop_at(0).map(|(_, part)| part).filter(|part| part.len() == bytes)
         };
         batch.segments.iter().map(sole).collect()
@@ -333,7 +333,7 @@ impl Shard {
     fn overlay(&self, window: Window, batch: &WriteBatch, segment: &Segment, old: &mut BufMut) {
         let base = self.bytes(segment.offset - window.offset);
         let mut parts = Parts::new();
-        self.parts(batch, segment, &mut parts);
+        batch.parts(segment, (self.geometry.block_size(), &self.zeroes), &mut parts);
         for (offset, new) in &parts {
             let at = base + offset;
             old.as_mut_slice()[at..at + new.len()].copy_from_slice(new.as_slice());
@@ -350,8 +350,26 @@ impl Shard {
         (batch, durability): (&WriteBatch, Durability),
         parity: Option<Parity>,
     ) -> Failed {
+        let slots = self.issue_writes(group, band, plan, (batch, durability), parity);
+        settled(&self.members, group).await;
+        self.take_written(band.stripe, slots, |op| {
+            if let Some(Op::Write { data, .. }) = op {
+                scratch::give_back_list(&self.scratch, data);
+            }
+        })
+    }
+
+    /// Issues the writes of [`write_all`](Self::write_all).
+    fn issue_writes(
+        &self,
+        group: Group,
+        band: Band,
+        plan: &Plan,
+        (batch, durability): (&WriteBatch, Durability),
+        parity: Option<Parity>,
+    ) -> Slots {
         let k = self.geometry.data_strips();
-        let mut slots = ArrayVec::<(IoSlot, u8), { STRIPS_MAX + MERGE_MAX }>::new();
+        let mut slots = Slots::new();
         let hollow = parity.is_none();
         let mut parity = parity.into_iter().flatten();
         let mut parts = Parts::new();
@@ -368,19 +386,14 @@ impl Shard {
             } else {
                 let segment =
                     batch.segments.iter().find(|s| s.strip == write.strip).expect("planned");
-                self.parts(batch, segment, &mut parts);
+                batch.parts(segment, (self.geometry.block_size(), &self.zeroes), &mut parts);
                 each_list(&mut parts, |list| {
                     let slot = self.issue_write(group, band, write, list, durability);
                     slots.push((slot, write.position));
                 });
             }
         }
-        settled(&self.members, group).await;
-        self.take_written(band.stripe, slots, |op| {
-            if let Some(Op::Write { data, .. }) = op {
-                scratch::give_back_list(&self.scratch, data);
-            }
-        })
+        slots
     }
 
     /// Takes writes that are done, and has the members that failed them put out of use. Returns the positions that
@@ -489,39 +502,6 @@ impl Shard {
     pub(crate) fn issue(&self, group: Group, stripe: StripeIndex, position: u8, op: Op) -> IoSlot {
         let member = self.geometry.member(stripe, position);
         self.members.borrow_mut().issue(self.now.get(), group, member, Target::Data, op)
-    }
-
-    /// Makes `parts` the new data of `segment`: what each item of the batch brings to it, in order.
-    pub(super) fn parts(&self, batch: &WriteBatch, segment: &Segment, parts: &mut Parts) {
-        parts.clear();
-        let shift = self.geometry.block_size().shift();
-        if batch.zeroed.contains(segment.strip) {
-            parts.push((0, self.zeroes.slice(0, (segment.blocks as usize) << shift)));
-            return;
-        }
-        let end = segment.lba.0 + u64::from(segment.blocks);
-        for item in &batch.items {
-            let from = item.range.start.max(segment.lba);
-            let to = item.range.end().0.min(end);
-            if from.0 >= to {
-                continue;
-            }
-            let mut offset = ((from.0 - segment.lba.0) << shift) as usize;
-            let list = match &item.fill {
-                Fill::Data(data) => {
-                    slice(item.range, data, from, to - from.0, self.geometry.block_size())
-                }
-                Fill::Zeroes | Fill::Deallocate => {
-                    Sg::from(self.zeroes.slice(0, ((to - from.0) << shift) as usize))
-                }
-            };
-            for part in list.into_parts() {
-                let bytes = part.len();
-                parts.push((offset, part));
-                offset += bytes;
-            }
-        }
-        parts.sort_unstable_by_key(|(offset, _)| *offset);
     }
 }
 

@@ -97,6 +97,7 @@ pub(super) async fn copy_back(
         let loan = scratch::borrow(&shard.scratch, 1, data.len(), lost).await;
         let Some(mut loan) = loan else { return Err(LOST) };
         let mut buf = loan.take(data.len());
+        scratch::end(&shard.scratch, loan);
         let mut rest = buf.as_mut_slice();
         for part in data.parts() {
             let (head, tail) = rest.split_at_mut(part.len());

@@ -31,12 +31,11 @@ use strake_reactor::Scheduler;
 use strake_units::{Lba, MemberIndex, MemberSet, StripeIndex, Uuid};
 
 use super::address::Target;
-use super::bands::WriteBatch;
-use super::execute::{Failed, Parts, STRIPS_MAX};
+use super::bands::{Parts, WriteBatch};
+use super::execute::{Failed, STRIPS_MAX, Slots};
 use super::members::{Group, IoSlot, settled};
 use super::wait::WaitQueue;
 use super::{Shard, scratch};
-use crate::limits::MERGE_MAX;
 use crate::message::{Peer, ToLeader, View};
 use crate::slab::Slab;
 
@@ -261,13 +260,10 @@ pub(super) enum Recorded {
     Lost,
 }
 
-/// The writes of a record, and the positions that they are for.
-type Slots = ArrayVec<(IoSlot, u8), { STRIPS_MAX + MERGE_MAX }>;
-
 /// The positions that a record is written to.
 pub(super) type Positions = ArrayVec<u8, STRIPS_MAX>;
 
-/// New content of one strip.
+/// New content of one strip, in order and without gaps.
 type Payload = Parts;
 
 impl Shard {
@@ -299,23 +295,8 @@ impl Shard {
         let parts = self.redo_parts(band, plan, batch, parity);
         encode_redo(&self.header(band.stripe, entry), &parts, entry.at, header.as_mut_slice());
         let header = header.freeze();
-        let mut slots = Slots::new();
-        let mut payload = Payload::new();
-        for (write, part) in plan.writes.iter().zip(&parts) {
-            let mut at = entry.at;
-            let mut list = Sg::from(header.clone());
-            let mut issue = |list| {
-                slots.push((self.issue_log(group, part.slot, &mut at, list), write.position));
-            };
-            self.payload(plan, (batch, parity), write.strip, &mut payload);
-            escape_marked(&mut payload, part.escaped);
-            for (_, buf) in payload.drain(..) {
-                if let Err(buf) = list.push(buf) {
-                    issue(std::mem::replace(&mut list, Sg::from(buf)));
-                }
-            }
-            issue(list);
-        }
+        let written = (plan, batch, parity);
+        let slots = issue_record(self, group, entry, &header, written, &parts);
         settled(&self.members, group).await;
         let failed = self.take_written(band.stripe, slots, drop);
         scratch::give_back_list(&self.scratch, Sg::from(header));
@@ -421,7 +402,7 @@ impl Shard {
             return;
         }
         let segment = batch.segments.iter().find(|s| s.strip == strip).expect("planned");
-        self.parts(batch, segment, payload);
+        batch.parts(segment, (self.geometry.block_size(), &self.zeroes), payload);
     }
 
     fn redo_parts(
@@ -486,6 +467,34 @@ impl Shard {
     }
 }
 
+/// Issues the writes of a record: `header` and the payload to every member that `plan` writes.
+fn issue_record(
+    shard: &Shard,
+    group: Group,
+    entry: Entry,
+    header: &Buf,
+    (plan, batch, parity): (&Plan, &WriteBatch, &[Buf]),
+    parts: &[RedoPart],
+) -> Slots {
+    let (mut slots, mut payload) = (Slots::new(), Payload::new());
+    for (write, part) in plan.writes.iter().zip(parts) {
+        let mut at = entry.at;
+        let mut list = Sg::from(header.clone());
+        let mut issue = |list| {
+            slots.push((shard.issue_log(group, part.slot, &mut at, list), write.position));
+        };
+        shard.payload(plan, (batch, parity), write.strip, &mut payload);
+        escape_marked(&mut payload, part.escaped);
+        for (_, buf) in payload.drain(..) {
+            if let Err(buf) = list.push(buf) {
+                issue(std::mem::replace(&mut list, Sg::from(buf)));
+            }
+        }
+        issue(list);
+    }
+    slots
+}
+
 /// The blocks of a payload that look like a header, as a mask.
 fn marks(payload: &Payload) -> u64 {
     let mut marks = 0;
@@ -503,7 +512,7 @@ fn marks(payload: &Payload) -> u64 {
     marks
 }
 
-/// Makes of the payload what is stored. Clients all but never write what has to be changed, so that is copied.
+/// Escapes the blocks of the payload that `marks` names. Clients almost never write such blocks, so a copy is made.
 fn escape_marked(payload: &mut Payload, marks: u64) {
     if marks == 0 {
         return;

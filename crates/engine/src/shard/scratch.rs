@@ -29,8 +29,8 @@ pub(crate) struct Scratch {
     short: Option<(usize, usize)>,
     /// Buffers that were replaced since drives last kept none.
     replaced: usize,
-    /// Lists that no loan uses.
-    lists: Option<Box<Lists>>,
+    /// The free list of what loans consist of: as many as there are tasks.
+    free: Option<Box<Lists>>,
 }
 
 impl Scratch {
@@ -63,7 +63,8 @@ impl Scratch {
             serving: 0,
             short: None,
             replaced: 0,
-            lists: None,
+            free: (0..tasks)
+                .fold(None, |next, _| Some(Box::new(Lists { next, ..Lists::default() }))),
         }
     }
 
@@ -119,28 +120,29 @@ impl Scratch {
     }
 }
 
-/// The buffers of one plan, all of one length; and users' own, for strips that they want as a whole.
+/// The buffers of one plan, all of one length; and users' own, for strips that they want as a whole. A loan is returned
+/// with [`end`].
 pub(crate) struct Loan {
     lists: Box<Lists>,
     /// The strips that there was or is a user's buffer for.
     strips: StripSet,
 }
 
-/// What a loan consists of. It is used again by the next loan: it is too large to be moved often.
+/// What a loan consists of: too large to be moved often. [`end`] puts it on the free list, for another loan.
 #[derive(Default)]
 struct Lists {
     bufs: ArrayVec<BufMut, LOAN_MAX>,
     /// What users have lent for strips, as long as it is not taken.
     lent: ArrayVec<(u8, BufMut), STRIPS_MAX>,
-    /// The next that no loan uses.
+    /// The next one on the free list.
     next: Option<Box<Lists>>,
 }
 
 impl Loan {
     fn empty(scratch: &RefCell<Scratch>) -> Self {
         let mut scratch = scratch.borrow_mut();
-        let mut lists = scratch.lists.take().unwrap_or_default();
-        scratch.lists = lists.next.take();
+        let mut lists = scratch.free.take().unwrap_or_default();
+        scratch.free = lists.next.take();
         Self { lists, strips: StripSet::EMPTY }
     }
 
@@ -259,11 +261,11 @@ pub(crate) fn give_back(scratch: &RefCell<Scratch>, bufs: impl IntoIterator<Item
 
 /// Gives back what is left of a loan. What users lent is with them again.
 pub(crate) fn end(scratch: &RefCell<Scratch>, Loan { mut lists, .. }: Loan) {
-    debug_assert!(lists.lent.is_empty(), "a user's buffer is not scratch memory");
+    assert!(lists.lent.is_empty(), "a user's buffer is not scratch memory");
     give_back(scratch, lists.bufs.drain(..));
     let mut scratch = scratch.borrow_mut();
-    lists.next = scratch.lists.take();
-    scratch.lists = Some(lists);
+    lists.next = scratch.free.take();
+    scratch.free = Some(lists);
 }
 
 /// Gives back frozen buffers that came home from a write. Parts that others still share are theirs.

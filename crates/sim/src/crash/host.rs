@@ -104,7 +104,7 @@ impl Host {
     }
 }
 
-/// A clean shutdown in progress. The array takes a round before each look at it.
+/// A clean shutdown in progress. The caller lets the array take a round before each look at it.
 pub(super) enum Stopping {
     /// Shards finish the requests and the maintenance that they have.
     Quiescing(Vec<Receiver<()>>),

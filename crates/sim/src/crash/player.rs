@@ -322,7 +322,7 @@ impl Player {
     }
 
     fn stop(&mut self, case: &Case) -> Result<(), String> {
-        // Nothing is under way, so nothing is answered either.
+        // No request is under way, so none is answered either.
         self.settle()?;
         self.stop_cleanly()?;
         if case.mode != Consistency::None {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Sub;
 
 /// Functions of the C library that allocate, as the allocator of Rust calls them.
-const ALLOCATES: [&str; 5] = ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc"];
+const ALLOCATES: [&str; 6] =
+    ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc", "memalign"];
 
 /// Where the parity kernels are.
 const KERNELS: &str = "strake_parity::kernels::";
@@ -33,11 +34,26 @@ impl Sub for Profile {
 }
 
 impl Profile {
-    /// Reads the file of a run; `None` if it is not one.
+    /// Whether a run shows that everything is counted: every start allocates.
+    ///
+    /// # Errors
+    /// What was not counted.
+    pub fn check(&self, parity: bool) -> Result<(), &'static str> {
+        match self {
+            Self { allocations: 0, .. } => Err("no allocation was counted, not even of the start"),
+            Self { parity: 0, .. } if parity => {
+                Err("no instruction of a parity kernel was counted")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads the file of a run; `None` if it is not one, or not whole.
     pub fn parse(text: &str) -> Option<Self> {
         let mut names = BTreeMap::new();
         let (mut profile, mut in_kernel, mut callee, mut of_callee) =
             (Self::default(), false, "", false);
+        let mut total = None;
         for line in text.lines() {
             if let Some(name) = line.strip_prefix("fn=") {
                 in_kernel = named(name, &mut names)?.starts_with(KERNELS);
@@ -48,6 +64,8 @@ impl Profile {
                 profile.allocations += if ALLOCATES.contains(&callee) { count } else { 0 };
                 // The next line is what the callee and all that it called took.
                 of_callee = true;
+            } else if let Some(count) = line.strip_prefix("totals: ") {
+                total = Some(count.parse().ok()?);
             } else if line.starts_with(|c: char| c.is_ascii_digit() || "+-*".contains(c)) {
                 let count: u64 = line.rsplit(' ').next()?.parse().ok()?;
                 if !std::mem::take(&mut of_callee) {
@@ -56,7 +74,7 @@ impl Profile {
                 }
             }
         }
-        (profile.instructions > 0).then_some(profile)
+        (total == Some(profile.instructions)).then_some(profile)
     }
 }
 

@@ -97,8 +97,19 @@ fn counts_are_taken_from_the_file_of_callgrind() {
     let profile = Profile { instructions: 372, parity: 280, allocations: 4 };
     assert_eq!(Profile::parse(FILE), Some(profile));
     assert_eq!(Profile::parse(""), None);
+    assert_eq!(Profile::parse(&FILE.replace("totals: 372", "")), None, "it was cut off");
+    assert_eq!(Profile::parse(&FILE.replace("10 5\n", "")), None, "a line is missing");
     assert_eq!(Profile::parse("fn=(1) a\n10 many\n"), None);
     assert_eq!(Profile::parse("cfn=(7)\n"), None, "a name that was never given");
+}
+
+#[test]
+fn a_run_that_counts_no_allocation_or_parity_is_none() {
+    let whole = Profile { instructions: 9, parity: 1, allocations: 1 };
+    assert_eq!(whole.check(true), Ok(()));
+    assert_eq!(Profile { parity: 0, ..whole }.check(false), Ok(()));
+    assert!(Profile { parity: 0, ..whole }.check(true).is_err());
+    assert!(Profile { allocations: 0, ..whole }.check(false).is_err());
 }
 
 #[test]

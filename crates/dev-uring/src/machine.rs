@@ -91,6 +91,14 @@ impl Machine {
     /// Every drive, by name. One that is here and cannot be used is among them, with its trouble.
     #[must_use]
     pub fn drives(&self) -> Vec<KernelDrive> {
+        let mut drives = self.block_devices();
+        drives.extend(self.dead_controllers());
+        drives
+    }
+
+    /// Drives with a block device, by name.
+    #[must_use]
+    pub fn block_devices(&self) -> Vec<KernelDrive> {
         let links = self.links();
         let uses = Uses::of(&self.proc);
         let mut drives: Vec<KernelDrive> = Vec::new();
@@ -110,7 +118,6 @@ impl Machine {
                 None => drives.push(drive),
             }
         }
-        drives.extend(self.dead_controllers());
         drives
     }
 

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use strake_dev_uring::Machine;
 
-use crate::drives::block_paths;
 use crate::events::{EventKind, Note};
 
 /// Rounds of upkeep after which drives are listed although their names are the same as before: a drive may die or come
@@ -21,6 +20,11 @@ pub(crate) struct Listed {
 }
 
 impl Listed {
+    /// Whether drives were not listed yet, so that the next look shows all of them.
+    pub(crate) fn is_new(&self) -> bool {
+        self.paths.is_none()
+    }
+
     /// The machine's block devices that came since the last look, and what to report of those that came and went.
     pub(crate) fn notice(&mut self, machine: &Machine) -> (Vec<String>, Vec<Note>) {
         let names = machine.names();
@@ -28,7 +32,9 @@ impl Listed {
         if self.paths.is_some() && self.names == names && self.rounds < LISTED_EVERY {
             return (Vec::new(), Vec::new());
         }
-        let now: BTreeSet<String> = block_paths(machine).into_iter().collect();
+        // A controller has no block device for a moment when its driver begins, and when it ends.
+        let drives = machine.block_devices().into_iter();
+        let now: BTreeSet<String> = drives.map(|drive| drive.path).collect();
         let before = self.paths.take();
         *self = Self { names, paths: Some(now.clone()), rounds: 0 };
         let Some(before) = before else {

@@ -12,4 +12,6 @@ pub(crate) struct LateTakes {
     pub(crate) failed: BTreeSet<String>,
     /// The reason of each drive that was last reported.
     pub(crate) reported: BTreeMap<String, String>,
+    /// Block devices that appeared, and belong to drives that are taken soon: arrays do not use them before.
+    pub(crate) held_back: BTreeSet<String>,
 }

@@ -25,6 +25,7 @@ use crate::policy::returns::{Away, Verdict, verdict};
 use crate::state::running::Place;
 use crate::upkeep::check_readd::{Returned, check_return, key_at};
 use crate::upkeep::silent::{awaited_at, note_silent, why_away};
+use crate::upkeep::taken::hold_back;
 
 /// Where the drive of a member that is out may be.
 struct Candidate {
@@ -129,8 +130,11 @@ fn candidates_of_all(manager: &mut Manager) -> Vec<(String, Vec<Candidate>)> {
     if manager.stopping {
         return Vec::new();
     }
+    let is_first = manager.listed.is_new();
     let (appeared, notes) = manager.listed.notice(manager.drives.machine());
     notes.into_iter().for_each(|note| manager.record(note));
+    let arrived = appeared.iter().filter(|_| !is_first).cloned().collect();
+    let appeared = hold_back(manager, appeared, &arrived);
     let mut candidates = Vec::new();
     for running in &manager.running {
         let array = running.uuid();
@@ -138,7 +142,9 @@ fn candidates_of_all(manager: &mut Manager) -> Vec<(String, Vec<Candidate>)> {
         let record = manager.records.record_of(&array);
         let remembered = record.into_iter().flat_map(|a| a.drives.iter());
         let paths: BTreeSet<&String> = remembered.chain(&appeared).collect();
-        let idle = paths.into_iter().filter(|path| !serving.contains(*path));
+        let held = &manager.late_takes.held_back;
+        let paths = paths.into_iter().filter(|path| !held.contains(*path));
+        let idle = paths.filter(|path| !serving.contains(*path));
         let idle = idle.map(|path| Candidate { array: array.clone(), path: path.clone() });
         candidates.push((array.clone(), idle.collect()));
     }

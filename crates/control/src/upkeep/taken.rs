@@ -2,7 +2,7 @@
 //!
 //! A drive is found by its serial number, at whatever address. What a crash interrupted is completed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
@@ -90,6 +90,47 @@ pub(crate) fn take_late(control: &Control) -> Result<(), ControlError> {
     let late = records.into_iter().map(|record| (look_for(binder.host(), &record), record));
     let late = late.filter(|(found, _)| matches!(found, Found::Driven(_)));
     take_found(control, &binder, late.map(|(found, record)| (record, found)).collect())
+}
+
+/// Of block devices that arrays may use as they appear: not those of taken drives, which are taken first. These follow
+/// when the reason is reported why they are not taken. `arrived` are those that appeared after the start.
+pub(crate) fn hold_back(
+    manager: &mut Manager,
+    appeared: Vec<String>,
+    arrived: &BTreeSet<String>,
+) -> Vec<String> {
+    let held = std::mem::take(&mut manager.late_takes.held_back);
+    let mut free: BTreeSet<String> = appeared.into_iter().chain(held).collect();
+    let expected = if free.is_empty() { Vec::new() } else { driven_by_kernel(manager) };
+    for (serial, path) in expected {
+        let late = &mut manager.late_takes;
+        if arrived.contains(&path) {
+            // What was reported before it left no longer counts. It is taken with the next round.
+            late.reported.remove(&serial);
+            late.last = None;
+        }
+        if !late.reported.contains_key(&serial) && free.remove(&path) {
+            late.held_back.insert(path);
+        }
+    }
+    free.into_iter().collect()
+}
+
+/// Taken drives that the kernel drives, and that may come up when they are bound: serial numbers, and block devices.
+fn driven_by_kernel(manager: &Manager) -> Vec<(String, String)> {
+    let late = &manager.late_takes;
+    let mut records = manager.records.taken.iter();
+    let mut taken = records.by_ref().filter(|r| r.is_taken() && !late.failed.contains(&r.serial));
+    let Some(first) = taken.next() else { return Vec::new() };
+    let (host, drives) = (manager.options.binder.host(), manager.drives.machine().drives());
+    let mut found = Vec::new();
+    for record in std::iter::once(first).chain(taken) {
+        if let Found::Driven(address) = look_for(host, record) {
+            let of_it = drives.iter().filter(|drive| drive.pci.contains(&address));
+            found.extend(of_it.map(|drive| (record.serial.clone(), drive.path.clone())));
+        }
+    }
+    found
 }
 
 /// Takes recorded drives again, side by side, and completes what a crash interrupted. Drives that take longer than the

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::world::World;
 use super::{ADDRESS, OTHER};
 use crate::record::store::{Aim, TakenRecord};
-use crate::tests::mirror;
+use crate::tests::{array, mirror};
 use crate::upkeep::taken::{Found, resume};
 
 const VFIO: &str = "sys/bus/pci/drivers/vfio-pci";
@@ -139,6 +139,67 @@ fn a_drive_that_is_in_use_is_not_taken_later() {
     assert!(causes.len() == 1 && causes[0].contains("in use by this daemon"), "{causes:?}");
 }
 
+/// It was taken only with the next look at drives that were not taken, 15 s later.
+#[test]
+fn d15_a_taken_drive_that_returns_is_taken_at_once() {
+    let world = World::new();
+    world.take("S1").expect("it is taken");
+    world.control().tick().expect("it answers");
+    world.host.reboot();
+    for _ in 0..2 {
+        world.control().tick().expect("it answers");
+    }
+    world.is_taken(ADDRESS, "S1");
+}
+
+/// An array whose member S2 is a taken drive that is not in the host.
+fn without_a_taken_member() -> World {
+    let mut world = World::new();
+    let drives = [world.node("nvme0n1"), world.node("nvme1n1")];
+    world.control().create_array(&mirror(&drives)).expect("it is created");
+    assert_eq!(world.control().stop().len(), 0);
+    let unbind = format!("sys/bus/pci/devices/{OTHER}/driver/unbind");
+    world.host.write(&unbind, OTHER).expect("the kernel does it");
+    world.start();
+    let record = TakenRecord { serial: "S2".into(), address: OTHER.into(), ..Default::default() };
+    let with = |m: &mut crate::Manager| m.records.change(|config| config.put_taken(record));
+    world.control().run(with).expect("it is recorded");
+    world.control().tick().expect("it answers");
+    assert_eq!(states(&world), ["in_sync", "missing"]);
+    world
+}
+
+fn states(world: &World) -> Vec<String> {
+    let tank = array(world.control(), "tank").expect("it is known");
+    tank.members.into_iter().map(|member| member.state).collect()
+}
+
+/// The array used it as a drive of the kernel, if its upkeep saw the drive first. From then on it was in use, and not
+/// taken.
+#[test]
+fn d15_a_taken_drive_that_returns_is_not_used_by_the_kernels_driver() {
+    let world = without_a_taken_member();
+    world.host.write("sys/bus/pci/drivers_probe", OTHER).expect("the kernel does it");
+    for _ in 0..2 {
+        world.control().tick().expect("it answers");
+    }
+    assert_eq!(world.host.driver(OTHER).as_deref(), Some("vfio-pci"));
+    assert_eq!(world.not_taken(), [""; 0]);
+}
+
+#[test]
+fn d15_a_returned_drive_that_cannot_be_taken_is_used_by_the_kernels_driver() {
+    let world = without_a_taken_member();
+    fs::remove_dir(world.root.join(VFIO)).expect("it is there");
+    world.host.write("sys/bus/pci/drivers_probe", OTHER).expect("the kernel does it");
+    for _ in 0..3 {
+        world.control().tick().expect("it answers");
+    }
+    let causes = world.not_taken();
+    assert!(causes.len() == 1 && causes[0].contains("modprobe vfio-pci"), "{causes:?}");
+    assert_ne!(states(&world)[1], "missing");
+}
+
 /// The kernel shows a controller before its namespaces.
 #[test]
 fn a_controller_whose_namespaces_are_not_known_yet_is_not_taken() {
@@ -157,6 +218,22 @@ fn a_controller_whose_namespaces_are_not_known_yet_is_not_taken() {
     fs::rename(&hidden, &block).expect("it is there");
     world.control().tick().expect("it answers");
     world.is_taken(ADDRESS, "S1");
+}
+
+/// A controller without a namespace, as it is for a moment whenever a drive is taken or released, was reported as a drive
+/// that appeared.
+#[test]
+fn a_controller_without_a_namespace_is_no_drive_that_appeared() {
+    let world = World::new();
+    world.control().tick().expect("it answers");
+    let block = world.root.join(format!("sys/devices/pci0000:00/{ADDRESS}/nvme/nvme0/nvme0n1"));
+    fs::remove_dir_all(block).expect("it is there");
+    fs::remove_file(world.root.join("sys/block/nvme0n1")).expect("it is there");
+    world.control().tick().expect("it answers");
+    let events = world.control().events().list(&Default::default()).expect("the request is fine");
+    let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
+    assert!(kinds.contains(&"drive_vanished"), "{kinds:?}");
+    assert!(!kinds.contains(&"drive_appeared"), "{kinds:?}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::error::Reason;
 use crate::facts::{Controller, Facts, Namespace};
 use crate::lifecycle::{Action, Event, Lifecycle, Named, Phase, Step};
 use crate::limits::{ADMIN_ENTRIES, ADMIN_TIME_MAX, LOG_TIME_MAX, PAGE, SCAN, TURN};
+use crate::memory::Registers;
 use crate::queue::Estate;
 use crate::shared::{Port, REFUSED, Request, Shared, lock};
 use crate::transport::Function;
@@ -183,7 +184,7 @@ impl Keeper {
         let is_due = now >= self.look_at || !self.lifecycle.is_ready() || is_urgent;
         let Some(function) = self.function.as_ref().filter(|_| is_due) else { return };
         self.look_at = now.plus(SCAN);
-        let csts = Csts(function.registers().read(offset::CSTS));
+        let csts = status(function.registers());
         if !csts.is_all_ones() {
             self.was_fatal |= csts.is_fatal();
             if csts.was_subsystem_reset() && csts.is_ready() {
@@ -501,6 +502,17 @@ impl Keeper {
                 self.happens(now, Event::Broken(Reason::AnotherDrive));
             }
         }
+    }
+}
+
+/// The status of the controller. Some platforms answer with zeroes instead of ones for a device that has left, or whose
+/// memory is not decoded, which would mean that the controller is stopped. The version of a controller is never zero.
+fn status(registers: &Registers) -> Csts {
+    match (Csts(registers.read(offset::CSTS)), registers.read(offset::VS)) {
+        (Csts(0), 0) => Csts(u32::MAX),
+        // Its memory may be decoded only since CSTS was read.
+        (Csts(0), _) => Csts(registers.read(offset::CSTS)),
+        (csts, _) => csts,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Drives whose registers raise SIGBUS: a file that is made shorter stands for them.
 
 use super::world::{BAR, Client, Drive, World, drive_with};
+use crate::error::Reason;
 use crate::lifecycle::Phase;
 use crate::memory::{Mapping, Registers};
 use crate::transport::memory::{Endpoint, MemoryFunction, MemorySpace};
@@ -79,6 +80,37 @@ fn a_doorbell_of_a_pulled_drive_fails_its_requests_and_nothing_else() {
     let (results, time) = write(&mut world, &mut client);
     assert_eq!(results, [Err(IoErrorKind::Gone); 8]);
     assert!(time <= Nanos::SECOND, "{time:?}");
+}
+
+/// Pages of ones become pages of zeroes.
+fn read_as_zeroes(registers: &OwnedFd) {
+    ftruncate(registers, 0).expect("it can be shorter");
+    ftruncate(registers, BAR as u64).expect("there is memory");
+}
+
+/// QEMU answers so. The driver took the drive for one that had stopped, and tried to reset it.
+#[test]
+fn d15_a_pulled_drive_whose_registers_read_as_zeroes_is_gone() {
+    let (mut world, mut client, file) = world();
+    world.drive.remove();
+    read_as_zeroes(&file);
+    let (results, time) = write(&mut world, &mut client);
+    assert_eq!(results, [Err(IoErrorKind::Gone); 8]);
+    assert!(time <= Nanos::SECOND, "{time:?}");
+    assert_eq!(world.device().stats().resets, 0);
+}
+
+/// Zeroes were taken for a controller that is stopped: commands were sent again that it could still execute.
+#[test]
+fn d13_registers_without_memory_decoding_that_read_as_zeroes_are_repaired_by_a_reset() {
+    let (mut world, mut client, file) = world();
+    world.drive.stop_decoding();
+    read_as_zeroes(&file);
+    let (results, time) = write(&mut world, &mut client);
+    assert_eq!(results, [Ok(()); 8]);
+    assert!(time <= Nanos::SECOND, "{time:?}");
+    assert_eq!(world.device().reason(), Some(Reason::NoRegisters));
+    world.assert_clean();
 }
 
 #[test]

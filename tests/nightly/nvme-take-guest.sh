@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `strake drive take` and `strake drive release` with the kernel of a guest, its VFIO and an emulated IOMMU: six emulated
-# NVMe drives are taken, become a RAID 6, are pulled and reset under load, and are given back. _nvme_take.sh, which runs in
+# NVMe drives are taken, become a RAID 6, are pulled and reset under load, and are given back. _nvme_take.py, which runs in
 # the guest, lists what is shown. Ends with a line of JSON.
 #
 # Usage: tests/nightly/nvme-take-guest.sh [KILLS]      [default: 6, the kills of take and of release]
@@ -18,8 +18,8 @@ guest_programs strake-cli strake-daemon
 guest_work
 printf '%s: seed %s (STRAKE_SEED=%s repeats the choices, not the timing)\n' "$name" "$seed" "$seed"
 
-# Drives 0 to 5 become members. 6 and 7 are two functions of one device, which share an IOMMU group. Two more ports are
-# empty.
+# Drives 0 to 5 become members. 6 and 7 are two functions of one device, which share an IOMMU group. Two ports
+# are empty.
 devices=(-device intel-iommu,intremap=on,caching-mode=on)
 port() { devices+=(-device "pcie-root-port,id=rp$1,bus=pcie.0,chassis=1,slot=$1"); }
 medium() { # NUMBER SIZE
@@ -32,15 +32,16 @@ for n in 0 1 2 3 4 5; do
     port "$n"
     devices+=(-device "nvme,id=nv$n,bus=rp$n,drive=d$n,serial=TAKE$n")
 done
-for n in 6 7 8; do port "$n"; done
+for n in 6 7 8 9; do port "$n"; done
+for n in 6 7 8; do medium "$n" 16M; done
+devices+=(-device "nvme,id=nv8,bus=rp7,drive=d8,serial=TAKE8")
 for n in 6 7; do
-    medium "$n" 16M
     devices+=(-device "nvme,id=nv$n,bus=rp6,addr=0.$((n - 6)),multifunction=on,drive=d$n,serial=TAKE$n")
 done
 
 cat >"$work/guest.sh" <<GUEST
-export STRAKE_BIN_DIR=/host$programs
-bash /host$PWD/tests/nightly/_nvme_take.sh $kills $seed
+export PATH=/host$programs:\$PATH
+/usr/bin/python3 -u /host$PWD/tests/nightly/_nvme_take.py --kills $kills --seed $seed
 GUEST
 mkfifo "$work/line.in" "$work/line.out"
 # Held open, so that neither end sees the other's end.

@@ -65,7 +65,7 @@ pub const NIGHTLY: [Step; 25] = [
     Step { name: "NVMe/TCP host in a guest", run: |root| nightly_script(root, "nvme-tcp-guest") },
     Step { name: "host with TLS in a guest", run: |root| nightly_script(root, "nvme-tls-guest") },
     Step { name: "NVMe/TCP target in a guest", run: |root| nightly_script(root, "nvmet-guest") },
-    Step { name: "NVMe drives without the kernel", run: |root| nightly_script(root, "nvme-take-guest") },
+    Step { name: "taken drives in a guest", run: |root| nightly_script(root, "nvme-take-guest") },
     Step { name: "p99 beside drives that hang", run: hang_neighbour },
     Step { name: "faults without what can be turned off", run: engine_switched_off },
     Step { name: "bench G9", run: bench_g9 },

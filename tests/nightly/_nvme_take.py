@@ -10,8 +10,8 @@ drives on request, over the second serial line (_qmp.py). Shown, in this order:
 - a RAID 6 of six taken drives serves NBD; under its load, drives are unplugged, pulled without a request, removed from
   the bus, reset, and have their decoding turned off; they return, also at another port; no client sees an error;
 - the daemon is killed under load; after its start the drives are taken, and no acknowledged write is lost;
-- the daemon is killed at every write to sysfs of take and of release, and at random moments: the next start completes or
-  undoes the command;
+- the daemon is killed at every write to sysfs of take and of release, and at random moments between them: the next start
+  completes or undoes the command;
 - after the release of all drives, the array is imported on the block devices of the kernel, with the same data.
 """
 
@@ -332,6 +332,7 @@ class Drives:
 
     def reset(self, load):
         self.stage("a drive is reset by others, and the decoding of another is turned off")
+        since = time.time()
         self.write(f"{_sysfs.DEVICES}/{self.at['TAKE0']}/reset", "1")
         load.goes_on()
         self.in_sync()
@@ -340,6 +341,9 @@ class Drives:
         load.goes_on()
         self.in_sync()
         load.goes_on()
+        # The driver repairs both before the array stops waiting.
+        out = {member: self.noticed(member, since) for member in (0, 1)}
+        self.seen["out_after_reset"] = [member for member, took in out.items() if took is not None]
 
     def faults(self):
         load = Load(self.daemon.nbd, self.rng.randrange(1 << 31))
@@ -368,16 +372,12 @@ class Drives:
             return serial in _sysfs.driven()
         return state == _sysfs.TAKEN and self.listed().get(serial, {}).get("path") == f"pci:{self.at[serial]}"
 
-    def interrupt(self, verb, after):
-        """Kills the daemon at a write of the command, or at a random moment (None); the next start completes it."""
+    def interrupt(self, verb, after, delay):
+        """Kills the daemon so many seconds after a write of the command; the next start completes or undoes it."""
         pair = ["TAKE0", "TAKE1"]
         process = self.daemon.process
-        if after:
-            self.watch.kill(process.pid, after)
+        self.watch.kill(process.pid, after, delay)
         command = subprocess.Popen(["strake", "drive", verb, *pair], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        if not after:
-            time.sleep(self.rng.random() * 2 * self.seen[f"{verb}_ms"] / 1000)
-            process.kill()
         process.wait(60)
         command.wait(60)
         between = [_sysfs.state(self.at[serial]) for serial in pair]
@@ -385,15 +385,17 @@ class Drives:
         for serial in pair:
             wait(f"{serial} is settled", lambda serial=serial: self.settled(serial), 60)
         after_start = [_sysfs.driver(self.at[serial]) for serial in pair]
-        print(f"   {verb}, killed at {after or 'a random moment'}: {between}, then {after_start}")
+        print(f"   {verb}, killed {delay:.3f} s after write {after}: {between}, then {after_start}")
         getattr(self, verb)(*pair)
 
     def kills(self):
         self.stage("the daemon is killed in every phase of take and of release")
-        phases = [*range(1, 2 * WRITES + 1), *[None] * self.arguments.kills]
+        phases = [(write, 0.0) for write in range(1, 2 * WRITES + 1)]
+        random_writes = [self.rng.randint(1, 2 * WRITES) for _ in range(self.arguments.kills)]
+        phases += [(write, self.rng.random() / 2) for write in random_writes]
         for phase in phases:
-            self.interrupt("take", phase)
-            self.interrupt("release", phase)
+            self.interrupt("take", *phase)
+            self.interrupt("release", *phase)
         self.seen["kills"] = 2 * len(phases)
 
     def kernel_again(self):

@@ -76,10 +76,10 @@ class Watch:
             self.names[number] = path
         threading.Thread(target=self.run, daemon=True).start()
 
-    def kill(self, pid, after):
-        """Forgets the writes so far, and kills a process at the write of this number."""
+    def kill(self, pid, after, delay):
+        """Forgets the writes so far, and kills a process so many seconds after the write of this number."""
         self.writes = []
-        self.victim = (pid, after)
+        self.victim = (pid, after, delay)
 
     def run(self):
         while True:
@@ -89,5 +89,6 @@ class Watch:
                 events = events[HEAD.size + length :]
                 self.writes.append(self.names[number])
                 if self.victim and len(self.writes) >= self.victim[1]:
-                    os.kill(self.victim[0], signal.SIGKILL)
+                    pid, _, delay = self.victim
                     self.victim = None
+                    threading.Timer(delay, os.kill, (pid, signal.SIGKILL)).start()

@@ -3,7 +3,7 @@
 # NVMe drives are taken, become a RAID 6, are pulled and reset under load, and are given back. _nvme_take.py, which runs in
 # the guest, lists what is shown. Ends with a line of JSON.
 #
-# Usage: tests/nightly/nvme-take-guest.sh [KILLS]      [default: 6, the kills of take and of release]
+# Usage: tests/nightly/nvme-take-guest.sh [KILLS]      [default: 2, the kills of each command at random moments]
 #
 # RIG, RIG_KERNEL, STRAKE_BIN_DIR and KEEP are described in _guest.sh (Debian: pciutils python3 e2fsprogs dmsetup).
 # STRAKE_SEED repeats the choices, not the timing. Exit code 77: cannot run here.
@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 . tests/nightly/_guest.sh
 
-kills=${1:-6}
+kills=${1:-2}
 seed=${STRAKE_SEED:-$RANDOM}
 guest_needs python3 setpci lspci mkfs.ext4 dmsetup
 guest_programs strake-cli strake-daemon

@@ -119,12 +119,14 @@ pub(crate) fn hold_back(
 /// Taken drives that the kernel drives, and that may come up when they are bound: serial numbers, and block devices.
 fn driven_by_kernel(manager: &Manager) -> Vec<(String, String)> {
     let late = &manager.late_takes;
-    let mut records = manager.records.taken.iter();
-    let mut taken = records.by_ref().filter(|r| r.is_taken() && !late.failed.contains(&r.serial));
-    let Some(first) = taken.next() else { return Vec::new() };
+    let mut records: Vec<&TakenRecord> = manager.records.taken.iter().collect();
+    records.retain(|record| record.is_taken() && !late.failed.contains(&record.serial));
+    if records.is_empty() {
+        return Vec::new();
+    }
     let (host, drives) = (manager.options.binder.host(), manager.drives.machine().drives());
     let mut found = Vec::new();
-    for record in std::iter::once(first).chain(taken) {
+    for record in records {
         if let Found::Driven(address) = look_for(host, record) {
             let of_it = drives.iter().filter(|drive| drive.pci.contains(&address));
             found.extend(of_it.map(|drive| (record.serial.clone(), drive.path.clone())));

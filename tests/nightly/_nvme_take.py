@@ -342,8 +342,9 @@ class Drives:
         self.in_sync()
         load.goes_on()
         # The driver repairs both before the array stops waiting.
-        out = {member: self.noticed(member, since) for member in (0, 1)}
-        self.seen["out_after_reset"] = [member for member, took in out.items() if took is not None]
+        out = [member for member in (0, 1) if self.noticed(member, since) is not None]
+        if out:
+            raise Violation(f"members {out} were put out of use by a reset that the driver repairs")
 
     def faults(self):
         load = Load(self.daemon.nbd, self.rng.randrange(1 << 31))

@@ -121,6 +121,10 @@ pub const BIND_LIMIT: Duration = Duration::from_secs(60);
 /// again at the start.
 pub const RETRY_EVERY: Duration = Duration::from_secs(15);
 
+/// For how many rounds of upkeep the block device of a taken drive that returned is held back from arrays: about 6 s.
+/// Other programs look at a drive that appears, and a drive that is open cannot be taken.
+pub const HELD_ROUNDS: u32 = 15;
+
 /// How long a start waits for drives to be taken again before it looks for arrays.
 pub const TAKE_AGAIN_LIMIT: Duration = Duration::from_secs(5);
 

@@ -11,6 +11,7 @@ use crate::actions::Pace;
 use crate::commands::hooks::watch_hooks;
 use crate::control::Control;
 use crate::error::ControlError;
+use crate::upkeep::appeared::notice_appeared;
 use crate::upkeep::copies::resume_copies;
 use crate::upkeep::lost::set_aside_lost;
 use crate::upkeep::member_config::record_on_members;
@@ -28,6 +29,7 @@ use crate::upkeep::starting::launch_starts;
 use crate::upkeep::taken::take_late;
 
 pub(crate) mod adopt;
+pub(crate) mod appeared;
 pub(crate) mod check_readd;
 pub(crate) mod copies;
 pub(crate) mod lost;
@@ -68,6 +70,8 @@ impl Control {
 
 fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
     tend_remotes(control)?;
+    // Before anything opens a block device: those of taken drives are taken first.
+    control.with(notice_appeared)?;
     control.act(pace, "take drives".to_owned(), take_late)?;
     launch_starts(control)?;
     if pace == Pace::InTurn {

@@ -1,7 +1,7 @@
 //! One record of each array, and one of each of its slots: what is known of them besides the recorded configuration and
 //! the status of a running array.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use crate::drives::PathKey;
@@ -66,6 +66,8 @@ pub(crate) struct ArrayEntry {
     pub(crate) written: Option<Written>,
     /// While it runs: a record on its members that is not to be overwritten yet.
     pub(crate) kept: Option<Kept>,
+    /// While it runs: block devices that appeared, and were not looked at yet.
+    pub(crate) appeared: BTreeSet<String>,
     /// What was last looked at by path: `None` when there was nothing.
     looked: BTreeMap<String, Option<PathKey>>,
     /// What was looked at for prospects, by path.
@@ -84,6 +86,7 @@ impl ArrayEntry {
             seen: None,
             written: None,
             kept: None,
+            appeared: BTreeSet::new(),
             looked: BTreeMap::new(),
             sights: BTreeMap::new(),
             slots: Vec::new(),
@@ -169,6 +172,7 @@ impl ArrayEntry {
     /// Forgets what was seen of the array and its drives while it ran, as a restart would.
     pub(crate) fn forget_run(&mut self) {
         (self.seen, self.written, self.kept) = (None, None, None);
+        self.appeared.clear();
         self.looked.clear();
         self.sights.clear();
         for notes in &mut self.slots {

@@ -13,5 +13,16 @@ pub(crate) struct LateTakes {
     /// The reason of each drive that was last reported.
     pub(crate) reported: BTreeMap<String, String>,
     /// Block devices that appeared, and belong to drives that are taken soon: arrays do not use them before.
-    pub(crate) held_back: BTreeSet<String>,
+    pub(crate) held_back: BTreeMap<String, Held>,
+}
+
+/// A block device that arrays do not use yet.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// Serial number of its drive.
+    pub(crate) serial: String,
+    /// Rounds of upkeep since it appeared.
+    pub(crate) rounds: u32,
+    /// Why the drive could not be taken so far. It is reported when arrays may use the block device.
+    pub(crate) why: Option<String>,
 }

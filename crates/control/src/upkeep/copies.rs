@@ -89,7 +89,8 @@ fn find_copy(
 /// Copies that are recorded and not under way, of members that are still those that were to be copied. One that
 /// failed since or is missing is reconstructed on the same drive, as if it had failed during the copy.
 fn waiting_copies(manager: &mut Manager) -> Vec<(String, CopyRecord)> {
-    if manager.stopping {
+    // The drive of a copy may be one that is to be taken first.
+    if manager.stopping || !manager.late_takes.held_back.is_empty() {
         return Vec::new();
     }
     let mut waiting = Vec::new();

@@ -25,7 +25,6 @@ use crate::policy::returns::{Away, Verdict, verdict};
 use crate::state::running::Place;
 use crate::upkeep::check_readd::{Returned, check_return, key_at};
 use crate::upkeep::silent::{awaited_at, note_silent, why_away};
-use crate::upkeep::taken::hold_back;
 
 /// Where the drive of a member that is out may be.
 struct Candidate {
@@ -53,6 +52,8 @@ pub(crate) fn readd_returned(control: &Control, pace: Pace) -> Result<(), Contro
 
 fn readd_returned_of(control: &Control, candidates: Vec<Candidate>) -> Result<(), ControlError> {
     for candidate in candidates {
+        // One that appears meanwhile is kept for the next round.
+        let appeared = control.with(|m| drop_appeared(m, &candidate))?;
         let Ok(key) = key_at(control, &candidate.path)? else { continue };
         let (news, awaited) = control.run(|m| {
             let awaited = awaited_at(m, &candidate.array, &candidate.path);
@@ -62,7 +63,10 @@ fn readd_returned_of(control: &Control, candidates: Vec<Candidate>) -> Result<()
             continue;
         }
         let keys = vec![array_key(&candidate.array)];
-        let Some(reserved) = control.try_reserve(keys)? else { continue };
+        let Some(reserved) = control.try_reserve(keys)? else {
+            control.with(|m| m.entries.of(&candidate.array).appeared.extend(appeared))?;
+            continue;
+        };
         let mut reserved = reserved.limit_to(GLANCE_LIMIT);
         // What cannot be opened now may be with the next round.
         let found = match reserved
@@ -125,25 +129,26 @@ fn take_back(
     })
 }
 
-/// Paths that are remembered of arrays, without those that serve, and block devices that have just appeared.
+/// The path of `candidate` if it is that of a block device that appeared: it is looked at now.
+fn drop_appeared(manager: &mut Manager, candidate: &Candidate) -> Option<String> {
+    manager.entries.get_mut(&candidate.array)?.appeared.take(&candidate.path)
+}
+
+/// Paths that are remembered of arrays, without those that serve, and block devices that appeared.
 fn candidates_of_all(manager: &mut Manager) -> Vec<(String, Vec<Candidate>)> {
     if manager.stopping {
         return Vec::new();
     }
-    let is_first = manager.listed.is_new();
-    let (appeared, notes) = manager.listed.notice(manager.drives.machine());
-    notes.into_iter().for_each(|note| manager.record(note));
-    let arrived = appeared.iter().filter(|_| !is_first).cloned().collect();
-    let appeared = hold_back(manager, appeared, &arrived);
     let mut candidates = Vec::new();
     for running in &manager.running {
         let array = running.uuid();
         let serving = running.serving_paths();
         let record = manager.records.record_of(&array);
         let remembered = record.into_iter().flat_map(|a| a.drives.iter());
-        let paths: BTreeSet<&String> = remembered.chain(&appeared).collect();
+        let entry = manager.entries.get(&array);
+        let paths: BTreeSet<&String> = remembered.chain(&entry.appeared).collect();
         let held = &manager.late_takes.held_back;
-        let paths = paths.into_iter().filter(|path| !held.contains(*path));
+        let paths = paths.into_iter().filter(|path| !held.contains_key(*path));
         let idle = paths.filter(|path| !serving.contains(*path));
         let idle = idle.map(|path| Candidate { array: array.clone(), path: path.clone() });
         candidates.push((array.clone(), idle.collect()));

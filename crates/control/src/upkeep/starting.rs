@@ -388,7 +388,9 @@ fn is_due(manager: &Manager, record: &ArrayRecord) -> bool {
     let entry = manager.entries.get(&record.uuid);
     let soon =
         is_late(manager, record) && entry.last_try.is_some_and(|at| at.elapsed() < RETRY_EVERY);
-    !(manager.stopping || soon || entry.starting.is_some())
+    // A drive that is held back may be one of the array.
+    let waits = !manager.late_takes.held_back.is_empty();
+    !(manager.stopping || soon || waits || entry.starting.is_some())
         && manager.find(&record.uuid).is_none()
         && entry.loss.as_ref().is_none_or(Loss::allows_start)
 }

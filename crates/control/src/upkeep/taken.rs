@@ -2,7 +2,7 @@
 //!
 //! A drive is found by its serial number, at whatever address. What a crash interrupted is completed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
@@ -36,8 +36,14 @@ pub(crate) enum Found {
 }
 
 /// Where the drive of `record` is: `driven` are the addresses at which the kernel drives it, `last` is what is at the
-/// recorded address, `boot` is the boot of the host.
-fn find(record: &TakenRecord, boot: &str, driven: &[String], last: Option<&Picture>) -> Found {
+/// recorded address, `is_others` says that another drive was recorded there later, `boot` is the boot of the host.
+fn find(
+    record: &TakenRecord,
+    boot: &str,
+    driven: &[String],
+    last: Option<&Picture>,
+    is_others: bool,
+) -> Found {
     let is_bound = last.is_some_and(Picture::is_bound);
     let has_no_driver = last.is_some_and(|last| last.driver.is_none());
     let is_between =
@@ -45,6 +51,8 @@ fn find(record: &TakenRecord, boot: &str, driven: &[String], last: Option<&Pictu
     // What was begun in an earlier boot is over: an override of now is that of another program.
     let is_begun = record.aim != Aim::Taken && record.boot == boot;
     match driven {
+        // The drive at the recorded address is the other one.
+        [address] if is_bound && is_others => Found::Driven(address.clone()),
         _ if is_bound && is_begun => Found::Begun,
         _ if is_bound && record.aim != Aim::Release => Found::Bound,
         [address] => Found::Driven(address.clone()),
@@ -62,15 +70,17 @@ fn find(record: &TakenRecord, boot: &str, driven: &[String], last: Option<&Pictu
     }
 }
 
-/// Where the drive of `record` is on `host`.
-fn look_for(host: &Host, record: &TakenRecord) -> Found {
+/// Where the drive of `record` is on `host`; `all` are the records of all drives.
+pub(crate) fn look_for(host: &Host, record: &TakenRecord, all: &[TakenRecord]) -> Found {
     let mut driven = host.addresses_of(&record.serial);
     let identity = record.identity();
     driven.retain(|address| {
         let there = host.picture(address).and_then(|picture| picture.identity);
         there.is_some_and(|there| identity.matches(&there))
     });
-    find(record, &host.boot(), &driven, host.picture(&record.address).as_ref())
+    let latest = all.iter().rev().find(|other| other.address == record.address);
+    let is_others = latest.is_some_and(|latest| latest.serial != record.serial);
+    find(record, &host.boot(), &driven, host.picture(&record.address).as_ref(), is_others)
 }
 
 /// Takes drives that could not be taken yet: the module vfio-pci was loaded, the drive appeared or is no longer in use.
@@ -79,60 +89,19 @@ pub(crate) fn take_late(control: &Control) -> Result<(), ControlError> {
     let records = control.with(|m| {
         let is_soon = m.late_takes.last.is_some_and(|at| at.elapsed() < RETRY_EVERY);
         if is_soon || m.stopping {
-            return Vec::new();
+            return None;
         }
         m.late_takes.last = Some(Instant::now());
-        let mut records = m.records.taken.clone();
-        records.retain(|record| record.is_taken() && !m.late_takes.failed.contains(&record.serial));
-        records
+        let all = m.records.taken.clone();
+        let may_come_up = |record: &&TakenRecord| !m.late_takes.failed.contains(&record.serial);
+        let late = all.iter().filter(|record| record.is_taken()).filter(may_come_up);
+        Some((late.cloned().collect::<Vec<_>>(), all))
     })?;
+    let Some((late, all)) = records else { return Ok(()) };
     let binder = binder_of(control)?;
-    let late = records.into_iter().map(|record| (look_for(binder.host(), &record), record));
-    let late = late.filter(|(found, _)| matches!(found, Found::Driven(_)));
+    let found = late.into_iter().map(|record| (look_for(binder.host(), &record, &all), record));
+    let late = found.filter(|(found, _)| matches!(found, Found::Driven(_)));
     take_found(control, &binder, late.map(|(found, record)| (record, found)).collect())
-}
-
-/// Of block devices that arrays may use as they appear: not those of taken drives, which are taken first. These follow
-/// when the reason is reported why they are not taken. `arrived` are those that appeared after the start.
-pub(crate) fn hold_back(
-    manager: &mut Manager,
-    appeared: Vec<String>,
-    arrived: &BTreeSet<String>,
-) -> Vec<String> {
-    let held = std::mem::take(&mut manager.late_takes.held_back);
-    let mut free: BTreeSet<String> = appeared.into_iter().chain(held).collect();
-    let expected = if free.is_empty() { Vec::new() } else { driven_by_kernel(manager) };
-    for (serial, path) in expected {
-        let late = &mut manager.late_takes;
-        if arrived.contains(&path) {
-            // What was reported before it left no longer counts. It is taken with the next round.
-            late.reported.remove(&serial);
-            late.last = None;
-        }
-        if !late.reported.contains_key(&serial) && free.remove(&path) {
-            late.held_back.insert(path);
-        }
-    }
-    free.into_iter().collect()
-}
-
-/// Taken drives that the kernel drives, and that may come up when they are bound: serial numbers, and block devices.
-fn driven_by_kernel(manager: &Manager) -> Vec<(String, String)> {
-    let late = &manager.late_takes;
-    let mut records: Vec<&TakenRecord> = manager.records.taken.iter().collect();
-    records.retain(|record| record.is_taken() && !late.failed.contains(&record.serial));
-    if records.is_empty() {
-        return Vec::new();
-    }
-    let (host, drives) = (manager.options.binder.host(), manager.drives.machine().drives());
-    let mut found = Vec::new();
-    for record in records {
-        if let Found::Driven(address) = look_for(host, record) {
-            let of_it = drives.iter().filter(|drive| drive.pci.contains(&address));
-            found.extend(of_it.map(|drive| (record.serial.clone(), drive.path.clone())));
-        }
-    }
-    found
 }
 
 /// Takes recorded drives again, side by side, and completes what a crash interrupted. Drives that take longer than the
@@ -143,11 +112,8 @@ pub(crate) fn take_again(control: &Control) -> Result<(), ControlError> {
         return Ok(());
     }
     let binder = binder_of(control)?;
-    let look = |record: TakenRecord| {
-        let found = look_for(binder.host(), &record);
-        (record, found)
-    };
-    take_found(control, &binder, records.into_iter().map(look).collect())
+    let look = |record: &TakenRecord| (record.clone(), look_for(binder.host(), record, &records));
+    take_found(control, &binder, records.iter().map(look).collect())
 }
 
 /// Takes what was found, or completes what was begun with it.
@@ -185,40 +151,47 @@ fn take_found(
 
 /// Records the addresses at which drives are now, before the first write.
 fn follow(control: &Control, found: &[(TakenRecord, Found)]) -> Result<(), ControlError> {
-    let mut moved = BTreeMap::new();
+    let mut moved = Vec::new();
     for (record, found) in found {
         if let Found::Driven(address) = found
             && *address != record.address
         {
-            moved.insert(record.address.clone(), address.clone());
+            moved.push(TakenRecord { address: address.clone(), ..record.clone() });
         }
     }
     if moved.is_empty() {
         return Ok(());
     }
-    let paths = moved.iter().map(|(old, new)| (format!("{SCHEME}{old}"), format!("{SCHEME}{new}")));
-    let paths: BTreeMap<String, String> = paths.collect();
     control.run(|m| {
-        m.records.change(|config| {
-            config.move_paths(&paths);
-            for (record, found) in found {
-                if let Found::Driven(address) = found
-                    && config.taken_of(&record.serial) == Some(record)
-                {
-                    let address = address.clone();
-                    config.put_taken(TakenRecord { address, ..record.clone() });
-                }
-            }
-        })
+        moved.retain(|new| {
+            let known = m.records.taken_of(&new.serial);
+            known.is_some_and(|known| found.iter().any(|(record, _)| record == known))
+        });
+        m.records.change(|config| config.move_taken(moved))
     })
 }
 
 fn report(control: &Control, record: &TakenRecord, why: &str) {
-    let is_new = control.with(|m| {
-        let last = m.late_takes.reported.insert(record.serial.clone(), why.to_owned());
-        last.as_deref() != Some(why)
-    });
-    if !is_new.unwrap_or(false) {
+    if let Err(error) = control.with(|m| report_in(m, record, why)) {
+        tracing::warn!(serial = %record.serial, reason = %error, "not reported: {why}");
+    }
+}
+
+/// Reports why a drive was not taken, at once or when its block device is no longer held back.
+fn report_in(manager: &mut Manager, record: &TakenRecord, why: &str) {
+    let late = &mut manager.late_takes;
+    let is_failed = late.failed.contains(&record.serial);
+    let mut held = late.held_back.values_mut();
+    match held.find(|held| held.serial == record.serial).filter(|_| !is_failed) {
+        Some(held) => held.why = Some(why.to_owned()),
+        None => note_not_taken(manager, record, why),
+    }
+}
+
+/// Records the event that a drive was not taken, unless the same reason was reported last.
+pub(crate) fn note_not_taken(manager: &mut Manager, record: &TakenRecord, why: &str) {
+    let last = manager.late_takes.reported.insert(record.serial.clone(), why.to_owned());
+    if last.as_deref() == Some(why) {
         return;
     }
     let path = format!("{SCHEME}{}", record.address);
@@ -226,7 +199,7 @@ fn report(control: &Control, record: &TakenRecord, why: &str) {
         format!("drive {} (last at {path}) was not taken from the kernel again", record.serial);
     let retry = TakeDrivesRequest { drives: vec![record.serial.clone()], dry_run: false };
     let note = Note::new(EventKind::DriveNotTaken, format!("drive/{path}"), what);
-    control.events().record(note.cause(why).next(strake_wording::say("").run(retry)));
+    manager.record(note.cause(why).next(strake_wording::say("").run(retry)));
 }
 
 /// Completes what `record` says.

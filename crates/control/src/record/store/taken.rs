@@ -101,8 +101,45 @@ impl Config {
         of_arrays || self.spares.iter().any(|spare| spare.path == path)
     }
 
-    /// Controllers are at other addresses than before, all at once: `moved` has the new path of each old one.
-    pub(crate) fn move_paths(&mut self, moved: &BTreeMap<String, String>) {
+    /// Controllers are at other addresses than before, all at once: `moved` are their new records. A controller that was
+    /// not found, and was last at one of the new addresses, is recorded at an address that they left: two controllers
+    /// with one address would get one path in the record of an array.
+    pub(crate) fn move_taken(&mut self, mut moved: Vec<TakenRecord>) {
+        let before = self.taken.clone();
+        let is_at = |records: &[TakenRecord], address: &str| {
+            records.iter().any(|record| record.address == address)
+        };
+        let (gone, stay): (Vec<_>, Vec<_>) = before
+            .iter()
+            .cloned()
+            .partition(|known| moved.iter().any(|new| new.serial == known.serial));
+        let left = gone.into_iter().map(|record| record.address);
+        let mut left: Vec<String> = left.filter(|address| !is_at(&stay, address)).collect();
+        left.retain(|address| !is_at(&moved, address));
+        let mut displaced = stay;
+        displaced.retain(|known| is_at(&moved, &known.address));
+        for (known, address) in displaced.into_iter().zip(left) {
+            moved.push(TakenRecord { address, ..known });
+        }
+        let mut paths = BTreeMap::new();
+        for new in moved {
+            let old = before.iter().find(|known| known.serial == new.serial);
+            // A path at which two are recorded is that of the one that stays there.
+            let is_alone = |old: &&TakenRecord| {
+                let mut others = before.iter().filter(|other| other.serial != new.serial);
+                !others.any(|other| other.address == old.address)
+            };
+            if let Some(old) = old.filter(is_alone) {
+                let (old, new) = (&old.address, &new.address);
+                paths.insert(format!("{SCHEME}{old}"), format!("{SCHEME}{new}"));
+            }
+            self.put_taken(new);
+        }
+        self.move_paths(&paths);
+    }
+
+    /// `moved` has the new path of each old one.
+    fn move_paths(&mut self, moved: &BTreeMap<String, String>) {
         let follow = |path: &mut String| {
             if let Some(new) = moved.get(path) {
                 path.clone_from(new);

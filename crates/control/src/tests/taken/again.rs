@@ -5,8 +5,12 @@ use std::sync::atomic::Ordering;
 
 use super::world::World;
 use super::{ADDRESS, OTHER};
-use crate::record::store::{Aim, TakenRecord};
+use crate::actions::Pace;
+use crate::limits::HELD_ROUNDS;
+use crate::record::store::{Aim, SpareRecord, TakenRecord};
 use crate::tests::{array, mirror};
+use crate::upkeep::appeared::notice_appeared;
+use crate::upkeep::readd::readd_returned;
 use crate::upkeep::taken::{Found, resume};
 
 const VFIO: &str = "sys/bus/pci/drivers/vfio-pci";
@@ -192,12 +196,166 @@ fn d15_a_returned_drive_that_cannot_be_taken_is_used_by_the_kernels_driver() {
     let world = without_a_taken_member();
     fs::remove_dir(world.root.join(VFIO)).expect("it is there");
     world.host.write("sys/bus/pci/drivers_probe", OTHER).expect("the kernel does it");
-    for _ in 0..3 {
+    for _ in 0..HELD_ROUNDS {
+        world.control().tick().expect("it answers");
+    }
+    assert_eq!(states(&world)[1], "missing");
+    for _ in 0..2 {
         world.control().tick().expect("it answers");
     }
     let causes = world.not_taken();
     assert!(causes.len() == 1 && causes[0].contains("modprobe vfio-pci"), "{causes:?}");
     assert_ne!(states(&world)[1], "missing");
+}
+
+/// Other programs look at a drive that appears. After the first failure, the array used it with the kernel driver.
+#[test]
+fn d15_a_returned_drive_that_is_open_for_a_moment_is_taken() {
+    let world = without_a_taken_member();
+    world.set_busy(Some("nvme1n1"));
+    world.host.write("sys/bus/pci/drivers_probe", OTHER).expect("the kernel does it");
+    for _ in 0..3 {
+        world.control().tick().expect("it answers");
+        assert_eq!(states(&world), ["in_sync", "missing"]);
+    }
+    world.set_busy(None);
+    world.control().tick().expect("it answers");
+    assert_eq!(world.host.driver(OTHER).as_deref(), Some("vfio-pci"));
+    assert_eq!(world.not_taken(), [""; 0]);
+}
+
+/// The array started on the block devices of the kernel, which kept its drives from being taken.
+#[test]
+fn d15_an_array_waits_until_its_returned_drives_are_taken() {
+    let mut world = World::new();
+    let drives = [world.node("nvme0n1"), world.node("nvme1n1")];
+    world.control().create_array(&mirror(&drives)).expect("it is created");
+    assert_eq!(world.control().stop().len(), 0);
+    for address in [ADDRESS, OTHER] {
+        let unbind = format!("sys/bus/pci/devices/{address}/driver/unbind");
+        world.host.write(&unbind, address).expect("the kernel does it");
+    }
+    world.start();
+    let record = |serial: &str, address: &str| TakenRecord {
+        serial: serial.into(),
+        address: address.into(),
+        ..Default::default()
+    };
+    let records = vec![record("S1", ADDRESS), record("S2", OTHER)];
+    world.change(|config| config.taken = records);
+    world.control().tick().expect("it answers");
+    world.set_busy(Some("nvme0n1"));
+    for address in [ADDRESS, OTHER] {
+        world.host.write("sys/bus/pci/drivers_probe", address).expect("the kernel does it");
+    }
+    // As 15 s after the last attempt.
+    let uuid = array(world.control(), "tank").expect("it is known").uuid;
+    let forget = |m: &mut crate::Manager| m.entries.of(&uuid).last_try = None;
+    for _ in 0..2 {
+        world.control().with(forget).expect("it answers");
+        world.control().tick().expect("it answers");
+        let tank = array(world.control(), "tank").expect("it is known");
+        assert_eq!(tank.states, ["offline"]);
+    }
+    world.set_busy(None);
+    world.control().tick().expect("it answers");
+    for address in [ADDRESS, OTHER] {
+        assert_eq!(world.host.driver(address).as_deref(), Some("vfio-pci"));
+    }
+    assert_eq!(world.not_taken(), [""; 0]);
+}
+
+/// It was not looked at when the array was busy in the round in which it appeared.
+#[test]
+fn a_drive_that_appears_while_its_array_is_looked_at_is_readded() {
+    let world = without_a_taken_member();
+    let elsewhere = vec![world.node("nvme0n1"), "pci:0000:7f:00.0".to_owned()];
+    world.change(|config| {
+        config.taken.clear();
+        config.arrays[0].drives = elsewhere;
+    });
+    let uuid = array(world.control(), "tank").expect("it is known").uuid;
+    let begin = || world.control().actions().begin(format!("returned drives of {uuid}"));
+    let under_way = begin().expect("it is not under way");
+    world.host.write("sys/bus/pci/drivers_probe", OTHER).expect("the kernel does it");
+    world.control().with(notice_appeared).expect("it answers");
+    readd_returned(world.control(), Pace::Beside).expect("it answers");
+    assert_eq!(states(&world)[1], "missing");
+    drop(under_way);
+    world.control().tick().expect("it answers");
+    assert_ne!(states(&world)[1], "missing");
+}
+
+fn spare(serial: &str, address: &str) -> SpareRecord {
+    SpareRecord {
+        path: format!("pci:{address}"),
+        identity: format!("wwid:eui.00{serial}"),
+        bytes: 1,
+        array: String::new(),
+    }
+}
+
+/// A round in which drives are looked for, whenever they were last.
+fn look_now(world: &World) {
+    world.control().with(|m| m.late_takes.last = None).expect("it answers");
+    world.control().tick().expect("it answers");
+}
+
+/// The first was recorded at the address of the second, which was then taken for bound, and never taken.
+#[test]
+fn d15_drives_that_return_one_after_the_other_in_exchanged_slots_are_taken() {
+    let world = World::new();
+    world.take("S1").expect("it is taken");
+    world.take("S2").expect("it is taken");
+    world.change(|config| config.spares = vec![spare("S1", ADDRESS), spare("S2", OTHER)]);
+    world.host.swap(ADDRESS, OTHER);
+    world.rename(ADDRESS, "S7");
+    look_now(&world);
+    assert_eq!(world.host.driver(OTHER).as_deref(), Some("vfio-pci"));
+    let spares = world.control().with(|m| m.records.spares.clone()).expect("it answers");
+    assert_eq!(spares, [spare("S1", OTHER), spare("S2", ADDRESS)]);
+    world.rename(ADDRESS, "S2");
+    look_now(&world);
+    assert_eq!(world.host.driver(ADDRESS).as_deref(), Some("vfio-pci"));
+    let spares = world.control().with(|m| m.records.spares.clone()).expect("it answers");
+    assert_eq!(spares, [spare("S1", OTHER), spare("S2", ADDRESS)]);
+    let recorded: Vec<_> = world.taken().into_iter().map(|r| (r.serial, r.address)).collect();
+    assert_eq!(recorded, [("S1".into(), OTHER.into()), ("S2".into(), ADDRESS.into())]);
+}
+
+/// S2 was taken by a command at the address at which S1 is recorded.
+#[test]
+fn d15_a_drive_whose_address_another_taken_drive_has_is_taken() {
+    let world = World::new();
+    world.take("S1").expect("it is taken");
+    world.host.swap(ADDRESS, OTHER);
+    world.take(ADDRESS).expect("it is taken");
+    world.change(|config| config.spares = vec![spare("S2", ADDRESS)]);
+    look_now(&world);
+    for address in [ADDRESS, OTHER] {
+        assert_eq!(world.host.driver(address).as_deref(), Some("vfio-pci"));
+    }
+    let spares = world.control().with(|m| m.records.spares.clone()).expect("it answers");
+    assert_eq!(spares, [spare("S2", ADDRESS)]);
+}
+
+/// A drive that did not come up was never tried again, also after it was replugged.
+#[test]
+fn d15_a_drive_that_did_not_come_up_is_taken_after_it_was_replugged() {
+    let mut world = World::new();
+    world.take("S1").expect("it is taken");
+    world.host.reboot();
+    world.fake.is_dead.store(true, Ordering::SeqCst);
+    world.start();
+    world.fake.is_dead.store(false, Ordering::SeqCst);
+    look_now(&world);
+    assert_eq!(world.host.driver(ADDRESS).as_deref(), Some("nvme"));
+    let (link, aside) = (format!("sys/bus/pci/devices/{ADDRESS}"), world.root.join("aside"));
+    fs::rename(world.root.join(&link), &aside).expect("it is there");
+    look_now(&world);
+    fs::rename(&aside, world.root.join(&link)).expect("it is there");
+    look_now(&world);
+    world.is_taken(ADDRESS, "S1");
 }
 
 /// The kernel shows a controller before its namespaces.
@@ -220,8 +378,8 @@ fn a_controller_whose_namespaces_are_not_known_yet_is_not_taken() {
     world.is_taken(ADDRESS, "S1");
 }
 
-/// A controller without a namespace, as it is for a moment whenever a drive is taken or released, was reported as a drive
-/// that appeared.
+/// A controller without a namespace was reported as a drive that appeared. For a moment it has none whenever a drive is
+/// taken or released.
 #[test]
 fn a_controller_without_a_namespace_is_no_drive_that_appeared() {
     let world = World::new();

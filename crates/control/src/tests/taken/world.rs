@@ -20,7 +20,7 @@ use crate::control::Control;
 use crate::drives::pci::open_as_file;
 use crate::error::ControlError;
 use crate::manager::Options;
-use crate::record::store::{Aim, TakenRecord};
+use crate::record::store::{Aim, Config, TakenRecord};
 use crate::tests::testbed::{folder, impatient};
 
 /// A kernel that can be cut at every step, as kill -9 does.
@@ -222,6 +222,18 @@ impl World {
         if self.host.driver(address).as_deref() == Some("nvme") {
             self.host.set(&format!("{address}/nvme/nvme{number}"), "serial", serial);
         }
+    }
+
+    /// Another program has a node of `dev`, or none.
+    pub(super) fn set_busy(&self, name: Option<&str>) {
+        let node = name.map(|name| PathBuf::from(self.node(name)));
+        *self.fake.busy.lock().expect("no test has failed") = node;
+    }
+
+    /// Changes what is recorded.
+    pub(super) fn change(&self, change: impl FnOnce(&mut Config)) {
+        let changed = self.control().run(|m| m.records.change(change));
+        changed.expect("it is recorded");
     }
 
     pub(super) fn taken(&self) -> Vec<TakenRecord> {

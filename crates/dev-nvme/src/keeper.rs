@@ -506,14 +506,16 @@ impl Keeper {
 }
 
 /// The status of the controller. Some platforms answer with zeroes instead of ones for a device that has left, or whose
-/// memory is not decoded, which would mean that the controller is stopped. The version of a controller is never zero.
+/// memory is not decoded, which would mean that the controller is stopped. The capabilities (CAP) of a controller are
+/// constant, and their lower half is never zero: CAP.MQES is at least 1.
 fn status(registers: &Registers) -> Csts {
-    match (Csts(registers.read(offset::CSTS)), registers.read(offset::VS)) {
-        (Csts(0), 0) => Csts(u32::MAX),
+    let read = || (registers.read(offset::CSTS), registers.read(offset::CAP));
+    let (csts, cap) = match read() {
         // Its memory may be decoded only since CSTS was read.
-        (Csts(0), _) => Csts(registers.read(offset::CSTS)),
-        (csts, _) => csts,
-    }
+        (0, cap) if cap != 0 => read(),
+        seen => seen,
+    };
+    if (csts, cap) == (0, 0) { Csts(u32::MAX) } else { Csts(csts) }
 }
 
 /// Whether a keeper has more to do.

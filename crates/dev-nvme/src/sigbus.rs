@@ -2,9 +2,9 @@
 //!
 //! An access to mapped registers raises SIGBUS once the kernel has taken them away: when the drive was pulled, and
 //! while memory decoding is off (Linux, `vfio_pci_mmap_fault`). The handler maps memory of ones over all registers of
-//! that drive, in one system call. No thread ever reads zeroes there: a status of zeroes would say that the controller
-//! is disabled, and so that what it was sent can be answered as failed. All registers go at once: a doorbell that is
-//! lost alone would not be noticed.
+//! that drive, in one system call. It never maps zeroes there: a status of zeroes would say that the controller is
+//! disabled, and so that what it was sent can be answered as failed. The keeper recognizes zeroes that the bus answers
+//! with. All registers go at once: a doorbell that is lost alone would not be noticed.
 //!
 //! A fault anywhere else goes to the handler that was there before, which usually ends the process.
 

@@ -7,7 +7,6 @@ use strake_nvme_wire::bytes::put;
 /// Where registers are, in bytes (Base, section 3.1.3).
 pub(crate) mod offset {
     pub(crate) const CAP: usize = 0x00;
-    pub(crate) const VS: usize = 0x08;
     pub(crate) const CC: usize = 0x14;
     pub(crate) const CSTS: usize = 0x1c;
     pub(crate) const AQA: usize = 0x24;

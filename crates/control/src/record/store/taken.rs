@@ -101,9 +101,9 @@ impl Config {
         of_arrays || self.spares.iter().any(|spare| spare.path == path)
     }
 
-    /// Controllers are at other addresses than before, all at once: `moved` are their new records. A controller that was
-    /// not found, and was last at one of the new addresses, is recorded at an address that they left: two controllers
-    /// with one address would get one path in the record of an array.
+    /// Controllers are at other addresses than before, all at once: `moved` are their new records. A controller that
+    /// was not found, and was last at one of the new addresses, is recorded at an address that they left: two
+    /// controllers with one address would get one path in the record of an array.
     pub(crate) fn move_taken(&mut self, mut moved: Vec<TakenRecord>) {
         let before = self.taken.clone();
         let is_at = |records: &[TakenRecord], address: &str| {

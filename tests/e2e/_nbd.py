@@ -297,11 +297,13 @@ def verify(args):
 
 
 def steady(args):
-    """Random writes and verified reads in one window until a file appears; any error ends it."""
+    """Random writes and verified reads in one window until a file appears; any error ends it. With `--model`, what was
+    written is remembered."""
     rng = random.Random(args.seed)
     client = Client(args.socket, args.export)
     first, blocks = parse_windows(args.windows)[0]
     model = Model()
+    model.windows.add((first, blocks))
     turns = 0
     while not os.path.exists(args.until):
         count = rng.choice((1, 2, 7, 32))
@@ -320,6 +322,8 @@ def steady(args):
                 file.write(str(turns))
             os.rename(args.progress + ".next", args.progress)
     client.close()
+    if args.model:
+        model.save(args.model)
     print(f"{turns} writes, {turns * 32 * BLOCK} bytes verified, 0 errors")
 
 

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """`strake drive take` and `release` with a real kernel; runs in the guest of nvme-take-guest.sh.
 
-Emulated NVMe drives with the serial numbers TAKE0 to TAKE8, of which 6 and 7 share an IOMMU group. QEMU adds and removes
-drives on request, over the second serial line (_qmp.py). Shown, in this order:
+Emulated NVMe drives with the serial numbers TAKE0 to TAKE8, of which 6 and 7 share an IOMMU group. QEMU adds and
+removes drives on request, over the second serial line (_qmp.py). Shown, in this order:
 
 - a dry run changes nothing; one drive is taken and released, and the kernel reads the same data;
 - a drive that is mounted, used as swap, part of a device-mapper device, open exclusively, or in the IOMMU group of
-  another is refused before any write to sysfs; of a mount and a take that race, one wins;
+  another is refused before any write to sysfs; of a mount and a take that race, one wins, and each does once;
 - a RAID 6 of six taken drives serves NBD; under its load, drives are unplugged, pulled without a request, removed from
   the bus, reset, and have their decoding turned off; they return, also at another port; no client sees an error;
 - the daemon is killed under load; after its start the drives are taken, and no acknowledged write is lost;
-- the daemon is killed at every write to sysfs of take and of release, and at random moments between them: the next start
-  completes or undoes the command;
+- the daemon is killed right after every write to sysfs of take and of release of two drives, and at random moments: the
+  next start leaves each drive taken or with the kernel, and the same command succeeds. It runs on until the signal
+  arrives; the output counts the kills that left a drive between both states, or one drive in each;
 - after the release of all drives, the array is imported on the block devices of the kernel, with the same data.
 """
 
@@ -24,6 +25,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from types import SimpleNamespace
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -66,7 +68,7 @@ class Load:
                 os.remove(path)
         self.why = None
         arguments = SimpleNamespace(socket=socket, export="tank", windows=STEADY, seed=seed, until=self.until,
-                                    progress=self.progress)
+                                    progress=self.progress, model=f"{WORK}/steady")
         self.thread = threading.Thread(target=self.run, args=[arguments], daemon=True)
         self.thread.start()
         self.goes_on()
@@ -178,13 +180,24 @@ class Drives:
                 raise Violation(f"{serial} returned, and was not taken: {member['path']}")
             self.at[serial] = member["path"].removeprefix("pci:")
 
-    def client(self, verb, **arguments):
+    def client(self, verb, model="model", **arguments):
         verbs = {"fill": _nbd.fill, "verify": _nbd.verify, "crash": _nbd.crash}
-        model, socket = f"{WORK}/model", self.daemon.nbd
+        path, socket = f"{WORK}/{model}", self.daemon.nbd
         try:
-            verbs[verb](SimpleNamespace(socket=socket, export="tank", model=model, forgive=None, **arguments))
+            verbs[verb](SimpleNamespace(socket=socket, export="tank", model=path, forgive=None, **arguments))
         except (SystemExit, _nbd.Refused, OSError) as error:
             raise Violation(f"{verb}: {error}") from error
+
+    def verify(self):
+        """All that clients wrote is there, also what was written under faults."""
+        self.client("verify")
+        self.client("verify", model="steady")
+
+    def resets(self, serial):
+        """How often the daemon reset a drive since it opened it."""
+        shown, _ = self.strake("drive", "show", f"pci:{self.at[serial]}")
+        found = re.search(r"resets: *(\d+)", shown)
+        return int(found[1]) if found else 0
 
     def noticed(self, member, since):
         """Milliseconds after which a member was out of use, by its event; None while there is none."""
@@ -218,7 +231,7 @@ class Drives:
         if len(self.watch.writes) != WRITES:
             raise Violation(f"the writes of take: {self.watch.writes}")
         if self.listed()["TAKE8"]["state"] != "taken":
-            raise Violation(f"listed: {self.listed()['TAKE0']}")
+            raise Violation(f"listed: {self.listed()['TAKE8']}")
         self.seen["release_ms"] = self.release("TAKE8")
         with open(self.node("TAKE8"), "rb") as device:
             if device.read(len(data)) != data:
@@ -244,14 +257,15 @@ class Drives:
         self.refused(f"shares its IOMMU group with {self.at['TAKE7']}", free, "TAKE6")
 
     def races(self):
-        """Of a mount and a take, one wins."""
+        """Of a mount and a take, one wins; each does once. The mount begins later from round to round."""
         self.stage("a mount races a take")
-        won = []
-        for _ in range(2):
+        won, rounds = [], 6
+        for number in range(rounds):
             node = self.node("TAKE8")
+            output("mkfs.ext4", "-q", "-F", node)
             taking = subprocess.Popen(["strake", "drive", "take", "TAKE8"], stdout=subprocess.DEVNULL,
                                       stderr=subprocess.PIPE, text=True)
-            time.sleep(self.rng.random() * self.seen["take_ms"] / 2000)
+            time.sleep(number / (rounds - 1) * self.seen["take_ms"] / 1000)
             mounted = subprocess.run(["mount", node, MOUNT], capture_output=True, text=True)
             _, why = taking.communicate()
             state = _sysfs.state(self.at["TAKE8"])
@@ -265,6 +279,8 @@ class Drives:
             else:
                 self.release("TAKE8")
             won.append("mount" if mounted.returncode == 0 else "take")
+        if set(won) != {"mount", "take"}:
+            raise Violation(f"one side won all races: {won}")
         self.seen["races"] = won
 
     def make(self):
@@ -306,8 +322,8 @@ class Drives:
     def pulled(self, load):
         self.stage("a drive is pulled without a request, and returns")
         # Power indicator and power controller off (PCIe, slot control): QEMU removes the drive without a request.
-        output("setpci", "-s", _sysfs.port(self.at["TAKE3"]), "CAP_EXP+18.w=0700:0700")
         since = time.time()
+        output("setpci", "-s", _sysfs.port(self.at["TAKE3"]), "CAP_EXP+18.w=0700:0700")
         self.plug("del", "nv3")
         self.seen["pulled_ms"] = self.is_out(3, since, NOTICE_MS)
         load.goes_on()
@@ -332,12 +348,14 @@ class Drives:
 
     def reset(self, load):
         self.stage("a drive is reset by others, and the decoding of another is turned off")
-        since = time.time()
+        since, before = time.time(), {serial: self.resets(serial) for serial in ("TAKE0", "TAKE1")}
         self.write(f"{_sysfs.DEVICES}/{self.at['TAKE0']}/reset", "1")
+        wait("the driver resets TAKE0", lambda: self.resets("TAKE0") > before["TAKE0"])
         load.goes_on()
         self.in_sync()
         load.goes_on()
         output("setpci", "-s", self.at["TAKE1"], "COMMAND=0")
+        wait("the driver resets TAKE1", lambda: self.resets("TAKE1") > before["TAKE1"])
         load.goes_on()
         self.in_sync()
         load.goes_on()
@@ -352,7 +370,7 @@ class Drives:
         self.pulled(load)
         self.reset(load)
         load.stop()
-        self.client("verify")
+        self.verify()
 
     def restart(self):
         self.stage("the daemon is killed under load")
@@ -361,7 +379,7 @@ class Drives:
         self.daemon.start()
         wait("the export is back", self.daemon.offered)
         self.in_sync()
-        self.client("verify")
+        self.verify()
         self.strake("export", "remove", "tank")
         self.strake("array", "unload", "tank")
         self.release(*MEMBERS)
@@ -374,11 +392,13 @@ class Drives:
         return state == _sysfs.TAKEN and self.listed().get(serial, {}).get("path") == f"pci:{self.at[serial]}"
 
     def interrupt(self, verb, after, delay):
-        """Kills the daemon so many seconds after a write of the command; the next start completes or undoes it."""
+        """Kills the daemon so many seconds after a write of the command; the next start completes or undoes it. Returns
+        whether a drive was in between, or one drive in each state."""
         pair = ["TAKE0", "TAKE1"]
         process = self.daemon.process
         self.watch.kill(process.pid, after, delay)
-        command = subprocess.Popen(["strake", "drive", verb, *pair], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        command = subprocess.Popen(["strake", "drive", verb, *pair], **quiet)
         process.wait(60)
         command.wait(60)
         between = [_sysfs.state(self.at[serial]) for serial in pair]
@@ -388,16 +408,20 @@ class Drives:
         after_start = [_sysfs.driver(self.at[serial]) for serial in pair]
         print(f"   {verb}, killed {delay:.3f} s after write {after}: {between}, then {after_start}")
         getattr(self, verb)(*pair)
+        return not set(between) <= {_sysfs.TAKEN, _sysfs.FREE} or between[0] != between[1]
 
     def kills(self):
-        self.stage("the daemon is killed in every phase of take and of release")
+        self.stage("the daemon is killed after every write of take and of release")
         phases = [(write, 0.0) for write in range(1, 2 * WRITES + 1)]
         random_writes = [self.rng.randint(1, 2 * WRITES) for _ in range(self.arguments.kills)]
         phases += [(write, self.rng.random() / 2) for write in random_writes]
+        between = {"take": 0, "release": 0}
         for phase in phases:
-            self.interrupt("take", *phase)
-            self.interrupt("release", *phase)
-        self.seen["kills"] = 2 * len(phases)
+            for verb in between:
+                between[verb] += self.interrupt(verb, *phase)
+        self.seen["kills"], self.seen["kills_between"] = 2 * len(phases), between
+        if not between["take"]:
+            raise Violation("no kill was between the writes of take")
 
     def kernel_again(self):
         self.stage("the array runs on the block devices of the kernel")
@@ -406,7 +430,7 @@ class Drives:
         if found != wanted:
             raise Violation(f"members {found}, not {wanted}")
         self.strake("export", "create", "tank", "--via", "nbd", "--listen", f"unix:{self.daemon.nbd}")
-        self.client("verify")
+        self.verify()
         self.daemon.scrub()
         self.daemon.stop()
 
@@ -435,8 +459,9 @@ def main():
     try:
         drives.run()
         drives.seen["verdict"] = "held"
-    except (Violation, subprocess.SubprocessError) as error:
-        drives.seen["verdict"] = str(error)
+    except Exception as error:
+        drives.seen["verdict"] = f"{type(error).__name__}: {error}"
+        traceback.print_exc()
         print("".join(open(f"{WORK}/straked.log").readlines()[-40:]), output("dmesg")[-2000:])
     print(json.dumps(drives.seen), flush=True)
     return drives.seen["verdict"] != "held"

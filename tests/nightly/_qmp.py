@@ -8,7 +8,8 @@ SOCKET is the socket of the monitor; REQUESTS and ANSWERS are the two FIFOs of a
     gone ID                     waits until the device is removed
     add ID BUS DRIVE SERIAL     adds an NVMe drive
 
-Each is answered with "done", or with "failed: " and the reason. Ends when the monitor closes its socket.
+Each is answered with "done", or with "failed: " and the reason. After the monitor has closed
+its socket, requests fail. The script that begins this program ends it.
 """
 
 import json

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# `strake drive take` and `strake drive release` with the kernel of a guest, its VFIO and an emulated IOMMU: six emulated
-# NVMe drives are taken, become a RAID 6, are pulled and reset under load, and are given back. _nvme_take.py, which runs in
-# the guest, lists what is shown. Ends with a line of JSON.
+# `strake drive take` and `strake drive release` with the kernel of a guest, its VFIO and an emulated IOMMU: six
+# emulated NVMe drives are taken, become a RAID 6, are pulled and reset under load, and are given back. _nvme_take.py,
+# which runs in the guest, lists what is shown. Ends with a line of JSON.
 #
 # Usage: tests/nightly/nvme-take-guest.sh [KILLS]      [default: 2, the kills of each command at random moments]
 #
@@ -43,6 +43,12 @@ cat >"$work/guest.sh" <<GUEST
 export PATH=/host$programs:\$PATH
 /usr/bin/python3 -u /host$PWD/tests/nightly/_nvme_take.py --kills $kills --seed $seed
 GUEST
+plugs=
+cleanup() {
+    [[ -z $plugs ]] || kill "$plugs" 2>/dev/null || true
+    [[ -n ${KEEP:-} ]] || rm -rf "$work"
+}
+trap cleanup EXIT
 mkfifo "$work/line.in" "$work/line.out"
 # Held open, so that neither end sees the other's end.
 exec {line_in}<>"$work/line.in" {line_out}<>"$work/line.out"
@@ -55,5 +61,4 @@ code=0
 QMP=$work/qmp TIMEOUT=${TIMEOUT:-1200} MEM=1536 SMP=2 LOG=$work/log KARGS=intel_iommu=on \
     MODS=nvme,vfio_iommu_type1,vfio_pci,ext4,dm_mod "$rig/run-vm.sh" "$kernel" "$work/guest.sh" "${devices[@]}" \
     -serial "pipe:$work/line" | grep --line-buffered -v '^RIG-' || code=$?
-kill "$plugs" 2>/dev/null || true
-tr -d '\r' <"$work/log" | grep -q '"verdict": "held"' || fail "see above (code $code)"
+grep -q '"verdict": "held"' "$work/log" || fail "see above (code $code)"

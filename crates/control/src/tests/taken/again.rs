@@ -7,7 +7,7 @@ use super::world::World;
 use super::{ADDRESS, OTHER};
 use crate::actions::Pace;
 use crate::limits::HELD_ROUNDS;
-use crate::record::store::{Aim, SpareRecord, TakenRecord};
+use crate::record::store::{Aim, CopyRecord, SpareRecord, TakenRecord};
 use crate::tests::{array, mirror};
 use crate::upkeep::appeared::notice_appeared;
 use crate::upkeep::readd::readd_returned;
@@ -284,6 +284,33 @@ fn a_drive_that_appears_while_its_array_is_looked_at_is_readded() {
     drop(under_way);
     world.control().tick().expect("it answers");
     assert_ne!(states(&world)[1], "missing");
+}
+
+/// It opened the block devices of all drives, and used the drive of the copy with the kernel driver.
+#[test]
+fn d15_a_copy_waits_until_returned_drives_are_taken() {
+    let world = without_a_taken_member();
+    let tank = array(world.control(), "tank").expect("it is known");
+    let copy = CopyRecord {
+        slot: 0,
+        member: tank.members[0].uuid.clone(),
+        path: "/dev/of-the-copy".to_owned(),
+        identity: "wwid:of the copy".to_owned(),
+    };
+    world.change(|config| config.arrays[0].copies.push(copy));
+    world.set_busy(Some("nvme1n1"));
+    world.host.write("sys/bus/pci/drivers_probe", OTHER).expect("the kernel does it");
+    // It is not looked for, so that there is no reason why it waits.
+    let why = |m: &mut crate::Manager| m.entries.get(&tank.uuid).slot(0).copy_trouble.clone();
+    for _ in 0..2 {
+        world.control().tick().expect("it answers");
+        assert_eq!(world.control().with(why).expect("it answers"), None);
+    }
+    world.set_busy(None);
+    for _ in 0..2 {
+        world.control().tick().expect("it answers");
+    }
+    assert!(world.control().with(why).expect("it answers").is_some());
 }
 
 fn spare(serial: &str, address: &str) -> SpareRecord {

@@ -1,0 +1,345 @@
+//! Applies records to tables, while they are written and when they are replayed.
+//!
+//! A record that names what is not there, or that contradicts the tables, is refused: a log can be hostile. While a map
+//! is in use, a refusal is a defect of this crate.
+
+use crate::blocks::{Blocks, Partial};
+use crate::error::{Error, ErrorKind};
+use crate::ids::{ClusterId, LeafId, VolumeId};
+use crate::limits::{GROUP_MAX, ROOT_ENTRIES_TOTAL_MAX, VOLUMES_MAX};
+use crate::record::{Change, Record, SpacePolicy, VolumesChange};
+use crate::tables::{Home, Leaf, Tables, UNMAPPED, Volume, VolumeKind};
+
+use strake_units::Name;
+
+/// What a record gave up. The caller decides when these references end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Dropped {
+    /// References to clusters.
+    pub(crate) clusters: Vec<ClusterId>,
+    /// A reference to a leaf that others refer to.
+    pub(crate) leaf: Option<LeafId>,
+}
+
+fn wrong<T>(name: &'static str, recorded: u64) -> Result<T, Error> {
+    Err(ErrorKind::Field { name, recorded }.into())
+}
+
+impl Tables {
+    /// Applies a record. References that it gives up still count; they are in the result.
+    pub(crate) fn apply(&mut self, record: &Record) -> Result<Dropped, Error> {
+        let home = Home { ring: record.ring, number: record.number };
+        let mut dropped = Dropped::default();
+        match &record.change {
+            Change::Map { volume, index, cluster, partial } => {
+                let cluster = self.unused(*cluster)?;
+                let old = self.set_entry(*volume, *index, cluster.0)?;
+                self.fill_entry(cluster, partial.clone(), home)?;
+                dropped.clusters.extend(old);
+            }
+            Change::Unmap { volume, index } => {
+                let old = self.set_entry(*volume, *index, UNMAPPED)?;
+                let Some(old) = old else { return wrong("index", u64::from(*index)) };
+                dropped.clusters.push(old);
+            }
+            Change::Own { cluster, blocks } => {
+                let Some(partial) = self.in_use(*cluster, *blocks)? else {
+                    return wrong("cluster", u64::from(cluster.0));
+                };
+                let partial = partial.owning(*blocks);
+                self.set_partial(*cluster, partial, home, &mut dropped);
+            }
+            Change::Zero { cluster, blocks } => {
+                let cluster_blocks = self.shape.cluster_blocks;
+                let all = Blocks { first: 0, count: cluster_blocks };
+                let partial = self.in_use(*cluster, *blocks)?.copied();
+                let partial = partial.unwrap_or(Partial::zeroes(cluster_blocks).owning(all));
+                self.set_partial(*cluster, partial.zeroing(*blocks), home, &mut dropped);
+            }
+            Change::Filled { cluster } => {
+                let all = Blocks { first: 0, count: self.shape.cluster_blocks };
+                let Some(partial) = self.in_use(*cluster, all)? else {
+                    return wrong("cluster", u64::from(cluster.0));
+                };
+                let partial = partial.owning(all);
+                self.set_partial(*cluster, partial, home, &mut dropped);
+            }
+            Change::CopyLeaf { volume, at } => {
+                let id = LeafId::of_record(record.ring, record.number);
+                self.copy_leaf(*volume, *at, id, &mut dropped)?;
+            }
+            Change::DropLeaf { volume, at } => self.drop_leaf(*volume, *at, &mut dropped)?,
+            Change::Volumes(change, _) => self.apply_volumes(change)?,
+        }
+        Ok(dropped)
+    }
+
+    fn cluster(&self, cluster: ClusterId) -> Result<ClusterId, Error> {
+        let known = cluster.0 < self.shape.clusters;
+        if known { Ok(cluster) } else { wrong("cluster", u64::from(cluster.0)) }
+    }
+
+    /// The partial state of a cluster that entries refer to, after a check of the blocks.
+    fn in_use(&self, cluster: ClusterId, blocks: Blocks) -> Result<Option<&Partial>, Error> {
+        let cluster = self.cluster(cluster)?;
+        if self.counts[cluster.at()] == 0 {
+            return wrong("cluster", u64::from(cluster.0));
+        }
+        if blocks.count == 0 || blocks.end() > u32::from(self.shape.cluster_blocks) {
+            return wrong("blocks", u64::from(blocks.count));
+        }
+        Ok(self.partial(cluster))
+    }
+
+    /// Changes an entry of a leaf that only this volume has. The result is the cluster before.
+    fn set_entry(&mut self, id: VolumeId, index: u32, to: u32) -> Result<Option<ClusterId>, Error> {
+        let (at, entry) = self.shape.entry(index);
+        let Some(slot) = self.root_entry(id, at as u32)? else {
+            return wrong("index", u64::from(index));
+        };
+        let leaf = self.leaf_mut(slot);
+        if leaf.references != 1 {
+            return wrong("index", u64::from(index));
+        }
+        let old = std::mem::replace(&mut leaf.entries[usize::from(entry)], to);
+        let volume = self.volumes.get_mut(&id).expect("its root has the leaf");
+        volume.mapped -= u32::from(old != UNMAPPED);
+        volume.mapped += u32::from(to != UNMAPPED);
+        Ok((old != UNMAPPED).then_some(ClusterId(old)))
+    }
+
+    fn unused(&self, cluster: ClusterId) -> Result<ClusterId, Error> {
+        let cluster = self.cluster(cluster)?;
+        let is_used = self.counts[cluster.at()] > 0;
+        if is_used { wrong("cluster", u64::from(cluster.0)) } else { Ok(cluster) }
+    }
+
+    /// An entry refers to a cluster that was free.
+    fn fill_entry(
+        &mut self,
+        cluster: ClusterId,
+        partial: Option<Box<Partial>>,
+        home: Home,
+    ) -> Result<(), Error> {
+        let base = partial.as_ref().and_then(|partial| partial.base);
+        if let Some(base) = base {
+            let base = self.cluster(base)?;
+            if self.counts[base.at()] == 0 || self.partial(base).is_some() {
+                return wrong("base", u64::from(base.0));
+            }
+            self.counts[base.at()] += 1;
+        }
+        self.counts[cluster.at()] = 1;
+        self.free.remove(cluster);
+        self.homes[cluster.at()] = home;
+        self.partials[cluster.at()] = partial;
+        Ok(())
+    }
+
+    fn set_partial(
+        &mut self,
+        cluster: ClusterId,
+        partial: Partial,
+        home: Home,
+        dropped: &mut Dropped,
+    ) {
+        self.homes[cluster.at()] = home;
+        let is_whole = partial.is_whole(self.shape.cluster_blocks);
+        self.partials[cluster.at()] = (!is_whole).then(|| Box::new(partial));
+        if is_whole {
+            dropped.clusters.extend(partial.base);
+        }
+    }
+
+    fn copy_leaf(
+        &mut self,
+        volume: VolumeId,
+        at: u32,
+        id: LeafId,
+        dropped: &mut Dropped,
+    ) -> Result<(), Error> {
+        let old = self.root_entry(volume, at)?;
+        let empty = vec![UNMAPPED; usize::from(self.shape.leaf_entries)].into_boxed_slice();
+        let entries = old.map_or(empty, |slot| self.leaf(slot).entries.clone());
+        for cluster in entries.iter().filter(|cluster| **cluster != UNMAPPED) {
+            self.counts[*cluster as usize] += 1;
+        }
+        if self.slots.contains_key(&id) {
+            return wrong("leaf", id.0);
+        }
+        let slot = self.insert_leaf(Leaf { id, references: 1, given_up: 0, entries });
+        if let Some(volume) = self.volumes.get_mut(&volume) {
+            volume.root[at as usize] = Some(slot);
+        }
+        if let Some(old) = old {
+            self.leaf_mut(old).references -= 1;
+            self.drop_entries_of_unused(old, dropped);
+        }
+        Ok(())
+    }
+
+    fn drop_leaf(&mut self, id: VolumeId, at: u32, dropped: &mut Dropped) -> Result<(), Error> {
+        let Some(slot) = self.root_entry(id, at)? else { return wrong("at", u64::from(at)) };
+        let entries = &self.leaf(slot).entries;
+        let mapped = entries.iter().filter(|entry| **entry != UNMAPPED).count() as u32;
+        if let Some(volume) = self.volumes.get_mut(&id) {
+            volume.root[at as usize] = None;
+            volume.mapped = volume.mapped.saturating_sub(mapped);
+        }
+        self.leaf_mut(slot).references -= 1;
+        if !self.drop_entries_of_unused(slot, dropped) {
+            dropped.leaf = Some(self.leaf(slot).id);
+        }
+        Ok(())
+    }
+
+    /// Gives up all clusters of a leaf without references, and removes the leaf. False if it has references.
+    fn drop_entries_of_unused(&mut self, slot: u32, dropped: &mut Dropped) -> bool {
+        if self.leaf(slot).references > 0 {
+            return false;
+        }
+        let leaf = self.remove_leaf(slot);
+        let clusters = leaf.entries.iter().filter(|cluster| **cluster != UNMAPPED);
+        dropped.clusters.extend(clusters.map(|cluster| ClusterId(*cluster)));
+        true
+    }
+
+    fn root_entry(&self, volume: VolumeId, at: u32) -> Result<Option<u32>, Error> {
+        let volume = self.known(volume)?;
+        volume.root.get(at as usize).copied().map_or_else(|| wrong("at", u64::from(at)), Ok)
+    }
+
+    fn known(&self, volume: VolumeId) -> Result<&Volume, Error> {
+        self.volumes.get(&volume).map_or_else(|| wrong("volume", u64::from(volume.0)), Ok)
+    }
+
+    /// Adds a volume, and a reference to each leaf of its root.
+    fn add_volume(&mut self, id: VolumeId, volume: Volume) -> Result<(), Error> {
+        if id.0 < self.next_volume || id.0 == u32::MAX {
+            return wrong("volume", u64::from(id.0));
+        }
+        if self.volumes.len() >= VOLUMES_MAX {
+            return wrong("volumes", self.volumes.len() as u64);
+        }
+        let entries = self.root_entries() + volume.root.len();
+        if entries > ROOT_ENTRIES_TOTAL_MAX {
+            return wrong("root", entries as u64);
+        }
+        for slot in volume.root.iter().flatten() {
+            self.leaf_mut(*slot).references += 1;
+        }
+        self.next_volume = id.0 + 1;
+        self.volumes.insert(id, volume);
+        Ok(())
+    }
+
+    fn copy_volume(&self, source: VolumeId, name: &Name) -> Result<Volume, Error> {
+        let source = self.known(source)?;
+        let policy = SpacePolicy::default();
+        Ok(Volume { name: name.clone(), policy, ..source.clone() })
+    }
+
+    fn apply_volumes(&mut self, change: &VolumesChange) -> Result<(), Error> {
+        match change {
+            VolumesChange::Create { volume, name, blocks, policy } => {
+                self.create(*volume, name, *blocks, *policy)?;
+            }
+            VolumesChange::Snapshot(pairs) => {
+                if pairs.len() > GROUP_MAX {
+                    return wrong("snapshots", pairs.len() as u64);
+                }
+                for (source, id, name) in pairs {
+                    let copy = self.copy_volume(*source, name)?;
+                    self.add_volume(*id, Volume { kind: VolumeKind::Snapshot, ..copy })?;
+                }
+            }
+            VolumesChange::Clone { snapshot, volume, name } => {
+                let copy = self.copy_volume(*snapshot, name)?;
+                self.add_volume(*volume, Volume { kind: VolumeKind::Writable, ..copy })?;
+            }
+            VolumesChange::Delete(id) => {
+                self.known(*id)?;
+                if let Some(volume) = self.volumes.get_mut(id) {
+                    volume.is_dying = true;
+                }
+            }
+            VolumesChange::Gone(id) => {
+                if !self.known(*id)?.root.iter().all(Option::is_none) {
+                    return wrong("volume", u64::from(id.0));
+                }
+                self.volumes.remove(id);
+            }
+            VolumesChange::Rollback { volume, snapshot, old } => {
+                self.roll_back(*volume, *snapshot, *old)?;
+            }
+            VolumesChange::Size { volume, blocks } => self.resize(*volume, *blocks)?,
+            VolumesChange::Policy { volume, policy } => {
+                self.known(*volume)?;
+                if let Some(volume) = self.volumes.get_mut(volume) {
+                    volume.policy = *policy;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn create(
+        &mut self,
+        id: VolumeId,
+        name: &Name,
+        blocks: u64,
+        policy: SpacePolicy,
+    ) -> Result<(), Error> {
+        if blocks == 0 || blocks > self.shape.volume_blocks_max() {
+            return wrong("blocks", blocks);
+        }
+        let volume = Volume {
+            name: name.clone(),
+            blocks,
+            kind: VolumeKind::Writable,
+            is_dying: false,
+            policy,
+            seed: crate::shape::Shape::seed(id),
+            mapped: 0,
+            root: vec![None; self.shape.leaves_of(blocks)],
+        };
+        self.add_volume(id, volume)
+    }
+
+    fn roll_back(&mut self, id: VolumeId, from: VolumeId, old: VolumeId) -> Result<(), Error> {
+        let snapshot = self.known(from)?;
+        let (root, mapped) = (snapshot.root.clone(), snapshot.mapped);
+        let before = self.known(id)?.clone();
+        if root.len() != before.root.len() {
+            return wrong("snapshot", u64::from(from.0));
+        }
+        // What the volume had belongs to the deleted one, with the references that the volume had.
+        let policy = SpacePolicy::default();
+        let given_up = Volume { is_dying: true, policy, ..before };
+        self.add_volume(old, given_up)?;
+        for slot in self.known(id)?.root.clone().into_iter().flatten() {
+            self.leaf_mut(slot).references -= 1;
+        }
+        for slot in root.iter().flatten() {
+            self.leaf_mut(*slot).references += 1;
+        }
+        if let Some(volume) = self.volumes.get_mut(&id) {
+            (volume.root, volume.mapped) = (root, mapped);
+        }
+        Ok(())
+    }
+
+    fn resize(&mut self, id: VolumeId, blocks: u64) -> Result<(), Error> {
+        let leaves = self.shape.leaves_of(blocks);
+        let known = self.known(id)?;
+        let is_cut = known.root.iter().skip(leaves).any(Option::is_some);
+        if blocks == 0 || blocks > self.shape.volume_blocks_max() || is_cut {
+            return wrong("blocks", blocks);
+        }
+        if let Some(volume) = self.volumes.get_mut(&id) {
+            volume.blocks = blocks;
+            volume.root.resize(leaves, None);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+//! Epochs: which I/Os looked at the map before a change.
+//!
+//! An I/O enters the current epoch before it looks at the map and leaves it when its transfers have completed. A change
+//! closes the current epoch. When every epoch up to this one is empty, no I/O uses what it read before the change.
+
+use std::collections::VecDeque;
+
+/// A number of an epoch. Epochs only increase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub(crate) u64);
+
+/// I/Os in progress, by epoch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Epochs {
+    /// The epoch of the first count.
+    first: u64,
+    /// I/Os in progress of each epoch; the last is the current one.
+    counts: VecDeque<u32>,
+}
+
+impl Epochs {
+    pub(crate) fn new() -> Self {
+        Self { first: 1, counts: VecDeque::from([0]) }
+    }
+
+    /// The current epoch, with one more I/O.
+    pub(crate) fn enter(&mut self) -> Epoch {
+        let last = self.counts.len() - 1;
+        self.counts[last] += 1;
+        Epoch(self.first + last as u64)
+    }
+
+    /// An I/O has completed.
+    ///
+    /// # Panics
+    /// When no I/O of the epoch is in progress.
+    pub(crate) fn leave(&mut self, epoch: Epoch) {
+        let count = &mut self.counts[(epoch.0 - self.first) as usize];
+        *count = count.checked_sub(1).expect("an I/O leaves the epoch it entered");
+        while self.counts.len() > 1 && self.counts[0] == 0 {
+            self.counts.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// Closes the current epoch. The result covers every I/O that is in progress.
+    pub(crate) fn close(&mut self) -> Epoch {
+        let last = self.counts.len() - 1;
+        if self.counts[last] == 0 {
+            return Epoch(self.first + last as u64 - 1);
+        }
+        self.counts.push_back(0);
+        Epoch(self.first + last as u64)
+    }
+
+    /// True if no I/O of `epoch` or of an earlier one is in progress.
+    pub(crate) fn are_back(&self, epoch: Epoch) -> bool {
+        let open = self.counts.iter().position(|count| *count > 0);
+        open.is_none_or(|at| self.first + at as u64 > epoch.0)
+    }
+}

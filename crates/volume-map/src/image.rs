@@ -1,0 +1,317 @@
+//! Images: what a root holds. An image and the log from its floors on are a whole map.
+
+use std::collections::BTreeMap;
+
+use crate::blocks::{BlockSet, Partial};
+use crate::codec::{Reader, Writer};
+use crate::error::{Error, ErrorKind};
+use crate::ids::{ClusterId, LeafId, Number, Ring, VolumeId};
+use crate::limits::{ROOT_ENTRIES_TOTAL_MAX, VOLUMES_MAX};
+use crate::record::SpacePolicy;
+use crate::shape::Shape;
+use crate::tables::{Home, Leaf, Tables, UNMAPPED, Volume, VolumeKind};
+use crate::volume_map::{Reference, VolumeMap};
+
+const MAGIC: [u8; 8] = *b"STRKVMAP";
+const VERSION: u16 = 1;
+
+/// What a root holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    pub(crate) sequence: u64,
+    pub(crate) start: u32,
+    pub(crate) floors: Vec<Number>,
+    pub(crate) previous: Option<Vec<Number>>,
+    pub(crate) tables: Tables,
+}
+
+impl Image {
+    /// The image of a map at this instant. References that records below the floors gave up are not in it.
+    pub(crate) fn of(map: &VolumeMap, floors: &[Number]) -> Self {
+        let mut tables = map.tables.clone();
+        for given_up in &map.given_up {
+            if let Reference::Cluster(cluster) = given_up.what {
+                tables.release(cluster, given_up.by);
+            }
+        }
+        let (sequence, start) = (map.sequence, map.start);
+        let previous = map.floors.first().cloned();
+        Self { sequence, start, floors: floors.to_vec(), previous, tables }
+    }
+
+    /// The sequence of the root. The valid root with the highest sequence counts.
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The number of the first record of a ring that the image lacks. `None` if there is no such ring.
+    #[must_use]
+    pub fn floor(&self, ring: Ring) -> Option<Number> {
+        self.floors.get(ring.at()).copied()
+    }
+
+    /// The shape of the pool when the image was written.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        self.tables.shape
+    }
+
+    /// The bytes of the image. Images of equal maps have equal bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let (tables, shape) = (&self.tables, self.tables.shape);
+        let mut out = Writer::default();
+        out.bytes(&MAGIC);
+        out.u16(VERSION);
+        out.u64(self.sequence);
+        out.u32(self.start);
+        out.u32(shape.clusters);
+        out.u16(shape.cluster_blocks);
+        out.u16(shape.leaf_entries);
+        out.u8(shape.rings);
+        self.floors.iter().for_each(|floor| out.u64(floor.0));
+        out.u8(u8::from(self.previous.is_some()));
+        self.previous.iter().flatten().for_each(|floor| out.u64(floor.0));
+        out.u32(tables.next_volume);
+        out.u32(tables.slots.len() as u32);
+        for (id, slot) in &tables.slots {
+            out.u64(id.0);
+            tables.leaf(*slot).entries.iter().for_each(|entry| out.u32(*entry));
+        }
+        out.u32(tables.volumes.len() as u32);
+        for (id, volume) in &tables.volumes {
+            put_volume(&mut out, tables, *id, volume);
+        }
+        for (count, home) in tables.counts.iter().zip(&tables.homes) {
+            out.u32(*count);
+            out.u8(home.ring.0);
+            out.u64(home.number.0);
+        }
+        let partials = tables.partials.iter().enumerate();
+        let partials = partials.filter_map(|(at, partial)| Some((at as u32, partial.as_ref()?)));
+        out.u32(partials.clone().count() as u32);
+        for (cluster, partial) in partials {
+            out.u32(cluster);
+            out.partial(partial, shape.cluster_blocks);
+        }
+        out.finish()
+    }
+
+    /// Reads an image, and recounts its references.
+    ///
+    /// # Errors
+    /// If it is damaged, or a field cannot be right: the error has the name of the field.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        let mut from = Reader::checked(bytes)?;
+        if from.array::<8>("magic")? != MAGIC {
+            return Err(ErrorKind::Magic.into());
+        }
+        let version = from.u16("version")?;
+        from.require("version", u64::from(version), version == VERSION)?;
+        let (sequence, start) = (from.u64("sequence")?, from.u32("start")?);
+        let shape = Shape {
+            clusters: from.u32("clusters")?,
+            cluster_blocks: from.u16("cluster_blocks")?,
+            leaf_entries: from.u16("leaf_entries")?,
+            rings: from.u8("rings")?,
+        };
+        let shape = shape.check()?;
+        let floors = get_floors(&mut from, shape)?;
+        let previous = match from.u8("previous")? {
+            0 => None,
+            1 => Some(get_floors(&mut from, shape)?),
+            flag => return Err(ErrorKind::Field { name: "previous", recorded: flag.into() }.into()),
+        };
+        let next_volume = from.u32("next_volume")?;
+        // Before any table of this size is made: the image has as many clusters.
+        from.require_room("clusters", u64::from(shape.clusters) * CLUSTER_BYTES)?;
+        let mut tables = Tables { next_volume, ..Tables::new(shape) };
+        get_leaves(&mut from, &mut tables)?;
+        get_volumes(&mut from, &mut tables)?;
+        get_clusters(&mut from, &mut tables)?;
+        from.end()?;
+        let image = Self { sequence, start, floors, previous, tables };
+        image.check_references()?;
+        Ok(image)
+    }
+
+    /// Counts of clusters are exactly the references to them, and every leaf has a root.
+    fn check_references(&self) -> Result<(), Error> {
+        let tables = &self.tables;
+        let field = |name, recorded| Err(ErrorKind::Field { name, recorded }.into());
+        let counted = tables.recount();
+        let wrong = (0..).zip(counted.iter().zip(&tables.counts)).find(|(_, (is, has))| is != has);
+        if let Some((_, (_, recorded))) = wrong {
+            return field("count", u64::from(*recorded));
+        }
+        let unused = tables.leaves.iter().flatten().find(|leaf| leaf.references == 0);
+        unused.map_or(Ok(()), |leaf| field("leaf", leaf.id.0))
+    }
+}
+
+/// Bytes of the count and the home of a cluster.
+const CLUSTER_BYTES: u64 = 13;
+
+fn put_volume(out: &mut Writer, tables: &Tables, id: VolumeId, volume: &Volume) {
+    out.u32(id.0);
+    out.name(&volume.name);
+    out.u64(volume.blocks);
+    out.u8(u8::from(volume.kind == VolumeKind::Snapshot));
+    out.u8(u8::from(volume.is_dying));
+    out.policy(volume.policy);
+    out.u32(volume.seed);
+    let id_of = |slot: &Option<u32>| slot.map_or(0, |slot| tables.leaf(slot).id.0);
+    out.u32(volume.root.len() as u32);
+    volume.root.iter().for_each(|slot| out.u64(id_of(slot)));
+}
+
+fn get_floors(from: &mut Reader<'_>, shape: Shape) -> Result<Vec<Number>, Error> {
+    (0..shape.rings).map(|_| from.number("floor")).collect()
+}
+
+fn get_leaves(from: &mut Reader<'_>, tables: &mut Tables) -> Result<(), Error> {
+    let entries = usize::from(tables.shape.leaf_entries);
+    let leaves = from.u32("leaves")?;
+    from.require_room("leaves", u64::from(leaves) * (8 + 4 * entries as u64))?;
+    for _ in 0..leaves {
+        let id = LeafId(from.u64("leaf")?);
+        from.require("leaf", id.0, id.0 != 0 && !tables.slots.contains_key(&id))?;
+        let mut leaf = vec![UNMAPPED; entries].into_boxed_slice();
+        for entry in &mut leaf {
+            *entry = from.u32("entry")?;
+            let is_known = *entry == UNMAPPED || *entry < tables.shape.clusters;
+            from.require("entry", u64::from(*entry), is_known)?;
+        }
+        tables.insert_leaf(Leaf { id, references: 0, given_up: 0, entries: leaf });
+    }
+    Ok(())
+}
+
+fn get_volumes(from: &mut Reader<'_>, tables: &mut Tables) -> Result<(), Error> {
+    let volumes = from.u32("volumes")?;
+    from.require("volumes", u64::from(volumes), volumes as usize <= VOLUMES_MAX)?;
+    let mut all = BTreeMap::new();
+    for _ in 0..volumes {
+        let id = VolumeId(from.u32("volume")?);
+        let is_new = id.0 < tables.next_volume && !all.contains_key(&id);
+        from.require("volume", u64::from(id.0), is_new)?;
+        let volume = get_volume(from, tables)?;
+        all.insert(id, volume);
+    }
+    tables.volumes = all;
+    let entries = tables.root_entries();
+    from.require("root", entries as u64, entries <= ROOT_ENTRIES_TOTAL_MAX)
+}
+
+fn get_volume(from: &mut Reader<'_>, tables: &mut Tables) -> Result<Volume, Error> {
+    let shape = tables.shape;
+    let name = from.name()?;
+    let blocks = from.u64("blocks")?;
+    from.require("blocks", blocks, blocks > 0 && blocks <= shape.volume_blocks_max())?;
+    let is_snapshot = from.flag("kind")?;
+    let kind = if is_snapshot { VolumeKind::Snapshot } else { VolumeKind::Writable };
+    let is_dying = from.flag("dying")?;
+    let policy: SpacePolicy = from.policy()?;
+    let seed = from.u32("seed")?;
+    let leaves = from.u32("root")?;
+    from.require("root", u64::from(leaves), leaves as usize == shape.leaves_of(blocks))?;
+    from.require_room("root", u64::from(leaves) * 8)?;
+    let mut root = Vec::with_capacity(leaves as usize);
+    let mut mapped = 0;
+    for _ in 0..leaves {
+        let id = from.u64("root entry")?;
+        let slot = tables.slots.get(&LeafId(id)).copied();
+        from.require("root entry", id, id == 0 || slot.is_some())?;
+        if let Some(slot) = slot {
+            let leaf = tables.leaf_mut(slot);
+            leaf.references += 1;
+            mapped += leaf.entries.iter().filter(|entry| **entry != UNMAPPED).count() as u32;
+        }
+        root.push(slot);
+    }
+    Ok(Volume { name, blocks, kind, is_dying, policy, seed, mapped, root })
+}
+
+fn get_clusters(from: &mut Reader<'_>, tables: &mut Tables) -> Result<(), Error> {
+    let shape = tables.shape;
+    for at in 0..shape.clusters {
+        let count = from.u32("count")?;
+        let ring = Ring(from.u8("home ring")?);
+        from.require("home ring", u64::from(ring.0), ring.0 < shape.rings)?;
+        let number = from.number("home number")?;
+        tables.counts[at as usize] = count;
+        tables.homes[at as usize] = Home { ring, number };
+        if count > 0 {
+            tables.free.remove(ClusterId(at));
+        }
+    }
+    let partials = from.u32("partials")?;
+    for _ in 0..partials {
+        let cluster = from.u32("partial cluster")?;
+        let in_use = tables.counts.get(cluster as usize).is_some_and(|count| *count > 0);
+        from.require("partial cluster", u64::from(cluster), in_use)?;
+        let partial = from.partial(shape)?;
+        let is_new = tables.partials[cluster as usize].replace(Box::new(partial)).is_none();
+        from.require("partial cluster", u64::from(cluster), is_new)?;
+    }
+    for base in tables.partials.iter().flatten().filter_map(|partial| partial.base) {
+        let is_whole = tables.partials.get(base.at()).is_some_and(Option::is_none);
+        from.require("base", u64::from(base.0), is_whole)?;
+    }
+    Ok(())
+}
+
+impl Tables {
+    /// References to each cluster, counted again.
+    pub(crate) fn recount(&self) -> Vec<u32> {
+        let mut counted = vec![0; self.shape.clusters as usize];
+        let entries = self.leaves.iter().flatten().flat_map(|leaf| leaf.entries.iter());
+        let bases = self.partials.iter().flatten().filter_map(|partial| partial.base);
+        let mapped = entries.copied().filter(|entry| *entry != UNMAPPED);
+        mapped.chain(bases.map(|base| base.0)).for_each(|cluster| counted[cluster as usize] += 1);
+        counted
+    }
+
+    /// Leaf references of all volumes.
+    pub(crate) fn root_entries(&self) -> usize {
+        self.volumes.values().map(|volume| volume.root.len()).sum()
+    }
+}
+
+impl Writer {
+    /// What a partial cluster holds.
+    pub(crate) fn partial(&mut self, partial: &Partial, cluster_blocks: u16) {
+        let words = usize::from(cluster_blocks.div_ceil(64));
+        partial.own.0[..words].iter().for_each(|word| self.u64(*word));
+        partial.zero.0[..words].iter().for_each(|word| self.u64(*word));
+        self.u32(partial.base.map_or(UNMAPPED, |base| base.0));
+    }
+}
+
+impl Reader<'_> {
+    /// What a partial cluster holds: every block is of one kind, and a base is known.
+    pub(crate) fn partial(&mut self, shape: Shape) -> Result<Partial, Error> {
+        let words = usize::from(shape.cluster_blocks.div_ceil(64));
+        let mut partial = Partial { own: BlockSet::EMPTY, zero: BlockSet::EMPTY, base: None };
+        for word in &mut partial.own.0[..words] {
+            *word = self.u64("own")?;
+        }
+        for word in &mut partial.zero.0[..words] {
+            *word = self.u64("zero")?;
+        }
+        let base = self.u32("base")?;
+        let is_known = base == UNMAPPED || base < shape.clusters;
+        self.require("base", u64::from(base), is_known)?;
+        partial.base = (base != UNMAPPED).then_some(ClusterId(base));
+        let all = Partial::zeroes(shape.cluster_blocks).zero;
+        let both = partial.own.with(&partial.zero);
+        let overlap = partial.own.len() + partial.zero.len() - both.len();
+        self.require("own", u64::from(partial.own.len()), all.has_all(&both) && overlap == 0)?;
+        let is_whole = partial.is_whole(shape.cluster_blocks);
+        self.require("own", u64::from(partial.own.len()), !is_whole)?;
+        let lacks = !partial.zero.with(&partial.own).has_all(&all);
+        self.require("base", u64::from(base), !lacks || partial.base.is_some())?;
+        Ok(partial)
+    }
+}

@@ -1,0 +1,305 @@
+//! Operations as values: what a driver must do, what it waits for, and how an operation ends.
+
+use strake_units::Name;
+
+use crate::blocks::Blocks;
+use crate::epoch::Epoch;
+use crate::error::Error;
+use crate::ids::{ClusterId, Ring, VolumeId};
+use crate::operation::checkpoint::Checkpoint;
+use crate::operation::fill::Fill;
+use crate::operation::io::Io;
+use crate::operation::leader::Leader;
+use crate::operation::read::Read;
+use crate::operation::resize::Resize;
+use crate::operation::snapshot::Cutting;
+use crate::operation::sweep::Sweep;
+use crate::record::SpacePolicy;
+use crate::tables::Part;
+use crate::volume_map::VolumeMap;
+
+pub(crate) mod checkpoint;
+pub(crate) mod fill;
+pub(crate) mod io;
+pub(crate) mod leader;
+pub(crate) mod read;
+pub(crate) mod resize;
+pub(crate) mod snapshot;
+pub(crate) mod sweep;
+
+/// Whether the data of a write must be stable when the step has completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stability {
+    /// The data may be in volatile caches.
+    Cached,
+    /// The data survive a power loss: FUA where a drive has a volatile cache.
+    Stable,
+}
+
+/// Whether a resize may discard blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tail {
+    /// A smaller size is refused.
+    Keep,
+    /// A smaller size discards the blocks beyond it.
+    Discard,
+}
+
+/// What a host, an operator or the driver asks for. Blocks lie in one cluster: see
+/// [`Shape::parts`](crate::Shape::parts).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Request {
+    /// Reads blocks.
+    Read {
+        /// The volume.
+        volume: VolumeId,
+        /// The cluster in the volume.
+        index: u32,
+        /// The blocks of the cluster.
+        blocks: Blocks,
+    },
+    /// Writes blocks.
+    Write {
+        /// The volume.
+        volume: VolumeId,
+        /// The cluster in the volume.
+        index: u32,
+        /// The blocks of the cluster.
+        blocks: Blocks,
+        /// Whether the host asked for FUA.
+        stability: Stability,
+        /// The core that has the request.
+        core: Ring,
+    },
+    /// Discards blocks: they are zero from now on. A whole cluster is given up.
+    Discard {
+        /// The volume.
+        volume: VolumeId,
+        /// The cluster in the volume.
+        index: u32,
+        /// The blocks of the cluster.
+        blocks: Blocks,
+        /// The core that has the request.
+        core: Ring,
+    },
+    /// Gives an unmapped cluster of a volume a place, so that later first writes find one. All blocks stay zero.
+    Allocate {
+        /// The volume.
+        volume: VolumeId,
+        /// The cluster in the volume.
+        index: u32,
+    },
+    /// Copies what a partial cluster lacks.
+    Fill {
+        /// The volume.
+        volume: VolumeId,
+        /// The cluster in the volume.
+        index: u32,
+    },
+    /// Creates a volume.
+    Create {
+        /// Its name.
+        name: Name,
+        /// Its size in blocks.
+        blocks: u64,
+        /// What it may use.
+        policy: SpacePolicy,
+    },
+    /// Takes snapshots of volumes at one instant.
+    Snapshot {
+        /// Each volume, and the name of its snapshot.
+        volumes: Vec<(VolumeId, Name)>,
+    },
+    /// Makes a writable copy of a snapshot.
+    Clone {
+        /// The snapshot.
+        snapshot: VolumeId,
+        /// The name of the copy.
+        name: Name,
+    },
+    /// Gives a volume the content of a snapshot.
+    Rollback {
+        /// The volume.
+        volume: VolumeId,
+        /// The snapshot, of the same size.
+        snapshot: VolumeId,
+    },
+    /// Deletes a volume or snapshot. Its space returns by [`Request::Sweep`].
+    Delete {
+        /// The volume.
+        volume: VolumeId,
+    },
+    /// Gives up the leaves of a deleted volume, one step at a time.
+    Sweep {
+        /// The volume; see [`VolumeMap::dying`](crate::VolumeMap::dying).
+        volume: VolumeId,
+    },
+    /// Changes the size of a volume.
+    Resize {
+        /// The volume.
+        volume: VolumeId,
+        /// Its size in blocks.
+        blocks: u64,
+        /// Whether blocks may be discarded.
+        tail: Tail,
+    },
+    /// Changes what a volume may use.
+    SetPolicy {
+        /// The volume.
+        volume: VolumeId,
+        /// What it may use.
+        policy: SpacePolicy,
+    },
+    /// Writes a root, so that the log can be trimmed.
+    Checkpoint,
+}
+
+/// What the driver must do before the operation goes on. A step is released only when everything that must come before
+/// it has completed, and is stable where this matters.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// Write the host's data to blocks of a cluster.
+    Write {
+        /// The cluster.
+        cluster: ClusterId,
+        /// The blocks.
+        blocks: Blocks,
+        /// Whether the data must be stable.
+        stability: Stability,
+    },
+    /// Read blocks, in parts.
+    Read {
+        /// The parts, in order.
+        parts: Vec<Part>,
+    },
+    /// Read all parts, then write them to a cluster, with the same place in it. The data must be stable.
+    Copy {
+        /// The parts, in order.
+        parts: Vec<Part>,
+        /// The cluster.
+        to: ClusterId,
+        /// Blocks that get the host's data instead.
+        data: Option<Blocks>,
+    },
+    /// Stop new writes on a core. I/Os in progress go on.
+    Hold {
+        /// The core.
+        core: Ring,
+    },
+    /// Flush the volatile caches of all drives.
+    Flush,
+    /// Let other work go first, as the pace of background work demands.
+    Pace,
+    /// Write a root, stably.
+    WriteRoot {
+        /// The one of two places that it is written to.
+        place: u8,
+        /// Its bytes.
+        bytes: Vec<u8>,
+    },
+}
+
+/// What an operation waits for. The driver advances it again after a step has completed or a ring became stable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wait {
+    /// The step that was released.
+    Step,
+    /// A snapshot, rollback or resize holds new writes.
+    Hold,
+    /// Another change of the same cluster.
+    Cluster,
+    /// I/Os that began before a cut.
+    OlderIo,
+    /// Records that are not stable yet.
+    Records,
+    /// Another operation on whole volumes.
+    Leader,
+    /// A free cluster. [`VolumeMap::cancel`](crate::VolumeMap::cancel) ends the wait.
+    Space,
+    /// A checkpoint, after which a free cluster of another ring is usable. `cancel` ends this wait too.
+    Checkpoint,
+}
+
+/// What an operation has done.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Done {
+    /// What was asked for.
+    Done,
+    /// A new volume, or new snapshots in the order of the request.
+    Made(Vec<VolumeId>),
+    /// A deletion or rollback was recorded. The space of this volume returns by [`Request::Sweep`].
+    Dying(VolumeId),
+}
+
+/// How far an operation is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The driver does this, then calls [`VolumeMap::completed`](crate::VolumeMap::completed).
+    Do(Step),
+    /// The operation waits.
+    Wait(Wait),
+    /// The operation has ended, and may be answered.
+    Finished(Result<Done, Error>),
+}
+
+/// The state of an operation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Body {
+    Io(Io),
+    Read(Read),
+    Fill(Fill),
+    Leader(Leader),
+    Cutting(Cutting),
+    Sweep(Sweep),
+    Resize(Resize),
+    Checkpoint(Checkpoint),
+}
+
+impl Body {
+    /// Goes on as far as possible. The step of the last call has completed.
+    pub(crate) fn advance(&mut self, map: &mut VolumeMap) -> Progress {
+        match self {
+            Self::Io(io) => io.advance(map),
+            Self::Read(read) => read.advance(map),
+            Self::Fill(fill) => fill.advance(map),
+            Self::Leader(leader) => leader.advance(map),
+            Self::Cutting(cutting) => cutting.advance(map),
+            Self::Sweep(sweep) => sweep.advance(map),
+            Self::Resize(resize) => resize.advance(map),
+            Self::Checkpoint(checkpoint) => checkpoint.advance(map),
+        }
+    }
+
+    /// Ends an operation that waits for space. False if it does not.
+    pub(crate) fn cancel(&mut self) -> bool {
+        match self {
+            Self::Io(io) => io.cancel(),
+            Self::Resize(resize) => resize.cancel(),
+            Self::Read(_)
+            | Self::Fill(_)
+            | Self::Leader(_)
+            | Self::Cutting(_)
+            | Self::Sweep(_)
+            | Self::Checkpoint(_) => false,
+        }
+    }
+}
+
+/// The epoch that an operation is in, if it is in one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Entered(Option<Epoch>);
+
+impl Entered {
+    pub(crate) fn enter(&mut self, map: &mut VolumeMap) {
+        if self.0.is_none() {
+            self.0 = Some(map.epochs.enter());
+        }
+    }
+
+    pub(crate) fn leave(&mut self, map: &mut VolumeMap) {
+        if let Some(epoch) = self.0.take() {
+            map.epochs.leave(epoch);
+            map.settle();
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! A checkpoint: a root that has of each ring exactly the records below its floor.
+
+use crate::ids::Number;
+use crate::image::Image;
+use crate::limits::ROOTS;
+use crate::operation::{Done, Progress, Step, Wait};
+use crate::volume_map::VolumeMap;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Stage {
+    Start,
+    Taken { floors: Vec<Number>, bytes: Vec<u8> },
+    Writing { floors: Vec<Number> },
+}
+
+/// A checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Checkpoint {
+    stage: Stage,
+}
+
+impl Checkpoint {
+    pub(crate) fn new() -> Self {
+        Self { stage: Stage::Start }
+    }
+
+    pub(crate) fn advance(&mut self, map: &mut VolumeMap) -> Progress {
+        match &mut self.stage {
+            Stage::Start if map.is_checkpointing => Progress::Wait(Wait::Leader),
+            Stage::Start => {
+                map.is_checkpointing = true;
+                map.recount_needs();
+                let floors = map.next_numbers();
+                let bytes = Image::of(map, &floors).encode();
+                self.stage = Stage::Taken { floors, bytes };
+                self.advance(map)
+            }
+            // A root must not be ahead of a ring: it would have what the log lacks.
+            Stage::Taken { floors, .. } if !map.are_stable(floors) => Progress::Wait(Wait::Records),
+            Stage::Taken { floors, bytes } => {
+                let (floors, bytes) = (std::mem::take(floors), std::mem::take(bytes));
+                self.stage = Stage::Writing { floors };
+                let place = (map.sequence % ROOTS as u64) as u8;
+                Progress::Do(Step::WriteRoot { place, bytes })
+            }
+            Stage::Writing { floors } => {
+                map.floors.insert(0, std::mem::take(floors));
+                map.floors.truncate(ROOTS);
+                map.sequence += 1;
+                map.roots_due = map.roots_due.saturating_sub(1);
+                map.is_checkpointing = false;
+                Progress::Finished(Ok(Done::Done))
+            }
+        }
+    }
+}

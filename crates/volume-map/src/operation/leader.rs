@@ -1,0 +1,137 @@
+//! Operations of the leader that need no cut of running writes: create, clone, delete, grow and policies.
+
+use crate::error::{Error, ErrorKind};
+use crate::ids::{Number, Ring, VolumeId};
+use crate::operation::{Done, Progress, Wait};
+use crate::record::{Change, Cut, SpacePolicy, VolumesChange};
+use crate::tables::VolumeKind;
+use crate::volume_map::VolumeMap;
+
+use strake_units::Name;
+
+/// What the leader records.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum LeaderKind {
+    Create { name: Name, blocks: u64, policy: SpacePolicy },
+    Clone { snapshot: VolumeId, name: Name },
+    Delete { volume: VolumeId },
+    Grow { volume: VolumeId, blocks: u64 },
+    SetPolicy { volume: VolumeId, policy: SpacePolicy },
+}
+
+/// One record of the leader.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Leader {
+    kind: LeaderKind,
+    recorded: Option<(Number, Done)>,
+}
+
+impl Leader {
+    pub(crate) fn new(kind: LeaderKind) -> Self {
+        Self { kind, recorded: None }
+    }
+
+    pub(crate) fn advance(&mut self, map: &mut VolumeMap) -> Progress {
+        if let Some((number, done)) = &self.recorded {
+            let is_stable = map.is_stable(Ring::LEADER, *number);
+            let finished = Progress::Finished(Ok(done.clone()));
+            return if is_stable { finished } else { Progress::Wait(Wait::Records) };
+        }
+        if map.is_led {
+            return Progress::Wait(Wait::Leader);
+        }
+        let new = VolumeId(map.tables.next_volume);
+        let (change, done) = match self.change(map, new) {
+            Ok(change) => change,
+            Err(error) => return Progress::Finished(Err(error)),
+        };
+        let number = map.put_of_leader(change);
+        if let Done::Dying(volume) = done {
+            map.deletions.insert(volume, number);
+        }
+        map.recount_needs();
+        self.recorded = Some((number, done));
+        self.advance(map)
+    }
+
+    fn change(&self, map: &VolumeMap, new: VolumeId) -> Result<(VolumesChange, Done), Error> {
+        match &self.kind {
+            LeaderKind::Create { name, blocks, policy } => {
+                map.check_name(name)?;
+                map.check_blocks(*blocks)?;
+                let clusters = map.tables.shape.clusters_of(*blocks);
+                let need = if policy.reserved { clusters } else { 0 };
+                map.check_need(&[(new, need)])?;
+                let (volume, name) = (new, name.clone());
+                let change =
+                    VolumesChange::Create { volume, name, blocks: *blocks, policy: *policy };
+                Ok((change, Done::Made(vec![new])))
+            }
+            LeaderKind::Clone { snapshot, name } => {
+                map.check_name(name)?;
+                map.check_snapshot(*snapshot)?;
+                let (snapshot, volume, name) = (*snapshot, new, name.clone());
+                let change = VolumesChange::Clone { snapshot, volume, name };
+                Ok((change, Done::Made(vec![new])))
+            }
+            LeaderKind::Delete { volume } => {
+                map.serving(*volume)?;
+                Ok((VolumesChange::Delete(*volume), Done::Dying(*volume)))
+            }
+            LeaderKind::Grow { volume, blocks } => {
+                let known = map.writable(*volume)?;
+                map.check_blocks(*blocks)?;
+                if *blocks < known.blocks {
+                    return Err(ErrorKind::DiscardsTail.of(*volume));
+                }
+                if known.policy.reserved {
+                    let clusters = |blocks| map.tables.shape.clusters_of(blocks);
+                    let more = clusters(*blocks) - clusters(known.blocks);
+                    map.check_need(&[(*volume, map.needs_of(*volume) + more)])?;
+                }
+                let (volume, blocks) = (*volume, *blocks);
+                Ok((VolumesChange::Size { volume, blocks }, Done::Done))
+            }
+            LeaderKind::SetPolicy { volume, policy } => {
+                let known = map.writable(*volume)?;
+                let need = if policy.reserved { map.need_of(known) } else { 0 };
+                map.check_need(&[(*volume, need)])?;
+                let (volume, policy) = (*volume, *policy);
+                Ok((VolumesChange::Policy { volume, policy }, Done::Done))
+            }
+        }
+    }
+}
+
+impl VolumeMap {
+    /// Appends a record of the leader, with the numbers below which each ring's records were applied before it.
+    pub(crate) fn put_of_leader(&mut self, change: VolumesChange) -> Number {
+        let cut: Cut = self.next_numbers();
+        self.put(Ring::LEADER, Change::Volumes(change, cut))
+    }
+
+    pub(crate) fn check_name(&self, name: &Name) -> Result<(), Error> {
+        let is_taken = self.volumes().any(|(_, volume)| volume.name == *name);
+        if is_taken { Err(ErrorKind::NameTaken.into()) } else { Ok(()) }
+    }
+
+    pub(crate) fn check_blocks(&self, blocks: u64) -> Result<(), Error> {
+        let most = self.tables.shape.volume_blocks_max();
+        match blocks {
+            0 => Err(ErrorKind::OutOfRange.into()),
+            _ if blocks > most => Err(ErrorKind::Limit { what: "blocks of a volume", most }.into()),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn check_snapshot(&self, id: VolumeId) -> Result<(), Error> {
+        let kind = self.serving(id)?.kind;
+        match kind {
+            VolumeKind::Writable => Err(ErrorKind::NoSnapshot.of(id)),
+            VolumeKind::Snapshot if self.unreported.contains(&id) => {
+                Err(ErrorKind::NotReported.of(id))
+            }
+            VolumeKind::Snapshot => Ok(()),
+        }
+    }
+}

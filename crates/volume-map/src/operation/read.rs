@@ -1,0 +1,36 @@
+//! Reads.
+
+use crate::blocks::Blocks;
+use crate::error::ErrorKind;
+use crate::ids::VolumeId;
+use crate::operation::{Done, Entered, Progress, Step};
+use crate::volume_map::VolumeMap;
+
+/// A read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Read {
+    pub(crate) volume: VolumeId,
+    pub(crate) index: u32,
+    pub(crate) blocks: Blocks,
+    pub(crate) entered: Entered,
+    pub(crate) is_read: bool,
+}
+
+impl Read {
+    pub(crate) fn advance(&mut self, map: &mut VolumeMap) -> Progress {
+        if self.is_read {
+            self.entered.leave(map);
+            return Progress::Finished(Ok(Done::Done));
+        }
+        // It enters its epoch before it looks at the map: what it finds is not used again until it has left.
+        self.entered.enter(map);
+        let Some(volume) = map.tables.serving(self.volume) else {
+            self.entered.leave(map);
+            return Progress::Finished(Err(ErrorKind::NoVolume.of(self.volume)));
+        };
+        let cluster = map.tables.lookup(volume, self.index).1;
+        let parts = map.tables.parts(cluster, self.blocks).collect();
+        self.is_read = true;
+        Progress::Do(Step::Read { parts })
+    }
+}

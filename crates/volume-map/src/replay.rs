@@ -1,0 +1,143 @@
+//! A start: the newest root, and the log from its floors on.
+
+use crate::error::{Error, ErrorKind};
+use crate::ids::{ClusterId, Number, Ring};
+use crate::image::Image;
+use crate::limits::ROOTS;
+use crate::log::{check_next, is_from};
+use crate::record::{Change, Record};
+use crate::shape::Shape;
+use crate::tables::{Home, Tables};
+use crate::volume_map::VolumeMap;
+
+/// The records of one ring that are not applied yet.
+struct Pending<'a> {
+    records: std::iter::Peekable<std::slice::Iter<'a, Record>>,
+}
+
+impl Pending<'_> {
+    /// Applies the records below `upto`, without those of the leader.
+    fn forward(&mut self, tables: &mut Tables, upto: Number) -> Result<(), Error> {
+        while let Some(record) = self.records.next_if(|record| record.number < upto) {
+            if !matches!(record.change, Change::Volumes(..)) {
+                apply(tables, record)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Applies a record of an earlier start: what it gives up ends at once, because no I/O of that start is left.
+fn apply(tables: &mut Tables, record: &Record) -> Result<(), Error> {
+    let home = Home { ring: record.ring, number: record.number };
+    let dropped = tables.apply(record)?;
+    dropped.clusters.into_iter().for_each(|cluster: ClusterId| tables.release(cluster, home));
+    Ok(())
+}
+
+fn check_log(image: &Image, ring: Ring, log: &[Record]) -> Result<(), Error> {
+    let floor = image.floors[ring.at()];
+    let begins_late =
+        log.first().filter(|first| first.number > floor && first.start <= image.start);
+    if let Some(first) = begins_late {
+        return Err(ErrorKind::Field { name: "number", recorded: first.number.0 }.into());
+    }
+    let mut last = None;
+    for record in log {
+        check_next(last, record, ring)?;
+        last = Some(record);
+    }
+    Ok(())
+}
+
+fn check_cut(record: &Record, rings: usize) -> Result<Option<&[Number]>, Error> {
+    let Change::Volumes(_, cut) = &record.change else { return Ok(None) };
+    let is_right = record.ring == Ring::LEADER && cut.len() == rings;
+    let name = "cut";
+    let wrong = ErrorKind::Field { name, recorded: cut.len() as u64 }.into();
+    if is_right { Ok(Some(cut)) } else { Err(wrong) }
+}
+
+/// Applies logs to the tables of an image. Records of the leader are applied after every ring's records below their
+/// cut.
+fn replay(image: &Image, logs: &[Vec<Record>]) -> Result<Tables, Error> {
+    let mut tables = image.tables.clone();
+    let rings = image.floors.len();
+    let mut pending = Vec::with_capacity(rings);
+    for (at, log) in logs.iter().enumerate() {
+        let ring = Ring(at as u8);
+        check_log(image, ring, log)?;
+        let floor = image.floors[at];
+        let from = log.iter().position(|record| is_from(floor, record)).unwrap_or(log.len());
+        pending.push(Pending { records: log[from..].iter().peekable() });
+    }
+    let floor = image.floors[0];
+    for record in logs[0].iter().filter(|record| is_from(floor, record)) {
+        if let Some(cut) = check_cut(record, rings)? {
+            for (ring, upto) in pending.iter_mut().zip(cut) {
+                ring.forward(&mut tables, *upto)?;
+            }
+            apply(&mut tables, record)?;
+        }
+    }
+    for (at, ring) in pending.iter_mut().enumerate() {
+        for record in &logs[at] {
+            check_cut(record, rings)?;
+        }
+        ring.forward(&mut tables, Number(u64::MAX))?;
+    }
+    Ok(tables)
+}
+
+/// The first number of each ring that no record and no cut has used.
+fn next_numbers(image: &Image, logs: &[Vec<Record>]) -> Vec<Number> {
+    let mut next = image.floors.clone();
+    for (ring, log) in logs.iter().enumerate() {
+        if let Some(last) = log.last() {
+            next[ring] = next[ring].max(last.number.next());
+        }
+    }
+    // A cut may be above what its ring had stable. A record below it would be applied before the cut.
+    for record in &logs[0] {
+        if let Change::Volumes(_, cut) = &record.change {
+            next.iter_mut().zip(cut).for_each(|(next, cut)| *next = (*next).max(*cut));
+        }
+    }
+    next
+}
+
+impl VolumeMap {
+    /// Starts a pool from its newest valid root and the records of each ring. It writes nothing, so a start that is
+    /// interrupted is repeated with the same result. If the number of rings changes, two checkpoints must be written
+    /// before anything else.
+    ///
+    /// # Errors
+    /// If a record contradicts the map: the error has the name of the field.
+    pub fn open(image: &Image, logs: &[Vec<Record>], rings: u8) -> Result<Self, Error> {
+        let recorded = logs.len() as u64;
+        if logs.len() != image.floors.len() {
+            return Err(ErrorKind::Field { name: "rings", recorded }.into());
+        }
+        let mut tables = replay(image, logs)?;
+        let mut next = next_numbers(image, logs);
+        let starts = logs.iter().filter_map(|log| log.last()).map(|record| record.start);
+        let start = starts.chain([image.start]).max().unwrap_or(0);
+        let start = start
+            .checked_add(1)
+            .ok_or(ErrorKind::Field { name: "start", recorded: u64::from(start) })?;
+        let mut floors = vec![image.floors.clone()];
+        floors.extend(image.previous.clone());
+        if rings != tables.shape.rings {
+            tables.shape = Shape { rings, ..tables.shape }.check()?;
+            // Every ring goes on above all numbers, so that no leaf gets an identifier twice.
+            let most = next.iter().copied().max().unwrap_or(Number(1));
+            next = vec![most; usize::from(rings)];
+            floors.clear();
+            // No record of an earlier ring is replayed over the roots that must be written first.
+            tables.homes.fill(Home { ring: Ring::LEADER, number: Number(0) });
+        }
+        let mut map = Self::of(tables, &next, floors, (image.sequence + 1, start));
+        map.roots_due = ROOTS - map.floors.len();
+        Ok(map)
+    }
+}

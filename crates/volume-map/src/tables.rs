@@ -1,0 +1,215 @@
+//! The tables of a map: volumes, leaves, counts and partial clusters. Only records change them.
+
+use std::collections::BTreeMap;
+
+use strake_units::Name;
+
+use crate::blocks::{Blocks, Partial};
+use crate::free::FreeSet;
+use crate::ids::{ClusterId, LeafId, Number, Ring, VolumeId};
+use crate::record::SpacePolicy;
+use crate::shape::Shape;
+
+/// An entry without a cluster.
+pub(crate) const UNMAPPED: u32 = u32::MAX;
+
+/// Whether a volume changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum VolumeKind {
+    /// Hosts may write.
+    Writable,
+    /// It never changes.
+    Snapshot,
+}
+
+/// A volume, snapshot or clone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Volume {
+    /// Its name.
+    pub name: Name,
+    /// Its size in blocks.
+    pub blocks: u64,
+    /// Whether it changes.
+    pub kind: VolumeKind,
+    /// True while its leaves are given up. No I/O reaches it.
+    pub is_dying: bool,
+    /// What it may use.
+    pub policy: SpacePolicy,
+    /// Selects the owners of its leaves. Snapshots and clones keep the seed of their source.
+    pub seed: u32,
+    /// Clusters that it refers to.
+    pub mapped: u32,
+    /// Slots of its leaves.
+    pub(crate) root: Vec<Option<u32>>,
+}
+
+/// A leaf: the clusters of consecutive parts of volumes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Leaf {
+    pub(crate) id: LeafId,
+    /// Roots that refer to it.
+    pub(crate) references: u32,
+    /// References that a record gave up, and that still count as sharing.
+    pub(crate) given_up: u32,
+    pub(crate) entries: Box<[u32]>,
+}
+
+/// The record that changed a cluster last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Home {
+    pub(crate) ring: Ring,
+    pub(crate) number: Number,
+}
+
+/// Where blocks are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// Blocks of a cluster.
+    Cluster(ClusterId),
+    /// They are zero.
+    Zeroes,
+}
+
+/// Consecutive blocks with one source. They have the same place in the cluster of the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Part {
+    /// The blocks, counted from the start of the cluster.
+    pub blocks: Blocks,
+    /// Where they are read.
+    pub source: Source,
+}
+
+/// Everything that an image holds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Tables {
+    pub(crate) shape: Shape,
+    pub(crate) volumes: BTreeMap<VolumeId, Volume>,
+    pub(crate) next_volume: u32,
+    pub(crate) leaves: Vec<Option<Leaf>>,
+    pub(crate) slots: BTreeMap<LeafId, u32>,
+    pub(crate) empty_slots: Vec<u32>,
+    pub(crate) counts: Vec<u32>,
+    pub(crate) partials: Vec<Option<Box<Partial>>>,
+    pub(crate) homes: Vec<Home>,
+    pub(crate) free: FreeSet,
+}
+
+impl Tables {
+    pub(crate) fn new(shape: Shape) -> Self {
+        let clusters = shape.clusters as usize;
+        Self {
+            shape,
+            volumes: BTreeMap::new(),
+            next_volume: 1,
+            leaves: Vec::new(),
+            slots: BTreeMap::new(),
+            empty_slots: Vec::new(),
+            counts: vec![0; clusters],
+            partials: vec![None; clusters],
+            homes: vec![Home { ring: Ring::LEADER, number: Number(0) }; clusters],
+            free: FreeSet::all(shape.clusters),
+        }
+    }
+
+    /// A volume that I/O reaches.
+    pub(crate) fn serving(&self, volume: VolumeId) -> Option<&Volume> {
+        self.volumes.get(&volume).filter(|volume| !volume.is_dying)
+    }
+
+    pub(crate) fn leaf(&self, slot: u32) -> &Leaf {
+        self.leaves[slot as usize].as_ref().expect("a slot in a root holds a leaf")
+    }
+
+    pub(crate) fn leaf_mut(&mut self, slot: u32) -> &mut Leaf {
+        self.leaves[slot as usize].as_mut().expect("a slot in a root holds a leaf")
+    }
+
+    /// The leaf slot and the cluster of part `index` of a volume. Constant time at any depth of snapshots and clones.
+    pub(crate) fn lookup(&self, volume: &Volume, index: u32) -> (Option<u32>, Option<ClusterId>) {
+        let (at, entry) = self.shape.entry(index);
+        let slot = volume.root.get(at).copied().flatten();
+        let cluster = slot.map(|slot| self.leaf(slot).entries[usize::from(entry)]);
+        (slot, cluster.filter(|cluster| *cluster != UNMAPPED).map(ClusterId))
+    }
+
+    pub(crate) fn partial(&self, cluster: ClusterId) -> Option<&Partial> {
+        self.partials[cluster.at()].as_deref()
+    }
+
+    /// Where block `block` of what an entry refers to is read.
+    pub(crate) fn source(&self, cluster: Option<ClusterId>, block: u16) -> Source {
+        let Some(cluster) = cluster else {
+            return Source::Zeroes;
+        };
+        match self.partial(cluster) {
+            None => Source::Cluster(cluster),
+            Some(partial) if partial.own.has(block) => Source::Cluster(cluster),
+            Some(partial) if partial.zero.has(block) => Source::Zeroes,
+            Some(partial) => partial.base.map_or(Source::Zeroes, Source::Cluster),
+        }
+    }
+
+    /// The parts of blocks of what an entry refers to.
+    pub(crate) fn parts(&self, cluster: Option<ClusterId>, blocks: Blocks) -> Parts<'_> {
+        Parts { tables: self, cluster, at: u32::from(blocks.first), end: blocks.end() }
+    }
+
+    pub(crate) fn insert_leaf(&mut self, leaf: Leaf) -> u32 {
+        let id = leaf.id;
+        let slot = self.empty_slots.pop().unwrap_or_else(|| {
+            self.leaves.push(None);
+            (self.leaves.len() - 1) as u32
+        });
+        self.leaves[slot as usize] = Some(leaf);
+        self.slots.insert(id, slot);
+        slot
+    }
+
+    pub(crate) fn remove_leaf(&mut self, slot: u32) -> Leaf {
+        let leaf = self.leaves[slot as usize].take().expect("a slot in a root holds a leaf");
+        self.slots.remove(&leaf.id);
+        self.empty_slots.push(slot);
+        leaf
+    }
+
+    /// One reference less, which the record `home` gave up.
+    pub(crate) fn release(&mut self, cluster: ClusterId, home: Home) {
+        self.homes[cluster.at()] = home;
+        let count = &mut self.counts[cluster.at()];
+        *count = count.checked_sub(1).expect("a reference is given up once");
+        if *count == 0 {
+            self.free.insert(cluster);
+            let base = self.partials[cluster.at()].take().and_then(|partial| partial.base);
+            if let Some(base) = base {
+                self.release(base, home);
+            }
+        }
+    }
+}
+
+/// Parts of a range of blocks, in order.
+#[derive(Clone, Debug)]
+pub struct Parts<'a> {
+    tables: &'a Tables,
+    cluster: Option<ClusterId>,
+    at: u32,
+    end: u32,
+}
+
+impl Iterator for Parts<'_> {
+    type Item = Part;
+
+    fn next(&mut self) -> Option<Part> {
+        if self.at >= self.end {
+            return None;
+        }
+        let first = self.at as u16;
+        let source = self.tables.source(self.cluster, first);
+        self.at += 1;
+        while self.at < self.end && self.tables.source(self.cluster, self.at as u16) == source {
+            self.at += 1;
+        }
+        let count = (self.at - u32::from(first)) as u16;
+        Some(Part { blocks: Blocks { first, count }, source })
+    }
+}

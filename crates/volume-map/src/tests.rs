@@ -1,0 +1,9 @@
+//! Tests of the crate: the orders by enumeration, random histories, codecs, space and limits.
+
+mod codecs;
+mod history;
+mod oracle;
+mod orders;
+mod scenario;
+mod space;
+mod world;

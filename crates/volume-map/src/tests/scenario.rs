@@ -1,0 +1,159 @@
+//! Enumerates a scenario: every interleaving of its operations, and a crash in every state.
+
+use std::collections::BTreeSet;
+
+use strake_fuzz::Chance;
+
+use super::oracle::Set;
+use super::world::{Op, World};
+use crate::Shape;
+
+/// What is there before, what happens at once, and what happens after each crash.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    pub(crate) clusters: u32,
+    pub(crate) cluster_blocks: u16,
+    pub(crate) leaf_entries: u16,
+    /// Stable, and in the root.
+    pub(crate) setup: Vec<Op>,
+    /// Stable, and in the log.
+    pub(crate) more: Vec<Op>,
+    /// At once; each with the indices of those that must have been answered before.
+    pub(crate) ops: Vec<(Op, Vec<usize>)>,
+    /// After each crash.
+    pub(crate) then: Vec<Op>,
+    /// Rings after each crash.
+    pub(crate) rings: u8,
+}
+
+/// States after which an enumeration stops.
+const STATES_MAX: usize = 12_000;
+/// Crashes of each state.
+const CRASHES_MAX: usize = 12;
+/// The first operation of a scenario; earlier ones prepare it.
+const FIRST: usize = 40;
+
+impl Scenario {
+    pub(crate) fn prepared(&self) -> World {
+        let (clusters, rings) = (self.clusters, 2);
+        let (cluster_blocks, leaf_entries) = (self.cluster_blocks, self.leaf_entries);
+        let mut world = World::new(Shape { clusters, cluster_blocks, leaf_entries, rings });
+        for (at, op) in self.setup.iter().enumerate() {
+            world.run(1 + at, op.clone());
+        }
+        world.flush();
+        world.oracle.durable |= world.oracle.acked;
+        world.run(0, Op::Checkpoint);
+        world.run(0, Op::Checkpoint);
+        for (at, op) in self.more.iter().enumerate() {
+            world.run(20 + at, op.clone());
+        }
+        world
+    }
+
+    /// Every interleaving, equal states once, and crashes in every state: the number of states.
+    pub(crate) fn exhaust(&self) -> usize {
+        let mut world = self.prepared();
+        for (at, (op, after)) in self.ops.iter().enumerate() {
+            let after = after.iter().fold(0, |set: Set, at| set | 1 << (FIRST + at));
+            world.add(FIRST + at, op.clone(), after);
+        }
+        let mut chance = Chance::new(1);
+        let (mut seen, mut crashed) = (BTreeSet::from([world.key()]), BTreeSet::new());
+        let mut open = vec![world];
+        while let Some(world) = open.pop() {
+            if crashed.insert(world.remains()) {
+                self.crash_everywhere(&world, &mut chance);
+            }
+            world.check_counts();
+            let mut has_moved = false;
+            for at in 0..world.moves() {
+                let mut next = world.clone();
+                if next.step(at) {
+                    has_moved = true;
+                    if seen.insert(next.key()) {
+                        open.push(next);
+                    }
+                }
+            }
+            if !has_moved {
+                self.rest(world, &mut seen, &mut open);
+            }
+            if seen.len() > STATES_MAX {
+                break;
+            }
+        }
+        seen.len()
+    }
+
+    fn rest(&self, mut world: World, seen: &mut BTreeSet<u64>, open: &mut Vec<World>) {
+        if world.tasks.is_empty() {
+            world.kept = world.oracle.acked;
+            world.check();
+        } else {
+            assert!(world.give_up_space(), "stuck: {:?}", world.tasks);
+            if seen.insert(world.key()) {
+                open.push(world);
+            }
+        }
+    }
+
+    fn crash_everywhere(&self, world: &World, chance: &mut Chance) {
+        let choices = world.crash_choices();
+        let all: usize = choices.iter().product();
+        let pick = |mut number: usize| -> Vec<usize> {
+            let digit = |count: &usize| {
+                let digit = number % count;
+                number /= count;
+                digit
+            };
+            choices.iter().map(digit).collect()
+        };
+        let picks: Vec<Vec<usize>> = if all <= CRASHES_MAX {
+            (0..all).map(pick).collect()
+        } else {
+            let mut draw = || choices.iter().map(|count| chance.below(*count)).collect();
+            (0..CRASHES_MAX).map(|_| draw()).collect()
+        };
+        for pick in &picks {
+            for is_kill in [false, true] {
+                self.crash(world, pick, is_kill);
+            }
+        }
+    }
+
+    fn crash(&self, world: &World, pick: &[usize], is_kill: bool) {
+        let crash = world.crash_of(pick, is_kill);
+        let started = world.start(&crash, self.rings);
+        let mut after = started.unwrap_or_else(|error| panic!("{crash:?}: {error}"));
+        after.check();
+        if self.then.is_empty() {
+            return;
+        }
+        after.adopt();
+        if after.map.roots_due > 0 {
+            let at_once = after.start(&after.crash_of(&after.first_pick(), true), self.rings);
+            at_once.expect("a start before the roots").check();
+            after.write_roots();
+        }
+        for (at, op) in self.then.iter().enumerate() {
+            after.run(70 + at, op.clone());
+        }
+        for lost in [false, true] {
+            let mut crash = after.crash_of(&after.first_pick(), true);
+            crash.is_newest_lost = lost;
+            let again = after.start(&crash, self.rings);
+            again.unwrap_or_else(|error| panic!("then {crash:?}: {error}")).check();
+        }
+    }
+}
+
+impl World {
+    /// The crash that loses nothing of the log.
+    pub(crate) fn first_pick(&self) -> Vec<usize> {
+        let choices = self.crash_choices();
+        let rings = self.map.rings.len();
+        let pick = choices.iter().enumerate();
+        pick.map(|(at, count)| if at < rings { count - 1 } else { 0 }).collect()
+    }
+}

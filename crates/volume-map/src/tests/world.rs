@@ -6,8 +6,8 @@ use std::hash::{Hash, Hasher};
 
 use super::oracle::{Oracle, Presence, Set};
 use crate::{
-    Blocks, ClusterId, Done, Error, Image, Number, OperationId, Part, Progress, Record, Request,
-    Ring, Shape, Source, SpacePolicy, Stability, Step, Tail, VolumeId, VolumeKind, VolumeMap, Wait,
+    Blocks, ClusterId, Done, Error, Image, OperationId, Part, Progress, Record, Request, Ring,
+    Shape, Source, SpacePolicy, Stability, Step, Tail, VolumeId, VolumeKind, VolumeMap, Wait,
     encode_record, scan_log,
 };
 
@@ -226,7 +226,15 @@ impl World {
     }
 
     /// One step of a task, or of a ring. False if nothing changed.
+    ///
+    /// The log is trimmed as soon as the map permits it.
     pub(crate) fn step(&mut self, at: usize) -> bool {
+        let has_moved = self.step_one(at);
+        self.trim();
+        has_moved
+    }
+
+    fn step_one(&mut self, at: usize) -> bool {
         if at < self.tasks.len() {
             self.step_task(at)
         } else {
@@ -525,7 +533,6 @@ impl World {
                     self.oracle.sizes.insert(volume.clone(), [now].into());
                 }
             }
-            Op::Checkpoint => self.trim(),
             _ => {}
         }
         if let Ok(Done::Dying(volume)) = &result {
@@ -720,9 +727,5 @@ impl World {
         let mut hasher = DefaultHasher::new();
         (self.remains(), &self.map, &self.tasks).hash(&mut hasher);
         hasher.finish()
-    }
-
-    pub(crate) fn floor_of(&self, ring: Ring) -> Number {
-        self.map.keep_from(ring)
     }
 }

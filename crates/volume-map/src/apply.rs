@@ -43,7 +43,7 @@ impl Tables {
                 dropped.clusters.push(old);
             }
             Change::Own { cluster, blocks } => {
-                let Some(partial) = self.in_use(*cluster, *blocks)? else {
+                let Some(partial) = self.in_use_once(*cluster, *blocks)? else {
                     return wrong("cluster", u64::from(cluster.0));
                 };
                 let partial = partial.owning(*blocks);
@@ -52,7 +52,7 @@ impl Tables {
             Change::Zero { cluster, blocks } => {
                 let cluster_blocks = self.shape.cluster_blocks;
                 let all = Blocks { first: 0, count: cluster_blocks };
-                let partial = self.in_use(*cluster, *blocks)?.copied();
+                let partial = self.in_use_once(*cluster, *blocks)?.copied();
                 let partial = partial.unwrap_or(Partial::zeroes(cluster_blocks).owning(all));
                 self.set_partial(*cluster, partial.zeroing(*blocks), home, &mut dropped);
             }
@@ -89,6 +89,13 @@ impl Tables {
             return wrong("blocks", u64::from(blocks.count));
         }
         Ok(self.partial(cluster))
+    }
+
+    /// The same of a cluster with one reference: others would see the change.
+    fn in_use_once(&self, cluster: ClusterId, blocks: Blocks) -> Result<Option<&Partial>, Error> {
+        let partial = self.in_use(cluster, blocks)?;
+        let is_shared = self.counts[cluster.at()] > 1;
+        if is_shared { wrong("cluster", u64::from(cluster.0)) } else { Ok(partial) }
     }
 
     /// Changes an entry of a leaf that only this volume has. The result is the cluster before.
@@ -308,9 +315,9 @@ impl Tables {
 
     fn roll_back(&mut self, id: VolumeId, from: VolumeId, old: VolumeId) -> Result<(), Error> {
         let snapshot = self.known(from)?;
-        let (root, mapped) = (snapshot.root.clone(), snapshot.mapped);
+        let (root, mapped, seed) = (snapshot.root.clone(), snapshot.mapped, snapshot.seed);
         let before = self.known(id)?.clone();
-        if root.len() != before.root.len() {
+        if root.len() != before.root.len() || seed != before.seed {
             return wrong("snapshot", u64::from(from.0));
         }
         // What the volume had belongs to the deleted one, with the references that the volume had.

@@ -69,7 +69,7 @@ impl VolumeMap {
             Request::Snapshot { volumes } => self.snapshot(volumes)?,
             Request::Rollback { volume, snapshot } => {
                 self.check_snapshot(snapshot)?;
-                self.check_size(volume, snapshot)?;
+                self.check_source(volume, snapshot)?;
                 self.check_new([])?;
                 Body::Cutting(Cutting::new(CutKind::Rollback { volume, snapshot }))
             }
@@ -152,10 +152,14 @@ impl VolumeMap {
         }
     }
 
-    pub(crate) fn check_size(&self, volume: VolumeId, snapshot: VolumeId) -> Result<(), Error> {
-        let (of, from) = (self.writable(volume)?.blocks, self.serving(snapshot)?.blocks);
-        let kind = ErrorKind::SizeDiffers { volume: of, snapshot: from };
-        if of == from { Ok(()) } else { Err(kind.of(volume)) }
+    /// A rollback needs a snapshot of the same size, and of the same family: its leaves must have the same owners.
+    pub(crate) fn check_source(&self, id: VolumeId, snapshot: VolumeId) -> Result<(), Error> {
+        let (of, from) = (self.writable(id)?, self.serving(snapshot)?);
+        if of.seed != from.seed {
+            return Err(ErrorKind::OtherFamily.of(id));
+        }
+        let kind = ErrorKind::SizeDiffers { volume: of.blocks, snapshot: from.blocks };
+        if of.blocks == from.blocks { Ok(()) } else { Err(kind.of(id)) }
     }
 
     fn check_range(

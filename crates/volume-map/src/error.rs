@@ -19,6 +19,8 @@ pub enum ErrorKind {
     NameTaken,
     /// Blocks beyond the end of the volume, or no block.
     OutOfRange,
+    /// The snapshot is of another volume that shares nothing with this one.
+    OtherFamily,
     /// A snapshot has another size than the volume: the blocks of both.
     SizeDiffers {
         /// Blocks of the volume.
@@ -98,6 +100,9 @@ impl fmt::Display for ErrorKind {
             Self::NotReported => f.write_str("earlier writes are in progress; repeat the request"),
             Self::NameTaken => f.write_str("another volume has this name; choose another"),
             Self::OutOfRange => f.write_str("these blocks are not in the volume"),
+            Self::OtherFamily => {
+                f.write_str("the snapshot is of another volume; make a clone of it")
+            }
             Self::SizeDiffers { volume, snapshot } => {
                 write!(f, "it has {volume} blocks and the snapshot {snapshot}; resize it first")
             }

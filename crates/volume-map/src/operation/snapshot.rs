@@ -125,7 +125,7 @@ impl Cutting {
             CutKind::Rollback { volume, snapshot } => {
                 map.check_snapshot(*snapshot)?;
                 let known = map.writable(*volume)?;
-                map.check_size(*volume, *snapshot)?;
+                map.check_source(*volume, *snapshot)?;
                 if known.policy.reserved {
                     let clusters = map.tables.shape.clusters_of(known.blocks);
                     map.check_need(&[(*volume, clusters)])?;

@@ -140,8 +140,11 @@ impl VolumeMap {
         if is_full { Err(ErrorKind::Limit { what: "volumes", most }.into()) } else { Ok(()) }
     }
 
+    /// A volume that requests reach. A new one is none before its record is stable: records of other rings would name
+    /// a volume that a start does not find.
     pub(crate) fn serving(&self, id: VolumeId) -> Result<&Volume, Error> {
-        self.tables.serving(id).ok_or(ErrorKind::NoVolume.of(id))
+        let volume = self.tables.serving(id).ok_or(ErrorKind::NoVolume.of(id))?;
+        if self.unreported.contains(&id) { Err(ErrorKind::NotReported.of(id)) } else { Ok(volume) }
     }
 
     pub(crate) fn writable(&self, id: VolumeId) -> Result<&Volume, Error> {

@@ -13,7 +13,7 @@ pub enum ErrorKind {
     ReadOnly,
     /// The source of a clone or of a rollback is no snapshot.
     NoSnapshot,
-    /// A snapshot with I/Os of before its cut in progress cannot be a source yet.
+    /// The record of a new volume is not stable, or I/Os from before the cut of a snapshot are in progress.
     NotReported,
     /// Another volume has this name.
     NameTaken,
@@ -97,7 +97,7 @@ impl fmt::Display for ErrorKind {
             Self::NoVolume => f.write_str("it does not exist"),
             Self::ReadOnly => f.write_str("a snapshot does not change; make a clone"),
             Self::NoSnapshot => f.write_str("it is no snapshot; make a snapshot first"),
-            Self::NotReported => f.write_str("earlier writes are in progress; repeat the request"),
+            Self::NotReported => f.write_str("its creation is in progress; repeat the request"),
             Self::NameTaken => f.write_str("another volume has this name; choose another"),
             Self::OutOfRange => f.write_str("these blocks are not in the volume"),
             Self::OtherFamily => {

@@ -15,8 +15,7 @@
 //!
 //! **Where to start.** [`VolumeMap`] for the interface to a driver, [`Request`], [`Step`] and [`Progress`] for
 //! operations as values, [`Change`] for records, then `operation/io.rs` for the orders of a write.
-//! [Decision 39](../../../docs/decisions/0039-volume-map.md) has the choices, and ARCHITECTURE.md the orders with their
-//! tests.
+//! `docs/decisions/0039-volume-map.md` has the choices, and ARCHITECTURE.md the orders with their tests.
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,11 @@
 //! Tests of the crate: the orders by enumeration, random histories, codecs, space and limits.
 
 mod codecs;
+mod crash;
 mod history;
 mod oracle;
 mod orders;
+mod promises;
 mod scenario;
 mod space;
 mod world;

@@ -80,7 +80,7 @@ pub struct VolumeMap {
     pub(crate) held: u64,
     /// True while an operation changes whole volumes.
     pub(crate) is_led: bool,
-    /// Snapshots whose older I/Os are not back yet.
+    /// New volumes that requests do not reach yet: the record is not stable, or older I/Os of a cut are not back.
     pub(crate) unreported: BTreeSet<VolumeId>,
     /// The record of the deletion of each volume that is being deleted.
     pub(crate) deletions: BTreeMap<VolumeId, Number>,

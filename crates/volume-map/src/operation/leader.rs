@@ -33,9 +33,15 @@ impl Leader {
 
     pub(crate) fn advance(&mut self, map: &mut VolumeMap) -> Progress {
         if let Some((number, done)) = &self.recorded {
-            let is_stable = map.is_stable(Ring::LEADER, *number);
-            let finished = Progress::Finished(Ok(done.clone()));
-            return if is_stable { finished } else { Progress::Wait(Wait::Records) };
+            if !map.is_stable(Ring::LEADER, *number) {
+                return Progress::Wait(Wait::Records);
+            }
+            if let Done::Made(volumes) = done {
+                volumes.iter().for_each(|volume| {
+                    map.unreported.remove(volume);
+                });
+            }
+            return Progress::Finished(Ok(done.clone()));
         }
         if map.is_led {
             return Progress::Wait(Wait::Leader);
@@ -46,8 +52,12 @@ impl Leader {
             Err(error) => return Progress::Finished(Err(error)),
         };
         let number = map.put_of_leader(change);
-        if let Done::Dying(volume) = done {
-            map.deletions.insert(volume, number);
+        match &done {
+            Done::Dying(volume) => {
+                map.deletions.insert(*volume, number);
+            }
+            Done::Made(volumes) => map.unreported.extend(volumes),
+            Done::Done => {}
         }
         map.recount_needs();
         self.recorded = Some((number, done));
@@ -125,12 +135,8 @@ impl VolumeMap {
     }
 
     pub(crate) fn check_snapshot(&self, id: VolumeId) -> Result<(), Error> {
-        let kind = self.serving(id)?.kind;
-        match kind {
+        match self.serving(id)?.kind {
             VolumeKind::Writable => Err(ErrorKind::NoSnapshot.of(id)),
-            VolumeKind::Snapshot if self.unreported.contains(&id) => {
-                Err(ErrorKind::NotReported.of(id))
-            }
             VolumeKind::Snapshot => Ok(()),
         }
     }

@@ -211,7 +211,7 @@ fn random_logs_are_refused_or_leave_counts_that_are_references() {
             assert_eq!(map, again);
         }
     });
-    println!("{taken} logs were taken");
+    assert!(taken > 0, "some logs are maps");
 }
 
 #[test]

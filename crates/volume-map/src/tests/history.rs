@@ -232,8 +232,7 @@ impl History {
         }
         next.adopt();
         next.write_roots();
-        let dying: Vec<_> = next.map.dying().collect();
-        dying.into_iter().for_each(|volume| next.add(0, Op::Sweep(volume), 0));
+        next.sweep();
         self.world = next;
         self.crashes += 1;
     }
@@ -277,5 +276,5 @@ fn random_histories_with_crashes_agree_with_the_oracle() {
         history.run();
         crashes += history.crashes;
     });
-    println!("{crashes} crashes");
+    assert!(crashes > 0, "some histories crash");
 }

@@ -90,7 +90,6 @@ fn size(blocks: u64) -> Op {
 fn hold(scenarios: impl IntoIterator<Item = Scenario>) {
     for scenario in scenarios {
         let states = scenario.exhaust();
-        println!("{states} states");
         assert!(states > 3, "the scenario does something");
     }
 }
@@ -122,8 +121,8 @@ fn order_04_exhaustive_a_freed_cluster_is_used_again_when_older_ios_are_back() {
 #[test]
 fn order_05_exhaustive_nothing_is_copied_before_writes_older_than_the_cut_are_back() {
     let ops = vec![now(write(0)), now(snap()), now(write(1)), after(fill(V), &[2])];
-    let copy = vec![now(write(0)), now(snap()), now(write(1))];
-    hold([base(3, vec![create(2), full(V, 0)], ops), base(3, vec![create(2), write(0)], copy)]);
+    let copy = vec![now(write(1)), now(discard(V, 0)), now(snap()), after(write(0), &[1])];
+    hold([base(3, vec![create(2), full(V, 0)], ops), base(4, vec![create(2), full(V, 0)], copy)]);
 }
 
 #[test]
@@ -131,7 +130,8 @@ fn order_06_exhaustive_all_cores_hold_before_one_goes_on() {
     let setup = vec![create(2), create_w(4), full(V, 0), full(W, 1)];
     let one = vec![now(write(0)), after(write_on(W, 2, 1), &[0]), now(group())];
     let other = vec![now(write_on(W, 2, 1)), after(write(0), &[0]), now(group())];
-    hold([base(5, setup.clone(), one), base(5, setup, other)]);
+    let records = base(4, vec![create(4)], vec![now(write(0)), now(snap())]);
+    hold([base(5, setup.clone(), one), base(5, setup, other), records]);
 }
 
 #[test]
@@ -223,17 +223,18 @@ fn order_17_exhaustive_a_discard_is_answered_when_its_record_is_stable() {
 
 #[test]
 fn order_18_exhaustive_a_cut_holds_the_records_of_older_writes() {
-    let setup = vec![create(4), full(V, 1), snap_as("R")];
-    let cut = base(5, setup.clone(), vec![now(write(2)), now(snap())]);
-    let checkpoint = base(5, setup, vec![now(write(2)), now(snap()), now(Op::Checkpoint)]);
-    hold([cut, checkpoint]);
+    let setup = vec![create(4), full(V, 0), full(V, 1), snap_as("R")];
+    let first = base(6, setup.clone(), vec![now(write(0)), now(snap())]);
+    let cut = base(6, setup.clone(), vec![now(write(2)), now(snap())]);
+    let checkpoint = base(6, setup, vec![now(write(0)), now(snap()), now(Op::Checkpoint)]);
+    hold([first, cut, checkpoint]);
 }
 
 #[test]
 fn order_19_exhaustive_writes_are_released_when_the_record_is_stable() {
     let mut setup = vec![create(8), full(V, 0), full(V, 1), full(V, 2), full(V, 3), snap()];
     setup.extend([write(2), write(6)]);
-    let newer = base(9, setup, vec![now(roll()), now(write_on(V, 4, 1))]);
+    let newer = base(9, setup, vec![now(roll()), now(write_on(V, 7, 1))]);
     let setup = vec![create(6), full(V, 0), full(V, 1), full(V, 2), snap(), write(2), write(4)];
     let older = base(8, setup, vec![now(write(0)), now(roll())]);
     hold([Scenario { leaf_entries: 2, ..newer }, Scenario { leaf_entries: 2, ..older }]);
@@ -305,8 +306,9 @@ fn order_29_exhaustive_a_start_with_other_owners_writes_roots_first() {
 
 #[test]
 fn order_30_exhaustive_what_waits_is_in_no_epoch() {
-    let ops = vec![now(write(1)), now(snap()), now(write(0))];
-    hold([base(4, vec![create(2), write(0)], ops)]);
+    let queue = vec![now(write(1)), now(snap()), now(write(0))];
+    let smaller = vec![now(write(2)), now(size(1))];
+    hold([base(4, vec![create(2), write(0)], queue), base(3, vec![create(4)], smaller)]);
 }
 
 #[test]
@@ -324,4 +326,11 @@ fn order_32_exhaustive_an_io_enters_its_epoch_before_it_looks_at_the_map() {
     let setup = vec![create(2), create_w(2), full(V, 0)];
     let reuse = vec![now(unmap(V, 0)), now(write(0)), now(full(W, 0))];
     hold([cut, base(1, setup, reuse)]);
+}
+
+#[test]
+fn exhaustive_a_new_volume_is_written_when_its_record_is_stable() {
+    let setup = vec![create(2), full(V, 0), snap()];
+    let cloned = vec![now(clone()), now(write_on("C", 0, 1))];
+    hold([base(4, setup, cloned), base(4, Vec::new(), vec![now(create(4)), now(write(2))])]);
 }

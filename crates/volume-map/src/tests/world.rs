@@ -1,14 +1,11 @@
 //! A driver with modelled drives, which carries steps out one block at a time and crashes anywhere.
 
-use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, VecDeque};
-use std::hash::{Hash, Hasher};
 
 use super::oracle::{Oracle, Presence, Set};
 use crate::{
-    Blocks, ClusterId, Done, Error, Image, OperationId, Part, Progress, Record, Request, Ring,
-    Shape, Source, SpacePolicy, Stability, Step, Tail, VolumeId, VolumeKind, VolumeMap, Wait,
-    encode_record, scan_log,
+    Blocks, ClusterId, Done, Error, OperationId, Part, Progress, Record, Request, Ring, Shape,
+    Source, SpacePolicy, Stability, Step, Tail, VolumeId, VolumeMap, Wait,
 };
 
 /// An operation of a test.
@@ -67,7 +64,7 @@ pub(crate) struct Task {
     is_begun: bool,
     work: Option<Work>,
     pub(crate) wait: Option<Wait>,
-    kept: Set,
+    pub(crate) kept: Set,
 }
 
 /// A pool, its drives, its log, and what was promised.
@@ -84,18 +81,8 @@ pub(crate) struct World {
     pub(crate) failed: Vec<Error>,
 }
 
-/// A crash: records of each ring that were stable, cached blocks that reached the drives, whether the newest root is
-/// readable, and whether the caches live on.
-#[derive(Clone, Debug)]
-pub(crate) struct Crash {
-    pub(crate) upto: Vec<usize>,
-    pub(crate) caches: Vec<usize>,
-    pub(crate) is_newest_lost: bool,
-    pub(crate) is_kill: bool,
-}
-
-fn blocks_of(op: &Op, per: u64) -> Option<(&str, u64, u64)> {
-    let _ = per;
+/// The volume, the first block and the number of blocks of a write or discard.
+pub(crate) fn blocks_of(op: &Op) -> Option<(&str, u64, u64)> {
     match op {
         Op::Write(volume, first, count, ..) | Op::Discard(volume, first, count) => {
             Some((volume, *first, u64::from(*count)))
@@ -148,7 +135,7 @@ impl World {
         self.cache.get(&at).and_then(|writes| writes.last()).copied().unwrap_or(self.disk[&at])
     }
 
-    fn part_values(&self, part: &Part) -> Vec<i64> {
+    pub(crate) fn part_values(&self, part: &Part) -> Vec<i64> {
         let value = |block| match part.source {
             Source::Zeroes => 0,
             Source::Cluster(cluster) => self.get(cluster, block),
@@ -210,8 +197,9 @@ impl World {
         assert!(self.tasks.is_empty(), "stuck: {:?}", self.tasks);
     }
 
-    /// Operations that wait for space fail. False if none does.
+    /// Nothing moves: operations that wait for space fail. False if none does.
     pub(crate) fn give_up_space(&mut self) -> bool {
+        assert!(self.map.given_up.is_empty(), "stuck: {:?}", self.tasks);
         let waiting = self
             .tasks
             .iter()
@@ -231,7 +219,19 @@ impl World {
     pub(crate) fn step(&mut self, at: usize) -> bool {
         let has_moved = self.step_one(at);
         self.trim();
+        self.sweep();
         has_moved
+    }
+
+    /// The driver sweeps a volume as soon as it is being deleted.
+    pub(crate) fn sweep(&mut self) {
+        let is_serving = self.map.roots_due == 0;
+        let dying: Vec<VolumeId> = self.map.dying().filter(|_| is_serving).collect();
+        for volume in dying {
+            if !self.tasks.iter().any(|task| task.what == Op::Sweep(volume)) {
+                self.add(0, Op::Sweep(volume), 0);
+            }
+        }
     }
 
     fn step_one(&mut self, at: usize) -> bool {
@@ -259,7 +259,7 @@ impl World {
         let name = |name: &str| name.parse().expect("a name");
         Some(match what {
             Op::Write(..) | Op::WriteTo(..) => {
-                let (volume, first, count) = blocks_of(what, per).expect("blocks");
+                let (volume, first, count) = blocks_of(what).expect("blocks");
                 let (Op::Write(_, _, _, core, fua) | Op::WriteTo(_, _, _, core, fua)) = what else {
                     unreachable!("a write")
                 };
@@ -269,7 +269,7 @@ impl World {
                 Request::Write { volume: self.id(volume)?, index, blocks, stability, core }
             }
             Op::Discard(..) | Op::DiscardOf(..) => {
-                let (volume, first, count) = blocks_of(what, per).expect("blocks");
+                let (volume, first, count) = blocks_of(what).expect("blocks");
                 let (index, blocks) = at(first, count as u16);
                 Request::Discard { volume: self.id(volume)?, index, blocks, core: Ring(0) }
             }
@@ -317,64 +317,6 @@ impl World {
             Some(Ok(id)) => self.tasks[at].operation = Some(id),
             Some(Err(error)) => self.failed.push(error),
             None => {}
-        }
-    }
-
-    /// The oracle learns what was asked for.
-    fn asked(&mut self, at: usize) {
-        let Task { op, what, .. } = self.tasks[at].clone();
-        let acked = self.oracle.acked;
-        self.tasks[at].kept = acked;
-        let per = self.per();
-        if let Some((volume, first, count)) = blocks_of(&what, per) {
-            let is_write = matches!(what, Op::Write(..) | Op::WriteTo(..));
-            let volume = volume.to_owned();
-            for block in first..first + count {
-                let token = if is_write { 1000 * op as i64 + block as i64 } else { 0 };
-                self.oracle.wrote(op, &volume, block, token);
-            }
-        }
-        match what {
-            Op::Create(volume, size) => {
-                self.oracle.must.insert(volume.into(), Presence::May);
-                self.oracle.sizes.insert(volume.into(), [size].into());
-            }
-            Op::Snap(pairs) => {
-                for (volume, snapshot) in pairs {
-                    self.oracle.must.insert(snapshot.clone(), Presence::May);
-                    self.oracle.asked.insert(snapshot, (volume, acked));
-                }
-            }
-            Op::Clone(snapshot, copy) => {
-                let Some(fixed) = self.oracle.fixed.get(&snapshot).cloned() else { return };
-                self.oracle.must.insert(copy.clone(), Presence::May);
-                self.oracle.sizes.insert(copy.clone(), [fixed.len() as u64].into());
-                let initial = fixed.into_iter();
-                self.oracle.initial.extend(initial.map(|(at, token)| ((copy.clone(), at), token)));
-            }
-            Op::Delete(volume) => {
-                self.oracle.must.insert(volume, Presence::May);
-            }
-            Op::Roll(volume, snapshot) => {
-                let Some(fixed) = self.oracle.fixed.get(&snapshot).cloned() else { return };
-                for (block, token) in fixed {
-                    self.oracle.wrote(op, &volume, block, token);
-                }
-                self.oracle.rolls.entry(volume).or_default().push(op);
-            }
-            Op::Size(volume, size) => {
-                let Some(id) = self.id(&volume) else { return };
-                let was = self.map.volume(id).map_or(0, |volume| volume.blocks);
-                self.oracle.sizes.insert(volume.clone(), [was, size].into());
-                for block in size..was {
-                    self.oracle.wrote(op, &volume, block, 0);
-                }
-                for block in was..size {
-                    self.oracle.history.remove(&(volume.clone(), block));
-                    self.oracle.initial.insert((volume.clone(), block), 0);
-                }
-            }
-            _ => {}
         }
     }
 
@@ -428,7 +370,7 @@ impl World {
         let op = self.tasks[at].op as i64;
         match step {
             Step::Write { cluster, blocks, stability } => {
-                let (_, first, _) = blocks_of(&self.tasks[at].what, self.per()).expect("a write");
+                let (_, first, _) = blocks_of(&self.tasks[at].what).expect("a write");
                 let token = |block: u16| 1000 * op + first as i64 + i64::from(block - blocks.first);
                 let landing = blocks.iter().map(|block| (cluster, block, token(block)));
                 let is_stable = stability == Stability::Stable;
@@ -461,7 +403,7 @@ impl World {
                     blocks.extend(part.blocks.iter().zip(values).map(|(block, v)| (to, block, v)));
                 }
                 if let Some(data) = data {
-                    let (_, first, _) = blocks_of(&self.tasks[at].what, self.per()).expect("data");
+                    let (_, first, _) = blocks_of(&self.tasks[at].what).expect("data");
                     let token = 1000 * self.tasks[at].op as i64 + first as i64;
                     let new = data.iter().zip(token..).map(|(block, token)| (to, block, token));
                     blocks.extend(new);
@@ -497,13 +439,6 @@ impl World {
         }
     }
 
-    fn check_read(&self, at: usize, got: &[i64], kept: Set) {
-        let Op::Read(volume, block) = &self.tasks[at].what else { return };
-        let fixed = self.oracle.fixed.get(volume).map(|fixed| [fixed[block]].into());
-        let legal = fixed.unwrap_or_else(|| self.oracle.legal(volume, *block, kept, None));
-        assert!(legal.contains(&got[0]), "a read of {volume}.{block} is {got:?}, may be {legal:?}");
-    }
-
     fn finish(&mut self, at: usize, result: Result<Done, ()>) {
         let task = self.tasks.remove(at);
         let ok = result.is_ok();
@@ -522,10 +457,8 @@ impl World {
             Op::Delete(volume) if ok => {
                 self.oracle.must.insert(volume.clone(), Presence::Gone);
             }
-            Op::Delete(volume) => {
-                if self.id(volume).is_some() {
-                    self.oracle.must.insert(volume.clone(), Presence::Must);
-                }
+            Op::Delete(volume) if self.id(volume).is_some() => {
+                self.oracle.must.insert(volume.clone(), Presence::Must);
             }
             Op::Size(volume, _) => {
                 if let Some(id) = self.id(volume) {
@@ -534,9 +467,6 @@ impl World {
                 }
             }
             _ => {}
-        }
-        if let Ok(Done::Dying(volume)) = &result {
-            self.add(0, Op::Sweep(*volume), 0);
         }
         if ok && task.op > 0 {
             self.oracle.acked |= 1 << task.op;
@@ -553,179 +483,5 @@ impl World {
             let from = self.map.keep_from(Ring(ring as u8));
             log.retain(|record| record.number >= from);
         }
-    }
-
-    fn report(&mut self, pairs: &[(String, String)]) {
-        for (volume, snapshot) in pairs {
-            let id = self.id(snapshot).expect("a reported snapshot");
-            let content = self.content(id);
-            self.oracle.must.insert(snapshot.clone(), Presence::Must);
-            self.oracle.sizes.insert(snapshot.clone(), [content.len() as u64].into());
-            let acked = self.oracle.asked[snapshot].1;
-            for (block, token) in (0..).zip(&content) {
-                let legal = self.oracle.legal(volume, block, acked, None);
-                assert!(legal.contains(token), "{snapshot}.{block} is {token}, may be {legal:?}");
-            }
-            self.oracle.fixed.insert(snapshot.clone(), (0..).zip(content).collect());
-        }
-        self.oracle.check_instant(pairs);
-    }
-
-    // -- checks ---------------------------------------------------------------------------------------------------
-
-    /// After a start, or at rest: everything that was promised.
-    pub(crate) fn check(&self) {
-        for (volume, presence) in &self.oracle.must {
-            let is_there = self.id(volume).is_some();
-            match presence {
-                Presence::May => {}
-                Presence::Must => assert!(is_there, "{volume} is missing"),
-                Presence::Gone => assert!(!is_there, "{volume} is back after it was deleted"),
-            }
-        }
-        for (id, volume) in self.map.volumes() {
-            let name = volume.name.as_str();
-            let sizes = self.oracle.sizes.get(name);
-            let is_size = sizes.is_none_or(|sizes| sizes.contains(&volume.blocks));
-            assert!(is_size, "{name} has {} blocks, may have {sizes:?}", volume.blocks);
-            let content = self.content(id);
-            for (block, got) in (0..).zip(&content) {
-                let parent = self.oracle.asked.get(name);
-                let (of, kept) =
-                    parent.map_or((name, self.kept), |(of, acked)| (of, self.kept & acked));
-                let fixed = self.oracle.fixed.get(name).map(|fixed| [fixed[&block]].into());
-                let legal = fixed.unwrap_or_else(|| self.oracle.legal(of, block, kept, None));
-                assert!(legal.contains(got), "{name}.{block} is {got}, may be {legal:?}");
-            }
-            self.oracle.check_rolls(name, &content, self.kept);
-        }
-        self.check_counts();
-    }
-
-    /// Counts are the references, and space adds up.
-    pub(crate) fn check_counts(&self) {
-        if self.map.given_up.is_empty() {
-            assert_eq!(self.map.tables.recount(), self.map.tables.counts, "counts are references");
-        }
-        let space = self.map.space();
-        let all = u64::from(self.map.shape().clusters);
-        assert_eq!(space.free + space.in_use + space.in_transit, all);
-        let used = self.map.tables.counts.iter().filter(|count| **count > 0).count() as u64;
-        assert_eq!(space.in_use, used);
-        for (id, volume) in self.map.volumes() {
-            let space = self.map.volume_space(id).expect("a volume");
-            let walked =
-                volume.root.iter().flatten().flat_map(|slot| &*self.map.tables.leaf(*slot).entries);
-            assert_eq!(space.mapped, walked.filter(|entry| **entry != u32::MAX).count() as u64);
-        }
-    }
-
-    /// What a start shows is what is there from now on.
-    pub(crate) fn adopt(&mut self) {
-        let mut oracle = Oracle { acked: self.oracle.acked, ..Oracle::default() };
-        oracle.durable = oracle.acked;
-        for volume in self.oracle.must.keys() {
-            oracle.must.insert(volume.clone(), Presence::Gone);
-        }
-        for (id, volume) in self.map.volumes() {
-            let name = volume.name.to_string();
-            let content = self.content(id);
-            oracle.must.insert(name.clone(), Presence::Must);
-            oracle.sizes.insert(name.clone(), [volume.blocks].into());
-            if volume.kind == VolumeKind::Snapshot {
-                oracle.fixed.insert(name.clone(), (0..).zip(content.iter().copied()).collect());
-            }
-            oracle
-                .initial
-                .extend((0..).zip(content).map(|(at, token)| ((name.clone(), at), token)));
-        }
-        self.oracle = oracle;
-    }
-
-    // -- crashes --------------------------------------------------------------------------------------------------
-
-    /// The number of choices of each part of a crash: records of each ring, cached writes of each block, roots.
-    pub(crate) fn crash_choices(&self) -> Vec<usize> {
-        let rings = (0..self.map.rings.len()).map(|ring| self.map.records(Ring(ring as u8)).len());
-        let caches = self.cache.values().map(Vec::len);
-        rings.chain(caches).map(|most| most + 1).chain([2]).collect()
-    }
-
-    pub(crate) fn crash_of(&self, pick: &[usize], is_kill: bool) -> Crash {
-        let rings = self.map.rings.len();
-        let full = self.cache.values().map(Vec::len).collect();
-        let caches = pick[rings..pick.len() - 1].to_vec();
-        let is_newest_lost = !is_kill && pick[pick.len() - 1] == 1;
-        let caches = if is_kill { full } else { caches };
-        Crash { upto: pick[..rings].to_vec(), caches, is_newest_lost, is_kill }
-    }
-
-    /// The world after a start that follows a crash.
-    pub(crate) fn start(&self, crash: &Crash, rings: u8) -> Result<Self, Error> {
-        let mut disk = self.disk.clone();
-        for ((at, writes), count) in self.cache.iter().zip(&crash.caches) {
-            if *count > 0 {
-                disk.insert(*at, writes[count - 1]);
-            }
-        }
-        let mut logs = self.logs.clone();
-        for (ring, upto) in crash.upto.iter().enumerate() {
-            logs[ring].extend(self.map.records(Ring(ring as u8)).take(*upto).cloned());
-        }
-        let (image, roots) = self.readable_roots(crash.is_newest_lost)?;
-        logs.resize(image.floors.len().max(logs.len()), Vec::new());
-        let shape = image.shape();
-        let bytes = |log: &Vec<Record>| -> Vec<u8> {
-            log.iter().flat_map(|record| encode_record(record, shape)).collect()
-        };
-        let read: Vec<Vec<Record>> = (0..image.floors.len())
-            .map(|ring| scan_log(&bytes(&logs[ring]), Ring(ring as u8), shape).records)
-            .collect();
-        assert_eq!(read, logs[..image.floors.len()], "records are read as they were written");
-        let map = VolumeMap::open(&image, &read, rings)?;
-        let again = VolumeMap::open(&image, &read, rings)?;
-        assert_eq!(map, again, "a start that is repeated has the same result");
-        let tasks = Vec::new();
-        let kept = if crash.is_kill { self.oracle.acked } else { self.oracle.durable };
-        let (oracle, cache) = (self.oracle.clone(), BTreeMap::new());
-        let mut world =
-            Self { map, disk, cache, logs, roots, tasks, oracle, kept, failed: Vec::new() };
-        world.logs.resize(world.logs.len().max(usize::from(rings)), Vec::new());
-        Ok(world)
-    }
-
-    fn readable_roots(&self, is_newest_lost: bool) -> Result<(Image, [Option<Vec<u8>>; 2]), Error> {
-        let decode = |bytes: &Vec<u8>| Image::decode(bytes);
-        let mut images: Vec<(usize, Image)> = Vec::new();
-        for (place, bytes) in self.roots.iter().enumerate() {
-            if let Some(bytes) = bytes {
-                images.push((place, decode(bytes)?));
-            }
-        }
-        images.sort_by_key(|(_, image)| image.sequence());
-        let mut roots = self.roots.clone();
-        if is_newest_lost && images.len() > 1 {
-            let (place, _) = images.pop().expect("two roots");
-            roots[place] = None;
-        }
-        let (_, image) = images.pop().expect("a root");
-        Ok((image, roots))
-    }
-
-    /// A hash of what survives a crash.
-    pub(crate) fn remains(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        (&self.disk, &self.cache, &self.logs, &self.roots, &self.oracle).hash(&mut hasher);
-        for ring in &self.map.rings {
-            ring.records.hash(&mut hasher);
-        }
-        hasher.finish()
-    }
-
-    /// A hash of everything.
-    pub(crate) fn key(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        (self.remains(), &self.map, &self.tasks).hash(&mut hasher);
-        hasher.finish()
     }
 }

@@ -1,0 +1,108 @@
+//! Crashes of a world, and the starts after them.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
+use super::world::World;
+use crate::{Error, Image, Record, Ring, VolumeMap, encode_record, scan_log};
+
+/// A crash: records of each ring that were stable, cached blocks that reached the drives, whether the newest root is
+/// readable, and whether the caches live on.
+#[derive(Clone, Debug)]
+pub(crate) struct Crash {
+    pub(crate) upto: Vec<usize>,
+    pub(crate) caches: Vec<usize>,
+    pub(crate) is_newest_lost: bool,
+    pub(crate) is_kill: bool,
+}
+
+/// The bytes at both places of a root.
+type Roots = [Option<Vec<u8>>; 2];
+
+impl World {
+    /// The number of choices of each part of a crash: records of each ring, cached writes of each block, roots.
+    pub(crate) fn crash_choices(&self) -> Vec<usize> {
+        let rings = (0..self.map.rings.len()).map(|ring| self.map.records(Ring(ring as u8)).len());
+        let caches = self.cache.values().map(Vec::len);
+        rings.chain(caches).map(|most| most + 1).chain([2]).collect()
+    }
+
+    pub(crate) fn crash_of(&self, pick: &[usize], is_kill: bool) -> Crash {
+        let rings = self.map.rings.len();
+        let full = self.cache.values().map(Vec::len).collect();
+        let caches = pick[rings..pick.len() - 1].to_vec();
+        let is_newest_lost = !is_kill && pick[pick.len() - 1] == 1;
+        let caches = if is_kill { full } else { caches };
+        Crash { upto: pick[..rings].to_vec(), caches, is_newest_lost, is_kill }
+    }
+
+    /// The world after a start that follows a crash.
+    pub(crate) fn start(&self, crash: &Crash, rings: u8) -> Result<Self, Error> {
+        let mut disk = self.disk.clone();
+        for ((at, writes), count) in self.cache.iter().zip(&crash.caches) {
+            if *count > 0 {
+                disk.insert(*at, writes[count - 1]);
+            }
+        }
+        let mut logs = self.logs.clone();
+        for (ring, upto) in crash.upto.iter().enumerate() {
+            logs[ring].extend(self.map.records(Ring(ring as u8)).take(*upto).cloned());
+        }
+        let (image, roots) = self.readable_roots(crash.is_newest_lost)?;
+        logs.resize(image.floors.len().max(logs.len()), Vec::new());
+        let shape = image.shape();
+        let bytes = |log: &Vec<Record>| -> Vec<u8> {
+            log.iter().flat_map(|record| encode_record(record, shape)).collect()
+        };
+        let read: Vec<Vec<Record>> = (0..image.floors.len())
+            .map(|ring| scan_log(&bytes(&logs[ring]), Ring(ring as u8), shape).records)
+            .collect();
+        assert_eq!(read, logs[..image.floors.len()], "records are read as they were written");
+        let map = VolumeMap::open(&image, &read, rings)?;
+        let again = VolumeMap::open(&image, &read, rings)?;
+        assert_eq!(map, again, "a start that is repeated has the same result");
+        let tasks = Vec::new();
+        let kept = if crash.is_kill { self.oracle.acked } else { self.oracle.durable };
+        let (oracle, cache) = (self.oracle.clone(), BTreeMap::new());
+        let mut world =
+            Self { map, disk, cache, logs, roots, tasks, oracle, kept, failed: Vec::new() };
+        world.logs.resize(world.logs.len().max(usize::from(rings)), Vec::new());
+        Ok(world)
+    }
+
+    fn readable_roots(&self, is_newest_lost: bool) -> Result<(Image, Roots), Error> {
+        let decode = |bytes: &Vec<u8>| Image::decode(bytes);
+        let mut images: Vec<(usize, Image)> = Vec::new();
+        for (place, bytes) in self.roots.iter().enumerate() {
+            if let Some(bytes) = bytes {
+                images.push((place, decode(bytes)?));
+            }
+        }
+        images.sort_by_key(|(_, image)| image.sequence());
+        let mut roots = self.roots.clone();
+        if is_newest_lost && images.len() > 1 {
+            let (place, _) = images.pop().expect("two roots");
+            roots[place] = None;
+        }
+        let (_, image) = images.pop().expect("a root");
+        Ok((image, roots))
+    }
+
+    /// A hash of what survives a crash.
+    pub(crate) fn remains(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&self.disk, &self.cache, &self.logs, &self.roots, &self.oracle).hash(&mut hasher);
+        for ring in &self.map.rings {
+            ring.records.hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
+    /// A hash of everything.
+    pub(crate) fn key(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.remains(), &self.map, &self.tasks).hash(&mut hasher);
+        hasher.finish()
+    }
+}

@@ -5,6 +5,7 @@ mod crash;
 mod history;
 mod oracle;
 mod orders;
+mod pairs;
 mod promises;
 mod scenario;
 mod space;

@@ -48,6 +48,9 @@ impl Fill {
             return Progress::Finished(Err(ErrorKind::NoVolume.of(self.volume)));
         };
         let ring = map.owner(volume.seed, self.index);
+        if map.is_held(ring) {
+            return Progress::Wait(Wait::Hold);
+        }
         let cluster = map.tables.lookup(volume, self.index).1;
         let partial = cluster.and_then(|cluster| map.tables.partial(cluster)).copied();
         let (Some(cluster), Some(partial)) = (cluster, partial) else {
@@ -71,6 +74,9 @@ impl Fill {
     ) -> Progress {
         self.entered.leave(map);
         if map.is_held(ring) {
+            // The holder may itself change this cluster.
+            map.unlock(self.volume, self.index);
+            self.stage = Stage::Start;
             return Progress::Wait(Wait::Hold);
         }
         let volume = map.tables.serving(self.volume);

@@ -334,3 +334,9 @@ fn exhaustive_a_new_volume_is_written_when_its_record_is_stable() {
     let cloned = vec![now(clone()), now(write_on("C", 0, 1))];
     hold([base(4, setup, cloned), base(4, Vec::new(), vec![now(create(4)), now(write(2))])]);
 }
+
+#[test]
+fn exhaustive_nothing_holds_a_cluster_while_it_waits_for_a_cut() {
+    let setup = vec![create(4), full(V, 0), snap(), write(1)];
+    hold([base(6, setup, vec![now(size(1)), now(fill(V))])]);
+}

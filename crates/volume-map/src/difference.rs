@@ -31,9 +31,9 @@ impl VolumeMap {
     /// # Errors
     /// If there is no such volume.
     pub fn differences(&self, from: VolumeId, to: VolumeId) -> Result<Differences<'_>, Error> {
-        let known = |id| self.tables.serving(id).ok_or(ErrorKind::NoVolume.of(id));
+        let known = |id| self.state.tables.serving(id).ok_or(ErrorKind::NoVolume.of(id));
         let (from, to) = (known(from)?, known(to)?);
-        Ok(Differences { tables: &self.tables, from, to, at: 0, end: to.blocks })
+        Ok(Differences { tables: &self.state.tables, from, to, at: 0, end: to.blocks })
     }
 }
 

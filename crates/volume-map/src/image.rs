@@ -9,8 +9,8 @@ use crate::ids::{ClusterId, LeafId, Number, Ring, VolumeId};
 use crate::limits::{ROOT_ENTRIES_TOTAL_MAX, VOLUMES_MAX};
 use crate::record::SpacePolicy;
 use crate::shape::Shape;
+use crate::state::{MapState, Reference};
 use crate::tables::{Home, Leaf, Tables, UNMAPPED, Volume, VolumeKind};
-use crate::volume_map::{Reference, VolumeMap};
 
 const MAGIC: [u8; 8] = *b"STRKVMAP";
 const VERSION: u16 = 1;
@@ -27,7 +27,7 @@ pub struct Image {
 
 impl Image {
     /// The image of a map at this instant. References that records below the floors gave up are not in it.
-    pub(crate) fn of(map: &VolumeMap, floors: &[Number]) -> Self {
+    pub(crate) fn of(map: &MapState, floors: &[Number]) -> Self {
         let mut tables = map.tables.clone();
         for given_up in &map.given_up {
             if let Reference::Cluster(cluster) = given_up.what {

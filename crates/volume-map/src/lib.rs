@@ -1,17 +1,17 @@
 //! The map of volumes: which cluster holds which blocks of a volume, snapshot or clone.
 //!
-//! **What it is.** A pool is divided into clusters. A volume is a root of references to leaves, and a leaf has one entry
-//! per cluster; snapshots and clones share leaves, and clusters count their references. A write to an unmapped or shared
-//! cluster takes a new one and writes only its own blocks: the cluster is *partial*, and its other blocks are those of a
-//! base, or zero. [`VolumeMap`] has the operations: each returns steps (reads and writes of clusters) and records, in
-//! the order that keeps every promise through a crash. A record exists only after the data that it refers to are
-//! stable; an operation ends only after its record is stable; a cluster is used again only after both the record that
-//! gave it up is stable and older I/Os have completed. [`Image`] is a checkpoint, and [`VolumeMap::open`] replays the
-//! log over it.
+//! **What it is.** A pool is divided into clusters. A volume is a root of references to leaves, and a leaf has one
+//! entry per cluster; snapshots and clones share leaves, and clusters count their references. A write to an unmapped or
+//! shared cluster takes a new one and writes only its own blocks: the cluster is *partial*, and its other blocks are
+//! those of a base, or zero. [`VolumeMap`] has the operations: each returns steps (reads and writes of clusters) and
+//! records, in the order that keeps every promise through a crash. A record exists only after the data that it refers
+//! to are stable; an operation ends only after its record is stable; a cluster is used again only after the record that
+//! freed it is stable and older I/Os have completed. [`Image`] is a checkpoint, and [`VolumeMap::open`] replays the log
+//! over it.
 //!
-//! **What it must never do.** No I/O, clock, threads, randomness or `unsafe`; a lookup does not allocate. No bytes of an
-//! image or a log make it panic. No device uses this crate yet, and its formats have not been released: no drive holds
-//! them.
+//! **What it must never do.** No I/O, clock, threads, randomness or `unsafe`; a lookup does not allocate. No bytes of
+//! an image or a log make it panic. No device uses this crate yet, and its formats have not been released: no drive
+//! holds them.
 //!
 //! **Where to start.** [`VolumeMap`] for the interface to a driver, [`Request`], [`Step`] and [`Progress`] for
 //! operations as values, [`Change`] for records, then `operation/io.rs` for the orders of a write.
@@ -22,10 +22,13 @@
 mod apply;
 mod begin;
 mod blocks;
+mod body;
+mod checks;
 mod codec;
 mod difference;
 mod epoch;
 mod error;
+mod found;
 mod free;
 mod ids;
 mod image;
@@ -36,6 +39,7 @@ mod record;
 mod replay;
 mod shape;
 mod space;
+mod state;
 mod tables;
 mod volume_map;
 

@@ -6,17 +6,9 @@ use crate::blocks::Blocks;
 use crate::epoch::Epoch;
 use crate::error::Error;
 use crate::ids::{ClusterId, Ring, VolumeId};
-use crate::operation::checkpoint::Checkpoint;
-use crate::operation::fill::Fill;
-use crate::operation::io::Io;
-use crate::operation::leader::Leader;
-use crate::operation::read::Read;
-use crate::operation::resize::Resize;
-use crate::operation::snapshot::Cutting;
-use crate::operation::sweep::Sweep;
 use crate::record::SpacePolicy;
+use crate::state::MapState;
 use crate::tables::Part;
-use crate::volume_map::VolumeMap;
 
 pub(crate) mod checkpoint;
 pub(crate) mod fill;
@@ -242,61 +234,18 @@ pub enum Progress {
     Finished(Result<Done, Error>),
 }
 
-/// The state of an operation.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Body {
-    Io(Io),
-    Read(Read),
-    Fill(Fill),
-    Leader(Leader),
-    Cutting(Cutting),
-    Sweep(Sweep),
-    Resize(Resize),
-    Checkpoint(Checkpoint),
-}
-
-impl Body {
-    /// Goes on as far as possible. The step of the last call has completed.
-    pub(crate) fn advance(&mut self, map: &mut VolumeMap) -> Progress {
-        match self {
-            Self::Io(io) => io.advance(map),
-            Self::Read(read) => read.advance(map),
-            Self::Fill(fill) => fill.advance(map),
-            Self::Leader(leader) => leader.advance(map),
-            Self::Cutting(cutting) => cutting.advance(map),
-            Self::Sweep(sweep) => sweep.advance(map),
-            Self::Resize(resize) => resize.advance(map),
-            Self::Checkpoint(checkpoint) => checkpoint.advance(map),
-        }
-    }
-
-    /// Ends an operation that waits for space. False if it does not.
-    pub(crate) fn cancel(&mut self) -> bool {
-        match self {
-            Self::Io(io) => io.cancel(),
-            Self::Resize(resize) => resize.cancel(),
-            Self::Read(_)
-            | Self::Fill(_)
-            | Self::Leader(_)
-            | Self::Cutting(_)
-            | Self::Sweep(_)
-            | Self::Checkpoint(_) => false,
-        }
-    }
-}
-
 /// The epoch that an operation is in, if it is in one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Entered(Option<Epoch>);
 
 impl Entered {
-    pub(crate) fn enter(&mut self, map: &mut VolumeMap) {
+    pub(crate) fn enter(&mut self, map: &mut MapState) {
         if self.0.is_none() {
             self.0 = Some(map.epochs.enter());
         }
     }
 
-    pub(crate) fn leave(&mut self, map: &mut VolumeMap) {
+    pub(crate) fn leave(&mut self, map: &mut MapState) {
         if let Some(epoch) = self.0.take() {
             map.epochs.leave(epoch);
             map.settle();

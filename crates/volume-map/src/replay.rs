@@ -7,6 +7,7 @@ use crate::limits::ROOTS;
 use crate::log::{check_next, is_from};
 use crate::record::{Change, Record};
 use crate::shape::Shape;
+use crate::state::MapState;
 use crate::tables::{Home, Tables};
 use crate::volume_map::VolumeMap;
 
@@ -136,8 +137,8 @@ impl VolumeMap {
             // No record of an earlier ring is replayed over the roots that must be written first.
             tables.homes.fill(Home { ring: Ring::LEADER, number: Number(0) });
         }
-        let mut map = Self::of(tables, &next, floors, (image.sequence + 1, start));
+        let mut map = MapState::of(tables, &next, floors, (image.sequence + 1, start));
         map.roots_due = ROOTS - map.floors.len();
-        Ok(map)
+        Ok(Self::from_state(map))
     }
 }

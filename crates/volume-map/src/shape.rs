@@ -21,8 +21,8 @@ pub struct Shape {
     pub rings: u8,
 }
 
-/// The smallest multiple of a stripe's data that is at least 256 KiB, so that a write of a whole cluster is a full-stripe
-/// write. `None` if it is larger than 4 MiB. All sizes in bytes.
+/// The smallest multiple of a stripe's data that is at least 256 KiB, so that a write of a whole cluster is a
+/// full-stripe write. `None` if it is larger than 4 MiB. All sizes in bytes.
 #[must_use]
 pub const fn cluster_bytes(stripe_bytes: u64) -> Option<u64> {
     if stripe_bytes == 0 {
@@ -83,7 +83,8 @@ impl Shape {
         Ring(((seed as u64 + leaf as u64) % self.rings as u64) as u8)
     }
 
-    /// Each part of a range of a volume that lies in one cluster: the index of the cluster in the volume, and its blocks.
+    /// Each part of a range of a volume that lies in one cluster: the index of the cluster in the volume, and its
+    /// blocks.
     pub fn parts(self, first: u64, count: u64) -> impl Iterator<Item = (u32, Blocks)> {
         let per = u64::from(self.cluster_blocks);
         let end = first.saturating_add(count);

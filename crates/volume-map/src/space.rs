@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, ErrorKind};
+use crate::found::Found;
 use crate::ids::{Ring, VolumeId};
 use crate::operation::Wait;
-use crate::operation::io::Found;
 use crate::record::Change;
+use crate::state::{Allocation, MapState};
 use crate::tables::{UNMAPPED, Volume};
-use crate::volume_map::{Allocation, VolumeMap};
 
 /// Clusters that reserved volumes may still take: one for each part that has no cluster or a shared one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -21,7 +21,7 @@ impl Needs {
         self.volumes.values().sum()
     }
 
-    /// Counts a change of [`VolumeMap::change_of_need`].
+    /// Counts a change of [`MapState::change_of_need`].
     pub(crate) fn change(&mut self, change: Option<(VolumeId, i64)>) {
         if let Some((volume, by)) = change
             && let Some(need) = self.volumes.get_mut(&volume)
@@ -57,21 +57,17 @@ pub struct VolumeSpace {
     pub reserved: u64,
 }
 
-impl VolumeMap {
+impl MapState {
     /// The space of the pool.
-    #[must_use]
-    pub fn space(&self) -> PoolSpace {
+    pub(crate) fn space(&self) -> PoolSpace {
         let free = u64::from(self.tables.free.len());
         let in_transit = self.taken.len() as u64;
         let in_use = u64::from(self.tables.shape.clusters) - free - in_transit;
         PoolSpace { free, reserved: self.needs.total().min(free), in_use, in_transit }
     }
 
-    /// The space of a volume. It walks the map of the volume.
-    ///
-    /// # Errors
-    /// If there is no such volume.
-    pub fn volume_space(&self, id: VolumeId) -> Result<VolumeSpace, Error> {
+    /// The space of a volume.
+    pub(crate) fn volume_space(&self, id: VolumeId) -> Result<VolumeSpace, Error> {
         let volume = self.tables.serving(id).ok_or(ErrorKind::NoVolume.of(id))?;
         let mapped = u64::from(volume.mapped);
         let exclusive = self.exclusive(volume);

@@ -1,62 +1,24 @@
-//! The map of a pool while it is in use.
+//! The map of a pool while it is in use: the interface to a driver.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 
 use crate::blocks::Blocks;
-use crate::epoch::{Epoch, Epochs};
+use crate::body::Body;
 use crate::error::{Error, ErrorKind};
-use crate::ids::{ClusterId, LeafId, Number, OperationId, Ring, VolumeId};
-use crate::limits::{OPERATIONS_MAX, ROOTS};
-use crate::operation::{Body, Progress, Wait};
-use crate::record::{Change, Record};
+use crate::ids::{Number, OperationId, Ring, VolumeId};
+use crate::limits::OPERATIONS_MAX;
+use crate::operation::{Progress, Wait};
+use crate::record::Record;
 use crate::shape::Shape;
-use crate::space::Needs;
-use crate::tables::{Home, Parts, Tables, Volume};
-
-/// A ring of records as the map sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct RingState {
-    /// The number of the next record.
-    pub(crate) next: Number,
-    /// The first number that is not stable.
-    pub(crate) unstable: Number,
-    /// Records that are not stable.
-    pub(crate) records: VecDeque<Record>,
-}
-
-/// What a record gave up. It counts until the record is stable and older I/Os are back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct GivenUp {
-    pub(crate) what: Reference,
-    pub(crate) by: Home,
-    pub(crate) epoch: Epoch,
-}
-
-/// A reference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Reference {
-    /// To a cluster.
-    Cluster(ClusterId),
-    /// To a leaf that others refer to.
-    Leaf(LeafId),
-}
+use crate::space::{PoolSpace, VolumeSpace};
+use crate::state::MapState;
+use crate::tables::{Parts, Tables, Volume};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Operation {
     body: Body,
     /// True while the driver carries a step out.
     is_released: bool,
-}
-
-/// What a search for a free cluster found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Allocation {
-    /// A cluster, which no other operation gets.
-    Taken(ClusterId),
-    /// None at present.
-    Later(Wait),
-    /// None at all.
-    Refused(ErrorKind),
 }
 
 /// The map of a pool: its tables, its rings, and the operations in progress.
@@ -66,35 +28,7 @@ pub(crate) enum Allocation {
 /// each ring in order, stably, and calls [`stable`](Self::stable).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VolumeMap {
-    pub(crate) tables: Tables,
-    pub(crate) rings: Vec<RingState>,
-    pub(crate) given_up: Vec<GivenUp>,
-    pub(crate) epochs: Epochs,
-    /// The last epoch before the last cut.
-    pub(crate) before_cut: Epoch,
-    /// Clusters of volumes that one operation changes.
-    locked: BTreeSet<(VolumeId, u32)>,
-    /// Clusters that an operation took, and that no record names yet.
-    pub(crate) taken: BTreeMap<ClusterId, VolumeId>,
-    /// Cores that hold new writes, one bit each.
-    pub(crate) held: u64,
-    /// True while an operation changes whole volumes.
-    pub(crate) is_led: bool,
-    /// New volumes that requests do not reach yet: the record is not stable, or older I/Os of a cut are not back.
-    pub(crate) unreported: BTreeSet<VolumeId>,
-    /// The record of the deletion of each volume that is being deleted.
-    pub(crate) deletions: BTreeMap<VolumeId, Number>,
-    /// What reserved volumes still need.
-    pub(crate) needs: Needs,
-    /// Floors of the roots that are kept, the newest first.
-    pub(crate) floors: Vec<Vec<Number>>,
-    /// Sequence of the next root.
-    pub(crate) sequence: u64,
-    /// Number of this start.
-    pub(crate) start: u32,
-    /// Roots that must be written before anything else.
-    pub(crate) roots_due: usize,
-    pub(crate) is_checkpointing: bool,
+    pub(crate) state: MapState,
     operations: BTreeMap<OperationId, Operation>,
     next_operation: u64,
 }
@@ -107,65 +41,34 @@ impl VolumeMap {
     pub fn create(shape: Shape) -> Result<Self, Error> {
         let shape = shape.check()?;
         let next = vec![Number(1); usize::from(shape.rings)];
-        Ok(Self::of(Tables::new(shape), &next, Vec::new(), (0, 1)))
+        Ok(Self::from_state(MapState::of(Tables::new(shape), &next, Vec::new(), (0, 1))))
     }
 
-    /// A map with these tables and next numbers, and the sequence of its next root and the number of its start.
-    pub(crate) fn of(
-        tables: Tables,
-        next: &[Number],
-        floors: Vec<Vec<Number>>,
-        (sequence, start): (u64, u32),
-    ) -> Self {
-        let ring =
-            |next: &Number| RingState { next: *next, unstable: *next, records: VecDeque::new() };
-        let roots_due = if floors.is_empty() { ROOTS } else { 0 };
-        let mut map = Self {
-            tables,
-            rings: next.iter().map(ring).collect(),
-            given_up: Vec::new(),
-            epochs: Epochs::new(),
-            before_cut: Epoch(0),
-            locked: BTreeSet::new(),
-            taken: BTreeMap::new(),
-            held: 0,
-            is_led: false,
-            unreported: BTreeSet::new(),
-            deletions: BTreeMap::new(),
-            needs: Needs::default(),
-            floors,
-            sequence,
-            start,
-            roots_due,
-            is_checkpointing: false,
-            operations: BTreeMap::new(),
-            next_operation: 1,
-        };
-        map.recount_needs();
-        map
+    pub(crate) fn from_state(state: MapState) -> Self {
+        Self { state, operations: BTreeMap::new(), next_operation: 1 }
     }
 
     /// The shape of the pool.
     #[must_use]
     pub fn shape(&self) -> Shape {
-        self.tables.shape
+        self.state.tables.shape
     }
 
     /// A volume, snapshot or clone that is not being deleted.
     #[must_use]
     pub fn volume(&self, id: VolumeId) -> Option<&Volume> {
-        self.tables.serving(id)
+        self.state.tables.serving(id)
     }
 
     /// All volumes that are not being deleted, in the order of their identifiers.
     pub fn volumes(&self) -> impl Iterator<Item = (VolumeId, &Volume)> {
-        let volumes = self.tables.volumes.iter();
+        let volumes = self.state.tables.volumes.iter();
         volumes.filter(|(_, volume)| !volume.is_dying).map(|(id, volume)| (*id, volume))
     }
 
     /// Volumes that are being deleted. After a start, the driver begins a [`Sweep`](crate::Request::Sweep) for each.
     pub fn dying(&self) -> impl Iterator<Item = VolumeId> {
-        let volumes = self.tables.volumes.iter();
+        let volumes = self.state.tables.volumes.iter();
         volumes.filter(|(_, volume)| volume.is_dying).map(|(id, _)| *id)
     }
 
@@ -175,9 +78,23 @@ impl VolumeMap {
     /// # Errors
     /// If there is no such volume.
     pub fn places(&self, id: VolumeId, index: u32, blocks: Blocks) -> Result<Parts<'_>, Error> {
-        let volume = self.tables.serving(id).ok_or(ErrorKind::NoVolume.of(id))?;
-        let cluster = self.tables.lookup(volume, index).1;
-        Ok(self.tables.parts(cluster, blocks))
+        let volume = self.state.tables.serving(id).ok_or(ErrorKind::NoVolume.of(id))?;
+        let cluster = self.state.tables.lookup(volume, index).1;
+        Ok(self.state.tables.parts(cluster, blocks))
+    }
+
+    /// The space of the pool.
+    #[must_use]
+    pub fn space(&self) -> PoolSpace {
+        self.state.space()
+    }
+
+    /// The space of a volume. It walks the map of the volume.
+    ///
+    /// # Errors
+    /// If there is no such volume.
+    pub fn volume_space(&self, id: VolumeId) -> Result<VolumeSpace, Error> {
+        self.state.volume_space(id)
     }
 
     pub(crate) fn insert(&mut self, body: Body) -> Result<OperationId, Error> {
@@ -201,7 +118,7 @@ impl VolumeMap {
             self.operations.insert(id, operation);
             return Progress::Wait(Wait::Step);
         }
-        let progress = operation.body.advance(self);
+        let progress = operation.body.advance(&mut self.state);
         if !matches!(progress, Progress::Finished(_)) {
             operation.is_released = matches!(progress, Progress::Do(_));
             self.operations.insert(id, operation);
@@ -227,7 +144,7 @@ impl VolumeMap {
     /// The records of a ring that are not stable, in order. The driver writes them in this order.
     #[must_use]
     pub fn records(&self, ring: Ring) -> impl ExactSizeIterator<Item = &Record> {
-        self.rings[ring.at()].records.iter()
+        self.state.rings[ring.at()].records.iter()
     }
 
     /// Every record of a ring up to `number` is stable.
@@ -235,158 +152,19 @@ impl VolumeMap {
     /// # Panics
     /// If the ring has no record with this number.
     pub fn stable(&mut self, ring: Ring, number: Number) {
-        let state = &mut self.rings[ring.at()];
+        let state = &mut self.state.rings[ring.at()];
         assert!(number < state.next, "only records of the ring become stable");
         while state.records.front().is_some_and(|record| record.number <= number) {
             state.records.pop_front();
         }
         state.unstable = state.unstable.max(number.next());
-        self.settle();
+        self.state.settle();
     }
 
     /// The number from which the log of a ring must be kept: both roots can be replayed.
     #[must_use]
     pub fn keep_from(&self, ring: Ring) -> Number {
-        let floors = self.floors.iter().map(|floors| floors[ring.at()]);
+        let floors = self.state.floors.iter().map(|floors| floors[ring.at()]);
         floors.min().unwrap_or(Number(0))
-    }
-
-    pub(crate) fn is_stable(&self, ring: Ring, number: Number) -> bool {
-        self.rings[ring.at()].unstable > number
-    }
-
-    /// True if every record so far is stable.
-    pub(crate) fn are_stable(&self, upto: &[Number]) -> bool {
-        self.rings.iter().zip(upto).all(|(ring, next)| ring.unstable >= *next)
-    }
-
-    pub(crate) fn next_numbers(&self) -> Vec<Number> {
-        self.rings.iter().map(|ring| ring.next).collect()
-    }
-
-    pub(crate) fn owner(&self, seed: u32, index: u32) -> Ring {
-        self.tables.shape.owner(seed, self.tables.shape.entry(index).0)
-    }
-
-    pub(crate) fn is_locked(&self, volume: VolumeId, index: u32) -> bool {
-        self.locked.contains(&(volume, index))
-    }
-
-    pub(crate) fn lock(&mut self, volume: VolumeId, index: u32) {
-        self.locked.insert((volume, index));
-    }
-
-    pub(crate) fn unlock(&mut self, volume: VolumeId, index: u32) {
-        self.locked.remove(&(volume, index));
-    }
-
-    pub(crate) fn is_held(&self, core: Ring) -> bool {
-        self.held >> core.0 & 1 == 1
-    }
-
-    pub(crate) fn older_are_back(&self) -> bool {
-        self.epochs.are_back(self.before_cut)
-    }
-
-    /// Appends a record and applies it. What it gives up counts until it is stable and older I/Os are back.
-    pub(crate) fn put(&mut self, ring: Ring, change: Change) -> Number {
-        let number = self.rings[ring.at()].next;
-        let record = Record { ring, number, start: self.start, change };
-        if let Change::Map { cluster, .. } = &record.change {
-            self.taken.remove(cluster);
-        }
-        let before = self.change_of_need(&record.change);
-        let dropped = self.tables.apply(&record);
-        let dropped = dropped.expect("a record fits the tables it was made from");
-        self.needs.change(before);
-        let state = &mut self.rings[ring.at()];
-        state.next = number.next();
-        state.records.push_back(record);
-        let by = Home { ring, number };
-        if !dropped.clusters.is_empty() || dropped.leaf.is_some() {
-            let epoch = self.epochs.close();
-            let clusters = dropped.clusters.into_iter().map(Reference::Cluster);
-            let references = clusters.chain(dropped.leaf.map(Reference::Leaf));
-            self.given_up.extend(references.map(|what| GivenUp { what, by, epoch }));
-            if let Some(slot) = dropped.leaf.and_then(|leaf| self.tables.slots.get(&leaf)) {
-                self.tables.leaf_mut(*slot).given_up += 1;
-            }
-        }
-        self.settle();
-        number
-    }
-
-    /// Gives a volume a leaf of its own for an entry, if the leaf is shared or does not exist.
-    pub(crate) fn own_leaf(&mut self, volume: VolumeId, index: u32, ring: Ring) {
-        let at = self.tables.shape.entry(index).0;
-        let slot = self.tables.volumes.get(&volume).and_then(|volume| volume.root[at]);
-        if slot.is_none_or(|slot| self.tables.leaf(slot).references > 1) {
-            self.put(ring, Change::CopyLeaf { volume, at: at as u32 });
-        }
-    }
-
-    /// Ends references that were given up: when their record is stable and older I/Os are back.
-    pub(crate) fn settle(&mut self) {
-        while let Some(at) = self.given_up.iter().position(|given_up| self.is_ripe(given_up)) {
-            let given_up = self.given_up.remove(at);
-            self.end_reference(given_up);
-        }
-    }
-
-    fn is_ripe(&self, given_up: &GivenUp) -> bool {
-        let frees = match given_up.what {
-            Reference::Cluster(cluster) => self.tables.counts[cluster.at()] == 1,
-            Reference::Leaf(_) => false,
-        };
-        let is_stable = self.is_stable(given_up.by.ring, given_up.by.number);
-        let are_back = self.epochs.are_back(given_up.epoch);
-        match frees {
-            // The cluster would be used again.
-            true => is_stable && are_back,
-            // The last volume that refers to the cluster or leaf would write in place.
-            false => is_stable && are_back,
-        }
-    }
-
-    fn end_reference(&mut self, given_up: GivenUp) {
-        match given_up.what {
-            Reference::Cluster(cluster) => self.tables.release(cluster, given_up.by),
-            Reference::Leaf(leaf) => {
-                if let Some(slot) = self.tables.slots.get(&leaf) {
-                    self.tables.leaf_mut(*slot).given_up -= 1;
-                }
-            }
-        }
-    }
-
-    /// A free cluster may go to the owner of its last record at once, and to another one when this record is below the
-    /// floors of both roots: then no start replays it.
-    fn is_usable(&self, cluster: ClusterId, ring: Ring) -> bool {
-        let home = self.tables.homes[cluster.at()];
-        let below = |floors: &Vec<Number>| home.number < floors[home.ring.at()];
-        home.ring == ring || self.floors.iter().all(below)
-    }
-
-    pub(crate) fn find_free(&mut self, volume: VolumeId, ring: Ring) -> Allocation {
-        let shape = self.tables.shape;
-        let rings = u64::from(shape.rings);
-        let from = u64::from(shape.clusters) * u64::from(ring.0) / rings;
-        let from = ClusterId(from as u32);
-        let found = self.tables.free.find(from, |cluster| self.is_usable(cluster, ring));
-        match found {
-            Some(cluster) => {
-                self.tables.free.remove(cluster);
-                self.taken.insert(cluster, volume);
-                Allocation::Taken(cluster)
-            }
-            None if self.tables.free.len() > 0 => Allocation::Later(Wait::Checkpoint),
-            None => Allocation::Later(Wait::Space),
-        }
-    }
-
-    /// Returns a cluster that no record names.
-    pub(crate) fn give_back(&mut self, cluster: ClusterId) {
-        self.taken.remove(&cluster);
-        self.tables.free.insert(cluster);
     }
 }

@@ -4,7 +4,7 @@ use crate::ids::Number;
 use crate::image::Image;
 use crate::limits::ROOTS;
 use crate::operation::{Done, Progress, Step, Wait};
-use crate::volume_map::VolumeMap;
+use crate::state::MapState;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Stage {
@@ -24,7 +24,7 @@ impl Checkpoint {
         Self { stage: Stage::Start }
     }
 
-    pub(crate) fn advance(&mut self, map: &mut VolumeMap) -> Progress {
+    pub(crate) fn advance(&mut self, map: &mut MapState) -> Progress {
         match &mut self.stage {
             Stage::Start if map.is_checkpointing => Progress::Wait(Wait::Leader),
             Stage::Start => {

@@ -5,8 +5,8 @@ use crate::error::ErrorKind;
 use crate::ids::{ClusterId, Number, Ring, VolumeId};
 use crate::operation::{Done, Entered, Progress, Step, Wait};
 use crate::record::Change;
+use crate::state::MapState;
 use crate::tables::{Part, Source};
-use crate::volume_map::VolumeMap;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Stage {
@@ -29,7 +29,7 @@ impl Fill {
         Self { volume, index, entered: Entered::default(), stage: Stage::Start }
     }
 
-    pub(crate) fn advance(&mut self, map: &mut VolumeMap) -> Progress {
+    pub(crate) fn advance(&mut self, map: &mut MapState) -> Progress {
         match self.stage.clone() {
             Stage::Start => self.start(map),
             Stage::Copying { ring, cluster, partial } => self.copied(map, ring, cluster, &partial),
@@ -37,7 +37,7 @@ impl Fill {
         }
     }
 
-    fn start(&mut self, map: &mut VolumeMap) -> Progress {
+    fn start(&mut self, map: &mut MapState) -> Progress {
         if map.is_locked(self.volume, self.index) {
             return Progress::Wait(Wait::Cluster);
         }
@@ -67,7 +67,7 @@ impl Fill {
 
     fn copied(
         &mut self,
-        map: &mut VolumeMap,
+        map: &mut MapState,
         ring: Ring,
         cluster: ClusterId,
         partial: &Partial,
@@ -90,7 +90,7 @@ impl Fill {
         self.recorded(map, ring, number)
     }
 
-    fn recorded(&mut self, map: &mut VolumeMap, ring: Ring, number: Number) -> Progress {
+    fn recorded(&mut self, map: &mut MapState, ring: Ring, number: Number) -> Progress {
         if !map.is_stable(ring, number) {
             return Progress::Wait(Wait::Records);
         }

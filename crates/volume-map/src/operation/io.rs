@@ -14,11 +14,11 @@
 
 use crate::blocks::{BlockSet, Blocks, Partial};
 use crate::error::ErrorKind;
+use crate::found::Found;
 use crate::ids::{ClusterId, Number, Ring, VolumeId};
 use crate::operation::{Done, Entered, Progress, Stability, Step, Wait};
 use crate::record::Change;
-use crate::tables::VolumeKind;
-use crate::volume_map::{Allocation, VolumeMap};
+use crate::state::{Allocation, MapState};
 
 /// What an I/O does to its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,23 +26,6 @@ pub(crate) enum IoKind {
     Write(Stability),
     Discard,
     Allocate,
-}
-
-/// What a change finds in the map. It is looked up again in the turn that appends the record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Found {
-    /// The volume is removed, or the blocks are beyond its end.
-    Gone,
-    /// No cluster.
-    Unmapped,
-    /// A cluster of this volume alone, in which the blocks are its own.
-    Own(ClusterId),
-    /// A partial cluster of this volume alone, in which a block is not its own.
-    Partial(ClusterId),
-    /// A whole cluster that others refer to.
-    Shared(ClusterId),
-    /// A partial cluster that others refer to.
-    SharedPartial(ClusterId),
 }
 
 /// What the owner does about what it found.
@@ -107,7 +90,7 @@ impl Io {
         self.is_starved
     }
 
-    pub(crate) fn advance(&mut self, map: &mut VolumeMap) -> Progress {
+    pub(crate) fn advance(&mut self, map: &mut MapState) -> Progress {
         match self.stage {
             Stage::Start => self.start(map),
             Stage::InPlace { is_locked } => {
@@ -123,27 +106,27 @@ impl Io {
         }
     }
 
-    fn end(&mut self, map: &mut VolumeMap) -> Progress {
+    fn end(&mut self, map: &mut MapState) -> Progress {
         self.entered.leave(map);
         Progress::Finished(Ok(Done::Done))
     }
 
-    fn fail(&mut self, map: &mut VolumeMap, kind: ErrorKind) -> Progress {
+    fn fail(&mut self, map: &mut MapState, kind: ErrorKind) -> Progress {
         self.entered.leave(map);
         Progress::Finished(Err(kind.of(self.volume)))
     }
 
     /// An operation that waits is in no epoch, so that nothing waits for itself.
-    fn wait(&mut self, map: &mut VolumeMap, wait: Wait) -> Progress {
+    fn wait(&mut self, map: &mut MapState, wait: Wait) -> Progress {
         self.entered.leave(map);
         Progress::Wait(wait)
     }
 
-    fn is_held(&self, map: &VolumeMap, ring: Ring) -> bool {
+    fn is_held(&self, map: &MapState, ring: Ring) -> bool {
         !self.is_of_resize && map.is_held(ring)
     }
 
-    fn start(&mut self, map: &mut VolumeMap) -> Progress {
+    fn start(&mut self, map: &mut MapState) -> Progress {
         if self.is_held(map, self.core) {
             return self.wait(map, Wait::Hold);
         }
@@ -160,7 +143,7 @@ impl Io {
         self.change(map)
     }
 
-    fn plan(&self, map: &VolumeMap, found: Found) -> Plan {
+    fn plan(&self, map: &MapState, found: Found) -> Plan {
         let is_whole = self.blocks.count == map.tables.shape.cluster_blocks;
         match (self.kind, found) {
             (_, Found::Gone)
@@ -193,7 +176,7 @@ impl Io {
         }
     }
 
-    fn change(&mut self, map: &mut VolumeMap) -> Progress {
+    fn change(&mut self, map: &mut MapState) -> Progress {
         self.is_starved = false;
         let Some(volume) = map.tables.serving(self.volume) else {
             return self.fail(map, ErrorKind::NoVolume);
@@ -230,7 +213,7 @@ impl Io {
         }
     }
 
-    fn find(&self, map: &VolumeMap) -> Found {
+    fn find(&self, map: &MapState) -> Found {
         let per = u64::from(map.tables.shape.cluster_blocks);
         let first = u64::from(self.index) * per + u64::from(self.blocks.first);
         let end = map.tables.serving(self.volume).map_or(0, |volume| volume.blocks);
@@ -248,7 +231,7 @@ impl Io {
     }
 
     /// Nothing is copied before writes older than the last cut are back: the copy would lose them.
-    fn waits_for_older(&mut self, map: &mut VolumeMap) -> bool {
+    fn waits_for_older(&mut self, map: &mut MapState) -> bool {
         self.entered.leave(map);
         let waits = !map.older_are_back();
         self.entered.enter(map);
@@ -258,7 +241,7 @@ impl Io {
     /// The data step, if there is one. What it writes is stable before a record refers to it.
     fn land(
         &mut self,
-        map: &mut VolumeMap,
+        map: &mut MapState,
         found: Found,
         plan: Plan,
         taken: Option<ClusterId>,
@@ -284,7 +267,7 @@ impl Io {
     /// The parts of a shared partial cluster around the blocks of this operation.
     fn copied_parts(
         &self,
-        map: &VolumeMap,
+        map: &MapState,
         from: ClusterId,
         all: Blocks,
     ) -> Vec<crate::tables::Part> {
@@ -297,7 +280,7 @@ impl Io {
 
     fn landed(
         &mut self,
-        map: &mut VolumeMap,
+        map: &mut MapState,
         found: Found,
         plan: Plan,
         taken: Option<ClusterId>,
@@ -322,7 +305,7 @@ impl Io {
 
     fn append(
         &self,
-        map: &mut VolumeMap,
+        map: &mut MapState,
         ring: Ring,
         plan: Plan,
         taken: Option<ClusterId>,
@@ -351,7 +334,7 @@ impl Io {
     }
 
     /// What the new cluster holds.
-    fn partial(&self, map: &VolumeMap, plan: Plan) -> Option<Box<Partial>> {
+    fn partial(&self, map: &MapState, plan: Plan) -> Option<Box<Partial>> {
         let cluster_blocks = map.tables.shape.cluster_blocks;
         let all = Blocks { first: 0, count: cluster_blocks };
         let rest = match plan {
@@ -366,41 +349,11 @@ impl Io {
         (!partial.is_whole(cluster_blocks)).then(|| Box::new(partial))
     }
 
-    fn recorded(&mut self, map: &mut VolumeMap, ring: Ring, number: Number) -> Progress {
+    fn recorded(&mut self, map: &mut MapState, ring: Ring, number: Number) -> Progress {
         if !map.is_stable(ring, number) {
             return Progress::Wait(Wait::Records);
         }
         map.unlock(self.volume, self.index);
         self.end(map)
-    }
-}
-
-impl VolumeMap {
-    /// What a change of blocks of a volume finds.
-    pub(crate) fn find(&self, id: VolumeId, index: u32, blocks: Blocks) -> Found {
-        let cluster_blocks = u64::from(self.tables.shape.cluster_blocks);
-        let end = u64::from(index) * cluster_blocks + u64::from(blocks.end());
-        let volume = self.tables.serving(id);
-        let writable = |kind| kind == VolumeKind::Writable;
-        let Some(volume) = volume.filter(|volume| writable(volume.kind) && end <= volume.blocks)
-        else {
-            return Found::Gone;
-        };
-        let (slot, cluster) = self.tables.lookup(volume, index);
-        let (Some(slot), Some(cluster)) = (slot, cluster) else {
-            return Found::Unmapped;
-        };
-        let leaf = self.tables.leaf(slot);
-        let is_leaf_shared = leaf.references + leaf.given_up > 1;
-        let is_shared = is_leaf_shared || self.tables.counts[cluster.at()] > 1;
-        match (self.tables.partial(cluster), is_shared) {
-            (None, true) => Found::Shared(cluster),
-            (Some(_), true) => Found::SharedPartial(cluster),
-            (None, false) => Found::Own(cluster),
-            (Some(partial), false) if partial.own.has_all(&BlockSet::of(blocks)) => {
-                Found::Own(cluster)
-            }
-            (Some(_), false) => Found::Partial(cluster),
-        }
     }
 }

@@ -4,8 +4,7 @@ use crate::error::{Error, ErrorKind};
 use crate::ids::{Number, Ring, VolumeId};
 use crate::operation::{Done, Progress, Wait};
 use crate::record::{Change, Cut, SpacePolicy, VolumesChange};
-use crate::tables::VolumeKind;
-use crate::volume_map::VolumeMap;
+use crate::state::MapState;
 
 use strake_units::Name;
 
@@ -31,7 +30,7 @@ impl Leader {
         Self { kind, recorded: None }
     }
 
-    pub(crate) fn advance(&mut self, map: &mut VolumeMap) -> Progress {
+    pub(crate) fn advance(&mut self, map: &mut MapState) -> Progress {
         if let Some((number, done)) = &self.recorded {
             if !map.is_stable(Ring::LEADER, *number) {
                 return Progress::Wait(Wait::Records);
@@ -64,7 +63,7 @@ impl Leader {
         self.advance(map)
     }
 
-    fn change(&self, map: &VolumeMap, new: VolumeId) -> Result<(VolumesChange, Done), Error> {
+    fn change(&self, map: &MapState, new: VolumeId) -> Result<(VolumesChange, Done), Error> {
         match &self.kind {
             LeaderKind::Create { name, blocks, policy } => {
                 map.check_name(name)?;
@@ -113,31 +112,10 @@ impl Leader {
     }
 }
 
-impl VolumeMap {
+impl MapState {
     /// Appends a record of the leader, with the numbers below which each ring's records were applied before it.
     pub(crate) fn put_of_leader(&mut self, change: VolumesChange) -> Number {
         let cut: Cut = self.next_numbers();
         self.put(Ring::LEADER, Change::Volumes(change, cut))
-    }
-
-    pub(crate) fn check_name(&self, name: &Name) -> Result<(), Error> {
-        let is_taken = self.volumes().any(|(_, volume)| volume.name == *name);
-        if is_taken { Err(ErrorKind::NameTaken.into()) } else { Ok(()) }
-    }
-
-    pub(crate) fn check_blocks(&self, blocks: u64) -> Result<(), Error> {
-        let most = self.tables.shape.volume_blocks_max();
-        match blocks {
-            0 => Err(ErrorKind::OutOfRange.into()),
-            _ if blocks > most => Err(ErrorKind::Limit { what: "blocks of a volume", most }.into()),
-            _ => Ok(()),
-        }
-    }
-
-    pub(crate) fn check_snapshot(&self, id: VolumeId) -> Result<(), Error> {
-        match self.serving(id)?.kind {
-            VolumeKind::Writable => Err(ErrorKind::NoSnapshot.of(id)),
-            VolumeKind::Snapshot => Ok(()),
-        }
     }
 }

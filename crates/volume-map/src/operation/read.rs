@@ -4,7 +4,7 @@ use crate::blocks::Blocks;
 use crate::error::ErrorKind;
 use crate::ids::VolumeId;
 use crate::operation::{Done, Entered, Progress, Step};
-use crate::volume_map::VolumeMap;
+use crate::state::MapState;
 
 /// A read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,7 +17,7 @@ pub(crate) struct Read {
 }
 
 impl Read {
-    pub(crate) fn advance(&mut self, map: &mut VolumeMap) -> Progress {
+    pub(crate) fn advance(&mut self, map: &mut MapState) -> Progress {
         if self.is_read {
             self.entered.leave(map);
             return Progress::Finished(Ok(Done::Done));

@@ -7,7 +7,7 @@ use crate::operation::io::{Io, IoKind};
 use crate::operation::snapshot::Held;
 use crate::operation::{Done, Progress, Wait};
 use crate::record::{Change, VolumesChange};
-use crate::volume_map::VolumeMap;
+use crate::state::MapState;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Stage {
@@ -48,7 +48,7 @@ impl Resize {
         }
     }
 
-    pub(crate) fn advance(&mut self, map: &mut VolumeMap) -> Progress {
+    pub(crate) fn advance(&mut self, map: &mut MapState) -> Progress {
         match &mut self.stage {
             Stage::Start if map.is_led => Progress::Wait(Wait::Leader),
             Stage::Start => {
@@ -104,14 +104,14 @@ impl Resize {
     }
 
     /// Nothing is lost of the size: a part of the tail is discarded, as the request permits.
-    fn give_up(&mut self, map: &mut VolumeMap, error: Error) -> Progress {
+    fn give_up(&mut self, map: &mut MapState, error: Error) -> Progress {
         map.recount_needs();
         map.release_writes();
         Progress::Finished(Err(error))
     }
 
     /// Discards the next part of the tail: blocks of one cluster, or a whole leaf.
-    fn free_next(&mut self, map: &mut VolumeMap) -> Progress {
+    fn free_next(&mut self, map: &mut MapState) -> Progress {
         let shape = map.tables.shape;
         let volume = &map.tables.volumes[&self.volume];
         let (end, seed) = (volume.blocks, volume.seed);

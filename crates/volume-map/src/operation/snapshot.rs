@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::ids::{Number, Ring, VolumeId};
 use crate::operation::{Done, Progress, Step, Wait};
 use crate::record::{Change, Cut, VolumesChange};
-use crate::volume_map::VolumeMap;
+use crate::state::MapState;
 
 use strake_units::Name;
 
@@ -26,7 +26,7 @@ pub(crate) struct Held {
 
 impl Held {
     /// Holds one core after the other; `None` when all hold.
-    pub(crate) fn advance(&mut self, map: &mut VolumeMap) -> Option<Progress> {
+    pub(crate) fn advance(&mut self, map: &mut MapState) -> Option<Progress> {
         if self.is_asked {
             self.is_asked = false;
             let ring = Ring(self.cut.len() as u8);
@@ -44,7 +44,7 @@ impl Held {
     }
 
     /// True if every I/O from before the last core held is back.
-    pub(crate) fn older_are_back(&self, map: &VolumeMap) -> bool {
+    pub(crate) fn older_are_back(&self, map: &MapState) -> bool {
         self.before.is_none_or(|epoch| map.epochs.are_back(epoch))
     }
 }
@@ -72,7 +72,7 @@ impl Cutting {
         Self { kind, held: Held::default(), stage: Stage::Start, made: Vec::new() }
     }
 
-    pub(crate) fn advance(&mut self, map: &mut VolumeMap) -> Progress {
+    pub(crate) fn advance(&mut self, map: &mut MapState) -> Progress {
         match self.stage {
             Stage::Start if map.is_led => Progress::Wait(Wait::Leader),
             Stage::Start => {
@@ -109,7 +109,7 @@ impl Cutting {
         }
     }
 
-    fn check(&self, map: &VolumeMap) -> Result<(), Error> {
+    fn check(&self, map: &MapState) -> Result<(), Error> {
         match &self.kind {
             CutKind::Snapshot(pairs) => {
                 let mut needs = Vec::new();
@@ -135,7 +135,7 @@ impl Cutting {
         }
     }
 
-    fn record(&mut self, map: &mut VolumeMap) -> Progress {
+    fn record(&mut self, map: &mut MapState) -> Progress {
         if let Err(error) = self.check(map) {
             map.release_writes();
             return Progress::Finished(Err(error));
@@ -167,7 +167,7 @@ impl Cutting {
         self.advance(map)
     }
 
-    fn report(&mut self, map: &mut VolumeMap) -> Progress {
+    fn report(&mut self, map: &mut MapState) -> Progress {
         let made = std::mem::take(&mut self.made);
         made.iter().for_each(|id| {
             map.unreported.remove(id);
@@ -179,7 +179,7 @@ impl Cutting {
     }
 }
 
-impl VolumeMap {
+impl MapState {
     /// Ends the hold of all cores, and the turn of the leader.
     pub(crate) fn release_writes(&mut self) {
         self.held = 0;

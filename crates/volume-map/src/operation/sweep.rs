@@ -5,7 +5,7 @@ use crate::ids::{Number, Ring, VolumeId};
 use crate::limits::SWEEP_LEAVES;
 use crate::operation::{Done, Progress, Step, Wait};
 use crate::record::{Change, VolumesChange};
-use crate::volume_map::VolumeMap;
+use crate::state::MapState;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Stage {
@@ -27,7 +27,7 @@ impl Sweep {
         Self { volume, stage: Stage::Start }
     }
 
-    pub(crate) fn advance(&mut self, map: &mut VolumeMap) -> Progress {
+    pub(crate) fn advance(&mut self, map: &mut MapState) -> Progress {
         match &self.stage {
             Stage::Start => self.start(map),
             Stage::Leaves(at) => self.give_up(map, *at),
@@ -41,7 +41,7 @@ impl Sweep {
     }
 
     /// Leaves are given up when the record of the deletion is stable. Before, the volume may return after a crash.
-    fn start(&mut self, map: &mut VolumeMap) -> Progress {
+    fn start(&mut self, map: &mut MapState) -> Progress {
         if !map.tables.volumes.get(&self.volume).is_some_and(|volume| volume.is_dying) {
             return Progress::Finished(Err(ErrorKind::NoVolume.of(self.volume)));
         }
@@ -53,7 +53,7 @@ impl Sweep {
         Progress::Do(Step::Pace)
     }
 
-    fn give_up(&mut self, map: &mut VolumeMap, from: usize) -> Progress {
+    fn give_up(&mut self, map: &mut MapState, from: usize) -> Progress {
         let Some(volume) = map.tables.volumes.get(&self.volume) else {
             return Progress::Finished(Err(ErrorKind::NoVolume.of(self.volume)));
         };
@@ -76,7 +76,7 @@ impl Sweep {
         Progress::Do(Step::Pace)
     }
 
-    fn remove(&mut self, map: &mut VolumeMap) -> Progress {
+    fn remove(&mut self, map: &mut MapState) -> Progress {
         if map.is_led {
             return Progress::Wait(Wait::Leader);
         }

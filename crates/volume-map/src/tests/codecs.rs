@@ -106,7 +106,7 @@ fn random_damage_to_an_image_is_refused_or_is_a_sound_map() {
         let logs = vec![Vec::new(); usize::from(rings)];
         let map = VolumeMap::open(&image, &logs, rings);
         let map = map.expect("an image without a log is a map");
-        assert_eq!(map.tables.recount(), map.tables.counts);
+        assert_eq!(map.state.tables.recount(), map.state.tables.counts);
         for (id, volume) in map.volumes() {
             let clusters = image.shape().clusters_of(volume.blocks);
             for index in 0..clusters.min(100) as u32 {
@@ -206,7 +206,7 @@ fn random_logs_are_refused_or_leave_counts_that_are_references() {
         }
         if let Ok(map) = VolumeMap::open(&image, &logs, 2) {
             taken += 1;
-            assert_eq!(map.tables.recount(), map.tables.counts);
+            assert_eq!(map.state.tables.recount(), map.state.tables.counts);
             let again = VolumeMap::open(&image, &logs, 2).expect("as before");
             assert_eq!(map, again);
         }

@@ -23,13 +23,14 @@ type Roots = [Option<Vec<u8>>; 2];
 impl World {
     /// The number of choices of each part of a crash: records of each ring, cached writes of each block, roots.
     pub(crate) fn crash_choices(&self) -> Vec<usize> {
-        let rings = (0..self.map.rings.len()).map(|ring| self.map.records(Ring(ring as u8)).len());
+        let rings =
+            (0..self.map.state.rings.len()).map(|ring| self.map.records(Ring(ring as u8)).len());
         let caches = self.cache.values().map(Vec::len);
         rings.chain(caches).map(|most| most + 1).chain([2]).collect()
     }
 
     pub(crate) fn crash_of(&self, pick: &[usize], is_kill: bool) -> Crash {
-        let rings = self.map.rings.len();
+        let rings = self.map.state.rings.len();
         let full = self.cache.values().map(Vec::len).collect();
         let caches = pick[rings..pick.len() - 1].to_vec();
         let is_newest_lost = !is_kill && pick[pick.len() - 1] == 1;
@@ -93,7 +94,7 @@ impl World {
     pub(crate) fn remains(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&self.disk, &self.cache, &self.logs, &self.roots, &self.oracle).hash(&mut hasher);
-        for ring in &self.map.rings {
+        for ring in &self.map.state.rings {
             ring.records.hash(&mut hasher);
         }
         hasher.finish()

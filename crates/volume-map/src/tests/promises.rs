@@ -116,18 +116,25 @@ impl World {
 
     /// Counts are the references, and space adds up.
     pub(crate) fn check_counts(&self) {
-        if self.map.given_up.is_empty() {
-            assert_eq!(self.map.tables.recount(), self.map.tables.counts, "counts are references");
+        if self.map.state.given_up.is_empty() {
+            assert_eq!(
+                self.map.state.tables.recount(),
+                self.map.state.tables.counts,
+                "counts are references"
+            );
         }
         let space = self.map.space();
         let all = u64::from(self.map.shape().clusters);
         assert_eq!(space.free + space.in_use + space.in_transit, all);
-        let used = self.map.tables.counts.iter().filter(|count| **count > 0).count() as u64;
+        let used = self.map.state.tables.counts.iter().filter(|count| **count > 0).count() as u64;
         assert_eq!(space.in_use, used);
         for (id, volume) in self.map.volumes() {
             let space = self.map.volume_space(id).expect("a volume");
-            let walked =
-                volume.root.iter().flatten().flat_map(|slot| &*self.map.tables.leaf(*slot).entries);
+            let walked = volume
+                .root
+                .iter()
+                .flatten()
+                .flat_map(|slot| &*self.map.state.tables.leaf(*slot).entries);
             assert_eq!(space.mapped, walked.filter(|entry| **entry != u32::MAX).count() as u64);
         }
     }

@@ -133,7 +133,7 @@ impl Scenario {
             return;
         }
         after.adopt();
-        if after.map.roots_due > 0 {
+        if after.map.state.roots_due > 0 {
             let at_once = after.start(&after.crash_of(&after.first_pick(), true), self.rings);
             at_once.expect("a start before the roots").check();
             after.write_roots();
@@ -153,7 +153,7 @@ impl Scenario {
 impl World {
     /// The first leaf of the next volume belongs to ring 0, as in the model.
     fn make_next_even(&mut self) {
-        let next = self.map.tables.next_volume;
+        let next = self.map.state.tables.next_volume;
         if next % 2 == 1 {
             let names = ["D1", "D3", "D5", "D7", "D9", "D11"];
             self.run(0, Op::Create(names[next as usize / 2], 1));
@@ -163,7 +163,7 @@ impl World {
     /// The crash that loses nothing of the log.
     pub(crate) fn first_pick(&self) -> Vec<usize> {
         let choices = self.crash_choices();
-        let rings = self.map.rings.len();
+        let rings = self.map.state.rings.len();
         let pick = choices.iter().enumerate();
         pick.map(|(at, count)| if at < rings { count - 1 } else { 0 }).collect()
     }

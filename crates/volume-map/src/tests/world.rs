@@ -117,7 +117,7 @@ impl World {
 
     /// Writes roots until the map serves.
     pub(crate) fn write_roots(&mut self) {
-        while self.map.roots_due > 0 {
+        while self.map.state.roots_due > 0 {
             self.run(0, Op::Checkpoint);
         }
     }
@@ -199,7 +199,7 @@ impl World {
 
     /// Nothing moves: operations that wait for space fail. False if none does.
     pub(crate) fn give_up_space(&mut self) -> bool {
-        assert!(self.map.given_up.is_empty(), "stuck: {:?}", self.tasks);
+        assert!(self.map.state.given_up.is_empty(), "stuck: {:?}", self.tasks);
         let waiting = self
             .tasks
             .iter()
@@ -210,7 +210,7 @@ impl World {
 
     /// Tasks and rings: what can move next.
     pub(crate) fn moves(&self) -> usize {
-        self.tasks.len() + self.map.rings.len()
+        self.tasks.len() + self.map.state.rings.len()
     }
 
     /// One step of a task, or of a ring. False if nothing changed.
@@ -225,7 +225,7 @@ impl World {
 
     /// The driver sweeps a volume as soon as it is being deleted.
     pub(crate) fn sweep(&mut self) {
-        let is_serving = self.map.roots_due == 0;
+        let is_serving = self.map.state.roots_due == 0;
         let dying: Vec<VolumeId> = self.map.dying().filter(|_| is_serving).collect();
         for volume in dying {
             if !self.tasks.iter().any(|task| task.what == Op::Sweep(volume)) {
@@ -475,8 +475,8 @@ impl World {
     }
 
     fn trim(&mut self) {
-        let rings = self.map.rings.len();
-        if self.map.roots_due == 0 {
+        let rings = self.map.state.rings.len();
+        if self.map.state.roots_due == 0 {
             self.logs.resize(rings, Vec::new());
         }
         for (ring, log) in self.logs.iter_mut().enumerate().take(rings) {

@@ -1,0 +1,95 @@
+//! Checks of requests against the volumes.
+
+use crate::blocks::Blocks;
+use crate::error::{Error, ErrorKind};
+use crate::ids::VolumeId;
+use crate::limits::VOLUMES_MAX;
+use crate::state::MapState;
+use crate::tables::{Volume, VolumeKind};
+
+use strake_units::Name;
+
+impl MapState {
+    pub(crate) fn check_name(&self, name: &Name) -> Result<(), Error> {
+        let mut serving = self.tables.volumes.values().filter(|volume| !volume.is_dying);
+        let is_taken = serving.any(|volume| volume.name == *name);
+        if is_taken { Err(ErrorKind::NameTaken.into()) } else { Ok(()) }
+    }
+
+    pub(crate) fn check_blocks(&self, blocks: u64) -> Result<(), Error> {
+        let most = self.tables.shape.volume_blocks_max();
+        match blocks {
+            0 => Err(ErrorKind::OutOfRange.into()),
+            _ if blocks > most => Err(ErrorKind::Limit { what: "blocks of a volume", most }.into()),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn check_snapshot(&self, id: VolumeId) -> Result<(), Error> {
+        match self.serving(id)?.kind {
+            VolumeKind::Writable => Err(ErrorKind::NoSnapshot.of(id)),
+            VolumeKind::Snapshot => Ok(()),
+        }
+    }
+
+    /// Names of new volumes: unique, and not more volumes than a map has.
+    pub(crate) fn check_new<'a>(
+        &self,
+        names: impl IntoIterator<Item = &'a Name>,
+    ) -> Result<(), Error> {
+        let mut new: Vec<&Name> = Vec::new();
+        for name in names {
+            self.check_name(name)?;
+            if new.contains(&name) {
+                return Err(ErrorKind::NameTaken.into());
+            }
+            new.push(name);
+        }
+        self.check_room(new.len().max(1))
+    }
+
+    /// Room for so many volumes more.
+    pub(crate) fn check_room(&self, more: usize) -> Result<(), Error> {
+        let most = VOLUMES_MAX as u64;
+        let is_full = self.tables.volumes.len() + more > VOLUMES_MAX;
+        if is_full { Err(ErrorKind::Limit { what: "volumes", most }.into()) } else { Ok(()) }
+    }
+
+    /// A volume that requests reach. A new one is none before its record is stable: records of other rings would name
+    /// a volume that a start does not find.
+    pub(crate) fn serving(&self, id: VolumeId) -> Result<&Volume, Error> {
+        let volume = self.tables.serving(id).ok_or(ErrorKind::NoVolume.of(id))?;
+        if self.unreported.contains(&id) { Err(ErrorKind::NotReported.of(id)) } else { Ok(volume) }
+    }
+
+    pub(crate) fn writable(&self, id: VolumeId) -> Result<&Volume, Error> {
+        let volume = self.serving(id)?;
+        match volume.kind {
+            VolumeKind::Writable => Ok(volume),
+            VolumeKind::Snapshot => Err(ErrorKind::ReadOnly.of(id)),
+        }
+    }
+
+    /// A rollback needs a snapshot of the same size, and of the same family: its leaves must have the same owners.
+    pub(crate) fn check_source(&self, id: VolumeId, snapshot: VolumeId) -> Result<(), Error> {
+        let (of, from) = (self.writable(id)?, self.serving(snapshot)?);
+        if of.seed != from.seed {
+            return Err(ErrorKind::OtherFamily.of(id));
+        }
+        let kind = ErrorKind::SizeDiffers { volume: of.blocks, snapshot: from.blocks };
+        if of.blocks == from.blocks { Ok(()) } else { Err(kind.of(id)) }
+    }
+
+    pub(crate) fn check_range(
+        &self,
+        volume: &Volume,
+        id: VolumeId,
+        index: u32,
+        blocks: Blocks,
+    ) -> Result<(), Error> {
+        let per = self.tables.shape.cluster_blocks;
+        let end = u64::from(index) * u64::from(per) + u64::from(blocks.end());
+        let is_in = blocks.count > 0 && blocks.end() <= u32::from(per) && end <= volume.blocks;
+        if is_in { Ok(()) } else { Err(ErrorKind::OutOfRange.of(id)) }
+    }
+}

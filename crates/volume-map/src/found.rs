@@ -1,0 +1,53 @@
+//! What a change of blocks finds in the map.
+
+use crate::blocks::{BlockSet, Blocks};
+use crate::ids::{ClusterId, VolumeId};
+use crate::state::MapState;
+use crate::tables::VolumeKind;
+
+/// What a change finds in the map. It is looked up again in the turn that appends the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Found {
+    /// The volume is removed, or the blocks are beyond its end.
+    Gone,
+    /// No cluster.
+    Unmapped,
+    /// A cluster of this volume alone, in which the blocks are its own.
+    Own(ClusterId),
+    /// A partial cluster of this volume alone, in which a block is not its own.
+    Partial(ClusterId),
+    /// A whole cluster that others refer to.
+    Shared(ClusterId),
+    /// A partial cluster that others refer to.
+    SharedPartial(ClusterId),
+}
+
+impl MapState {
+    /// What a change of blocks of a volume finds.
+    pub(crate) fn find(&self, id: VolumeId, index: u32, blocks: Blocks) -> Found {
+        let cluster_blocks = u64::from(self.tables.shape.cluster_blocks);
+        let end = u64::from(index) * cluster_blocks + u64::from(blocks.end());
+        let volume = self.tables.serving(id);
+        let writable = |kind| kind == VolumeKind::Writable;
+        let Some(volume) = volume.filter(|volume| writable(volume.kind) && end <= volume.blocks)
+        else {
+            return Found::Gone;
+        };
+        let (slot, cluster) = self.tables.lookup(volume, index);
+        let (Some(slot), Some(cluster)) = (slot, cluster) else {
+            return Found::Unmapped;
+        };
+        let leaf = self.tables.leaf(slot);
+        let is_leaf_shared = leaf.references + leaf.given_up > 1;
+        let is_shared = is_leaf_shared || self.tables.counts[cluster.at()] > 1;
+        match (self.tables.partial(cluster), is_shared) {
+            (None, true) => Found::Shared(cluster),
+            (Some(_), true) => Found::SharedPartial(cluster),
+            (None, false) => Found::Own(cluster),
+            (Some(partial), false) if partial.own.has_all(&BlockSet::of(blocks)) => {
+                Found::Own(cluster)
+            }
+            (Some(_), false) => Found::Partial(cluster),
+        }
+    }
+}

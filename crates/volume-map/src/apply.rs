@@ -340,7 +340,9 @@ impl Tables {
         let leaves = self.shape.leaves_of(blocks);
         let known = self.known(id)?;
         let is_cut = known.root.iter().skip(leaves).any(Option::is_some);
-        if blocks == 0 || blocks > self.shape.volume_blocks_max() || is_cut {
+        let more = leaves.saturating_sub(known.root.len());
+        let is_large = self.root_entries() + more > ROOT_ENTRIES_TOTAL_MAX;
+        if blocks == 0 || blocks > self.shape.volume_blocks_max() || is_cut || is_large {
             return wrong("blocks", blocks);
         }
         if let Some(volume) = self.volumes.get_mut(&id) {

@@ -3,7 +3,7 @@
 use crate::blocks::Blocks;
 use crate::error::{Error, ErrorKind};
 use crate::ids::VolumeId;
-use crate::limits::VOLUMES_MAX;
+use crate::limits::{ROOT_ENTRIES_TOTAL_MAX, VOLUME_IDS_MAX, VOLUMES_MAX};
 use crate::state::MapState;
 use crate::tables::{Volume, VolumeKind};
 
@@ -45,14 +45,26 @@ impl MapState {
             }
             new.push(name);
         }
-        self.check_room(new.len().max(1))
+        self.check_room(new.len().max(1), 0)
     }
 
-    /// Room for so many volumes more.
-    pub(crate) fn check_room(&self, more: usize) -> Result<(), Error> {
-        let most = VOLUMES_MAX as u64;
-        let is_full = self.tables.volumes.len() + more > VOLUMES_MAX;
-        if is_full { Err(ErrorKind::Limit { what: "volumes", most }.into()) } else { Ok(()) }
+    /// Room for so many volumes, and for so many leaf references, more.
+    pub(crate) fn check_room(&self, volumes: usize, entries: usize) -> Result<(), Error> {
+        let limits = [
+            ("volumes", self.tables.volumes.len() + volumes, VOLUMES_MAX),
+            ("leaf references", self.tables.root_entries() + entries, ROOT_ENTRIES_TOTAL_MAX),
+            ("new volumes", self.tables.next_volume as usize + volumes, VOLUME_IDS_MAX),
+        ];
+        let over = limits.into_iter().find(|(_, needs, most)| needs > most);
+        match over {
+            Some((what, _, most)) => Err(ErrorKind::Limit { what, most: most as u64 }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Leaf references of a volume.
+    pub(crate) fn entries_of(&self, id: VolumeId) -> usize {
+        self.tables.volumes.get(&id).map_or(0, |volume| volume.root.len())
     }
 
     /// A volume that requests reach. A new one is none before its record is stable: records of other rings would name

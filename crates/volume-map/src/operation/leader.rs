@@ -68,6 +68,7 @@ impl Leader {
             LeaderKind::Create { name, blocks, policy } => {
                 map.check_name(name)?;
                 map.check_blocks(*blocks)?;
+                map.check_room(1, map.tables.shape.leaves_of(*blocks))?;
                 let clusters = map.tables.shape.clusters_of(*blocks);
                 let need = if policy.reserved { clusters } else { 0 };
                 map.check_need(&[(new, need)])?;
@@ -79,6 +80,7 @@ impl Leader {
             LeaderKind::Clone { snapshot, name } => {
                 map.check_name(name)?;
                 map.check_snapshot(*snapshot)?;
+                map.check_room(1, map.entries_of(*snapshot))?;
                 let (snapshot, volume, name) = (*snapshot, new, name.clone());
                 let change = VolumesChange::Clone { snapshot, volume, name };
                 Ok((change, Done::Made(vec![new])))
@@ -93,6 +95,8 @@ impl Leader {
                 if *blocks < known.blocks {
                     return Err(ErrorKind::DiscardsTail.of(*volume));
                 }
+                let leaves = map.tables.shape.leaves_of(*blocks);
+                map.check_room(0, leaves - known.root.len())?;
                 if known.policy.reserved {
                     let clusters = |blocks| map.tables.shape.clusters_of(blocks);
                     let more = clusters(*blocks) - clusters(known.blocks);

@@ -112,6 +112,8 @@ impl Cutting {
     fn check(&self, map: &MapState) -> Result<(), Error> {
         match &self.kind {
             CutKind::Snapshot(pairs) => {
+                let entries = pairs.iter().map(|(volume, _)| map.entries_of(*volume)).sum();
+                map.check_room(pairs.len(), entries)?;
                 let mut needs = Vec::new();
                 for (volume, name) in pairs {
                     let known = map.writable(*volume)?;
@@ -124,6 +126,7 @@ impl Cutting {
             }
             CutKind::Rollback { volume, snapshot } => {
                 map.check_snapshot(*snapshot)?;
+                map.check_room(1, map.entries_of(*snapshot))?;
                 let known = map.writable(*volume)?;
                 map.check_source(*volume, *snapshot)?;
                 if known.policy.reserved {

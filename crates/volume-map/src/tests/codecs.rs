@@ -241,3 +241,22 @@ fn a_log_that_begins_above_the_floor_is_refused() {
     let refused = VolumeMap::open(&image, &[Vec::new(), vec![record]], 2).map_err(kind);
     assert_eq!(refused.err(), Some(ErrorKind::Field { name: "number", recorded: number.0 }));
 }
+
+#[test]
+fn records_have_the_sizes_of_decision_39() {
+    let shape = Shape { clusters: 6, cluster_blocks: 192, leaf_entries: 1008, rings: 2 };
+    let (volume, cluster) = (VolumeId(1), ClusterId(1));
+    let bytes = |change| {
+        let record = Record { ring: Ring(0), number: Number(1), start: 1, change };
+        encode_record(&record, shape).len()
+    };
+    let partial = Some(Box::new(Partial::zeroes(192)));
+    assert_eq!(bytes(Change::Map { volume, index: 0, cluster, partial }), 87);
+    assert_eq!(bytes(Change::CopyLeaf { volume, at: 0 }), 30);
+    assert_eq!(bytes(Change::Own { cluster, blocks: Blocks { first: 0, count: 1 } }), 30);
+    let name: strake_units::Name = "n".repeat(63).parse().expect("a name");
+    let group = (0..1000).map(|at| (volume, VolumeId(2 + at), name.clone())).collect();
+    let cut = vec![Number(1); 64];
+    let largest = bytes(Change::Volumes(VolumesChange::Snapshot(group), cut));
+    assert!(largest <= crate::limits::RECORD_BYTES_MAX, "{largest}");
+}

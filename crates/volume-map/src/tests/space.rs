@@ -243,3 +243,22 @@ fn a_new_pool_serves_after_two_roots() {
     let said = "volume map: field rings has the value 0";
     assert_eq!(error.err().as_deref(), Some(said));
 }
+
+#[test]
+fn limits_are_checked_again_when_an_operation_is_recorded() {
+    let mut world = world();
+    let create = |text: &str| Request::Create {
+        name: text.parse().expect("a name"),
+        blocks: 4,
+        policy: SpacePolicy::default(),
+    };
+    let twice = [create("W"), create("W")].map(|request| world.map.begin(request).expect("free"));
+    assert!(matches!(world.map.advance(twice[0]), Progress::Wait(_)));
+    let taken: Error = ErrorKind::NameTaken.into();
+    assert_eq!(world.map.advance(twice[1]), Progress::Finished(Err(taken)));
+    let last = [create("X"), create("Y")].map(|request| world.map.begin(request).expect("free"));
+    world.map.state.tables.next_volume = u32::MAX - 1;
+    assert!(matches!(world.map.advance(last[0]), Progress::Wait(_)));
+    let none = ErrorKind::Limit { what: "new volumes", most: u64::from(u32::MAX) };
+    assert_eq!(world.map.advance(last[1]), Progress::Finished(Err(none.into())));
+}

@@ -194,10 +194,15 @@ impl MapState {
 
     /// Ends references that were given up: when their record is stable and older I/Os are back.
     pub(crate) fn settle(&mut self) {
-        while let Some(at) = self.given_up.iter().position(|given_up| self.is_ripe(given_up)) {
-            let given_up = self.given_up.remove(at);
-            self.end_reference(given_up);
-        }
+        let mut given_up = std::mem::take(&mut self.given_up);
+        given_up.retain(|given_up| {
+            let is_ripe = self.is_ripe(given_up);
+            if is_ripe {
+                self.end_reference(*given_up);
+            }
+            !is_ripe
+        });
+        self.given_up = given_up;
     }
 
     fn is_ripe(&self, given_up: &GivenUp) -> bool {

@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind};
 use crate::ids::{Number, Ring, VolumeId};
 use crate::operation::io::{Io, IoKind};
 use crate::operation::snapshot::Held;
-use crate::operation::{Done, Progress, Wait};
+use crate::operation::{Done, Progress, Step, Wait};
 use crate::record::{Change, VolumesChange};
 use crate::state::MapState;
 
@@ -110,7 +110,7 @@ impl Resize {
         Progress::Finished(Err(error))
     }
 
-    /// Discards the next part of the tail: blocks of one cluster, or a whole leaf.
+    /// Discards the next part of the tail: blocks of one cluster, or a whole leaf. Each leaf is a step.
     fn free_next(&mut self, map: &mut MapState) -> Progress {
         let shape = map.tables.shape;
         let volume = &map.tables.volumes[&self.volume];
@@ -122,12 +122,14 @@ impl Resize {
         let (leaf, entry) = shape.entry(index);
         if entry == 0 && blocks.first == 0 {
             let per = u64::from(shape.leaf_entries) * u64::from(shape.cluster_blocks);
-            self.at += per;
-            if volume.root[leaf].is_some() {
-                let (volume, at) = (self.volume, leaf as u32);
-                map.put(shape.owner(seed, leaf), Change::DropLeaf { volume, at });
+            let known = volume.root.iter().enumerate().skip(leaf);
+            let next = known.filter(|(_, slot)| slot.is_some()).map(|(at, _)| at).next();
+            self.at = next.map_or(end, |at| (at as u64 + 1) * per);
+            if let Some(at) = next {
+                let (volume, ring) = (self.volume, shape.owner(seed, at));
+                map.put(ring, Change::DropLeaf { volume, at: at as u32 });
             }
-            return self.free_next(map);
+            return Progress::Do(Step::Pace);
         }
         self.at += u64::from(blocks.count);
         // The last cluster of a volume is given up whole, although the volume ends within it.

@@ -6,7 +6,7 @@ use super::scenario::Scenario;
 use super::world::Op;
 
 /// Pairs of each change; the variable STRAKE_FUZZ_RUNS raises it.
-const PAIRS: u64 = 40;
+const PAIRS: u64 = 24;
 
 fn write(volume: &'static str, block: u64, core: u8) -> Op {
     Op::Write(volume, block, 1, core, false)

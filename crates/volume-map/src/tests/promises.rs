@@ -50,6 +50,8 @@ impl World {
                 let Some(id) = self.id(&volume) else { return };
                 let was = self.map.volume(id).map_or(0, |volume| volume.blocks);
                 self.oracle.sizes.insert(volume.clone(), [was, size].into());
+                // The rollbacks before have finished, and new blocks at the end were in none of them.
+                self.oracle.rolls.remove(&volume);
                 for block in size..was {
                     self.oracle.wrote(op, &volume, block, 0);
                 }

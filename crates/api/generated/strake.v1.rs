@@ -149,7 +149,8 @@ pub struct Drive {
     /// The content that was found on it, or why it cannot be used.
     #[prost(string, tag = "11")]
     pub note: ::prost::alloc::string::String,
-    /// Physical slot, of an enclosure or a PCI address; empty if unknown.
+    /// Physical slot: its name in slots.toml, enclosure and element, the number of the PCI slot or of the firmware, or the
+    /// PCI address; empty if unknown.
     #[prost(string, tag = "12")]
     pub slot: ::prost::alloc::string::String,
     /// Error counts since the daemon started; only of open drives.
@@ -183,6 +184,30 @@ pub struct Drive {
     /// target; "taken_over", by another host, so it is no longer used; or "none", because its target has no reservations.
     #[prost(string, tag = "22")]
     pub reservation: ::prost::alloc::string::String,
+    /// The light of its slot, if it has one that can be switched.
+    #[prost(message, optional, tag = "23")]
+    pub light: ::core::option::Option<SlotLight>,
+}
+/// The light of a slot.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SlotLight {
+    /// What it was switched to: "ok"; "locate", when the operator asked for it; "fail"; "rebuild", when the drive is being
+    /// filled; "pfa" (predicted failure), when it should be replaced; "hotspare"; "ica" (in a critical array), when one
+    /// more failure loses data; "ifa" (in a failed array), when the array is lost; or "off", when the daemon asks for
+    /// nothing.
+    #[prost(string, tag = "1")]
+    pub pattern: ::prost::alloc::string::String,
+    /// What can be seen of this: the pattern, or "off" if the light has nothing of its own for it.
+    #[prost(string, tag = "2")]
+    pub seen: ::prost::alloc::string::String,
+    /// What switches it: "ses", "npem", "vmd", "attention" or "led_command".
+    #[prost(string, tag = "3")]
+    pub backend: ::prost::alloc::string::String,
+    /// Why it does not show what it should; empty if it does.
+    #[prost(string, tag = "4")]
+    pub note: ::prost::alloc::string::String,
 }
 /// A path to a remote drive.
 #[derive(serde::Serialize, serde::Deserialize)]

@@ -133,3 +133,10 @@ pub const TAKE_AGAIN_TRIES: usize = 20;
 
 /// Time between two such tries.
 pub const TAKE_AGAIN_RETRY: Duration = Duration::from_millis(100);
+
+/// How long the light of a slot may take to be switched before it is left to itself: firmware may take seconds.
+pub const LIGHT_LIMIT: Duration = Duration::from_secs(5);
+
+/// How often lights are compared with what they should show although nothing has changed: a drive that is plugged in
+/// again, or its firmware, may have switched them.
+pub const LIGHTS_EVERY: Duration = Duration::from_secs(60);

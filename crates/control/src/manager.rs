@@ -30,6 +30,7 @@ use crate::remote::connections::Remotes;
 use crate::remote::past::Past;
 use crate::state::entry::Entries;
 use crate::state::late_takes::LateTakes;
+use crate::state::lights::Lights;
 use crate::state::newest::Newest;
 use crate::state::records::Records;
 use crate::state::running::Running;
@@ -111,6 +112,8 @@ pub struct Manager {
     /// Members that were taken back without a command.
     pub(crate) returns: Returns,
     pub(crate) late_takes: LateTakes,
+    /// The lights of slots.
+    pub(crate) lights: Lights,
     /// Refuses what commands and starts would begin.
     pub(crate) stopping: bool,
     /// Names of arrays whose labels a start had changed when the daemon was stopped before they ran.
@@ -162,6 +165,7 @@ impl Manager {
             sick: Sick::default(),
             returns: Returns::default(),
             late_takes: LateTakes::default(),
+            lights: Lights::default(),
             stopping: false,
             cut_short: Vec::new(),
         })

@@ -4,6 +4,7 @@
 pub(crate) mod entry;
 pub(crate) mod growth;
 pub(crate) mod late_takes;
+pub(crate) mod lights;
 pub(crate) mod lookup;
 pub(crate) mod loss;
 pub(crate) mod meters;

@@ -21,6 +21,7 @@ mod grow;
 mod halves;
 mod hooks;
 mod life;
+mod lights;
 mod nvme;
 mod power;
 mod queues;

@@ -13,6 +13,7 @@ use crate::control::Control;
 use crate::error::ControlError;
 use crate::upkeep::appeared::notice_appeared;
 use crate::upkeep::copies::resume_copies;
+use crate::upkeep::lights::tend_lights;
 use crate::upkeep::lost::set_aside_lost;
 use crate::upkeep::member_config::record_on_members;
 use crate::upkeep::newest::note_newest;
@@ -32,6 +33,7 @@ pub(crate) mod adopt;
 pub(crate) mod appeared;
 pub(crate) mod check_readd;
 pub(crate) mod copies;
+pub(crate) mod lights;
 pub(crate) mod lost;
 pub(crate) mod member_config;
 pub(crate) mod newest;
@@ -102,6 +104,7 @@ fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
     look_at_prospects(control, pace)?;
     record_on_members(control, pace)?;
     note_newest(control)?;
+    tend_lights(control, pace)?;
     control.with(|m| {
         m.observe();
         let mut news = m.exports.rejections(monotonic());

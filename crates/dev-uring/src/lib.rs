@@ -5,7 +5,7 @@
 //! requests gather in the submission ring, one system call per turn hands them over, completions are read from
 //! shared memory.
 //!
-//! [`Machine`] lists the machine's drives from sysfs without opening them, with their slots, locate LEDs and health.
+//! [`Machine`] lists the machine's drives from sysfs without opening them, with their slots, lights and health.
 //!
 //! **What it must never do.** Copy data, wait on the data path (also not where a queue is dropped), open a drive that
 //! is in use elsewhere, go around requests that a drive still owes, or let a buffer go while the kernel may still touch
@@ -18,8 +18,8 @@ pub mod device;
 pub mod error;
 mod health;
 mod inherit;
+mod light;
 mod limits;
-mod locate_led;
 mod machine;
 mod open;
 mod opening;
@@ -29,6 +29,8 @@ mod ring;
 mod served;
 mod size;
 mod slot;
+mod slot_names;
+mod slots;
 mod sparse;
 mod sysfs;
 mod wait;
@@ -37,9 +39,10 @@ pub use device::{Access, Direct, OpenOptions, Polling, UringDevice};
 pub use error::{Notice, NoticeKind};
 pub use health::{Health, nvme_health};
 pub use inherit::inherit_nothing;
-pub use locate_led::LocateLed;
+pub use light::{Light, Pattern};
 pub use machine::{KernelDrive, Machine, Named};
 pub use served::{served_at, served_by};
+pub use slots::Slot;
 pub use sparse::create_sparse;
 pub use wait::{control_wait, control_wait_for};
 

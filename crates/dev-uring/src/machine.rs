@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::locate_led::LocateLed;
+use crate::slot_names::SlotNames;
 use crate::sysfs::{BlockSysfs, Uses, attribute, entries};
 
 /// Kernel devices that are never drives: memory, loops over files, and what others have built.
@@ -19,6 +19,7 @@ pub struct Machine {
     sys: PathBuf,
     dev: PathBuf,
     proc: PathBuf,
+    etc: PathBuf,
 }
 
 impl Default for Machine {
@@ -44,7 +45,7 @@ pub struct KernelDrive {
     pub namespace: Option<u32>,
     /// Addresses of the PCI functions it hangs on, such as `0000:3b:00.0`; several when it has several ports.
     pub pci: Vec<String>,
-    /// Where it is to be found: enclosure and slot, the number of the PCI slot, or the PCI address.
+    /// Where it is to be found: see [`Slot::name`](crate::Slot::name).
     pub slot: String,
     /// Capacity in bytes.
     pub size_bytes: u64,
@@ -59,7 +60,7 @@ pub struct KernelDrive {
     /// Degrees Celsius.
     pub temperature_c: Option<i32>,
     /// Its folder in sysfs.
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
 }
 
 /// What a name for a drive led to.
@@ -74,10 +75,23 @@ pub enum Named {
 }
 
 impl Machine {
-    /// A machine whose /sys, /dev and /proc are in `root`.
+    /// A machine whose /sys, /dev, /proc and /etc are in `root`.
     #[must_use]
     pub fn at(root: &Path) -> Self {
-        Self { sys: root.join("sys"), dev: root.join("dev"), proc: root.join("proc") }
+        let [sys, dev, proc, etc] = ["sys", "dev", "proc", "etc"].map(|folder| root.join(folder));
+        Self { sys, dev, proc, etc }
+    }
+
+    pub(crate) fn sys(&self) -> &Path {
+        &self.sys
+    }
+
+    pub(crate) fn proc(&self) -> &Path {
+        &self.proc
+    }
+
+    pub(crate) fn etc(&self) -> &Path {
+        &self.etc
     }
 
     /// Names of block devices and of NVMe controllers, in order, and nothing about them: a look that costs little.
@@ -101,12 +115,13 @@ impl Machine {
     pub fn block_devices(&self) -> Vec<KernelDrive> {
         let links = self.links();
         let uses = Uses::of(&self.proc);
+        let names = self.slot_names();
         let mut drives: Vec<KernelDrive> = Vec::new();
         for name in entries(&self.sys.join("block")) {
             if NOT_DRIVES.iter().any(|prefix| name.starts_with(prefix)) {
                 continue;
             }
-            let Some(mut drive) = self.drive(&name, &uses) else { continue };
+            let Some(mut drive) = self.drive(&name, &uses, &names) else { continue };
             drive.aliases = links.get(&PathBuf::from(&drive.path)).cloned().unwrap_or_default();
             // Two paths to one medium agree about its size as well; it usually distinguishes drives whose maker
             // gave all of them one number.
@@ -118,6 +133,7 @@ impl Machine {
                 None => drives.push(drive),
             }
         }
+        drives.extend(self.dead_controllers(&names));
         drives
     }
 
@@ -154,7 +170,7 @@ impl Machine {
         self.drives().into_iter().find(is_node)
     }
 
-    fn drive(&self, name: &str, uses: &Uses) -> Option<KernelDrive> {
+    fn drive(&self, name: &str, uses: &Uses, names: &SlotNames) -> Option<KernelDrive> {
         let block = BlockSysfs::at(&self.sys.join("block").join(name));
         let folder = block.own().to_owned();
         let is = |what: &str| attribute(&folder, what).as_deref() == Some("1");
@@ -173,7 +189,7 @@ impl Machine {
             model: text("device/model"),
             serial: block.serial().unwrap_or_default(),
             namespace: attribute(&folder, "nsid").and_then(|id| id.parse().ok()),
-            slot: self.slot(&folder, &pci),
+            slot: self.slot(&folder, &pci, names).name,
             pci,
             size_bytes,
             block_bytes: block.block_bytes(),
@@ -186,7 +202,7 @@ impl Machine {
     }
 
     /// NVMe controllers that show no namespace: what is left to be seen of a drive that died.
-    fn dead_controllers(&self) -> Vec<KernelDrive> {
+    fn dead_controllers(&self, names: &SlotNames) -> Vec<KernelDrive> {
         let class = self.sys.join("class/nvme");
         let mut dead = Vec::new();
         for name in entries(&class) {
@@ -215,7 +231,7 @@ impl Machine {
                 },
                 model: text("model"),
                 serial,
-                slot: self.slot(&folder, &pci),
+                slot: self.slot(&folder, &pci, names).name,
                 pci,
                 trouble: Some(format!(
                     "its controller is {} and shows no namespace",
@@ -244,38 +260,6 @@ impl Machine {
             }
         }
         links
-    }
-
-    fn slot(&self, folder: &Path, pci: &[String]) -> String {
-        let device = folder.join("device");
-        let enclosure = entries(&device).into_iter().find_map(|entry| {
-            let slot = entry.strip_prefix("enclosure_device:")?.to_owned();
-            let slot_folder = fs::canonicalize(device.join(&entry)).ok()?;
-            let enclosure = slot_folder.parent()?.file_name()?.to_str()?.to_owned();
-            Some(format!("enclosure {enclosure} {slot}"))
-        });
-        let numbered = || {
-            let slot = self.pci_slot(pci)?;
-            Some(format!("PCI slot {}", slot.file_name()?.to_str()?))
-        };
-        enclosure.or_else(numbered).or_else(|| pci.first().cloned()).unwrap_or_default()
-    }
-
-    /// The hot-plug slot of a PCI address (Documentation/ABI/testing/sysfs-bus-pci: `address` has no function).
-    fn pci_slot(&self, pci: &[String]) -> Option<PathBuf> {
-        let slots = self.sys.join("bus/pci/slots");
-        let devices: Vec<&str> =
-            pci.iter().filter_map(|pci| Some(pci.rsplit_once('.')?.0)).collect();
-        let address = |name: &String| attribute(&slots.join(name), "address");
-        let is_mine =
-            |name: &String| address(name).is_some_and(|own| devices.contains(&own.as_str()));
-        entries(&slots).into_iter().find(is_mine).map(|name| slots.join(name))
-    }
-
-    /// The locate LED of a drive's slot, if it has one that the kernel can switch.
-    #[must_use]
-    pub fn locate_led(&self, drive: &KernelDrive) -> Option<LocateLed> {
-        LocateLed::of(&drive.folder, self.pci_slot(&drive.pci).as_deref())
     }
 }
 
@@ -325,7 +309,7 @@ fn pci_addresses(folder: &Path) -> Vec<String> {
 }
 
 /// `domain:bus:device.function`, all hexadecimal.
-fn is_pci_address(name: &str) -> bool {
+pub(crate) fn is_pci_address(name: &str) -> bool {
     let parts: Vec<&str> = name.split([':', '.']).collect();
     let hex = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_hexdigit());
     parts.len() == 4 && name.matches(':').count() == 2 && parts.iter().all(hex)

@@ -220,43 +220,6 @@ fn a_drive_in_use_says_by_whom() {
 }
 
 #[test]
-fn a_light_is_found_and_switched() {
-    let root = Root::new();
-    let controller = root.nvme(0, "0000:3b:00.0", "S5AAA");
-    root.nvme(1, "0000:5e:00.0", "S5BBB");
-    root.nvme(2, "0000:5f:00.0", "S5CCC");
-    let npem = Path::new(&controller).join("../../leds/0000:3b:00.0:enclosure:locate/brightness");
-    root.put(&format!("{controller}/../../leds/x"), "");
-    root.put(&npem.display().to_string(), "0");
-    root.put("sys/bus/pci/slots/4/address", "0000:5e:00");
-    root.put("sys/bus/pci/slots/4/attention", "0");
-    root.put("sys/block/sda/size", "2048");
-    root.put("sys/class/enclosure/0:0:8:0/SLOT 07/locate", "0");
-    root.put("sys/block/sda/device/x", "");
-    root.link(
-        "sys/block/sda/device/enclosure_device:SLOT 07",
-        "sys/class/enclosure/0:0:8:0/SLOT 07",
-    );
-    let machine = root.machine();
-    let check = |name: &str, on: &str| {
-        let locate_led = machine.locate_led(&one(&machine, name)).expect("it has a light");
-        for (wanted, text) in [(true, on), (false, "0")] {
-            locate_led.switch(wanted).expect("it can be switched");
-            assert_eq!(
-                fs::read_to_string(locate_led.path()).expect("it can be read"),
-                text,
-                "{name}"
-            );
-        }
-    };
-    check("nvme0n1", "1");
-    check("nvme1n1", "2");
-    check("sda", "1");
-    assert_eq!(one(&machine, "sda").slot, "enclosure 0:0:8:0 SLOT 07");
-    assert_eq!(machine.locate_led(&one(&machine, "nvme2n1")), None);
-}
-
-#[test]
 fn a_machine_without_sysfs_has_no_drives() {
     assert_eq!(Machine::at(Path::new("/nowhere")).drives(), []);
 }

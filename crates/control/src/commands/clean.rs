@@ -9,6 +9,7 @@ use crate::control::Control;
 use crate::drives::label::{look, wipe};
 use crate::error::ControlError;
 use crate::manager::Manager;
+use crate::upkeep::lights::slot_at;
 
 impl Control {
     /// Removes Strake's labels and partition table from a drive that no running array uses, so that it counts as
@@ -41,6 +42,10 @@ fn try_clean(
         return Ok(("planned", plan));
     }
     wipe(&drive)?;
+    let machine = control.with(|m| m.drives.machine().clone())?;
+    if let Some(light) = slot_at(&machine, &drive.path).and_then(|slot| slot.light) {
+        control.with(|m| m.lights.clear(&light))?;
+    }
     tracing::warn!(drive = %drive.path, "labels removed from a drive");
     Ok(("changed", plan))
 }

@@ -80,7 +80,8 @@ impl Control {
         checks.extend(drives.iter().flat_map(of_drive));
         let arrays = self.with(|m| m.arrays())?;
         checks.extend(arrays.iter().filter_map(|array| of_neighbours(array, &drives)));
-        checks.extend(machine::checks());
+        let host = self.with(|m| m.drives.machine().clone())?;
+        checks.extend(machine::checks(&host));
         let worst = checks.iter().map(|(finding, _)| *finding).max().unwrap_or(Finding::Ok);
         // What is wrong comes first, and among equals what concerns data.
         checks.sort_by_key(|(finding, _)| std::cmp::Reverse(*finding));

@@ -1,52 +1,66 @@
 //! The locate LED of a drive's slot.
 
 use strake_api::v1::{DriveChange, LocateDriveRequest};
+use strake_dev_uring::Pattern;
 
 use crate::commands::scan::drive_path;
 use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
+use crate::upkeep::lights::{slot_at, switch_lights};
 
 impl Control {
     /// Blinks the locate LED of a drive's slot, or stops that.
     ///
     /// # Errors
-    /// When there is no such drive, it has no locate LED that the kernel can switch (where it is to be found is said
-    /// instead), or the kernel refuses.
+    /// When there is no such drive, it has no locate LED that can be switched (where it is to be found is said instead),
+    /// or the kernel refuses or does not answer in time.
     pub fn locate_drive(&self, request: &LocateDriveRequest) -> Result<DriveChange, ControlError> {
         let (path, machine) =
             self.run(|m| Ok((drive_path(m, &request.path)?, m.drives.machine().clone())))?;
-        let named = || machine.drives().into_iter().find(|drive| drive.path == path);
-        let Some(drive) = machine.at_node(&path).or_else(named) else {
+        let Some(slot) = slot_at(&machine, &path) else {
             return Err(ControlError::state(format!(
                 "{path} is not a device of this host, and no slot with an LED is known for it"
             )));
         };
-        let known = |what: &str, value: &str| {
-            if value.is_empty() { String::new() } else { format!("; {what} {value}") }
-        };
-        let Some(locate_led) = machine.locate_led(&drive) else {
+        let Some(light) = slot.light else {
+            let drive = self.drive(&request.path)?;
+            let known = |what: &str, value: &str| {
+                if value.is_empty() { String::new() } else { format!("; {what} {value}") }
+            };
             return Err(ControlError::state(format!(
-                "{path} has no light that the kernel can switch (no enclosure, no PCIe enclosure management, no \
-                 hot-plug slot with an attention light); find it by its printed identification{}{}{}",
-                known("slot", &drive.slot),
+                "{path} has no light that can be switched (no enclosure, no PCIe enclosure management, no hot-plug \
+                 slot with an attention light, no led_command in /etc/strake/slots.toml); find it by its printed \
+                 identification{}{}{}",
+                known("slot", &slot.name),
                 known("model", &drive.model),
                 known("serial number", &drive.serial),
             )));
         };
-        locate_led.switch(!request.off).map_err(|error| {
-            ControlError::new(
+        self.with(|m| m.lights.locate(&light, !request.off))?;
+        switch_lights(self)?;
+        let shown = self.with(|m| m.lights.shown())?;
+        let why = match shown.of(&light) {
+            (Pattern::Locate, _) if !request.off => "",
+            (_, "") if !request.off => "it is no longer there",
+            (_, why) => why,
+        };
+        if !why.is_empty() && !request.off {
+            self.with(|m| m.lights.locate(&light, false))?;
+        }
+        if !why.is_empty() {
+            return Err(ControlError::new(
                 ControlErrorKind::Device,
                 format!(
-                    "the light of {path} ({}) cannot be switched: {error}; it is in slot {}",
-                    locate_led.path().display(),
-                    drive.slot
+                    "the light of {path} ({}) cannot be switched: {why}; it is in slot {}",
+                    light.name(),
+                    slot.name
                 ),
-            )
-        })?;
-        let (verb, slot) = (if request.off { "stop blinking" } else { "blink" }, &drive.slot);
+            ));
+        }
+        let verb = if request.off { "stop blinking" } else { "blink" };
         Ok(DriveChange {
             result: "changed".into(),
-            plan: vec![format!("{verb} the light of {path}, slot {slot}")],
+            plan: vec![format!("{verb} the light of {path}, slot {}", slot.name)],
             drive: Some(self.drive(&request.path)?),
             warnings: Vec::new(),
         })

@@ -146,7 +146,7 @@ fn name_of(control: &Control, address: &str) -> Result<(String, String), Control
         .map_or_else(|| (address.to_owned(), String::new()), |drive| (drive.path, drive.serial)))
 }
 
-/// Gives a controller back to the kernel and forgets it. That it is on its way back is recorded first, so that the next
+/// Gives a controller back to the kernel and forgets it; the light of its slot goes dark. That it is on its way back is recorded first, so that the next
 /// start completes it. What takes longer than the limit stays reserved until it ends, and ends by itself.
 pub(crate) fn give_back(
     control: &Control,
@@ -157,9 +157,12 @@ pub(crate) fn give_back(
     let binder = binder_of(control)?;
     let boot = binder.host().boot();
     let leaving = TakenRecord { aim: Aim::Release, boot, ..record.clone() };
+    let machine = control.with(|m| m.drives.machine().clone())?;
+    let light = machine.slot_at(&record.address).and_then(|slot| slot.light);
     control.run(|m| {
         m.records.change(|config| config.put_taken(leaving))?;
         m.drives.close_pci(&path);
+        light.iter().for_each(|light| m.lights.clear(light));
         Ok(())
     })?;
     let (own, own_record) = (control.clone(), record.clone());

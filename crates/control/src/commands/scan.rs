@@ -15,12 +15,13 @@ use strake_wording::{command, say};
 use crate::commands::remote::absent_remotes;
 use crate::commands::take::closed_taken;
 use crate::control::Control;
-use crate::drives::address::lost_note;
+use crate::drives::address::{lost_note, pci_address};
 use crate::drives::probe::{Probe, Probes, Target};
 use crate::drives::{Anchor, AtPath, DriveKind, Medium, OpenDrive, medium};
 use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::remote::paths::{message_of, paths_note};
+use crate::state::lights::Shown;
 use crate::view::queues::queues_of;
 
 /// What is known of drives before one of them is looked at.
@@ -29,6 +30,7 @@ struct Survey {
     probes: Probes,
     open: Vec<(DriveMessage, Option<Medium>)>,
     anchors: Vec<Anchor>,
+    lights: Shown,
 }
 
 impl Survey {
@@ -108,6 +110,7 @@ impl Survey {
                 Some(at) => open.remove(at).0,
                 None => of_kernel(&drive),
             };
+            self.lights.add_to(&mut message, self.machine.slot_of(&drive));
             add_kernel(&mut message, drive);
             list.push(message);
         }
@@ -115,7 +118,13 @@ impl Survey {
         for (message, (_, probe)) in list.iter_mut().zip(probed) {
             add_probe(message, probe);
         }
-        list.extend(open.into_iter().map(|(message, of)| without_kernel(message, of.is_some())));
+        for (mut message, of) in open {
+            let address = pci_address(&message.path);
+            if let Some(slot) = address.and_then(|address| self.machine.slot_at(address)) {
+                self.lights.add_to(&mut message, slot);
+            }
+            list.push(without_kernel(message, of.is_some()));
+        }
         if sorted {
             list.sort_by(|a, b| a.path.cmp(&b.path));
         }
@@ -154,7 +163,6 @@ fn add_kernel(message: &mut DriveMessage, drive: KernelDrive) {
     }
     message.model = drive.model;
     message.serial = drive.serial;
-    message.slot = drive.slot;
     message.temperature_c = drive.temperature_c;
     let own = &message.path;
     let others = std::iter::once(drive.path).chain(drive.aliases).filter(|path| path != own);
@@ -260,6 +268,7 @@ fn survey_of(manager: &Manager) -> Survey {
         probes: manager.drives.probes().clone(),
         open: open.chain(closed).collect(),
         anchors: manager.drives.all().iter().map(|d| d.anchor(&d.drive.path)).collect(),
+        lights: manager.lights.shown(),
     }
 }
 

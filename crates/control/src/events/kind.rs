@@ -147,6 +147,7 @@ kinds! {
                                                  start."
     DriveKept "drive_kept" Warning "The release of a drive was interrupted, and not completed at a start, because an \
                                     array or a spare needs the drive."
+    LightFailed "light_failed" Warning "The light of a slot could not be switched; reported once until it can be."
     HookChanged "hook_changed" Info "A notification hook was added or removed."
     HookFailed "hook_failed" Warning "A notification hook failed to deliver events."
     HostChanged "host_changed" Info "The authentication or TLS requirements of a host changed."

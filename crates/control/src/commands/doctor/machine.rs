@@ -6,6 +6,7 @@ use std::path::Path;
 use rustix::fs::statvfs;
 use rustix::process::{Resource, geteuid, getrlimit};
 use strake_api::v1::DoctorCheck;
+use strake_dev_uring::Machine;
 use strake_units::ByteSize;
 
 use super::{Finding, check, fine};
@@ -20,15 +21,34 @@ const MEMLOCK_ENOUGH: u64 = 8 << 20;
 const FILES_ENOUGH: u64 = 1024;
 
 /// Everything about the machine.
-pub(super) fn checks() -> Vec<(Finding, DoctorCheck)> {
+pub(super) fn checks(machine: &Machine) -> Vec<(Finding, DoctorCheck)> {
     let open = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
     let root = geteuid().is_root();
     vec![
         io_uring(fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok().as_deref(), root),
         files(getrlimit(Resource::Nofile).current, open),
         memlock(getrlimit(Resource::Memlock).current, root),
+        lights(machine.runs("ledmon"), machine.slot_names_trouble()),
         fine("daemon version", env!("CARGO_PKG_VERSION")),
     ]
+}
+
+/// Whether something else switches the lights of slots, or the operator's file about slots is not understood.
+fn lights(has_ledmon: bool, trouble: Option<String>) -> (Finding, DoctorCheck) {
+    let name = "machine slot lights";
+    match trouble {
+        _ if has_ledmon => {
+            let what = "ledmon runs and switches the same lights by what it knows of the drives";
+            check(name, Finding::Warning, what, "systemctl disable --now ledmon")
+        }
+        Some(why) => check(
+            name,
+            Finding::Warning,
+            why,
+            "correct the line; until then slots have their usual names",
+        ),
+        None => fine(name, "no other program switches them"),
+    }
 }
 
 /// Free space of the file system that `dir` is on.
@@ -88,7 +108,7 @@ fn memlock(limit: Option<u64>, root: bool) -> (Finding, DoctorCheck) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Finding, files, io_uring, memlock, of_space};
+    use super::{Finding, files, io_uring, lights, memlock, of_space};
     use std::path::Path;
 
     fn is(finding: Finding, made: (Finding, strake_api::v1::DoctorCheck)) {
@@ -110,6 +130,9 @@ mod tests {
         is(Finding::Warning, files(Some(4096), 4000));
         is(Finding::Ok, memlock(Some(64 << 10), true));
         is(Finding::Warning, memlock(Some(64 << 10), false));
+        is(Finding::Ok, lights(false, None));
+        is(Finding::Warning, lights(true, None));
+        is(Finding::Warning, lights(false, Some("slots.toml: line 2".to_owned())));
         is(Finding::Ok, of_space("x", Path::new("/x"), 1 << 30));
         is(Finding::Warning, of_space("x", Path::new("/x"), 1 << 20));
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use strake_api::v1::TakeDrivesRequest;
+use strake_api::v1::{LocateDriveRequest, TakeDrivesRequest};
 
 use super::world::World;
 use super::{ADDRESS, OTHER, only};
@@ -198,4 +198,28 @@ fn a_dry_run_says_that_other_namespaces_are_not_used() {
     let planned = world.control().take_drives(&request).expect("it is planned");
     let last = planned.drives[0].plan.last().map(String::as_str);
     assert_eq!(last, Some("use only the first of its 2 namespaces"));
+}
+
+/// Lights of slots do not depend on the driver of the drive, and a drive that is given back leaves its slot dark.
+#[test]
+fn d29_a_taken_drive_has_the_light_of_its_slot_until_it_is_released() {
+    let world = World::new();
+    let led = "leds/0000:3b:00.0:enclosure:locate/brightness";
+    world.host.set(ADDRESS, led, "0");
+    let locate = |path: &str| {
+        let request = LocateDriveRequest { path: path.to_owned(), off: false };
+        world.control().locate_drive(&request)
+    };
+    locate("S1").expect("the kernel drives it");
+    assert_eq!(world.host.get(ADDRESS, led), "1");
+    world.take("S1").expect("it is taken");
+    world.control().tick().expect("it answers");
+    assert_eq!(world.host.get(ADDRESS, led), "1");
+    let drive = world.control().drive(PATH).expect("it is listed");
+    assert_eq!(drive.light.map(|light| light.pattern).as_deref(), Some("locate"));
+    locate(PATH).expect("the slot is the same");
+    world.release("S1").expect("nothing uses it");
+    world.control().tick().expect("it answers");
+    assert_eq!(world.host.get(ADDRESS, led), "0");
+    world.is_free(ADDRESS);
 }

@@ -1,0 +1,170 @@
+//! Where drives are: the slots of a machine, named by their ports, with their lights.
+//!
+//! A slot is the port's, not the drive's: it stays the same when another drive is plugged in, and whatever driver the
+//! drive has.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::light::Light;
+use crate::machine::{KernelDrive, Machine, is_pci_address};
+use crate::slot_names::SlotNames;
+use crate::sysfs::{attribute, entries};
+
+/// A place for a drive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// Its name: the operator's, or enclosure and element, the number of the PCI slot, the number that the firmware
+    /// gives it (`_SUN`), or the PCI address of the drive; empty when nothing is known.
+    pub name: String,
+    /// Its light, when there is one that can be switched.
+    pub light: Option<Light>,
+}
+
+/// A drive in the kernel's tree of devices.
+struct Place {
+    /// The element of the enclosure that it is in.
+    enclosure: Option<PathBuf>,
+    /// Its PCI functions, each with the port before it; several when it has several ports.
+    functions: Vec<Function>,
+}
+
+struct Function {
+    address: String,
+    folder: Option<PathBuf>,
+    /// The bridges before it, nearest first.
+    ports: Vec<PathBuf>,
+}
+
+impl Machine {
+    /// The slot of a drive of the kernel.
+    #[must_use]
+    pub fn slot_of(&self, drive: &KernelDrive) -> Slot {
+        self.slot(&drive.folder, &drive.pci, &self.slot_names())
+    }
+
+    /// The slot of the PCI function at `address`, whatever driver it has; `None` when there is no such function.
+    #[must_use]
+    pub fn slot_at(&self, address: &str) -> Option<Slot> {
+        let folder = fs::canonicalize(self.pci_devices().join(address)).ok()?;
+        Some(self.slot(&folder, &[address.to_owned()], &self.slot_names()))
+    }
+
+    /// Why the operator's file about slots has no effect, if that is so.
+    #[must_use]
+    pub fn slot_names_trouble(&self) -> Option<String> {
+        let file = self.slots_file();
+        SlotNames::read(&file).err().map(|why| format!("{}: {why}", file.display()))
+    }
+
+    /// Whether a program of this name runs (proc(5), `/proc/PID/comm`).
+    #[must_use]
+    pub fn runs(&self, program: &str) -> bool {
+        let proc = self.proc();
+        let is_process = |name: &String| name.bytes().all(|byte| byte.is_ascii_digit());
+        let mut processes = entries(proc).into_iter().filter(is_process);
+        processes.any(|process| attribute(&proc.join(process), "comm").as_deref() == Some(program))
+    }
+
+    /// A file that is not understood names nothing; see [`slot_names_trouble`](Self::slot_names_trouble).
+    pub(crate) fn slot_names(&self) -> SlotNames {
+        SlotNames::read(&self.slots_file()).unwrap_or_default()
+    }
+
+    fn slots_file(&self) -> PathBuf {
+        self.etc().join("strake/slots.toml")
+    }
+
+    fn pci_devices(&self) -> PathBuf {
+        self.sys().join("bus/pci/devices")
+    }
+
+    /// The slot of the device at `folder` with these PCI functions.
+    pub(crate) fn slot(&self, folder: &Path, pci: &[String], names: &SlotNames) -> Slot {
+        let place = self.place(folder, pci);
+        let hotplug = self.hotplug_slot(pci);
+        let natural = place.natural_name(hotplug.as_deref());
+        let ports = place.functions.iter().flat_map(Function::addresses);
+        let own = names.name_of(ports.chain([natural.as_str()]));
+        let name = own.unwrap_or(natural);
+        let of_hotplug = || {
+            let folder = hotplug.as_deref()?;
+            Light::of_hotplug(folder, &attribute(folder, "address")?)
+        };
+        let of_program = || {
+            let program = names.led_command.as_deref().filter(|_| !name.is_empty())?;
+            Some(Light::of_program(program, &name))
+        };
+        let light = place.enclosure.as_deref().and_then(Light::of_enclosure);
+        let light = light.or_else(|| place.npem()).or_else(of_hotplug).or_else(of_program);
+        Slot { name, light }
+    }
+
+    fn place(&self, folder: &Path, pci: &[String]) -> Place {
+        let device = folder.join("device");
+        let enclosure = entries(&device).into_iter().find_map(|entry| {
+            entry.strip_prefix("enclosure_device:")?;
+            fs::canonicalize(device.join(&entry)).ok()
+        });
+        let function = |address: &String| {
+            let known = fs::canonicalize(self.pci_devices().join(address)).ok();
+            let above = || folder.ancestors().find(|step| step.ends_with(address));
+            let folder = known.or_else(|| above().map(Path::to_owned));
+            let before = folder.iter().flat_map(|folder| folder.ancestors().skip(1));
+            let ports = before.take_while(|step| pci_name(step).is_some()).map(Path::to_owned);
+            Function { address: address.clone(), ports: ports.collect(), folder }
+        };
+        Place { enclosure, functions: pci.iter().map(function).collect() }
+    }
+
+    /// The hot-plug slot of a PCI address (Documentation/ABI/testing/sysfs-bus-pci: `address` has no function).
+    fn hotplug_slot(&self, pci: &[String]) -> Option<PathBuf> {
+        let slots = self.sys().join("bus/pci/slots");
+        let devices: Vec<&str> =
+            pci.iter().filter_map(|pci| Some(pci.rsplit_once('.')?.0)).collect();
+        let address = |name: &String| attribute(&slots.join(name), "address");
+        let is_mine =
+            |name: &String| address(name).is_some_and(|own| devices.contains(&own.as_str()));
+        entries(&slots).into_iter().find(is_mine).map(|name| slots.join(name))
+    }
+}
+
+impl Place {
+    /// The name of the slot that the machine has for it.
+    fn natural_name(&self, hotplug: Option<&Path>) -> String {
+        let text = |path: &Path| Some(path.file_name()?.to_str()?.to_owned());
+        let element = || {
+            let folder = self.enclosure.as_deref()?;
+            Some(format!("enclosure {} {}", text(folder.parent()?)?, text(folder)?))
+        };
+        let numbered = || Some(format!("PCI slot {}", text(hotplug?)?));
+        // Documentation/ABI/testing/sysfs-devices-sun: the number that ACPI has for people.
+        let sun = || {
+            let steps = self.functions.iter().flat_map(|f| f.folder.iter().chain(f.ports.first()));
+            let number = |step: &PathBuf| attribute(&step.join("firmware_node"), "sun");
+            steps.into_iter().find_map(number).map(|number| format!("slot {number}"))
+        };
+        let address = || Some(self.functions.first()?.address.clone());
+        element().or_else(numbered).or_else(sun).or_else(address).unwrap_or_default()
+    }
+
+    /// PCIe enclosure management of the drive itself or of the port before it; what is further away is other slots' too.
+    fn npem(&self) -> Option<Light> {
+        let near =
+            |f: &Function| f.folder.iter().chain(f.ports.first()).cloned().collect::<Vec<_>>();
+        self.functions.iter().flat_map(near).find_map(|folder| Light::of_npem(&folder))
+    }
+}
+
+impl Function {
+    /// Its address and those of the bridges before it.
+    fn addresses(&self) -> impl Iterator<Item = &str> {
+        let ports = self.ports.iter().filter_map(|port| pci_name(port));
+        std::iter::once(self.address.as_str()).chain(ports)
+    }
+}
+
+/// The address of the PCI function at a folder.
+fn pci_name(folder: &Path) -> Option<&str> {
+    folder.file_name()?.to_str().filter(|name| is_pci_address(name))
+}

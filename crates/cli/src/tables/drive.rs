@@ -6,7 +6,7 @@ use super::{count, field, or_dash, sentence, show::total, size, steps, wrapped};
 use std::fmt::Write as _;
 use strake_api::v1::{
     DiscoverDrivesResponse, Drive, DriveChange, DrivePath, DriverChange, DriverChanges,
-    ListDrivesResponse, Offer,
+    ListDrivesResponse, Offer, SlotLight,
 };
 
 /// Every drive, one a line.
@@ -52,6 +52,7 @@ pub fn show(drive: &Drive, width: usize) -> String {
     say("model", &drive.model);
     say("serial", &drive.serial);
     say("slot", &drive.slot);
+    say("light", &drive.light.as_ref().map_or_else(String::new, light));
     say("identity", &drive.identity);
     say("also at", &drive.aliases.join(", "));
     for path in &drive.paths {
@@ -76,6 +77,15 @@ pub fn show(drive: &Drive, width: usize) -> String {
         out.push_str(&drive_queues(&drive.queues, width));
     }
     out
+}
+
+/// What the light of a slot shows.
+fn light(light: &SlotLight) -> String {
+    let SlotLight { pattern, seen, backend, note } = light;
+    let dark = if pattern == seen { "" } else { ", for which it has no light of its own" };
+    let note =
+        if note.is_empty() { String::new() } else { format!("; cannot be switched: {note}") };
+    format!("{pattern}{dark} ({backend}){note}")
 }
 
 /// How a drive of another machine is connected.
@@ -134,10 +144,12 @@ fn about(drive: &Drive) -> String {
         "" => String::new(),
         slot => format!("slot {slot}"),
     };
+    let lit = drive.light.as_ref().filter(|light| !["off", "ok"].contains(&light.pattern.as_str()));
+    let lit = lit.map_or_else(String::new, |light| format!("light {}", light.pattern));
     let wear = drive.wear_percent.map_or_else(String::new, |p| format!("{p}% worn"));
     let heat = drive.temperature_c.map_or_else(String::new, |c| format!("{c} C"));
     let kind = if drive.model.is_empty() { &drive.kind } else { &drive.model };
-    let parts = [drive.note.as_str(), kind, &serial, &slot, &wear, &heat];
+    let parts = [drive.note.as_str(), kind, &serial, &slot, &lit, &wear, &heat];
     parts.into_iter().filter(|p| !p.is_empty()).collect::<Vec<_>>().join(", ")
 }
 

@@ -9,7 +9,7 @@ use strake_api::v1::{
     Drive, DriveChange, DrivePath, Event, Export, ExportChange, Hook, HookChange, Job, JobChange,
     LatencyStats, ListDrivesResponse, ListEventsResponse, ListExportsResponse, ListHooksResponse,
     ListJobsResponse, ListReferralsResponse, ListSparesResponse, MemberStats, Offer, Referral,
-    ReferralChange, Registrant, Reservation, Spare, SpareChange,
+    ReferralChange, Registrant, Reservation, SlotLight, Spare, SpareChange,
 };
 
 fn drives() -> Vec<Drive> {
@@ -43,6 +43,21 @@ fn all_drives_and_one() {
     check("drive-list-empty", |width| drive::list(&ListDrivesResponse::default(), width));
     check("drive-show", |width| drive::show(&sick(), width));
     check("drive-show-free", |width| drive::show(&drive("/dev/nvme0n1", "free", ""), width));
+    let lit = |pattern: &str, seen: &str, note: &str| Drive {
+        slot: "PCI slot 12".into(),
+        light: Some(SlotLight {
+            pattern: pattern.into(),
+            seen: seen.into(),
+            backend: "attention".into(),
+            note: note.into(),
+        }),
+        ..drive("/dev/nvme0n1", "free", "")
+    };
+    let dark = lit("rebuild", "off", "its firmware has not answered for 5 s");
+    check("drive-show-light", |width| drive::show(&dark, width));
+    let answer_lit =
+        ListDrivesResponse { drives: vec![lit("fail", "fail", ""), lit("ok", "off", "")] };
+    check("drive-list-lights", |width| drive::list(&answer_lit, width));
     let way = |address: &str, state: &str| DrivePath {
         address: format!("nvme-tcp://{address}:4420/nqn.2014-08.com.example:tank"),
         state: state.into(),

@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 
 use crate::sysfs::attribute;
 
-/// What a light tells about the drive in its slot, by increasing urgency: of several, the last one counts. The words are
-/// those of IBPI (SFF-8489) and of PCIe enclosure management (PCI Express Base Specification 6.1, section 6.28).
+/// What a light shows about the drive in its slot, by increasing urgency: of several, the last one counts. The words
+/// are those of IBPI (SFF-8489) and of PCIe enclosure management (PCI Express Base Specification 6.1, section 6.28).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pattern {
     /// Nothing: no drive of ours is in the slot.
@@ -88,7 +88,7 @@ enum Kind {
 }
 
 impl Light {
-    /// The light of the element of an enclosure at `folder`, if that can be told to identify itself.
+    /// The light of the element of an enclosure at `folder`, if that has a locate attribute.
     pub(crate) fn of_enclosure(folder: &Path) -> Option<Self> {
         let has_fault = folder.join("fault").exists();
         let ses = Kind::Ses { folder: folder.to_owned(), has_fault };
@@ -145,8 +145,8 @@ impl Light {
         }
     }
 
-    /// What an operator sees when it is to show `pattern`. A light that has nothing of its own for a pattern stays dark:
-    /// a pattern that looks like another would have the wrong drive pulled.
+    /// What an operator sees when it is to show `pattern`. A light that has nothing of its own for a pattern stays off:
+    /// a wrong pattern leads to a wrong drive being removed.
     #[must_use]
     pub fn seen(&self, pattern: Pattern) -> Pattern {
         let can = match &self.0 {

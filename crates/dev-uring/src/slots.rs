@@ -148,7 +148,7 @@ impl Place {
         element().or_else(numbered).or_else(sun).or_else(address).unwrap_or_default()
     }
 
-    /// PCIe enclosure management of the drive itself or of the port before it; what is further away is other slots' too.
+    /// PCIe enclosure management of the drive or of the port before it. Bridges further up are shared with other slots.
     fn npem(&self) -> Option<Light> {
         let near =
             |f: &Function| f.folder.iter().chain(f.ports.first()).cloned().collect::<Vec<_>>();

@@ -116,7 +116,8 @@ fn on(condition: bool) -> &'static str {
 fn an_element_of_an_enclosure_has_locate_and_fault_exhaustive() {
     let host = Host::new();
     let device = "sys/devices/pci0000:00/0000:00:03.0/0000:02:00.0/host0/port-0:0/expander-0:0/target0:0:7/0:0:7:0";
-    let element = "sys/devices/pci0000:00/0000:00:03.0/0000:02:00.0/host0/target0:0:8/0:0:8:0/enclosure/0:0:8:0/Slot 07";
+    let enclosure = "sys/devices/pci0000:00/0000:00:03.0/0000:02:00.0/host0/target0:0:8/0:0:8:0/enclosure/0:0:8:0";
+    let element = &format!("{enclosure}/Slot 07");
     for attribute in ["active", "fault", "locate"] {
         host.put(&format!("{element}/{attribute}"), "0");
     }
@@ -225,8 +226,8 @@ fn enclosure_management_of_the_drive_shows_what_it_has_exhaustive() {
     assert!(light.show(Pattern::Locate).is_err());
 }
 
-/// Drives behind Intel VMD: the kernel hands the two indicator fields through as they are. Written as an attention
-/// indicator, 2 would be "power indicator reserved, attention blinking", and the backplane showed nothing, or a failure.
+/// Drives behind Intel VMD: the kernel passes the two indicator fields on as they are. Written as for an attention
+/// indicator, 2 was "power indicator reserved, attention blinking", and the backplane showed another pattern.
 #[test]
 fn a_slot_behind_vmd_takes_raw_indicators_exhaustive() {
     let host = Host::new();

@@ -146,8 +146,9 @@ fn name_of(control: &Control, address: &str) -> Result<(String, String), Control
         .map_or_else(|| (address.to_owned(), String::new()), |drive| (drive.path, drive.serial)))
 }
 
-/// Gives a controller back to the kernel and forgets it; the light of its slot goes dark. That it is on its way back is recorded first, so that the next
-/// start completes it. What takes longer than the limit stays reserved until it ends, and ends by itself.
+/// Gives a controller back to the kernel and forgets it; the light of its slot goes dark. That it is on its way back is
+/// recorded first, so that the next start completes it. What takes longer than the limit stays reserved until it ends,
+/// and ends by itself.
 pub(crate) fn give_back(
     control: &Control,
     record: &TakenRecord,

@@ -1,8 +1,8 @@
 //! The lights of slots: what each is to show, and what it shows.
 //!
-//! A light belongs to a slot, and facts to drives. [`Known::decide`] brings them together: values in, values out. A drive
-//! that failed keeps its light when the array no longer knows it, because a spare has its place: the light is what the
-//! operator finds it by.
+//! A light belongs to a slot, and facts belong to drives. [`Known::decide`] combines them: values in, values out. A
+//! drive that failed keeps its light after a spare has replaced it in the array, because the operator finds the drive
+//! by this light.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -166,8 +166,8 @@ impl Lights {
         Look { known, facts, shown, cleared, depth, commands: self.commands }
     }
 
-    /// Ends `look`: `next` is to be remembered, and `switched` says what became of each light. Returns what failed and was
-    /// not reported yet.
+    /// Ends `look`: `next` is to be remembered, and `switched` says what became of each light. Returns what failed and
+    /// was not reported yet.
     pub(crate) fn end(
         &mut self,
         look: &Look,

@@ -156,7 +156,7 @@ fn note_failed(manager: &Manager, failed: Vec<(String, String)>) {
     manager.record(note.next(ListDrivesRequest {}));
 }
 
-/// The slot of the drive at `path`, whoever drives it; `None` when it is in none.
+/// The slot of the drive at `path`, under any driver; `None` when it is in none.
 pub(crate) fn slot_at(machine: &Machine, path: &str) -> Option<Slot> {
     if let Some(address) = pci_address(path) {
         return machine.slot_at(address);

@@ -209,6 +209,166 @@ pub struct SlotLight {
     #[prost(string, tag = "4")]
     pub note: ::prost::alloc::string::String,
 }
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetDriveHealthRequest {
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+}
+/// What an NVMe drive reports about its own state. Counters are those of the drive, since it was made.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DriveHealth {
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub model: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub serial: ::prost::alloc::string::String,
+    /// Critical warnings: "spare" (below its threshold), "temperature", "reliability" (many errors), "read_only", "backup"
+    /// (of volatile memory) and "persistent_memory".
+    #[prost(string, repeated, tag = "4")]
+    pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Why the drive expects to fail; empty if it does not.
+    #[prost(string, tag = "5")]
+    pub prediction: ::prost::alloc::string::String,
+    /// Degrees Celsius.
+    #[prost(int32, optional, tag = "6")]
+    pub temperature_c: ::core::option::Option<i32>,
+    /// Percent of the spare blocks left, and the percentage below which the drive warns.
+    #[prost(uint32, tag = "7")]
+    pub spare_percent: u32,
+    #[prost(uint32, tag = "8")]
+    pub spare_threshold_percent: u32,
+    /// Percent of its rated endurance used; may exceed 100.
+    #[prost(uint32, tag = "9")]
+    pub wear_percent: u32,
+    /// Bytes that hosts have read and written, rounded up to 512,000.
+    #[prost(uint64, tag = "10")]
+    pub read_bytes: u64,
+    #[prost(uint64, tag = "11")]
+    pub written_bytes: u64,
+    /// Commands with which they did.
+    #[prost(uint64, tag = "12")]
+    pub reads: u64,
+    #[prost(uint64, tag = "13")]
+    pub writes: u64,
+    /// Minutes in which the drive had commands.
+    #[prost(uint64, tag = "14")]
+    pub busy_minutes: u64,
+    #[prost(uint64, tag = "15")]
+    pub power_cycles: u64,
+    #[prost(uint64, tag = "16")]
+    pub power_on_hours: u64,
+    #[prost(uint64, tag = "17")]
+    pub unsafe_shutdowns: u64,
+    /// Times that data could not be recovered.
+    #[prost(uint64, tag = "18")]
+    pub media_errors: u64,
+    /// Entries that the error log has had.
+    #[prost(uint64, tag = "19")]
+    pub log_entries: u64,
+    /// Minutes above the warning temperature, and above the critical temperature.
+    #[prost(uint32, tag = "20")]
+    pub warm_minutes: u32,
+    #[prost(uint32, tag = "21")]
+    pub hot_minutes: u32,
+    #[prost(message, repeated, tag = "22")]
+    pub sensors: ::prost::alloc::vec::Vec<HealthSensor>,
+    /// The newest entries of the error log, newest first.
+    #[prost(message, repeated, tag = "23")]
+    pub errors: ::prost::alloc::vec::Vec<DriveLogEntry>,
+    /// Of drives that have the page.
+    #[prost(message, optional, tag = "24")]
+    pub ocp: ::core::option::Option<OcpHealth>,
+    /// What could not be read, and why; empty if nothing is missing.
+    #[prost(string, tag = "25")]
+    pub note: ::prost::alloc::string::String,
+}
+/// A temperature sensor of a drive.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HealthSensor {
+    /// From 1.
+    #[prost(uint32, tag = "1")]
+    pub number: u32,
+    /// Degrees Celsius.
+    #[prost(int32, tag = "2")]
+    pub temperature_c: i32,
+}
+/// An entry of the error log of a drive.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DriveLogEntry {
+    /// Counts errors from 1, over the life of the drive.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// Submission queue of the command, and its identifier.
+    #[prost(uint32, tag = "2")]
+    pub queue: u32,
+    #[prost(uint32, tag = "3")]
+    pub command: u32,
+    /// NVMe status: status code type (bits 8 to 10) and status code (bits 0 to 7).
+    #[prost(uint32, tag = "4")]
+    pub status: u32,
+    /// First logical block of the command.
+    #[prost(uint64, tag = "5")]
+    pub block: u64,
+    /// Namespace of the command.
+    #[prost(uint32, tag = "6")]
+    pub namespace: u32,
+}
+/// The SMART / Health Information Extended page of the Datacenter NVMe SSD Specification.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OcpHealth {
+    /// Bytes written to the media and read from it.
+    #[prost(uint64, tag = "1")]
+    pub physical_written_bytes: u64,
+    #[prost(uint64, tag = "2")]
+    pub physical_read_bytes: u64,
+    /// Blocks of the NAND that are out of use, of those for users and of those for the drive itself.
+    #[prost(uint64, tag = "3")]
+    pub bad_user_blocks: u64,
+    #[prost(uint64, tag = "4")]
+    pub bad_system_blocks: u64,
+    /// Times that the drive reconstructed data by its own parity.
+    #[prost(uint64, tag = "5")]
+    pub xor_recoveries: u64,
+    /// Reads that could not be corrected.
+    #[prost(uint64, tag = "6")]
+    pub uncorrectable_reads: u64,
+    #[prost(uint64, tag = "7")]
+    pub soft_ecc_errors: u64,
+    /// Errors on the internal data path that were detected, and those of them that were corrected.
+    #[prost(uint32, tag = "8")]
+    pub end_to_end_detected: u32,
+    #[prost(uint32, tag = "9")]
+    pub end_to_end_corrected: u32,
+    /// Percent of the endurance of the blocks for the drive itself used.
+    #[prost(uint32, tag = "10")]
+    pub system_wear_percent: u32,
+    /// Times that the drive slowed down because of its temperature.
+    #[prost(uint32, tag = "11")]
+    pub throttlings: u32,
+    #[prost(uint64, tag = "12")]
+    pub pcie_correctable: u64,
+    #[prost(uint32, tag = "13")]
+    pub incomplete_shutdowns: u32,
+    /// Percent of blocks that are free.
+    #[prost(uint32, tag = "14")]
+    pub free_percent: u32,
+    /// Percent of the required hold-up energy that the capacitors have; absent if the drive does not report it.
+    #[prost(uint32, optional, tag = "15")]
+    pub capacitor_percent: ::core::option::Option<u32>,
+    #[prost(uint64, tag = "16")]
+    pub link_retrainings: u64,
+}
 /// A path to a remote drive.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -4595,6 +4755,29 @@ pub mod drive_service_client {
                 .insert(GrpcMethod::new("strake.v1.DriveService", "GetDrive"));
             self.inner.unary(req, path, codec).await
         }
+        /// What an NVMe drive reports about its own state: the SMART / Health log page, the newest entries of its error log,
+        /// and the extended page of the Open Compute Project. Asks the drive, for a few seconds at most.
+        pub async fn get_drive_health(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetDriveHealthRequest>,
+        ) -> std::result::Result<tonic::Response<super::DriveHealth>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/strake.v1.DriveService/GetDriveHealth",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("strake.v1.DriveService", "GetDriveHealth"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Blinks the light of a drive's slot, or stops blinking.
         pub async fn locate_drive(
             &mut self,
@@ -4782,6 +4965,12 @@ pub mod drive_service_server {
             &self,
             request: tonic::Request<super::GetDriveRequest>,
         ) -> std::result::Result<tonic::Response<super::Drive>, tonic::Status>;
+        /// What an NVMe drive reports about its own state: the SMART / Health log page, the newest entries of its error log,
+        /// and the extended page of the Open Compute Project. Asks the drive, for a few seconds at most.
+        async fn get_drive_health(
+            &self,
+            request: tonic::Request<super::GetDriveHealthRequest>,
+        ) -> std::result::Result<tonic::Response<super::DriveHealth>, tonic::Status>;
         /// Blinks the light of a drive's slot, or stops blinking.
         async fn locate_drive(
             &self,
@@ -4975,6 +5164,51 @@ pub mod drive_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetDriveSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/strake.v1.DriveService/GetDriveHealth" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetDriveHealthSvc<T: DriveService>(pub Arc<T>);
+                    impl<
+                        T: DriveService,
+                    > tonic::server::UnaryService<super::GetDriveHealthRequest>
+                    for GetDriveHealthSvc<T> {
+                        type Response = super::DriveHealth;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetDriveHealthRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as DriveService>::get_drive_health(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetDriveHealthSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -78,6 +78,7 @@ fn the_descriptor_names_every_call() {
             "SpareService.RemoveSpare",
             "DriveService.ListDrives",
             "DriveService.GetDrive",
+            "DriveService.GetDriveHealth",
             "DriveService.LocateDrive",
             "DriveService.CleanDrive",
             "DriveService.TakeDrives",

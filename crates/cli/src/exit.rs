@@ -3,8 +3,8 @@
 use strake_api::v1::Array;
 use tonic::Code;
 
-/// Exit codes, the same for every command. `status`, `array show` and `wait` report health; commands that change an
-/// object report success.
+/// Exit codes, the same for every command. `status`, `array show`, `drive smart` and `wait` report health; commands
+/// that change an object report success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
     /// Success, or healthy.

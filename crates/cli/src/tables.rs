@@ -9,6 +9,7 @@ pub mod drive;
 pub mod errors;
 pub mod event;
 pub mod export;
+pub mod health;
 pub mod hook;
 pub mod host;
 pub mod job;

@@ -8,6 +8,7 @@ pub(crate) mod discover;
 pub(crate) mod doctor;
 pub(crate) mod exports;
 pub(crate) mod grow;
+pub(crate) mod health;
 pub(crate) mod hooks;
 pub(crate) mod hosts;
 pub(crate) mod import;

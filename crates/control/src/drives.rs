@@ -19,6 +19,7 @@ use strake_wording::say;
 
 use crate::bounded::{self, Silent};
 use crate::drives::address::{address_of, is_remote, lost_note, pci_address, pci_path};
+use crate::drives::health::HealthSource;
 use crate::drives::probe::Probes;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::limits::PCI_RETRY;
@@ -28,6 +29,7 @@ pub use anchor::{Anchor, AtPath};
 
 pub(crate) mod address;
 mod anchor;
+pub(crate) mod health;
 pub(crate) mod label;
 pub(crate) mod listed;
 pub(crate) mod occupied;
@@ -107,6 +109,8 @@ pub struct OpenDrive {
     pub remote: Option<Arc<FabricsDevice>>,
     /// The same device when this process drives it.
     pub pci: Option<Arc<NvmeDevice>>,
+    /// What answers for the state of the drive when this process drives it.
+    pub(crate) health: Option<Arc<dyn HealthSource>>,
     /// What works less well than asked for.
     pub notices: Vec<String>,
 }
@@ -176,7 +180,16 @@ pub(crate) fn open_at(path: &str, seen: Sighting) -> Result<OpenDrive, ControlEr
     };
     let drive = Drive { device: Arc::new(device), path: path.to_owned() };
     let notices = notices.iter().map(ToString::to_string).collect();
-    Ok(OpenDrive { key, medium: seen.medium, drive, kind, remote: None, pci: None, notices })
+    Ok(OpenDrive {
+        key,
+        medium: seen.medium,
+        drive,
+        kind,
+        remote: None,
+        pci: None,
+        health: None,
+        notices,
+    })
 }
 
 fn not_opened(error: &DeviceError) -> ControlError {
@@ -359,6 +372,7 @@ impl Drives {
             kind: DriveKind::Remote,
             remote: Some(device),
             pci: None,
+            health: None,
             notices: Vec::new(),
         });
     }
@@ -443,6 +457,7 @@ impl Drives {
             kind,
             remote: None,
             pci: None,
+            health: None,
             notices: Vec::new(),
         });
         Ok(drive)
@@ -461,6 +476,12 @@ impl Drives {
         let is_unused = |d: &mut OpenDrive| !keep(&d.drive.device.identity()) || d.is_gone();
         let unused = self.open.extract_if(.., is_unused);
         self.closed.extend(unused);
+    }
+
+    /// What answers for the state of each drive that this process drives, by path.
+    pub(crate) fn health_sources(&self) -> Vec<(String, Arc<dyn HealthSource>)> {
+        let of = |open: &OpenDrive| Some((open.drive.path.clone(), open.health.clone()?));
+        self.open.iter().filter_map(of).collect()
     }
 
     /// Drives that are no longer used, to be dropped without any lock.
@@ -541,7 +562,16 @@ impl OpenDrive {
     pub(crate) fn of_device(path: &str, device: Arc<dyn BlockDevice>) -> Self {
         let drive = Drive { device, path: path.to_owned() };
         let (key, kind) = (Key::File(1, 2), DriveKind::File);
-        Self { key, medium: None, drive, kind, remote: None, pci: None, notices: Vec::new() }
+        Self {
+            key,
+            medium: None,
+            drive,
+            kind,
+            remote: None,
+            pci: None,
+            health: None,
+            notices: Vec::new(),
+        }
     }
 
     /// `device` as the controller that was opened at the PCI address `path`.

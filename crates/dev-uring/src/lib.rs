@@ -5,7 +5,7 @@
 //! requests gather in the submission ring, one system call per turn hands them over, completions are read from
 //! shared memory.
 //!
-//! [`Machine`] lists the machine's drives from sysfs without opening them, with their slots, lights and health.
+//! [`Machine`] lists the machine's drives from sysfs without opening them, with their slots and lights.
 //!
 //! **What it must never do.** Copy data, wait on the data path (also not where a queue is dropped), open a drive that
 //! is in use elsewhere, go around requests that a drive still owes, or let a buffer go while the kernel may still touch
@@ -37,7 +37,7 @@ mod wait;
 
 pub use device::{Access, Direct, OpenOptions, Polling, UringDevice};
 pub use error::{Notice, NoticeKind};
-pub use health::{Health, nvme_health};
+pub use health::nvme_log_page;
 pub use inherit::inherit_nothing;
 pub use light::{Light, Pattern};
 pub use machine::{KernelDrive, Machine, Named};

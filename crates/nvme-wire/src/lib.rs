@@ -18,6 +18,7 @@ pub mod command;
 pub mod discovered;
 pub mod fabrics;
 pub mod feature;
+pub mod health;
 pub mod identified;
 pub mod identify;
 pub mod log;

@@ -19,6 +19,16 @@ pub enum DriveVerb {
         #[arg(value_name = "DRIVE")]
         name: String,
     },
+    /// Show what an NVMe drive reports about its own state: SMART / Health, the newest entries of its error log, and the
+    /// extended page of the Open Compute Project. Exit code 1 if the drive expects to fail.
+    #[command(after_help = "Examples:
+  strake drive smart nvme3n1
+  strake drive smart pci:0000:3b:00.0 --output json")]
+    Smart {
+        /// A path, or the name of a device such as nvme0n1.
+        #[arg(value_name = "DRIVE")]
+        name: String,
+    },
     /// Blink the LED of a drive's slot, to identify the drive before it is pulled.
     #[command(after_help = "Examples:
   strake drive locate nvme3n1

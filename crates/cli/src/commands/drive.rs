@@ -10,8 +10,8 @@ use crate::{paths, secret, tables, watch};
 use std::path::Path;
 use strake_api::v1::{
     CleanDriveRequest, ConnectDriveRequest, DisconnectDriveRequest, DiscoverDrivesRequest, Drive,
-    GetDriveRequest, ListDrivesRequest, ListDrivesResponse, LocateDriveRequest,
-    ReleaseDrivesRequest, TakeDrivesRequest,
+    GetDriveHealthRequest, GetDriveRequest, ListDrivesRequest, ListDrivesResponse,
+    LocateDriveRequest, ReleaseDrivesRequest, TakeDrivesRequest,
 };
 
 /// Executes `verb`.
@@ -28,6 +28,13 @@ pub async fn run(verb: DriveVerb, socket: &Path, out: &Output) -> Result<Exit, C
         DriveVerb::Show { name } => {
             out.print(&one(&name, socket).await?, tables::drive::show)?;
             Ok(Exit::Fine)
+        }
+        DriveVerb::Smart { name } => {
+            let request = GetDriveHealthRequest { path: paths::drive(&name)? };
+            let mut drives = Connection::open(socket).await?.drives();
+            let health = drives.get_drive_health(request).await?.into_inner();
+            out.print(&health, tables::health::show)?;
+            Ok(if health.prediction.is_empty() { Exit::Fine } else { Exit::Degraded })
         }
         DriveVerb::Locate { name, off } => {
             let request = LocateDriveRequest { path: paths::drive(&name)?, off };

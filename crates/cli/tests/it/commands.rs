@@ -106,6 +106,7 @@ fn every_verb_reaches_its_call() {
             "drive discover nvme-tcp://host --host-nqn nqn.a",
             "DiscoverDrivesRequest { address: \"nvme-tcp://host\", host_nqn: \"nqn.a\"",
         ),
+        ("drive smart /dev/null", "GetDriveHealthRequest { path: \"/dev/null\" }"),
         ("drive errors /dev/null", "GetDriveRequest { path: \"/dev/null\" }"),
         (
             "spare add /dev/null --array tank",

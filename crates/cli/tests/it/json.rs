@@ -28,6 +28,7 @@ const ANSWERS: [(&str, &str); 43] = [
     ("drive list", "drives"),
     ("drive show ram:1GiB", "spare_of"),
     ("drive errors ram:1GiB", "errors"),
+    ("drive smart ram:1GiB", "warnings"),
     ("drive locate ram:1GiB", "drive"),
     ("drive discover nvme-tcp://host", "offers"),
     ("drive clean ram:1GiB --yes", "plan"),

@@ -3,6 +3,8 @@
 //! A survey is taken under the manager's lock and looked through without it, because a sick drive may take long
 //! to answer, or never does.
 
+use std::sync::Arc;
+
 use strake_api::v1::{Drive as DriveMessage, ListDrivesRequest, UndeleteArrayRequest};
 use strake_dev_fabrics::{FabricsDevice, LinkState};
 use strake_dev_nvme::{NvmeDevice, Stats};
@@ -16,6 +18,7 @@ use crate::commands::remote::absent_remotes;
 use crate::commands::take::closed_taken;
 use crate::control::Control;
 use crate::drives::address::{lost_note, pci_address};
+use crate::drives::health::{HealthSource, source_of_kernel};
 use crate::drives::probe::{Probe, Probes, Target};
 use crate::drives::{Anchor, AtPath, DriveKind, Medium, OpenDrive, medium};
 use crate::error::ControlError;
@@ -31,6 +34,8 @@ struct Survey {
     open: Vec<(DriveMessage, Option<Medium>)>,
     anchors: Vec<Anchor>,
     lights: Shown,
+    /// Drives that this process drives, by path.
+    sources: Vec<(String, Arc<dyn HealthSource>)>,
 }
 
 impl Survey {
@@ -87,7 +92,7 @@ impl Survey {
             size_bytes: meta.len(),
             ..DriveMessage::default()
         };
-        let target = Target { path: path.to_owned(), bytes: Some(meta.len()), nvme: false };
+        let target = Target { path: path.to_owned(), bytes: Some(meta.len()), health: None };
         for (_, probe) in self.probes.look(vec![target]) {
             add_contents(&mut message, probe.contents);
         }
@@ -102,10 +107,10 @@ impl Survey {
         for drive in kernel {
             let of = Some((drive.identity.clone(), drive.size_bytes));
             let known = open.iter().position(|(m, medium)| m.path == drive.path || *medium == of);
-            let nvme = drive.name.starts_with("nvme");
+            let health = drive.name.starts_with("nvme").then(|| source_of_kernel(&drive.path));
             let quiet = known.is_some() || drive.user.is_some() || drive.trouble.is_some();
             let bytes = (!quiet).then_some(drive.size_bytes);
-            targets.push(Target { path: drive.path.clone(), bytes, nvme });
+            targets.push(Target { path: drive.path.clone(), bytes, health });
             let mut message = match known {
                 Some(at) => open.remove(at).0,
                 None => of_kernel(&drive),
@@ -114,16 +119,19 @@ impl Survey {
             add_kernel(&mut message, drive);
             list.push(message);
         }
-        let probed = self.probes.look(targets);
-        for (message, (_, probe)) in list.iter_mut().zip(probed) {
-            add_probe(message, probe);
-        }
         for (mut message, of) in open {
             let address = pci_address(&message.path);
             if let Some(slot) = address.and_then(|address| self.machine.slot_at(address)) {
                 self.lights.add_to(&mut message, slot);
             }
+            let source = self.sources.iter().find(|(path, _)| *path == message.path);
+            let health = source.map(|(_, source)| Arc::clone(source));
+            targets.push(Target { path: message.path.clone(), bytes: None, health });
             list.push(without_kernel(message, of.is_some()));
+        }
+        let probed = self.probes.look(targets);
+        for (message, (_, probe)) in list.iter_mut().zip(probed) {
+            add_probe(message, probe);
         }
         if sorted {
             list.sort_by(|a, b| a.path.cmp(&b.path));
@@ -269,6 +277,7 @@ fn survey_of(manager: &Manager) -> Survey {
         open: open.chain(closed).collect(),
         anchors: manager.drives.all().iter().map(|d| d.anchor(&d.drive.path)).collect(),
         lights: manager.lights.shown(),
+        sources: manager.drives.health_sources(),
     }
 }
 

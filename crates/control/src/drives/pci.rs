@@ -9,6 +9,7 @@ use strake_engine::Drive;
 use strake_wording::say;
 
 use crate::drives::address::pci_address;
+use crate::drives::health::HealthSource;
 use crate::drives::{DriveKind, Drives, Key, OpenDrive, PathKey};
 use crate::error::ControlError;
 
@@ -62,8 +63,17 @@ pub(super) fn open(path: &str, address: &str) -> Result<OpenDrive, ControlError>
     let device = host.open(address).map_err(|error| not_opened(&host, address, &error))?;
     let device = Arc::new(device);
     let drive = Drive { device: Arc::<NvmeDevice>::clone(&device), path: path.to_owned() };
-    let (key, kind, pci) = (key(address), DriveKind::Pci, Some(device));
-    Ok(OpenDrive { key, medium: None, drive, kind, remote: None, pci, notices: Vec::new() })
+    let health: Arc<dyn HealthSource> = Arc::<NvmeDevice>::clone(&device);
+    Ok(OpenDrive {
+        key: key(address),
+        medium: None,
+        drive,
+        kind: DriveKind::Pci,
+        remote: None,
+        pci: Some(device),
+        health: Some(health),
+        notices: Vec::new(),
+    })
 }
 
 /// A controller that is open, whose bytes are in a file.
@@ -76,7 +86,7 @@ pub(crate) fn open_as_file(address: &str, file: &std::path::Path) -> OpenDrive {
         path: format!("{}{address}", strake_dev_nvme::host::SCHEME),
     };
     let (key, kind, notices) = (key(address), DriveKind::Pci, Vec::new());
-    OpenDrive { key, medium: None, drive, kind, remote: None, pci: None, notices }
+    OpenDrive { key, medium: None, drive, kind, remote: None, pci: None, health: None, notices }
 }
 
 #[cfg(test)]

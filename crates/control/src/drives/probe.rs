@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use strake_dev_uring::{Health, nvme_health};
+use strake_nvme_wire::health::Smart;
 use strake_ondisk::{FOREIGN_HEAD_BYTES, FOREIGN_TAIL_BYTES, OnDrive};
+
+use crate::drives::health::{HealthSource, smart_of};
 
 /// How long all drives together have to answer. A healthy one takes milliseconds; the kernel's own time-out, after
 /// which a read of a sick one ends, is 30 seconds.
@@ -24,8 +25,8 @@ pub struct Target {
     pub path: String,
     /// Its bytes, when what it holds is to be looked at.
     pub bytes: Option<u64>,
-    /// Whether to ask for its health.
-    pub nvme: bool,
+    /// Whom to ask for its health, if it can say that.
+    pub(crate) health: Option<Arc<dyn HealthSource>>,
 }
 
 /// What a look has shown.
@@ -33,7 +34,7 @@ pub struct Probe {
     /// What it holds; nothing when that was not asked.
     pub contents: Contents,
     /// What it says of itself, when it says something.
-    pub health: Option<Health>,
+    pub health: Option<Smart>,
 }
 
 impl Probe {
@@ -82,7 +83,7 @@ impl Probes {
         target: Target,
         send: mpsc::Sender<(usize, Probe)>,
     ) -> Option<Probe> {
-        if target.bytes.is_none() && !target.nvme {
+        if target.bytes.is_none() && target.health.is_none() {
             return Some(Probe { contents: Ok(OnDrive::default()), health: None });
         }
         if !self.away().insert(target.path.clone()) {
@@ -115,7 +116,7 @@ fn look_at(target: &Target) -> Probe {
         None => Ok(OnDrive::default()),
     };
     // A drive without a health page, or one that we may not ask, is not worse for it.
-    let health = if target.nvme { nvme_health(Path::new(&target.path)).ok() } else { None };
+    let health = target.health.as_deref().and_then(|source| smart_of(source).ok());
     Probe { contents, health }
 }
 

@@ -12,6 +12,7 @@ use crate::limits::TAKEN_MAX;
 use crate::record::store::{Aim, SpareRecord, TakenRecord};
 
 mod again;
+mod health;
 mod release;
 mod world;
 

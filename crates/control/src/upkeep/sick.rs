@@ -1,11 +1,13 @@
 //! Members that still serve and should be replaced.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use strake_wording::replace;
 
 use crate::control::Control;
+use crate::drives::health::{HealthSource, source_of_kernel};
 use crate::drives::probe::Target;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
@@ -34,11 +36,23 @@ fn drives_to_ask(manager: &mut Manager) -> Option<(crate::drives::probe::Probes,
         return None;
     }
     manager.sick.asked = Some(Instant::now());
-    let nvme = |path: &String| path.starts_with("/dev/nvme");
     let members = manager.running.iter().flat_map(|running| running.array.status().members);
-    let paths = members.map(|member| member.path).filter(nvme);
-    let targets = paths.map(|path| Target { path, bytes: None, nvme: true }).collect();
+    let targets = members.filter_map(|member| {
+        let health = Some(health_source(manager, &member.path)?);
+        Some(Target { path: member.path, bytes: None, health })
+    });
+    let targets = targets.collect();
     Some((manager.drives.probes().clone(), targets))
+}
+
+/// What answers for the state of the drive at `path`; `None` when it is not NVMe, or is taken from the kernel and not
+/// open.
+pub(crate) fn health_source(manager: &Manager, path: &str) -> Option<Arc<dyn HealthSource>> {
+    if path.starts_with("/dev/nvme") {
+        return Some(source_of_kernel(path));
+    }
+    let open = manager.drives.all().iter().find(|open| open.drive.path == path)?;
+    open.health.clone()
 }
 
 /// Notices members that should be replaced, and says so once.

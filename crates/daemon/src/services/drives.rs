@@ -3,8 +3,9 @@
 use strake_api::v1::drive_service_server::DriveService;
 use strake_api::v1::{
     CleanDriveRequest, ConnectDriveRequest, DisconnectDriveRequest, DiscoverDrivesRequest,
-    DiscoverDrivesResponse, Drive, DriveChange, DriverChanges, GetDriveRequest, ListDrivesRequest,
-    ListDrivesResponse, LocateDriveRequest, ReleaseDrivesRequest, TakeDrivesRequest,
+    DiscoverDrivesResponse, Drive, DriveChange, DriveHealth, DriverChanges, GetDriveHealthRequest,
+    GetDriveRequest, ListDrivesRequest, ListDrivesResponse, LocateDriveRequest,
+    ReleaseDrivesRequest, TakeDrivesRequest,
 };
 use tonic::{Request, Response, async_trait};
 
@@ -21,6 +22,15 @@ impl DriveService for Shared {
         let request = request.into_inner();
         check_text("path", &request.path)?;
         self.call(move |control| control.drive(&request.path)).await.map(Response::new)
+    }
+
+    async fn get_drive_health(
+        &self,
+        request: Request<GetDriveHealthRequest>,
+    ) -> Answer<DriveHealth> {
+        let request = request.into_inner();
+        check_text("path", &request.path)?;
+        self.call(move |control| control.drive_health(&request)).await.map(Response::new)
     }
 
     async fn locate_drive(&self, request: Request<LocateDriveRequest>) -> Answer<DriveChange> {

@@ -2,13 +2,14 @@ use super::check;
 use super::fixtures::*;
 use crate::tables::clock::Clock;
 use crate::tables::{
-    config, daemon, doctor, drive, errors, event, export, hook, job, spare, stats,
+    config, daemon, doctor, drive, errors, event, export, health, hook, job, spare, stats,
 };
 use strake_api::v1::{
     ArrayStats, ConfigChange, ConfigDocument, DiscoverDrivesResponse, DoctorCheck, DoctorReport,
-    Drive, DriveChange, DrivePath, Event, Export, ExportChange, Hook, HookChange, Job, JobChange,
-    LatencyStats, ListDrivesResponse, ListEventsResponse, ListExportsResponse, ListHooksResponse,
-    ListJobsResponse, ListReferralsResponse, ListSparesResponse, MemberStats, Offer, Referral,
+    Drive, DriveChange, DriveHealth, DriveLogEntry, DrivePath, Event, Export, ExportChange,
+    HealthSensor, Hook, HookChange, Job, JobChange, LatencyStats, ListDrivesResponse,
+    ListEventsResponse, ListExportsResponse, ListHooksResponse, ListJobsResponse,
+    ListReferralsResponse, ListSparesResponse, MemberStats, OcpHealth, Offer, Referral,
     ReferralChange, Registrant, Reservation, SlotLight, Spare, SpareChange,
 };
 
@@ -105,6 +106,56 @@ fn all_drives_and_one() {
         ..located
     };
     check("drive-warned", |width| drive::change(&warned, width));
+}
+
+#[test]
+fn what_a_drive_says_of_itself() {
+    let well = DriveHealth {
+        path: "/dev/nvme3n1".into(),
+        model: "Fast Drive 9000".into(),
+        serial: "S1234".into(),
+        temperature_c: Some(38),
+        spare_percent: 100,
+        spare_threshold_percent: 10,
+        wear_percent: 3,
+        read_bytes: 91 << 40,
+        written_bytes: 12 << 40,
+        reads: 1_234_567_890,
+        writes: 1,
+        busy_minutes: 4711,
+        power_cycles: 12,
+        power_on_hours: 20_000,
+        log_entries: 2,
+        ..DriveHealth::default()
+    };
+    check("drive-smart", |width| health::show(&well, width));
+    let entry = |number, status| DriveLogEntry {
+        number,
+        queue: 3,
+        command: 41,
+        status,
+        block: 1 << 33,
+        namespace: 1,
+    };
+    let ocp = OcpHealth {
+        physical_written_bytes: 30 << 40,
+        bad_user_blocks: 17,
+        uncorrectable_reads: 2,
+        end_to_end_detected: 1,
+        throttlings: 1,
+        capacitor_percent: Some(98),
+        ..OcpHealth::default()
+    };
+    let sick = DriveHealth {
+        warnings: vec!["temperature".into(), "read_only".into()],
+        prediction: "the drive has become read-only to protect its data".into(),
+        hot_minutes: 5,
+        sensors: vec![HealthSensor { number: 2, temperature_c: 71 }],
+        errors: vec![entry(2, 0x281), entry(1, 0x20)],
+        ocp: Some(ocp),
+        ..well
+    };
+    check("drive-smart-failing", |width| health::show(&sick, width));
 }
 
 fn offer(kind: &str, address: &str) -> Offer {

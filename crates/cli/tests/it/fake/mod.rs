@@ -116,6 +116,13 @@ impl DriveService for Fake {
             ..Drive::default()
         }))
     }
+    async fn get_drive_health(
+        &self,
+        request: Request<GetDriveHealthRequest>,
+    ) -> Answer<DriveHealth> {
+        self.hear(request.get_ref())?;
+        Ok(Response::new(DriveHealth { path: request.into_inner().path, ..DriveHealth::default() }))
+    }
     async fn locate_drive(&self, request: Request<LocateDriveRequest>) -> Answer<DriveChange> {
         self.accept(&request)
     }

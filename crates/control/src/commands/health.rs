@@ -1,0 +1,73 @@
+//! What drives report about their own state.
+
+use strake_api::v1::{DriveHealth, GetDriveHealthRequest, ListDrivesRequest, ReleaseDrivesRequest};
+use strake_dev_uring::KernelDrive;
+use strake_wording::{Text, say};
+
+use crate::bounded;
+use crate::commands::scan::drive_path;
+use crate::control::Control;
+use crate::drives::address::{is_remote, pci_address};
+use crate::drives::health::{report_of, source_of_kernel};
+use crate::error::ControlError;
+use crate::limits::LOOK_LIMIT;
+use crate::upkeep::sick::health_source;
+use crate::view::health::message_of;
+
+impl Control {
+    /// What an NVMe drive reports about its own state. Asks the drive, under the kernel's driver or ours.
+    ///
+    /// # Errors
+    /// When there is no such drive, it is not NVMe, it is taken and not open, or it does not answer.
+    pub fn drive_health(
+        &self,
+        request: &GetDriveHealthRequest,
+    ) -> Result<DriveHealth, ControlError> {
+        let (path, machine, ours) = self.run(|m| {
+            let path = drive_path(m, &request.path)?;
+            let source = pci_address(&path).and_then(|_| health_source(m, &path));
+            Ok((path, m.drives.machine().clone(), source))
+        })?;
+        let named = || machine.drives().into_iter().find(|drive| drive.path == path);
+        let drive = machine.at_node(&path).or_else(named);
+        let is_nvme = |drive: &&KernelDrive| drive.name.starts_with("nvme");
+        let kernels = || Some(source_of_kernel(&drive.as_ref().filter(is_nvme)?.path));
+        let Some(source) = ours.or_else(kernels) else {
+            return Err(ControlError::state(no_source(&path)));
+        };
+        let report = bounded::ask(&path, LOOK_LIMIT, move || report_of(&*source))?;
+        let report = report.map_err(|why| {
+            let what = say(format!("{path} does not report its health: {why}; "));
+            ControlError::device(what.run(ListDrivesRequest {}).say(" shows its state"))
+        })?;
+        let (model, serial) = match drive {
+            Some(drive) => (drive.model, drive.serial),
+            None => self
+                .with(|m| {
+                    let open = m.drives.all().iter().find(|open| open.drive.path == path);
+                    let facts = open.and_then(|open| open.pci.as_ref()?.facts());
+                    facts.map(|facts| (facts.controller.model, facts.controller.serial))
+                })?
+                .unwrap_or_default(),
+        };
+        Ok(DriveHealth { model, serial, ..message_of(&path, &report) })
+    }
+}
+
+/// Why there is nothing to ask, and what to do instead.
+fn no_source(path: &str) -> Text {
+    if pci_address(path).is_some() {
+        let release = ReleaseDrivesRequest { drives: vec![path.to_owned()], dry_run: false };
+        let what = format!(
+            "{path} is not open, so that nothing can ask it; add it to an array or as a spare, or: "
+        );
+        return say(what).run(release);
+    }
+    if is_remote(path) {
+        return say(format!("{path} is a remote drive; its own host reports its health"));
+    }
+    say(format!(
+        "{path} is not an NVMe drive of this host, and only these report this; for SATA and SAS drives: smartctl --all \
+         {path}"
+    ))
+}

@@ -1,0 +1,270 @@
+//! What a drive says about its own state: the SMART / Health Information log page, entries of the error log, and the
+//! extended page of the Open Compute Project.
+//!
+//! Base is the 2.0 revision; the layouts are the same in 2.1. OCP is the *Datacenter NVMe SSD Specification 2.0*.
+
+use crate::bytes::{array_at, u16_at, u32_at, u64_at};
+use crate::log::{ERROR_BYTES, HEALTH_BYTES};
+
+/// Identifier of the SMART / Health Information Extended page (OCP, section 4.8.6). A vendor without OCP may use it for
+/// something else: only the GUID tells.
+pub const OCP_PAGE: u8 = 0xc0;
+/// Bytes of that page.
+pub const OCP_BYTES: usize = 512;
+/// Its GUID, AFD514C9-7C6F-4F9C-A4F2-BFEA2810AFC5, as it is in the last 16 bytes.
+const OCP_GUID: [u8; 16] = [
+    0xc5, 0xaf, 0x10, 0x28, 0xea, 0xbf, 0xf2, 0xa4, 0x9c, 0x4f, 0x6f, 0x7c, 0xc9, 0x14, 0xd5, 0xaf,
+];
+
+/// A bit of the Critical Warning field (Base, Figure 207, byte 0).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Warning {
+    /// Bit 0: the available spare is below its threshold.
+    Spare,
+    /// Bit 1: a temperature is beyond a threshold.
+    Temperature,
+    /// Bit 2: the NVM subsystem is unreliable because of media errors or internal errors.
+    Reliability,
+    /// Bit 3: all of the media is read-only.
+    ReadOnly,
+    /// Bit 4: the volatile memory backup has failed.
+    Backup,
+    /// Bit 5: the persistent memory region is read-only or unreliable.
+    PersistentMemory,
+}
+
+impl Warning {
+    /// Every bit, in order.
+    pub const ALL: [Self; 6] = [
+        Self::Spare,
+        Self::Temperature,
+        Self::Reliability,
+        Self::ReadOnly,
+        Self::Backup,
+        Self::PersistentMemory,
+    ];
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+
+    /// The word for it in messages.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Spare => "spare",
+            Self::Temperature => "temperature",
+            Self::Reliability => "reliability",
+            Self::ReadOnly => "read_only",
+            Self::Backup => "backup",
+            Self::PersistentMemory => "persistent_memory",
+        }
+    }
+}
+
+/// What a drive says about itself (Base, section 5.16.1.3, Figure 207). Counters that have 128 bits are cut off at 64:
+/// no drive gets there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Smart {
+    /// Bits of what is wrong: see [`Warning`].
+    pub warnings: u8,
+    /// Degrees Celsius; absent when the drive does not say.
+    pub temperature_c: Option<i32>,
+    /// Percent of the spare blocks left.
+    pub spare_percent: u8,
+    /// Percent of spare blocks below which it warns.
+    pub spare_threshold_percent: u8,
+    /// Percent of its rated endurance used; may exceed 100.
+    pub wear_percent: u8,
+    /// Bytes that hosts have read, in units of 512,000.
+    pub read_units: u64,
+    /// Bytes that hosts have written, in units of 512,000.
+    pub written_units: u64,
+    /// Commands with which hosts have read.
+    pub reads: u64,
+    /// Commands with which hosts have written.
+    pub writes: u64,
+    /// Minutes in which it had commands.
+    pub busy_minutes: u64,
+    /// Times that it was powered on.
+    pub power_cycles: u64,
+    /// Hours that it was powered on.
+    pub power_on_hours: u64,
+    /// Times that it lost power without a notice.
+    pub unsafe_shutdowns: u64,
+    /// Times that data could not be recovered.
+    pub media_errors: u64,
+    /// Entries that the error log has had.
+    pub log_entries: u64,
+    /// Minutes above the warning temperature.
+    pub warm_minutes: u32,
+    /// Minutes above the critical temperature.
+    pub hot_minutes: u32,
+    /// Degrees Celsius by each of the sensors that exist.
+    pub sensors_c: [Option<i32>; 8],
+}
+
+impl Smart {
+    /// Reads the page.
+    #[must_use]
+    pub fn decode(page: &[u8; HEALTH_BYTES]) -> Self {
+        Self {
+            warnings: page[0],
+            temperature_c: celsius(u16_at(page, 1)),
+            spare_percent: page[3],
+            spare_threshold_percent: page[4],
+            wear_percent: page[5],
+            read_units: long_at(page, 32),
+            written_units: long_at(page, 48),
+            reads: long_at(page, 64),
+            writes: long_at(page, 80),
+            busy_minutes: long_at(page, 96),
+            power_cycles: long_at(page, 112),
+            power_on_hours: long_at(page, 128),
+            unsafe_shutdowns: long_at(page, 144),
+            media_errors: long_at(page, 160),
+            log_entries: long_at(page, 176),
+            warm_minutes: u32_at(page, 192),
+            hot_minutes: u32_at(page, 196),
+            sensors_c: std::array::from_fn(|sensor| celsius(u16_at(page, 200 + 2 * sensor))),
+        }
+    }
+
+    /// What it warns of.
+    pub fn warned(&self) -> impl Iterator<Item = Warning> {
+        let bits = self.warnings;
+        Warning::ALL.into_iter().filter(move |warning| bits & warning.bit() != 0)
+    }
+
+    /// Why the drive itself expects to fail, if it does. Being warm is no such reason.
+    #[must_use]
+    pub fn prediction(&self) -> Option<&'static str> {
+        let reasons = [
+            (Warning::ReadOnly, "the drive has become read-only to protect its data"),
+            (Warning::Reliability, "the drive calls itself unreliable because of many errors"),
+            (Warning::Spare, "the drive runs out of spare blocks"),
+            (Warning::Backup, "the drive's backup for power cuts has failed"),
+        ];
+        let is_set = |warning: Warning| self.warnings & warning.bit() != 0;
+        reasons.into_iter().find(|(warning, _)| is_set(*warning)).map(|(_, text)| text)
+    }
+}
+
+/// An entry of the error log (Base, section 5.16.1.2, Figure 205).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ErrorEntry {
+    /// Which error it is, from 1 on.
+    pub number: u64,
+    /// The queue of the command.
+    pub queue: u16,
+    /// The command's identifier.
+    pub cid: u16,
+    /// How the command ended: status code type (bits 10:8) and status code (7:0).
+    pub status: u16,
+    /// The first block of the command, as far as it had blocks.
+    pub block: u64,
+    /// Its namespace.
+    pub namespace: u32,
+}
+
+impl ErrorEntry {
+    /// Reads an entry; `None` when it is not used.
+    #[must_use]
+    pub fn decode(entry: &[u8; ERROR_BYTES]) -> Option<Self> {
+        let number = u64_at(entry, 0);
+        (number != 0).then(|| Self {
+            number,
+            queue: u16_at(entry, 8),
+            cid: u16_at(entry, 10),
+            // Bit 0 is the phase; above the code and its type are only hints for the host.
+            status: u16_at(entry, 12) >> 1 & 0x7ff,
+            block: u64_at(entry, 16),
+            namespace: u32_at(entry, 24),
+        })
+    }
+
+    /// Reads the entries of a page, newest first; what is left of an incomplete one is ignored.
+    #[must_use]
+    pub fn decode_all(page: &[u8]) -> Vec<Self> {
+        page.as_chunks().0.iter().filter_map(Self::decode).collect()
+    }
+}
+
+/// What drives for data centres say in addition (OCP, section 4.8.6, SMART-1 and following).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ocp {
+    /// Bytes written to the media.
+    pub physical_written_bytes: u64,
+    /// Bytes read from the media.
+    pub physical_read_bytes: u64,
+    /// Blocks of the NAND that are out of use, of those for users.
+    pub bad_user_blocks: u64,
+    /// The same of those for the system.
+    pub bad_system_blocks: u64,
+    /// Times that data was recovered by the drive's own parity.
+    pub xor_recoveries: u64,
+    /// Reads that could not be corrected.
+    pub uncorrectable_reads: u64,
+    /// Reads that needed more than the usual correction.
+    pub soft_ecc_errors: u64,
+    /// Errors on its internal way that were noticed.
+    pub end_to_end_detected: u32,
+    /// Of these, corrected.
+    pub end_to_end_corrected: u32,
+    /// Percent of the endurance of the blocks for the system used.
+    pub system_wear_percent: u8,
+    /// Times that it slowed down because it was hot.
+    pub throttlings: u8,
+    /// PCIe errors that were corrected.
+    pub pcie_correctable: u64,
+    /// Shutdowns that were not completed before the power went.
+    pub incomplete_shutdowns: u32,
+    /// Percent of blocks that are free.
+    pub free_percent: u8,
+    /// Percent of the hold-up energy that its capacitors have of what is needed; 65,535 when it does not say.
+    pub capacitor_percent: u16,
+    /// Times that the PCIe link was trained again.
+    pub link_retrainings: u64,
+}
+
+impl Ocp {
+    /// Reads the page; `None` when it is another vendor's page of the same number.
+    #[must_use]
+    pub fn decode(page: &[u8; OCP_BYTES]) -> Option<Self> {
+        (array_at::<OCP_BYTES, 16>(page, 496) == OCP_GUID).then(|| Self {
+            physical_written_bytes: long_at(page, 0),
+            physical_read_bytes: long_at(page, 16),
+            bad_user_blocks: u48_at(page, 32),
+            bad_system_blocks: u48_at(page, 40),
+            xor_recoveries: u64_at(page, 48),
+            uncorrectable_reads: u64_at(page, 56),
+            soft_ecc_errors: u64_at(page, 64),
+            end_to_end_detected: u32_at(page, 72),
+            end_to_end_corrected: u32_at(page, 76),
+            system_wear_percent: page[80],
+            throttlings: page[96],
+            pcie_correctable: u64_at(page, 104),
+            incomplete_shutdowns: u32_at(page, 112),
+            free_percent: page[120],
+            capacitor_percent: u16_at(page, 128),
+            link_retrainings: u64_at(page, 192),
+        })
+    }
+}
+
+/// Degrees of a temperature in kelvins; 0 is none.
+fn celsius(kelvin: u16) -> Option<i32> {
+    (kelvin != 0).then(|| i32::from(kelvin) - 273)
+}
+
+/// The 16 bytes at `at`, cut off at 64 bits.
+fn long_at<const N: usize>(page: &[u8; N], at: usize) -> u64 {
+    if u64_at(page, at + 8) == 0 { u64_at(page, at) } else { u64::MAX }
+}
+
+fn u48_at<const N: usize>(page: &[u8; N], at: usize) -> u64 {
+    u64::from(u32_at(page, at)) | u64::from(u16_at(page, at + 4)) << 32
+}
+
+#[cfg(test)]
+mod tests;

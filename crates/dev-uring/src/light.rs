@@ -102,7 +102,7 @@ impl Light {
         let led = |pattern: &Pattern| folder.join(led_of(&device, *pattern)).exists();
         let shows: Vec<Pattern> = Pattern::ALL.into_iter().filter(led).collect();
         let can_locate = shows.contains(&Pattern::Locate);
-        can_locate.then(|| Self(Kind::Npem { folder, device, shows }))
+        can_locate.then_some(Self(Kind::Npem { folder, device, shows }))
     }
 
     /// The indicator of the hot-plug slot at `folder`, whose address is `address`.

@@ -19,8 +19,8 @@ pub enum DriveVerb {
         #[arg(value_name = "DRIVE")]
         name: String,
     },
-    /// Show what an NVMe drive reports about its own state: SMART / Health, the newest entries of its error log, and the
-    /// extended page of the Open Compute Project. Exit code 1 if the drive expects to fail.
+    /// Show what an NVMe drive reports about its own state: SMART / Health, the newest entries of its error log, and
+    /// the extended page of the Open Compute Project. Exit code 1 if the drive expects to fail.
     #[command(after_help = "Examples:
   strake drive smart nvme3n1
   strake drive smart pci:0000:3b:00.0 --output json")]

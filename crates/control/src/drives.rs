@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use strake_api::v1::ListDrivesRequest;
 use strake_block::{BlockDevice, DeviceError, IoErrorKind};
-use strake_dev_fabrics::{Address, FabricsDevice, LinkState, PathStatus};
+use strake_dev_fabrics::FabricsDevice;
 use strake_dev_mem::{NullDevice, RamDevice};
 use strake_dev_nvme::NvmeDevice;
 use strake_dev_uring::{KernelDrive, Machine, Named, OpenOptions, UringDevice};
@@ -18,12 +18,11 @@ use strake_units::{BlockSize, ByteSize};
 use strake_wording::say;
 
 use crate::bounded::{self, Silent};
-use crate::drives::address::{address_of, is_remote, lost_note, pci_address, pci_path};
+use crate::drives::address::{address_of, is_remote, pci_address, pci_path};
 use crate::drives::health::HealthSource;
 use crate::drives::probe::Probes;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::limits::PCI_RETRY;
-use crate::remedy::connect;
 
 pub use anchor::{Anchor, AtPath};
 
@@ -35,6 +34,7 @@ pub(crate) mod listed;
 pub(crate) mod occupied;
 pub(crate) mod pci;
 pub(crate) mod probe;
+mod remotes;
 pub(crate) mod undo;
 
 /// Largest drive in memory: a typing error must not become an endless allocation.
@@ -260,13 +260,6 @@ impl Drives {
         }
     }
 
-    /// The name of the open drive that `address` is a path to; or else the address.
-    fn name_of(&self, address: Address) -> String {
-        let mut remotes = self.open.iter().filter_map(|d| d.remote.as_ref());
-        let leads = remotes.find(|device| device.paths().iter().any(|p| p.address == address));
-        leads.map_or(address, |device| device.address().clone()).to_string()
-    }
-
     /// Whether `name` means several drives of the machine.
     #[must_use]
     pub fn is_shared(&self, name: &str) -> bool {
@@ -319,98 +312,6 @@ impl Drives {
     /// Whether upkeep is to leave what is at `path` alone for now.
     pub(crate) fn is_left_alone(&self, path: &str) -> bool {
         self.refused.get(path).is_some_and(|at| at.elapsed() < PCI_RETRY)
-    }
-
-    /// A drive of another machine, which was connected before. Fails while its connection is lost: a caller that opens
-    /// a drive wants to read it.
-    fn open_remote(&self, path: String) -> Result<Drive, ControlError> {
-        let Some(device) = self.remote(&path) else {
-            let what = format!("{path} is not connected; connect it: ");
-            return Err(ControlError::state(say(what).run(connect(&path))));
-        };
-        match device.state() {
-            LinkState::Up => {
-                let device: Arc<dyn BlockDevice> = Arc::<FabricsDevice>::clone(device);
-                Ok(Drive { device, path })
-            }
-            LinkState::Down(reason, _) => {
-                Err(ControlError::state(format!("{path}: {}", lost_note(reason))))
-            }
-        }
-    }
-
-    /// The connected drive at this address in its usual form.
-    #[must_use]
-    pub fn remote(&self, path: &str) -> Option<&Arc<FabricsDevice>> {
-        self.open.iter().find(|d| d.drive.path == path)?.remote.as_ref()
-    }
-
-    /// How the paths are to each drive of another machine.
-    pub(crate) fn remote_paths(&self) -> Vec<(String, Vec<PathStatus>)> {
-        let remotes = self.open.iter().filter_map(|d| Some((&d.drive.path, d.remote.as_ref()?)));
-        remotes.map(|(path, device)| (path.clone(), device.paths())).collect()
-    }
-
-    /// What tells the connection to the drive of another machine at `path` from a later one; `None` while there is
-    /// none.
-    pub(crate) fn remote_key(&self, path: &str) -> Option<PathKey> {
-        let open = self.open.iter().find(|d| d.drive.path == path)?;
-        let device = open.remote.as_ref().filter(|device| device.state() == LinkState::Up)?;
-        match open.key {
-            Key::Remote(number) => Some((u64::MAX, u64::from(number), device.renewals())),
-            Key::Memory(_) | Key::Block(_) | Key::File(..) | Key::Pci(_) => None,
-        }
-    }
-
-    /// Adds a drive that was connected.
-    pub(crate) fn add_remote(&mut self, path: String, device: Arc<FabricsDevice>) {
-        self.memory_made += 1;
-        self.open.push(OpenDrive {
-            key: Key::Remote(self.memory_made),
-            medium: None,
-            drive: Drive { device: Arc::<FabricsDevice>::clone(&device), path },
-            kind: DriveKind::Remote,
-            remote: Some(device),
-            pci: None,
-            health: None,
-            notices: Vec::new(),
-        });
-    }
-
-    /// Identities of connected remote drives that are recorded, which are kept open whether something uses them or not.
-    pub(crate) fn remote_identities(&self, is_recorded: impl Fn(&str) -> bool) -> Vec<String> {
-        let all = self.open.iter().filter(|open| open.kind == DriveKind::Remote);
-        let kept = all.filter(|open| is_recorded(&open.drive.path));
-        kept.map(|open| open.drive.device.identity()).collect()
-    }
-
-    /// Identities of remote drives at which requests may still be under way.
-    pub(crate) fn owing_remotes(&self) -> Vec<String> {
-        let remotes = self.open.iter().filter_map(|open| open.remote.as_ref());
-        remotes.filter(|device| device.owes()).map(|device| device.identity()).collect()
-    }
-
-    /// Every connected drive of another machine.
-    pub(crate) fn remotes(&self) -> Vec<Arc<FabricsDevice>> {
-        self.open.iter().filter_map(|open| open.remote.clone()).collect()
-    }
-
-    /// Refuses a drive that is open under another address or path.
-    pub(crate) fn refuse_duplicate(
-        &self,
-        path: &str,
-        device: &FabricsDevice,
-    ) -> Result<(), ControlError> {
-        let identity = device.identity();
-        let duplicate = self.open.iter().find(|d| d.drive.device.identity() == identity);
-        match duplicate {
-            None => Ok(()),
-            Some(duplicate) => Err(ControlError::refused(format!(
-                "{path} is the drive that is already open as {}; all paths to a drive lead to one subsystem and \
-                 namespace",
-                duplicate.drive.path
-            ))),
-        }
     }
 
     /// The open drive at `path`, where `key` is, or of the same medium.

@@ -35,6 +35,8 @@ pub(crate) enum DataPage {
     Steps = 2,
     /// Of log pages.
     Logs = 3,
+    /// Of the namespace, when it has changed.
+    Namespace = 4,
 }
 
 /// What came from the controller.
@@ -53,7 +55,7 @@ impl<P> Admin<P> {
         cap: Capabilities,
     ) -> io::Result<Self> {
         Ok(Self {
-            block: window.allocate(4 * PAGE)?,
+            block: window.allocate(5 * PAGE)?,
             registers: Arc::clone(registers),
             cap,
             tail: 0,
@@ -91,6 +93,12 @@ impl<P> Admin<P> {
         let is_late =
             |sent: Nanos, pending| time(pending).is_some_and(|most| now.since(sent) >= most);
         self.pending.iter().flatten().any(|(_, sent, pending)| is_late(*sent, pending))
+    }
+
+    /// Commands that have no answer after `time`.
+    pub(crate) fn late(&mut self, now: Nanos, time: Nanos) -> impl Iterator<Item = &mut P> {
+        let pending = self.pending.iter_mut().flatten();
+        pending.filter(move |(_, sent, _)| now.since(*sent) >= time).map(|(.., pending)| pending)
     }
 
     /// Commands that can be sent now.

@@ -21,6 +21,7 @@ use std::time::Duration;
 use strake_block::{
     BlockDevice, DeallocateReads, DeviceError, DeviceInfo, IoErrorKind, IoQueue, VolatileCache,
 };
+use strake_nvme_wire::health::LogPages;
 use strake_units::{BlockSize, CoreIndex};
 
 /// How long a new device may take to become ready, beyond what the controller says (CAP.TO).
@@ -134,25 +135,57 @@ impl NvmeDevice {
         }
     }
 
-    /// Reads the first `bytes` bytes, at most 4096, of a log page. Not for a data core: it waits.
-    ///
-    /// # Errors
-    /// When the controller refuses, or is being reset.
-    pub fn log_page(&self, number: u8, bytes: u32) -> Result<Vec<u8>, DeviceError> {
-        let (reply, answer) = sync_channel(1);
-        self.shared.ask(Request::Log(number, bytes.min(PAGE as u32), reply));
-        let answer = answer
-            .recv_timeout(Duration::from_nanos(LOG_TIME_MAX.0))
-            .unwrap_or(Err(Reason::NoAnswer));
-        let fail = |reason: Reason| {
-            DeviceError::new(IoErrorKind::Device, self.name.clone(), reason.to_string())
-        };
-        answer.map_err(fail)
+    /// What reads its log pages. It does not keep the device: dropping that gives the controller back, whether or not a
+    /// page is being waited for.
+    #[must_use]
+    pub fn log_reader(&self) -> LogReader {
+        LogReader { name: self.name.clone(), shared: Arc::clone(&self.shared) }
     }
 
     #[cfg(test)]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+}
+
+/// Reads log pages of a device that may be closed meanwhile.
+#[derive(Clone)]
+pub struct LogReader {
+    name: String,
+    shared: Arc<Shared>,
+}
+
+impl LogReader {
+    /// What the controller says of its log pages; `None` before it was asked.
+    #[must_use]
+    pub fn pages(&self) -> Option<LogPages> {
+        lock(&self.shared.known).facts.as_ref().map(|facts| facts.controller.logs)
+    }
+
+    /// Reads the first `bytes` bytes, at most 4096, of a log page. Not for a data core: it waits.
+    ///
+    /// # Errors
+    /// When the controller refuses, does not answer, is being reset, or is given back.
+    pub fn log_page(&self, number: u8, bytes: u32) -> Result<Vec<u8>, DeviceError> {
+        let fail = |reason: Reason| {
+            DeviceError::new(IoErrorKind::Device, self.name.clone(), reason.to_string())
+        };
+        if self.shared.word().phase() == Phase::Gone {
+            let reason = lock(&self.shared.known).reason.clone();
+            return Err(fail(reason.unwrap_or(Reason::NotReady)));
+        }
+        let (reply, answer) = sync_channel(1);
+        self.shared.ask(Request::Log(number, bytes.min(PAGE as u32), reply));
+        let answer = answer
+            .recv_timeout(Duration::from_nanos(LOG_TIME_MAX.0))
+            .unwrap_or(Err(Reason::NoAnswer));
+        answer.map_err(fail)
+    }
+}
+
+impl fmt::Debug for LogReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogReader").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

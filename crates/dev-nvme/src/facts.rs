@@ -9,6 +9,7 @@ use crate::wire::Capabilities;
 use std::fmt::Write;
 use strake_block::{DeallocateReads, VolatileCache};
 use strake_nvme_wire::bytes::{u16_at, u32_at};
+use strake_nvme_wire::health::LogPages;
 use strake_nvme_wire::identified::{ControllerFacts, NamespaceFacts, uuid_of};
 use strake_nvme_wire::identify::{Deallocated, Page, optional};
 use strake_units::BlockSize;
@@ -40,6 +41,8 @@ pub struct Controller {
     pub aborts: u8,
     /// Whether there are shadow doorbells.
     pub shadow_doorbells: bool,
+    /// What it says of its log pages.
+    pub logs: LogPages,
 }
 
 /// Whether blocks have protection information, which the controller adds, checks and removes.
@@ -145,6 +148,7 @@ impl Controller {
             aborts: page[258].saturating_add(1),
             // OACS: Doorbell Buffer Config.
             shadow_doorbells: u16_at(page, 256) & 1 << 8 != 0,
+            logs: LogPages::of(page),
             serial: facts.serial,
             model: facts.model,
             firmware: facts.firmware,

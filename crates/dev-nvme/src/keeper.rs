@@ -38,6 +38,8 @@ enum Purpose {
     Abort,
     Event,
     Log(u32, SyncSender<Result<Vec<u8>, Reason>>),
+    /// A log page that is no longer waited for. Its page of memory is the controller's until the answer comes.
+    LateLog,
     /// The list of changed namespaces, which is read so that the next change is reported.
     Changed,
     /// The namespace, after a change.
@@ -48,14 +50,15 @@ impl Purpose {
     /// How long the answer may take.
     const fn time(&self) -> Option<Nanos> {
         match self {
-            // The lifecycle limits a step, and an event may never happen.
-            Self::Step(_) | Self::Event => None,
+            // The lifecycle limits a step, and an event may never happen. A log page whose firmware hangs says nothing of
+            // the medium: a reset, and after some of them the failure of the drive, would cost more than the page.
+            Self::Step(_) | Self::Event | Self::Log(..) | Self::LateLog => None,
             Self::CreateCompletion(_)
             | Self::CreateSubmission(_)
             | Self::DeleteSubmission(_)
             | Self::DeleteCompletion(_)
             | Self::Abort => Some(ADMIN_TIME_MAX),
-            Self::Log(..) | Self::Changed | Self::Namespace => Some(LOG_TIME_MAX),
+            Self::Changed | Self::Namespace => Some(LOG_TIME_MAX),
         }
     }
 }
@@ -135,7 +138,7 @@ impl Keeper {
     }
 
     fn is_busy(&self) -> bool {
-        let is_waiting = |purpose: &Purpose| !matches!(purpose, Purpose::Event);
+        let is_waiting = |purpose: &Purpose| !matches!(purpose, Purpose::Event | Purpose::LateLog);
         self.lifecycle.is_changing() || !self.waiting.is_empty() || self.admin.any(is_waiting)
     }
 
@@ -159,6 +162,7 @@ impl Keeper {
                 }
             }
         }
+        self.give_up_log(now);
         if self.lifecycle.is_ready() && self.admin.is_late(now, Purpose::time) {
             self.happens(now, Event::Broken(Reason::NoAnswer));
         }
@@ -382,11 +386,33 @@ impl Keeper {
             return;
         }
         let sqe = self.log_page(number, bytes, DataPage::Logs);
+        if self.admin.any(|purpose| matches!(purpose, Purpose::LateLog)) {
+            let _ = reply.try_send(Err(Reason::NoAnswer));
+            return;
+        }
         if self.admin.any(|purpose| matches!(purpose, Purpose::Log(..))) {
             // There is one page for their data.
             return self.waiting.push((sqe, Purpose::Log(bytes, reply)));
         }
         self.send(sqe, Purpose::Log(bytes, reply));
+    }
+
+    /// A log page that is late is no longer waited for, and those that wait for it are not read. The session continues.
+    fn give_up_log(&mut self, now: Nanos) {
+        let mut is_late = false;
+        for purpose in self.admin.late(now, LOG_TIME_MAX) {
+            let Purpose::Log(_, reply) = purpose else { continue };
+            let _ = reply.try_send(Err(Reason::NoAnswer));
+            *purpose = Purpose::LateLog;
+            is_late = true;
+        }
+        if is_late {
+            let is_log = |(_, purpose): &mut (Sqe, Purpose)| matches!(purpose, Purpose::Log(..));
+            for (_, purpose) in self.waiting.extract_if(.., is_log) {
+                let Purpose::Log(_, reply) = purpose else { continue };
+                let _ = reply.try_send(Err(Reason::NoAnswer));
+            }
+        }
     }
 
     fn log_page(&self, number: u8, bytes: u32, data: DataPage) -> Sqe {
@@ -454,7 +480,7 @@ impl Keeper {
                 });
             }
             Purpose::Namespace => self.namespace_changed(now, is_good),
-            Purpose::Abort | Purpose::Event | Purpose::Changed => {}
+            Purpose::Abort | Purpose::Event | Purpose::Changed | Purpose::LateLog => {}
         }
     }
 
@@ -480,7 +506,7 @@ impl Keeper {
         let sqe = self.log_page(log, PAGE as u32, DataPage::Steps);
         self.send(sqe, Purpose::Changed);
         if result & feature::event::RESULT_MASK == feature::event::NAMESPACES_CHANGED_RESULT {
-            let address = (self.admin.page_address(DataPage::Logs), 0);
+            let address = (self.admin.page_address(DataPage::Namespace), 0);
             let sqe = command(admin::IDENTIFY, self.nsid, address).with(10, cns::NAMESPACE.into());
             self.send(sqe, Purpose::Namespace);
         }
@@ -490,7 +516,7 @@ impl Keeper {
     /// The namespace may have changed. One that grew is shown so; any other change ends the session, and the next
     /// preparation says why.
     fn namespace_changed(&mut self, now: Nanos, is_good: bool) {
-        let page = self.admin.page(DataPage::Logs);
+        let page = self.admin.page(DataPage::Namespace);
         let mut known = lock(&self.shared.known);
         let Some(facts) = &mut known.facts else { return };
         let changed = Namespace::of(&page, self.nsid, &facts.controller);

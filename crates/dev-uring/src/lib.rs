@@ -37,7 +37,7 @@ mod wait;
 
 pub use device::{Access, Direct, OpenOptions, Polling, UringDevice};
 pub use error::{Notice, NoticeKind};
-pub use health::nvme_log_page;
+pub use health::{nvme_controller_page, nvme_log_page};
 pub use inherit::inherit_nothing;
 pub use light::{Light, Pattern};
 pub use machine::{KernelDrive, Machine, Named};

@@ -6,6 +6,34 @@
 use crate::bytes::{array_at, u16_at, u32_at, u64_at};
 use crate::log::{ERROR_BYTES, HEALTH_BYTES};
 
+/// Identifier of the page that lists the log pages (Base, section 5.16.1.1).
+pub const LIST_PAGE: u8 = 0x00;
+/// Bytes of that page.
+pub const LIST_BYTES: usize = 1024;
+
+/// What a controller says of its log pages (Base, Figure 275).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogPages {
+    /// Entries of its error log (ELPE).
+    pub error_entries: usize,
+    /// Whether it has a page that lists them (LPA bit 5).
+    pub has_list: bool,
+}
+
+impl LogPages {
+    /// Reads them from the Identify page of the controller.
+    #[must_use]
+    pub const fn of(page: &[u8; 4096]) -> Self {
+        Self { error_entries: page[262] as usize + 1, has_list: page[261] & 1 << 5 != 0 }
+    }
+}
+
+/// Whether the page that lists log pages has `page` (Base, Figures 203 and 204: bit 0 of four bytes for each).
+#[must_use]
+pub const fn is_listed(list: &[u8; LIST_BYTES], page: u8) -> bool {
+    list[4 * page as usize] & 1 != 0
+}
+
 /// Identifier of the SMART / Health Information Extended page (OCP, section 4.8.6). A vendor without OCP may use it for
 /// something else: only the GUID tells.
 pub const OCP_PAGE: u8 = 0xc0;
@@ -62,8 +90,8 @@ impl Warning {
     }
 }
 
-/// What a drive says about itself (Base, section 5.16.1.3, Figure 207). Counters that have 128 bits are cut off at 64:
-/// no drive gets there.
+/// What a drive says about itself (Base, section 5.16.1.3, Figure 207). A counter of 128 bits that exceeds
+/// 64 is the largest number of 64: no drive gets there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Smart {
     /// Bits of what is wrong: see [`Warning`].
@@ -76,9 +104,9 @@ pub struct Smart {
     pub spare_threshold_percent: u8,
     /// Percent of its rated endurance used; may exceed 100.
     pub wear_percent: u8,
-    /// Bytes that hosts have read, in units of 512,000.
+    /// What hosts have read, in units of 512,000 bytes.
     pub read_units: u64,
-    /// Bytes that hosts have written, in units of 512,000.
+    /// What hosts have written, in units of 512,000 bytes.
     pub written_units: u64,
     /// Commands with which hosts have read.
     pub reads: u64,
@@ -183,10 +211,18 @@ impl ErrorEntry {
         })
     }
 
-    /// Reads the entries of a page, newest first; what is left of an incomplete one is ignored.
+    /// Reads the entries of a page, newest first. The log has had `count` errors. What is behind the entries that the
+    /// drive keeps is undefined: the first that cannot be an older one ends them.
     #[must_use]
-    pub fn decode_all(page: &[u8]) -> Vec<Self> {
-        page.as_chunks().0.iter().filter_map(Self::decode).collect()
+    pub fn newest(page: &[u8], count: u64) -> Vec<Self> {
+        let mut most = count;
+        let entries = page.as_chunks().0.iter().map_while(Self::decode);
+        let is_older = |entry: &Self| {
+            let is_older = entry.number <= most;
+            most = entry.number.saturating_sub(1);
+            is_older
+        };
+        entries.take_while(is_older).collect()
     }
 }
 
@@ -257,7 +293,7 @@ fn celsius(kelvin: u16) -> Option<i32> {
     (kelvin != 0).then(|| i32::from(kelvin) - 273)
 }
 
-/// The 16 bytes at `at`, cut off at 64 bits.
+/// The 16 bytes at `at`; `u64::MAX` when they exceed it.
 fn long_at<const N: usize>(page: &[u8; N], at: usize) -> u64 {
     if u64_at(page, at + 8) == 0 { u64_at(page, at) } else { u64::MAX }
 }

@@ -1,14 +1,17 @@
 //! What drives report about their own state.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use strake_api::v1::{DriveHealth, GetDriveHealthRequest, ListDrivesRequest, ReleaseDrivesRequest};
 use strake_dev_uring::KernelDrive;
 use strake_wording::{Text, say};
 
-use crate::bounded;
+use crate::bounded::{self, Silent};
 use crate::commands::scan::drive_path;
 use crate::control::Control;
 use crate::drives::address::{is_remote, pci_address};
-use crate::drives::health::{report_of, source_of_kernel};
+use crate::drives::health::{HealthSource, Report, report_of, source_of_kernel};
 use crate::error::ControlError;
 use crate::limits::LOOK_LIMIT;
 use crate::upkeep::sick::health_source;
@@ -35,7 +38,7 @@ impl Control {
         let Some(source) = ours.or_else(kernels) else {
             return Err(ControlError::state(no_source(&path)));
         };
-        let report = bounded::ask(&path, LOOK_LIMIT, move || report_of(&*source))?;
+        let report = ask(&path, LOOK_LIMIT, source)?;
         let report = report.map_err(|why| {
             let what = say(format!("{path} does not report its health: {why}; "));
             ControlError::device(what.run(ListDrivesRequest {}).say(" shows its state"))
@@ -54,6 +57,16 @@ impl Control {
     }
 }
 
+/// Asks the drive at `path`. One that does not answer log pages may still serve reads and writes: it counts as silent
+/// for other log pages only.
+fn ask(
+    path: &str,
+    limit: Duration,
+    source: Arc<dyn HealthSource>,
+) -> Result<Result<Report, String>, Silent> {
+    bounded::ask(&format!("health of {path}"), limit, move || report_of(&*source))
+}
+
 /// Why there is nothing to ask, and what to do instead.
 fn no_source(path: &str) -> Text {
     if pci_address(path).is_some() {
@@ -70,4 +83,41 @@ fn no_source(path: &str) -> Text {
         "{path} is not an NVMe drive of this host, and only these report this; for SATA and SAS drives: smartctl --all \
          {path}"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HealthSource, ask, bounded};
+    use std::sync::mpsc::{Receiver, channel};
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+    use strake_nvme_wire::health::LogPages;
+
+    /// A drive that answers when the other end of the channel is dropped.
+    struct Hanging(Mutex<Receiver<()>>);
+
+    impl HealthSource for Hanging {
+        fn log_page(&self, _number: u8, _bytes: u32) -> Result<Vec<u8>, String> {
+            let _ = self.0.lock().expect("nothing panics").recv();
+            Err("it is over".to_owned())
+        }
+
+        fn pages(&self) -> Result<LogPages, String> {
+            Err("it is not asked".to_owned())
+        }
+    }
+
+    /// Labels and records of a drive were no longer written, because it did not answer a log page.
+    #[test]
+    fn a_drive_that_does_not_answer_log_pages_is_not_silent() {
+        let (go, gate) = channel::<()>();
+        let source: Arc<dyn HealthSource> = Arc::new(Hanging(Mutex::new(gate)));
+        let path = "/dev/nvme-that-hangs";
+        let ask = || ask(path, Duration::from_millis(1), Arc::clone(&source));
+        assert!(ask().is_err());
+        assert_eq!(bounded::silent(path), None);
+        assert_eq!(bounded::ask(path, Duration::from_secs(60), || 7), Ok(7));
+        assert!(ask().is_err(), "one thread is enough");
+        drop(go);
+    }
 }

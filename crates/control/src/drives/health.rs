@@ -3,22 +3,29 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use strake_dev_nvme::NvmeDevice;
-use strake_dev_uring::nvme_log_page;
-use strake_nvme_wire::health::{ErrorEntry, OCP_BYTES, OCP_PAGE, Ocp, Smart};
+use strake_dev_nvme::LogReader;
+use strake_dev_uring::{nvme_controller_page, nvme_log_page};
+use strake_nvme_wire::health::{
+    ErrorEntry, LIST_BYTES, LIST_PAGE, LogPages, OCP_BYTES, OCP_PAGE, Ocp, Smart, is_listed,
+};
 use strake_nvme_wire::log::{ERROR_BYTES, HEALTH_BYTES, page};
 
-/// Entries of the error log that are shown, the newest ones: every drive has room for one at least, and gives zeroes
-/// for what it has no room for, or refuses.
+/// Entries of the error log that are shown, the newest ones.
 const ERROR_ENTRIES: usize = 16;
 
 /// Where the log pages of a drive come from.
 pub(crate) trait HealthSource: Send + Sync {
-    /// The first `bytes` bytes of the log page `number`. May wait for the drive for seconds.
+    /// The first `bytes` bytes of the log page `number`. May wait for the drive for a minute.
     ///
     /// # Errors
     /// Why there is no such page, in words.
     fn log_page(&self, number: u8, bytes: u32) -> Result<Vec<u8>, String>;
+
+    /// What the controller says of its log pages. May wait as well.
+    ///
+    /// # Errors
+    /// Why it does not say that, in words.
+    fn pages(&self) -> Result<LogPages, String>;
 }
 
 /// A drive that the kernel drives, by its device node.
@@ -28,12 +35,21 @@ impl HealthSource for OfKernel {
     fn log_page(&self, number: u8, bytes: u32) -> Result<Vec<u8>, String> {
         nvme_log_page(Path::new(&self.0), number, bytes).map_err(|error| error.to_string())
     }
+
+    fn pages(&self) -> Result<LogPages, String> {
+        let page = nvme_controller_page(Path::new(&self.0)).map_err(|error| error.to_string())?;
+        Ok(LogPages::of(&whole(&page)?))
+    }
 }
 
 /// A drive that this process drives: its keeper asks.
-impl HealthSource for NvmeDevice {
+impl HealthSource for LogReader {
     fn log_page(&self, number: u8, bytes: u32) -> Result<Vec<u8>, String> {
         Self::log_page(self, number, bytes).map_err(|error| error.to_string())
+    }
+
+    fn pages(&self) -> Result<LogPages, String> {
+        Self::pages(self).ok_or_else(|| "it was not ready yet".to_owned())
     }
 }
 
@@ -64,15 +80,32 @@ pub(crate) fn smart_of(source: &dyn HealthSource) -> Result<Smart, String> {
 /// When it has not even the health page, which every NVMe drive has.
 pub(crate) fn report_of(source: &dyn HealthSource) -> Result<Report, String> {
     let smart = smart_of(source)?;
-    let log = |entries: usize| source.log_page(page::ERRORS, (entries * ERROR_BYTES) as u32);
-    // A drive may refuse to read more than it keeps.
-    let (errors, note) = match log(ERROR_ENTRIES).or_else(|_| log(1)) {
-        Ok(bytes) => (ErrorEntry::decode_all(&bytes), String::new()),
-        Err(why) => (Vec::new(), format!("the error log cannot be read: {why}")),
-    };
-    let extended = source.log_page(OCP_PAGE, OCP_BYTES as u32).ok();
-    let ocp = extended.and_then(|bytes| Ocp::decode(&whole(&bytes).ok()?));
-    Ok(Report { smart, errors, ocp, note })
+    let mut report = Report { smart, ..Report::default() };
+    if let Err(why) = read_more(source, &mut report) {
+        report.note = why;
+    }
+    Ok(report)
+}
+
+/// Reads what not every drive has, and only what the drive says that it has: a page that it refuses is another entry in
+/// its error log. After the first failure nothing else is asked: whoever waits for an answer resets the controller in
+/// the end, and a page of health is not worth that.
+fn read_more(source: &dyn HealthSource, report: &mut Report) -> Result<(), String> {
+    let no = |what: &'static str| move |why: String| format!("{what} cannot be read: {why}");
+    let pages = source.pages().map_err(no("the length of the error log"))?;
+    let bytes = ERROR_ENTRIES.min(pages.error_entries) * ERROR_BYTES;
+    let errors = source.log_page(page::ERRORS, bytes as u32).map_err(no("the error log"))?;
+    report.errors = ErrorEntry::newest(&errors, report.smart.log_entries);
+    if !pages.has_list {
+        return Ok(());
+    }
+    let no_list = no("the list of log pages");
+    let list = source.log_page(LIST_PAGE, LIST_BYTES as u32).map_err(no_list)?;
+    if is_listed(&whole(&list)?, OCP_PAGE) {
+        let extended = source.log_page(OCP_PAGE, OCP_BYTES as u32);
+        report.ocp = Ocp::decode(&whole(&extended.map_err(no("the extended page"))?)?);
+    }
+    Ok(())
 }
 
 fn whole<const N: usize>(bytes: &[u8]) -> Result<[u8; N], String> {
@@ -88,19 +121,47 @@ pub(crate) fn source_of_kernel(path: &str) -> Arc<dyn HealthSource> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::{HealthSource, Report, report_of, smart_of};
+    use super::{ERROR_ENTRIES, HealthSource, Report, report_of, smart_of};
     use std::collections::BTreeMap;
-    use strake_nvme_wire::log::{Failure, Health};
+    use std::sync::Mutex;
+    use strake_nvme_wire::health::{LIST_BYTES, LogPages};
+    use strake_nvme_wire::log::{ERROR_BYTES, Failure, Health};
     use strake_nvme_wire::status::Status;
 
     /// A drive with these pages.
-    pub(crate) struct Pages(pub(crate) BTreeMap<u8, Vec<u8>>);
+    #[derive(Default)]
+    pub(crate) struct Pages {
+        pages: BTreeMap<u8, Vec<u8>>,
+        /// What was asked for: page and bytes.
+        asked: Mutex<Vec<(u8, u32)>>,
+    }
+
+    impl Pages {
+        /// Pages that were asked for since the last call.
+        fn asked(&self) -> Vec<u8> {
+            let asked = std::mem::take(&mut *self.asked.lock().expect("nothing panics"));
+            asked.into_iter().map(|(number, _)| number).collect()
+        }
+
+        /// Has the drive list the log pages that it has.
+        fn list(&mut self) {
+            let mut list = vec![0; LIST_BYTES];
+            self.pages.keys().for_each(|number| list[4 * usize::from(*number)] = 1);
+            self.pages.insert(0, list);
+        }
+    }
 
     impl HealthSource for Pages {
         fn log_page(&self, number: u8, bytes: u32) -> Result<Vec<u8>, String> {
-            let page = self.0.get(&number).filter(|page| page.len() >= bytes as usize);
+            self.asked.lock().expect("nothing panics").push((number, bytes));
+            let page = self.pages.get(&number).filter(|page| page.len() >= bytes as usize);
             let page = page.ok_or_else(|| format!("no page {number:#x}"))?;
             Ok(page[..bytes as usize].to_vec())
+        }
+
+        fn pages(&self) -> Result<LogPages, String> {
+            let entries = self.pages.get(&1).map_or(64, |log| log.len() / ERROR_BYTES);
+            Ok(LogPages { error_entries: entries, has_list: self.pages.contains_key(&0) })
         }
     }
 
@@ -117,7 +178,7 @@ pub(crate) mod tests {
             namespace: 1,
         };
         let pages = [(1, failure.bytes().to_vec()), (2, health.page().to_vec())];
-        Pages(pages.into())
+        Pages { pages: pages.into(), ..Pages::default() }
     }
 
     #[test]
@@ -126,13 +187,42 @@ pub(crate) mod tests {
         let report = report_of(&pages).expect("it has the page");
         assert_eq!((report.smart.media_errors, report.errors.len(), report.ocp), (3, 1, None));
         assert_eq!(report.note, "");
-        pages.0.insert(0xc0, vec![7; 512]);
-        assert_eq!(report_of(&pages).map(|r| r.ocp), Ok(None), "the page of another vendor");
-        pages.0.remove(&1);
+        pages.pages.insert(2, vec![0; 256]);
+        assert!(smart_of(&pages).is_err());
+        assert_eq!(report_of(&Pages::default()), Err::<Report, _>("no page 0x2".into()));
+    }
+
+    /// A page that a drive does not have was asked for. The drive noted an error each time; firmware that hangs instead
+    /// cost a reset each time.
+    #[test]
+    fn a_drive_is_asked_only_for_what_it_says_that_it_has() {
+        let mut pages = read_only();
+        pages.pages.insert(0xc0, vec![7; 512]);
+        report_of(&pages).expect("it has the page");
+        assert_eq!(pages.asked(), [2, 1], "it does not list its pages");
+        pages.list();
+        let report = report_of(&pages).expect("it has the page");
+        assert_eq!((report.ocp, report.note), (None, String::new()), "of another vendor");
+        assert_eq!(pages.asked(), [2, 1, 0, 0xc0]);
+        pages.pages.remove(&0xc0);
+        pages.list();
+        report_of(&pages).expect("it has the page");
+        assert_eq!(pages.asked(), [2, 1, 0], "the list does not have it");
+        let log = pages.pages.get_mut(&1).expect("it is there");
+        log.resize(100 * ERROR_BYTES, 0);
+        report_of(&pages).expect("it has the page");
+        let asked = pages.asked.lock().expect("nothing panics").clone();
+        assert_eq!(asked[1], (1, (ERROR_ENTRIES * ERROR_BYTES) as u32));
+    }
+
+    #[test]
+    fn a_drive_that_does_not_answer_is_asked_nothing_else() {
+        let mut pages = read_only();
+        pages.pages.insert(0xc0, vec![7; 512]);
+        pages.list();
+        pages.pages.remove(&1);
         let report = report_of(&pages).expect("it has the page");
         assert!(report.note.contains("error log") && report.errors.is_empty(), "{report:?}");
-        pages.0.insert(2, vec![0; 256]);
-        assert!(smart_of(&pages).is_err());
-        assert_eq!(report_of(&Pages(BTreeMap::new())), Err::<Report, _>("no page 0x2".into()));
+        assert_eq!(pages.asked(), [2, 1]);
     }
 }

@@ -63,7 +63,8 @@ pub(super) fn open(path: &str, address: &str) -> Result<OpenDrive, ControlError>
     let device = host.open(address).map_err(|error| not_opened(&host, address, &error))?;
     let device = Arc::new(device);
     let drive = Drive { device: Arc::<NvmeDevice>::clone(&device), path: path.to_owned() };
-    let health: Arc<dyn HealthSource> = Arc::<NvmeDevice>::clone(&device);
+    // Not the device itself: it is closed whether or not a page is being waited for.
+    let health: Arc<dyn HealthSource> = Arc::new(device.log_reader());
     Ok(OpenDrive {
         key: key(address),
         medium: None,

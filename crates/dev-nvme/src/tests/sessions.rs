@@ -191,6 +191,57 @@ fn an_admin_command_across_a_reset_is_answered() {
     assert!(answer.try_recv().is_ok_and(|answer| answer.is_ok()));
 }
 
+/// Firmware that does not answer a log page was reset each time, and failed after the third: a member was lost because
+/// it was asked how it is.
+#[test]
+fn a_log_page_without_an_answer_ends_no_session() {
+    let mut world = World::ready(Spec::new(64));
+    let mut client = world.open(8);
+    let op = world.read(0, 4096);
+    world.run(&mut client, op).result.expect("it works");
+    world.drive.model().arm(Fault::SilentAdmin, PERMANENT);
+    let ask = |world: &World| {
+        let (reply, answer) = sync_channel(1);
+        world.device().shared().ask(Request::Log(0xc0, 512, reply));
+        answer
+    };
+    world.step = Nanos::SECOND;
+    let answers = [ask(&world), ask(&world)];
+    (0..70).for_each(|_| _ = world.turn());
+    for answer in answers {
+        assert_eq!(answer.try_recv(), Ok(Err(Reason::NoAnswer)));
+    }
+    // The controller may still write to the page of memory: it is asked for no other.
+    let later = ask(&world);
+    (0..2).for_each(|_| _ = world.turn());
+    assert_eq!(later.try_recv(), Ok(Err(Reason::NoAnswer)));
+    (0..600).for_each(|_| _ = world.turn());
+    assert_eq!((world.device().stats().resets, world.phase()), (0, Phase::Live));
+    let op = world.read(0, 4096);
+    world.run(&mut client, op).result.expect("it serves");
+    world.assert_clean();
+}
+
+/// A device was closed only after the log page that another thread waited for.
+#[test]
+fn a_device_is_given_back_while_a_log_page_is_waited_for() {
+    let mut world = World::ready(Spec::new(64));
+    world.drive.model().arm(Fault::SilentAdmin, PERMANENT);
+    let reader = world.device().log_reader();
+    let (reply, answer) = sync_channel(1);
+    world.device().shared().ask(Request::Log(page::HEALTH, 512, reply));
+    (0..10).for_each(|_| _ = world.turn());
+    assert!(answer.try_recv().is_err(), "the controller is silent");
+    drop(world.device.take());
+    let mut turns = 0;
+    while world.turn() == Turn::More {
+        turns += 1;
+        assert!(turns < 100_000, "it is never given back");
+    }
+    assert!(answer.try_recv().is_ok_and(|answer| answer.is_err()));
+    assert!(reader.log_page(page::HEALTH, 512).is_err(), "and nothing waits for it any more");
+}
+
 /// A queue whose creation is not answered gets its queue pair by a reset, before its requests have waited too long.
 #[test]
 fn a_queue_whose_creation_is_not_answered_works_after_a_reset() {
@@ -212,7 +263,7 @@ fn a_queue_whose_creation_is_not_answered_works_after_a_reset() {
 
 fn log_of(world: &mut World, device: &NvmeDevice, number: u8, bytes: u32) -> Vec<u8> {
     thread::scope(|scope| {
-        let asked = scope.spawn(|| device.log_page(number, bytes));
+        let asked = scope.spawn(|| device.log_reader().log_page(number, bytes));
         while !asked.is_finished() {
             world.turn();
         }

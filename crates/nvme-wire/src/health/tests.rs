@@ -1,4 +1,6 @@
-use super::{ErrorEntry, OCP_BYTES, OCP_GUID, Ocp, Smart, Warning};
+use super::{
+    ErrorEntry, LIST_BYTES, LogPages, OCP_BYTES, OCP_GUID, OCP_PAGE, Ocp, Smart, Warning, is_listed,
+};
 use crate::bytes::put;
 use crate::log::{ERROR_BYTES, Failure, HEALTH_BYTES, Health};
 use crate::status::Status;
@@ -99,12 +101,38 @@ fn entries_of_the_error_log_are_read_as_far_as_they_are_used() {
     put(&mut entry, 16, &4096_u64.to_le_bytes());
     put(&mut entry, 24, &1_u32.to_le_bytes());
     let want = ErrorEntry { number: 9, queue: 1, cid: 2, status: 0x281, block: 4096, namespace: 1 };
-    let mut page = entry.to_vec();
-    page.extend([0; ERROR_BYTES]);
-    page.extend(entry);
-    page.extend([1; ERROR_BYTES - 1]);
-    assert_eq!(ErrorEntry::decode_all(&page), [want, want]);
-    assert_eq!(ErrorEntry::decode_all(&[]), []);
+    let numbered = |numbers: &[u64]| -> Vec<u8> {
+        let entries = numbers.iter().map(|number| {
+            let mut entry = entry;
+            put(&mut entry, 0, &number.to_le_bytes());
+            entry
+        });
+        entries.flatten().collect()
+    };
+    let read = |numbers: &[u64], count| -> Vec<u64> {
+        let entries = ErrorEntry::newest(&numbered(numbers), count);
+        entries.into_iter().map(|entry| entry.number).collect()
+    };
+    assert_eq!(ErrorEntry::newest(&[entry.as_slice(), &[1; ERROR_BYTES - 1]].concat(), 9), [want]);
+    assert_eq!(ErrorEntry::newest(&[], 9), []);
+    assert_eq!(read(&[9, 8, 5, 0, 4], 9), [9, 8, 5], "the rest was never used");
+    // Behind what a drive keeps is anything.
+    assert_eq!(read(&[9, 8, 9], 9), [9, 8]);
+    assert_eq!(read(&[9, 8, 8], 9), [9, 8]);
+    assert_eq!(read(&[9, u64::MAX], 9), [9]);
+    assert_eq!(read(&[10, 9], 9), [], "it has had nine");
+}
+
+#[test]
+fn a_controller_says_which_log_pages_it_has() {
+    let mut page = [0; 4096];
+    assert_eq!(LogPages::of(&page), LogPages { error_entries: 1, has_list: false });
+    (page[261], page[262]) = (1 << 5, 255);
+    assert_eq!(LogPages::of(&page), LogPages { error_entries: 256, has_list: true });
+    let mut list = [0; LIST_BYTES];
+    put(&mut list, 4 * 0xc0, &0x0001_0001_u32.to_le_bytes());
+    put(&mut list, 4 * 0xc1, &0x0001_0000_u32.to_le_bytes());
+    assert!(is_listed(&list, OCP_PAGE) && !is_listed(&list, 0xc1) && !is_listed(&list, 0));
 }
 
 /// Every field at the bytes of OCP, section 4.8.6.

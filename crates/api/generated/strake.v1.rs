@@ -202,7 +202,7 @@ pub struct SlotLight {
     /// What can be seen of this: the pattern, or "off" if the light has nothing of its own for it.
     #[prost(string, tag = "2")]
     pub seen: ::prost::alloc::string::String,
-    /// What switches it: "ses", "npem", "vmd", "attention" or "led_command".
+    /// What switches it: "ses", "npem", "vmd" or "attention".
     #[prost(string, tag = "3")]
     pub backend: ::prost::alloc::string::String,
     /// Why it does not show what it should; empty if it does.

@@ -137,6 +137,9 @@ pub const TAKE_AGAIN_RETRY: Duration = Duration::from_millis(100);
 /// How long the light of a slot may take to be switched before it is left to itself: firmware may take seconds.
 pub const LIGHT_LIMIT: Duration = Duration::from_secs(5);
 
+/// How long an LED may take until it shows what was written to it: an NPEM command has a second to complete.
+pub const LIGHT_SETTLE: Duration = Duration::from_secs(4);
+
 /// How often lights are compared with what they should show although nothing has changed: a drive that is plugged in
 /// again, or its firmware, may have switched them.
 pub const LIGHTS_EVERY: Duration = Duration::from_secs(60);

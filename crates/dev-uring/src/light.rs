@@ -5,11 +5,14 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::sysfs::attribute;
+
+/// How often an LED is read until it shows what was written to it. An NPEM command takes milliseconds.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// What a light shows about the drive in its slot, by increasing urgency: of several, the last one counts. The words
 /// are those of IBPI (SFF-8489) and of PCIe enclosure management (PCI Express Base Specification 6.1, section 6.28).
@@ -83,8 +86,6 @@ enum Kind {
     Vmd(PathBuf),
     /// The attention indicator of a hot-plug slot.
     Attention(PathBuf),
-    /// A program of the operator's.
-    Program { program: PathBuf, slot: String },
 }
 
 impl Light {
@@ -115,12 +116,7 @@ impl Light {
         Some(Self(kind(attention)))
     }
 
-    /// The light of `slot` that `program` switches.
-    pub(crate) fn of_program(program: &Path, slot: &str) -> Self {
-        Self(Kind::Program { program: program.to_owned(), slot: slot.to_owned() })
-    }
-
-    /// What switches it: `ses`, `npem`, `vmd`, `attention` or `led_command`.
+    /// What switches it: `ses`, `npem`, `vmd` or `attention`.
     #[must_use]
     pub const fn backend(&self) -> &'static str {
         match &self.0 {
@@ -128,7 +124,6 @@ impl Light {
             Kind::Npem { .. } => "npem",
             Kind::Vmd(_) => "vmd",
             Kind::Attention(_) => "attention",
-            Kind::Program { .. } => "led_command",
         }
     }
 
@@ -141,7 +136,6 @@ impl Light {
                 folder.join(format!("{device}:enclosure:*")).display().to_string()
             }
             Kind::Vmd(attention) | Kind::Attention(attention) => attention.display().to_string(),
-            Kind::Program { program, slot } => format!("{} {slot:?}", program.display()),
         }
     }
 
@@ -156,13 +150,11 @@ impl Light {
             Kind::Npem { shows, .. } => shows.contains(&pattern),
             Kind::Vmd(_) => matches!(pattern, Pattern::Locate | Pattern::Fail | Pattern::Rebuild),
             Kind::Attention(_) => matches!(pattern, Pattern::Locate | Pattern::Fail),
-            Kind::Program { .. } => true,
         };
         if can { pattern } else { Pattern::Off }
     }
 
-    /// Attributes and what they have to hold so that the light shows `pattern`. Nothing for a light that a program
-    /// switches.
+    /// Attributes and what they have to hold so that the light shows `pattern`.
     #[must_use]
     pub fn writes(&self, pattern: Pattern) -> Vec<(PathBuf, &'static str)> {
         let bit = |on: bool| if on { "1" } else { "0" };
@@ -178,51 +170,74 @@ impl Light {
                 .collect(),
             Kind::Vmd(attention) => vec![(attention.clone(), raw_indicators(pattern))],
             Kind::Attention(attention) => vec![(attention.clone(), attention_of(pattern))],
-            Kind::Program { .. } => Vec::new(),
         }
-    }
-
-    /// Whether it can be read what it shows, so that showing the same again costs nothing.
-    #[must_use]
-    pub const fn is_readable(&self) -> bool {
-        !matches!(self.0, Kind::Program { .. })
     }
 
     /// Whether what it was made of is still there.
     #[must_use]
     pub fn is_there(&self) -> bool {
-        match &self.0 {
-            Kind::Program { .. } => true,
-            Kind::Ses { .. } | Kind::Npem { .. } | Kind::Vmd(_) | Kind::Attention(_) => {
-                self.writes(Pattern::Off).iter().all(|(attribute, _)| attribute.exists())
-            }
-        }
+        self.writes(Pattern::Off).iter().all(|(attribute, _)| attribute.exists())
     }
 
-    /// Has it show `pattern`. Attributes that hold what they should are not written. This may wait for firmware.
+    /// Has it show `pattern`, whatever it showed before. This may wait for firmware, and for `settle` at most until the
+    /// light shows the pattern.
     ///
-    /// An LED of the LED class is switched by the kernel after the write: what is read back soon may be the old value,
-    /// and a failure shows only there.
+    /// The kernel switches an LED of the LED class after the write, in a queue of work: until then a read shows the old
+    /// value, and a failure is visible only in a later read. Hence each LED is written, whatever can be read of it,
+    /// and read afterwards. Other attributes that hold what they should are not written.
     ///
     /// # Errors
-    /// When the kernel refuses a write, as it does to users other than root; the other attributes were written. When
-    /// the program cannot be run or fails.
-    pub fn show(&self, pattern: Pattern) -> io::Result<()> {
-        if let Kind::Program { program, slot } = &self.0 {
-            return run(program, slot, pattern);
-        }
+    /// When the kernel refuses a write, as it does to users other than root; the other attributes were written. When an
+    /// LED does not show what was written to it.
+    pub fn show(&self, pattern: Pattern, settle: Duration) -> io::Result<()> {
+        self.write(pattern, settle, matches!(self.0, Kind::Npem { .. }))
+    }
+
+    /// As [`show`](Self::show), for a light that has shown `pattern`: only what no longer does is written.
+    ///
+    /// # Errors
+    /// As [`show`](Self::show).
+    pub fn keep(&self, pattern: Pattern, settle: Duration) -> io::Result<()> {
+        self.write(pattern, settle, false)
+    }
+
+    fn write(&self, pattern: Pattern, settle: Duration, all: bool) -> io::Result<()> {
         let mut result = Ok(());
+        let mut written = Vec::new();
         for (path, value) in self.writes(pattern) {
-            if holds(&path, value) {
+            if !all && holds(&path, value) {
                 continue;
             }
-            if let Err(error) = fs::write(&path, value) {
-                let what = format!("{}: {error}", path.display());
-                result = result.and(Err(io::Error::new(error.kind(), what)));
+            match fs::write(&path, value) {
+                Ok(()) => written.push((path, value)),
+                Err(error) => {
+                    let what = format!("{}: {error}", path.display());
+                    result = result.and(Err(io::Error::new(error.kind(), what)));
+                }
             }
         }
-        result
+        // Other attributes are switched by the write itself.
+        let late =
+            if matches!(self.0, Kind::Npem { .. }) { settled(&written, settle) } else { None };
+        result.and(late.map_or(Ok(()), |path| {
+            let what = format!("{} does not show what was written to it", path.display());
+            Err(io::Error::other(what))
+        }))
     }
+}
+
+/// Waits until every attribute holds what was written to it. One that still does not after `limit`.
+fn settled(written: &[(PathBuf, &'static str)], limit: Duration) -> Option<PathBuf> {
+    let begun = Instant::now();
+    for (path, value) in written {
+        while !holds(path, value) {
+            if begun.elapsed() >= limit {
+                return Some(path.clone());
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+    None
 }
 
 /// Name of the LED of an indication, with its attribute (`led_compose_name`: device name and label).
@@ -275,36 +290,4 @@ fn holds(path: &Path, value: &str) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     let now = path.parent().zip(name).and_then(|(folder, name)| attribute(folder, name));
     now.as_deref() == Some(value)
-}
-
-/// Runs the operator's program with the slot and the pattern, and nothing of our environment.
-fn run(program: &Path, slot: &str, pattern: Pattern) -> io::Result<()> {
-    may_run(program)?;
-    let mut command = Command::new(program);
-    command.args([slot, pattern.word()]).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let status = command.status()?;
-    if status.success() {
-        return Ok(());
-    }
-    Err(io::Error::other(format!(
-        "{} {slot:?} {} ended with {status}",
-        program.display(),
-        pattern.word()
-    )))
-}
-
-/// Refuses a program that others than root and the daemon's own user could have changed: it runs with our rights.
-fn may_run(program: &Path) -> io::Result<()> {
-    let meta = fs::metadata(program)?;
-    let own = rustix::process::geteuid().as_raw();
-    let (is_ours, others_write) = ([0, own].contains(&meta.uid()), meta.mode() & 0o022 != 0);
-    if program.is_absolute() && meta.is_file() && is_ours && !others_write {
-        return Ok(());
-    }
-    let what = format!(
-        "{} must be an absolute path of a file that only root or the daemon's user can write",
-        program.display()
-    );
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
 }

@@ -57,8 +57,6 @@ pub struct KernelDrive {
     pub user: Option<String>,
     /// Why it cannot be used, as far as is known without reading it.
     pub trouble: Option<String>,
-    /// Degrees Celsius.
-    pub temperature_c: Option<i32>,
     /// Its folder in sysfs.
     pub(crate) folder: PathBuf,
 }
@@ -196,7 +194,6 @@ impl Machine {
             aliases: Vec::new(),
             user: block.users(uses),
             trouble: (size_bytes == 0).then(|| "it says that it holds no bytes".to_owned()),
-            temperature_c: temperature(&folder),
             folder,
         })
     }
@@ -237,7 +234,6 @@ impl Machine {
                     "its controller is {} and shows no namespace",
                     if state.is_empty() { "silent" } else { &state }
                 )),
-                temperature_c: None,
                 name,
                 folder,
                 ..KernelDrive::default()
@@ -264,6 +260,12 @@ impl Machine {
 }
 
 impl KernelDrive {
+    /// Degrees Celsius. The kernel asks the drive, so that this waits for it: for a minute if it is silent.
+    #[must_use]
+    pub fn temperature_c(&self) -> Option<i32> {
+        temperature(&self.folder)
+    }
+
     /// Adds another path to the same medium.
     fn merge(&mut self, other: Self) {
         self.aliases.push(other.path);

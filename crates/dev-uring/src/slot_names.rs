@@ -1,11 +1,11 @@
-//! `/etc/strake/slots.toml`: the operator's names of slots, and a program that switches lights.
+//! `/etc/strake/slots.toml`: the operator's names of slots.
 //!
-//! Two kinds of lines of TOML are understood, and anything else is refused with its line: `led_command = "PROGRAM"`
-//! before the table `[slots]`, and `"PORT" = "NAME"` in it. A port is a PCI address, of the drive or of a bridge before
-//! it, or the name that the slot has otherwise.
+//! One kind of line of TOML is understood, and anything else is refused with its line: `"PORT" = "NAME"` in the table
+//! `[slots]`. A port is a PCI address, of the drive or of a bridge before it, or the name that the slot has otherwise.
+//! No name may be given twice: it could lead to the wrong drive.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Most bytes of the file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -15,8 +15,6 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 pub(crate) struct SlotNames {
     /// Names by port.
     names: BTreeMap<String, String>,
-    /// The program that switches lights that the kernel cannot.
-    pub(crate) led_command: Option<PathBuf>,
 }
 
 impl SlotNames {
@@ -26,7 +24,10 @@ impl SlotNames {
     /// When it cannot be read or understood, with the line.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
         match std::fs::metadata(path) {
-            Err(_) => return Ok(Self::default()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Self::default());
+            }
+            Err(error) => return Err(error.to_string()),
             Ok(meta) if meta.len() > FILE_BYTES_MAX => {
                 return Err(format!("it has more than {FILE_BYTES_MAX} bytes"));
             }
@@ -62,14 +63,13 @@ impl SlotNames {
             if value.is_empty() || value.chars().any(char::is_control) {
                 return Err(wrong("the value is empty or has control characters"));
             }
-            let is_new = match (in_slots, key) {
-                (true, key) => {
-                    names.names.insert(key.to_ascii_lowercase(), value.to_owned()).is_none()
-                }
-                (false, "led_command") => names.led_command.replace(PathBuf::from(value)).is_none(),
-                (false, _) => return Err(wrong("unknown key; names of slots are below [slots]")),
-            };
-            if !is_new {
+            if !in_slots {
+                return Err(wrong("unknown key; names of slots are below [slots]"));
+            }
+            if names.names.values().any(|name| name == value) {
+                return Err(wrong("another slot has this name"));
+            }
+            if names.names.insert(key.to_ascii_lowercase(), value.to_owned()).is_some() {
                 return Err(wrong("the key is there twice"));
             }
         }
@@ -109,11 +109,10 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn names_and_the_program_are_read() {
-        let text = "# front\nled_command = \"/usr/local/sbin/led\" # ours\n\n[slots] # by port\n\
+    fn names_are_read() {
+        let text = "# front\n\n[slots] # by port\n\
                     \"0000:3B:00.0\" = \"bay 3\"\n'PCI slot 12' = 'bay \"4\"'\n";
         let names = SlotNames::parse(text).expect("it is valid");
-        assert_eq!(names.led_command.as_deref(), Some(Path::new("/usr/local/sbin/led")));
         assert_eq!(names.name_of(["0000:00:01.0", "0000:3b:00.0"]).as_deref(), Some("bay 3"));
         assert_eq!(names.name_of(["pci slot 12"]).as_deref(), Some("bay \"4\""));
         assert_eq!(names.name_of(["0000:3c:00.0"]), None);
@@ -135,6 +134,8 @@ mod tests {
         check("[slots]\n\"a\" = \"b\\n\"", "line 2: the value");
         check("[slots]\n\"a\" = \"\"", "line 2: the value");
         check("[slots]\na = \"b\"\nA = \"c\"", "line 3: the key is there twice");
+        check("[slots]\na = \"b\"\nc = \"b\"", "line 3: another slot");
+        check("led_command = \"/bin/led\"", "line 1: unknown key");
         check("[slots]\n= \"b\"", "line 2: not KEY");
         check("[slots]\n\"", "line 2: not KEY");
     }

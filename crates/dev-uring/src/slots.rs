@@ -14,8 +14,8 @@ use crate::sysfs::{attribute, entries};
 /// A place for a drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
-    /// Its name: the operator's, or enclosure and element, the number of the PCI slot, the number that the firmware
-    /// gives it (`_SUN`), or the PCI address of the drive; empty when nothing is known.
+    /// Its name: the operator's, or enclosure and element; for a drive that is a PCI function itself, the number of the
+    /// PCI slot, the number that the firmware gives it (`_SUN`), or the PCI address; empty when nothing is known.
     pub name: String,
     /// Its light, when there is one that can be switched.
     pub light: Option<Light>,
@@ -25,7 +25,8 @@ pub struct Slot {
 struct Place {
     /// The element of the enclosure that it is in.
     enclosure: Option<PathBuf>,
-    /// Its PCI functions, each with the port before it; several when it has several ports.
+    /// The PCI functions that are the drive, each with the port before it; several when it has several ports. None when
+    /// it is behind a host bus adapter, whose slot is not the drive's.
     functions: Vec<Function>,
 }
 
@@ -81,8 +82,10 @@ impl Machine {
 
     /// The slot of the device at `folder` with these PCI functions.
     pub(crate) fn slot(&self, folder: &Path, pci: &[String], names: &SlotNames) -> Slot {
-        let place = self.place(folder, pci);
-        let hotplug = self.hotplug_slot(pci);
+        let is_drive = |address: &&String| self.is_drive(folder, address);
+        let pci: Vec<String> = pci.iter().filter(is_drive).cloned().collect();
+        let place = self.place(folder, &pci);
+        let hotplug = self.hotplug_slot(&pci);
         let natural = place.natural_name(hotplug.as_deref());
         let ports = place.functions.iter().flat_map(Function::addresses);
         let own = names.name_of(ports.chain([natural.as_str()]));
@@ -91,13 +94,27 @@ impl Machine {
             let folder = hotplug.as_deref()?;
             Light::of_hotplug(folder, &attribute(folder, "address")?)
         };
-        let of_program = || {
-            let program = names.led_command.as_deref().filter(|_| !name.is_empty())?;
-            Some(Light::of_program(program, &name))
-        };
         let light = place.enclosure.as_deref().and_then(Light::of_enclosure);
-        let light = light.or_else(|| place.npem()).or_else(of_hotplug).or_else(of_program);
+        let light = light.or_else(|| place.npem()).or_else(of_hotplug);
         Slot { name, light }
+    }
+
+    /// The folder of the PCI function at `address`, on which the device at `folder` hangs.
+    fn function(&self, folder: &Path, address: &str) -> Option<PathBuf> {
+        let known = fs::canonicalize(self.pci_devices().join(address)).ok();
+        let above = || folder.ancestors().find(|step| step.ends_with(address));
+        known.or_else(|| above().map(Path::to_owned))
+    }
+
+    /// Whether the PCI function at `address` is a drive by itself: an NVMe controller (class 0108h), or a virtio block
+    /// device, transitional or not (Virtual I/O Device 1.2, section 4.1.2).
+    fn is_drive(&self, folder: &Path, address: &str) -> bool {
+        let Some(folder) = self.function(folder, address) else { return false };
+        let text = |what: &str| attribute(&folder, what).unwrap_or_default();
+        let is_virtio_block = || {
+            text("vendor") == "0x1af4" && ["0x1001", "0x1042"].contains(&text("device").as_str())
+        };
+        text("class").starts_with("0x0108") || is_virtio_block()
     }
 
     fn place(&self, folder: &Path, pci: &[String]) -> Place {
@@ -107,9 +124,7 @@ impl Machine {
             fs::canonicalize(device.join(&entry)).ok()
         });
         let function = |address: &String| {
-            let known = fs::canonicalize(self.pci_devices().join(address)).ok();
-            let above = || folder.ancestors().find(|step| step.ends_with(address));
-            let folder = known.or_else(|| above().map(Path::to_owned));
+            let folder = self.function(folder, address);
             let before = folder.iter().flat_map(|folder| folder.ancestors().skip(1));
             let ports = before.take_while(|step| pci_name(step).is_some()).map(Path::to_owned);
             Function { address: address.clone(), ports: ports.collect(), folder }

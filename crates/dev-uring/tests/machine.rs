@@ -42,6 +42,7 @@ impl Root {
     fn nvme(&self, number: u32, pci: &str, serial: &str) -> String {
         let controller = format!("sys/devices/pci0000:00/0000:00:01.0/{pci}/nvme/nvme{number}");
         let block = format!("{controller}/nvme{number}n1");
+        self.put(&format!("sys/devices/pci0000:00/0000:00:01.0/{pci}/class"), "0x010802");
         self.put(&format!("{controller}/serial"), serial);
         self.put(&format!("{controller}/model"), "Example 9000");
         self.put(&format!("{controller}/state"), "live");
@@ -119,7 +120,7 @@ fn what_sysfs_knows_of_a_drive_is_reported() {
     assert_eq!((drive.model.as_str(), drive.serial.as_str()), ("Example 9000", "S5AAA"));
     assert_eq!((drive.size_bytes, drive.block_bytes), (64 << 20, 4096));
     assert_eq!(drive.identity, "wwid:eui.00S5AAA");
-    assert_eq!((drive.slot.as_str(), drive.temperature_c), ("PCI slot 12", Some(38)));
+    assert_eq!((drive.slot.as_str(), drive.temperature_c()), ("PCI slot 12", Some(38)));
     assert_eq!((drive.user, drive.trouble), (None, None));
 }
 

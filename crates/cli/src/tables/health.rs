@@ -9,7 +9,7 @@ use strake_api::v1::{DriveHealth, OcpHealth};
 pub fn show(health: &DriveHealth, width: usize) -> String {
     let verdict = match (health.prediction.as_str(), health.warnings.as_slice()) {
         ("", []) => "no warnings",
-        ("", _) => "warns, and does not expect to fail",
+        ("", _) => "the drive warns, but does not expect to fail",
         (prediction, _) => prediction,
     };
     let mut out = sentence(&format!("{}: {verdict}", health.path), width);
@@ -35,7 +35,7 @@ pub fn show(health: &DriveHealth, width: usize) -> String {
     say("power", &power.join(", "));
     say("busy", &count(health.busy_minutes, "minute"));
     say("errors", &format!("{} of data", count(health.media_errors, "unrecoverable error")));
-    say("log", &format!("{} since it was made", count(health.log_entries, "error")));
+    say("log", &format!("{} in the life of the drive", count(health.log_entries, "error")));
     if let Some(ocp) = &health.ocp {
         extended(ocp, &mut say);
     }
@@ -70,7 +70,8 @@ fn too_warm(health: &DriveHealth) -> String {
         (0, 0) => String::new(),
         (warm, hot) => {
             let warm = count(warm.into(), "minute");
-            format!("{warm} above its warning temperature, {hot} above the critical one")
+            let hot = count(hot.into(), "minute");
+            format!("{warm} above the warning temperature, {hot} above the critical temperature")
         }
     }
 }
@@ -79,7 +80,8 @@ fn too_warm(health: &DriveHealth) -> String {
 fn extended(ocp: &OcpHealth, say: &mut impl FnMut(&str, &str)) {
     let (written, read) = (size(ocp.physical_written_bytes), size(ocp.physical_read_bytes));
     say("media", &format!("{written} written, {read} read"));
-    let bad = format!("{} for users, {} for the drive", ocp.bad_user_blocks, ocp.bad_system_blocks);
+    let bad =
+        format!("{} user blocks, {} system blocks", ocp.bad_user_blocks, ocp.bad_system_blocks);
     say("bad blocks", &bad);
     let reads = [
         count(ocp.uncorrectable_reads, "uncorrectable read"),
@@ -100,7 +102,10 @@ fn extended(ocp: &OcpHealth, say: &mut impl FnMut(&str, &str)) {
         ocp.capacitor_percent.map_or_else(String::new, |p| format!(", capacitors at {p}%"));
     say("backup", &format!("{shutdowns}{capacitor}"));
     let (free, wear) = (ocp.free_percent, ocp.system_wear_percent);
-    say("blocks", &format!("{free}% free; {wear}% of the life of those for the drive"));
+    say(
+        "blocks",
+        &format!("{free}% are free; system blocks have used {wear}% of their rated life"),
+    );
 }
 
 /// The newest entries of its error log.

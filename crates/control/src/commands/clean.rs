@@ -35,16 +35,19 @@ fn try_clean(
     control.run(|m| refuse_members(m, std::slice::from_ref(&drive)))?;
     let found = look(&drive)?;
     let plan = control.run(|m| plan_clean(m, &drive, &found, request.accept_loss))?;
-    if plan.is_empty() {
-        return Ok(("unchanged", plan));
-    }
     if request.dry_run {
-        return Ok(("planned", plan));
+        return Ok((if plan.is_empty() { "unchanged" } else { "planned" }, plan));
     }
-    wipe(&drive)?;
+    if !plan.is_empty() {
+        wipe(&drive)?;
+    }
+    // Also of a drive without labels: it may have failed and been wiped by something else.
     let machine = control.with(|m| m.drives.machine().clone())?;
     if let Some(light) = slot_at(&machine, &drive.path).and_then(|slot| slot.light) {
         control.with(|m| m.lights.clear(&light))?;
+    }
+    if plan.is_empty() {
+        return Ok(("unchanged", plan));
     }
     tracing::warn!(drive = %drive.path, "labels removed from a drive");
     Ok(("changed", plan))

@@ -29,7 +29,7 @@ impl Control {
             };
             return Err(ControlError::state(format!(
                 "{path} has no light that can be switched (no enclosure, no PCIe enclosure management, no hot-plug \
-                 slot with an attention light, no led_command in /etc/strake/slots.toml); find it by its printed \
+                 slot with an attention light); find it by its printed \
                  identification{}{}{}",
                 known("slot", &slot.name),
                 known("model", &drive.model),

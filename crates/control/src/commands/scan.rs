@@ -169,9 +169,9 @@ fn add_kernel(message: &mut DriveMessage, drive: KernelDrive) {
     if drive.name.starts_with("nvme") {
         "nvme".clone_into(&mut message.kind);
     }
+    message.temperature_c = drive.temperature_c();
     message.model = drive.model;
     message.serial = drive.serial;
-    message.temperature_c = drive.temperature_c;
     let own = &message.path;
     let others = std::iter::once(drive.path).chain(drive.aliases).filter(|path| path != own);
     message.aliases = others.collect();

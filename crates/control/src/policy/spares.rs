@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use strake_engine::{ArrayStatus, Drive, MemberStatus};
 use strake_units::ByteSize;
 
-use crate::error::ControlErrorKind;
+use crate::error::{ControlError, ControlErrorKind};
 use crate::record::store::SpareRecord;
 
 /// What a spare is like now.
@@ -15,6 +15,8 @@ pub(crate) enum SpareState {
     Ready(Drive),
     /// Not here, for this reason.
     Missing(String),
+    /// Here, and another program has put something on it.
+    Occupied(String),
     /// Here, and of no use, for this reason.
     Failed(String),
 }
@@ -24,14 +26,14 @@ impl SpareState {
         match self {
             Self::Ready(_) => "ready",
             Self::Missing(_) => "missing",
-            Self::Failed(_) => "failed",
+            Self::Occupied(_) | Self::Failed(_) => "failed",
         }
     }
 
     pub(crate) fn note(&self) -> &str {
         match self {
             Self::Ready(_) => "",
-            Self::Missing(why) | Self::Failed(why) => why,
+            Self::Missing(why) | Self::Occupied(why) | Self::Failed(why) => why,
         }
     }
 }
@@ -52,7 +54,7 @@ impl Spares {
     pub(crate) fn ready(&self, record: &SpareRecord) -> Option<&Drive> {
         match self.get(record)? {
             SpareState::Ready(drive) => Some(drive),
-            SpareState::Missing(_) | SpareState::Failed(_) => None,
+            SpareState::Missing(_) | SpareState::Occupied(_) | SpareState::Failed(_) => None,
         }
     }
 
@@ -85,6 +87,16 @@ pub(crate) fn fits(status: &ArrayStatus, drive: &Drive) -> Result<(), String> {
         return Err("it is read-only".to_owned());
     }
     Ok(())
+}
+
+/// The state of a spare that an error speaks against.
+pub(crate) fn unusable(error: &ControlError) -> SpareState {
+    let why = error.what.clone();
+    if error.kind == ControlErrorKind::Refused {
+        SpareState::Occupied(why)
+    } else {
+        SpareState::Failed(why)
+    }
 }
 
 /// Whether an error in giving a spare to an array speaks against the spare. An array that is not ready for it (another

@@ -34,9 +34,13 @@ pub(crate) struct Known {
     located: BTreeMap<String, Light>,
     /// Where each drive was while it was in use, by path.
     places: Survey,
-    /// Drives that failed or were sick, by the name of the light: until another drive is there, or they serve again.
-    kept: BTreeMap<String, (Spot, Pattern)>,
+    /// Drives that failed or were sick: until they are no longer there, or serve again.
+    kept: BTreeMap<Place, (Spot, Pattern)>,
 }
+
+/// The name of a light, and the identity of a drive that has it. Two drives may share one: functions of a device, or
+/// drives on a carrier.
+type Place = (String, String);
 
 /// What each light is to show, by its name.
 pub(crate) type Wanted = BTreeMap<String, (Light, Pattern)>;
@@ -46,33 +50,40 @@ impl Known {
     /// remembered.
     pub(crate) fn decide(&self, facts: &Facts, survey: &Survey) -> (Wanted, Self) {
         let mut next = Self { located: self.located.clone(), ..Self::default() };
-        let drives: BTreeMap<String, &String> =
-            survey.values().map(|spot| (spot.light.name(), &spot.drive)).collect();
-        // Whether another drive is in the slot by now.
-        let is_replaced =
-            |spot: &Spot| drives.get(&spot.light.name()).is_some_and(|drive| **drive != spot.drive);
-        let mut by_light: BTreeMap<String, (Spot, BTreeSet<Fact>)> = BTreeMap::new();
+        let mut drives: BTreeMap<String, BTreeSet<&String>> = BTreeMap::new();
+        for spot in survey.values() {
+            drives.entry(spot.light.name()).or_default().insert(&spot.drive);
+        }
+        // Whether there are other drives in the slot by now.
+        let is_replaced = |spot: &Spot| {
+            drives.get(&spot.light.name()).is_some_and(|all| !all.contains(&spot.drive))
+        };
+        let mut by_drive: BTreeMap<Place, (Spot, BTreeSet<Fact>)> = BTreeMap::new();
         for (path, facts) in facts {
             let (now, was) = (survey.get(path), self.places.get(path));
             let is_used = facts.iter().any(|fact| fact.is_use());
             let spot = if is_used { now.or(was) } else { was.or(now) };
             let Some(spot) = spot.filter(|spot| is_used || !is_replaced(spot)) else { continue };
             next.places.insert(path.clone(), spot.clone());
-            let entry = by_light.entry(spot.light.name());
+            let entry = by_drive.entry((spot.light.name(), spot.drive.clone()));
             entry.or_insert_with(|| (spot.clone(), BTreeSet::new())).1.extend(facts);
         }
+        let kept = self
+            .kept
+            .iter()
+            .filter(|(place, (spot, _))| !by_drive.contains_key(*place) && !is_replaced(spot));
+        let kept = kept.map(|(place, (spot, pattern))| (place.clone(), spot.clone(), *pattern));
+        let mut found: Vec<(Place, Spot, Pattern)> = kept.collect();
+        found.extend(
+            by_drive.into_iter().map(|(place, (spot, facts))| (place, spot, pattern_of(&facts))),
+        );
         let mut wanted = Wanted::new();
-        for (name, (spot, pattern)) in &self.kept {
-            if !by_light.contains_key(name) && !is_replaced(spot) {
-                next.kept.insert(name.clone(), (spot.clone(), *pattern));
-                wanted.insert(name.clone(), (spot.light.clone(), *pattern));
-            }
-        }
-        for (name, (spot, facts)) in by_light {
-            let pattern = pattern_of(&facts);
-            wanted.insert(name.clone(), (spot.light.clone(), pattern));
+        for (place, spot, pattern) in found {
+            let of_light = wanted.entry(place.0.clone());
+            let (_, shown) = of_light.or_insert_with(|| (spot.light.clone(), pattern));
+            *shown = pattern.max(*shown);
             if matches!(pattern, Pattern::Fail | Pattern::Pfa) {
-                next.kept.insert(name, (spot, pattern));
+                next.kept.insert(place, (spot, pattern));
             }
         }
         for (name, light) in &self.located {
@@ -102,7 +113,7 @@ pub(crate) fn changes(
     let gone = shown.iter().filter(|(name, _)| !wanted.contains_key(*name));
     changes.extend(gone.map(|(name, (light, _))| (name.clone(), (light.clone(), Pattern::Off))));
     let differs = |name: &String, pattern: Pattern| {
-        (depth == Depth::All && wanted[name].0.is_readable())
+        depth == Depth::All
             || cleared.contains_key(name)
             || shown.get(name).is_none_or(|(_, shown)| *shown != pattern)
     };
@@ -117,7 +128,8 @@ pub(crate) struct Lights {
     pub(crate) known: Known,
     /// What each light shows, as far as it was switched.
     shown: Wanted,
-    /// Lights that are to be switched although nothing differs.
+    /// Lights that are to be switched although nothing differs: a command has asked for that, or it is not known what
+    /// they show because they could not be switched.
     cleared: BTreeMap<String, Light>,
     /// Why lights could not be switched, by name.
     trouble: BTreeMap<String, String>,
@@ -137,6 +149,14 @@ pub(crate) struct Look {
     pub(crate) cleared: BTreeMap<String, Light>,
     pub(crate) depth: Depth,
     commands: u64,
+}
+
+impl Look {
+    /// Whether the light called `name` shows `pattern` as far as is known, so that it is only to be compared.
+    pub(crate) fn is_shown(&self, name: &str, pattern: Pattern) -> bool {
+        let is_it = |(_, shown): &(Light, Pattern)| *shown == pattern;
+        self.shown.get(name).is_some_and(is_it) && !self.cleared.contains_key(name)
+    }
 }
 
 /// What became of a light: what it shows, or why that is not so.
@@ -191,6 +211,8 @@ impl Lights {
                 }
                 Err(why) => {
                     self.shown.remove(&name);
+                    // It may show something, also if nothing asks for that any more.
+                    self.cleared.insert(name.clone(), light);
                     if self.trouble.insert(name.clone(), why.clone()).is_none() {
                         new.push((name, why));
                     }
@@ -215,7 +237,7 @@ impl Lights {
     pub(crate) fn clear(&mut self, light: &Light) {
         let name = light.name();
         self.locate(light, false);
-        self.known.kept.remove(&name);
+        self.known.kept.retain(|(light, _), _| *light != name);
         self.known.places.retain(|_, spot| spot.light.name() != name);
     }
 

@@ -5,9 +5,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use strake_api::v1::ListDrivesRequest;
+use strake_dev_nvme::Host;
 use strake_dev_uring::{KernelDrive, Light, Machine, Pattern, Slot};
 
 use crate::actions::Pace;
@@ -17,7 +18,7 @@ use crate::drives::address::pci_address;
 use crate::drives::pci::is_gone;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
-use crate::limits::{LIGHT_LIMIT, LIGHTS_EVERY};
+use crate::limits::{LIGHT_LIMIT, LIGHT_SETTLE, LIGHTS_EVERY};
 use crate::manager::Manager;
 use crate::policy::lights::{Fact, Facts, add_array};
 use crate::policy::spares::SpareState;
@@ -32,16 +33,27 @@ pub(crate) fn tend_lights(control: &Control, pace: Pace) -> Result<(), ControlEr
 /// Switches every light that does not show what it should. Waits for [`LIGHT_LIMIT`] at most, and for another that does
 /// the same.
 pub(crate) fn switch_lights(control: &Control) -> Result<(), ControlError> {
+    look_at_lights(control, LIGHTS_EVERY)
+}
+
+/// The same; lights that were last compared with what they should show longer ago than `every` are compared again.
+pub(crate) fn look_at_lights(control: &Control, every: Duration) -> Result<(), ControlError> {
     let gate = control.with(|m| Arc::clone(&m.lights.gate))?;
     // What is behind it is nothing that a panic could have left half done.
     let _one = gate.lock().unwrap_or_else(PoisonError::into_inner);
-    let (look, machine, taken) = control.with(|m| {
+    let (look, machine, binder, taken) = control.with(|m| {
         let facts = facts(m);
-        (m.lights.begin(facts, LIGHTS_EVERY), m.drives.machine().clone(), taken(m))
+        (
+            m.lights.begin(facts, every),
+            m.drives.machine().clone(),
+            m.options.binder.clone(),
+            taken(m),
+        )
     })?;
-    let survey = survey(&machine, taken);
+    let survey = survey(&machine, binder.host(), taken);
     let (wanted, next) = look.known.decide(&look.facts, &survey);
-    let switched = switch(changes(&look.shown, &wanted, &look.cleared, look.depth));
+    let changes = changes(&look.shown, &wanted, &look.cleared, look.depth);
+    let switched = switch(changes, |name, pattern| look.is_shown(name, pattern));
     control.with(|m| {
         let failed = m.lights.end(&look, next, switched);
         note_failed(m, failed);
@@ -58,7 +70,8 @@ fn facts(manager: &Manager) -> Facts {
         let fact = match manager.spares.get(spare) {
             Some(SpareState::Ready(_)) => Fact::Spare,
             Some(SpareState::Failed(_)) => Fact::Failed,
-            Some(SpareState::Missing(_)) | None => continue,
+            // One that another program uses is well, and not to be pulled.
+            Some(SpareState::Missing(_) | SpareState::Occupied(_)) | None => continue,
         };
         facts.entry(spare.path.clone()).or_default().insert(fact);
     }
@@ -71,23 +84,32 @@ fn facts(manager: &Manager) -> Facts {
     facts
 }
 
-/// Drives that are taken from the kernel: path and serial number.
-fn taken(manager: &Manager) -> Vec<(String, String)> {
+/// A drive that is taken from the kernel.
+pub(crate) struct Taken {
+    pub(crate) path: String,
+    /// Its serial number; empty when it is not known.
+    pub(crate) serial: String,
+    /// Whether this process has it open, so that the serial number is its own and not only recorded.
+    pub(crate) is_open: bool,
+}
+
+/// Drives that are taken from the kernel. One that is open comes after its record.
+fn taken(manager: &Manager) -> Vec<Taken> {
     let open = manager.drives.all().iter().filter_map(|open| {
         let serial = open.pci.as_ref()?.facts()?.controller.serial;
-        Some((open.drive.path.clone(), serial))
+        Some(Taken { path: open.drive.path.clone(), serial, is_open: true })
     });
     let recorded = manager.records.taken_paths().into_iter().map(|path| {
         let address = pci_address(&path).unwrap_or_default();
         let record = manager.records.taken_at(address);
         let serial = record.map(|record| record.serial.clone()).unwrap_or_default();
-        (path, serial)
+        Taken { path, serial, is_open: false }
     });
     recorded.chain(open).collect()
 }
 
 /// The drives of the machine that are in slots with lights, by each of their paths.
-fn survey(machine: &Machine, taken: Vec<(String, String)>) -> Survey {
+pub(crate) fn survey(machine: &Machine, host: &Host, taken: Vec<Taken>) -> Survey {
     let mut survey = Survey::new();
     let spot = |slot: Slot, drive: &str| {
         Some(Spot { slot: slot.name, light: slot.light?, drive: drive.to_owned() })
@@ -97,10 +119,14 @@ fn survey(machine: &Machine, taken: Vec<(String, String)>) -> Survey {
         let paths = std::iter::once(&drive.path).chain(&drive.aliases);
         survey.extend(paths.map(|path| (path.clone(), spot.clone())));
     }
-    for (path, serial) in taken {
-        let slot = pci_address(&path).and_then(|address| machine.slot_at(address));
+    for Taken { path, serial, is_open } in taken {
+        let Some(address) = pci_address(&path) else { continue };
+        // The recorded drive is bound to VFIO. What the kernel drives at its address may be another.
+        let of_kernel = || host.picture(address)?.identity.map(|identity| identity.serial);
+        let serial = if is_open { serial } else { of_kernel().unwrap_or(serial) };
         let drive = if serial.is_empty() { &path } else { &serial };
-        survey.extend(slot.and_then(|slot| spot(slot, drive)).map(|spot| (path.clone(), spot)));
+        let spot = machine.slot_at(address).and_then(|slot| spot(slot, drive));
+        survey.extend(spot.map(|spot| (path.clone(), spot)));
     }
     survey
 }
@@ -111,14 +137,15 @@ fn identity(drive: &KernelDrive) -> &str {
 }
 
 /// Switches lights, all at the same time. One that was unplugged meanwhile is left out.
-fn switch(changes: Wanted) -> Vec<Switched> {
+fn switch(changes: Wanted, is_shown: impl Fn(&str, Pattern) -> bool) -> Vec<Switched> {
     let mut lights = Vec::new();
     let mut jobs: Vec<Job<Switched>> = Vec::new();
     for (name, (light, pattern)) in changes {
         lights.push((name.clone(), light.clone()));
+        let is_shown = is_shown(&name, pattern);
         let job = {
             let name = name.clone();
-            move || (name.clone(), light.clone(), show(&name, light, pattern))
+            move || (name.clone(), light.clone(), show(&name, light, pattern, is_shown))
         };
         jobs.push((name, Box::new(job)));
     }
@@ -132,10 +159,12 @@ fn switch(changes: Wanted) -> Vec<Switched> {
     switched
 }
 
-/// Has a light show `pattern`, within the limit.
-fn show(name: &str, light: Light, pattern: Pattern) -> Result<Pattern, String> {
-    let job = move || {
-        if light.is_there() { light.show(pattern).map(|()| pattern) } else { Ok(Pattern::Off) }
+/// Has a light show `pattern`, within the limit. One that has shown it is only compared.
+fn show(name: &str, light: Light, pattern: Pattern, is_shown: bool) -> Result<Pattern, String> {
+    let job = move || match light.is_there() {
+        false => Ok(Pattern::Off),
+        true if is_shown => light.keep(pattern, LIGHT_SETTLE).map(|()| pattern),
+        true => light.show(pattern, LIGHT_SETTLE).map(|()| pattern),
     };
     match bounded::ask(name, LIGHT_LIMIT, job) {
         Ok(shown) => shown.map_err(|error| error.to_string()),

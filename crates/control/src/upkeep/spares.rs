@@ -18,7 +18,7 @@ use crate::limits::GLANCE_LIMIT;
 use crate::manager::Manager;
 use crate::names::array_key;
 use crate::policy::advice::spare_next;
-use crate::policy::spares::{SpareState, fits, is_of_the_drive, slots_for_spares};
+use crate::policy::spares::{SpareState, fits, is_of_the_drive, slots_for_spares, unusable};
 use crate::record::store::SpareRecord;
 
 /// Puts spares in the places of members that are out. What fails is reported, and tried with another spare.
@@ -54,7 +54,7 @@ pub(crate) fn use_spare(control: &Control, array: &str, slot: usize) -> Result<(
         match &used {
             Ok(()) => reported_spare_use(m, &place.name, slot, &record),
             Err(error) if fits && !is_of_the_drive(error.kind) => {}
-            Err(error) => note_spare(m, &record, SpareState::Failed(error.what.clone())),
+            Err(error) => note_spare(m, &record, unusable(error)),
         }
         Ok(())
     })?;
@@ -98,7 +98,7 @@ fn examine(record: &SpareRecord, drive: Drive) -> SpareState {
     }
     match refuse_occupied(std::slice::from_ref(&drive)) {
         Ok(()) => SpareState::Ready(drive),
-        Err(error) => SpareState::Failed(error.what),
+        Err(error) => unusable(&error),
     }
 }
 
@@ -126,7 +126,7 @@ fn spares_to_look_at(manager: &mut Manager) -> Vec<(SpareRecord, bool)> {
         }
         Some(SpareState::Ready(_)) => Some(true),
         Some(SpareState::Missing(_)) | None => Some(false),
-        Some(SpareState::Failed(_)) => None,
+        Some(SpareState::Occupied(_) | SpareState::Failed(_)) => None,
     };
     let spares = manager.records.spares.iter();
     spares.filter_map(|spare| Some((spare.clone(), look(spare)?))).collect()
@@ -143,7 +143,10 @@ fn note_spare(manager: &mut Manager, record: &SpareRecord, state: SpareState) {
             let what = format!("spare {} returned", record.path);
             manager.record(Note::new(EventKind::SpareReturned, object, what));
         }
-        (Some("ready") | None, SpareState::Missing(why) | SpareState::Failed(why)) => {
+        (
+            Some("ready") | None,
+            SpareState::Missing(why) | SpareState::Occupied(why) | SpareState::Failed(why),
+        ) => {
             let what = format!("spare {} cannot be used", record.path);
             let note = Note::new(EventKind::SpareMissing, object, what).cause(why.clone());
             manager.record(note.next(spare_next(&record.path)));

@@ -7,7 +7,7 @@ use strake_testkit::Folder;
 
 const USED: Fact = Fact::Member(ArrayState::Sound);
 
-/// Lights of two slots, which a program switches.
+/// Lights of two slots, which have attention indicators.
 fn lights(root: &Folder) -> [Light; 2] {
     let put = |path: &str, text: &str| {
         let path = root.join(path);
@@ -15,11 +15,12 @@ fn lights(root: &Folder) -> [Light; 2] {
         std::fs::create_dir_all(folder).expect("a folder can be made");
         std::fs::write(path, text).expect("a file can be written");
     };
-    put("etc/strake/slots.toml", "led_command = \"/nowhere\"");
     ["0000:3b:00.0", "0000:3c:00.0"].map(|address| {
         put(&format!("sys/bus/pci/devices/{address}/class"), "0x010802");
+        put(&format!("sys/bus/pci/slots/{address}/address"), address.trim_end_matches(".0"));
+        put(&format!("sys/bus/pci/slots/{address}/attention"), "0");
         let slot = Machine::at(root).slot_at(address).expect("there is a function");
-        slot.light.expect("the program is its light")
+        slot.light.expect("it has an indicator")
     })
 }
 
@@ -115,7 +116,7 @@ fn only_differences_are_switched() {
     assert_eq!(cleared(of([None, ok])), of([off, None]));
     assert_eq!(cleared(of([ok, ok])), of([ok, None]));
     let all = changes(&of([ok, ok]), &of([ok, ok]), &none, Depth::All);
-    assert_eq!(all, of([None, None]), "what cannot be read is not switched for nothing");
+    assert_eq!(all, of([ok, ok]), "each is compared with what it shows");
 }
 
 #[test]
@@ -137,6 +138,59 @@ fn a_failure_is_reported_once_until_the_light_can_be_switched() {
     assert_eq!(turn(bad()), (0, Pattern::Off, "no".into()));
     assert_eq!(turn(Ok(Pattern::Fail)), (0, Pattern::Fail, String::new()));
     assert_eq!(turn(bad()).0, 1);
+}
+
+/// Two drives shared a light, and only the last one was known to be in the slot: the other one counted as replaced, and
+/// its failure was not shown.
+#[test]
+fn the_failure_of_one_of_two_drives_of_a_light_is_shown() {
+    let root = Folder::new("strake-lights");
+    let lights = lights(&root);
+    let [a, _] = &lights;
+    let both = survey(&[("first", a, "A"), ("second", a, "B")]);
+    for (failed, well) in [("first", "second"), ("second", "first")] {
+        let of = |known: &Known, of: &[(&str, Fact)], survey: &Survey| {
+            let (wanted, known) = known.decide(&facts(of), survey);
+            (patterns(&wanted, &lights)[0], known)
+        };
+        let (seen, known) = of(&Known::default(), &[(failed, USED), (well, USED)], &both);
+        assert_eq!(seen, Pattern::Ok);
+        let (seen, known) = of(&known, &[(failed, Fact::Failed), (well, USED)], &both);
+        assert_eq!(seen, Pattern::Fail, "{failed}");
+        let (seen, known) = of(&known, &[(well, USED)], &both);
+        assert_eq!(seen, Pattern::Fail, "{failed} is still in its slot");
+        let drive = if well == "first" { "A" } else { "B" };
+        let another = survey(&[(well, a, drive), ("third", a, "C")]);
+        assert_eq!(of(&known, &[(well, USED)], &another).0, Pattern::Ok, "{failed} was replaced");
+    }
+}
+
+/// A light that could not be switched off was forgotten, and stayed on.
+#[test]
+fn a_light_that_could_not_go_dark_is_tried_again() {
+    let root = Folder::new("strake-lights");
+    let [light, _] = lights(&root);
+    let mut state = Lights::default();
+    let mut turn = |wanted: Option<Pattern>, result: Result<Pattern, String>| {
+        let look = state.begin(Facts::new(), Duration::MAX);
+        let wanted = wanted.map(|pattern| (light.name(), (light.clone(), pattern)));
+        let changes =
+            changes(&look.shown, &wanted.into_iter().collect(), &look.cleared, look.depth);
+        let is_shown = look.is_shown(&light.name(), Pattern::Fail);
+        let switched = changes.iter();
+        let switched =
+            switched.map(|(name, (light, _))| (name.clone(), light.clone(), result.clone()));
+        state.end(&look, Known::default(), switched.collect());
+        let pattern = changes.get(&light.name()).map(|(_, pattern)| *pattern);
+        (pattern, is_shown, state.trouble.len())
+    };
+    let (fail, off) = (Some(Pattern::Fail), Some(Pattern::Off));
+    assert_eq!(turn(fail, Ok(Pattern::Fail)), (fail, false, 0));
+    assert_eq!(turn(None, Err("no".into())), (off, true, 1));
+    assert_eq!(turn(None, Err("no".into())), (off, false, 1), "it is not known what it shows");
+    assert_eq!(turn(fail, Err("no".into())), (fail, false, 1));
+    assert_eq!(turn(None, Ok(Pattern::Off)), (off, false, 0));
+    assert_eq!(turn(None, Ok(Pattern::Off)), (None, false, 0));
 }
 
 /// What a command changes while lights are switched is not undone by the end of that.

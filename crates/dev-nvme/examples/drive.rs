@@ -106,7 +106,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
     let device = NvmeDevice::open(address, Box::new(function), &window).map_err(text)?;
     let facts = device.facts().ok_or("the drive says nothing")?;
     println!("{facts:?}\n{}", device.info().identity);
-    let health = device.log_page(2, 512).map_err(text)?;
+    let health = device.log_reader().log_page(2, 512).map_err(text)?;
     println!("health: spare {} %, used {} %", health[3], health[5]);
     if let Some(place) = arguments.iter().position(|argument| argument == "--erase") {
         if arguments.get(place + 1) != Some(&facts.controller.serial) {

@@ -103,23 +103,27 @@ impl Machine {
     /// Every drive, by name. One that is here and cannot be used is among them, with its trouble.
     #[must_use]
     pub fn drives(&self) -> Vec<KernelDrive> {
-        let mut drives = self.block_devices();
-        drives.extend(self.dead_controllers());
+        let names = self.slot_names();
+        let mut drives = self.block_devices_in(&names);
+        drives.extend(self.dead_controllers(&names));
         drives
     }
 
     /// Drives with a block device, by name.
     #[must_use]
     pub fn block_devices(&self) -> Vec<KernelDrive> {
+        self.block_devices_in(&self.slot_names())
+    }
+
+    fn block_devices_in(&self, names: &SlotNames) -> Vec<KernelDrive> {
         let links = self.links();
         let uses = Uses::of(&self.proc);
-        let names = self.slot_names();
         let mut drives: Vec<KernelDrive> = Vec::new();
         for name in entries(&self.sys.join("block")) {
             if NOT_DRIVES.iter().any(|prefix| name.starts_with(prefix)) {
                 continue;
             }
-            let Some(mut drive) = self.drive(&name, &uses, &names) else { continue };
+            let Some(mut drive) = self.drive(&name, &uses, names) else { continue };
             drive.aliases = links.get(&PathBuf::from(&drive.path)).cloned().unwrap_or_default();
             // Two paths to one medium agree about its size as well; it usually distinguishes drives whose maker
             // gave all of them one number.
@@ -131,7 +135,6 @@ impl Machine {
                 None => drives.push(drive),
             }
         }
-        drives.extend(self.dead_controllers(&names));
         drives
     }
 

@@ -57,7 +57,7 @@ fn hold_back(manager: &mut Manager, appeared: Vec<String>, is_first: bool) -> BT
             continue;
         }
         let before = held.remove(&path).filter(|before| before.serial == serial);
-        let mut now = before.unwrap_or_else(|| Held { serial, rounds: 0, why: None });
+        let mut now = before.unwrap_or(Held { serial, rounds: 0, why: None });
         now.rounds += 1;
         if now.rounds > HELD_ROUNDS {
             held.insert(path, now);

@@ -88,8 +88,7 @@ pub(crate) fn report_of(source: &dyn HealthSource) -> Result<Report, String> {
 }
 
 /// Reads what not every drive has, and only what the drive says that it has: a page that it refuses is another entry in
-/// its error log. After the first failure nothing else is asked: whoever waits for an answer resets the controller in
-/// the end, and a page of health is not worth that.
+/// its error log. After the first failure nothing else is asked: drivers reset a controller that does not answer.
 fn read_more(source: &dyn HealthSource, report: &mut Report) -> Result<(), String> {
     let no = |what: &'static str| move |why: String| format!("{what} cannot be read: {why}");
     let pages = source.pages().map_err(no("the length of the error log"))?;

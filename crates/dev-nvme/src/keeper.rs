@@ -50,8 +50,8 @@ impl Purpose {
     /// How long the answer may take.
     const fn time(&self) -> Option<Nanos> {
         match self {
-            // The lifecycle limits a step, and an event may never happen. A log page whose firmware hangs says nothing of
-            // the medium: a reset, and after some of them the failure of the drive, would cost more than the page.
+            // The lifecycle limits a step, and an event may never happen. A log page whose firmware hangs says nothing
+            // of the medium: a reset, and after some of them the failure of the drive, would cost more than the page.
             Self::Step(_) | Self::Event | Self::Log(..) | Self::LateLog => None,
             Self::CreateCompletion(_)
             | Self::CreateSubmission(_)

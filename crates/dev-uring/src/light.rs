@@ -234,7 +234,8 @@ fn settled(written: &[(PathBuf, &'static str)], limit: Duration) -> Option<PathB
             if begun.elapsed() >= limit {
                 return Some(path.clone());
             }
-            thread::sleep(LOOK_EVERY);
+            // The kernel reports no change of an LED that it was asked for. Waking up early does no harm.
+            thread::park_timeout(LOOK_EVERY);
         }
     }
     None

@@ -45,8 +45,9 @@ impl World {
 
     /// An NVMe drive of the machine whose device node is a file.
     fn nvme(&self, number: u32, serial: &str) -> String {
-        let controller =
-            format!("sys/devices/pci0000:00/0000:{:02x}:00.0/nvme/nvme{number}", number + 0x3b);
+        let function = format!("sys/devices/pci0000:00/0000:{:02x}:00.0", number + 0x3b);
+        self.put(&format!("{function}/class"), "0x010802");
+        let controller = format!("{function}/nvme/nvme{number}");
         let name = format!("nvme{number}n1");
         let block = format!("{controller}/{name}");
         self.put(&format!("{controller}/serial"), serial);

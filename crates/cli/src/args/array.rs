@@ -288,7 +288,7 @@ pub struct Import {
     /// written as \,.
     #[arg(long, value_name = "DRIVES")]
     pub drives: Vec<Drives>,
-    /// Start the array even if members that were last seen in sync are missing.
+    /// Start the array even if members that were last seen in sync or being rebuilt are missing.
     #[arg(long)]
     pub degraded: bool,
     /// Start the array even if blocks may be damaged, for example by a crash while members were missing.

@@ -101,7 +101,9 @@ impl Tables {
     /// Changes an entry of a leaf that only this volume has. The result is the cluster before.
     fn set_entry(&mut self, id: VolumeId, index: u32, to: u32) -> Result<Option<ClusterId>, Error> {
         let (at, entry) = self.shape.entry(index);
-        let Some(slot) = self.root_entry(id, at as u32)? else {
+        let slot = self.root_entry(id, at as u32)?;
+        let is_in = u64::from(index) < self.shape.clusters_of(self.known(id)?.blocks);
+        let Some(slot) = slot.filter(|_| is_in) else {
             return wrong("index", u64::from(index));
         };
         let leaf = self.leaf_mut(slot);

@@ -2,7 +2,7 @@
 
 use crate::blocks::Blocks;
 use crate::error::{Error, ErrorKind};
-use crate::ids::VolumeId;
+use crate::ids::{Ring, VolumeId};
 use crate::limits::{ROOT_ENTRIES_TOTAL_MAX, VOLUME_IDS_MAX, VOLUMES_MAX};
 use crate::state::MapState;
 use crate::tables::{Volume, VolumeKind};
@@ -92,6 +92,25 @@ impl MapState {
         if of.blocks == from.blocks { Ok(()) } else { Err(kind.of(id)) }
     }
 
+    /// Blocks of a volume that requests reach. New blocks at the end are none of them before the record of the size is
+    /// stable: records of other rings would name what a start does not find.
+    pub(crate) fn usable_blocks(&self, volume: &Volume, id: VolumeId) -> u64 {
+        let growing = self.growing.iter().filter(|(of, ..)| *of == id);
+        growing.map(|(_, blocks, _)| *blocks).fold(volume.blocks, u64::min)
+    }
+
+    /// True if a larger size of the volume is not stable.
+    pub(crate) fn is_growing(&self, id: VolumeId) -> bool {
+        self.growing.iter().any(|(of, ..)| *of == id)
+    }
+
+    /// Forgets the sizes before those that are stable.
+    pub(crate) fn forget_grown(&mut self) {
+        let mut growing = std::mem::take(&mut self.growing);
+        growing.retain(|(_, _, number)| !self.is_stable(Ring::LEADER, *number));
+        self.growing = growing;
+    }
+
     pub(crate) fn check_range(
         &self,
         volume: &Volume,
@@ -101,7 +120,8 @@ impl MapState {
     ) -> Result<(), Error> {
         let per = self.tables.shape.cluster_blocks;
         let end = u64::from(index) * u64::from(per) + u64::from(blocks.end());
-        let is_in = blocks.count > 0 && blocks.end() <= u32::from(per) && end <= volume.blocks;
+        let most = self.usable_blocks(volume, id);
+        let is_in = blocks.count > 0 && blocks.end() <= u32::from(per) && end <= most;
         if is_in { Ok(()) } else { Err(ErrorKind::OutOfRange.of(id)) }
     }
 }

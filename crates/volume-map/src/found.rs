@@ -3,7 +3,7 @@
 use crate::blocks::{BlockSet, Blocks};
 use crate::ids::{ClusterId, VolumeId};
 use crate::state::MapState;
-use crate::tables::VolumeKind;
+use crate::tables::{Volume, VolumeKind};
 
 /// What a change finds in the map. It is looked up again in the turn that appends the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,8 +29,8 @@ impl MapState {
         let end = u64::from(index) * cluster_blocks + u64::from(blocks.end());
         let volume = self.tables.serving(id);
         let writable = |kind| kind == VolumeKind::Writable;
-        let Some(volume) = volume.filter(|volume| writable(volume.kind) && end <= volume.blocks)
-        else {
+        let is_in = |volume: &Volume| end <= self.usable_blocks(volume, id);
+        let Some(volume) = volume.filter(|volume| writable(volume.kind) && is_in(volume)) else {
             return Found::Gone;
         };
         let (slot, cluster) = self.tables.lookup(volume, index);

@@ -69,6 +69,8 @@ pub(crate) struct MapState {
     pub(crate) is_led: bool,
     /// New volumes that requests do not reach yet: the record is not stable, or older I/Os of a cut are not back.
     pub(crate) unreported: BTreeSet<VolumeId>,
+    /// Volumes whose larger size is not stable: the size before it, and the record.
+    pub(crate) growing: Vec<(VolumeId, u64, Number)>,
     /// The record of the deletion of each volume that is being deleted.
     pub(crate) deletions: BTreeMap<VolumeId, Number>,
     /// What reserved volumes still need.
@@ -106,6 +108,7 @@ impl MapState {
             held: 0,
             is_led: false,
             unreported: BTreeSet::new(),
+            growing: Vec::new(),
             deletions: BTreeMap::new(),
             needs: Needs::default(),
             floors,

@@ -8,5 +8,6 @@ mod orders;
 mod pairs;
 mod promises;
 mod scenario;
+mod sizes;
 mod space;
 mod world;

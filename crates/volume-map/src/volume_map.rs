@@ -158,6 +158,7 @@ impl VolumeMap {
             state.records.pop_front();
         }
         state.unstable = state.unstable.max(number.next());
+        self.state.forget_grown();
         self.state.settle();
     }
 

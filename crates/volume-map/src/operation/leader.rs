@@ -50,7 +50,9 @@ impl Leader {
             Ok(change) => change,
             Err(error) => return Progress::Finished(Err(error)),
         };
+        let grown = self.grown(map);
         let number = map.put_of_leader(change);
+        map.growing.extend(grown.map(|(volume, blocks)| (volume, blocks, number)));
         match &done {
             Done::Dying(volume) => {
                 map.deletions.insert(*volume, number);
@@ -61,6 +63,12 @@ impl Leader {
         map.recount_needs();
         self.recorded = Some((number, done));
         self.advance(map)
+    }
+
+    /// The volume that grows, and its size before.
+    fn grown(&self, map: &MapState) -> Option<(VolumeId, u64)> {
+        let LeaderKind::Grow { volume, .. } = self.kind else { return None };
+        map.tables.volumes.get(&volume).map(|known| (volume, known.blocks))
     }
 
     fn change(&self, map: &MapState, new: VolumeId) -> Result<(VolumesChange, Done), Error> {

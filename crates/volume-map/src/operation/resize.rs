@@ -51,6 +51,7 @@ impl Resize {
     pub(crate) fn advance(&mut self, map: &mut MapState) -> Progress {
         match &mut self.stage {
             Stage::Start if map.is_led => Progress::Wait(Wait::Leader),
+            Stage::Start if map.is_growing(self.volume) => Progress::Wait(Wait::Records),
             Stage::Start => {
                 let writable = map.writable(self.volume).map(|volume| volume.blocks);
                 match writable {

@@ -1,0 +1,60 @@
+//! Sizes of volumes: when new blocks are used, and what a smaller size does without space.
+
+use super::scenario::Scenario;
+use super::world::{Op, World};
+use crate::{
+    Change, ClusterId, Done, Error, ErrorKind, Image, Number, Progress, Record, Request, Ring,
+    Shape, Step, Tail, VolumeMap, Wait,
+};
+
+const SHAPE: Shape = Shape { clusters: 4, cluster_blocks: 2, leaf_entries: 4, rings: 2 };
+
+fn scenario(clusters: u32, leaf_entries: u16, setup: Vec<Op>, ops: Vec<Op>) -> Scenario {
+    let ops = ops.into_iter().map(|op| (op, Vec::new())).collect();
+    let (cluster_blocks, rings) = (2, 2);
+    let (more, then) = (Vec::new(), Vec::new());
+    Scenario { clusters, cluster_blocks, leaf_entries, setup, more, ops, then, rings }
+}
+
+#[test]
+fn exhaustive_new_blocks_are_used_when_their_size_is_stable() {
+    let grow = || Op::Size("V".into(), 4);
+    let write = Op::Write("V", 2, 1, 1, false);
+    let own_leaf = scenario(3, 1, vec![Op::Create("V", 2)], vec![grow(), write.clone()]);
+    assert!(own_leaf.exhaust() > 3);
+    let setup = vec![Op::Create("D", 2), Op::Create("V", 2), Op::Write("V", 0, 1, 0, false)];
+    assert!(scenario(3, 2, setup, vec![grow(), write]).exhaust() > 3);
+}
+
+#[test]
+fn a_smaller_size_waits_for_a_larger_one() {
+    let mut world = World::new(SHAPE);
+    world.run(1, Op::Create("V", 2));
+    let volume = world.id("V").expect("a volume");
+    let resize = |blocks| Request::Resize { volume, blocks, tail: Tail::Discard };
+    let larger = world.map.begin(resize(4)).expect("a larger size");
+    assert_eq!(world.map.advance(larger), Progress::Wait(Wait::Records));
+    let smaller = world.map.begin(resize(3)).expect("a smaller size");
+    assert_eq!(world.map.advance(smaller), Progress::Wait(Wait::Records));
+    assert!(world.step(world.tasks.len()), "the record of the leader becomes stable");
+    assert_eq!(world.map.advance(larger), Progress::Finished(Ok(Done::Done)));
+    assert!(matches!(world.map.advance(smaller), Progress::Do(Step::Hold { .. })));
+}
+
+#[test]
+fn a_record_of_an_entry_beyond_the_end_is_refused() {
+    let mut world = World::new(SHAPE);
+    world.run(1, Op::Create("V", 2));
+    world.run(2, Op::Write("V", 0, 2, 0, false));
+    world.run(0, Op::Checkpoint);
+    world.run(0, Op::Checkpoint);
+    let volume = world.id("V").expect("a volume");
+    let image = Image::decode(world.roots[0].as_ref().expect("a root")).expect("an image");
+    let ring = Ring(1);
+    let number = Number(image.floor(ring).expect("a ring").0);
+    let change = Change::Map { volume, index: 1, cluster: ClusterId(3), partial: None };
+    let record = Record { ring, number, start: 9, change };
+    let opened = VolumeMap::open(&image, &[Vec::new(), vec![record]], 2);
+    let refused: Error = ErrorKind::Field { name: "index", recorded: 1 }.into();
+    assert_eq!(opened.map(|_| ()), Err(refused));
+}

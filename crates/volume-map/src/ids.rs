@@ -47,6 +47,12 @@ impl LeafId {
     pub const fn of_record(ring: Ring, number: Number) -> Self {
         Self((ring.0 as u64) << 56 | number.0)
     }
+
+    /// The ring and the number of the record that made the leaf.
+    #[must_use]
+    pub const fn record(self) -> (Ring, Number) {
+        (Ring((self.0 >> 56) as u8), Number(self.0 & ((1 << 56) - 1)))
+    }
 }
 
 impl ClusterId {

@@ -145,8 +145,17 @@ impl Image {
         if let Some((_, (_, recorded))) = wrong {
             return field("count", u64::from(*recorded));
         }
-        let unused = tables.leaves.iter().flatten().find(|leaf| leaf.references == 0);
-        unused.map_or(Ok(()), |leaf| field("leaf", leaf.id.0))
+        let mut leaves = tables.leaves.iter().flatten();
+        let wrong = leaves.find(|leaf| leaf.references == 0 || !self.is_below_floor(leaf.id));
+        wrong.map_or(Ok(()), |leaf| field("leaf", leaf.id.0))
+    }
+
+    /// True if no record from the floors on makes a leaf with this identifier. Leaves of rings that are no more are below
+    /// all floors of their time, and each ring went on above these.
+    fn is_below_floor(&self, leaf: LeafId) -> bool {
+        let (ring, number) = leaf.record();
+        let most = self.floors.iter().max();
+        self.floors.get(ring.at()).or(most).is_some_and(|floor| number < *floor)
     }
 }
 
@@ -167,7 +176,13 @@ fn put_volume(out: &mut Writer, tables: &Tables, id: VolumeId, volume: &Volume) 
 }
 
 fn get_floors(from: &mut Reader<'_>, shape: Shape) -> Result<Vec<Number>, Error> {
-    (0..shape.rings).map(|_| from.number("floor")).collect()
+    let mut floor = || {
+        let floor = from.number("floor")?;
+        // Record 0 would make leaf 0, which is no leaf.
+        from.require("floor", floor.0, floor.0 > 0)?;
+        Ok(floor)
+    };
+    (0..shape.rings).map(|_| floor()).collect()
 }
 
 fn get_leaves(from: &mut Reader<'_>, tables: &mut Tables) -> Result<(), Error> {

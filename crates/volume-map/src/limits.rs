@@ -36,6 +36,10 @@ pub const SWEEP_LEAVES: usize = 1;
 /// Most bytes of one encoded record, without its frame.
 pub const RECORD_BYTES_MAX: usize = 96 * 1024;
 
+/// A start refuses sequences of roots and numbers of records from here on. They have 56 bits, so a start never uses up
+/// those above.
+pub const START_NUMBER_MAX: u64 = 1 << 55;
+
 /// Roots that a pool keeps: the log reaches back to the older one.
 pub const ROOTS: usize = 2;
 

@@ -3,7 +3,7 @@
 use crate::error::{Error, ErrorKind};
 use crate::ids::{ClusterId, Number, Ring};
 use crate::image::Image;
-use crate::limits::ROOTS;
+use crate::limits::{ROOTS, START_NUMBER_MAX};
 use crate::log::{check_next, is_from};
 use crate::record::{Change, Record};
 use crate::shape::Shape;
@@ -90,6 +90,14 @@ fn replay(image: &Image, logs: &[Vec<Record>]) -> Result<Tables, Error> {
     Ok(tables)
 }
 
+/// Refuses numbers that a start could use up.
+fn check_numbers(sequence: u64, next: &[Number]) -> Result<(), Error> {
+    let next = next.iter().map(|number| ("number", number.0));
+    let mut all = next.chain([("sequence", sequence)]);
+    let wrong = all.find(|(_, number)| *number >= START_NUMBER_MAX);
+    wrong.map_or(Ok(()), |(name, recorded)| Err(ErrorKind::Field { name, recorded }.into()))
+}
+
 /// The first number of each ring that no record and no cut has used.
 fn next_numbers(image: &Image, logs: &[Vec<Record>]) -> Vec<Number> {
     let mut next = image.floors.clone();
@@ -121,6 +129,7 @@ impl VolumeMap {
         }
         let mut tables = replay(image, logs)?;
         let mut next = next_numbers(image, logs);
+        check_numbers(image.sequence, &next)?;
         let starts = logs.iter().filter_map(|log| log.last()).map(|record| record.start);
         let start = starts.chain([image.start]).max().unwrap_or(0);
         let start = start

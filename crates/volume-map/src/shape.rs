@@ -85,16 +85,24 @@ impl Shape {
 
     /// Each part of a range of a volume that lies in one cluster: the index of the cluster in the volume, and its
     /// blocks.
-    pub fn parts(self, first: u64, count: u64) -> impl Iterator<Item = (u32, Blocks)> {
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfRange`] if no volume has these blocks.
+    pub fn parts(
+        self,
+        first: u64,
+        count: u64,
+    ) -> Result<impl Iterator<Item = (u32, Blocks)>, Error> {
         let per = u64::from(self.cluster_blocks);
-        let end = first.saturating_add(count);
+        let end = first.checked_add(count).filter(|end| *end <= self.volume_blocks_max());
+        let end = end.ok_or(ErrorKind::OutOfRange)?;
         let clusters = if count == 0 { 0..0 } else { first / per..end.div_ceil(per) };
-        clusters.map(move |index| {
+        Ok(clusters.map(move |index| {
             let from = first.max(index * per);
             let to = end.min((index + 1) * per);
             let first = (from - index * per) as u16;
             (index as u32, Blocks { first, count: (to - from) as u16 })
-        })
+        }))
     }
 
     /// The seed of a volume with this identifier.

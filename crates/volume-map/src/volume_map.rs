@@ -162,9 +162,13 @@ impl VolumeMap {
         self.state.settle();
     }
 
-    /// The number from which the log of a ring must be kept: both roots can be replayed.
+    /// The number from which the log of a ring must be kept: both roots can be replayed. Everything is kept while one of
+    /// the two roots is of other rings.
     #[must_use]
     pub fn keep_from(&self, ring: Ring) -> Number {
+        if self.state.roots_due > 0 {
+            return Number(0);
+        }
         let floors = self.state.floors.iter().map(|floors| floors[ring.at()]);
         floors.min().unwrap_or(Number(0))
     }

@@ -116,7 +116,8 @@ impl Resize {
         let shape = map.tables.shape;
         let volume = &map.tables.volumes[&self.volume];
         let (end, seed) = (volume.blocks, volume.seed);
-        let Some((index, blocks)) = shape.parts(self.at, end.saturating_sub(self.at)).next() else {
+        let parts = shape.parts(self.at, end.saturating_sub(self.at));
+        let Some((index, blocks)) = parts.ok().and_then(|mut parts| parts.next()) else {
             self.stage = Stage::Freed(map.next_numbers());
             return self.advance(map);
         };

@@ -118,7 +118,9 @@ impl Cutting {
                 for (volume, name) in pairs {
                     let known = map.writable(*volume)?;
                     map.check_name(name)?;
-                    if known.policy.reserved {
+                    // Two snapshots of one volume need its clusters once.
+                    let is_counted = needs.iter().any(|(id, _)| id == volume);
+                    if known.policy.reserved && !is_counted {
                         needs.push((*volume, map.tables.shape.clusters_of(known.blocks)));
                     }
                 }

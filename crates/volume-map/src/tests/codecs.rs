@@ -91,6 +91,58 @@ fn an_image_is_refused_with_the_name_of_the_field() {
     assert_eq!(Image::decode(&sealed([bytes, vec![0; 4]].concat())).map_err(kind), field("end", 4));
 }
 
+/// What a start says to an image with other bytes at a place.
+fn start_with(image: &[u8], at: usize, value: u64) -> Option<ErrorKind> {
+    let mut changed = image.to_vec();
+    changed[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    let logs = vec![Vec::new(); 2];
+    let image = Image::decode(&sealed(changed));
+    let map = image.and_then(|image| VolumeMap::open(&image, &logs, 2));
+    let mut map = match map {
+        Ok(map) => map,
+        Err(error) => return Some(error.kind),
+    };
+    for _ in 0..3 {
+        let id = map.begin(crate::Request::Checkpoint).expect("a checkpoint");
+        let crate::Progress::Do(crate::Step::WriteRoot { bytes, .. }) = map.advance(id) else {
+            panic!("a root is written")
+        };
+        map.completed(id);
+        map.advance(id);
+        Image::decode(&bytes).expect("a root that was written is read");
+    }
+    None
+}
+
+#[test]
+fn numbers_that_a_start_would_use_up_are_refused() {
+    let bytes = image(&mut world());
+    let refused = |name, recorded| Some(ErrorKind::Field { name, recorded });
+    let most = crate::limits::START_NUMBER_MAX;
+    // The sequence, and the floor of the first ring.
+    let (sequence, floor) = (10, 31);
+    assert_eq!(start_with(&bytes, sequence, u64::MAX), refused("sequence", u64::MAX));
+    assert_eq!(start_with(&bytes, sequence, most), refused("sequence", most));
+    assert_eq!(start_with(&bytes, sequence, most - 1), None);
+    assert_eq!(start_with(&bytes, floor, most - 1), None);
+    assert_eq!(start_with(&bytes, floor, (1 << 56) - 1), refused("number", (1 << 56) - 1));
+    assert_eq!(start_with(&bytes, floor, 0), refused("floor", 0));
+}
+
+#[test]
+fn a_leaf_that_a_record_would_make_again_is_refused() {
+    let bytes = image(&mut world());
+    let read = Image::decode(&bytes).expect("an image");
+    let leaf = *read.tables.slots.keys().next().expect("a leaf");
+    let (ring, number) = leaf.record();
+    assert!(number < read.floor(ring).expect("a ring"));
+    let floor = 31 + 8 * ring.at();
+    let refused = ErrorKind::Field { name: "leaf", recorded: leaf.0 };
+    assert_eq!(start_with(&bytes, floor, number.0), Some(refused));
+    let last = read.tables.slots.keys().filter(|id| id.record().0 == ring).next_back();
+    assert_eq!(start_with(&bytes, floor, last.expect("a leaf").record().1.0 + 1), None);
+}
+
 #[test]
 fn random_damage_to_an_image_is_refused_or_is_a_sound_map() {
     let bytes = image(&mut world());
@@ -105,7 +157,11 @@ fn random_damage_to_an_image_is_refused_or_is_a_sound_map() {
         let rings = image.shape().rings;
         let logs = vec![Vec::new(); usize::from(rings)];
         let map = VolumeMap::open(&image, &logs, rings);
-        let map = map.expect("an image without a log is a map");
+        let map = match map.map_err(kind) {
+            Ok(map) => map,
+            Err(ErrorKind::Field { name: "number" | "sequence" | "start", .. }) => return,
+            Err(kind) => panic!("an image without a log is a map: {kind:?}"),
+        };
         assert_eq!(map.state.tables.recount(), map.state.tables.counts);
         for (id, volume) in map.volumes() {
             let clusters = image.shape().clusters_of(volume.blocks);

@@ -136,6 +136,12 @@ impl Scenario {
         if after.map.state.roots_due > 0 {
             let at_once = after.start(&after.crash_of(&after.first_pick(), true), self.rings);
             at_once.expect("a start before the roots").check();
+            let mut once = after.clone();
+            once.run(0, Op::Checkpoint);
+            let mut crash = once.crash_of(&once.first_pick(), true);
+            crash.is_newest_lost = true;
+            let between = once.start(&crash, self.rings);
+            between.expect("a start between the roots").check();
             after.write_roots();
         }
         for (at, op) in self.then.iter().enumerate() {

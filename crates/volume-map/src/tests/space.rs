@@ -48,10 +48,22 @@ fn clusters_are_the_smallest_multiple_of_a_stripe() {
 
 #[test]
 fn ranges_are_divided_at_clusters() {
-    let parts: Vec<_> = SHAPE.parts(3, 6).collect();
+    let parts: Vec<_> = SHAPE.parts(3, 6).expect("a volume may have them").collect();
     let blocks = |first, count| Blocks { first, count };
     assert_eq!(parts, [(0, blocks(3, 1)), (1, blocks(0, 4)), (2, blocks(0, 1))]);
-    assert_eq!(SHAPE.parts(7, 0).count(), 0);
+    assert_eq!(SHAPE.parts(7, 0).expect("nothing").count(), 0);
+}
+
+#[test]
+fn a_range_beyond_every_volume_is_refused() {
+    let most = SHAPE.volume_blocks_max();
+    let count = |first, count| SHAPE.parts(first, count).map(Iterator::count);
+    let refused: Result<usize, Error> = Err(ErrorKind::OutOfRange.into());
+    assert_eq!(count(most - 4, 4), Ok(1));
+    assert_eq!(count(most - 3, 4), refused);
+    assert_eq!(count(1 << 34, 4), refused, "the index of a cluster has 32 bits");
+    assert_eq!(count(u64::MAX - 1, 1), refused);
+    assert_eq!(count(u64::MAX, 2), refused);
 }
 
 #[test]
@@ -89,6 +101,17 @@ fn a_snapshot_of_a_reserved_volume_needs_its_size_free() {
     world.run(9, policy("V", SpacePolicy::default()));
     world.run(10, snap("T"));
     assert_eq!(failure(&mut world), None);
+}
+
+#[test]
+fn two_snapshots_of_a_reserved_volume_need_its_size_once() {
+    let mut world = world();
+    world.run(2, policy("V", RESERVED));
+    world.run(3, Op::Write("V", 0, 4, 0, false));
+    let pairs = ["S", "T"].map(|snapshot| ("V".into(), snapshot.into()));
+    world.run(4, Op::Snap(pairs.into()));
+    assert_eq!(failure(&mut world), None);
+    assert_eq!(world.map.space(), PoolSpace { free: 5, reserved: 3, in_use: 1, in_transit: 0 });
 }
 
 #[test]

@@ -41,6 +41,15 @@ number! {
     OperationId, u64
 }
 
+/// A start of a pool. Starts that left no trace have the same number, so each also has a value of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Start {
+    /// Above the numbers of all earlier starts that left a record or a root.
+    pub number: u32,
+    /// What the driver gave: no two starts of a pool have the same.
+    pub nonce: u64,
+}
+
 impl LeafId {
     /// The leaf that record `number` of `ring` makes.
     #[must_use]

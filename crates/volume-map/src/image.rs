@@ -34,7 +34,7 @@ impl Image {
                 tables.release(cluster, given_up.by);
             }
         }
-        let (sequence, start) = (map.sequence, map.start);
+        let (sequence, start) = (map.sequence, map.start.number);
         let previous = map.floors.first().cloned();
         Self { sequence, start, floors: floors.to_vec(), previous, tables }
     }
@@ -270,11 +270,7 @@ fn get_clusters(from: &mut Reader<'_>, tables: &mut Tables) -> Result<(), Error>
         let is_new = tables.partials[cluster as usize].replace(Box::new(partial)).is_none();
         from.require("partial cluster", u64::from(cluster), is_new)?;
     }
-    for base in tables.partials.iter().flatten().filter_map(|partial| partial.base) {
-        let is_whole = tables.partials.get(base.at()).is_some_and(Option::is_none);
-        from.require("base", u64::from(base.0), is_whole)?;
-    }
-    Ok(())
+    tables.check_bases()
 }
 
 impl Tables {
@@ -286,6 +282,15 @@ impl Tables {
         let mapped = entries.copied().filter(|entry| *entry != UNMAPPED);
         mapped.chain(bases.map(|base| base.0)).for_each(|cluster| counted[cluster as usize] += 1);
         counted
+    }
+
+    /// Refuses bases that are partial: a read looks at one partial cluster at most.
+    pub(crate) fn check_bases(&self) -> Result<(), Error> {
+        let mut bases = self.partials.iter().flatten().filter_map(|partial| partial.base);
+        let is_whole = |base: &ClusterId| self.partials.get(base.at()).is_some_and(Option::is_none);
+        let wrong = bases.find(|base| !is_whole(base));
+        let field = |base: ClusterId| ErrorKind::Field { name: "base", recorded: base.0.into() };
+        wrong.map_or(Ok(()), |base| Err(field(base).into()))
     }
 
     /// Leaf references of all volumes.

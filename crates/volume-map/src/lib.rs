@@ -46,7 +46,7 @@ mod volume_map;
 pub use blocks::{BlockSet, Blocks, Partial};
 pub use difference::{Differences, Span};
 pub use error::{Error, ErrorKind};
-pub use ids::{ClusterId, LeafId, Number, OperationId, Ring, VolumeId};
+pub use ids::{ClusterId, LeafId, Number, OperationId, Ring, Start, VolumeId};
 pub use image::Image;
 pub use log::{LogScan, decode_record, encode_record, scan_log};
 pub use operation::{Done, Progress, Request, Stability, Step, Tail, Wait};

@@ -1,7 +1,7 @@
 //! Records as bytes, and the log of a ring.
 //!
 //! ```text
-//! record: length u32 | ring u8 | number u64 | start u32 | kind u8 | fields | CRC-32C u32
+//! record: length u32 | ring u8 | number u64 | start u32 | nonce u64 | kind u8 | fields | CRC-32C u32
 //! ```
 //!
 //! The length counts the bytes after it. A log ends at the first record that is torn or that does not continue it.
@@ -9,7 +9,7 @@
 use crate::blocks::Blocks;
 use crate::codec::{Reader, Writer};
 use crate::error::{Error, ErrorKind};
-use crate::ids::{ClusterId, Number, Ring, VolumeId};
+use crate::ids::{ClusterId, Number, Ring, Start, VolumeId};
 use crate::limits::{GROUP_MAX, RECORD_BYTES_MAX, RINGS_MAX};
 use crate::record::{Change, Cut, Record, VolumesChange};
 use crate::shape::Shape;
@@ -52,7 +52,8 @@ pub fn scan_log(mut bytes: &[u8], ring: Ring, shape: Shape) -> LogScan {
     scan
 }
 
-/// A record follows the one before it, or begins a later start: numbers that a crash left unused are skipped.
+/// A record follows the one before it, or begins a later start: numbers that a crash left unused are skipped. A record
+/// of a start that left no trace before it does not follow, although the next start has the same number.
 pub(crate) fn check_next(last: Option<&Record>, next: &Record, ring: Ring) -> Result<(), Error> {
     let field = |name, recorded| Err(ErrorKind::Field { name, recorded }.into());
     if next.ring != ring {
@@ -60,7 +61,7 @@ pub(crate) fn check_next(last: Option<&Record>, next: &Record, ring: Ring) -> Re
     }
     let Some(last) = last else { return Ok(()) };
     let follows = next.start == last.start && next.number == last.number.next();
-    let is_later = next.start > last.start && next.number > last.number;
+    let is_later = next.start.number > last.start.number && next.number > last.number;
     if follows || is_later { Ok(()) } else { field("number", next.number.0) }
 }
 
@@ -70,7 +71,8 @@ pub fn encode_record(record: &Record, shape: Shape) -> Vec<u8> {
     let mut out = Writer::default();
     out.u8(record.ring.0);
     out.u64(record.number.0);
-    out.u32(record.start);
+    out.u32(record.start.number);
+    out.u64(record.start.nonce);
     put_change(&mut out, &record.change, shape);
     let body = out.finish();
     let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
@@ -97,7 +99,7 @@ pub fn decode_record(bytes: &[u8], shape: Shape) -> Result<(Record, usize), Erro
     let ring = Ring(from.u8("ring")?);
     from.require("ring", u64::from(ring.0), ring.0 < RINGS_MAX)?;
     let number = from.number("number")?;
-    let start = from.u32("start")?;
+    let start = Start { number: from.u32("start")?, nonce: from.u64("nonce")? };
     let change = get_change(&mut from, shape)?;
     from.end()?;
     Ok((Record { ring, number, start, change }, LENGTH_BYTES + length))

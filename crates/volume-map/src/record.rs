@@ -3,7 +3,7 @@
 use strake_units::Name;
 
 use crate::blocks::{Blocks, Partial};
-use crate::ids::{ClusterId, Number, Ring, VolumeId};
+use crate::ids::{ClusterId, Number, Ring, Start, VolumeId};
 
 /// For each ring, the number below which its records were applied before a record of the leader.
 pub type Cut = Vec<Number>;
@@ -137,7 +137,7 @@ pub struct Record {
     /// The number in the ring.
     pub number: Number,
     /// The start of the pool that wrote the record. Records of a ring never follow records of a later start.
-    pub start: u32,
+    pub start: Start,
     /// The change.
     pub change: Change,
 }

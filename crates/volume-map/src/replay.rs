@@ -1,7 +1,7 @@
 //! A start: the newest root, and the log from its floors on.
 
 use crate::error::{Error, ErrorKind};
-use crate::ids::{ClusterId, Number, Ring};
+use crate::ids::{ClusterId, Number, Ring, Start};
 use crate::image::Image;
 use crate::limits::{ROOTS, START_NUMBER_MAX};
 use crate::log::{check_next, is_from};
@@ -39,7 +39,7 @@ fn apply(tables: &mut Tables, record: &Record) -> Result<(), Error> {
 fn check_log(image: &Image, ring: Ring, log: &[Record]) -> Result<(), Error> {
     let floor = image.floors[ring.at()];
     let begins_late =
-        log.first().filter(|first| first.number > floor && first.start <= image.start);
+        log.first().filter(|first| first.number > floor && first.start.number <= image.start);
     if let Some(first) = begins_late {
         return Err(ErrorKind::Field { name: "number", recorded: first.number.0 }.into());
     }
@@ -87,6 +87,8 @@ fn replay(image: &Image, logs: &[Vec<Record>]) -> Result<Tables, Error> {
         }
         ring.forward(&mut tables, Number(u64::MAX))?;
     }
+    // A record sees the references to a cluster, and not which of them are of bases.
+    tables.check_bases()?;
     Ok(tables)
 }
 
@@ -120,9 +122,12 @@ impl VolumeMap {
     /// interrupted is repeated with the same result. If the number of rings changes, two checkpoints must be written
     /// before anything else.
     ///
+    /// No two starts of a pool may have the same `nonce`: the driver draws it. Otherwise records of a start that crashed
+    /// may be read as those of the next one.
+    ///
     /// # Errors
     /// If a record contradicts the map: the error has the name of the field.
-    pub fn open(image: &Image, logs: &[Vec<Record>], rings: u8) -> Result<Self, Error> {
+    pub fn open(image: &Image, logs: &[Vec<Record>], rings: u8, nonce: u64) -> Result<Self, Error> {
         let recorded = logs.len() as u64;
         if logs.len() != image.floors.len() {
             return Err(ErrorKind::Field { name: "rings", recorded }.into());
@@ -130,11 +135,12 @@ impl VolumeMap {
         let mut tables = replay(image, logs)?;
         let mut next = next_numbers(image, logs);
         check_numbers(image.sequence, &next)?;
-        let starts = logs.iter().filter_map(|log| log.last()).map(|record| record.start);
-        let start = starts.chain([image.start]).max().unwrap_or(0);
-        let start = start
+        let starts = logs.iter().filter_map(|log| log.last()).map(|record| record.start.number);
+        let last = starts.chain([image.start]).max().unwrap_or(0);
+        let number = last
             .checked_add(1)
-            .ok_or(ErrorKind::Field { name: "start", recorded: u64::from(start) })?;
+            .ok_or(ErrorKind::Field { name: "start", recorded: u64::from(last) })?;
+        let start = Start { number, nonce };
         let mut floors = vec![image.floors.clone()];
         floors.extend(image.previous.clone());
         if rings != tables.shape.rings {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::epoch::{Epoch, Epochs};
 use crate::error::ErrorKind;
-use crate::ids::{ClusterId, LeafId, Number, Ring, VolumeId};
+use crate::ids::{ClusterId, LeafId, Number, Ring, Start, VolumeId};
 use crate::limits::ROOTS;
 use crate::operation::Wait;
 use crate::record::{Change, Record};
@@ -79,8 +79,8 @@ pub(crate) struct MapState {
     pub(crate) floors: Vec<Vec<Number>>,
     /// Sequence of the next root.
     pub(crate) sequence: u64,
-    /// Number of this start.
-    pub(crate) start: u32,
+    /// This start.
+    pub(crate) start: Start,
     /// Roots that must be written before anything else.
     pub(crate) roots_due: usize,
     pub(crate) is_checkpointing: bool,
@@ -92,7 +92,7 @@ impl MapState {
         tables: Tables,
         next: &[Number],
         floors: Vec<Vec<Number>>,
-        (sequence, start): (u64, u32),
+        (sequence, start): (u64, Start),
     ) -> Self {
         let ring =
             |next: &Number| RingState { next: *next, unstable: *next, records: VecDeque::new() };

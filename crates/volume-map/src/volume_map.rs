@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::blocks::Blocks;
 use crate::body::Body;
 use crate::error::{Error, ErrorKind};
-use crate::ids::{Number, OperationId, Ring, VolumeId};
+use crate::ids::{Number, OperationId, Ring, Start, VolumeId};
 use crate::limits::OPERATIONS_MAX;
 use crate::operation::{Progress, Wait};
 use crate::record::Record;
@@ -34,14 +34,16 @@ pub struct VolumeMap {
 }
 
 impl VolumeMap {
-    /// The map of a new pool without volumes. Two checkpoints must be written before anything else.
+    /// The map of a new pool without volumes. Two checkpoints must be written before anything else. The nonce is that
+    /// of [`open`](Self::open).
     ///
     /// # Errors
     /// If the shape is out of bounds.
-    pub fn create(shape: Shape) -> Result<Self, Error> {
+    pub fn create(shape: Shape, nonce: u64) -> Result<Self, Error> {
         let shape = shape.check()?;
+        let start = Start { number: 1, nonce };
         let next = vec![Number(1); usize::from(shape.rings)];
-        Ok(Self::from_state(MapState::of(Tables::new(shape), &next, Vec::new(), (0, 1))))
+        Ok(Self::from_state(MapState::of(Tables::new(shape), &next, Vec::new(), (0, start))))
     }
 
     pub(crate) fn from_state(state: MapState) -> Self {

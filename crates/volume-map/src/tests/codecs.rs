@@ -5,7 +5,7 @@ use strake_fuzz::{Chance, damage, runs};
 use super::world::{Op, World};
 use crate::{
     Blocks, Change, ClusterId, ErrorKind, Image, Number, Partial, Record, Ring, Shape, SpacePolicy,
-    VolumeId, VolumeMap, VolumesChange, decode_record, encode_record, scan_log,
+    Start, VolumeId, VolumeMap, VolumesChange, decode_record, encode_record, scan_log,
 };
 
 /// Damaged images and logs of each change; the variable STRAKE_FUZZ_RUNS raises it.
@@ -42,6 +42,10 @@ fn framed(body: &[u8]) -> Vec<u8> {
     let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
     bytes.extend_from_slice(body);
     bytes
+}
+
+fn start(number: u32) -> Start {
+    Start { number, nonce: 1 }
 }
 
 fn kind(error: crate::Error) -> ErrorKind {
@@ -97,7 +101,7 @@ fn start_with(image: &[u8], at: usize, value: u64) -> Option<ErrorKind> {
     changed[at..at + 8].copy_from_slice(&value.to_le_bytes());
     let logs = vec![Vec::new(); 2];
     let image = Image::decode(&sealed(changed));
-    let map = image.and_then(|image| VolumeMap::open(&image, &logs, 2));
+    let map = image.and_then(|image| VolumeMap::open(&image, &logs, 2, 1));
     let mut map = match map {
         Ok(map) => map,
         Err(error) => return Some(error.kind),
@@ -156,7 +160,7 @@ fn random_damage_to_an_image_is_refused_or_is_a_sound_map() {
         let Ok(image) = Image::decode(&sealed(changed)) else { return };
         let rings = image.shape().rings;
         let logs = vec![Vec::new(); usize::from(rings)];
-        let map = VolumeMap::open(&image, &logs, rings);
+        let map = VolumeMap::open(&image, &logs, rings, 1);
         let map = match map.map_err(kind) {
             Ok(map) => map,
             Err(ErrorKind::Field { name: "number" | "sequence" | "start", .. }) => return,
@@ -193,10 +197,10 @@ fn a_log_ends_at_the_first_torn_record_exhaustive() {
 
 #[test]
 fn records_of_an_earlier_start_behind_the_end_are_no_part_of_a_log() {
-    let record = |number, start| Record {
+    let record = |number, of| Record {
         ring: Ring(1),
         number: Number(number),
-        start,
+        start: start(of),
         change: Change::Filled { cluster: ClusterId(0) },
     };
     let log = [record(5, 1), record(6, 1), record(9, 2), record(10, 2), record(11, 1)];
@@ -205,6 +209,33 @@ fn records_of_an_earlier_start_behind_the_end_are_no_part_of_a_log() {
     assert_eq!(scan.records, log[..4]);
     let other = scan_log(&bytes, Ring(0), SHAPE).end.map(kind);
     assert_eq!(other, Some(ErrorKind::Field { name: "ring", recorded: 1 }));
+}
+
+#[test]
+fn records_of_a_start_without_a_trace_do_not_follow_those_of_the_next_one() {
+    let mut world = world();
+    let image = Image::decode(&image(&mut world)).expect("an image");
+    let ring = Ring::LEADER;
+    // Two records in one write. The first is torn, so the next start has the same number.
+    let records = |nonce, names: [&str; 2]| -> Vec<Vec<u8>> {
+        let logs = vec![Vec::new(); 2];
+        let mut map = VolumeMap::open(&image, &logs, 2, nonce).expect("a map");
+        for name in names {
+            let (name, policy) = (name.parse().expect("a name"), SpacePolicy::default());
+            let id =
+                map.begin(crate::Request::Create { name, blocks: 3, policy }).expect("it fits");
+            assert_eq!(map.advance(id), crate::Progress::Wait(crate::Wait::Records));
+        }
+        map.records(ring).map(|record| encode_record(record, SHAPE)).collect()
+    };
+    let (torn, next) = (records(1, ["E", "F"]), records(2, ["G", "H"]));
+    assert_eq!(torn[0].len(), next[0].len());
+    let bytes = [next[0].clone(), torn[1].clone()].concat();
+    let scan = scan_log(&bytes, ring, SHAPE);
+    assert_eq!((scan.records.len(), scan.bytes), (1, next[0].len()));
+    let name = "number";
+    let recorded = image.floor(ring).expect("a ring").0 + 1;
+    assert_eq!(scan.end.map(kind), Some(ErrorKind::Field { name, recorded }));
 }
 
 fn draw_change(chance: &mut Chance) -> Change {
@@ -252,7 +283,7 @@ fn random_logs_are_refused_or_leave_counts_that_are_references() {
             let numbers = floor(ring).0..floor(ring).0 + chance.below(4) as u64;
             let record = |number| {
                 let change = draw_change(&mut chance);
-                Record { ring, number: Number(number), start: 9, change }
+                Record { ring, number: Number(number), start: start(9), change }
             };
             numbers.map(record).collect()
         });
@@ -260,14 +291,36 @@ fn random_logs_are_refused_or_leave_counts_that_are_references() {
             let bytes = encode_record(record, SHAPE);
             assert_eq!(decode_record(&bytes, SHAPE), Ok((record.clone(), bytes.len())));
         }
-        if let Ok(map) = VolumeMap::open(&image, &logs, 2) {
+        if let Ok(map) = VolumeMap::open(&image, &logs, 2, 1) {
             taken += 1;
             assert_eq!(map.state.tables.recount(), map.state.tables.counts);
-            let again = VolumeMap::open(&image, &logs, 2).expect("as before");
+            let root = Image::of(&map.state, &map.state.next_numbers()).encode();
+            Image::decode(&root).expect("a root of the map is read");
+            let again = VolumeMap::open(&image, &logs, 2, 1).expect("as before");
             assert_eq!(map, again);
         }
     });
     assert!(taken > 0, "some logs are maps");
+}
+
+#[test]
+fn a_log_that_changes_blocks_of_a_base_is_refused() {
+    let mut world = World::new(SHAPE);
+    world.run(1, Op::Create("V", 3));
+    world.run(2, Op::Write("V", 0, 3, 0, false));
+    world.run(3, Op::Snap(vec![("V".into(), "S".into())]));
+    world.run(4, Op::Write("V", 1, 1, 0, false));
+    world.run(5, Op::Delete("S".into()));
+    let image = Image::decode(&image(&mut world)).expect("an image");
+    let bases = image.tables.partials.iter().flatten().find_map(|partial| partial.base);
+    let cluster = bases.expect("a base");
+    assert_eq!(image.tables.counts[cluster.at()], 1, "no entry refers to it");
+    let change = Change::Zero { cluster, blocks: Blocks { first: 0, count: 1 } };
+    let number = image.floor(Ring(1)).expect("a ring");
+    let record = Record { ring: Ring(1), number, start: start(9), change };
+    let opened = VolumeMap::open(&image, &[Vec::new(), vec![record]], 2, 1);
+    let refused = ErrorKind::Field { name: "base", recorded: cluster.0.into() };
+    assert_eq!(opened.map(|_| ()).map_err(kind), Err(refused));
 }
 
 #[test]
@@ -276,7 +329,7 @@ fn random_bytes_are_no_record() {
         let mut chance = Chance::new(seed);
         let length = chance.below(80);
         let mut body = chance.bytes(length.max(4));
-        if let Some(kind) = body.get_mut(13) {
+        if let Some(kind) = body.get_mut(21) {
             *kind = chance.below(26) as u8;
         }
         let bytes = framed(&sealed(body));
@@ -293,8 +346,8 @@ fn a_log_that_begins_above_the_floor_is_refused() {
     let image = Image::decode(&image(&mut world)).expect("an image");
     let number = Number(image.floor(Ring(1)).expect("a ring").0 + 1);
     let change = Change::Filled { cluster: ClusterId(0) };
-    let record = Record { ring: Ring(1), number, start: 1, change };
-    let refused = VolumeMap::open(&image, &[Vec::new(), vec![record]], 2).map_err(kind);
+    let record = Record { ring: Ring(1), number, start: start(1), change };
+    let refused = VolumeMap::open(&image, &[Vec::new(), vec![record]], 2, 1).map_err(kind);
     assert_eq!(refused.err(), Some(ErrorKind::Field { name: "number", recorded: number.0 }));
 }
 
@@ -303,13 +356,13 @@ fn records_have_the_sizes_of_decision_39() {
     let shape = Shape { clusters: 6, cluster_blocks: 192, leaf_entries: 1008, rings: 2 };
     let (volume, cluster) = (VolumeId(1), ClusterId(1));
     let bytes = |change| {
-        let record = Record { ring: Ring(0), number: Number(1), start: 1, change };
+        let record = Record { ring: Ring(0), number: Number(1), start: start(1), change };
         encode_record(&record, shape).len()
     };
     let partial = Some(Box::new(Partial::zeroes(192)));
-    assert_eq!(bytes(Change::Map { volume, index: 0, cluster, partial }), 87);
-    assert_eq!(bytes(Change::CopyLeaf { volume, at: 0 }), 30);
-    assert_eq!(bytes(Change::Own { cluster, blocks: Blocks { first: 0, count: 1 } }), 30);
+    assert_eq!(bytes(Change::Map { volume, index: 0, cluster, partial }), 95);
+    assert_eq!(bytes(Change::CopyLeaf { volume, at: 0 }), 38);
+    assert_eq!(bytes(Change::Own { cluster, blocks: Blocks { first: 0, count: 1 } }), 38);
     let name: strake_units::Name = "n".repeat(63).parse().expect("a name");
     let group = (0..1000).map(|at| (volume, VolumeId(2 + at), name.clone())).collect();
     let cut = vec![Number(1); 64];

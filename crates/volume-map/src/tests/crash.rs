@@ -60,8 +60,9 @@ impl World {
             .map(|ring| scan_log(&bytes(&logs[ring]), Ring(ring as u8), shape).records)
             .collect();
         assert_eq!(read, logs[..image.floors.len()], "records are read as they were written");
-        let map = VolumeMap::open(&image, &read, rings)?;
-        let again = VolumeMap::open(&image, &read, rings)?;
+        let nonce = self.map.state.start.nonce + 1;
+        let map = VolumeMap::open(&image, &read, rings, nonce)?;
+        let again = VolumeMap::open(&image, &read, rings, nonce)?;
         assert_eq!(map, again, "a start that is repeated has the same result");
         let tasks = Vec::new();
         let kept = if crash.is_kill { self.oracle.acked } else { self.oracle.durable };

@@ -4,7 +4,7 @@ use super::scenario::Scenario;
 use super::world::{Op, World};
 use crate::{
     Change, ClusterId, Done, Error, ErrorKind, Image, Number, Progress, Record, Request, Ring,
-    Shape, Step, Tail, VolumeMap, Wait,
+    Shape, Start, Step, Tail, VolumeMap, Wait,
 };
 
 const SHAPE: Shape = Shape { clusters: 4, cluster_blocks: 2, leaf_entries: 4, rings: 2 };
@@ -53,8 +53,8 @@ fn a_record_of_an_entry_beyond_the_end_is_refused() {
     let ring = Ring(1);
     let number = Number(image.floor(ring).expect("a ring").0);
     let change = Change::Map { volume, index: 1, cluster: ClusterId(3), partial: None };
-    let record = Record { ring, number, start: 9, change };
-    let opened = VolumeMap::open(&image, &[Vec::new(), vec![record]], 2);
+    let record = Record { ring, number, start: Start { number: 9, nonce: 1 }, change };
+    let opened = VolumeMap::open(&image, &[Vec::new(), vec![record]], 2, 1);
     let refused: Error = ErrorKind::Field { name: "index", recorded: 1 }.into();
     assert_eq!(opened.map(|_| ()), Err(refused));
 }

@@ -249,7 +249,7 @@ fn requests_that_no_map_can_carry_out_are_refused_at_once() {
 
 #[test]
 fn a_new_pool_serves_after_two_roots() {
-    let mut map = crate::VolumeMap::create(SHAPE).expect("a shape");
+    let mut map = crate::VolumeMap::create(SHAPE, 1).expect("a shape");
     let name = "V".parse().expect("a name");
     let request = Request::Create { name, blocks: 4, policy: SpacePolicy::default() };
     for _ in 0..2 {
@@ -262,7 +262,7 @@ fn a_new_pool_serves_after_two_roots() {
     }
     assert!(map.begin(request).is_ok());
     let wrong = Shape { rings: 0, ..SHAPE };
-    let error = crate::VolumeMap::create(wrong).map_err(|error| error.to_string());
+    let error = crate::VolumeMap::create(wrong, 1).map_err(|error| error.to_string());
     let said = "volume map: field rings has the value 0";
     assert_eq!(error.err().as_deref(), Some(said));
 }

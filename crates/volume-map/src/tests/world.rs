@@ -101,7 +101,7 @@ impl World {
             |(cluster, block): (u32, u16)| -i64::from(cluster * 1000) - i64::from(block) - 1;
         let disk = (0..shape.clusters).flat_map(blocks).map(|at| (at, stranger(at))).collect();
         let mut world = Self {
-            map: VolumeMap::create(shape).expect("the shape is right"),
+            map: VolumeMap::create(shape, 1).expect("the shape is right"),
             disk,
             cache: BTreeMap::new(),
             logs: vec![Vec::new(); usize::from(shape.rings)],

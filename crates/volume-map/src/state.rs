@@ -209,18 +209,8 @@ impl MapState {
     }
 
     fn is_ripe(&self, given_up: &GivenUp) -> bool {
-        let frees = match given_up.what {
-            Reference::Cluster(cluster) => self.tables.counts[cluster.at()] == 1,
-            Reference::Leaf(_) => false,
-        };
-        let is_stable = self.is_stable(given_up.by.ring, given_up.by.number);
-        let are_back = self.epochs.are_back(given_up.epoch);
-        match frees {
-            // The cluster would be used again.
-            true => is_stable && are_back,
-            // The last volume that refers to the cluster or leaf would write in place.
-            false => is_stable && are_back,
-        }
+        // The end of the last reference frees a cluster. The end of another one permits writes in place.
+        self.is_stable(given_up.by.ring, given_up.by.number) && self.epochs.are_back(given_up.epoch)
     }
 
     fn end_reference(&mut self, given_up: GivenUp) {

@@ -83,6 +83,8 @@ impl Resize {
                     self.advance(map)
                 }
                 Progress::Finished(Err(error)) => self.give_up(map, error),
+                // All cores hold: nothing would end this wait.
+                Progress::Wait(Wait::Space) if io.cancel() => self.advance(map),
                 progress => progress,
             },
             Stage::Leaves => self.free_next(map),

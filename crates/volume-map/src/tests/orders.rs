@@ -249,7 +249,14 @@ fn order_20_exhaustive_numbers_go_on_above_every_cut() {
 #[test]
 fn order_21_exhaustive_rollbacks_deletions_and_resizes_carry_cuts() {
     let scenario = base(4, vec![create(4), full(V, 1), snap()], vec![now(roll())]);
-    hold([Scenario { more: vec![write(2)], then: vec![write(3)], ..scenario }]);
+    let rolled = Scenario { more: vec![write(2)], then: vec![write(3)], ..scenario };
+    // Leaves of ring 1 are given up before the leader records the size or the end.
+    let whole = || vec![create(4), full(V, 0), full(V, 1)];
+    let deleted = base(3, whole(), vec![now(delete(V)), now(read(V, 2))]);
+    let smaller = base(3, whole(), vec![now(size(2)), now(write(0))]);
+    // A write of ring 1 comes before the larger size.
+    let larger = base(4, vec![create(4)], vec![now(write(2)), after(size(6), &[0])]);
+    hold([rolled, deleted, smaller, larger]);
 }
 
 #[test]
@@ -294,7 +301,18 @@ fn order_27_exhaustive_a_leaf_and_its_copies_have_one_owner() {
 #[test]
 fn order_28_exhaustive_a_cluster_goes_to_another_ring_below_the_floors() {
     let scenario = base(1, vec![create(4)], vec![now(unmap(V, 1)), after(write(1), &[0])]);
-    hold([Scenario { more: vec![write(2)], ..scenario }]);
+    let without = Scenario { more: vec![write(2)], ..scenario };
+    let roots = |last: usize| {
+        let mut ops = vec![now(unmap(V, 1))];
+        ops.extend((0..last).map(|at| after(Op::Checkpoint, &[at])));
+        ops.push(after(write(1), &[last]));
+        ops
+    };
+    let with = |last| Scenario { ops: roots(last), ..without.clone() };
+    let scenarios = [with(1), with(2)];
+    let world = scenarios[1].run_in_order();
+    assert_eq!(world.failed, [], "after two roots, the cluster goes to the other ring");
+    hold([without.clone()].into_iter().chain(scenarios));
 }
 
 #[test]

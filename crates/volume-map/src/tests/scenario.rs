@@ -55,6 +55,15 @@ impl Scenario {
         world
     }
 
+    /// The operations one after the other, and the world after them.
+    pub(crate) fn run_in_order(&self) -> World {
+        let mut world = self.prepared();
+        for (at, (op, _)) in self.ops.iter().enumerate() {
+            world.run(FIRST + at, op.clone());
+        }
+        world
+    }
+
     /// Every interleaving, equal states once, and crashes in every state: the number of states.
     pub(crate) fn exhaust(&self) -> usize {
         let mut world = self.prepared();

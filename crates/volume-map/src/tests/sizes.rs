@@ -41,6 +41,36 @@ fn a_smaller_size_waits_for_a_larger_one() {
     assert!(matches!(world.map.advance(smaller), Progress::Do(Step::Hold { .. })));
 }
 
+/// What a resize of V returns, without any other operation.
+fn resize_alone(world: &mut World, blocks: u64) -> Result<Done, Error> {
+    let volume = world.id("V").expect("a volume");
+    let request = Request::Resize { volume, blocks, tail: Tail::Discard };
+    let id = world.map.begin(request).expect("a smaller size");
+    loop {
+        match world.map.advance(id) {
+            Progress::Do(_) => world.map.completed(id),
+            Progress::Finished(result) => return result,
+            Progress::Wait(wait) => {
+                let has_moved = (0..2).any(|ring| world.step(world.tasks.len() + ring));
+                assert!(has_moved, "it waits for {wait:?}, and all cores hold");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_smaller_size_that_lacks_a_cluster_fails_and_holds_nothing() {
+    let mut world = World::new(Shape { clusters: 1, ..SHAPE });
+    world.run(1, Op::Create("V", 2));
+    world.run(2, Op::Write("V", 0, 2, 0, false));
+    world.run(3, Op::Snap(vec![("V".into(), "S".into())]));
+    let volume = world.id("V").expect("a volume");
+    assert_eq!(resize_alone(&mut world, 1), Err(ErrorKind::NoSpace.of(volume)));
+    assert_eq!((world.map.state.held, world.map.state.is_led), (0, false));
+    world.run(4, Op::Delete("S".into()));
+    assert_eq!(resize_alone(&mut world, 1), Ok(Done::Done));
+}
+
 #[test]
 fn a_record_of_an_entry_beyond_the_end_is_refused() {
     let mut world = World::new(SHAPE);

@@ -191,7 +191,9 @@ pub enum Step {
     },
 }
 
-/// What an operation waits for. The driver advances it again after a step has completed or a ring became stable.
+/// What an operation waits for. Whatever changes the map may end a wait: a step that completed, a ring that became
+/// stable, another operation that went on, or a cancelled one. After each of them, the driver advances all operations
+/// that wait, until none of them changes anything. An operation may change the map and wait for the same again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
     /// The step that was released.

@@ -343,7 +343,8 @@ fn order_32_exhaustive_an_io_enters_its_epoch_before_it_looks_at_the_map() {
     let cut = base(3, vec![create(2), full(V, 0)], vec![now(write(0)), now(snap())]);
     let setup = vec![create(2), create_w(2), full(V, 0)];
     let reuse = vec![now(unmap(V, 0)), now(write(0)), now(full(W, 0))];
-    hold([cut, base(1, setup, reuse)]);
+    let reads = vec![now(unmap(V, 0)), now(read(V, 0)), now(full(W, 0))];
+    hold([cut, base(1, setup.clone(), reuse), base(1, setup, reads)]);
 }
 
 #[test]

@@ -49,7 +49,8 @@ pub struct PoolSpace {
 pub struct VolumeSpace {
     /// Clusters that the volume refers to.
     pub mapped: u64,
-    /// Of these, those that no other volume refers to. They become free if the volume is deleted.
+    /// Of these, those that no other volume refers to. They become free if the volume is deleted, and bases that only
+    /// they have.
     pub exclusive: u64,
     /// Of these, those that other volumes or bases refer to as well.
     pub shared: u64,

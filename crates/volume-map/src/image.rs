@@ -150,8 +150,8 @@ impl Image {
         wrong.map_or(Ok(()), |leaf| field("leaf", leaf.id.0))
     }
 
-    /// True if no record from the floors on makes a leaf with this identifier. Leaves of rings that are no more are below
-    /// all floors of their time, and each ring went on above these.
+    /// True if no record from the floors on makes a leaf with this identifier. Leaves of rings that are no more are
+    /// below the floors of their time, and each ring went on above all of these.
     fn is_below_floor(&self, leaf: LeafId) -> bool {
         let (ring, number) = leaf.record();
         let most = self.floors.iter().max();

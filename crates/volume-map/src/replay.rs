@@ -119,11 +119,11 @@ fn next_numbers(image: &Image, logs: &[Vec<Record>]) -> Vec<Number> {
 
 impl VolumeMap {
     /// Starts a pool from its newest valid root and the records of each ring. It writes nothing, so a start that is
-    /// interrupted is repeated with the same result. If the number of rings changes, two checkpoints must be written
+    /// interrupted is repeated with the same tables. If the number of rings changes, two checkpoints must be written
     /// before anything else.
     ///
-    /// No two starts of a pool may have the same `nonce`: the driver draws it. Otherwise records of a start that crashed
-    /// may be read as those of the next one.
+    /// No two starts of a pool may have the same `nonce`: the driver draws it. Otherwise records of a start that
+    /// crashed may be read as those of the next one.
     ///
     /// # Errors
     /// If a record contradicts the map: the error has the name of the field.

@@ -164,8 +164,8 @@ impl VolumeMap {
         self.state.settle();
     }
 
-    /// The number from which the log of a ring must be kept: both roots can be replayed. Everything is kept while one of
-    /// the two roots is of other rings.
+    /// The number from which the log of a ring must be kept: both roots can be replayed. Everything is kept while one
+    /// of the two roots is of other rings.
     #[must_use]
     pub fn keep_from(&self, ring: Ring) -> Number {
         if self.state.roots_due > 0 {

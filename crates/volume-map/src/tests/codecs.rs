@@ -143,7 +143,7 @@ fn a_leaf_that_a_record_would_make_again_is_refused() {
     let floor = 31 + 8 * ring.at();
     let refused = ErrorKind::Field { name: "leaf", recorded: leaf.0 };
     assert_eq!(start_with(&bytes, floor, number.0), Some(refused));
-    let last = read.tables.slots.keys().filter(|id| id.record().0 == ring).next_back();
+    let last = read.tables.slots.keys().rfind(|id| id.record().0 == ring);
     assert_eq!(start_with(&bytes, floor, last.expect("a leaf").record().1.0 + 1), None);
 }
 

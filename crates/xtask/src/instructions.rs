@@ -23,8 +23,9 @@ use profile::Profile;
 const FILE: &str = "docs/benchmarks/instructions.json";
 /// More than this above the kept number fails; less than this below asks for an update.
 const ALLOWED: f64 = 0.05;
-/// Allocations of a request.
-const ALLOCATIONS_MAX: f64 = 0.0;
+/// Allocations of a request: less than one for each batch of requests. Null drives return what the memory held, which
+/// may look like a header of the log; a logged block of this kind is copied into memory of its own.
+const ALLOCATIONS_MAX: f64 = 0.02;
 /// Seconds after which valgrind is taken for hung.
 const SECONDS_MAX: &str = "120";
 

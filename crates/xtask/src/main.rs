@@ -43,8 +43,8 @@ cargo xtask COMMAND
   test        run the tests of the workspace, crash states, worlds of the simulator and the end-to-end scripts
   instructions
               count the instructions and allocations of requests with valgrind; 5 % more
-              instructions than docs/benchmarks/instructions.json has fail, and any
-              allocation; --update writes the file
+              instructions than docs/benchmarks/instructions.json has fail, and more
+              than one allocation in 50 requests; --update writes the file
   flamegraph  record the data core under the load of G1 and of G2 with perf; writes docs/benchmarks/flame-g1.svg and
               flame-g2.svg
   ci          all of the above, formatting only checked: what continuous integration runs

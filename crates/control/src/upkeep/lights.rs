@@ -1,7 +1,7 @@
 //! Switches the lights of slots to what the state of their drives asks for.
 //!
 //! A write to sysfs may wait for firmware. Each light is switched on a thread of its own, within a limit, and one that
-//! does not answer is left alone until it does; see [`bounded`](crate::bounded).
+//! does not answer is left alone until it does; see [`crate::bounded`].
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};

@@ -1,7 +1,7 @@
 //! What a drive reports about its own state, as a message.
 
 use strake_api::v1::{DriveHealth, DriveLogEntry, HealthSensor, OcpHealth};
-use strake_nvme_wire::health::{ErrorEntry, Ocp, Smart};
+use strake_nvme_wire::health::{ErrorEntry, Ocp};
 
 use crate::drives::health::Report;
 
@@ -13,50 +13,31 @@ const NO_CAPACITOR: u16 = u16::MAX;
 
 /// What the drive at `path` reports.
 pub(crate) fn message_of(path: &str, report: &Report) -> DriveHealth {
-    let Smart {
-        temperature_c,
-        spare_percent,
-        spare_threshold_percent,
-        wear_percent,
-        read_units,
-        written_units,
-        reads,
-        writes,
-        busy_minutes,
-        power_cycles,
-        power_on_hours,
-        unsafe_shutdowns,
-        media_errors,
-        log_entries,
-        warm_minutes,
-        hot_minutes,
-        sensors_c,
-        ..
-    } = report.smart;
-    let warned = report.smart.warned();
+    let smart = &report.smart;
+    let warned = smart.warned();
     let sensors = (1..)
-        .zip(sensors_c)
+        .zip(smart.sensors_c)
         .filter_map(|(number, degrees)| Some(HealthSensor { number, temperature_c: degrees? }));
     DriveHealth {
         path: path.to_owned(),
         warnings: warned.map(|warning| warning.word().to_owned()).collect(),
-        prediction: report.smart.prediction().unwrap_or_default().to_owned(),
-        temperature_c,
-        spare_percent: spare_percent.into(),
-        spare_threshold_percent: spare_threshold_percent.into(),
-        wear_percent: wear_percent.into(),
-        read_bytes: read_units.saturating_mul(UNIT_BYTES),
-        written_bytes: written_units.saturating_mul(UNIT_BYTES),
-        reads,
-        writes,
-        busy_minutes,
-        power_cycles,
-        power_on_hours,
-        unsafe_shutdowns,
-        media_errors,
-        log_entries,
-        warm_minutes,
-        hot_minutes,
+        prediction: smart.prediction().unwrap_or_default().to_owned(),
+        temperature_c: smart.temperature_c,
+        spare_percent: smart.spare_percent.into(),
+        spare_threshold_percent: smart.spare_threshold_percent.into(),
+        wear_percent: smart.wear_percent.into(),
+        read_bytes: smart.read_units.saturating_mul(UNIT_BYTES),
+        written_bytes: smart.written_units.saturating_mul(UNIT_BYTES),
+        reads: smart.reads,
+        writes: smart.writes,
+        busy_minutes: smart.busy_minutes,
+        power_cycles: smart.power_cycles,
+        power_on_hours: smart.power_on_hours,
+        unsafe_shutdowns: smart.unsafe_shutdowns,
+        media_errors: smart.media_errors,
+        log_entries: smart.log_entries,
+        warm_minutes: smart.warm_minutes,
+        hot_minutes: smart.hot_minutes,
         sensors: sensors.collect(),
         errors: report.errors.iter().map(entry_of).collect(),
         ocp: report.ocp.as_ref().map(ocp_of),
@@ -95,8 +76,9 @@ fn ocp_of(ocp: &Ocp) -> OcpHealth {
 
 #[cfg(test)]
 mod tests {
-    use super::{Ocp, Report, Smart, message_of};
+    use super::{Ocp, Report, message_of};
     use strake_api::v1::HealthSensor;
+    use strake_nvme_wire::health::Smart;
 
     #[test]
     fn units_warnings_and_sensors_are_what_the_drive_means() {

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::run::{self, Outcome, Part, Tally};
@@ -96,50 +97,87 @@ const CRASH_STATES: Draw = Draw { same: 240_000, fresh: 10_000 };
 /// Worlds with every change beside those of the tests: under five minutes on two cores that others used as well.
 const SIM_SEEDS: Draw = Draw { same: 9_000, fresh: 1_000 };
 
-/// What continuous integration runs, cheapest answers first.
-pub const ALL: [Step; 15] = [
-    FORMAT_CHECK,
-    TIDY,
-    CLIPPY,
-    DENY,
-    ADVISORIES,
-    TEST,
-    CRASH,
-    CORRUPT,
-    SIM,
-    BINARIES,
-    END_TO_END,
-    INSTRUCTIONS,
-    DOC,
-    MIRI_BUFFERS,
-    MIRI_PARITY,
-];
+/// What continuous integration runs first, cheapest answers before others.
+const FIRST: [Step; 10] =
+    [FORMAT_CHECK, TIDY, CLIPPY, DENY, ADVISORIES, TEST, CRASH, CORRUPT, SIM, BINARIES];
+/// What it runs beside the end-to-end scripts, which mostly wait.
+const BESIDE_SCRIPTS: [Step; 4] = [INSTRUCTIONS, DOC, MIRI_BUFFERS, MIRI_PARITY];
+
+/// Runs all of continuous integration, every step even when one fails, and prints the summary.
+pub fn all(root: &Path) -> ExitCode {
+    let mut report = Report::of(root, &FIRST);
+    let (scripts, beside) = thread::scope(|scope| {
+        let scripts = scope.spawn(|| Report::of(root, &[END_TO_END]));
+        let beside = Report::of(root, &BESIDE_SCRIPTS);
+        (scripts.join(), beside)
+    });
+    report.add(scripts.unwrap_or_else(|_| Report::panicked(END_TO_END)));
+    report.add(beside);
+    report.close()
+}
 
 /// Runs the steps in order, all of them even when one fails, and prints the summary.
 pub fn run(root: &Path, steps: &[Step]) -> ExitCode {
-    let mut total = Tally::default();
-    let (mut summary, mut parts) = (Vec::new(), Vec::new());
-    for step in steps {
-        println!("== {}", step.name);
-        let started = Instant::now();
-        let outcome = (step.run)(root);
-        let took = started.elapsed();
-        let line = step_line(step.name, took, &outcome);
+    Report::of(root, steps).close()
+}
+
+/// What came of steps.
+#[derive(Debug, Default)]
+struct Report {
+    total: Tally,
+    /// A line for each step.
+    lines: Vec<String>,
+    parts: Vec<Part>,
+}
+
+impl Report {
+    /// Runs the steps in order.
+    fn of(root: &Path, steps: &[Step]) -> Self {
+        let mut report = Self::default();
+        for step in steps {
+            println!("== {}", step.name);
+            let started = Instant::now();
+            let outcome = (step.run)(root);
+            report.note(step.name, started.elapsed(), outcome);
+        }
+        report
+    }
+
+    /// Of a step that did not return.
+    fn panicked(step: Step) -> Self {
+        let mut report = Self::default();
+        report.note(step.name, Duration::ZERO, Outcome::failed("it panicked"));
+        report
+    }
+
+    fn note(&mut self, name: &str, took: Duration, outcome: Outcome) {
+        let line = step_line(name, took, &outcome);
         println!("== {line}\n");
-        summary.push(line);
-        total.add(outcome.tally);
-        parts.extend(parts_of(step.name, took, outcome.parts));
+        self.lines.push(line);
+        self.total.add(outcome.tally);
+        self.parts.extend(parts_of(name, took, outcome.parts));
     }
-    if let Some(longest) = longest(parts) {
-        println!("{longest}\n");
+
+    fn add(&mut self, other: Self) {
+        self.total.add(other.total);
+        self.lines.extend(other.lines);
+        self.parts.extend(other.parts);
     }
-    println!("summary");
-    for line in &summary {
-        println!("  {line}");
+
+    /// Prints the summary.
+    fn close(self) -> ExitCode {
+        if let Some(longest) = longest(self.parts) {
+            println!("{longest}\n");
+        }
+        println!("summary");
+        for line in &self.lines {
+            println!("  {line}");
+        }
+        println!();
+        let Tally { passed, failed, skipped } = self.total;
+        println!("{passed} passed, {failed} failed, {skipped} skipped");
+        if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
-    println!();
-    println!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
-    if total.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// The parts of a step, named after it; a step that runs one thing is a part of its own.

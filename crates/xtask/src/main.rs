@@ -96,7 +96,7 @@ fn main() -> ExitCode {
         }
         "instructions" => vec![ci::INSTRUCTIONS],
         "flamegraph" => vec![ci::FLAMEGRAPH],
-        "ci" => ci::ALL.to_vec(),
+        "ci" => return ci::all(&root),
         "nightly" if std::env::args().nth(2).is_some() => {
             return nightly::run(&root, &std::env::args().skip(2).collect::<Vec<_>>());
         }

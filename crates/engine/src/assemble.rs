@@ -1,9 +1,9 @@
 //! From drives to an array: read the labels, let `strake-ondisk` decide, look at what a crash left behind.
 
 use strake_ondisk::{
-    Activation, AreaLayout, AssembledMember, Bitmap, Bits, COMPAT_AFTER_CRASH, COMPAT_HISTORY,
-    COMPAT_MEMBER_BITMAPS, COMPAT_REMOTE, Consistency, INCOMPAT_IN_DOUBT, Policy, RecordedState,
-    SEQUENCE_MAX, Superblock, Verdict,
+    Activation, AreaLayout, AssembledMember, Bitmap, Bits, COMPAT_AFTER_CRASH, COMPAT_CLEAN_START,
+    COMPAT_HISTORY, COMPAT_MEMBER_BITMAPS, COMPAT_REMOTE, Consistency, INCOMPAT_IN_DOUBT, Policy,
+    RecordedState, SEQUENCE_MAX, Superblock, Verdict,
 };
 use strake_raid::{Geometry, MemberState, Regions, members_where};
 use strake_units::{MemberIndex, MemberSet, Name, RegionIndex, Uuid};
@@ -226,8 +226,9 @@ fn open(
     let logged = found.unserved && !replay::covered(&found.superblock, &geometry).is_empty();
     if logged && replay::has_records(&found.superblock, &members, &mut fleet).map_err(blame)? {
         // It served all the same: a drive has lost the label in its tail ring.
-        (found.superblock.clean, superblock.clean) = (false, false);
+        found.unserved = false;
     }
+    superblock.clean |= found.unserved;
     let (bad, mut behind) =
         bad::read(&superblock, &states, &members, policy, &mut fleet).map_err(blame)?;
     let bitmaps::Read { mut bitmaps, older, behind: pages, lost: lost_pages } =
@@ -285,9 +286,10 @@ fn open(
     };
     recovery.loss_accepted |= losses.any();
     losses.are_accepted(&superblock, places, policy, carried)?;
+    let unserved = found.unserved;
     let mut assembled = Assembled::new(found.superblock, geometry, states, members, bitmaps, bad);
     behind.extend(pages);
-    assembled.finish_update(behind, &mut fleet).map_err(blame)?;
+    assembled.finish_update(behind, unserved, &mut fleet).map_err(blame)?;
     if superblock.history.is_empty() {
         // All that is known of the past of an array whose labels did not remember it.
         let (epoch, first_generation) = (superblock.epoch, superblock.generation);
@@ -311,6 +313,10 @@ fn open(
         let Assembled { drives, bitmaps, .. } = &mut assembled;
         writes_replayed =
             log.carry_out(&label, places, (drives, bitmaps), carried, &mut fleet).map_err(blame)?;
+    }
+    superblock.compat &= !COMPAT_CLEAN_START;
+    if !crashed && as_before {
+        superblock.compat |= COMPAT_CLEAN_START;
     }
     superblock.activate(epoch);
     let doubt = assembled.bitmaps.write_intent().count_ones() > 0;

@@ -19,7 +19,7 @@
 //!    the member has it, and those before it were acted on without the member. It is enough when the label says that
 //!    the member was in sync after it last went out (`Superblock::vouches_for`).
 //! 4. An activation whose label is missing in the tail ring of a member that it calls live was never acted on: the
-//!    array did not serve under it, and is as clean as the label before it says (`Superblock::resumes`).
+//!    array did not serve under it, and is as clean as it was before, which the label says (`is_clean_start`).
 //! 5. Of two labels with one generation one was never acted on. It is known which one when a drive is here that a label
 //!    calls live and that does not have it. Without such a drive neither may be passed over.
 
@@ -99,8 +99,8 @@ pub struct Assembled {
     /// Everybody that the newest label calls live surely had it.
     pub confirmed: bool,
     /// The newest label begins an activation and is missing in the tail ring of a member, so the array did not serve
-    /// under it (point 4), and `superblock` is as clean as the label before. A drive that lost a block of that ring
-    /// looks the same: what else the members hold of this activation shows that the array served.
+    /// under it (point 4), and counts as shut down cleanly, although `superblock` does not say so. A drive that lost a
+    /// block of that ring looks the same: what else the members hold of this activation shows that the array served.
     pub unserved: bool,
 }
 
@@ -329,13 +329,14 @@ impl Scanned {
         {
             return refused(Refusal::Undecided(difference(&newest, other)));
         }
-        let mut newest = newest.label;
+        let newest = newest.label;
         let chain = |label: &Superblock| (label.generation, label.epoch);
         let is_newest = |drive: &&Found| chain(&drive.label) == chain(&newest);
         let confirmed = self.drives.iter().filter(is_newest).any(|drive| drive.confirmed);
         let live = |drive: &&Found| newest.calls_live(drive.label.member);
         let mut before = self.drives.iter().filter(is_newest).filter(live);
-        let unserved = before.any(|d| d.before.as_ref().is_some_and(|label| newest.resumes(label)));
+        let resumes = |label: &Superblock| newest.is_clean_start() || newest.resumes(label);
+        let unserved = before.any(|d| d.before.as_deref().is_some_and(resumes));
         let is_cut =
             |drive: &&Found| matches!(unusable(&newest, drive), Some(IgnoreReason::Shrunk { .. }));
         let cut = self.drives.iter().filter(is_cut).map(|drive| drive.label.slot).collect();
@@ -344,7 +345,6 @@ impl Scanned {
             // Former members alone are no array.
             return Err(None);
         }
-        newest.clean |= unserved;
         Ok(Matched { newest, confirmed, unserved, cut, drives: std::mem::take(&mut self.drives) })
     }
 

@@ -14,9 +14,14 @@ pub const COMPAT_REMOTE: u64 = 4;
 /// `compat`: what the write-intent bitmap marks after an orderly stop goes back to a crash, so that parity there may be
 /// wrong for blocks that hold data. Without it such marks are of an array that has never been initialized.
 pub const COMPAT_AFTER_CRASH: u64 = 8;
+/// `compat`: the start that began this activation found the array shut down cleanly, with the same members in sync.
+pub const COMPAT_CLEAN_START: u64 = 16;
 /// `compat` bits known: features that a program may ignore when it reads and when it writes.
-pub const COMPAT_KNOWN: u64 =
-    COMPAT_HISTORY | COMPAT_MEMBER_BITMAPS | COMPAT_REMOTE | COMPAT_AFTER_CRASH;
+pub const COMPAT_KNOWN: u64 = COMPAT_HISTORY
+    | COMPAT_MEMBER_BITMAPS
+    | COMPAT_REMOTE
+    | COMPAT_AFTER_CRASH
+    | COMPAT_CLEAN_START;
 /// `ro_compat` bits known: features that a program may ignore as long as it does not write.
 pub const RO_COMPAT_KNOWN: u64 = 0;
 /// `incompat`: members have bad blocks, which must not be read; see [`crate::bad_blocks`].

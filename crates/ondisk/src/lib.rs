@@ -55,8 +55,8 @@ pub use config_record::{
 pub use consistency::Consistency;
 pub use error::{LabelError, LabelErrorKind};
 pub use features::{
-    COMPAT_AFTER_CRASH, COMPAT_HISTORY, COMPAT_MEMBER_BITMAPS, COMPAT_REMOTE, Features,
-    INCOMPAT_BAD_BLOCKS, INCOMPAT_IN_DOUBT, INCOMPAT_PARTIAL_WRITES, INCOMPAT_REDO,
+    COMPAT_AFTER_CRASH, COMPAT_CLEAN_START, COMPAT_HISTORY, COMPAT_MEMBER_BITMAPS, COMPAT_REMOTE,
+    Features, INCOMPAT_BAD_BLOCKS, INCOMPAT_IN_DOUBT, INCOMPAT_PARTIAL_WRITES, INCOMPAT_REDO,
 };
 pub use foreign::{
     FOREIGN_HEAD_BYTES, Foreign, OnDrive, foreign_signature, is_claimed_behind, written_over,

@@ -4,6 +4,7 @@ use strake_units::{MemberIndex, Uuid};
 
 use crate::bytes::{put, u64_at, uuid_at};
 use crate::error::{Unusable, Wanted};
+use crate::features::COMPAT_CLEAN_START;
 use crate::superblock::{MemberRecord, RecordedState, Superblock};
 
 /// Activations a label remembers.
@@ -162,8 +163,15 @@ impl Superblock {
         })
     }
 
+    /// Whether this label begins an activation of an array that had been shut down cleanly, as the label says itself.
+    pub(crate) fn is_clean_start(&self) -> bool {
+        let start = self.history.last();
+        self.compat & COMPAT_CLEAN_START != 0
+            && start.is_some_and(|start| start.first_generation == self.generation)
+    }
+
     /// Whether this label begins an activation of the array that `before`, the label before it, says was shut down
-    /// cleanly, with the same members in sync. An array that did not serve since is as clean as it was.
+    /// cleanly, with the same members in sync: what versions without [`COMPAT_CLEAN_START`] leave.
     pub(crate) fn resumes(&self, before: &Self) -> bool {
         let in_sync = |row: &MemberRecord| (row.uuid, row.state == RecordedState::InSync);
         before.clean

@@ -16,6 +16,7 @@ mod cut;
 mod disk;
 mod host;
 mod image;
+mod in_place;
 mod jobs;
 mod judge;
 pub mod pairs;
@@ -355,7 +356,11 @@ fn recovered(
         let case = &record.case;
         report.violations.push(format!("{case}\n  with latencies, {name}:{state}: {what}"));
     };
-    recovery(record, known, state).map_err(violation).ok()
+    let after = recovery(record, known, state).and_then(|after| {
+        let rewritten = in_place::rewritten_label(record, &after.base, &after.events);
+        rewritten.map_or(Ok(after), Err)
+    });
+    after.map_err(violation).ok()
 }
 
 fn draw_cut(record: &Record, after: &After, rng: &mut Rng) -> Cut {

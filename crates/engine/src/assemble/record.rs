@@ -26,16 +26,20 @@ impl Assembled {
     }
 
     /// Finishes the last update, which a crash may have cut short, before another begins: a member may be behind by one
-    /// generation, never by two. `behind` is what members lack of it but for the label.
+    /// generation, never by two. `behind` is what members lack of it but for the label. The label is written as it was
+    /// recorded: a write that is cut short then changes nothing on a member that has it.
+    ///
+    /// The tail rings say that every member has the label, and an absent one may not. They also say that the array
+    /// served under it: a start that is `unserved` stays so.
     pub(super) fn finish_update(
         &self,
         behind: Vec<Writing>,
+        unserved: bool,
         fleet: &mut Fleet<'_>,
     ) -> Result<(), Failed> {
         self.write_copy(Copy::Head, fleet)?;
         fleet.write(&behind, "completing an interrupted label update")?;
-        // The tail rings say that every member has it, and an absent one may not.
-        if self.has_every_member() {
+        if self.has_every_member() && !unserved {
             self.write_copy(Copy::Tail, fleet)?;
         }
         Ok(())

@@ -10,7 +10,7 @@ use strake_raid::{Level, MemberState};
 use strake_units::{Lba, LbaRange, MemberIndex};
 
 use crate::replace::{begin, large, until_copied};
-use crate::stage::{DEGRADED, Disk, STRICTLY, Set, Stage};
+use crate::stage::{DEGRADED, Disk, LOSSY, STRICTLY, Set, Stage};
 
 /// Where labels, and where bitmap pages lie on a member, in bytes.
 const HEADS: std::ops::Range<u64> = 64 << 10..320 << 10;
@@ -304,6 +304,63 @@ fn f25_a_start_that_is_cut_short_costs_nothing() {
         stage.down();
         assert!(what(stage.find(STRICTLY)).contains("stopped without warning"), "{copy:?}");
     }
+}
+
+/// A start that is cut short twice is still no crash, and what the next start writes of its label is what was recorded:
+/// with a flag that differs, a torn write destroyed the only copy of the label on a drive, which then counted as an
+/// older image of its member. (State 20261127907:139:40.p.23.w:0:129.k.1.w:6.k.28.t3584 of the simulator.)
+#[test]
+fn f25_a_start_that_is_cut_short_again_costs_nothing() {
+    let early = [shut_down_early as fn() -> Stage, || {
+        let mut stage = Set::new(Level::Raid6, 5).filled(200, 100, 3);
+        stage.stop().expect("a clean stop");
+        stage
+    }];
+    let cut = |stage: &mut Stage, place: std::ops::Range<u64>| {
+        let failing = Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device));
+        stage.disks[2].plan.add(failing.within(bytes(place)));
+        assert_ne!(what(stage.find(STRICTLY)), "ready");
+        stage.disks[2].plan.clear();
+    };
+    // The second start is cut short before it writes its label, or while it does.
+    let again = [None, Some(Copy::Head), Some(Copy::Tail)];
+    for (shut_down, again) in early.iter().flat_map(|early| again.map(|again| (early, again))) {
+        let mut stage = shut_down();
+        let first = [Copy::Head, Copy::Tail].map(|copy| next_label(&stage, copy));
+        cut(&mut stage, first[1].clone());
+        let read = |stage: &Stage, place: &std::ops::Range<u64>| {
+            let mut slot = [0; SLOT_BYTES];
+            let disks = stage.disks.iter();
+            let slots = disks.map(|disk| {
+                disk.ram.read_at(place.start, &mut slot).expect("inside");
+                slot
+            });
+            slots.collect::<Vec<_>>()
+        };
+        let recorded = read(&stage, &first[0]);
+        let next = again.map_or(PAGES, |copy| next_label(&stage, copy));
+        assert!(!first.contains(&next), "{again:?}");
+        cut(&mut stage, next);
+        assert_eq!(read(&stage, &first[0]), recorded, "{again:?}");
+        let recovery = stage.recovered(STRICTLY);
+        assert!(!recovery.crashed, "{again:?}: {recovery:?}");
+        stage.verify(200);
+    }
+}
+
+/// A start without a member that the shutdown had in sync needs the loss to be accepted, also after one that was cut
+/// short.
+#[test]
+fn f25_a_start_with_one_more_missing_that_is_cut_short_is_a_crash() {
+    let mut stage = shut_down_early();
+    stage.disks.truncate(4);
+    assert!(what(stage.find(DEGRADED)).contains("missing"));
+    let place = label_ahead(&stage, Copy::Tail, 1);
+    let failing = Rule::new(Ops::WRITE, Effect::Fail(IoErrorKind::Device));
+    stage.disks[2].plan.add(failing.within(bytes(place)));
+    assert_ne!(what(stage.find(LOSSY)), "ready");
+    stage.disks[2].plan.clear();
+    assert!(what(stage.find(DEGRADED)).contains("missing"));
 }
 
 /// A drive lost the label of the last start in its tail ring, and blocks there are as if never written. The next start

@@ -4,9 +4,9 @@ use strake_units::{MemberIndex, Uuid};
 
 use super::{label, uuid};
 use crate::{
-    Activation, Assembled, COMPAT_HISTORY, COMPAT_MEMBER_BITMAPS, Found, IgnoreReason, Lacks,
-    Policy, RecordedState, Refusal, Returning, StaleReason, Superblock, Verdict, assemble,
-    returning,
+    Activation, Assembled, COMPAT_CLEAN_START, COMPAT_HISTORY, COMPAT_MEMBER_BITMAPS, Found,
+    IgnoreReason, Lacks, Policy, RecordedState, Refusal, Returning, StaleReason, Superblock,
+    Verdict, assemble, returning,
 };
 use RecordedState::{Faulty, InSync, Missing, Rebuilding};
 
@@ -144,7 +144,7 @@ fn f16_a_member_without_a_label_that_every_member_had_is_stale() {
 fn f25_a_start_cut_short_is_no_crash() {
     let old = Superblock { clean: true, ..after(&label(3, 5), &[(2, Faulty)]) };
     let new = Superblock { clean: false, ..activated(&old, uuid(0xe2), &[]) };
-    let is_clean = |found: Vec<Found>| assembled(found, WAIT).superblock.clean;
+    let is_clean = |found: Vec<Found>| assembled(found, WAIT).unserved;
     let short = |new: &Superblock, slot: u8, before: &Superblock| {
         let before = Some(Box::new(on(before, slot).label));
         Found { before, ..on(new, slot) }
@@ -168,6 +168,29 @@ fn f25_a_start_cut_short_is_no_crash() {
     // One more member was missing at the start than at the shutdown.
     let all = Superblock { clean: true, ..label(3, 6) };
     assert!(!is_clean(vec![short(&new, 0, &all), on(&new, 1)]));
+}
+
+/// Several starts in a row were cut short. Each label says that the array had been shut down cleanly, whatever the one
+/// before it says.
+#[test]
+fn f25_starts_cut_short_in_a_row_are_no_crash() {
+    let old = with_history();
+    let cut_short = |new: &Superblock, before: Option<&Superblock>| {
+        let before = before.map(|before| Box::new(on(before, 0).label));
+        let array = assembled(vec![Found { before, ..on(new, 0) }, on(new, 1), on(new, 2)], START);
+        assert!(!array.superblock.clean, "the label stays as it was recorded");
+        array.unserved
+    };
+    let mut first = Superblock { clean: false, ..started(&old, 0xe2, &[]) };
+    assert!(!cut_short(&first, Some(&old)), "the array had crashed before");
+    first.compat |= COMPAT_CLEAN_START;
+    let second = started(&first, 0xe3, &[]);
+    for (new, before) in [(&first, &old), (&second, &first), (&second, &old)] {
+        assert!(cut_short(new, Some(before)), "{}", new.generation);
+        assert!(!cut_short(new, None), "{}: every member has it", new.generation);
+    }
+    // It served, and the last label of this activation is no start.
+    assert!(!cut_short(&after(&second, &[]), Some(&second)));
 }
 
 #[test]

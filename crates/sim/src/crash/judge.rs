@@ -98,7 +98,8 @@ pub(super) struct Seen {
 pub(super) struct After {
     /// How many starts there were by then, from the first crash on.
     nth: u64,
-    base: Vec<Image>,
+    /// What the media held when this start began.
+    pub(super) base: Vec<Image>,
     /// What blocks may hold, after the loss was accepted if it had to be.
     oracle: Oracle,
     pub(super) events: Vec<Event>,

@@ -138,7 +138,7 @@ impl<'a> MemberIo<'a> {
         Lba(bytes >> self.block_size.shift())
     }
 
-    /// Reads `bytes` bytes from `offset`; both multiples of 4 KiB.
+    /// Reads `bytes` bytes, a multiple of 4 KiB, from `offset`, a multiple of the block size.
     pub(crate) fn read(
         &mut self,
         offset: u64,
@@ -218,7 +218,7 @@ impl<'a> MemberIo<'a> {
         }
     }
 
-    /// The first bytes from `from` to `to` that have to be read, in whole pages.
+    /// The first bytes from `from` to `to` that have to be read, in whole pages but for the ends of the range.
     fn data_within(&self, from: u64, to: u64) -> Option<(u64, u64)> {
         if from >= to {
             return None;
@@ -227,7 +227,7 @@ impl<'a> MemberIo<'a> {
         let data = self.device.data_within(range)?;
         let start = data.start.bytes(self.block_size);
         let end = start + (data.blocks << self.block_size.shift());
-        Some((start & !4095, end.next_multiple_of(4096).min(to)))
+        Some(((start & !4095).max(from), end.next_multiple_of(4096).min(to)))
     }
 
     /// Writes `bytes` at `offset`, stable.
@@ -303,8 +303,8 @@ impl<'a> MemberIo<'a> {
         let (in_head, in_tail) = (head.newest.as_ref(), tail.newest.as_ref());
         let newest = strake_ondisk::newer(in_head, in_tail, |label| label.generation);
         let Some(label) = newest else { return Ok(None) };
-        let bytes = self.bytes & !4095;
-        let table = self.read(bytes - TABLE_BYTES, TABLE_BYTES, "reading its partition table")?;
+        let end = self.bytes - TABLE_BYTES;
+        let table = self.read(end, TABLE_BYTES, "reading its partition table")?;
         let claimed = strake_ondisk::is_claimed_behind(&table);
         let found = overwritten(&head, &tail, claimed, label.members.len());
         let grown = label.own_record().is_none_or(|own| own.bytes != self.bytes);

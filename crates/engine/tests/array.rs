@@ -2,8 +2,9 @@
 
 mod world;
 
-use strake_engine::Options;
+use strake_engine::{MemberIo, Options};
 use strake_raid::Level;
+use strake_units::Nanos;
 use world::World;
 
 /// The same with everything turned off that can be.
@@ -76,4 +77,20 @@ fn four_parities_survive_four() {
 #[test]
 fn raid60_survives_two_in_a_group() {
     check(Level::Raid60, 10, Some(5), 2, 2);
+}
+
+/// A drive whose size is no multiple of 4 KiB made the daemon panic, and counted as one that does not answer.
+#[test]
+fn a_drive_may_end_at_any_block() {
+    for number in 0..8 {
+        let drive = world::drive(number);
+        let mut wait = || Some(Nanos(0));
+        let mut io = MemberIo::open(&drive, &mut wait).expect("it opens");
+        let found = io.inspect().expect("it can be read");
+        assert!(found.label.is_none() && found.foreign.is_none(), "{number}: {found:?}");
+        assert!(matches!(io.overwritten(), Ok(None)), "{number}");
+        assert!(matches!(io.written_over(), Ok(None)), "{number}");
+    }
+    let world = World::new(Level::Raid5, 5, None, 1, Options::default());
+    assert_eq!(world.overwritten(), [None; 5]);
 }

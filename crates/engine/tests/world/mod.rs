@@ -7,8 +7,8 @@ use strake_block::{
 };
 use strake_dev_mem::RamDevice;
 use strake_engine::{
-    Array, AssemblePolicy, CreateSpec, Drive, Ids, Options, Outcome, assemble, create, plan_create,
-    prepare_drive,
+    Array, AssemblePolicy, CreateSpec, Drive, Ids, MemberIo, Options, Outcome, assemble, create,
+    plan_create, prepare_drive,
 };
 use strake_raid::{Level, MemberState};
 use strake_reactor::Poller;
@@ -33,8 +33,10 @@ pub struct World {
     uuids: u8,
 }
 
-fn drive(number: u32) -> Drive {
-    let device: Arc<dyn BlockDevice> = Arc::new(RamDevice::new(DRIVE_BYTES >> 9, BlockSize::B512));
+pub fn drive(number: u32) -> Drive {
+    // The end of a drive need not be a multiple of 4 KiB.
+    let blocks = (DRIVE_BYTES >> 9) + u64::from(number % 8);
+    let device: Arc<dyn BlockDevice> = Arc::new(RamDevice::new(blocks, BlockSize::B512));
     Drive { device, path: format!("ram{number}") }
 }
 
@@ -90,6 +92,17 @@ impl World {
         self.array = Some(array);
         self.pollers = pollers;
         self.queue = Some(queue);
+    }
+
+    /// The end of each member whose labels were written over.
+    pub fn overwritten(&self) -> Vec<Option<strake_ondisk::Copy>> {
+        let end = |drive: &Drive| {
+            let mut wait = || Some(Nanos(0));
+            let mut io = MemberIo::open(drive, &mut wait).expect("it opens");
+            assert!(matches!(io.written_over(), Ok(None)));
+            io.overwritten().expect("it can be read")
+        };
+        self.drives.iter().map(end).collect()
     }
 
     fn round(&mut self) {

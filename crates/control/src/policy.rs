@@ -8,6 +8,8 @@ pub(crate) mod lights;
 pub(crate) mod members;
 pub(crate) mod report;
 pub(crate) mod returns;
+#[cfg(test)]
+mod samples;
 pub(crate) mod scrub;
 pub(crate) mod search;
 pub(crate) mod sick;

@@ -16,6 +16,7 @@
 pub mod device;
 pub mod error;
 pub mod faulty;
+pub mod intercept;
 pub mod model;
 pub mod null;
 mod queue;
@@ -27,6 +28,7 @@ pub use error::ProfileError;
 pub use faulty::{
     Effect, Fate, FaultPlan, Faulty, Flush, Ops, Rule, RuleId, TearEnd, TearUnit, When,
 };
+pub use intercept::Intercept;
 pub use model::{Modelled, Profile};
 pub use null::NullDevice;
 pub use ram::RamDevice;

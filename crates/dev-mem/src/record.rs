@@ -5,10 +5,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use strake_block::{
-    BlockDevice, CompletionBatch, DeviceError, DeviceInfo, Durability, Io, IoQueue, Op, Readiness,
-};
+use strake_block::{BlockDevice, DeviceError, DeviceInfo, Durability, IoQueue, Op};
 use strake_units::{BlockSize, CoreIndex, LbaRange, Nanos};
+
+use crate::intercept::Intercept;
 
 /// An operation as it reached the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,19 @@ pub enum Seen {
     Deallocate(LbaRange),
     /// Zeroes to these blocks.
     Zeroes(LbaRange, Durability),
+}
+
+impl Seen {
+    fn of(op: &Op, size: BlockSize) -> Self {
+        let range = op.range(size);
+        match op {
+            Op::Read { .. } => Self::Read(range),
+            Op::Write { durability, .. } => Self::Write(range, *durability),
+            Op::Flush => Self::Flush,
+            Op::Deallocate { .. } => Self::Deallocate(range),
+            Op::WriteZeroes { durability, .. } => Self::Zeroes(range, *durability),
+        }
+    }
 }
 
 /// What reached the queues of a [`Recorder`], in order of submission. Clones share it.
@@ -71,7 +84,11 @@ impl<D: BlockDevice> BlockDevice for Recorder<D> {
     fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
         let (inner, record) = (self.inner.open_queue(core, depth)?, self.record.clone());
         let size = self.inner.info().block_size;
-        Ok(Box::new(RecordingQueue { inner, record, size }))
+        Ok(Box::new(Intercept::new(inner, move |queue, io| {
+            let seen = Seen::of(&io.op, size);
+            // What is handed back comes again, and only counts then.
+            queue.submit(io).inspect(|()| record.push(seen))
+        })))
     }
 
     fn data_within(&self, range: LbaRange) -> Option<LbaRange> {
@@ -80,38 +97,5 @@ impl<D: BlockDevice> BlockDevice for Recorder<D> {
 
     fn settle_time(&self) -> Nanos {
         self.inner.settle_time()
-    }
-}
-
-struct RecordingQueue {
-    inner: Box<dyn IoQueue>,
-    record: Record,
-    size: BlockSize,
-}
-
-impl IoQueue for RecordingQueue {
-    fn submit(&mut self, io: Io) -> Result<(), Io> {
-        let range = io.op.range(self.size);
-        let seen = match &io.op {
-            Op::Read { .. } => Seen::Read(range),
-            Op::Write { durability, .. } => Seen::Write(range, *durability),
-            Op::Flush => Seen::Flush,
-            Op::Deallocate { .. } => Seen::Deallocate(range),
-            Op::WriteZeroes { durability, .. } => Seen::Zeroes(range, *durability),
-        };
-        // What is handed back comes again, and only counts then.
-        self.inner.submit(io).inspect(|()| self.record.push(seen))
-    }
-
-    fn ring_doorbell(&mut self, now: Nanos) {
-        self.inner.ring_doorbell(now);
-    }
-
-    fn poll(&mut self, now: Nanos, batch: &mut CompletionBatch) {
-        self.inner.poll(now, batch);
-    }
-
-    fn readiness(&self) -> Readiness {
-        self.inner.readiness()
     }
 }

@@ -2,7 +2,7 @@
 //! PCIe enclosure management on a port and on drives, Intel VMD, and hot-plug slots.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::ops::Deref;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,6 +11,14 @@ use strake_testkit::Folder;
 
 /// A machine in a folder.
 struct Host(Folder);
+
+impl Deref for Host {
+    type Target = Folder;
+
+    fn deref(&self) -> &Folder {
+        &self.0
+    }
+}
 
 impl Host {
     fn new() -> Self {
@@ -21,24 +29,6 @@ impl Host {
 
     fn machine(&self) -> Machine {
         Machine::at(&self.0)
-    }
-
-    fn put(&self, path: &str, text: &str) {
-        let path = self.0.join(path);
-        fs::create_dir_all(path.parent().expect("it is in a folder"))
-            .expect("a folder can be made");
-        fs::write(path, format!("{text}\n")).expect("a file can be written");
-    }
-
-    fn get(&self, path: &str) -> String {
-        let text = fs::read_to_string(self.0.join(path)).expect("it can be read");
-        text.trim().to_owned()
-    }
-
-    fn link(&self, at: &str, to: &str) {
-        let at = self.0.join(at);
-        fs::create_dir_all(at.parent().expect("it is in a folder")).expect("a folder can be made");
-        symlink(self.0.join(to), at).expect("a link can be made");
     }
 
     /// A PCI function at `folder` below the devices, with a driver other than the kernel's for NVMe.
@@ -54,7 +44,7 @@ impl Host {
     /// The same with the kernel's driver and a namespace.
     fn nvme(&self, folder: &str, number: u32) -> String {
         let device = self.function(folder);
-        fs::remove_file(self.0.join(&device).join("driver")).expect("it was there");
+        fs::remove_file(self.join(&device).join("driver")).expect("it was there");
         self.link(&format!("{device}/driver"), "sys/bus/pci/drivers/nvme");
         let controller = format!("{device}/nvme/nvme{number}");
         let block = format!("{controller}/nvme{number}n1");
@@ -101,7 +91,7 @@ fn check(host: &Host, slot: &Slot, files: &[String], want: impl Fn(Pattern) -> V
         }
         light.show(then, Duration::MAX).expect("it can be switched");
         for ((file, was), is) in files.iter().zip(want(first)).zip(want(then)) {
-            let text = fs::read_to_string(host.0.join(file)).expect("it can be read");
+            let text = fs::read_to_string(host.join(file)).expect("it can be read");
             let is_left = was == is && light.backend() != "npem";
             let expected = if is_left { format!("{is}\n") } else { is.to_owned() };
             assert_eq!(text, expected, "{file}: {first:?}, then {then:?}");
@@ -141,7 +131,7 @@ fn an_element_of_an_enclosure_has_locate_and_fault_exhaustive() {
     assert_eq!(host.get("sys/bus/pci/slots/2/attention"), "0");
     let light = slot.light.expect("it has one");
     assert_eq!((light.backend(), light.seen(Pattern::Rebuild)), ("ses", Pattern::Off));
-    fs::remove_file(host.0.join(element).join("fault")).expect("it was there");
+    fs::remove_file(host.join(element).join("fault")).expect("it was there");
     let light = host.drive_slot("sda").light.expect("it can be located still");
     assert_eq!(light.seen(Pattern::Fail), Pattern::Off, "there is nothing to show it with");
     light.show(Pattern::Fail, Duration::ZERO).expect("there is nothing to write");
@@ -223,7 +213,7 @@ fn enclosure_management_of_the_drive_shows_what_it_has_exhaustive() {
         None,
         "one that cannot locate is no light for us"
     );
-    fs::remove_dir_all(host.0.join(&device).join("leds")).expect("they were there");
+    fs::remove_dir_all(host.join(&device).join("leds")).expect("they were there");
     assert!(!light.is_there());
     assert!(light.show(Pattern::Locate, Duration::ZERO).is_err());
 }
@@ -313,15 +303,15 @@ fn an_led_whose_work_has_not_run_is_written_and_read_again() {
     host.npem(&device, "0000:3b:00.0", &["locate", "fail"]);
     let light = host.pci_slot("0000:3b:00.0").light.expect("it has one");
     let locate = format!("{device}/leds/0000:3b:00.0:enclosure:locate/brightness");
-    let raw = || fs::read_to_string(host.0.join(&locate)).expect("it can be read");
+    let raw = || fs::read_to_string(host.join(&locate)).expect("it can be read");
     light.show(Pattern::Off, Duration::MAX).expect("it can be switched");
     assert_eq!(raw(), "0", "it was written, although it was read as off");
     host.put(&locate, "0");
     light.keep(Pattern::Off, Duration::MAX).expect("there is nothing to do");
     assert_eq!(raw(), "0\n");
     // The kernel accepts the write, and the slot refuses the command.
-    fs::remove_file(host.0.join(&locate)).expect("it was there");
-    symlink("/dev/null", host.0.join(&locate)).expect("a link can be made");
+    fs::remove_file(host.join(&locate)).expect("it was there");
+    host.link(&locate, "/dev/null");
     let refused = light.show(Pattern::Locate, Duration::ZERO).expect_err("it stays dark");
     assert!(refused.to_string().contains("locate/brightness does not show"), "{refused}");
 }

@@ -1,41 +1,32 @@
 //! Drives of a machine that is laid out in a folder, as the kernel would.
 
 use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ops::Deref;
+use std::path::Path;
 
 use strake_dev_uring::{KernelDrive, Machine, Named};
+use strake_testkit::Folder;
 
-/// The folder a machine is laid out in; it goes away with the test.
-struct Root(PathBuf);
+/// A machine in a folder.
+struct Root(Folder);
+
+impl Deref for Root {
+    type Target = Folder;
+
+    fn deref(&self) -> &Folder {
+        &self.0
+    }
+}
 
 impl Root {
     fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let root =
-            std::env::temp_dir().join(format!("strake-machine-{}-{number}", std::process::id()));
+        let root = Folder::new("strake-machine");
         fs::create_dir_all(root.join("sys/block")).expect("a folder can be made");
-        // What resolves links gives paths without links.
-        Self(fs::canonicalize(root).expect("it is there"))
+        Self(root)
     }
 
     fn machine(&self) -> Machine {
         Machine::at(&self.0)
-    }
-
-    fn put(&self, path: &str, text: &str) {
-        let path = self.0.join(path);
-        fs::create_dir_all(path.parent().expect("it is in a folder"))
-            .expect("a folder can be made");
-        fs::write(path, format!("{text}\n")).expect("a file can be written");
-    }
-
-    fn link(&self, at: &str, to: &str) {
-        let at = self.0.join(at);
-        fs::create_dir_all(at.parent().expect("it is in a folder")).expect("a folder can be made");
-        symlink(self.0.join(to), at).expect("a link can be made");
     }
 
     /// An NVMe drive on its own controller, with a device node that is a file.
@@ -60,13 +51,6 @@ impl Root {
     }
 }
 
-impl Drop for Root {
-    fn drop(&mut self) {
-        // The next run of the tests uses another name.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 fn one(machine: &Machine, name: &str) -> KernelDrive {
     match machine.find(name) {
         Named::One(drive) => *drive,
@@ -75,7 +59,7 @@ fn one(machine: &Machine, name: &str) -> KernelDrive {
 }
 
 fn path(root: &Root, name: &str) -> String {
-    root.0.join("dev").join(name).display().to_string()
+    root.join("dev").join(name).display().to_string()
 }
 
 #[test]
@@ -86,7 +70,7 @@ fn a_drive_answers_to_every_name_it_has() {
     root.link("dev/disk/by-id/nvme-Example_9000_S5AAA", "dev/nvme0n1");
     let machine = root.machine();
     let want = path(&root, "nvme0n1");
-    let by_id = root.0.join("dev/disk/by-id/nvme-Example_9000_S5AAA").display().to_string();
+    let by_id = root.join("dev/disk/by-id/nvme-Example_9000_S5AAA").display().to_string();
     let names = [
         &want,
         "nvme0n1",

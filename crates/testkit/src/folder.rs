@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::ops::Deref;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -37,6 +38,41 @@ impl Folder {
         file.set_len(bytes).expect("a sparse file can be made");
         path
     }
+
+    /// Writes a line to a file, and makes the folders that the file is in.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn put(&self, file: impl AsRef<Path>, line: &str) {
+        put(&self.join(file), line);
+    }
+
+    /// The text of a file, without white space around it.
+    ///
+    /// # Panics
+    /// When it cannot be read.
+    #[must_use]
+    pub fn get(&self, file: impl AsRef<Path>) -> String {
+        fs::read_to_string(self.join(file)).expect("it can be read").trim().to_owned()
+    }
+
+    /// Makes a link at `at` to `to`, and the folders that the link is in.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub fn link(&self, at: impl AsRef<Path>, to: impl AsRef<Path>) {
+        link(&self.join(to), &self.join(at));
+    }
+}
+
+pub(crate) fn put(file: &Path, line: &str) {
+    fs::create_dir_all(file.parent().expect("it is in a folder")).expect("a folder can be made");
+    fs::write(file, format!("{line}\n")).expect("a file can be written");
+}
+
+pub(crate) fn link(target: &Path, at: &Path) {
+    fs::create_dir_all(at.parent().expect("it is in a folder")).expect("a folder can be made");
+    symlink(target, at).expect("a link can be made");
 }
 
 impl Deref for Folder {

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+
+use crate::folder::{link, put};
 
 /// Size of the only namespace of each controller.
 const NAMESPACE_BYTES: u64 = 64 << 20;
@@ -13,16 +14,6 @@ const NAMESPACE_BYTES: u64 = 64 << 20;
 #[derive(Clone, Debug)]
 pub struct PciHost {
     root: PathBuf,
-}
-
-fn put(file: &Path, text: &str) {
-    fs::create_dir_all(file.parent().expect("it is in a folder")).expect("a folder can be made");
-    fs::write(file, format!("{text}\n")).expect("a file can be written");
-}
-
-fn link(target: &Path, at: &Path) {
-    fs::create_dir_all(at.parent().expect("it is in a folder")).expect("a folder can be made");
-    symlink(target, at).expect("a link can be made");
 }
 
 fn first(line: &str) -> &str {

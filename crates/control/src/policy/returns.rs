@@ -146,10 +146,11 @@ impl Returns {
 mod tests {
     use super::{Away, Returns, Verdict, silent_members, verdict};
     use crate::limits::{RETURN_WINDOW, RETURNS_MAX};
+    use crate::policy::samples;
     use crate::record::store::SilentRecord;
     use std::time::{Duration, Instant};
     use strake_block::IoErrorKind;
-    use strake_engine::{MemberCause, MemberHealth, MemberStatus};
+    use strake_engine::{MemberCause, MemberStatus};
     use strake_raid::MemberState;
     use strake_units::Uuid;
 
@@ -181,14 +182,12 @@ mod tests {
         let record =
             |path: &str| SilentRecord { slot: 1, member: uuid.to_string(), path: path.to_owned() };
         let check = |state, cause, path: &str, known: &[SilentRecord], by_hand, want: &str| {
+            let path = path.to_owned();
             let member = |uuid, state, cause| MemberStatus {
                 uuid,
-                path: path.to_owned(),
-                replacement: String::new(),
-                state,
                 cause,
-                stale_bytes: 0,
-                health: MemberHealth::default(),
+                path: path.clone(),
+                ..samples::member(state)
             };
             let well = member(Uuid([1; 16]), MemberState::InSync, None);
             let seen = silent_members(&[well, member(uuid, state, cause)], known, |of| {

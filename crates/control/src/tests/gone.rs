@@ -4,9 +4,9 @@ use super::{Testbed, hold, raid6, replace, tick_until};
 use crate::drives::OpenDrive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use strake_block::{BlockDevice, CompletionBatch, DeviceError, DeviceInfo, Io, IoQueue, Readiness};
-use strake_dev_mem::RamDevice;
-use strake_units::{BlockSize, CoreIndex, Nanos};
+use strake_block::{BlockDevice, DeviceError, DeviceInfo, IoQueue};
+use strake_dev_mem::{Intercept, RamDevice};
+use strake_units::{BlockSize, CoreIndex};
 
 const PATH: &str = "pci:0000:3b:00.0";
 
@@ -18,11 +18,6 @@ struct Pulled {
     open: Arc<()>,
 }
 
-struct Queue {
-    inner: Box<dyn IoQueue>,
-    _open: Arc<()>,
-}
-
 impl BlockDevice for Pulled {
     fn info(&self) -> DeviceInfo {
         let info = self.inner.info();
@@ -31,25 +26,11 @@ impl BlockDevice for Pulled {
 
     fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
         let inner = self.inner.open_queue(core, depth)?;
-        Ok(Box::new(Queue { inner, _open: Arc::clone(&self.open) }))
-    }
-}
-
-impl IoQueue for Queue {
-    fn submit(&mut self, io: Io) -> Result<(), Io> {
-        self.inner.submit(io)
-    }
-
-    fn ring_doorbell(&mut self, now: Nanos) {
-        self.inner.ring_doorbell(now);
-    }
-
-    fn poll(&mut self, now: Nanos, batch: &mut CompletionBatch) {
-        self.inner.poll(now, batch);
-    }
-
-    fn readiness(&self) -> Readiness {
-        self.inner.readiness()
+        let open = Arc::clone(&self.open);
+        Ok(Box::new(Intercept::new(inner, move |queue, io| {
+            let _open = &open;
+            queue.submit(io)
+        })))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use strake_block::{
     BlockDevice, CompletionBatch, DeviceError, DeviceInfo, Io, IoErrorKind, IoQueue, Readiness,
 };
-use strake_dev_mem::{Effect, Fate, FaultPlan, Faulty, Ops, RamDevice, Rule, When};
+use strake_dev_mem::{Effect, Fate, FaultPlan, Faulty, Intercept, Ops, RamDevice, Rule, When};
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, MemberIndex, Nanos};
 
 use super::{Failed, Fleet, Reading, Writing};
@@ -308,36 +308,16 @@ fn a_queue_that_takes_nothing_is_given_up() {
 /// A drive whose queue takes one request, and nothing after that.
 struct Exhausted(RamDevice);
 
-struct Once {
-    inner: Box<dyn IoQueue>,
-    taken: bool,
-}
-
-impl IoQueue for Once {
-    fn submit(&mut self, io: Io) -> Result<(), Io> {
-        if std::mem::replace(&mut self.taken, true) { Err(io) } else { self.inner.submit(io) }
-    }
-
-    fn ring_doorbell(&mut self, now: Nanos) {
-        self.inner.ring_doorbell(now);
-    }
-
-    fn poll(&mut self, now: Nanos, batch: &mut CompletionBatch) {
-        self.inner.poll(now, batch);
-    }
-
-    fn readiness(&self) -> Readiness {
-        self.inner.readiness()
-    }
-}
-
 impl BlockDevice for Exhausted {
     fn info(&self) -> DeviceInfo {
         self.0.info()
     }
 
     fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
-        Ok(Box::new(Once { inner: self.0.open_queue(core, depth)?, taken: false }))
+        let mut taken = false;
+        Ok(Box::new(Intercept::new(self.0.open_queue(core, depth)?, move |queue, io| {
+            if std::mem::replace(&mut taken, true) { Err(io) } else { queue.submit(io) }
+        })))
     }
 }
 

@@ -3,9 +3,9 @@
 use crate::common::BLOCKS;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use strake_block::{BlockDevice, CompletionBatch, DeviceError, DeviceInfo, Io, IoQueue, Readiness};
-use strake_dev_mem::RamDevice;
-use strake_units::{BlockSize, CoreIndex, Nanos};
+use strake_block::{BlockDevice, DeviceError, DeviceInfo, IoQueue};
+use strake_dev_mem::{Intercept, RamDevice};
+use strake_units::{BlockSize, CoreIndex};
 
 /// A drive that blocks the submitting core for as long as a test holds the gate.
 pub struct Gated {
@@ -22,12 +22,6 @@ impl Gated {
     }
 }
 
-struct GatedQueue {
-    queue: Box<dyn IoQueue>,
-    gate: Arc<Mutex<()>>,
-    knocks: Arc<AtomicU32>,
-}
-
 impl BlockDevice for Gated {
     fn info(&self) -> DeviceInfo {
         self.drive.info()
@@ -36,27 +30,11 @@ impl BlockDevice for Gated {
     fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError> {
         let queue = self.drive.open_queue(core, depth)?;
         let (gate, knocks) = (Arc::clone(&self.gate), Arc::clone(&self.knocks));
-        Ok(Box::new(GatedQueue { queue, gate, knocks }))
-    }
-}
-
-impl IoQueue for GatedQueue {
-    fn submit(&mut self, io: Io) -> Result<(), Io> {
-        self.knocks.fetch_add(1, Ordering::SeqCst);
-        // A test that fails lets everybody through.
-        let _open = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
-        self.queue.submit(io)
-    }
-
-    fn ring_doorbell(&mut self, now: Nanos) {
-        self.queue.ring_doorbell(now);
-    }
-
-    fn poll(&mut self, now: Nanos, batch: &mut CompletionBatch) {
-        self.queue.poll(now, batch);
-    }
-
-    fn readiness(&self) -> Readiness {
-        self.queue.readiness()
+        Ok(Box::new(Intercept::new(queue, move |queue, io| {
+            knocks.fetch_add(1, Ordering::SeqCst);
+            // A test that fails lets every request through.
+            let _open = gate.lock().unwrap_or_else(PoisonError::into_inner);
+            queue.submit(io)
+        })))
     }
 }

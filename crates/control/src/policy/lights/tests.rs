@@ -1,9 +1,8 @@
 use super::{ArrayState, Fact, facts_of, pattern_of};
+use crate::policy::samples::member;
 use std::collections::BTreeSet;
 use strake_dev_uring::Pattern;
-use strake_engine::{MemberHealth, MemberStatus};
 use strake_raid::MemberState;
-use strake_units::Uuid;
 
 /// The order of the documentation, as a chain of questions.
 fn documented(facts: &BTreeSet<Fact>) -> Pattern {
@@ -66,16 +65,8 @@ fn every_state_of_a_member_has_its_facts_exhaustive() {
     for state in states {
         for array in [ArrayState::Sound, ArrayState::Critical, ArrayState::Lost] {
             for sick in [false, true] {
-                let member = MemberStatus {
-                    uuid: Uuid([7; 16]),
-                    path: "/dev/nvme3n1".to_owned(),
-                    replacement: String::new(),
-                    state,
-                    cause: None,
-                    stale_bytes: 0,
-                    health: MemberHealth::default(),
-                };
-                let facts: BTreeSet<Fact> = facts_of(&member, array, sick).into_iter().collect();
+                let facts = facts_of(&member(state), array, sick);
+                let facts: BTreeSet<Fact> = facts.into_iter().collect();
                 let want = match (state, array, sick) {
                     (MemberState::Faulty | MemberState::Missing, _, _) => Pattern::Fail,
                     (MemberState::Rebuilding { .. }, _, _) => Pattern::Rebuild,

@@ -1,20 +1,12 @@
 use super::Sick;
+use crate::policy::samples;
 use crate::record::store::Settings;
 use strake_engine::{MemberHealth, MemberStatus};
 use strake_raid::MemberState;
-use strake_units::Uuid;
 
 fn member(state: MemberState, medium: u64, timeouts: u64, device: u64) -> MemberStatus {
     let health = MemberHealth { medium, timeouts, device, ..MemberHealth::default() };
-    MemberStatus {
-        uuid: Uuid([7; 16]),
-        path: "/dev/nvme3n1".to_owned(),
-        replacement: String::new(),
-        state,
-        cause: None,
-        stale_bytes: 0,
-        health,
-    }
+    MemberStatus { health, ..samples::member(state) }
 }
 
 fn check(limit: u32, member: &MemberStatus, why: Option<&str>) {

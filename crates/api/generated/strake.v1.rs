@@ -2088,7 +2088,7 @@ pub struct TextPart {
     /// empty, in capitals or "...", or, of a member, 4294967295.
     #[prost(
         oneof = "text_part::Part",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52"
     )]
     #[serde(flatten)]
     pub part: ::core::option::Option<text_part::Part>,
@@ -2201,6 +2201,10 @@ pub mod text_part {
         TakeDrives(super::TakeDrivesRequest),
         #[prost(message, tag = "50")]
         ReleaseDrives(super::ReleaseDrivesRequest),
+        #[prost(message, tag = "51")]
+        DiscoverDrives(super::DiscoverDrivesRequest),
+        #[prost(message, tag = "52")]
+        StartDaemon(super::StartDaemon),
     }
 }
 /// Wait until an array reaches a state; the client gets the array again and again.
@@ -2213,6 +2217,18 @@ pub struct AwaitArray {
     /// "rebuild", "replace", "resync", "initialize", "scrub", "healthy" or "online".
     #[prost(string, tag = "2")]
     pub goal: ::prost::alloc::string::String,
+}
+/// Start the daemon again with other options. The operator or a service manager does this.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StartDaemon {
+    /// The state directory; empty for the one that it has.
+    #[prost(string, tag = "1")]
+    pub state_dir: ::prost::alloc::string::String,
+    /// The CPUs for data cores; empty for those that it has.
+    #[prost(string, tag = "2")]
+    pub cores: ::prost::alloc::string::String,
 }
 /// The parts of an error's message. A status that has them carries this in its metadata, as strake-error-bin.
 #[derive(serde::Serialize, serde::Deserialize)]

@@ -84,6 +84,17 @@ impl fmt::Display for IoError {
 
 impl std::error::Error for IoError {}
 
+/// What a device has to be opened with, when it refused without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceRemedy {
+    /// The secret that its target knows of this host.
+    Secret,
+    /// A key for TLS.
+    TlsKey,
+    /// Consent to take it over from the host that uses it.
+    TakeOver,
+}
+
 /// Why a device could not be opened or changed. Control plane only, so it carries words.
 #[derive(Debug)]
 pub struct DeviceError {
@@ -95,12 +106,14 @@ pub struct DeviceError {
     pub what: String,
     /// The operating system's error behind it.
     pub source: Option<std::io::Error>,
+    /// What would let it be opened, if that is known.
+    pub remedy: Option<DeviceRemedy>,
 }
 
 impl DeviceError {
     /// An error about `device`.
     pub fn new(kind: IoErrorKind, device: impl Into<String>, what: impl Into<String>) -> Self {
-        Self { kind, device: device.into(), what: what.into(), source: None }
+        Self { kind, device: device.into(), what: what.into(), source: None, remedy: None }
     }
 
     /// The same with the operating system's error behind it.

@@ -21,6 +21,6 @@ pub use device::{
     BlockDevice, CompletionBatch, DeallocateReads, DeviceInfo, DeviceKind, Extent, ExtentSource,
     IoQueue, Readiness, SETTLE_TIME_MAX, VolatileCache,
 };
-pub use error::{DeviceError, IoError, IoErrorKind};
+pub use error::{DeviceError, DeviceRemedy, IoError, IoErrorKind};
 pub use io::{Completion, Durability, Io, Op, Token};
 pub use patience::{Attention, Patience, Silence};

@@ -6,7 +6,7 @@ use strake_api::v1::TextPart;
 use strake_engine::{ArrayError, ArrayErrorKind, ArrayRemedy};
 use strake_export_nvmet::{ExportError, ExportErrorKind};
 use strake_units::Uuid;
-use strake_wording::{Command, Consent, Text};
+use strake_wording::{Amendment, Command, Text};
 
 use crate::remedy::text_of;
 
@@ -63,8 +63,8 @@ pub struct ControlError {
     /// The array of a label that this version does not understand; `None` for other errors.
     pub array: Option<Uuid>,
     pub(crate) offline: OfflineReason,
-    /// With what the request would not be refused, and the words between `what` and that request.
-    offer: Option<(Consent, &'static str)>,
+    /// What may let the request be accepted, and the words between `what` and the request with it.
+    offer: Option<(Amendment, &'static str)>,
 }
 
 impl ControlError {
@@ -78,15 +78,15 @@ impl ControlError {
         Self { offline, ..self }
     }
 
-    /// The same request with `consent` is a remedy; `words` come before it.
-    pub(crate) fn unless(self, consent: Consent, words: &'static str) -> Self {
-        Self { offer: Some((consent, words)), ..self }
+    /// The same request with `amendment` is a remedy; `words` come before it.
+    pub(crate) fn unless(self, amendment: Amendment, words: &'static str) -> Self {
+        Self { offer: Some((amendment, words)), ..self }
     }
 
-    /// Names `command` with the consent that is a remedy.
+    /// Names `command` with the amendment that is a remedy.
     pub(crate) fn of_command(self, command: &impl Command) -> Self {
-        let Some((consent, words)) = self.offer else { return self };
-        let Some(request) = command.consenting(consent) else { return self };
+        let Some((amendment, words)) = self.offer else { return self };
+        let Some(request) = command.amended(amendment) else { return self };
         let (what, parts) = (self.what, self.parts);
         let Text { words: what, parts } = Text { words: what, parts }.say(words).run(request);
         Self { what, parts, offer: None, ..self }
@@ -155,7 +155,8 @@ impl From<ExportError> for ControlError {
     fn from(error: ExportError) -> Self {
         if error.kind == ExportErrorKind::Listen {
             // The address is the caller's choice, so it is the caller who can mend it.
-            return Self::state(format!("{error}; choose another address with --listen"));
+            return Self::state(format!("{error}; choose another address"))
+                .unless(Amendment::Address, ": ");
         }
         let kind = match error.kind {
             ExportErrorKind::BadAddress
@@ -172,7 +173,7 @@ impl From<ExportError> for ControlError {
             ExportErrorKind::Stopped => ControlErrorKind::Stopped,
         };
         let unless = |new: Self| match error.kind {
-            ExportErrorKind::InUse => new.unless(Consent::Force, ": "),
+            ExportErrorKind::InUse => new.unless(Amendment::Force, ": "),
             _ => new,
         };
         unless(Self::new(kind, error.to_string()))
@@ -182,18 +183,34 @@ impl From<ExportError> for ControlError {
 #[cfg(test)]
 mod tests {
     use super::ControlError;
-    use strake_api::v1::CreateArrayRequest;
-    use strake_wording::Consent;
+    use strake_api::v1::{CreateArrayRequest, CreateExportRequest};
+    use strake_export_nvmet::{ExportError, ExportErrorKind};
+    use strake_wording::Amendment;
 
     /// A refused dry run advised the command that overwrites.
     #[test]
     fn a_refused_dry_run_advises_a_dry_run() {
         let advice = |dry_run| {
             let request = CreateArrayRequest { name: "tank".into(), dry_run, ..Default::default() };
-            let refused = ControlError::refused("it is in use").unless(Consent::Overwrite, ": ");
+            let refused = ControlError::refused("it is in use").unless(Amendment::Overwrite, ": ");
             refused.of_command(&request).what
         };
         assert_eq!(advice(true), format!("{} --dry-run", advice(false)));
         assert!(advice(false).ends_with("--overwrite"));
+    }
+
+    /// The address was advised with a flag, also to clients that know no flags.
+    #[test]
+    fn an_address_in_use_is_amended_if_the_request_has_one() {
+        let error = || {
+            let source = std::io::ErrorKind::AddrInUse.into();
+            let error = ExportError::system(ExportErrorKind::Listen, "it is in use", source);
+            ControlError::from(error)
+        };
+        let export = CreateExportRequest { array: "tank".into(), ..Default::default() };
+        let advice = "; choose another address: strake export create tank --listen ADDRESS";
+        assert!(error().of_command(&export).what.ends_with(advice), "{}", error());
+        let other = error().of_command(&CreateArrayRequest::default());
+        assert!(other.what.ends_with("; choose another address"), "{other}");
     }
 }

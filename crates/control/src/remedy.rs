@@ -15,6 +15,9 @@ pub(crate) const DEGRADED: AssemblePolicy =
 /// Consent to a loss as well.
 pub(crate) const LOSSY: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: true };
 
+/// A secret or a key that the operator has to choose.
+pub(crate) const FILE: &str = "FILE";
+
 /// The request that starts array `name` with what `policy` allows.
 pub(crate) fn start(name: impl Display, policy: AssemblePolicy) -> api::ImportArraysRequest {
     let AssemblePolicy { allow_degraded, accept_loss } = policy;

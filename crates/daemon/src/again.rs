@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use strake_api::limits::AGAIN_SUFFIX;
 
+use crate::args::{CORES, SOCKET, STATE_DIR};
+
 /// Variables that say what options could have said.
 const VARIABLES: [&str; 3] = ["STRAKE_METRICS", "STRAKE_KERNEL", "RUST_LOG"];
 
@@ -62,10 +64,10 @@ pub(crate) fn command(
             None => (text.into_owned(), None),
         };
         match name.as_str() {
-            "--socket" | "--state-dir" | "--cores" => {
+            SOCKET | STATE_DIR | CORES => {
                 let value =
                     value.or_else(|| at.next().map(|next| next.to_string_lossy().into_owned()));
-                if name == "--cores" {
+                if name == CORES {
                     cores = value;
                 }
             }
@@ -79,9 +81,9 @@ pub(crate) fn command(
         .collect();
     let program: &[&str] = if plain { &["strake", "daemon", "start"] } else { &["straked"] };
     words.extend(program.iter().map(ToString::to_string));
-    words.extend(["--socket".to_owned(), quoted(&socket.to_string_lossy())]);
-    words.extend(["--state-dir".to_owned(), quoted(&state_dir.to_string_lossy())]);
-    words.extend(cores.iter().flat_map(|cores| ["--cores".to_owned(), quoted(cores)]));
+    words.extend([SOCKET.to_owned(), quoted(&socket.to_string_lossy())]);
+    words.extend([STATE_DIR.to_owned(), quoted(&state_dir.to_string_lossy())]);
+    words.extend(cores.iter().flat_map(|cores| [CORES.to_owned(), quoted(cores)]));
     words.extend(rest.iter().map(|argument| quoted(&argument.to_string_lossy())));
     words.join(" ")
 }

@@ -9,6 +9,18 @@ use strake_parity::Kernel;
 
 use crate::metrics::Place;
 
+/// The option that names the socket, for messages about it.
+pub const SOCKET: &str = "--socket";
+
+/// The option that names the state directory.
+pub const STATE_DIR: &str = "--state-dir";
+
+/// The option that names the CPUs for data cores.
+pub const CORES: &str = "--cores";
+
+/// The option that names the address of the metrics.
+pub const METRICS: &str = "--metrics";
+
 /// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -85,7 +97,7 @@ impl Args {
         let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
         let base = state
             .or_else(home)
-            .ok_or("neither XDG_STATE_HOME nor HOME is set; give --state-dir")?;
+            .ok_or_else(|| format!("neither XDG_STATE_HOME nor HOME is set; give {STATE_DIR}"))?;
         Ok(base.join("strake"))
     }
 
@@ -98,7 +110,7 @@ impl Args {
             return Ok(PathBuf::from("/run/strake/straked.sock"));
         }
         let runtime = std::env::var_os("XDG_RUNTIME_DIR")
-            .ok_or("XDG_RUNTIME_DIR is not set; give --socket")?;
+            .ok_or_else(|| format!("XDG_RUNTIME_DIR is not set; give {SOCKET}"))?;
         Ok(PathBuf::from(runtime).join("strake/straked.sock"))
     }
 }

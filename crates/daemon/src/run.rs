@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use strake_api::FILE_DESCRIPTOR_SET;
 use strake_api::limits::{HEADER_BYTES_MAX, MESSAGE_BYTES_MAX, RESETS_MAX, STREAMS_MAX};
+use strake_api::v1::GetStatusRequest;
 use strake_api::v1::array_service_server::ArrayServiceServer;
 use strake_api::v1::config_service_server::ConfigServiceServer;
 use strake_api::v1::daemon_service_server::DaemonServiceServer;
@@ -14,12 +15,13 @@ use strake_api::v1::export_service_server::ExportServiceServer;
 use strake_api::v1::job_service_server::JobServiceServer;
 use strake_api::v1::spare_service_server::SpareServiceServer;
 use strake_control::{Control, Options};
+use strake_wording::command;
 use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tonic::transport::Server;
 
-use crate::args::Args;
+use crate::args::{Args, SOCKET};
 use crate::metrics::{self, Metrics};
 use crate::shared::{COMMANDS_MAX, LOOKS_MAX, Shared};
 use crate::{again, files, log, socket};
@@ -82,11 +84,12 @@ pub fn run(args: &Args) -> Result<(), Ended> {
     let control = Control::open(&state_dir, options).map_err(|e| e.to_string())?;
     // The first client finds the arrays of drives that answer at once; the others are started in the background.
     if !control.starts_are_over(STARTS_FIRST).map_err(|e| e.to_string())? {
-        tracing::info!("arrays are still being started: strake status says what they wait for");
+        let status = command(&GetStatusRequest {});
+        tracing::info!("arrays are still being started: {status} says what they wait for");
     }
     let shared = Shared::new(control, &path.display().to_string());
     let served = runtime.block_on(async {
-        let (listener, guard) = socket::listen(&path, "--socket")?;
+        let (listener, guard) = socket::listen(&path, SOCKET)?;
         let arguments: Vec<_> = std::env::args_os().skip(1).collect();
         again::write_down(&path, &state_dir, &arguments);
         let metrics = match &args.metrics {
@@ -207,7 +210,7 @@ async fn asked_to_stop(shared: &Shared) {
     let (Ok(mut term), Ok(mut int)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {
-        tracing::error!("signals cannot be received; stop this daemon with: strake daemon stop");
+        tracing::error!("signals cannot be received; stop this daemon through its socket");
         return shared.stop.notified().await;
     };
     tokio::select! {

@@ -24,6 +24,8 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::transport::server::{Connected, UdsConnectInfo};
 
+use crate::args::SOCKET;
+
 /// How often a socket that answers is tried again before it counts as in use.
 const KNOCKS: u32 = 20;
 
@@ -77,7 +79,7 @@ pub fn bind(path: &Path) -> io::Result<OwnedFd> {
 pub fn refuse_in_use(path: &Path) -> Result<(), String> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     if is_socket && knock(path).is_ok() {
-        return Err(in_use(path, "--socket"));
+        return Err(in_use(path, SOCKET));
     }
     Ok(())
 }

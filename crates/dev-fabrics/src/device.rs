@@ -182,8 +182,7 @@ impl FabricsDevice {
             let what = "no address is given to connect to".to_owned();
             return Err(DeviceError::new(IoErrorKind::Device, String::new(), what));
         };
-        let what = format!("{reason}; we connect as {}", host.nqn);
-        Err(DeviceError::new(reason.kind(), address.to_string(), what))
+        Err(reason.of_device(address, &format!("; we connect as {}", host.nqn)))
     }
 
     /// Begins to keep the paths, over one of which there is a session already.
@@ -200,8 +199,7 @@ impl FabricsDevice {
             .map_err(|error| no_descriptor(name, error))?;
         let shared = Arc::new(shared);
         shared.claim(connected, &session.facts, options.reservation).map_err(|reason| {
-            let what = format!("{reason}; we connect as {}", host.nqn);
-            DeviceError::new(reason.kind(), connected.to_string(), what)
+            reason.of_device(connected, &format!("; we connect as {}", host.nqn))
         })?;
         let (asker, inbox) = Inbox::open().map_err(|error| no_descriptor(name, error))?;
         let mut path_manager = PathManager::new(Arc::clone(&shared), inbox);
@@ -224,10 +222,9 @@ impl FabricsDevice {
     /// As `connect`, and when it does not lead to the same namespace, or it cannot be determined whether it does.
     pub fn add_path(&self, address: &Address) -> Result<(), DeviceError> {
         let shared = &self.shared;
-        let fail = |kind, what: String| DeviceError::new(kind, address.to_string(), what);
         if shared.paths().iter().filter(|entry| !entry.leaving).count() >= PATHS_MAX {
             let what = format!("there are {PATHS_MAX} paths to the drive, which is the most");
-            return Err(fail(IoErrorKind::Unsupported, what));
+            return Err(DeviceError::new(IoErrorKind::Unsupported, address.to_string(), what));
         }
         let session = Session::begin(address, &shared.host(), shared.options.digests);
         let session = session.and_then(|session| {
@@ -244,7 +241,7 @@ impl FabricsDevice {
             shared.claim(address, &session.facts, ReservationMode::Claim)?;
             Ok(session)
         });
-        let session = session.map_err(|reason| fail(reason.kind(), reason.to_string()))?;
+        let session = session.map_err(|reason| reason.of_device(address, ""))?;
         self.asker.ask(add(shared, address, Some(session))?);
         Ok(())
     }
@@ -293,9 +290,8 @@ impl FabricsDevice {
     /// When it cannot be reached, or refuses.
     pub fn release(address: &Address, host: &HostName) -> Result<(), DeviceError> {
         let digests = Options::default().digests;
-        reservation::release(&Asked { address, host, digests }).map_err(|reason| {
-            DeviceError::new(reason.kind(), address.to_string(), reason.to_string())
-        })
+        reservation::release(&Asked { address, host, digests })
+            .map_err(|reason| reason.of_device(address, ""))
     }
 
     /// Whether changes that closed queues sent, and that were not answered, may still be carried out.

@@ -37,10 +37,8 @@ pub fn discover(
     host: &HostName,
     digests: Digests,
 ) -> Result<Offers, DeviceError> {
-    ask(service, host, digests).map_err(|reason| {
-        let what = format!("{reason}; we connect as {}", host.nqn);
-        DeviceError::new(reason.kind(), service.to_string(), what)
-    })
+    ask(service, host, digests)
+        .map_err(|reason| reason.of_device(service, &format!("; we connect as {}", host.nqn)))
 }
 
 fn ask(service: &Service, host: &HostName, digests: Digests) -> Result<Offers, Reason> {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use rustix::io::Errno;
-use strake_block::IoErrorKind;
+use strake_block::{DeviceError, DeviceRemedy, IoErrorKind};
 use strake_nvme_auth::Doubt;
 use strake_nvme_tcp::{FatalStatus, PduError};
 use strake_nvme_wire::Status;
@@ -159,7 +159,7 @@ impl fmt::Display for Reason {
             Self::Broken(breach) => write!(f, "the target broke the protocol: {breach}"),
             Self::Refused(status) if status.is(Status::INVALID_HOST) => {
                 f.write_str(
-                    "the target does not allow this host; if it has a key for TLS from it: --tls-key-file",
+                    "the target does not allow this host; if it has a key for TLS from it, connect with that",
                 )
             }
             Self::Refused(status) if status.is(Status::INVALID_PARAMETERS) => {
@@ -167,14 +167,13 @@ impl fmt::Display for Reason {
             }
             Self::Refused(status) => write!(f, "the target refused ({status})"),
             Self::Authentication => f.write_str(
-                "the target requires DH-HMAC-CHAP authentication; connect it with the secret that it knows: \
-                 --secret-file",
+                "the target requires DH-HMAC-CHAP authentication; connect with the secret that it knows",
             ),
             Self::Unproven(doubt) => doubt.fmt(f),
             Self::Encryption => {
                 f.write_str(
                     "the target asks for a secure channel with keys of DH-HMAC-CHAP, which is not supported; connect \
-                     it with a key for TLS: --tls-key-file",
+                     with a key for TLS",
                 )
             }
             Self::Tls(error) => error.fmt(f),
@@ -196,7 +195,7 @@ impl fmt::Display for Reason {
             Self::Held(host) => write!(
                 f,
                 "another host uses the drive: the one with the identifier {} holds its reservation; disconnect the \
-                 drive there, or, if that host is gone for good, take it over: --take-over",
+                 drive there, or, if that host is gone for good, take it over",
                 Uuid(*host)
             ),
             Self::TakenOver => f.write_str(
@@ -291,6 +290,42 @@ impl Reason {
             | Self::Held(_)
             | Self::TakenOver => false,
         }
+    }
+
+    /// What would let the drive be connected, if that is known.
+    #[must_use]
+    pub const fn remedy(self) -> Option<DeviceRemedy> {
+        match self {
+            Self::Refused(status) if status.is(Status::INVALID_HOST) => Some(DeviceRemedy::TlsKey),
+            Self::Authentication => Some(DeviceRemedy::Secret),
+            Self::Encryption => Some(DeviceRemedy::TlsKey),
+            Self::Held(_) => Some(DeviceRemedy::TakeOver),
+            Self::Closed
+            | Self::Socket(_)
+            | Self::NoSuchMachine
+            | Self::NamesSilent
+            | Self::Silent
+            | Self::Ended(..)
+            | Self::Broken(_)
+            | Self::Refused(_)
+            | Self::Unproven(_)
+            | Self::Tls(_)
+            | Self::NotReady
+            | Self::Unusable(_)
+            | Self::Replaced
+            | Self::Lesser
+            | Self::AnotherInstance
+            | Self::Restless
+            | Self::OtherInstance
+            | Self::Nameless
+            | Self::TakenOver => None,
+        }
+    }
+
+    /// The error of a device that cannot be used because of this. `more` comes behind the reason.
+    pub(crate) fn of_device(self, device: impl fmt::Display, more: &str) -> DeviceError {
+        let error = DeviceError::new(self.kind(), device.to_string(), format!("{self}{more}"));
+        DeviceError { remedy: self.remedy(), ..error }
     }
 
     /// The kind of error that a request fails with which cannot be sent because of this.

@@ -7,8 +7,8 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use strake_block::{
-    BlockDevice, BufMut, Completion, CompletionBatch, Durability, Io, IoError, IoErrorKind,
-    IoQueue, Op, Sg, SgMut, Token,
+    BlockDevice, BufMut, Completion, CompletionBatch, DeviceRemedy, Durability, Io, IoError,
+    IoErrorKind, IoQueue, Op, Sg, SgMut, Token,
 };
 use strake_dev_fabrics::{Address, FabricsDevice, HostName, LinkState, Options, Reason};
 use strake_dev_mem::RamDevice;
@@ -222,7 +222,7 @@ fn a_target_that_asks_for_proof_is_left_with_the_reason() {
     machine.target.set_keys(HOST, Some(keys));
     let error = FabricsDevice::connect(&machine.address(), &host(HOST), Options::default())
         .expect_err("it cannot prove who it is");
-    assert!(error.to_string().contains("--secret-file"), "{error}");
+    assert_eq!(error.remedy, Some(DeviceRemedy::Secret), "{error}");
 }
 
 /// A host with its secret uses a drive over queues that prove themselves too. A host with another secret is refused,

@@ -15,15 +15,17 @@ pub trait ApiCommand {
     fn part(self) -> Part;
 }
 
-/// A loss or interruption that needs the operator's consent.
+/// A change of a request that was refused, with which it may be accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Consent {
-    /// The content of drives.
+pub enum Amendment {
+    /// Consent to the loss of the content of drives.
     Overwrite,
-    /// Connections of clients.
+    /// Consent to end the connections of clients.
     Force,
-    /// Data.
+    /// Consent to the loss of data.
     AcceptLoss,
+    /// Another address to listen on, which the operator has to choose.
+    Address,
 }
 
 /// A request that changes something.
@@ -32,8 +34,8 @@ pub trait Command: ApiCommand + Sized {
     fn object(&self) -> String;
     /// Whether the request is a dry run. Dry runs are not recorded.
     fn is_dry(&self) -> bool;
-    /// This request with `consent`; `None` if the request has no such consent.
-    fn consenting(&self, consent: Consent) -> Option<Self>;
+    /// This request with `amendment`; `None` if the request has no such field.
+    fn amended(&self, amendment: Amendment) -> Option<Self>;
 }
 
 /// An operation that is executed for every request type.
@@ -197,10 +199,10 @@ fn daemon() -> String {
 }
 
 /// Declares the requests. Each row has the variant of `Part`, the request type, and the command. A request that changes
-/// something also has its object, its dry-run flag, and the field with the operator's consent.
+/// something also has its object, its dry-run flag, and the field that an amendment sets.
 macro_rules! requests {
     ($($variant:ident $request:ident |$r:ident| $line:expr
-        $(=> $object:expr, $dry:expr $(, $consent:ident: $flag:ident)?)?;)*) => {
+        $(=> $object:expr, $dry:expr $(, $amendment:ident: $field:ident = $value:expr)?)?;)*) => {
         $(
             impl ApiCommand for api::$request {
                 fn line(&self) -> Line {
@@ -229,10 +231,10 @@ macro_rules! requests {
                     $dry
                 }
 
-                fn consenting(&self, consent: Consent) -> Option<Self> {
-                    let _ = consent;
-                    $(if consent == Consent::$consent {
-                        return Some(Self { $flag: true, ..self.clone() });
+                fn amended(&self, amendment: Amendment) -> Option<Self> {
+                    let _ = amendment;
+                    $(if amendment == Amendment::$amendment {
+                        return Some(Self { $field: $value, ..self.clone() });
                     })?
                     None
                 }
@@ -258,6 +260,7 @@ requests! {
     GetStatus GetStatusRequest |_r| line("status");
     GetArray GetArrayRequest |r| line("array show").word(&r.name);
     WatchArray WatchArrayRequest |r| line("array show").word(&r.name).word("--watch");
+    StartDaemon StartDaemon |r| line("daemon start").text("--state-dir", &r.state_dir).text("--cores", &r.cores);
     AwaitArray AwaitArray |r| line("wait").word(&r.name).text("--for", &r.goal);
     CreateArray CreateArrayRequest |r| line("array create")
         .needed(&r.name)
@@ -267,7 +270,7 @@ requests! {
         .value("--group-size", r.group_size)
         .value("--block-size", r.block_bytes)
         .text("--consistency", &r.consistency)
-        .flag(r.overwrite, "--overwrite") => array(&r.name), r.dry_run, Overwrite: overwrite;
+        .flag(r.overwrite, "--overwrite") => array(&r.name), r.dry_run, Overwrite: overwrite = true;
     FailMember FailMemberRequest |r| line("array fail")
         .needed(&r.name)
         .value("--member", Some(r.member))
@@ -276,11 +279,11 @@ requests! {
         .needed(&r.name)
         .either(&format!("--member {}", r.member), &format!("--member {}", position(r.member)))
         .choice("--with", &r.drive, "DRIVE")
-        .flag(r.overwrite, "--overwrite") => array(&r.name), r.dry_run, Overwrite: overwrite;
+        .flag(r.overwrite, "--overwrite") => array(&r.name), r.dry_run, Overwrite: overwrite = true;
     AddDrive AddDriveRequest |r| line("array add")
         .needed(&r.name)
         .choice("--drive", &r.drive, "DRIVE")
-        .flag(r.overwrite, "--overwrite") => array(&r.name), r.dry_run, Overwrite: overwrite;
+        .flag(r.overwrite, "--overwrite") => array(&r.name), r.dry_run, Overwrite: overwrite = true;
     ImportArrays ImportArraysRequest |r| line("array import")
         .word(&r.name)
         .text("--drives", &escaped(&r.drives))
@@ -289,9 +292,9 @@ requests! {
         .text("--use", &escaped(&r.use_drives))
         .flag(r.exports, "--exports") => array(&r.name), r.dry_run;
     UnloadArray UnloadArrayRequest |r| line("array unload").needed(&r.name).flag(r.force, "--force")
-        => array(&r.name), r.dry_run, Force: force;
+        => array(&r.name), r.dry_run, Force: force = true;
     DestroyArray DestroyArrayRequest |r| line("array destroy").needed(&r.name).flag(r.force, "--force")
-        => array(&r.name), r.dry_run, Force: force;
+        => array(&r.name), r.dry_run, Force: force = true;
     ReaddMember ReaddMemberRequest |r| line("array readd")
         .needed(&r.name)
         .value("--member", r.member)
@@ -300,9 +303,9 @@ requests! {
     RenameArray RenameArrayRequest |r| line("array rename").needed(&r.name).choice("", &r.new_name, "OTHER")
         => array(&r.name), r.dry_run;
     GrowArray GrowArrayRequest |r| line("array grow").needed(&r.name).flag(r.force, "--force")
-        => array(&r.name), r.dry_run, Force: force;
+        => array(&r.name), r.dry_run, Force: force = true;
     UpgradeFormat UpgradeFormatRequest |r| line("array upgrade-format").needed(&r.name).flag(r.force, "--force")
-        => array(&r.name), r.dry_run, Force: force;
+        => array(&r.name), r.dry_run, Force: force = true;
     UndeleteArray UndeleteArrayRequest |r| line("array undelete").needed(&r.name).text("--drives", &escaped(&r.drives))
         => array(&r.name), r.dry_run;
     SetArray SetArrayRequest |r| line("array set")
@@ -331,9 +334,9 @@ requests! {
         .each("--allow-host", &r.allow_hosts)
         .number("--namespace", r.namespace)
         .flag(r.secure, "--secure")
-        .flag(r.read_only, "--read-only") => array(&r.array), false;
+        .flag(r.read_only, "--read-only") => array(&r.array), false, Address: listen = "ADDRESS".to_owned();
     RemoveExport RemoveExportRequest |r| line("export remove").needed(&r.name).flag(r.force, "--force")
-        => export(&r.name), false, Force: force;
+        => export(&r.name), false, Force: force = true;
     ReleaseExport ReleaseExportRequest |r| line("export release").needed(&r.name) => export(&r.name), false;
     ListReferrals ListReferralsRequest |_r| line("export referral list");
     AddReferral AddReferralRequest |r| line("export referral add").needed(&r.address) => daemon(), false;
@@ -355,7 +358,7 @@ requests! {
     LocateDrive LocateDriveRequest |r| line("drive locate").needed(&r.path).flag(r.off, "--off")
         => drive(&r.path), false;
     CleanDrive CleanDriveRequest |r| line("drive clean").needed(&r.path).flag(r.accept_loss, "--accept-loss")
-        => drive(&r.path), r.dry_run, AcceptLoss: accept_loss;
+        => drive(&r.path), r.dry_run, AcceptLoss: accept_loss = true;
     TakeDrives TakeDrivesRequest |r| line("drive take").words(&r.drives)
         => drive(&r.drives.join(",")), r.dry_run;
     ReleaseDrives ReleaseDrivesRequest |r| line("drive release").words(&r.drives)
@@ -368,11 +371,17 @@ requests! {
         .file("--controller-secret-file", &r.controller_secret)
         .file("--tls-key-file", &r.tls_key)
         .flag(r.take_over, "--take-over") => drive(&r.address), false;
+    DiscoverDrives DiscoverDrivesRequest |r| line("drive discover")
+        .needed(&r.address)
+        .text("--host-nqn", &r.host_nqn)
+        .file("--secret-file", &r.secret)
+        .file("--controller-secret-file", &r.controller_secret)
+        .file("--tls-key-file", &r.tls_key);
     DisconnectDrive DisconnectDriveRequest |r| line("drive disconnect").needed(&r.address) => drive(&r.address), false;
     AddSpare AddSpareRequest |r| line("spare add")
         .choice("", &r.drive, "DRIVE")
         .text("--array", &r.array)
-        .flag(r.overwrite, "--overwrite") => drive(&r.drive), r.dry_run, Overwrite: overwrite;
+        .flag(r.overwrite, "--overwrite") => drive(&r.drive), r.dry_run, Overwrite: overwrite = true;
     RemoveSpare RemoveSpareRequest |r| line("spare remove").needed(&r.drive) => drive(&r.drive), false;
     ListJobs ListJobsRequest |_r| line("job list");
     ChangeJob ChangeJobRequest |r| line("job").word(&r.action).needed(&r.id).value("--priority", r.priority)

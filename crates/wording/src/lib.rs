@@ -15,7 +15,7 @@ mod commands;
 mod text;
 
 pub use commands::{
-    ApiCommand, Command, Consent, EachRequest, Line, await_goal, command, each_request, escaped,
+    Amendment, ApiCommand, Command, EachRequest, Line, await_goal, command, each_request, escaped,
     every, import, is_plain, replace, show, show_scrub,
 };
 pub use text::{Text, has_request, say, shown};

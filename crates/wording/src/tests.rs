@@ -1,6 +1,6 @@
 use crate::{
-    ApiCommand, EachRequest, Text, command, each_request, has_request, import, replace, say, show,
-    shown,
+    Amendment, ApiCommand, Command, EachRequest, Text, command, each_request, has_request, import,
+    replace, say, show, shown,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -118,6 +118,25 @@ fn secrets_and_keys_are_never_typed() {
         ..Default::default()
     };
     assert_eq!(command(&drive), format!("strake drive connect nvme-tcp://a/b {files}"));
+}
+
+#[test]
+fn an_amendment_belongs_to_some_requests() {
+    let export = api::CreateExportRequest {
+        array: "tank".into(),
+        via: "nbd".into(),
+        listen: "127.0.0.1:1".into(),
+        ..Default::default()
+    };
+    let amended = export.amended(Amendment::Address).expect("it listens");
+    assert_eq!(command(&amended), "strake export create tank --via nbd --listen ADDRESS");
+    assert_eq!(export.amended(Amendment::Force), None);
+    let unload = api::UnloadArrayRequest { name: "tank".into(), ..Default::default() };
+    let amended = unload.amended(Amendment::Force).expect("it may disconnect clients");
+    assert_eq!(command(&amended), "strake array unload tank --force");
+    assert_eq!(unload.amended(Amendment::Address), None);
+    let start = api::StartDaemon { state_dir: "DIR".into(), cores: "0,2".into() };
+    assert_eq!(command(&start), "strake daemon start --state-dir DIR --cores 0,2");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! printed for a person to judge. Every check is a function from a [`repo::Repo`], which is plain data, to
 //! findings, so each is tested on a made-up repository that breaks the rule.
 
+pub mod commands;
 pub mod crates;
 pub mod doc_paths;
 pub mod documents;
@@ -55,6 +56,7 @@ pub const RULES: &[(&str, &str)] = &[
     ),
     ("rows", "modules import none of a later row of the table in lib.rs"),
     ("commands", "no text below the clients spells a command of `strake`"),
+    ("flags", "no text below the clients names a command-line flag"),
     ("conflicts", "no document has a mark of a merge conflict"),
 ];
 
@@ -69,6 +71,7 @@ pub fn check(repo: &Repo) -> Vec<Finding> {
     findings.extend(doc_paths::check(repo));
     findings.extend(catalogue::check(repo));
     findings.extend(words::check(repo));
+    findings.extend(commands::check(repo));
     findings.extend(structure::check(repo));
     findings.extend(rows::check(repo));
     findings.sort();

@@ -41,7 +41,9 @@ fn bases(request: &str) -> Vec<Value> {
             json!({ "id": "tank/rebuild", "action": "pause" }),
             json!({ "action": "set", "priority": 7 }),
         ],
-        "ConnectDriveRequest" => vec![json!({}), json!({ "secret": "DHHC-1:00:x:" })],
+        "ConnectDriveRequest" | "DiscoverDrivesRequest" => {
+            vec![json!({}), json!({ "secret": "DHHC-1:00:x:" })]
+        }
         "ChangeScrubRequest" => vec![json!({ "action": "pause" })],
         "GetArrayRequest" | "WatchArrayRequest" | "GetScrubRequest" => {
             vec![json!({ "name": "tank" })]

@@ -198,7 +198,7 @@ pub fn offers(answer: &DiscoverDrivesResponse, width: usize) -> String {
         // Never shortened: it is there to be copied.
         let _ = writeln!(out, "\n{}\n  {name}", standing(offer));
         let known = offer.drives.iter().filter(|drive| **drive != offer.address);
-        let note = (!offer.note.is_empty()).then(|| offer.note.clone());
+        let note = (!offer.note.is_empty()).then(|| note_of(offer));
         let line = |drive: &String| {
             let how = if offer.connected.contains(drive) { "connected" } else { "recorded" };
             format!("{how} as {drive}")
@@ -208,6 +208,14 @@ pub fn offers(answer: &DiscoverDrivesResponse, width: usize) -> String {
         }
     }
     out
+}
+
+/// The note of an offer. That of an offer which needs TLS says to connect with a key.
+fn note_of(offer: &Offer) -> String {
+    match offer.secure_channel.as_str() {
+        "required" if !offer.address.is_empty() => format!("{} (--tls-key-file)", offer.note),
+        _ => offer.note.clone(),
+    }
 }
 
 /// How an offer and this host stand to each other.

@@ -2,7 +2,7 @@
 
 use strake_api::v1::{CleanDriveRequest, DriveChange, ImportArraysRequest};
 use strake_engine::{Drive, OnDrive, Superblock};
-use strake_wording::{Consent, Text, import, say};
+use strake_wording::{Amendment, Text, import, say};
 
 use crate::commands::claims::refuse_members;
 use crate::control::Control;
@@ -89,7 +89,7 @@ fn plan_clean(
     if !losses.is_empty() && !accept_loss {
         let what = say(format!("{path}: ")).then(Text::join(losses, "; "));
         let error = ControlError::refused(what);
-        return Err(error.unless(Consent::AcceptLoss, "; to clean it anyway: "));
+        return Err(error.unless(Amendment::AcceptLoss, "; to clean it anyway: "));
     }
     Ok(plan)
 }

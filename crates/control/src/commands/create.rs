@@ -8,7 +8,7 @@ use strake_engine::{
 };
 use strake_raid::LevelRequest;
 use strake_units::{BlockSize, ByteSize, MemberSet, Name};
-use strake_wording::Consent;
+use strake_wording::{Amendment, say};
 
 use crate::commands::claims::refuse_members;
 use crate::commands::remote::connect_named;
@@ -126,7 +126,7 @@ fn left_behind(error: ControlError, drives: &[Drive], array: &str) -> ControlErr
     let text = text
         .say(format!("{labelled} may hold a label of it; to use such a drive again: "))
         .run(CleanDriveRequest { path: (*first).to_owned(), ..Default::default() });
-    ControlError::new(kind, text).unless(Consent::Overwrite, ", or: ")
+    ControlError::new(kind, text).unless(Amendment::Overwrite, ", or: ")
 }
 
 /// Starts an array that has just been labelled, and records it.
@@ -196,7 +196,8 @@ fn parse_create(request: &CreateArrayRequest) -> Result<(CreateSpec, LevelReques
         .parse()
         .map_err(|e| ControlError::usage(format!("level {:?}: {e}", request.level)))?;
     if request.drives.is_empty() {
-        return Err(ControlError::usage("an array needs drives; name them with --drives"));
+        let named = CreateArrayRequest { drives: vec!["...".to_owned()], ..request.clone() };
+        return Err(ControlError::usage(say("an array needs drives; name them: ").run(named)));
     }
     if request.drives.len() > DRIVES_MAX {
         let what = format!("{} drives are too many for one array", request.drives.len());

@@ -9,7 +9,7 @@ use strake_wording::is_plain;
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::manager::Manager;
-use crate::remote::record::{check_secrets, keys_of, refusal, tls_key_of};
+use crate::remote::record::{check_secrets, keys_of, refusal, tls_key_of, to_choose};
 
 /// What a discovery service was asked with.
 #[derive(Clone, Copy)]
@@ -36,8 +36,15 @@ impl Control {
         let id: Uuid = id.parse().unwrap_or(Uuid::NIL);
         let host = HostName { nqn, id: id.0, keys, tls };
         let digests = Options::default().digests;
+        let again = DiscoverDrivesRequest {
+            address: request.address.clone(),
+            host_nqn: request.host_nqn.clone(),
+            secret: to_choose(secret),
+            controller_secret: to_choose(controller),
+            tls_key: to_choose(request.tls_key.trim()),
+        };
         let found = discovery::discover(&service, &host, digests)
-            .map_err(|error| refusal(&error, (&host.keys, &host.tls)))?;
+            .map_err(|error| refusal(&error, (&host.keys, &host.tls), again))?;
         let with = With { tls_key: host.tls.is_some() };
         let offers =
             self.with(|m| found.into_iter().map(|entry| offer_of(m, entry, with)).collect())?;
@@ -60,9 +67,9 @@ fn offer_of(manager: &Manager, entry: Result<Entry, EntryError>, with: With) -> 
         }
         (None, _) => "it does not use TCP",
         (Some(_), Channel::Required) if with.tls_key => {
-            "it requires TLS; connect with the same key, if it is also for that subsystem: --tls-key-file"
+            "it requires TLS; connect with the same key, if it is also for that subsystem"
         }
-        (Some(_), Channel::Required) => "it requires TLS; connect with its key: --tls-key-file",
+        (Some(_), Channel::Required) => "it requires TLS; connect with its key",
         (Some(_), Channel::NotSpecified | Channel::NotRequired) => "",
     };
     let drives = manager.records.remotes_of(&entry.nqn);

@@ -2,7 +2,7 @@
 
 use strake_api::v1::{
     AddSpareRequest, Array, DoctorCheck, DoctorReport, Drive, Hook, ListEventsRequest, Problem,
-    SetArrayRequest, TestHookRequest,
+    SetArrayRequest, StartDaemon, TestHookRequest,
 };
 use strake_units::MemberSet;
 use strake_wording::{Text, replace, say, show};
@@ -182,7 +182,8 @@ fn of_daemon(manager: &Manager) -> Checks {
         checks.push(if core.notice.is_empty() {
             fine(name, "runs where it should")
         } else {
-            check(name, Finding::Warning, core.notice, "choose other CPUs: straked --cores")
+            let other = StartDaemon { cores: "CPUS".to_owned(), ..StartDaemon::default() };
+            check(name, Finding::Warning, core.notice, say("choose other CPUs: ").run(other))
         });
     }
     checks

@@ -21,7 +21,7 @@ use strake_engine::{
 };
 use strake_raid::MemberState;
 use strake_units::{ByteSize, MemberIndex};
-use strake_wording::{Consent, Text, command, replace, say, show};
+use strake_wording::{Amendment, Text, command, replace, say, show};
 
 use crate::control::{Control, Planned, Reserved};
 use crate::drives::DriveKind;
@@ -464,7 +464,7 @@ fn check_clients(manager: &Manager, uuid: &str, force: bool) -> Result<(), Contr
                  disconnect them",
                 record.name
             );
-            return Err(ControlError::refused(what).unless(Consent::Force, ", or: "));
+            return Err(ControlError::refused(what).unless(Amendment::Force, ", or: "));
         }
     }
     Ok(())

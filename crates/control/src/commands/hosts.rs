@@ -5,7 +5,7 @@ use strake_api::v1::{
     AddHostRequest, Host, HostChange, ListHostsRequest, ListHostsResponse, RemoveHostRequest,
 };
 use strake_export_nvmet::nqn;
-use strake_wording::say;
+use strake_wording::{Text, say};
 
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
@@ -13,6 +13,7 @@ use crate::exports::keys::{HostKeys, check_keys, fresh_tls_key, keys_of, unknown
 use crate::limits::HOSTS_MAX;
 use crate::manager::Manager;
 use crate::record::store::{Config, ExportRecord, HostRecord};
+use crate::remedy::FILE;
 use crate::remote::record::check_secrets;
 
 fn message(record: &HostRecord) -> Host {
@@ -156,10 +157,7 @@ impl Manager {
         let made = Made::of(request)?;
         take_keys(&mut record, request, &made);
         if record.secret.is_empty() && record.tls_key.is_empty() && record.covered.is_nothing() {
-            return Err(ControlError::usage(
-                "a host needs a secret or a key: --new-secret, --secret-file FILE, --new-tls-key, --tls-key-file \
-                 FILE",
-            ));
+            return Err(ControlError::usage(needs_proof(request)));
         }
         check_secrets(&record.secret, &record.controller_secret)?;
         let Made { secret, controller_secret, tls_key } = made;
@@ -202,6 +200,20 @@ impl Manager {
     pub fn list_hosts(&self) -> ListHostsResponse {
         ListHostsResponse { hosts: self.records.hosts.iter().map(message).collect() }
     }
+}
+
+/// What a host may be added with that was named with neither a secret nor a key.
+fn needs_proof(request: &AddHostRequest) -> Text {
+    let (nqn, known) = (request.nqn.clone(), request.known);
+    let host = AddHostRequest { nqn, known, ..AddHostRequest::default() };
+    say("a host needs a secret or a key; to make one: ")
+        .run(AddHostRequest { new_secret: true, ..host.clone() })
+        .say(", or: ")
+        .run(AddHostRequest { new_tls_key: true, ..host.clone() })
+        .say("; to give one: ")
+        .run(AddHostRequest { secret: FILE.to_owned(), ..host.clone() })
+        .say(", or: ")
+        .run(AddHostRequest { tls_key: FILE.to_owned(), ..host })
 }
 
 /// Records a host, and has every target know it.
@@ -254,11 +266,14 @@ fn check_secure_exports_of(
     };
     for export in manager.records.exports.iter().filter(names) {
         check_keys(export, config).map_err(|_| {
-            ControlError::state(format!(
-                "host {} may connect to export {}, which is secure, and needs a key for TLS: omit --no-tls, or give \
-                 another key with --new-tls-key",
+            let what = format!(
+                "host {} may connect to export {}, which is secure, and needs a key for TLS: keep its key, or make \
+                 another: ",
                 record.nqn, export.name
-            ))
+            );
+            let (nqn, known, new_tls_key) = (record.nqn.clone(), true, true);
+            let other = AddHostRequest { nqn, known, new_tls_key, ..AddHostRequest::default() };
+            ControlError::state(say(what).run(other))
         })?;
     }
     Ok(())

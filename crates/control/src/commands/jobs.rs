@@ -83,7 +83,9 @@ fn begin_change_job(
         ("resume", None) => settings = settings.without_pause(),
         ("set", Some(priority)) => settings.rebuild_priority = parse_priority(priority)?,
         ("set", None) => {
-            return Err(ControlError::usage("give a priority with --priority, 0 to 100"));
+            let example = ChangeJobRequest { priority: Some(50), ..request.clone() };
+            let what = say("give a priority from 0 to 100, for example: ").run(example);
+            return Err(ControlError::usage(what));
         }
         ("cancel", None) if job.kind == "replace" => {
             let member = job.members.first().copied().unwrap_or_default();

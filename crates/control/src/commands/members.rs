@@ -5,7 +5,7 @@ use strake_dev_uring::control_wait;
 use strake_engine::{Drive, Pending, Superblock, erase_foreign};
 use strake_raid::MemberState;
 use strake_units::MemberIndex;
-use strake_wording::{Consent, replace, say};
+use strake_wording::{Amendment, replace, say};
 
 use crate::actions::Pace;
 use crate::commands::claims::refuse_members_but;
@@ -142,7 +142,7 @@ fn refuse_strangers(drive: &Drive, place: &Place) -> Result<Option<Superblock>, 
     if was_here && let Some(other) = written_over(drive)? {
         let what =
             format!("{} was this member, but now holds {other}; use another drive", drive.path);
-        return Err(ControlError::refused(what).unless(Consent::Overwrite, NOT_NEEDED));
+        return Err(ControlError::refused(what).unless(Amendment::Overwrite, NOT_NEEDED));
     }
     if !was_here {
         refuse_occupied(std::slice::from_ref(drive))?;
@@ -298,7 +298,7 @@ fn refuse_other_half(
                  use another drive",
                 drive.path, label.slot, label.name
             );
-            Err(ControlError::refused(what).unless(Consent::Overwrite, NOT_NEEDED))
+            Err(ControlError::refused(what).unless(Amendment::Overwrite, NOT_NEEDED))
         }
     }
 }

@@ -77,10 +77,11 @@ fn find_member(
         }
     }
     let name = &request.name;
-    let what = format!(
-        "no drive of a failed or missing member of array {name} was found; name it with --drive, or: "
-    );
-    Err(ControlError::state(say(what).run(replace(name, None, ""))))
+    let what =
+        format!("no drive of a failed or missing member of array {name} was found; name it: ");
+    let named = ReaddMemberRequest { drive: "DRIVE".to_owned(), ..request.clone() };
+    let what = say(what).run(named).say(", or use another: ").run(replace(name, None, ""));
+    Err(ControlError::state(what))
 }
 
 pub(crate) fn readd_now(control: &Control, returned: &Returned) -> Result<(), ControlError> {

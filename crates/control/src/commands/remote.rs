@@ -24,7 +24,7 @@ use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::names::drive_key;
 use crate::record::store::{Covered, RemoteRecord};
-use crate::remedy::{connect, disconnect, remove_spare};
+use crate::remedy::{FILE, connect, disconnect, remove_spare};
 use crate::remote::paths::{check_paths, check_same_keys, leads_over, refuse_taken_over};
 use crate::remote::record::{check_hold, check_secrets, known_as_asked, refusal};
 use crate::state::running::Running;
@@ -276,7 +276,8 @@ fn connect_path(
         return Ok(());
     };
     let (keys, tls) = (record.keys()?, record.tls_key()?);
-    device.add_path(&address).map_err(|error| refusal(&error, (&keys, &tls)))?;
+    let again = ConnectDriveRequest { address: path.clone(), ..record.again() };
+    device.add_path(&address).map_err(|error| refusal(&error, (&keys, &tls), again))?;
     control.run(|m| m.records.put_remote(record)).inspect_err(|_| {
         // What was not recorded is not used. There is another one, or it could not have been added.
         let _ = device.remove_path(&address);
@@ -359,10 +360,15 @@ fn aim_of(
     if !secret.is_empty() {
         if controller.is_empty() && !record.controller_secret.is_empty() {
             let what = format!(
-                "{path} is connected with mutual authentication; give the controller's secret, too \
-                 (--controller-secret-file), or, to connect without, first: "
+                "{path} is connected with mutual authentication; give the controller's secret, too: "
             );
-            return Err(ControlError::usage(say(what).run(disconnect(path))));
+            let both = ConnectDriveRequest {
+                secret: FILE.to_owned(),
+                controller_secret: FILE.to_owned(),
+                ..connect(path)
+            };
+            let what = say(what).run(both).say(", or, to connect without, first: ");
+            return Err(ControlError::usage(what.run(disconnect(path))));
         }
         (record.secret, record.controller_secret) = (secret.to_owned(), controller.to_owned());
     }

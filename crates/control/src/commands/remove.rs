@@ -7,7 +7,7 @@ use strake_api::v1::{
 use strake_engine::{Drive, MemberStatus};
 use strake_raid::MemberState;
 use strake_units::MemberSet;
-use strake_wording::{Consent, Text, command, import, say};
+use strake_wording::{Amendment, Text, command, import, say};
 
 use crate::commands::exports::{disconnect, withdraw_exports_of};
 use crate::control::Control;
@@ -196,7 +196,7 @@ fn refuse_exported(name: &str, exports: &[String], force: bool) -> Result<(), Co
                 format!("array {name} is exported as {}; remove that first (", exports.join(", "));
             let text = say(what).run(remove_export(first));
             let error = ControlError::refused(text.say(")"));
-            Err(error.unless(Consent::Force, ", or, to disconnect its clients: "))
+            Err(error.unless(Amendment::Force, ", or, to disconnect its clients: "))
         }
         Some(_) | None => Ok(()),
     }

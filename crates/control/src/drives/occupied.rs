@@ -2,7 +2,7 @@
 
 use strake_engine::Drive;
 use strake_ondisk::Foreign;
-use strake_wording::Consent;
+use strake_wording::Amendment;
 
 use crate::drives::label::inspect;
 use crate::error::ControlError;
@@ -39,7 +39,7 @@ pub(crate) fn refuse_occupied(drives: &[Drive]) -> Result<(), ControlError> {
     for drive in drives {
         if let Some(what) = occupant(drive)? {
             let what = format!("{} holds {what}; use another drive", drive.path);
-            return Err(ControlError::refused(what).unless(Consent::Overwrite, NOT_NEEDED));
+            return Err(ControlError::refused(what).unless(Amendment::Overwrite, NOT_NEEDED));
         }
     }
     Ok(())

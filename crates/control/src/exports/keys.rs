@@ -72,7 +72,9 @@ pub(crate) fn check_keys(export: &ExportRecord, config: &Config) -> Result<(), C
             );
             let (nqn, new_tls_key) = (name.clone(), true);
             let add = AddHostRequest { nqn, new_tls_key, ..Default::default() };
-            Err(ControlError::state(say(what).run(add).say("), or omit --secure or the host")))
+            Err(ControlError::state(
+                say(what).run(add).say("), or export it without security, or without the host"),
+            ))
         }
     }
 }

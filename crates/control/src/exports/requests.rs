@@ -43,6 +43,14 @@ fn says_nvme(request: &CreateExportRequest) -> bool {
     named || request.namespace > 0 || request.secure
 }
 
+/// The hosts that a request names, or one that the operator has to choose.
+fn hosts_of(request: &CreateExportRequest) -> Vec<String> {
+    match request.allow_hosts.as_slice() {
+        [] => vec!["NQN".to_owned()],
+        hosts => hosts.to_vec(),
+    }
+}
+
 /// What NVMe/TCP needs to know, if that is what is asked for.
 fn subsystem_of(
     request: &CreateExportRequest,
@@ -51,10 +59,21 @@ fn subsystem_of(
 ) -> Result<Option<SubsystemRecord>, ControlError> {
     match request.via.as_str() {
         "" | NBD if says_nvme(request) => {
-            return Err(ControlError::usage(
-                "NBD has no subsystems, namespaces, host names or host keys; omit --nqn, --namespace, --allow-host \
-                 and --secure, or export --via nvme-tcp",
-            ));
+            let what = say("NBD has no subsystems, namespaces, host names or host keys: ")
+                .run(CreateExportRequest {
+                    nqn: String::new(),
+                    allow_hosts: Vec::new(),
+                    namespace: 0,
+                    secure: false,
+                    ..request.clone()
+                })
+                .say(", or, over NVMe/TCP: ")
+                .run(CreateExportRequest {
+                    via: NVME_TCP.to_owned(),
+                    allow_hosts: hosts_of(request),
+                    ..request.clone()
+                });
+            return Err(ControlError::usage(what));
         }
         "" | NBD => return Ok(None),
         NVME_TCP => {}
@@ -65,9 +84,10 @@ fn subsystem_of(
         }
     }
     if request.allow_hosts.is_empty() {
-        return Err(ControlError::usage(
-            "name the hosts that may connect: --allow-host NQN; a Linux host has its NQN in /etc/nvme/hostnqn",
-        ));
+        let named = CreateExportRequest { allow_hosts: hosts_of(request), ..request.clone() };
+        let what =
+            say("name the hosts that may connect; a Linux host has its NQN in /etc/nvme/hostnqn: ");
+        return Err(ControlError::usage(what.run(named)));
     }
     let mut hosts = request.allow_hosts.clone();
     hosts.sort();
@@ -104,7 +124,11 @@ fn namespace_of(given: u32, nqn: &str, array: &str, config: &Config) -> Result<u
 
 /// Refuses an array that is offered already, because hosts would take the second namespace for the first, and one that
 /// does not fit the subsystem it names.
-fn check_subsystem(record: &ExportRecord, config: &Config) -> Result<(), ControlError> {
+fn check_subsystem(
+    request: &CreateExportRequest,
+    record: &ExportRecord,
+    config: &Config,
+) -> Result<(), ControlError> {
     let Some(wanted) = &record.nvme else { return Ok(()) };
     let others = config.exports.iter().filter(|other| other.name != record.name);
     for (other, nvme) in others.filter_map(|other| Some((other, other.nvme.as_ref()?))) {
@@ -116,19 +140,23 @@ fn check_subsystem(record: &ExportRecord, config: &Config) -> Result<(), Control
             continue;
         } else if nvme.namespace == wanted.namespace {
             say(format!(
-                "export {name} is namespace {} of this subsystem already; choose another --namespace",
+                "export {name} is namespace {} of this subsystem already; to use a free number: ",
                 nvme.namespace
             ))
+            .run(CreateExportRequest { namespace: 0, ..request.clone() })
         } else if (&other.listen, &nvme.hosts, nvme.secure)
             != (&record.listen, &wanted.hosts, wanted.secure)
         {
             say(format!(
                 "export {name} is in this subsystem, whose namespaces must have the same address, hosts and \
-                 security: --listen {}{}{}",
-                other.listen,
-                if nvme.secure { " --secure" } else { "" },
-                nvme.hosts.iter().map(|host| format!(" --allow-host {host}")).collect::<String>()
+                 security: "
             ))
+            .run(CreateExportRequest {
+                listen: other.listen.clone(),
+                secure: nvme.secure,
+                allow_hosts: nvme.hosts.clone(),
+                ..request.clone()
+            })
         } else {
             continue;
         };
@@ -149,7 +177,7 @@ pub(crate) fn record_of(
         )));
     }
     let record = valid_record(request, config, array)?;
-    check_subsystem(&record, config)?;
+    check_subsystem(request, &record, config)?;
     check_keys(&record, config)?;
     match config.exports.iter().find(|e| e.name == record.name) {
         Some(existing) if *existing != record => {

@@ -11,6 +11,7 @@ use strake_export_nvmet::{
 };
 use strake_reactor::CoreHandle;
 use strake_units::{Nanos, Uuid};
+use strake_wording::Amendment;
 
 use crate::error::ControlError;
 use crate::exports::keys::HostKeys;
@@ -91,10 +92,9 @@ fn namespace_of(
 }
 
 fn another_protocol(record: &ExportRecord) -> ControlError {
-    ControlError::state(format!(
-        "{} is used by exports of another protocol; choose another address with --listen",
-        record.listen
-    ))
+    let what =
+        format!("{} is used by exports of another protocol; choose another address", record.listen);
+    ControlError::state(what).unless(Amendment::Address, ": ")
 }
 
 /// Stops a server, unless a command still waits for requests to one of its exports: it ends with that command.

@@ -13,7 +13,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use strake_alerts::HookSpec;
-use strake_api::v1::CreateArrayRequest;
+use strake_api::v1::{CreateArrayRequest, StartDaemon};
 use strake_wording::say;
 
 use crate::error::{ControlError, ControlErrorKind};
@@ -528,26 +528,32 @@ fn in_use(dir: &Path) -> ControlError {
         pid => format!("process {pid}"),
     };
     let what = format!(
-        "the state directory {} is in use by {who}; stop that daemon, or give this one another --state-dir",
+        "the state directory {} is in use by {who}; stop that daemon, or start this one with another directory: ",
         dir.display()
     );
-    ControlError::new(ControlErrorKind::State, what)
+    ControlError::new(ControlErrorKind::State, say(what).run(elsewhere()))
+}
+
+/// The start of the daemon with another state directory.
+fn elsewhere() -> StartDaemon {
+    StartDaemon { state_dir: "DIR".to_owned(), ..StartDaemon::default() }
 }
 
 fn failed(path: &Path, doing: &str, error: &io::Error) -> ControlError {
+    let or_elsewhere = |words: &str| say(format!("{words}another directory: ")).run(elsewhere());
     let remedy = match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free space there",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => say("free space there"),
         io::ErrorKind::ReadOnlyFilesystem => {
-            "it is on a read-only file system; choose another with --state-dir"
+            or_elsewhere("it is on a read-only file system; start the daemon with ")
         }
         io::ErrorKind::PermissionDenied => {
-            "make it writable for this user, or choose another with --state-dir"
+            or_elsewhere("make it writable for this user, or start the daemon with ")
         }
-        _ => "check the directory, or choose another with --state-dir",
+        _ => or_elsewhere("check the directory, or start the daemon with "),
     };
     let what = format!(
-        "state directory: cannot {doing} ({}): {error}; {remedy}; nothing was done",
+        "state directory: cannot {doing} ({}): {error}, so nothing was done; ",
         path.display()
     );
-    ControlError::new(ControlErrorKind::Store, what)
+    ControlError::new(ControlErrorKind::Store, say(what).then(remedy))
 }

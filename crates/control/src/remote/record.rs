@@ -1,17 +1,17 @@
 //! What is recorded of remote drives, and how they are connected from that.
 
-use strake_api::v1::ConnectDriveRequest;
-use strake_block::{DeviceError, IoErrorKind};
+use strake_api::v1::{ConnectDriveRequest, DiscoverDrivesRequest};
+use strake_block::{DeviceError, DeviceRemedy, IoErrorKind};
 use strake_dev_fabrics::limits::{LOSS_TIME_MAX, LOSS_TIME_MIN};
 use strake_dev_fabrics::{FabricsDevice, HostName, Options, ReservationMode};
 use strake_export_nvmet::{Keys, TlsKey};
 use strake_units::{Nanos, Uuid};
-use strake_wording::say;
+use strake_wording::{ApiCommand, say};
 
 use crate::drives::address::address_of;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::record::store::RemoteRecord;
-use crate::remedy::disconnect;
+use crate::remedy::{FILE, disconnect};
 
 impl RemoteRecord {
     fn host(&self) -> Result<HostName, ControlError> {
@@ -37,7 +37,7 @@ impl RemoteRecord {
         };
         let options = Options { loss_time, reservation, settled_at, ..defaults };
         let connected = FabricsDevice::connect_any(&addresses, &host, options);
-        connected.map_err(|error| refusal(&error, (&host.keys, &host.tls)))
+        connected.map_err(|error| refusal(&error, (&host.keys, &host.tls), self.again()))
     }
 
     /// Gives up its reservation, if there is one of ours. Takes as long as the target does.
@@ -52,7 +52,7 @@ impl RemoteRecord {
                 }
             }
         }
-        first.map_or(Ok(()), |error| Err(refusal(&error, (&host.keys, &host.tls))))
+        first.map_or(Ok(()), |error| Err(refusal(&error, (&host.keys, &host.tls), self.again())))
     }
 
     /// Refuses a drive that is to be connected with what is no longer known: without it, it would be connected in
@@ -71,6 +71,19 @@ impl RemoteRecord {
     /// Where it is reached.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&self.address).chain(&self.paths).map(String::as_str)
+    }
+
+    /// The request that connects it as it is recorded; the operator has to choose secrets and keys.
+    pub(crate) fn again(&self) -> ConnectDriveRequest {
+        ConnectDriveRequest {
+            address: self.address.clone(),
+            host_nqn: self.host_nqn.clone(),
+            hold_s: self.hold_s,
+            secret: to_choose(&self.secret),
+            controller_secret: to_choose(&self.controller_secret),
+            tls_key: to_choose(&self.tls_key),
+            take_over: false,
+        }
     }
 
     /// What proves who we are, and what the target proves itself with.
@@ -94,22 +107,69 @@ pub(crate) fn tls_key_of(address: &str, text: &str) -> Result<Option<TlsKey>, Co
     })
 }
 
-/// What is said about a target that does not take us with what we have shown.
+/// In place of a secret or a key that is given: one that the operator has to choose.
+pub(crate) fn to_choose(given: &str) -> String {
+    if given.is_empty() { String::new() } else { FILE.to_owned() }
+}
+
+/// A request to a target, which can be sent again with what the target asks for.
+pub(crate) trait ToTarget: ApiCommand {
+    /// This request with the secret, the key or the consent that is the remedy; the operator has to choose a secret
+    /// and a key. `None` if the request has no such field.
+    fn with(self, remedy: DeviceRemedy) -> Option<Self>
+    where
+        Self: Sized;
+}
+
+impl ToTarget for ConnectDriveRequest {
+    fn with(self, remedy: DeviceRemedy) -> Option<Self> {
+        Some(match remedy {
+            DeviceRemedy::Secret => Self { secret: FILE.to_owned(), ..self },
+            DeviceRemedy::TlsKey => Self { tls_key: FILE.to_owned(), ..self },
+            DeviceRemedy::TakeOver => Self { take_over: true, ..self },
+        })
+    }
+}
+
+impl ToTarget for DiscoverDrivesRequest {
+    fn with(self, remedy: DeviceRemedy) -> Option<Self> {
+        Some(match remedy {
+            DeviceRemedy::Secret => Self { secret: FILE.to_owned(), ..self },
+            DeviceRemedy::TlsKey => Self { tls_key: FILE.to_owned(), ..self },
+            DeviceRemedy::TakeOver => return None,
+        })
+    }
+}
+
+/// What is said about a target that does not take us with what we have shown. `again` is the request to the target,
+/// without secrets and keys.
 pub(crate) fn refusal(
     error: &DeviceError,
     shown: (&Option<Keys>, &Option<TlsKey>),
+    again: impl ToTarget,
 ) -> ControlError {
-    if error.kind == IoErrorKind::ReadOnly {
-        // It takes us, and says who has it.
-        return ControlError::new(ControlErrorKind::Device, error.to_string());
-    }
     let known = match shown {
         (None, None) => "",
         (Some(_), None) => ", and that it knows the same secrets",
         (None, Some(_)) => ", and that it knows the same key for TLS",
         (Some(_), Some(_)) => ", and that it knows the same secrets and the same key for TLS",
     };
-    let what = format!("{error}; check the address and the target's list of hosts{known}");
+    let what = say(error.to_string());
+    // What was shown is not asked for.
+    let remedy = error.remedy.filter(|remedy| match remedy {
+        DeviceRemedy::Secret => shown.0.is_none(),
+        DeviceRemedy::TlsKey => shown.1.is_none(),
+        DeviceRemedy::TakeOver => true,
+    });
+    let what = match remedy.and_then(|remedy| again.with(remedy)) {
+        Some(request) => what.say(": ").run(request),
+        None => what,
+    };
+    // A target that says which host has the drive takes this one.
+    let what = match error.kind {
+        IoErrorKind::ReadOnly => what,
+        _ => what.say(format!("; check the address and the target's list of hosts{known}")),
+    };
     ControlError::new(ControlErrorKind::Device, what)
 }
 
@@ -168,4 +228,63 @@ pub(crate) fn known_as_asked(
     let path = &known.address;
     let what = format!("{path} is connected with other options; first: ");
     Err(ControlError::exists(say(what).run(disconnect(path))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{refusal, to_choose};
+    use crate::record::store::{Covered, RemoteRecord};
+    use strake_api::v1::DiscoverDrivesRequest;
+    use strake_block::{DeviceError, DeviceRemedy, IoErrorKind};
+
+    fn error(kind: IoErrorKind, remedy: DeviceRemedy) -> DeviceError {
+        let refused = DeviceError::new(kind, "nvme-tcp://a/b", "it refuses");
+        DeviceError { remedy: Some(remedy), ..refused }
+    }
+
+    fn record(secret: &str) -> RemoteRecord {
+        RemoteRecord {
+            address: "nvme-tcp://a/b".to_owned(),
+            paths: Vec::new(),
+            host_nqn: "nqn.a:b".to_owned(),
+            host_id: String::new(),
+            hold_s: 0,
+            secret: secret.to_owned(),
+            controller_secret: String::new(),
+            tls_key: String::new(),
+            covered: Covered::default(),
+        }
+    }
+
+    /// The remedy was a flag in the words of the driver. As a request, it must hold no secret that was given.
+    #[test]
+    fn what_a_target_asks_for_is_a_request_without_secrets() {
+        let check = |kind, remedy, secret: &str, request: &str| {
+            let refused = refusal(&error(kind, remedy), (&None, &None), record(secret).again());
+            let start = "nvme-tcp://a/b: it refuses: strake drive connect nvme-tcp://a/b --host-nqn nqn.a:b";
+            assert!(refused.what.starts_with(&format!("{start}{request}")), "{refused}");
+            assert!(!format!("{refused:?}").contains("DHHC"), "{refused:?}");
+        };
+        let (gone, read_only) = (IoErrorKind::Gone, IoErrorKind::ReadOnly);
+        check(gone, DeviceRemedy::Secret, "", " --secret-file FILE; check the address");
+        check(gone, DeviceRemedy::TlsKey, "", " --tls-key-file FILE; check the address");
+        check(gone, DeviceRemedy::TlsKey, "DHHC-1:x", " --secret-file FILE --tls-key-file FILE");
+        check(read_only, DeviceRemedy::TakeOver, "DHHC-1:x", " --secret-file FILE --take-over");
+    }
+
+    #[test]
+    fn a_discovery_service_is_not_taken_over() {
+        let check = |remedy, secret: &str, request: &str| {
+            let address = "nvme-tcp://a".to_owned();
+            let again =
+                DiscoverDrivesRequest { address, secret: to_choose(secret), ..Default::default() };
+            let refused = refusal(&error(IoErrorKind::Gone, remedy), (&None, &None), again);
+            let start = "nvme-tcp://a/b: it refuses";
+            assert!(refused.what.starts_with(&format!("{start}{request}; check")), "{refused}");
+        };
+        let discover = ": strake drive discover nvme-tcp://a --secret-file FILE";
+        check(DeviceRemedy::Secret, "", discover);
+        check(DeviceRemedy::TlsKey, "DHHC-1:x", &format!("{discover} --tls-key-file FILE"));
+        check(DeviceRemedy::TakeOver, "", "");
+    }
 }

@@ -18,6 +18,7 @@ use tokio::sync::Semaphore;
 
 use super::place::Place;
 use super::{Snapshot, text};
+use crate::args::METRICS;
 use crate::shared::Shared;
 use crate::socket::{self, Socket};
 
@@ -35,9 +36,6 @@ const HEADERS_MAX: usize = 64;
 
 /// How long to wait after a connection could not be accepted: descriptors do not come back at once.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// The option that says where, for errors.
-const OPTION: &str = "--metrics";
 
 enum Listener {
     Unix(UnixListener, Socket),
@@ -58,13 +56,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 pub async fn listen(place: &Place) -> Result<Metrics, String> {
     Ok(Metrics(match place {
         Place::Unix(path) => {
-            let (listener, socket) = socket::listen(path, OPTION)?;
+            let (listener, socket) = socket::listen(path, METRICS)?;
             Listener::Unix(listener, socket)
         }
         Place::Loopback(address) => {
             let listener = TcpListener::bind(address).await;
             Listener::Tcp(listener.map_err(|e| {
-                format!("cannot listen on {address}: {e}; choose another place with {OPTION}")
+                format!("cannot listen on {address}: {e}; choose another place with {METRICS}")
             })?)
         }
     }))

@@ -7,7 +7,7 @@ use crate::{
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use strake_block::DeviceError;
+use strake_block::{DeviceError, DeviceRemedy};
 use strake_dev_fabrics::{Address, FabricsDevice, HostName, LinkState, Options};
 use strake_export_nvmet::{Keys, Secret, TlsKey};
 
@@ -59,8 +59,9 @@ fn a_drive_is_used_over_tls() {
 fn a_drive_that_needs_tls_is_distinguished_from_one_with_another_key() {
     let machine = guarded();
     let bare = FabricsDevice::connect(&machine.address(), &host(HOST), Options::default());
-    let bare = bare.expect_err("TLS is needed").to_string();
-    assert!(bare.contains("does not allow this host") && bare.contains("--tls-key-file"), "{bare}");
+    let bare = bare.expect_err("TLS is needed");
+    assert!(bare.to_string().contains("does not allow this host"), "{bare}");
+    assert_eq!(bare.remedy, Some(DeviceRemedy::TlsKey));
     let other = secured(&machine.address(), OTHER).expect_err("another key").to_string();
     assert!(other.contains("TLS was refused: it does not know the key"), "{other}");
     let machine = Machine::start(&ram(), 0, 7);
@@ -74,8 +75,8 @@ fn proof_is_given_inside_of_tls() {
     let machine = guarded();
     let keys = Some(Keys { host: Secret::from([7; 32]), controller: Some(Secret::from([9; 32])) });
     machine.target.set_keys(HOST, keys.clone());
-    let unproven = secured(&machine.address(), KEY).expect_err("TLS is not all").to_string();
-    assert!(unproven.contains("--secret-file"), "{unproven}");
+    let unproven = secured(&machine.address(), KEY).expect_err("TLS is not all");
+    assert_eq!(unproven.remedy, Some(DeviceRemedy::Secret), "{unproven}");
     let host = HostName { tls: key(KEY), keys, ..host(HOST) };
     let device = FabricsDevice::connect(&machine.address(), &host, Options::default());
     let queue = Queue::open(&Arc::new(device.expect("both know everything")), 4);

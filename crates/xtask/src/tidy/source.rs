@@ -38,6 +38,21 @@ impl Source {
         uncommented.map(|(_, c)| c).filter(|c| !c.is_whitespace()).collect()
     }
 
+    /// The literals outside of tests, each with its line.
+    pub fn literals(&self) -> impl Iterator<Item = (usize, &str)> {
+        let mut at = 0;
+        let runs = self.classes.chunk_by(|a, b| a == b).map(move |run| {
+            let (start, class) = (at, run[0]);
+            at += run.len();
+            (start, at, class)
+        });
+        let literals = runs.filter(|(_, _, class)| *class == Class::Literal);
+        let literals = literals.map(|(start, end, _)| {
+            (lex::line_of(&self.text, start), self.text.get(start..end).unwrap_or_default())
+        });
+        literals.filter(|(line, _)| !self.is_test_line(*line))
+    }
+
     /// True when line `line`, counted from 1, belongs to a test.
     pub fn is_test_line(&self, line: usize) -> bool {
         self.test_lines.get(line.saturating_sub(1)).copied().unwrap_or(false)

@@ -211,6 +211,10 @@ fn bad_documents() -> Vec<(&'static str, usize, Repo)> {
         ("words", 2, high("const A: &str = \"it \\\n    goes \\\n    on\";\n")),
         ("commands", 2, high("\nconst A: &str = \"first (strake array show {name})\";\n")),
         ("commands", 1, high("const A: &str = \"as a spare: strake \\\n    spare add\";\n")),
+        ("flags", 2, high("\nconst A: &str = \"choose another address with --listen\";\n")),
+        ("flags", 1, high("const A: &str = \"give a key (--tls-key-file \\\n    FILE)\";\n")),
+        ("flags", 1, high("const A: &str = \"nvme connect takes one; name it with --drive\";\n")),
+        ("flags", 1, with(sound(), "crates/daemon/src/run.rs", "const A: &str = \"--socket\";\n")),
         ("words", 1, with(sound(), "crates/cli/src/args.rs", "/// Somebody.\nconst A: u8 = 0;\n")),
         ("words", 2, with(sound(), "crates/api/a.proto", "message A {\n  // Somebody.\n}\n")),
         ("structure", 0, high(&format!("impl A {{{}}}\n", "\n    fn f() {}".repeat(61)))),
@@ -308,6 +312,12 @@ fn good_code_near_the_rules_is_left_alone() {
         ),
         pure("fn f(instant: u64, operand: u64, brand: u64) {}\n"),
         high("use core::arch::x86_64::*;\nuse crate::Kind::*;\n"),
+        high(
+            "const A: &str = \"nvme connect --tls (smartctl --all \\\n    {x}, systemctl disable --now x) -- --\";\n",
+        ),
+        high("// --socket\n#[cfg(test)]\nmod tests {\n    const A: &str = \"--socket\";\n}\n"),
+        with(sound(), "crates/daemon/src/args.rs", "const A: &str = \"--socket\";\n"),
+        with(sound(), "crates/cli/src/part.rs", "const A: &str = \"strake status --output\";\n"),
         high("fn f(a: &'static str) -> char { '\"' }\n// it's a todo!() in words\n"),
         with(sound(), "crates/high/src/tests.rs", "const X: &str = \"\u{b5}s\";\nuse super::*;\n"),
         with(

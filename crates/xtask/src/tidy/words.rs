@@ -87,16 +87,7 @@ const GENERATED: &str = "do not edit";
 const QUOTED_TABLE: &str = "docs/events.md";
 
 /// Crates whose messages only developers read.
-const TOOLS: [&str; 3] = ["fuzz", "sim", "xtask"];
-
-/// Crates that spell commands: clients and the daemon's own log. Others name requests.
-const SPELLS_COMMANDS: [&str; 5] = ["bench", "cli", "daemon", "terminal", "wording"];
-
-/// What follows `strake` in a command.
-const NOUNS: [&str; 13] = [
-    "array", "config", "daemon", "doctor", "drive", "event", "export", "hook", "host", "job",
-    "spare", "status", "wait",
-];
+pub(super) const TOOLS: [&str; 3] = ["fuzz", "sim", "xtask"];
 
 /// Sources whose documentation comments are the help texts of commands.
 const HELP: [&str; 3] =
@@ -140,7 +131,6 @@ fn check_source(source: &Source) -> Vec<Finding> {
     if folder.is_empty() || TOOLS.contains(&folder) {
         return Vec::new();
     }
-    let spells = SPELLS_COMMANDS.contains(&folder);
     let mut findings = Vec::new();
     let is_help = HELP.iter().any(|path| source.path.starts_with(path));
     let mut words = Vec::new();
@@ -155,12 +145,6 @@ fn check_source(source: &Source) -> Vec<Finding> {
             Class::Code => false,
         };
         if is_read && !source.is_test_line(line) {
-            if run[0] == Class::Literal && !spells && names_command(text) {
-                let (path, rule) = (source.path.clone(), "commands");
-                let message =
-                    "a command in a text: a request of `strake-wording` names it, and each client spells it".into();
-                findings.push(Finding { path, line, rule, message });
-            }
             let lines = text.lines().enumerate();
             words.extend(lines.flat_map(|(n, text)| words_of(text).map(move |w| (line + n, w))));
             // The last word of one text and the first of the next are no phrase.
@@ -169,15 +153,6 @@ fn check_source(source: &Source) -> Vec<Finding> {
     }
     findings.extend(denied(&source.path, &words));
     findings
-}
-
-/// Whether a literal spells a command of `strake`.
-fn names_command(literal: &str) -> bool {
-    let words: Vec<&str> = literal
-        .split(|c: char| c.is_whitespace() || "(\")\\".contains(c))
-        .filter(|word| !word.is_empty())
-        .collect();
-    words.windows(2).any(|pair| pair[0] == "strake" && NOUNS.contains(&pair[1]))
 }
 
 /// The identifiers of a source.

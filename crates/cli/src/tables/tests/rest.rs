@@ -167,7 +167,7 @@ fn offer(kind: &str, address: &str) -> Offer {
 fn what_another_machine_offers() {
     let tank = "nvme-tcp://10.0.0.7:4420/nqn.2014-08.com.example:tank";
     let by_name = "nvme-tcp://store:4420/nqn.2014-08.com.example:tank?nsid=2";
-    let encrypted = "it requires TLS; connect with its key: --tls-key-file";
+    let encrypted = "it requires TLS; connect with its key";
     let offers = vec![
         Offer {
             drives: vec![tank.into(), by_name.into()],
@@ -175,7 +175,11 @@ fn what_another_machine_offers() {
             ..offer("subsystem", tank)
         },
         Offer { drives: vec![tank.into()], ..offer("subsystem", tank) },
-        Offer { note: encrypted.into(), ..offer("subsystem", "nvme-tcp://10.0.0.7:4420/nqn.a:b") },
+        Offer {
+            note: encrypted.into(),
+            secure_channel: "required".into(),
+            ..offer("subsystem", "nvme-tcp://10.0.0.7:4420/nqn.a:b")
+        },
         offer("referral", "nvme-tcp://[fe80::1]:8009"),
         Offer { note: "it does not use TCP".into(), ..offer("subsystem", "") },
         Offer {

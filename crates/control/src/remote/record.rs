@@ -273,6 +273,17 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_was_shown_is_not_asked_for() {
+        let key = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:".parse();
+        let shown = Some(key.expect("it is a key"));
+        let error = error(IoErrorKind::Gone, DeviceRemedy::TlsKey);
+        let refused = refusal(&error, (&None, &shown), record("").again());
+        let what = "nvme-tcp://a/b: it refuses; check the address and the target's list of hosts, and that it knows \
+                    the same key for TLS";
+        assert_eq!(refused.what, what);
+    }
+
+    #[test]
     fn a_discovery_service_is_not_taken_over() {
         let check = |remedy, secret: &str, request: &str| {
             let address = "nvme-tcp://a".to_owned();

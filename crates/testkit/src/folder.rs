@@ -43,7 +43,7 @@ impl Folder {
     ///
     /// # Panics
     /// When it cannot be written.
-    pub fn put(&self, file: impl AsRef<Path>, line: &str) {
+    pub fn put(&self, file: &str, line: &str) {
         put(&self.join(file), line);
     }
 
@@ -52,7 +52,7 @@ impl Folder {
     /// # Panics
     /// When it cannot be read.
     #[must_use]
-    pub fn get(&self, file: impl AsRef<Path>) -> String {
+    pub fn get(&self, file: &str) -> String {
         fs::read_to_string(self.join(file)).expect("it can be read").trim().to_owned()
     }
 
@@ -60,7 +60,7 @@ impl Folder {
     ///
     /// # Panics
     /// When it cannot be made.
-    pub fn link(&self, at: impl AsRef<Path>, to: impl AsRef<Path>) {
+    pub fn link(&self, at: &str, to: &str) {
         link(&self.join(to), &self.join(at));
     }
 }

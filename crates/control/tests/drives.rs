@@ -287,7 +287,7 @@ fn a_light_blinks_or_it_is_said_where_to_look() {
     assert_eq!(attention(), "2");
     locate("nvme0n1", true).expect("it stops");
     assert_eq!(attention(), "0");
-    let words = ["no light", "0000:3c:00.0", "S5BBB"];
+    let words = ["no LED", "0000:3c:00.0", "S5BBB"];
     check_refused(locate("nvme1n1", false), ControlErrorKind::State, &words);
     check_refused(locate(&world.file("plain"), false), ControlErrorKind::State, &["no slot"]);
     check_refused(locate("nothing", false), ControlErrorKind::NotFound, &["nothing"]);

@@ -36,7 +36,7 @@ impl AreaKind {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Float => "float",
+            Self::Float => "reshape area",
             Self::HeaderLog => "header log",
             Self::Checksums => "checksum pages",
         }

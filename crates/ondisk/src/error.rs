@@ -156,7 +156,7 @@ impl fmt::Display for LabelError {
                 write!(f, "; this version supports {wanted}{USE_ANOTHER}")
             }
             LabelErrorKind::Misdirected { meant_for } => {
-                write!(f, "was meant for byte {meant_for}")
+                write!(f, "was written for byte offset {meant_for}")
             }
         }
     }

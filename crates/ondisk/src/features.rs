@@ -63,7 +63,7 @@ const INCOMPAT_NAMES: [(u64, &str); 8] = [
     (INCOMPAT_IN_DOUBT, "regions in doubt"),
     (INCOMPAT_HEADER_LOG, "header log"),
     (INCOMPAT_CHECKSUMS, "checksum pages"),
-    (INCOMPAT_FLOAT, "float"),
+    (INCOMPAT_FLOAT, "reshape area"),
     (INCOMPAT_SECOND_GEOMETRY, "second geometry"),
 ];
 

@@ -52,7 +52,7 @@ pub fn show(drive: &Drive, width: usize) -> String {
     say("model", &drive.model);
     say("serial", &drive.serial);
     say("slot", &drive.slot);
-    say("light", &drive.light.as_ref().map_or_else(String::new, light));
+    say("LED", &drive.light.as_ref().map_or_else(String::new, light));
     say("identity", &drive.identity);
     say("also at", &drive.aliases.join(", "));
     for path in &drive.paths {
@@ -82,7 +82,7 @@ pub fn show(drive: &Drive, width: usize) -> String {
 /// What the light of a slot shows.
 fn light(light: &SlotLight) -> String {
     let SlotLight { pattern, seen, backend, note } = light;
-    let dark = if pattern == seen { "" } else { ", for which it has no light of its own" };
+    let dark = if pattern == seen { "" } else { ", for which the slot has no LED" };
     let note =
         if note.is_empty() { String::new() } else { format!("; cannot be switched: {note}") };
     format!("{pattern}{dark} ({backend}){note}")
@@ -145,7 +145,7 @@ fn about(drive: &Drive) -> String {
         slot => format!("slot {slot}"),
     };
     let lit = drive.light.as_ref().filter(|light| !["off", "ok"].contains(&light.pattern.as_str()));
-    let lit = lit.map_or_else(String::new, |light| format!("light {}", light.pattern));
+    let lit = lit.map_or_else(String::new, |light| format!("LED {}", light.pattern));
     let wear = drive.wear_percent.map_or_else(String::new, |p| format!("{p}% worn"));
     let heat = drive.temperature_c.map_or_else(String::new, |c| format!("{c} C"));
     let kind = if drive.model.is_empty() { &drive.kind } else { &drive.model };

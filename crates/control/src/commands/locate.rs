@@ -28,8 +28,8 @@ impl Control {
                 if value.is_empty() { String::new() } else { format!("; {what} {value}") }
             };
             return Err(ControlError::state(format!(
-                "{path} has no light that can be switched (no enclosure, no PCIe enclosure management, no hot-plug \
-                 slot with an attention light); find it by its printed \
+                "{path} has no LED that can be switched (no enclosure, no PCIe enclosure management, no hot-plug \
+                 slot with an attention indicator); find it by its printed \
                  identification{}{}{}",
                 known("slot", &slot.name),
                 known("model", &drive.model),
@@ -51,7 +51,7 @@ impl Control {
             return Err(ControlError::new(
                 ControlErrorKind::Device,
                 format!(
-                    "the light of {path} ({}) cannot be switched: {why}; it is in slot {}",
+                    "the LED of {path} ({}) cannot be switched: {why}; the drive is in slot {}",
                     light.name(),
                     slot.name
                 ),
@@ -60,7 +60,7 @@ impl Control {
         let verb = if request.off { "stop blinking" } else { "blink" };
         Ok(DriveChange {
             result: "changed".into(),
-            plan: vec![format!("{verb} the light of {path}, slot {}", slot.name)],
+            plan: vec![format!("{verb} the LED of {path}, slot {}", slot.name)],
             drive: Some(self.drive(&request.path)?),
             warnings: Vec::new(),
         })

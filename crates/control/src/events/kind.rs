@@ -80,7 +80,7 @@ kinds! {
     ArrayStarted "array_started" Info "An array was assembled from its drives and serves."
     ArrayOffline "array_offline" Critical "A recorded array cannot be started."
     ArrayUnloaded "array_unloaded" Info "An array was stopped and released; its data stay on its drives."
-    ArrayDestroyed "array_destroyed" Warning "An array was stopped and its labels marked destroyed."
+    ArrayDestroyed "array_destroyed" Warning "An array was stopped, and its labels were marked as destroyed."
     ArrayUndeleted "array_undeleted" Info "A destroyed array was undeleted."
     ArrayRenamed "array_renamed" Info "An array was renamed."
     ArrayGrown "array_grown" Info "An array was grown and uses more space of its members."
@@ -90,8 +90,8 @@ kinds! {
                                                       lose data."
     ArrayRecovered "array_recovered" Info "An array has all its redundancy again."
     ArrayLost "array_lost" Critical "More members of an array are absent than it tolerates; I/O is stopped."
-    InDoubt "in_doubt" Critical "After a crash, a member went out of use before the resync of its regions had \
-        finished."
+    InDoubt "in_doubt" Critical "After a crash, a member went out of use before the regions with interrupted writes \
+        were resynchronized."
     BlocksLost "blocks_lost" Critical "Blocks of an array are unreadable and could not be reconstructed."
     BitmapLost "bitmap_lost" Warning "The drive of a member cannot read pages of the array's bitmaps."
     MemberFailed "member_failed" Warning "A member was put out of use."
@@ -100,14 +100,16 @@ kinds! {
                                                      drive can be used only while it stays open."
     MemberReturned "member_returned" Info "The drive of a missing member returned."
     MemberSuperseded "member_superseded" Info "The drive of a replaced member returned."
-    MemberSick "member_sick" Warning "A serving member has many errors or predicts its failure, and should be replaced."
-    SitOut "sit_out" Warning "A member responds much slower than its peers; reads avoid it."
+    MemberSick "member_sick" Warning "A serving member has many errors, or its drive predicts its failure; the \
+        member should be replaced."
+    SitOut "sit_out" Warning "A member responds much more slowly than its peers; reads avoid the member."
     SitOutEnded "sit_out_ended" Info "Reads no longer avoid a member."
-    MembersStalled "members_stalled" Warning "Several members are unresponsive at once; none is put out of use."
-    MembersStalledEnded "members_stalled_ended" Info "Enough members respond again."
+    MembersStalled "members_stalled" Warning "More members are unresponsive at once than the array tolerates; none \
+        is put out of use."
+    MembersStalledEnded "members_stalled_ended" Info "Enough members of the array respond again."
     RebuildStarted "rebuild_started" Info "A rebuild of a member started."
     RebuildFinished "rebuild_finished" Info "A rebuild finished; the member is in sync."
-    RebuildHalted "rebuild_halted" Critical "A rebuild stalled."
+    RebuildHalted "rebuild_halted" Critical "A rebuild stopped, because the bad block list is full."
     ReplaceStarted "replace_started" Info "A replace started: a serving member is being copied to its replacement."
     ReplaceFinished "replace_finished" Info "A replace finished: the replacement is now the member."
     ReplaceWaits "replace_waits" Warning "A replace cannot resume after a restart: the new drive is absent or in use."
@@ -115,28 +117,29 @@ kinds! {
     WritesRedone "writes_redone" Info "Writes that a crash interrupted were replayed from the redo log."
     ResyncStarted "resync_started" Info "A resync of parity or copies started."
     ResyncFinished "resync_finished" Info "A resync of parity or copies finished."
-    ResyncHalted "resync_halted" Warning "A resync stalled."
+    ResyncHalted "resync_halted" Warning "A resync stopped, because the bad block list is full."
     ScrubStarted "scrub_started" Info "A scrub started, or resumed after a restart."
     ScrubFound "scrub_found" Warning "A scrub found inconsistent or corrupt data; reported at most once a minute."
     ScrubFinished "scrub_finished" Info "A scrub of the whole array finished."
     ScrubStopped "scrub_stopped" Info "A scrub was stopped before it finished."
     JobChanged "job_changed" Info "A job was paused, resumed, cancelled or given another priority."
     ExportCreated "export_created" Info "An export was created."
-    ExportWithdrawn "export_withdrawn" Info "An export was removed, or withdrawn together with its array."
-    ExportOffline "export_offline" Critical "A recorded export could not be offered."
+    ExportWithdrawn "export_withdrawn" Info "An export was removed, or stopped together with its array."
+    ExportOffline "export_offline" Critical "A recorded export could not be started."
     RecordInvalid "record_invalid" Warning "Settings or exports recorded on the members of an imported array are \
-        invalid or of a later version. They have no effect, and stay on the members until a setting is changed."
-    ConnectionsRefused "connections_refused" Warning "The connection limit of an address was reached; reported at \
-                                                      most once a minute."
+        invalid, or were written by a later version. They have no effect, and stay on the members until a setting is \
+        changed."
+    ConnectionsRefused "connections_refused" Warning "The connection limit of a listening address was reached; \
+        reported at most once a minute."
     ReservationsReleased "reservations_released" Warning "A command released the reservations of an export."
-    ReservationsUnrecorded "reservations_unrecorded" Warning "A change or the removal of reservations could not be \
+    ReservationsUnrecorded "reservations_unrecorded" Warning "A change or a removal of reservations could not be \
         recorded."
     SpareAdded "spare_added" Info "A drive became a spare."
     SpareRemoved "spare_removed" Info "A spare became an ordinary free drive."
     SpareUsed "spare_used" Warning "A spare replaced a member."
     SpareMissing "spare_missing" Warning "A spare is missing or unusable."
     SpareReturned "spare_returned" Info "A missing spare returned."
-    SpareNone "spare_none" Warning "A member is out of use, and no spare fits."
+    SpareNone "spare_none" Warning "A member is out of use, and no suitable spare exists."
     DriveAppeared "drive_appeared" Info "A drive appeared in the host."
     DriveVanished "drive_vanished" Info "A drive vanished from the host."
     DriveLost "drive_lost" Warning "The connection to a remote drive was lost and is being restored."
@@ -147,13 +150,14 @@ kinds! {
                                                  start."
     DriveKept "drive_kept" Warning "The release of a drive was interrupted, and not completed at a start, because an \
                                     array or a spare needs the drive."
-    LightFailed "light_failed" Warning "The light of a slot could not be switched; reported once until it can be."
+    LightFailed "light_failed" Warning "The LEDs of a slot could not be switched; reported once until they can be \
+        switched."
     HookChanged "hook_changed" Info "A notification hook was added or removed."
     HookFailed "hook_failed" Warning "A notification hook failed to deliver events."
     HostChanged "host_changed" Info "The authentication or TLS requirements of a host changed."
     ReferralChanged "referral_changed" Info "A discovery referral was added or removed."
     HostRefused "host_refused" Warning "Connections of hosts were rejected; reported at once, then every 10 minutes \
-                                        with a count."
+        with the number of attempts."
 }
 
 impl EventKind {

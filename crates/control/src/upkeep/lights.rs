@@ -178,8 +178,8 @@ fn show(name: &str, light: Light, pattern: Pattern, is_shown: bool) -> Result<Pa
 fn note_failed(manager: &Manager, failed: Vec<(String, String)>) {
     let Some((name, why)) = failed.first() else { return };
     let what = match failed.len() {
-        1 => format!("the light {name} cannot be switched"),
-        count => format!("{count} lights cannot be switched, such as {name}"),
+        1 => format!("the LEDs {name} cannot be switched"),
+        count => format!("the LEDs of {count} slots cannot be switched, such as {name}"),
     };
     let note = Note::new(EventKind::LightFailed, "daemon", what).cause(why.clone());
     manager.record(note.next(ListDrivesRequest {}));

@@ -23,7 +23,7 @@ const fn counter(
 
 /// Every metric.
 pub const FAMILIES: &[Family] = &[
-    gauge("strake_build_info", "The version that runs.", |s, to| {
+    gauge("strake_build_info", "The running version.", |s, to| {
         to.say(&[("version", &s.daemon.version)], 1);
     }),
     gauge("strake_uptime_seconds", "Time since the daemon started.", |s, to| {
@@ -44,7 +44,7 @@ pub const FAMILIES: &[Family] = &[
     }),
     gauge(
         "strake_array_wait_seconds",
-        "How long the start of an array has waited for a drive.",
+        "Time that the start of an array has waited.",
         |s, to| {
             for array in &s.arrays {
                 for wait in &array.waits {
@@ -54,7 +54,7 @@ pub const FAMILIES: &[Family] = &[
             }
         },
     ),
-    gauge("strake_array_size_bytes", "What an array that runs can hold.", |s, to| {
+    gauge("strake_array_size_bytes", "Capacity of a running array.", |s, to| {
         of_running(s, to, |array, _| array.size_bytes);
     }),
     gauge(
@@ -66,25 +66,25 @@ pub const FAMILIES: &[Family] = &[
     ),
     gauge(
         "strake_array_bad_blocks",
-        "Blocks of an array that cannot be read any more.",
+        "Blocks that could not be reconstructed.",
         |s, to| {
             of_running(s, to, |array, _| array.bad_blocks);
         },
     ),
     gauge(
         "strake_array_in_doubt_bytes",
-        "Bytes of regions in which blocks may be recovered wrongly.",
+        "Bytes of regions in doubt.",
         |s, to| {
             of_running(s, to, |array, _| array.in_doubt_bytes);
         },
     ),
-    gauge("strake_array_corrupt_bytes", "Bytes that a scrub found wrong and left so.", |s, to| {
+    gauge("strake_array_corrupt_bytes", "Unrepaired bytes that a scrub found wrong.", |s, to| {
         of_running(s, to, |array, _| array.corrupt_bytes);
     }),
-    gauge("strake_array_memory_bytes", "Memory that an array has for itself.", |s, to| {
+    gauge("strake_array_memory_bytes", "Memory allocated for the array.", |s, to| {
         of_running(s, to, |array, _| array.memory_bytes);
     }),
-    gauge("strake_array_members", "Members of an array by their states.", |s, to| {
+    gauge("strake_array_members", "Members of an array by state.", |s, to| {
         for array in &s.arrays {
             let mut states = BTreeMap::new();
             for member in &array.members {
@@ -95,19 +95,19 @@ pub const FAMILIES: &[Family] = &[
             }
         }
     }),
-    counter("strake_array_reads", "Reads that an array has done.", |s, to| {
+    counter("strake_array_reads", "Completed reads of an array.", |s, to| {
         of_running(s, to, |_, counters| counters.reads);
     }),
-    counter("strake_array_read_bytes", "Bytes of them.", |s, to| {
+    counter("strake_array_read_bytes", "Bytes of completed reads of an array.", |s, to| {
         of_running(s, to, |_, counters| counters.read_bytes);
     }),
-    counter("strake_array_writes", "Writes that an array has done.", |s, to| {
+    counter("strake_array_writes", "Completed writes of an array.", |s, to| {
         of_running(s, to, |_, counters| counters.writes);
     }),
-    counter("strake_array_write_bytes", "Bytes of them.", |s, to| {
+    counter("strake_array_write_bytes", "Bytes of completed writes of an array.", |s, to| {
         of_running(s, to, |_, counters| counters.write_bytes);
     }),
-    counter("strake_array_degraded_reads", "Reads computed from other members.", |s, to| {
+    counter("strake_array_degraded_reads", "Reads reconstructed from other members.", |s, to| {
         of_running(s, to, |_, counters| counters.degraded_reads);
     }),
     counter("strake_array_medium_errors", "Blocks of members that could not be read.", |s, to| {
@@ -116,10 +116,10 @@ pub const FAMILIES: &[Family] = &[
     counter("strake_array_repairs", "Blocks of members that were rewritten.", |s, to| {
         of_running(s, to, |_, counters| counters.repairs);
     }),
-    gauge("strake_array_job_done_bytes", "How far the work on an array is.", |s, to| {
+    gauge("strake_array_job_done_bytes", "Progress of a job of an array.", |s, to| {
         of_jobs(s, to, |job| job.done_bytes);
     }),
-    gauge("strake_array_job_total_bytes", "How much work that is.", |s, to| {
+    gauge("strake_array_job_total_bytes", "Total size of the job.", |s, to| {
         of_jobs(s, to, |job| job.total_bytes);
     }),
     gauge("strake_drive_state", "1 for the state of a drive.", |s, to| {
@@ -127,22 +127,22 @@ pub const FAMILIES: &[Family] = &[
             to.say(&[("drive", &drive.path), ("state", &drive.state)], 1);
         }
     }),
-    gauge("strake_drive_size_bytes", "What a drive holds.", |s, to| {
+    gauge("strake_drive_size_bytes", "Capacity of a drive.", |s, to| {
         for drive in &s.drives {
             to.say(&[("drive", &drive.path)], drive.size_bytes);
         }
     }),
-    counter("strake_drive_errors", "Errors of a drive of an array, by their reasons.", |s, to| {
+    counter("strake_drive_errors", "Errors of a member's drive by reason.", |s, to| {
         for drive in &s.drives {
             for (reason, count) in drive.errors.iter().flat_map(reasons) {
                 to.say(&[("drive", &drive.path), ("reason", reason)], count);
             }
         }
     }),
-    gauge("strake_drive_path_up", "1 for a path to a drive that is connected, else 0.", |s, to| {
+    gauge("strake_drive_path_up", "1 for a connected path to a drive, else 0.", |s, to| {
         of_paths(s, to, |path| u64::from(path.state == "live"));
     }),
-    gauge("strake_drive_path_used", "1 for the path to a drive that carries I/O.", |s, to| {
+    gauge("strake_drive_path_used", "1 for the path to a drive that carries I/O, else 0.", |s, to| {
         of_paths(s, to, |path| u64::from(path.used));
     }),
     counter("strake_drive_path_reconnects", "Times that a path was reconnected.", |s, to| {
@@ -150,15 +150,15 @@ pub const FAMILIES: &[Family] = &[
     }),
     counter(
         "strake_drive_reconnects",
-        "Times that the path in use was lost and it or another one took over.",
+        "Times that I/O continued over a new association.",
         |s, to| {
             of_remote(s, to, |drive| drive.reconnects);
         },
     ),
-    gauge("strake_drive_queues", "Queues of a drive that are open.", |s, to| {
+    gauge("strake_drive_queues", "Open queues of a drive.", |s, to| {
         of_remote(s, to, |drive| drive.queues.len() as u64);
     }),
-    gauge("strake_drive_held_requests", "Requests that wait for a drive here.", |s, to| {
+    gauge("strake_drive_held_requests", "Requests that wait for a drive.", |s, to| {
         of_remote(s, to, |drive| drive.queues.iter().map(|queue| queue.held).sum());
     }),
     gauge("strake_export_up", "1 for an export that serves its array, else 0.", |s, to| {
@@ -172,13 +172,13 @@ pub const FAMILIES: &[Family] = &[
     counter("strake_export_reads", "Reads answered with data.", |s, to| {
         of_exports(s, to, |export| export.reads);
     }),
-    counter("strake_export_read_bytes", "Bytes of them.", |s, to| {
+    counter("strake_export_read_bytes", "Bytes of reads answered with data.", |s, to| {
         of_exports(s, to, |export| export.read_bytes);
     }),
     counter("strake_export_writes", "Writes that succeeded.", |s, to| {
         of_exports(s, to, |export| export.writes);
     }),
-    counter("strake_export_write_bytes", "Bytes of them.", |s, to| {
+    counter("strake_export_write_bytes", "Bytes of writes that succeeded.", |s, to| {
         of_exports(s, to, |export| export.write_bytes);
     }),
     counter("strake_export_flushes", "Flushes that succeeded.", |s, to| {

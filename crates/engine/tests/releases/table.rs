@@ -70,6 +70,6 @@ fn said(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Opens => "opens".to_owned(),
         Outcome::Refused(why) => format!("refused: {why}"),
-        Outcome::Passed(why) => format!("no label: {why}; the newest valid label counts"),
+        Outcome::Passed(why) => format!("no label: {why}; the newest valid label is used"),
     }
 }

@@ -161,8 +161,8 @@ pub fn damaged() -> Vec<Image> {
     let elsewhere = sealed(LABEL_2, 16, &0_u64.to_le_bytes());
     vec![
         Image { what: "format 2, torn".into(), bytes: torn },
-        Image { what: "format 2, cut short".into(), bytes: LABEL_2[..2048].to_vec() },
-        Image { what: "format 2, written to another place".into(), bytes: elsewhere },
+        Image { what: "format 2, truncated".into(), bytes: LABEL_2[..2048].to_vec() },
+        Image { what: "format 2, written to another offset".into(), bytes: elsewhere },
     ]
 }
 
@@ -222,7 +222,7 @@ pub fn geometries() -> Vec<Image> {
     };
     bad("wrong number of stripes in a region", 24, &900_u64.to_le_bytes());
     bad("wrong group width", 3, &[4]);
-    bad("last strip of a member not complete", 16, &1_869_999_999_u64.to_le_bytes());
+    bad("incomplete last strip of a member", 16, &1_869_999_999_u64.to_le_bytes());
     all
 }
 
@@ -237,9 +237,9 @@ fn areas() -> Vec<Image> {
         };
         bad(format!("unknown kind of the {name}"), 0, &[9]);
         bad(format!("{name} of size 0"), 4, &[0; 4]);
-        bad(format!("{name} in front of the end of the data"), 8, &(32_u64 << 20).to_le_bytes());
-        bad(format!("{name} behind the end of the device"), 8, &(1_u64 << 50).to_le_bytes());
-        bad(format!("{name} between two blocks"), 8, &((1_u64 << 45) + 1).to_le_bytes());
+        bad(format!("{name} that starts before the end of the data"), 8, &(32_u64 << 20).to_le_bytes());
+        bad(format!("{name} that ends after the end of the device"), 8, &(1_u64 << 50).to_le_bytes());
+        bad(format!("{name} that is not aligned to 4 KiB"), 8, &((1_u64 << 45) + 1).to_le_bytes());
     }
     all
 }

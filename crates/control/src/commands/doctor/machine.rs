@@ -35,10 +35,10 @@ pub(super) fn checks(machine: &Machine) -> Vec<(Finding, DoctorCheck)> {
 
 /// Whether something else switches the lights of slots, or the operator's file about slots is not understood.
 fn lights(has_ledmon: bool, trouble: Option<String>) -> (Finding, DoctorCheck) {
-    let name = "machine slot lights";
+    let name = "machine slot LEDs";
     match trouble {
         _ if has_ledmon => {
-            let what = "ledmon runs and switches the same lights by what it knows of the drives";
+            let what = "ledmon runs and switches the same LEDs, without the states of the arrays";
             check(name, Finding::Warning, what, "systemctl disable --now ledmon")
         }
         Some(why) => check(
@@ -47,7 +47,7 @@ fn lights(has_ledmon: bool, trouble: Option<String>) -> (Finding, DoctorCheck) {
             why,
             "correct the line; until then slots have their usual names",
         ),
-        None => fine(name, "no other program switches them"),
+        None => fine(name, "no other program switches the LEDs"),
     }
 }
 

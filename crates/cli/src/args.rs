@@ -22,7 +22,8 @@ use std::time::Duration;
 /// Software RAID for NVMe drives.
 ///
 /// Exit codes: 0 success or healthy, 1 degraded, 2 failed, 3 the command cannot be executed as given, 4 unknown (for
-/// example, the daemon cannot be reached). `status`, `array show` and `wait` report health with these codes.
+/// example, the daemon cannot be reached). `status`, `array show`, `drive smart` and `wait`
+/// report health with these codes.
 #[derive(Debug, Parser)]
 #[command(name = "strake", version, propagate_version = true, arg_required_else_help = true)]
 #[command(disable_help_subcommand = true, max_term_width = 100)]
@@ -78,7 +79,7 @@ impl Global {
 /// An object, or a command that has no object.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show problems with their remedies, then all arrays and exports.
+    /// Show problems with their remedies, then list all arrays and exports.
     #[command(after_help = "Examples:
   strake status
   strake status --watch

@@ -53,7 +53,7 @@ pub struct Args {
     #[arg(long, default_value = "30", value_name = "SECONDS", value_parser = parse_timeout)]
     pub assemble_timeout: Timeout,
     /// Time limit of a request in seconds, by kind of drive: 6 to 300, and at least 30 for remote drives. A drive that
-    /// exceeds the limit counts as failed
+    /// exceeds the limit is treated as failed
     #[arg(long, default_value = "block=8,file=15,remote=30", value_name = "KIND=SECONDS,...")]
     pub io_timeout: IoLimits,
     /// Serve metrics over HTTP at this address: unix:/path, or a loopback address such as 127.0.0.1:9464 [default: off]

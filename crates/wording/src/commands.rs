@@ -75,7 +75,7 @@ const MEMBER_TO_CHOOSE: u32 = u32::MAX;
 pub struct Line {
     /// The command as typed, for the record of commands. An empty required value is `''`.
     pub typed: String,
-    /// The command that the operator shall type, for a remedy.
+    /// The command that the operator has to type, for a remedy.
     pub advised: String,
 }
 

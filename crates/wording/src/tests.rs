@@ -184,7 +184,8 @@ fn a_part_has_the_names_of_the_proto_file_as_json() {
     assert_eq!(shown(&newer, "other"), "other (written by a newer version of strake)");
 }
 
-/// Addresses of webhooks and mail servers may hold passwords; documents come from a file.
+/// Addresses of webhooks and mail servers may contain passwords, and a backup is long. Therefore the command has `FILE`
+/// instead.
 #[test]
 fn hooks_and_backups_are_typed_without_what_files_hold() {
     let hook = |kind: &str, target: &str| api::AddHookRequest {

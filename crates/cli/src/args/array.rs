@@ -31,7 +31,7 @@ pub enum ArrayVerb {
         #[command(flatten)]
         watch: Watch,
     },
-    /// Show statistics of an array since its start: I/Os, and latencies of requests and of drives.
+    /// Show statistics of an array since its start: numbers of I/Os, and latencies of requests and of member I/Os.
     #[command(after_help = "Examples:
   strake array stats tank
   strake array stats tank --watch
@@ -44,7 +44,7 @@ pub enum ArrayVerb {
         #[command(flatten)]
         watch: Watch,
     },
-    /// Fail a member: put it out of use. If the member is in sync, this reduces redundancy and needs --accept
+    /// Fail a member: put it out of use. If the member is in sync, the command reduces redundancy and needs --accept
     /// redundancy.
     #[command(after_help = "Examples:
   strake array fail tank --member 3
@@ -60,13 +60,13 @@ pub enum ArrayVerb {
     #[command(after_help = "Examples:
   strake array add tank --drive nvme9n1")]
     Add(Add),
-    /// Re-add a failed or missing member. It receives only the regions that were written while it was out.
+    /// Re-add a failed or missing member. The member receives only the regions that were written while it was out.
     #[command(after_help = "Examples:
   strake array readd tank
   strake array readd tank --member 3
   strake array readd tank --member 3 --drive nvme9n1 --dry-run")]
     Readd(Readd),
-    /// Resume a rebuild that is halted or waits for a drive.
+    /// Resume a paused or halted rebuild or resync, and rebuild failed or missing members on spares.
     #[command(after_help = "Examples:
   strake array rebuild tank
   strake array rebuild tank --dry-run")]
@@ -157,14 +157,14 @@ pub enum ArrayVerb {
   strake array unload tank
   strake array unload tank --force")]
     Unload(Stop),
-    /// Stop an array and mark its drives as free. THE DATA ARE LOST when the drives are written; until then, strake
+    /// Stop an array and mark its drives as free. THE DATA ARE LOST when the drives are used again; until then, strake
     /// array undelete restores the array.
     #[command(after_help = "Examples:
   strake array destroy tank --dry-run
   strake array destroy tank
   strake array destroy tank --force --yes")]
     Destroy(Stop),
-    /// Restore a destroyed array. Its drives must not have been written since.
+    /// Restore a destroyed array. Enough of its drives must be unchanged since strake array destroy.
     #[command(after_help = "Examples:
   strake array undelete tank --dry-run
   strake array undelete tank
@@ -194,7 +194,8 @@ pub struct Create {
     /// Size of a logical block, 512 or 4096 [default: the largest among the drives].
     #[arg(long, value_parser = parse::size_u32, value_name = "SIZE")]
     pub block_size: Option<u32>,
-    /// Protection of writes against crashes; strake array set --help describes the modes [default: safe].
+    /// Consistency mode: how writes are protected against crashes; strake array set --help describes the modes
+    /// [default: safe].
     #[arg(long, value_enum, value_name = "MODE")]
     pub consistency: Option<Consistency>,
     /// Print the plan, and change nothing.
@@ -288,10 +289,11 @@ pub struct Import {
     /// written as \,.
     #[arg(long, value_name = "DRIVES")]
     pub drives: Vec<Drives>,
-    /// Start the array even if members that were last seen in sync or being rebuilt are missing.
+    /// Start the array even if members that were last seen in sync or being rebuilt are missing; the redundancy must
+    /// suffice.
     #[arg(long)]
     pub degraded: bool,
-    /// Start the array even if blocks may be damaged, for example by a crash while members were missing.
+    /// Start the array even if its blocks may be damaged, for example by a crash while members were missing.
     #[arg(long)]
     pub accept_loss: bool,
     /// Drives to use if members exist on several drives (clones), separated by commas; may be repeated. The other
@@ -338,16 +340,17 @@ pub struct Set {
     /// effect on clients is not limited.
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=100), value_name = "0-100")]
     pub rebuild_priority: Option<u32>,
-    /// Whether a spare replaces a member automatically when the member fails or is predicted to fail.
+    /// Whether a spare automatically replaces a member that fails, or whose drive predicts its failure.
     #[arg(long, value_enum, value_name = "on|off")]
     pub auto_replace: Option<Switch>,
     /// Whether a returning member is re-added automatically.
     #[arg(long, value_enum, value_name = "on|off")]
     pub auto_readd: Option<Switch>,
-    /// Number of errors after which a serving member is reported and, if a spare exists, replaced; 0 for never.
+    /// Number of errors after which a serving member is reported and, if a spare exists, replaced; 0 disables the
+    /// limit.
     #[arg(long, value_name = "ERRORS")]
     pub replace_after_errors: Option<u32>,
-    /// How writes are protected against crashes.
+    /// Consistency mode: how writes are protected against crashes.
     #[arg(long, value_enum, value_name = "MODE")]
     pub consistency: Option<Consistency>,
     /// Time from the end of a scrub to the next scheduled scrub, such as 14d; off disables scheduled scrubs.
@@ -364,15 +367,16 @@ pub struct Set {
 /// How writes are protected against crashes. For RAID 1 and 10, mode resync is sufficient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Consistency {
-    /// Regions that are being written are marked, and resynchronized after a crash. While members are missing, a crash
-    /// may damage other blocks in the stripe of a write.
+    /// The write-intent bitmap marks regions that are being written; after a crash, these regions are resynchronized.
+    /// While members are missing, a crash may damage other blocks in the stripe of a write.
     Resync,
     /// As resync. Writes to stripes with missing members also go through a redo log.
     Safe,
-    /// Every write is logged first. A crash together with the failure of one member damages no blocks. With two or more
-    /// parities, small writes log a few words per block; other writes need twice the drive I/Os.
+    /// Every write is recorded in the redo log before it changes data. A crash together with the failure of one member
+    /// damages no blocks. With two or more parities, records of small writes contain only a few words per block; other
+    /// writes need twice the drive I/Os.
     Strict,
-    /// No protection, for scratch arrays: contents are undefined after a crash.
+    /// No protection, for scratch arrays: the contents are undefined after a crash.
     None,
 }
 

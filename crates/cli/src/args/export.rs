@@ -22,7 +22,8 @@ pub enum ExportVerb {
         #[arg(value_name = "EXPORT")]
         name: String,
     },
-    /// Release the NVMe/TCP reservations of an export whose hosts will not return. THEN ANY ALLOWED HOST MAY WRITE.
+    /// Release the NVMe/TCP reservations of an export whose hosts will not return. AFTERWARDS, EVERY ALLOWED HOST MAY
+    /// WRITE.
     #[command(after_help = "Examples:
   strake export release tank
   strake export release tank --yes")]
@@ -46,7 +47,7 @@ pub enum ExportVerb {
         #[arg(long)]
         force: bool,
     },
-    /// Referrals: other discovery services that NVMe/TCP hosts see in discovery.
+    /// Referrals: other discovery services in the discovery log page for NVMe/TCP hosts.
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -100,14 +101,14 @@ pub struct Create {
     /// Reject writes.
     #[arg(long)]
     pub read_only: bool,
-    /// NQN of a host that may connect over NVMe/TCP (in /etc/nvme/hostnqn on Linux); may be repeated.
+    /// NQN of a host that may connect over NVMe/TCP (on Linux, the NQN is in /etc/nvme/hostnqn); may be repeated.
     #[arg(long, value_name = "NQN")]
     pub allow_host: Vec<String>,
     /// NQN of the NVMe subsystem [default: derived from the array's UUID]. Exports with the same address and hosts may
     /// share a subsystem; each export is a namespace of the subsystem.
     #[arg(long)]
     pub nqn: Option<String>,
-    /// Number of the namespace in the subsystem [default: the lowest free number].
+    /// Namespace identifier in the subsystem [default: the lowest free number].
     #[arg(long, value_name = "NUMBER")]
     pub namespace: Option<u32>,
     /// Require TLS over NVMe/TCP; every allowed host needs a key (strake host add).

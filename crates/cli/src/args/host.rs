@@ -38,7 +38,7 @@ pub enum HostVerb {
 #[derive(Debug, Args)]
 #[command(group = needed(&["no_secret", "no_controller_secret", "no_tls"]))]
 pub struct Add {
-    /// NQN of the host; a Linux host has it in /etc/nvme/hostnqn.
+    /// NQN of the host; on Linux, the NQN is in /etc/nvme/hostnqn.
     #[arg(value_name = "NQN")]
     pub nqn: String,
     /// Secrets and key of the host.
@@ -67,7 +67,7 @@ pub struct Key {
     pub keys: HostKeys,
 }
 
-/// Secrets (DH-HMAC-CHAP) and TLS key of a host: read from files, or generated and printed.
+/// Secrets (DH-HMAC-CHAP) and TLS key of a host, which are read from files, or generated and printed.
 #[derive(Debug, Args)]
 pub struct HostKeys {
     /// File with the host's secret (DH-HMAC-CHAP), as `nvme gen-dhchap-key` prints it; only its owner may have

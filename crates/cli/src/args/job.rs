@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 /// Commands for jobs.
 #[derive(Debug, Subcommand)]
 pub enum JobVerb {
-    /// List running, paused and halted jobs.
+    /// List unfinished jobs: running, paused, halted and waiting.
     #[command(after_help = "Examples:
   strake job list
   strake job list --watch")]
@@ -19,11 +19,12 @@ pub enum JobVerb {
     #[command(after_help = "Examples:
   strake job resume tank/rebuild")]
     Resume(Which),
-    /// Cancel a job, such as the copy of a serving member. No data are lost.
+    /// Cancel a job, such as the copy of a serving member; a rebuild, resync or initialization cannot be cancelled. No
+    /// data are lost.
     #[command(after_help = "Examples:
   strake job cancel tank/replace")]
     Cancel(Which),
-    /// Change the priority of a running job relative to client I/O.
+    /// Change the priority of a job relative to client I/O.
     #[command(after_help = "Examples:
   strake job set tank/rebuild --priority 90")]
     Set {

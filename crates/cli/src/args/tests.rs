@@ -115,7 +115,7 @@ fn every_command_of_the_record_can_be_typed() {
     assert!(parsed.0 > 150, "{} commands were parsed", parsed.0);
 }
 
-/// The history: for the command line, a comma in the path of a drive ended the path.
+/// The history: the parser of the command line ended a drive path at a comma.
 #[test]
 fn a_remedy_with_unusual_paths_is_typed_as_it_is_printed() {
     let drives = ["/dev/disk/by-path/a,b", "/x\\", "/it's", "/a b"].map(str::to_owned);

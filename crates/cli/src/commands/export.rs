@@ -40,7 +40,7 @@ pub async fn run(verb: ExportVerb, socket: &Path, out: &Output) -> Result<Exit, 
                 confirm::possible(&format!("release the reservations of {name}"))?;
                 let known = one(&name, socket).await?;
                 let what = format!(
-                    "release the reservations of export {name}; then any allowed host may write"
+                    "release the reservations of export {name}; afterwards, every allowed host may write"
                 );
                 let plan = tables::export::registrants(&known);
                 confirm::ask(&Question { what: &what, plan: &plan, answer: &name })?;

@@ -23,7 +23,7 @@ fn failing_a_member_in_sync_names_the_loss_and_sends_that_it_was_accepted() {
     let (code, printed, heard) = asked("array fail tank --member 2", "tank\n");
     assert_eq!(code, Some(0), "{printed}");
     let sentence = printed.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(sentence.contains("which is in sync: this gives up redundancy."), "{printed}");
+    assert!(sentence.contains("which is in sync: the array loses redundancy."), "{printed}");
     assert!(printed.contains("  - mark every label"), "the plan is shown: {printed}");
     let [plan, done] = heard.as_slice() else { panic!("{heard:?}") };
     assert!(plan.contains("dry_run: true"), "{plan}");

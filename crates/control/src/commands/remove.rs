@@ -36,7 +36,7 @@ impl Control {
         let mut steps = removal_steps(&view.exports);
         let hint = import_hint(&view);
         steps.push(format!(
-            "stop array {} and mark it clean; its data stays on its drives",
+            "stop array {} and mark it clean; its data stay on its drives",
             view.name
         ));
         steps.push(format!("forget it; import it again with: {}", command(&hint)));
@@ -78,7 +78,7 @@ impl Control {
         let undo = self.with(|m| undo_of_destroying(m, &view.uuid))?;
         steps.push(match &undo {
             Ok(undo) => {
-                format!("to undo this before its drives are written: {}", command(undo))
+                format!("to undo this before its drives are used again: {}", command(undo))
             }
             Err(why) => format!("it cannot be undeleted afterwards: {why}"),
         });

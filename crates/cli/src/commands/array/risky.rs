@@ -29,8 +29,8 @@ fn ask_overwrite(plan: &ArrayChange, drives: &str, name: &str) -> Result<(), Cli
 
 /// Asks before crash protection is turned off: requests the name of the array.
 pub(super) fn ask_careless(name: &str, plan: &[String]) -> Result<(), CliError> {
-    confirm::possible("do without consistency")?;
-    let what = "turn crash protection off: contents are undefined after a crash";
+    confirm::possible("turn crash protection off")?;
+    let what = "turn crash protection off: the contents are undefined after a crash";
     confirm::ask(&Question { what, plan, answer: name })
 }
 
@@ -111,10 +111,11 @@ fn words(losses: &[Loss]) -> Vec<String> {
     words
 }
 
-/// The loss when `member` of `array` is failed, as the end of a sentence. The daemon's plan has the redundancy left.
+/// The end of a sentence that states what is lost if `member` of `array` is failed. The plan of the daemon states how
+/// many member failures the array tolerates before and after the command.
 fn cost(array: &Array, member: u32) -> &'static str {
     let in_sync = array.members.iter().any(|m| m.position == member && m.state == "in_sync");
-    if in_sync { ", which is in sync: this gives up redundancy" } else { "" }
+    if in_sync { ", which is in sync: the array loses redundancy" } else { "" }
 }
 
 pub(super) async fn replace(
@@ -163,7 +164,7 @@ pub(super) async fn unload(arguments: Stop, socket: &Path, out: &Output) -> Resu
     let Stop { name, force, yes: _, dry_run } = arguments;
     let request = UnloadArrayRequest { name, dry_run, force };
     let change = arrays.unload_array(request).await?.into_inner();
-    gone(&change, "unloaded, its data stays on its drives", out)
+    gone(&change, "unloaded, its data stay on its drives", out)
 }
 
 pub(super) async fn destroy(
@@ -189,7 +190,7 @@ pub(super) async fn destroy(
     let change = arrays.destroy_array(request).await?.into_inner();
     let how = match change.undo.as_str() {
         "" => "destroyed permanently".to_owned(),
-        undo => format!("destroyed; to undo this before its drives are written: {undo}"),
+        undo => format!("destroyed; to undo this before its drives are used again: {undo}"),
     };
     gone(&change, &how, out)
 }

@@ -42,18 +42,14 @@ pub const FAMILIES: &[Family] = &[
             }
         }
     }),
-    gauge(
-        "strake_array_wait_seconds",
-        "Time that the start of an array has waited.",
-        |s, to| {
-            for array in &s.arrays {
-                for wait in &array.waits {
-                    let labels = [("array", array.name.as_str()), ("object", &wait.object)];
-                    to.say(&labels, wait.waited_us as f64 / 1e6);
-                }
+    gauge("strake_array_wait_seconds", "Time that the start of an array has waited.", |s, to| {
+        for array in &s.arrays {
+            for wait in &array.waits {
+                let labels = [("array", array.name.as_str()), ("object", &wait.object)];
+                to.say(&labels, wait.waited_us as f64 / 1e6);
             }
-        },
-    ),
+        }
+    }),
     gauge("strake_array_size_bytes", "Capacity of a running array.", |s, to| {
         of_running(s, to, |array, _| array.size_bytes);
     }),
@@ -64,20 +60,12 @@ pub const FAMILIES: &[Family] = &[
             of_running(s, to, |array, _| array.redundancy_left.into());
         },
     ),
-    gauge(
-        "strake_array_bad_blocks",
-        "Blocks that could not be reconstructed.",
-        |s, to| {
-            of_running(s, to, |array, _| array.bad_blocks);
-        },
-    ),
-    gauge(
-        "strake_array_in_doubt_bytes",
-        "Bytes of regions in doubt.",
-        |s, to| {
-            of_running(s, to, |array, _| array.in_doubt_bytes);
-        },
-    ),
+    gauge("strake_array_bad_blocks", "Blocks that could not be reconstructed.", |s, to| {
+        of_running(s, to, |array, _| array.bad_blocks);
+    }),
+    gauge("strake_array_in_doubt_bytes", "Bytes of regions in doubt.", |s, to| {
+        of_running(s, to, |array, _| array.in_doubt_bytes);
+    }),
     gauge("strake_array_corrupt_bytes", "Unrepaired bytes that a scrub found wrong.", |s, to| {
         of_running(s, to, |array, _| array.corrupt_bytes);
     }),
@@ -142,9 +130,13 @@ pub const FAMILIES: &[Family] = &[
     gauge("strake_drive_path_up", "1 for a connected path to a drive, else 0.", |s, to| {
         of_paths(s, to, |path| u64::from(path.state == "live"));
     }),
-    gauge("strake_drive_path_used", "1 for the path to a drive that carries I/O, else 0.", |s, to| {
-        of_paths(s, to, |path| u64::from(path.used));
-    }),
+    gauge(
+        "strake_drive_path_used",
+        "1 for the path to a drive that carries I/O, else 0.",
+        |s, to| {
+            of_paths(s, to, |path| u64::from(path.used));
+        },
+    ),
     counter("strake_drive_path_reconnects", "Times that a path was reconnected.", |s, to| {
         of_paths(s, to, |path| path.reconnects);
     }),

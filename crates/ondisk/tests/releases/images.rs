@@ -237,8 +237,16 @@ fn areas() -> Vec<Image> {
         };
         bad(format!("unknown kind of the {name}"), 0, &[9]);
         bad(format!("{name} of size 0"), 4, &[0; 4]);
-        bad(format!("{name} that starts before the end of the data"), 8, &(32_u64 << 20).to_le_bytes());
-        bad(format!("{name} that ends after the end of the device"), 8, &(1_u64 << 50).to_le_bytes());
+        bad(
+            format!("{name} that starts before the end of the data"),
+            8,
+            &(32_u64 << 20).to_le_bytes(),
+        );
+        bad(
+            format!("{name} that ends after the end of the device"),
+            8,
+            &(1_u64 << 50).to_le_bytes(),
+        );
         bad(format!("{name} that is not aligned to 4 KiB"), 8, &((1_u64 << 45) + 1).to_le_bytes());
     }
     all

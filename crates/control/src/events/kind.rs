@@ -146,8 +146,8 @@ kinds! {
     DriveBack "drive_back" Info "The connection to a remote drive was restored."
     DrivePathLost "drive_path_lost" Warning "A path to a remote drive was lost and is being restored."
     DrivePathBack "drive_path_back" Info "A path to a remote drive was restored."
-    DriveNotTaken "drive_not_taken" Warning "A drive that was taken from the kernel could not be taken again at a \
-                                                 start."
+    DriveNotTaken "drive_not_taken" Warning "A drive that was taken from the kernel could not be taken again after \
+        a restart or its return."
     DriveKept "drive_kept" Warning "The release of a drive was interrupted, and not completed at a start, because an \
                                     array or a spare needs the drive."
     LightFailed "light_failed" Warning "The LEDs of a slot could not be switched; reported once until they can be \

@@ -106,7 +106,7 @@ kinds! {
     SitOutEnded "sit_out_ended" Info "Reads no longer avoid a member."
     MembersStalled "members_stalled" Warning "More members are unresponsive at once than the array tolerates; none \
         is put out of use."
-    MembersStalledEnded "members_stalled_ended" Info "No more members are unresponsive than the array tolerates."
+    MembersStalledEnded "members_stalled_ended" Info "The array tolerates the number of unresponsive members again."
     RebuildStarted "rebuild_started" Info "A rebuild of a member started."
     RebuildFinished "rebuild_finished" Info "A rebuild finished; the member is in sync."
     RebuildHalted "rebuild_halted" Critical "A rebuild stopped, because the bad block list is full."

@@ -53,6 +53,12 @@ impl Epochs {
         Epoch(self.first + last as u64)
     }
 
+    /// True if no I/O is in progress.
+    #[cfg(test)]
+    pub(crate) fn are_idle(&self) -> bool {
+        self.counts.iter().all(|count| *count == 0)
+    }
+
     /// True if no I/O of `epoch` or of an earlier one is in progress.
     pub(crate) fn are_back(&self, epoch: Epoch) -> bool {
         let open = self.counts.iter().position(|count| *count > 0);

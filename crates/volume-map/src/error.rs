@@ -3,9 +3,10 @@
 use std::fmt;
 
 use crate::ids::VolumeId;
+use crate::operation::StepKind;
 
 /// The kind of a refusal, to decide on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// No volume has this identifier, or the volume is being deleted.
     NoVolume,
@@ -41,6 +42,11 @@ pub enum ErrorKind {
     Quota {
         /// The quota.
         clusters: u64,
+    },
+    /// A step of the operation failed. What the operation wrote may be there in part; what was answered before is.
+    StepFailed {
+        /// The kind of the step.
+        step: StepKind,
     },
     /// A limit of this program.
     Limit {
@@ -114,6 +120,7 @@ impl fmt::Display for ErrorKind {
                 write!(f, "{missing} more clusters must be free for reservations")
             }
             Self::Quota { clusters } => write!(f, "its quota of {clusters} clusters is reached"),
+            Self::StepFailed { step } => write!(f, "a {step} failed; repeat the request"),
             Self::Limit { what, most } => write!(f, "more than {most} {what}"),
             Self::RootFirst => f.write_str("no root describes these rings; write two checkpoints"),
             Self::Field { name, recorded } => write!(f, "field {name} has the value {recorded}"),

@@ -1,5 +1,7 @@
 //! Operations as values: what a driver must do, what it waits for, and how an operation ends.
 
+use std::fmt;
+
 use strake_units::Name;
 
 use crate::blocks::Blocks;
@@ -191,6 +193,55 @@ pub enum Step {
     },
 }
 
+/// The kind of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StepKind {
+    /// [`Step::Write`].
+    Write,
+    /// [`Step::Read`].
+    Read,
+    /// [`Step::Copy`].
+    Copy,
+    /// [`Step::Hold`].
+    Hold,
+    /// [`Step::Flush`].
+    Flush,
+    /// [`Step::Pace`].
+    Pace,
+    /// [`Step::WriteRoot`].
+    WriteRoot,
+}
+
+impl Step {
+    /// The kind of the step.
+    #[must_use]
+    pub const fn kind(&self) -> StepKind {
+        match self {
+            Self::Write { .. } => StepKind::Write,
+            Self::Read { .. } => StepKind::Read,
+            Self::Copy { .. } => StepKind::Copy,
+            Self::Hold { .. } => StepKind::Hold,
+            Self::Flush => StepKind::Flush,
+            Self::Pace => StepKind::Pace,
+            Self::WriteRoot { .. } => StepKind::WriteRoot,
+        }
+    }
+}
+
+impl fmt::Display for StepKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::Copy => "copy",
+            Self::Hold => "hold of new writes",
+            Self::Flush => "flush",
+            Self::Pace => "pace step",
+            Self::WriteRoot => "write of a root",
+        })
+    }
+}
+
 /// What an operation waits for. Whatever changes the map may end a wait: a step that completed, a ring that became
 /// stable, another operation that went on, or a cancelled one. After each of them, the driver advances all operations
 /// that wait, until none of them changes anything. An operation may change the map and wait for the same again.
@@ -228,7 +279,8 @@ pub enum Done {
 /// How far an operation is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The driver does this, then calls [`VolumeMap::completed`](crate::VolumeMap::completed).
+    /// The driver does this, then calls [`VolumeMap::completed`](crate::VolumeMap::completed) or
+    /// [`VolumeMap::failed`](crate::VolumeMap::failed).
     Do(Step),
     /// The operation waits.
     Wait(Wait),

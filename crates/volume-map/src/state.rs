@@ -150,6 +150,17 @@ impl MapState {
         self.locked.remove(&(volume, index));
     }
 
+    /// True if no operation holds anything.
+    #[cfg(test)]
+    pub(crate) fn is_idle(&self) -> bool {
+        let is_free = self.locked.is_empty() && self.taken.is_empty() && self.epochs.are_idle();
+        is_free
+            && self.held == 0
+            && !self.is_led
+            && !self.is_checkpointing
+            && self.unreported.is_empty()
+    }
+
     pub(crate) fn is_held(&self, core: Ring) -> bool {
         self.held >> core.0 & 1 == 1
     }

@@ -2,6 +2,7 @@
 
 mod codecs;
 mod crash;
+mod failures;
 mod history;
 mod oracle;
 mod orders;

@@ -7,7 +7,7 @@ use crate::body::Body;
 use crate::error::{Error, ErrorKind};
 use crate::ids::{Number, OperationId, Ring, Start, VolumeId};
 use crate::limits::OPERATIONS_MAX;
-use crate::operation::{Progress, Wait};
+use crate::operation::{Progress, StepKind, Wait};
 use crate::record::Record;
 use crate::shape::Shape;
 use crate::space::{PoolSpace, VolumeSpace};
@@ -17,15 +17,25 @@ use crate::tables::{Parts, Tables, Volume};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Operation {
     body: Body,
-    /// True while the driver carries a step out.
-    is_released: bool,
+    released: Released,
+}
+
+/// The last step of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Released {
+    /// None, or it has completed.
+    No,
+    /// The driver carries it out.
+    Yes(StepKind),
+    /// It failed. The operation ends when it is advanced.
+    Failed(StepKind),
 }
 
 /// The map of a pool: its tables, its rings, and the operations in progress.
 ///
 /// A driver begins an operation with [`begin`](Self::begin), and calls [`advance`](Self::advance) until it has
-/// finished. In between it does the released steps and calls [`completed`](Self::completed). It writes the records of
-/// each ring in order, stably, and calls [`stable`](Self::stable).
+/// finished. In between it does the released steps and calls [`completed`](Self::completed) or
+/// [`failed`](Self::failed). It writes the records of each ring in order, stably, and calls [`stable`](Self::stable).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VolumeMap {
     pub(crate) state: MapState,
@@ -106,7 +116,7 @@ impl VolumeMap {
         }
         let id = OperationId(self.next_operation);
         self.next_operation += 1;
-        self.operations.insert(id, Operation { body, is_released: false });
+        self.operations.insert(id, Operation { body, released: Released::No });
         Ok(id)
     }
 
@@ -116,15 +126,21 @@ impl VolumeMap {
     /// If there is no such operation, or it has finished.
     pub fn advance(&mut self, id: OperationId) -> Progress {
         let mut operation = self.operations.remove(&id).expect("the operation is in progress");
-        if operation.is_released {
-            self.operations.insert(id, operation);
-            return Progress::Wait(Wait::Step);
+        let progress = match operation.released {
+            Released::Yes(_) => Progress::Wait(Wait::Step),
+            Released::No => operation.body.advance(&mut self.state),
+            Released::Failed(step) => operation.body.fail(&mut self.state, step),
+        };
+        if let Progress::Finished(_) = progress {
+            return progress;
         }
-        let progress = operation.body.advance(&mut self.state);
-        if !matches!(progress, Progress::Finished(_)) {
-            operation.is_released = matches!(progress, Progress::Do(_));
-            self.operations.insert(id, operation);
+        if progress != Progress::Wait(Wait::Step) {
+            operation.released = match &progress {
+                Progress::Do(step) => Released::Yes(step.kind()),
+                Progress::Wait(_) | Progress::Finished(_) => Released::No,
+            };
         }
+        self.operations.insert(id, operation);
         progress
     }
 
@@ -133,9 +149,23 @@ impl VolumeMap {
     /// # Panics
     /// If no step of the operation was released.
     pub fn completed(&mut self, id: OperationId) {
+        self.step_ended(id, |_| Released::No);
+    }
+
+    /// The released step of an operation failed, and nothing of it lands from now on. The operation ends with
+    /// [`ErrorKind::StepFailed`]: it gives back its cluster, its lock, its epoch and its hold. What was answered
+    /// before is not affected. Decision 39 has what each step leaves, and what the driver can do then.
+    ///
+    /// # Panics
+    /// If no step of the operation was released.
+    pub fn failed(&mut self, id: OperationId) {
+        self.step_ended(id, Released::Failed);
+    }
+
+    fn step_ended(&mut self, id: OperationId, how: impl FnOnce(StepKind) -> Released) {
         let operation = self.operations.get_mut(&id).expect("the operation is in progress");
-        assert!(operation.is_released, "a step completes once");
-        operation.is_released = false;
+        let Released::Yes(step) = operation.released else { panic!("a step ends once") };
+        operation.released = how(step);
     }
 
     /// Ends the wait for space of an operation, which then fails. False if the operation does not wait for space.

@@ -1,5 +1,6 @@
 //! A checkpoint: a root that has of each ring exactly the records below its floor.
 
+use crate::error::ErrorKind;
 use crate::ids::Number;
 use crate::image::Image;
 use crate::limits::ROOTS;
@@ -52,5 +53,12 @@ impl Checkpoint {
                 Progress::Finished(Ok(Done::Done))
             }
         }
+    }
+
+    /// The place of the root has the old root, the new one, or none that can be read. The other root is there, and the
+    /// log reaches back to it. The next checkpoint writes the same place.
+    pub(crate) fn fail(map: &mut MapState, kind: ErrorKind) -> Progress {
+        map.is_checkpointing = false;
+        Progress::Finished(Err(kind.into()))
     }
 }

@@ -90,6 +90,13 @@ impl Fill {
         self.recorded(map, ring, number)
     }
 
+    /// The copy failed: what landed is in blocks that no record calls own.
+    pub(crate) fn fail(&mut self, map: &mut MapState, kind: ErrorKind) -> Progress {
+        self.entered.leave(map);
+        map.unlock(self.volume, self.index);
+        Progress::Finished(Err(kind.of(self.volume)))
+    }
+
     fn recorded(&mut self, map: &mut MapState, ring: Ring, number: Number) -> Progress {
         if !map.is_stable(ring, number) {
             return Progress::Wait(Wait::Records);

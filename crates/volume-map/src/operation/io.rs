@@ -111,7 +111,21 @@ impl Io {
         Progress::Finished(Ok(Done::Done))
     }
 
-    fn fail(&mut self, map: &mut MapState, kind: ErrorKind) -> Progress {
+    /// Ends with an error, and gives back what the operation holds. A cluster that it took is free: no record names
+    /// it. Blocks of a cluster in use are old or new, and those that no record calls own are not read.
+    pub(crate) fn fail(&mut self, map: &mut MapState, kind: ErrorKind) -> Progress {
+        let (is_locked, taken) = match self.stage {
+            Stage::InPlace { is_locked } => (is_locked, None),
+            Stage::Landing { taken, .. } => (true, taken),
+            Stage::Start | Stage::Change | Stage::Cancelled => (false, None),
+            Stage::Recorded(..) => unreachable!("what is recorded does not fail"),
+        };
+        if let Some(cluster) = taken {
+            map.give_back(cluster);
+        }
+        if is_locked {
+            map.unlock(self.volume, self.index);
+        }
         self.entered.leave(map);
         Progress::Finished(Err(kind.of(self.volume)))
     }

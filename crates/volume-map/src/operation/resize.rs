@@ -106,6 +106,14 @@ impl Resize {
         }
     }
 
+    /// A step failed: a hold, the copy of the last cluster, or a pace step.
+    pub(crate) fn fail(&mut self, map: &mut MapState, kind: ErrorKind) -> Progress {
+        if let Stage::Cluster(io) = &mut self.stage {
+            io.fail(map, kind);
+        }
+        self.give_up(map, kind.of(self.volume))
+    }
+
     /// Nothing is lost of the size: a part of the tail is discarded, as the request permits.
     fn give_up(&mut self, map: &mut MapState, error: Error) -> Progress {
         map.recount_needs();

@@ -1,7 +1,7 @@
 //! Snapshots and rollbacks: every core holds new writes, one record has the cut, and older writes are waited for.
 
 use crate::epoch::Epoch;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::ids::{Number, Ring, VolumeId};
 use crate::operation::{Done, Progress, Step, Wait};
 use crate::record::{Change, Cut, VolumesChange};
@@ -56,6 +56,9 @@ enum Stage {
     Recorded(Number),
     Released,
     Flushing,
+    /// The flush failed: the snapshots are deleted.
+    Undo(ErrorKind),
+    Undone(ErrorKind, Number),
 }
 
 /// A snapshot or a rollback.
@@ -101,12 +104,49 @@ impl Cutting {
                 if !self.held.older_are_back(map) {
                     return Progress::Wait(Wait::OlderIo);
                 }
-                // A write that was answered before the cut may be in a cache, and a snapshot survives a power loss.
-                self.stage = Stage::Flushing;
-                Progress::Do(Step::Flush)
+                match self.kind {
+                    // A write that was answered before the cut may be in a cache, and a snapshot survives a power loss.
+                    CutKind::Snapshot(_) => {
+                        self.stage = Stage::Flushing;
+                        Progress::Do(Step::Flush)
+                    }
+                    // The content of a snapshot was stable when it was reported.
+                    CutKind::Rollback { .. } => Progress::Finished(Ok(Done::Dying(self.made[0]))),
+                }
             }
             Stage::Flushing => self.report(map),
+            Stage::Undo(_) if map.is_led => Progress::Wait(Wait::Leader),
+            Stage::Undo(kind) => {
+                self.stage = Stage::Undone(kind, self.undo(map));
+                self.advance(map)
+            }
+            Stage::Undone(_, number) if !map.is_stable(Ring::LEADER, number) => {
+                Progress::Wait(Wait::Records)
+            }
+            Stage::Undone(kind, _) => Progress::Finished(Err(kind.into())),
         }
+    }
+
+    /// A step failed: a hold, which ends, or the flush of a snapshot that is recorded. Its content may be lost with the
+    /// caches, so it is deleted before the request fails.
+    pub(crate) fn fail(&mut self, map: &mut MapState, kind: ErrorKind) -> Progress {
+        if self.stage == Stage::Flushing {
+            self.stage = Stage::Undo(kind);
+            return self.advance(map);
+        }
+        map.release_writes();
+        Progress::Finished(Err(kind.into()))
+    }
+
+    /// Deletes the snapshots. The result is the number of the last record.
+    fn undo(&mut self, map: &mut MapState) -> Number {
+        let mut last = Number(0);
+        for id in std::mem::take(&mut self.made) {
+            last = map.put_of_leader(VolumesChange::Delete(id));
+            map.deletions.insert(id, last);
+            map.unreported.remove(&id);
+        }
+        last
     }
 
     fn check(&self, map: &MapState) -> Result<(), Error> {
@@ -177,10 +217,7 @@ impl Cutting {
         made.iter().for_each(|id| {
             map.unreported.remove(id);
         });
-        Progress::Finished(Ok(match self.kind {
-            CutKind::Snapshot(_) => Done::Made(made),
-            CutKind::Rollback { .. } => Done::Dying(made[0]),
-        }))
+        Progress::Finished(Ok(Done::Made(made)))
     }
 }
 

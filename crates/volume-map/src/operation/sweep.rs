@@ -40,6 +40,11 @@ impl Sweep {
         }
     }
 
+    /// The volume is still being deleted: another sweep goes on with it.
+    pub(crate) fn fail(&self, kind: ErrorKind) -> Progress {
+        Progress::Finished(Err(kind.of(self.volume)))
+    }
+
     /// Leaves are given up when the record of the deletion is stable. Before, the volume may return after a crash.
     fn start(&mut self, map: &mut MapState) -> Progress {
         if !map.tables.volumes.get(&self.volume).is_some_and(|volume| volume.is_dying) {

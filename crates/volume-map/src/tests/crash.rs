@@ -67,8 +67,8 @@ impl World {
         let tasks = Vec::new();
         let kept = if crash.is_kill { self.oracle.acked } else { self.oracle.durable };
         let (oracle, cache) = (self.oracle.clone(), BTreeMap::new());
-        let mut world =
-            Self { map, disk, cache, logs, roots, tasks, oracle, kept, failed: Vec::new() };
+        let (failed, faults) = (Vec::new(), 0);
+        let mut world = Self { map, disk, cache, logs, roots, tasks, oracle, kept, failed, faults };
         world.logs.resize(world.logs.len().max(usize::from(rings)), Vec::new());
         Ok(world)
     }
@@ -104,7 +104,7 @@ impl World {
     /// A hash of everything.
     pub(crate) fn key(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (self.remains(), &self.map, &self.tasks).hash(&mut hasher);
+        (self.remains(), &self.map, &self.tasks, self.faults).hash(&mut hasher);
         hasher.finish()
     }
 }

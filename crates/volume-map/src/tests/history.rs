@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use strake_fuzz::{Chance, runs};
 
-use super::world::{Op, World};
+use super::world::{Left, Op, World};
 use crate::{ErrorKind, Shape, SpacePolicy, VolumeKind, Wait};
 
 /// Histories of each change; the variable STRAKE_FUZZ_RUNS raises it.
@@ -21,6 +21,7 @@ struct History {
     chance: Chance,
     next: usize,
     crashes: usize,
+    failures: usize,
 }
 
 /// Names that an operation uses.
@@ -58,7 +59,7 @@ impl History {
         let blocks = u64::from(shape.cluster_blocks) * 3 - chance.below(2) as u64;
         world.run(1, Op::Create("V", blocks));
         world.run(2, Op::Create("W", blocks));
-        Self { world, chance, next: 3, crashes: 0 }
+        Self { world, chance, next: 3, crashes: 0, failures: 0 }
     }
 
     fn blocks(&self, volume: &str) -> u64 {
@@ -173,6 +174,11 @@ impl History {
                 self.next += 1;
                 continue;
             }
+            if !self.world.tasks.is_empty() && self.chance.one_in(30) {
+                let at = self.chance.below(self.world.tasks.len());
+                let left = self.chance.pick(&[Left::Part, Left::All]);
+                self.failures += usize::from(self.world.fail_step(at, left));
+            }
             let first = self.chance.below(self.world.moves());
             let moves = self.world.moves();
             if !(0..moves).any(|at| self.world.step((first + at) % moves)) {
@@ -186,6 +192,7 @@ impl History {
         }
         self.world.kept = self.world.oracle.acked;
         self.world.check();
+        assert!(self.world.map.state.is_idle(), "an operation holds something after its end");
         self.check_differences();
     }
 
@@ -270,11 +277,12 @@ fn span(blocks: u64, per: u64, chance: &mut Chance) -> (u64, u16) {
 
 #[test]
 fn random_histories_with_crashes_agree_with_the_oracle() {
-    let mut crashes = 0;
+    let (mut crashes, mut failures) = (0, 0);
     runs(HISTORIES, |seed| {
         let mut history = History::new(seed);
         history.run();
         crashes += history.crashes;
+        failures += history.failures;
     });
-    assert!(crashes > 0, "some histories crash");
+    assert!(crashes > 0 && failures > 0, "some histories crash, and steps fail");
 }

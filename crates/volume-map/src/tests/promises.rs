@@ -87,6 +87,15 @@ impl World {
         self.oracle.check_instant(pairs);
     }
 
+    /// Snapshots of a request that failed are not there.
+    pub(crate) fn unmade(&mut self, pairs: &[(String, String)]) {
+        for (_, snapshot) in pairs {
+            if self.id(snapshot).is_none() {
+                self.oracle.must.insert(snapshot.clone(), Presence::Gone);
+            }
+        }
+    }
+
     /// After a start, or at rest: everything that was promised.
     pub(crate) fn check(&self) {
         for (volume, presence) in &self.oracle.must {
@@ -143,7 +152,8 @@ impl World {
 
     /// What a start shows is what is there from now on.
     pub(crate) fn adopt(&mut self) {
-        let mut oracle = Oracle { acked: self.oracle.acked, ..Oracle::default() };
+        let (acked, ended) = (self.oracle.acked, self.oracle.ended);
+        let mut oracle = Oracle { acked, ended, ..Oracle::default() };
         oracle.durable = oracle.acked;
         for volume in self.oracle.must.keys() {
             oracle.must.insert(volume.clone(), Presence::Gone);

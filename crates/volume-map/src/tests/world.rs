@@ -79,6 +79,17 @@ pub(crate) struct World {
     pub(crate) oracle: Oracle,
     pub(crate) kept: Set,
     pub(crate) failed: Vec<Error>,
+    /// Steps that may fail in an enumeration.
+    pub(crate) faults: u8,
+}
+
+/// What a failed step leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// What landed before. A root cannot be read.
+    Part,
+    /// Everything, in caches.
+    All,
 }
 
 /// The volume, the first block and the number of blocks of a write or discard.
@@ -110,6 +121,7 @@ impl World {
             oracle: Oracle::default(),
             kept: 0,
             failed: Vec::new(),
+            faults: 0,
         };
         world.write_roots();
         world
@@ -195,6 +207,7 @@ impl World {
             }
         }
         assert!(self.tasks.is_empty(), "stuck: {:?}", self.tasks);
+        assert!(self.map.state.is_idle(), "an operation holds something after its end");
     }
 
     /// Nothing moves: operations that wait for space fail. False if none does.
@@ -208,9 +221,10 @@ impl World {
         !ids.is_empty() && ids.into_iter().all(|id| self.map.cancel(id))
     }
 
-    /// Tasks and rings: what can move next.
+    /// Tasks, rings, and steps that may fail: what can move next.
     pub(crate) fn moves(&self) -> usize {
-        self.tasks.len() + self.map.state.rings.len()
+        let failing = if self.faults > 0 { 2 * self.tasks.len() } else { 0 };
+        self.tasks.len() + self.map.state.rings.len() + failing
     }
 
     /// One step of a task, or of a ring. False if nothing changed.
@@ -235,11 +249,66 @@ impl World {
     }
 
     fn step_one(&mut self, at: usize) -> bool {
-        if at < self.tasks.len() {
-            self.step_task(at)
-        } else {
-            self.step_ring(at - self.tasks.len())
+        let (tasks, rings) = (self.tasks.len(), self.map.state.rings.len());
+        if at < tasks {
+            return self.step_task(at);
         }
+        if at < tasks + rings {
+            return self.step_ring(at - tasks);
+        }
+        let at = at - tasks - rings;
+        let left = if at.is_multiple_of(2) { Left::Part } else { Left::All };
+        let has_failed = self.fail_step(at / 2, left);
+        self.faults -= u8::from(has_failed);
+        has_failed
+    }
+
+    /// The released step of a task fails. False if it has none.
+    pub(crate) fn fail_step(&mut self, at: usize, left: Left) -> bool {
+        let task = &self.tasks[at];
+        let Some((id, work)) = task.operation.zip(task.work.clone()) else { return false };
+        match (work, left) {
+            (Work::Root(place, _), Left::Part) => self.roots[usize::from(place)] = None,
+            (Work::Root(place, bytes), Left::All) => self.roots[usize::from(place)] = Some(bytes),
+            (_, Left::Part) => {}
+            (Work::Flush(_), Left::All) => self.flush(),
+            (Work::Land { blocks, .. }, Left::All) => self.land_all(blocks),
+            (Work::Copy { parts, to, data }, Left::All) => {
+                let blocks = self.copied(at, &parts, to, data);
+                self.land_all(blocks);
+            }
+            (Work::Read { .. } | Work::Nothing, Left::All) => return false,
+        }
+        self.tasks[at].work = None;
+        self.map.failed(id);
+        true
+    }
+
+    fn land_all(&mut self, blocks: VecDeque<(ClusterId, u16, i64)>) {
+        for (cluster, block, token) in blocks {
+            self.land((cluster.0, block), token, false);
+        }
+    }
+
+    /// The blocks of a copy, and what they get.
+    fn copied(
+        &self,
+        at: usize,
+        parts: &[Part],
+        to: ClusterId,
+        data: Option<Blocks>,
+    ) -> VecDeque<(ClusterId, u16, i64)> {
+        let mut blocks = VecDeque::new();
+        for part in parts {
+            let values = self.part_values(part);
+            blocks.extend(part.blocks.iter().zip(values).map(|(block, v)| (to, block, v)));
+        }
+        if let Some(data) = data {
+            let (_, first, _) = blocks_of(&self.tasks[at].what).expect("data");
+            let token = 1000 * self.tasks[at].op as i64 + first as i64;
+            blocks.extend(data.iter().zip(token..).map(|(block, token)| (to, block, token)));
+        }
+        blocks
     }
 
     fn step_ring(&mut self, ring: usize) -> bool {
@@ -397,17 +466,7 @@ impl World {
                 }
             }
             Work::Copy { parts, to, data } => {
-                let mut blocks = VecDeque::new();
-                for part in parts {
-                    let values = self.part_values(&part);
-                    blocks.extend(part.blocks.iter().zip(values).map(|(block, v)| (to, block, v)));
-                }
-                if let Some(data) = data {
-                    let (_, first, _) = blocks_of(&self.tasks[at].what).expect("data");
-                    let token = 1000 * self.tasks[at].op as i64 + first as i64;
-                    let new = data.iter().zip(token..).map(|(block, token)| (to, block, token));
-                    blocks.extend(new);
-                }
+                let blocks = self.copied(at, &parts, to, data);
                 self.tasks[at].work = Some(Work::Land { blocks, is_stable: true });
                 return;
             }
@@ -454,6 +513,7 @@ impl World {
                 self.oracle.must.insert(copy.clone(), Presence::Must);
             }
             Op::Snap(pairs) if ok => self.report(pairs),
+            Op::Snap(pairs) => self.unmade(pairs),
             Op::Delete(volume) if ok => {
                 self.oracle.must.insert(volume.clone(), Presence::Gone);
             }
@@ -467,6 +527,9 @@ impl World {
                 }
             }
             _ => {}
+        }
+        if task.op > 0 {
+            self.oracle.ended |= 1 << task.op;
         }
         if ok && task.op > 0 {
             self.oracle.acked |= 1 << task.op;

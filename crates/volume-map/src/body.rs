@@ -55,15 +55,15 @@ impl Body {
         }
     }
 
-    /// Ends an operation that waits for space. False if it does not.
+    /// Ends an operation that waits for space, or a cut that is not recorded. False if it is neither.
     pub(crate) fn cancel(&mut self) -> bool {
         match self {
             Self::Io(io) => io.cancel(),
             Self::Resize(resize) => resize.cancel(),
+            Self::Cutting(cutting) => cutting.cancel(),
             Self::Read(_)
             | Self::Fill(_)
             | Self::Leader(_)
-            | Self::Cutting(_)
             | Self::Sweep(_)
             | Self::Checkpoint(_) => false,
         }

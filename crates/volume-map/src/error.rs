@@ -48,6 +48,8 @@ pub enum ErrorKind {
         /// The kind of the step.
         step: StepKind,
     },
+    /// The driver cancelled it before it was recorded.
+    Cancelled,
     /// A limit of this program.
     Limit {
         /// What is limited.
@@ -121,6 +123,7 @@ impl fmt::Display for ErrorKind {
             }
             Self::Quota { clusters } => write!(f, "its quota of {clusters} clusters is reached"),
             Self::StepFailed { step } => write!(f, "a {step} failed; repeat the request"),
+            Self::Cancelled => f.write_str("it was cancelled; repeat the request"),
             Self::Limit { what, most } => write!(f, "more than {most} {what}"),
             Self::RootFirst => f.write_str("no root describes these rings; write two checkpoints"),
             Self::Field { name, recorded } => write!(f, "field {name} has the value {recorded}"),

@@ -168,9 +168,20 @@ impl VolumeMap {
         operation.released = how(step);
     }
 
-    /// Ends the wait for space of an operation, which then fails. False if the operation does not wait for space.
+    /// Ends the wait for space of an operation, or a snapshot, rollback or resize before its record is appended. The
+    /// operation fails when it is advanced. A hold or a pace step that was released is withdrawn: the driver lets the
+    /// core go on, and does not report the step. A copy that was released is reported before the operation ends.
+    ///
+    /// False if the operation is none of these: then it goes on.
     pub fn cancel(&mut self, id: OperationId) -> bool {
-        self.operations.get_mut(&id).is_some_and(|operation| operation.body.cancel())
+        let Some(operation) = self.operations.get_mut(&id) else { return false };
+        let is_cancelled = operation.body.cancel();
+        if let Released::Yes(StepKind::Hold | StepKind::Pace) = operation.released
+            && is_cancelled
+        {
+            operation.released = Released::No;
+        }
+        is_cancelled
     }
 
     /// The records of a ring that are not stable, in order. The driver writes them in this order.

@@ -90,6 +90,11 @@ impl Io {
         self.is_starved
     }
 
+    /// True if a record is appended: the operation then ends when the record is stable.
+    pub(crate) fn is_recorded(&self) -> bool {
+        matches!(self.stage, Stage::Recorded(..))
+    }
+
     pub(crate) fn advance(&mut self, map: &mut MapState) -> Progress {
         match self.stage {
             Stage::Start => self.start(map),

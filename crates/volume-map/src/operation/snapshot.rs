@@ -56,6 +56,10 @@ enum Stage {
     Recorded(Number),
     Released,
     Flushing,
+    /// Before its record. True if cores hold.
+    Cancelled {
+        is_holding: bool,
+    },
     /// The flush failed: the snapshots are deleted.
     Undo(ErrorKind),
     Undone(ErrorKind, Number),
@@ -75,8 +79,23 @@ impl Cutting {
         Self { kind, held: Held::default(), stage: Stage::Start, made: Vec::new() }
     }
 
+    pub(crate) fn cancel(&mut self) -> bool {
+        let is_holding = self.stage == Stage::Holding;
+        let is_before_record = is_holding || self.stage == Stage::Start;
+        if is_before_record {
+            self.stage = Stage::Cancelled { is_holding };
+        }
+        is_before_record
+    }
+
     pub(crate) fn advance(&mut self, map: &mut MapState) -> Progress {
         match self.stage {
+            Stage::Cancelled { is_holding } => {
+                if is_holding {
+                    map.release_writes();
+                }
+                Progress::Finished(Err(ErrorKind::Cancelled.into()))
+            }
             Stage::Start if map.is_led => Progress::Wait(Wait::Leader),
             Stage::Start => {
                 if let Err(error) = self.check(map) {

@@ -177,7 +177,12 @@ impl History {
             if !self.world.tasks.is_empty() && self.chance.one_in(30) {
                 let at = self.chance.below(self.world.tasks.len());
                 let left = self.chance.pick(&[Left::Part, Left::All]);
-                self.failures += usize::from(self.world.fail_step(at, left));
+                let has_failed = if self.chance.one_in(2) {
+                    self.world.fail_step(at, left)
+                } else {
+                    self.world.cancel(at)
+                };
+                self.failures += usize::from(has_failed);
             }
             let first = self.chance.below(self.world.moves());
             let moves = self.world.moves();

@@ -200,6 +200,12 @@ impl World {
     }
 
     pub(crate) fn drain(&mut self) {
+        self.drain_tasks();
+        assert!(self.map.state.is_idle(), "an operation holds something after its end");
+    }
+
+    /// Ends all tasks. The test may have other operations in progress.
+    pub(crate) fn drain_tasks(&mut self) {
         loop {
             let moved = (0..self.moves()).any(|at| self.step(at));
             if !moved && !self.give_up_space() {
@@ -207,7 +213,6 @@ impl World {
             }
         }
         assert!(self.tasks.is_empty(), "stuck: {:?}", self.tasks);
-        assert!(self.map.state.is_idle(), "an operation holds something after its end");
     }
 
     /// Nothing moves: operations that wait for space fail. False if none does.
@@ -221,9 +226,9 @@ impl World {
         !ids.is_empty() && ids.into_iter().all(|id| self.map.cancel(id))
     }
 
-    /// Tasks, rings, and steps that may fail: what can move next.
+    /// Tasks, rings, and tasks that may fail or be cancelled: what can move next.
     pub(crate) fn moves(&self) -> usize {
-        let failing = if self.faults > 0 { 2 * self.tasks.len() } else { 0 };
+        let failing = if self.faults > 0 { 3 * self.tasks.len() } else { 0 };
         self.tasks.len() + self.map.state.rings.len() + failing
     }
 
@@ -257,8 +262,11 @@ impl World {
             return self.step_ring(at - tasks);
         }
         let at = at - tasks - rings;
-        let left = if at.is_multiple_of(2) { Left::Part } else { Left::All };
-        let has_failed = self.fail_step(at / 2, left);
+        let has_failed = match at % 3 {
+            0 => self.fail_step(at / 3, Left::Part),
+            1 => self.fail_step(at / 3, Left::All),
+            _ => self.cancel(at / 3),
+        };
         self.faults -= u8::from(has_failed);
         has_failed
     }
@@ -282,6 +290,16 @@ impl World {
         self.tasks[at].work = None;
         self.map.failed(id);
         true
+    }
+
+    /// The driver cancels a task. False if it cannot be cancelled.
+    pub(crate) fn cancel(&mut self, at: usize) -> bool {
+        let Some(id) = self.tasks[at].operation else { return false };
+        let is_cancelled = self.map.cancel(id);
+        if is_cancelled && self.tasks[at].work == Some(Work::Nothing) {
+            self.tasks[at].work = None;
+        }
+        is_cancelled
     }
 
     fn land_all(&mut self, blocks: VecDeque<(ClusterId, u16, i64)>) {

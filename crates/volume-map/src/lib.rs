@@ -34,6 +34,7 @@ mod ids;
 mod image;
 pub mod limits;
 mod log;
+mod needs;
 mod operation;
 mod record;
 mod replay;

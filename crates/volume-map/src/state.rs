@@ -6,9 +6,9 @@ use crate::epoch::{Epoch, Epochs};
 use crate::error::ErrorKind;
 use crate::ids::{ClusterId, LeafId, Number, Ring, Start, VolumeId};
 use crate::limits::ROOTS;
+use crate::needs::Needs;
 use crate::operation::Wait;
 use crate::record::{Change, Record};
-use crate::space::Needs;
 use crate::tables::{Home, Tables};
 
 /// A ring of records as the map sees it.
@@ -117,7 +117,7 @@ impl MapState {
             roots_due,
             is_checkpointing: false,
         };
-        map.recount_needs();
+        map.count_needs();
         map
     }
 
@@ -176,10 +176,12 @@ impl MapState {
         if let Change::Map { cluster, .. } = &record.change {
             self.taken.remove(cluster);
         }
-        let before = self.change_of_need(&record.change);
+        let need = self.change_of_need(&record.change);
         let dropped = self.tables.apply(&record);
         let dropped = dropped.expect("a record fits the tables it was made from");
-        self.needs.change(before);
+        if let Some((volume, by)) = need {
+            self.needs.add(volume, by);
+        }
         let state = &mut self.rings[ring.at()];
         state.next = number.next();
         state.records.push_back(record);

@@ -8,6 +8,7 @@ mod oracle;
 mod orders;
 mod pairs;
 mod promises;
+mod reservations;
 mod scenario;
 mod sizes;
 mod space;

@@ -202,6 +202,7 @@ impl VolumeMap {
         }
         state.unstable = state.unstable.max(number.next());
         self.state.forget_grown();
+        self.state.end_needs();
         self.state.settle();
     }
 

@@ -30,7 +30,7 @@ impl Checkpoint {
             Stage::Start if map.is_checkpointing => Progress::Wait(Wait::Leader),
             Stage::Start => {
                 map.is_checkpointing = true;
-                map.recount_needs();
+                map.recount_needs(|_, _| true);
                 let floors = map.next_numbers();
                 let bytes = Image::of(map, &floors).encode();
                 self.stage = Stage::Taken { floors, bytes };

@@ -60,9 +60,38 @@ impl Leader {
             Done::Made(volumes) => map.unreported.extend(volumes),
             Done::Done => {}
         }
-        map.recount_needs();
+        self.change_need(map, new, number, grown);
         self.recorded = Some((number, done));
         self.advance(map)
+    }
+
+    /// What the record changes of reservations. An end counts when the record is stable.
+    fn change_need(
+        &self,
+        map: &mut MapState,
+        new: VolumeId,
+        number: Number,
+        grown: Option<(VolumeId, u64)>,
+    ) {
+        let clusters = |blocks| map.tables.shape.clusters_of(blocks);
+        match &self.kind {
+            LeaderKind::Grow { volume, blocks } => {
+                let is_reserved = map.tables.volumes[volume].policy.reserved;
+                let before = grown.map_or(*blocks, |(_, before)| before);
+                let more = clusters(*blocks) - clusters(before);
+                map.needs.add(*volume, if is_reserved { more as i64 } else { 0 });
+            }
+            LeaderKind::Create { blocks, policy, .. } if policy.reserved => {
+                map.needs.set(new, clusters(*blocks));
+            }
+            LeaderKind::SetPolicy { volume, policy } if policy.reserved => {
+                map.needs.set(*volume, map.need_of(&map.tables.volumes[volume]));
+            }
+            LeaderKind::Delete { volume } | LeaderKind::SetPolicy { volume, .. } => {
+                map.needs.end(*volume, number);
+            }
+            LeaderKind::Create { .. } | LeaderKind::Clone { .. } => {}
+        }
     }
 
     /// The volume that grows, and its size before.
@@ -108,7 +137,7 @@ impl Leader {
                 if known.policy.reserved {
                     let clusters = |blocks| map.tables.shape.clusters_of(blocks);
                     let more = clusters(*blocks) - clusters(known.blocks);
-                    map.check_need(&[(*volume, map.needs_of(*volume) + more)])?;
+                    map.check_need(&[(*volume, map.needs.of(*volume) + more)])?;
                 }
                 let (volume, blocks) = (*volume, *blocks);
                 Ok((VolumesChange::Size { volume, blocks }, Done::Done))

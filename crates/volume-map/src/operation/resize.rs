@@ -96,7 +96,6 @@ impl Resize {
             Stage::Freed(_) => {
                 let (volume, blocks) = (self.volume, self.blocks);
                 let number = map.put_of_leader(VolumesChange::Size { volume, blocks });
-                map.recount_needs();
                 self.stage = Stage::Recorded(number);
                 self.advance(map)
             }
@@ -104,6 +103,8 @@ impl Resize {
                 if !map.is_stable(Ring::LEADER, *number) {
                     return Progress::Wait(Wait::Records);
                 }
+                // A reserved volume needed its unmapped tail until now: after a crash before, it has the size before.
+                map.recount_needs(|id, _| id == self.volume);
                 map.release_writes();
                 Progress::Finished(Ok(Done::Done))
             }
@@ -164,7 +165,6 @@ impl Resize {
 
     /// Nothing is lost of the size: a part of the tail is discarded, as the request permits.
     fn give_up(&mut self, map: &mut MapState, error: Error) -> Progress {
-        map.recount_needs();
         map.release_writes();
         Progress::Finished(Err(error))
     }

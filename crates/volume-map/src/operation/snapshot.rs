@@ -226,9 +226,23 @@ impl Cutting {
         if let CutKind::Rollback { .. } = self.kind {
             map.deletions.insert(VolumeId(next), number);
         }
-        map.recount_needs();
+        self.raise_needs(map);
         self.stage = Stage::Recorded(number);
         self.advance(map)
+    }
+
+    /// All clusters of the volumes are shared from now on.
+    fn raise_needs(&self, map: &mut MapState) {
+        let volumes = match &self.kind {
+            CutKind::Snapshot(pairs) => pairs.iter().map(|(volume, _)| *volume).collect(),
+            CutKind::Rollback { volume, .. } => vec![*volume],
+        };
+        for id in volumes {
+            let volume = &map.tables.volumes[&id];
+            if volume.policy.reserved {
+                map.needs.set(id, map.tables.shape.clusters_of(volume.blocks));
+            }
+        }
     }
 
     fn report(&mut self, map: &mut MapState) -> Progress {

@@ -85,13 +85,13 @@ impl Sweep {
         if map.is_led {
             return Progress::Wait(Wait::Leader);
         }
-        if map.deletions.remove(&self.volume).is_none()
-            && !map.tables.volumes.contains_key(&self.volume)
-        {
+        map.deletions.remove(&self.volume);
+        let Some(seed) = map.tables.volumes.get(&self.volume).map(|volume| volume.seed) else {
             return Progress::Finished(Ok(Done::Done));
-        }
+        };
         let number = map.put_of_leader(VolumesChange::Gone(self.volume));
-        map.recount_needs();
+        // Volumes of the family may have its clusters alone now.
+        map.recount_needs(|_, volume| volume.seed == seed);
         self.stage = Stage::Gone(number);
         self.advance(map)
     }

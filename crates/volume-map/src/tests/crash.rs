@@ -64,6 +64,8 @@ impl World {
         let map = VolumeMap::open(&image, &read, rings, nonce)?;
         let again = VolumeMap::open(&image, &read, rings, nonce)?;
         assert_eq!(map, again, "a start that is repeated has the same result");
+        let (needs, free) = (map.state.needs.total(), u64::from(map.state.tables.free.len()));
+        assert!(needs <= free, "{needs} clusters are reserved, {free} are free");
         let tasks = Vec::new();
         let kept = if crash.is_kill { self.oracle.acked } else { self.oracle.durable };
         let (oracle, cache) = (self.oracle.clone(), BTreeMap::new());

@@ -140,6 +140,9 @@ impl World {
         let used = self.map.state.tables.counts.iter().filter(|count| **count > 0).count() as u64;
         assert_eq!(space.in_use, used);
         for (id, volume) in self.map.volumes() {
+            let needs = self.map.state.need_of(volume);
+            let is_counted = !volume.policy.reserved || self.map.state.needs.of(id) >= needs;
+            assert!(is_counted || !self.map.state.given_up.is_empty(), "{id} needs {needs}");
             let space = self.map.volume_space(id).expect("a volume");
             let walked = volume
                 .root

@@ -30,17 +30,19 @@ impl Epochs {
         Epoch(self.first + last as u64)
     }
 
-    /// An I/O has completed.
+    /// An I/O has completed. True if every I/O of some epoch is back now.
     ///
     /// # Panics
     /// When no I/O of the epoch is in progress.
-    pub(crate) fn leave(&mut self, epoch: Epoch) {
+    pub(crate) fn leave(&mut self, epoch: Epoch) -> bool {
         let count = &mut self.counts[(epoch.0 - self.first) as usize];
         *count = count.checked_sub(1).expect("an I/O leaves the epoch it entered");
+        let is_last = *count == 0;
         while self.counts.len() > 1 && self.counts[0] == 0 {
             self.counts.pop_front();
             self.first += 1;
         }
+        is_last
     }
 
     /// Closes the current epoch. The result covers every I/O that is in progress.

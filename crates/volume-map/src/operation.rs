@@ -300,8 +300,9 @@ impl Entered {
     }
 
     pub(crate) fn leave(&mut self, map: &mut MapState) {
-        if let Some(epoch) = self.0.take() {
-            map.epochs.leave(epoch);
+        if let Some(epoch) = self.0.take()
+            && map.epochs.leave(epoch)
+        {
             map.settle();
         }
     }

@@ -70,11 +70,10 @@ impl MapState {
     /// A free cluster for a change of a volume, within its quota and beyond what others have reserved.
     pub(crate) fn allocate(&mut self, id: VolumeId, ring: Ring, found: Found) -> Allocation {
         let policy = self.tables.volumes[&id].policy;
-        if let (Some(clusters), Found::Unmapped) = (policy.quota, found) {
-            let taken = self.taken.values().filter(|volume| **volume == id).count() as u64;
-            if u64::from(self.tables.volumes[&id].mapped) + taken >= u64::from(clusters) {
-                return Allocation::Refused(ErrorKind::Quota { clusters: u64::from(clusters) });
-            }
+        if let (Some(clusters), Found::Unmapped) = (policy.quota, found)
+            && u64::from(self.tables.volumes[&id].mapped) + self.taken_by(id) >= u64::from(clusters)
+        {
+            return Allocation::Refused(ErrorKind::Quota { clusters: u64::from(clusters) });
         }
         let is_kept = u64::from(self.tables.free.len()) <= self.needs.total();
         if is_kept && !policy.reserved {

@@ -55,7 +55,8 @@ pub(crate) enum Allocation {
 pub(crate) struct MapState {
     pub(crate) tables: Tables,
     pub(crate) rings: Vec<RingState>,
-    pub(crate) given_up: Vec<GivenUp>,
+    /// What the records of each ring gave up, in order. What ends is always at the front: numbers and epochs increase.
+    pub(crate) given_up: Vec<VecDeque<GivenUp>>,
     pub(crate) epochs: Epochs,
     /// The last epoch before the last cut.
     pub(crate) before_cut: Epoch,
@@ -63,6 +64,8 @@ pub(crate) struct MapState {
     locked: BTreeSet<(VolumeId, u32)>,
     /// Clusters that an operation took, and that no record names yet.
     pub(crate) taken: BTreeMap<ClusterId, VolumeId>,
+    /// The number of these clusters of each volume.
+    taken_by: BTreeMap<VolumeId, u64>,
     /// Cores that hold new writes, one bit each.
     pub(crate) held: u64,
     /// True while an operation changes whole volumes.
@@ -70,7 +73,7 @@ pub(crate) struct MapState {
     /// New volumes that requests do not reach yet: the record is not stable, or older I/Os of a cut are not back.
     pub(crate) unreported: BTreeSet<VolumeId>,
     /// Volumes whose larger size is not stable: the size before it, and the record.
-    pub(crate) growing: Vec<(VolumeId, u64, Number)>,
+    pub(crate) growing: BTreeMap<VolumeId, (u64, Number)>,
     /// The record of the deletion of each volume that is being deleted.
     pub(crate) deletions: BTreeMap<VolumeId, Number>,
     /// What reserved volumes still need.
@@ -100,15 +103,16 @@ impl MapState {
         let mut map = Self {
             tables,
             rings: next.iter().map(ring).collect(),
-            given_up: Vec::new(),
+            given_up: vec![VecDeque::new(); next.len()],
             epochs: Epochs::new(),
             before_cut: Epoch(0),
             locked: BTreeSet::new(),
             taken: BTreeMap::new(),
+            taken_by: BTreeMap::new(),
             held: 0,
             is_led: false,
             unreported: BTreeSet::new(),
-            growing: Vec::new(),
+            growing: BTreeMap::new(),
             deletions: BTreeMap::new(),
             needs: Needs::default(),
             floors,
@@ -161,6 +165,12 @@ impl MapState {
             && self.unreported.is_empty()
     }
 
+    /// True if references that were given up still count.
+    #[cfg(test)]
+    pub(crate) fn has_given_up(&self) -> bool {
+        self.given_up.iter().any(|given_up| !given_up.is_empty())
+    }
+
     pub(crate) fn is_held(&self, core: Ring) -> bool {
         self.held >> core.0 & 1 == 1
     }
@@ -174,7 +184,7 @@ impl MapState {
         let number = self.rings[ring.at()].next;
         let record = Record { ring, number, start: self.start, change };
         if let Change::Map { cluster, .. } = &record.change {
-            self.taken.remove(cluster);
+            self.forget_taken(*cluster);
         }
         let need = self.change_of_need(&record.change);
         let dropped = self.tables.apply(&record);
@@ -190,35 +200,39 @@ impl MapState {
             let epoch = self.epochs.close();
             let clusters = dropped.clusters.into_iter().map(Reference::Cluster);
             let references = clusters.chain(dropped.leaf.map(Reference::Leaf));
-            self.given_up.extend(references.map(|what| GivenUp { what, by, epoch }));
+            self.given_up[ring.at()].extend(references.map(|what| GivenUp { what, by, epoch }));
             if let Some(slot) = dropped.leaf.and_then(|leaf| self.tables.slots.get(&leaf)) {
                 self.tables.leaf_mut(*slot).given_up += 1;
             }
         }
-        self.settle();
         number
     }
 
     /// Gives a volume a leaf of its own for an entry, if the leaf is shared or does not exist.
     pub(crate) fn own_leaf(&mut self, volume: VolumeId, index: u32, ring: Ring) {
+        if self.lacks_leaf(volume, index) {
+            let at = self.tables.shape.entry(index).0 as u32;
+            self.put(ring, Change::CopyLeaf { volume, at });
+        }
+    }
+
+    /// True if the leaf of an entry is shared or does not exist.
+    pub(crate) fn lacks_leaf(&self, volume: VolumeId, index: u32) -> bool {
         let at = self.tables.shape.entry(index).0;
         let slot = self.tables.volumes.get(&volume).and_then(|volume| volume.root[at]);
-        if slot.is_none_or(|slot| self.tables.leaf(slot).references > 1) {
-            self.put(ring, Change::CopyLeaf { volume, at: at as u32 });
-        }
+        slot.is_none_or(|slot| self.tables.leaf(slot).references > 1)
     }
 
     /// Ends references that were given up: when their record is stable and older I/Os are back.
     pub(crate) fn settle(&mut self) {
-        let mut given_up = std::mem::take(&mut self.given_up);
-        given_up.retain(|given_up| {
-            let is_ripe = self.is_ripe(given_up);
-            if is_ripe {
-                self.end_reference(*given_up);
+        for ring in 0..self.given_up.len() {
+            while let Some(first) = self.given_up[ring].front().copied()
+                && self.is_ripe(&first)
+            {
+                self.given_up[ring].pop_front();
+                self.end_reference(first);
             }
-            !is_ripe
-        });
-        self.given_up = given_up;
+        }
     }
 
     fn is_ripe(&self, given_up: &GivenUp) -> bool {
@@ -255,6 +269,7 @@ impl MapState {
             Some(cluster) => {
                 self.tables.free.remove(cluster);
                 self.taken.insert(cluster, volume);
+                *self.taken_by.entry(volume).or_default() += 1;
                 Allocation::Taken(cluster)
             }
             None if self.tables.free.len() > 0 => Allocation::Later(Wait::Checkpoint),
@@ -264,7 +279,22 @@ impl MapState {
 
     /// Returns a cluster that no record names.
     pub(crate) fn give_back(&mut self, cluster: ClusterId) {
-        self.taken.remove(&cluster);
+        self.forget_taken(cluster);
         self.tables.free.insert(cluster);
+    }
+
+    fn forget_taken(&mut self, cluster: ClusterId) {
+        let Some(volume) = self.taken.remove(&cluster) else { return };
+        if let Some(count) = self.taken_by.get_mut(&volume) {
+            *count -= 1;
+            if *count == 0 {
+                self.taken_by.remove(&volume);
+            }
+        }
+    }
+
+    /// Clusters that operations took for a volume, and that no record names yet.
+    pub(crate) fn taken_by(&self, volume: VolumeId) -> u64 {
+        self.taken_by.get(&volume).copied().unwrap_or(0)
     }
 }

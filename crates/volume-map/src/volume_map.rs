@@ -201,8 +201,10 @@ impl VolumeMap {
             state.records.pop_front();
         }
         state.unstable = state.unstable.max(number.next());
-        self.state.forget_grown();
-        self.state.end_needs();
+        if ring == Ring::LEADER {
+            self.state.forget_grown();
+            self.state.end_needs();
+        }
         self.state.settle();
     }
 

@@ -210,6 +210,9 @@ impl Io {
         self.entered.enter(map);
         let found = self.find(map);
         let plan = self.plan(map, found);
+        if let Err(kind) = self.check_leaf(map, plan) {
+            return self.fail(map, kind);
+        }
         match plan {
             Plan::Nothing if found == Found::Gone => self.fail(map, ErrorKind::OutOfRange),
             Plan::Nothing => self.end(map),
@@ -220,7 +223,8 @@ impl Io {
                 Progress::Do(Step::Write { cluster, blocks: self.blocks, stability })
             }
             Plan::Copy(_) if self.waits_for_older(map) => self.wait(map, Wait::OlderIo),
-            Plan::Mark(_) | Plan::Unmap => self.land(map, found, plan, None),
+            Plan::Mark(_) => self.land(map, found, plan, None),
+            Plan::Unmap => self.land(map, found, plan, None),
             Plan::New { .. } | Plan::Copy(_) => match map.allocate(self.volume, ring, found) {
                 Allocation::Taken(cluster) => self.land(map, found, plan, Some(cluster)),
                 Allocation::Refused(kind) => self.fail(map, kind),
@@ -229,6 +233,16 @@ impl Io {
                     self.wait(map, wait)
                 }
             },
+        }
+    }
+
+    /// Refuses a change of an entry that needs one leaf too many.
+    fn check_leaf(&self, map: &MapState, plan: Plan) -> Result<(), ErrorKind> {
+        match plan {
+            Plan::Unmap | Plan::New { .. } | Plan::Copy(_) => {
+                map.check_leaf(self.volume, self.index)
+            }
+            Plan::Nothing | Plan::InPlace(_) | Plan::Mark(_) => Ok(()),
         }
     }
 
@@ -317,6 +331,9 @@ impl Io {
             return self.change(map);
         }
         let ring = ring.expect("what was found again is in a volume");
+        if let Err(kind) = self.check_leaf(map, plan) {
+            return self.fail(map, kind);
+        }
         let number = self.append(map, ring, plan, taken);
         self.stage = Stage::Recorded(ring, number);
         self.recorded(map, ring, number)

@@ -45,6 +45,11 @@ impl Leader {
         if map.is_led {
             return Progress::Wait(Wait::Leader);
         }
+        if let LeaderKind::Grow { volume, .. } = self.kind
+            && map.is_growing(volume)
+        {
+            return Progress::Wait(Wait::Records);
+        }
         let new = VolumeId(map.tables.next_volume);
         let (change, done) = match self.change(map, new) {
             Ok(change) => change,
@@ -52,7 +57,7 @@ impl Leader {
         };
         let grown = self.grown(map);
         let number = map.put_of_leader(change);
-        map.growing.extend(grown.map(|(volume, blocks)| (volume, blocks, number)));
+        map.growing.extend(grown.map(|(volume, blocks)| (volume, (blocks, number))));
         match &done {
             Done::Dying(volume) => {
                 map.deletions.insert(*volume, number);

@@ -1,5 +1,7 @@
 //! Snapshots and rollbacks: every core holds new writes, one record has the cut, and older writes are waited for.
 
+use std::collections::BTreeMap;
+
 use crate::epoch::Epoch;
 use crate::error::{Error, ErrorKind};
 use crate::ids::{Number, Ring, VolumeId};
@@ -173,16 +175,16 @@ impl Cutting {
             CutKind::Snapshot(pairs) => {
                 let entries = pairs.iter().map(|(volume, _)| map.entries_of(*volume)).sum();
                 map.check_room(pairs.len(), entries)?;
-                let mut needs = Vec::new();
+                let mut needs = BTreeMap::new();
                 for (volume, name) in pairs {
                     let known = map.writable(*volume)?;
                     map.check_name(name)?;
                     // Two snapshots of one volume need its clusters once.
-                    let is_counted = needs.iter().any(|(id, _)| id == volume);
-                    if known.policy.reserved && !is_counted {
-                        needs.push((*volume, map.tables.shape.clusters_of(known.blocks)));
+                    if known.policy.reserved {
+                        needs.insert(*volume, map.tables.shape.clusters_of(known.blocks));
                     }
                 }
+                let needs: Vec<_> = needs.into_iter().collect();
                 Ok(map.check_need(&needs)?)
             }
             CutKind::Rollback { volume, snapshot } => {

@@ -1,5 +1,7 @@
 //! What the driver promised: the oracle learns of it, and content is compared with it.
 
+use std::collections::BTreeMap;
+
 use super::oracle::{Oracle, Presence, Set};
 use super::world::{Op, Task, World, blocks_of};
 use crate::VolumeKind;
@@ -127,13 +129,14 @@ impl World {
 
     /// Counts are the references, and space adds up.
     pub(crate) fn check_counts(&self) {
-        if self.map.state.given_up.is_empty() {
+        if !self.map.state.has_given_up() {
             assert_eq!(
                 self.map.state.tables.recount(),
                 self.map.state.tables.counts,
                 "counts are references"
             );
         }
+        self.check_sums();
         let space = self.map.space();
         let all = u64::from(self.map.shape().clusters);
         assert_eq!(space.free + space.in_use + space.in_transit, all);
@@ -142,7 +145,7 @@ impl World {
         for (id, volume) in self.map.volumes() {
             let needs = self.map.state.need_of(volume);
             let is_counted = !volume.policy.reserved || self.map.state.needs.of(id) >= needs;
-            assert!(is_counted || !self.map.state.given_up.is_empty(), "{id} needs {needs}");
+            assert!(is_counted || self.map.state.has_given_up(), "{id} needs {needs}");
             let space = self.map.volume_space(id).expect("a volume");
             let walked = volume
                 .root
@@ -151,6 +154,25 @@ impl World {
                 .flat_map(|slot| &*self.map.state.tables.leaf(*slot).entries);
             assert_eq!(space.mapped, walked.filter(|entry| **entry != u32::MAX).count() as u64);
         }
+    }
+
+    /// Running sums are what a walk over all volumes counts.
+    fn check_sums(&self) {
+        let (state, tables) = (&self.map.state, &self.map.state.tables);
+        let walked: usize = tables.volumes.values().map(|volume| volume.root.len()).sum();
+        assert_eq!(tables.root_entries, walked);
+        let mut names = BTreeMap::new();
+        for (_, volume) in self.map.volumes() {
+            *names.entry(volume.name.clone()).or_insert(0) += 1;
+        }
+        assert_eq!(tables.names, names);
+        for (id, volume) in &tables.volumes {
+            assert_eq!(volume.leaves as usize, volume.root.iter().flatten().count());
+            let taken = state.taken.values().filter(|of| *of == id).count();
+            assert_eq!(state.taken_by(*id), taken as u64);
+        }
+        let needs: u64 = tables.volumes.keys().map(|id| state.needs.of(*id)).sum();
+        assert_eq!(state.needs.total(), needs);
     }
 
     /// What a start shows is what is there from now on.

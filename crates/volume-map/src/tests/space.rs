@@ -285,3 +285,35 @@ fn limits_are_checked_again_when_an_operation_is_recorded() {
     let none = ErrorKind::Limit { what: "new volumes", most: u64::from(u32::MAX) };
     assert_eq!(world.map.advance(last[1]), Progress::Finished(Err(none.into())));
 }
+
+#[test]
+fn leaves_have_a_limit_and_others_go_on() {
+    let mut world = world();
+    world.map.state.tables.leaves_max = 1;
+    world.run(2, Op::Write("V", 0, 1, 0, false));
+    assert_eq!(failure(&mut world), None);
+    let limit = ErrorKind::Limit { what: "leaves", most: 1 };
+    world.run(3, Op::Write("V", 8, 1, 0, false));
+    assert_eq!(failure(&mut world), Some(limit));
+    world.run(4, Op::Write("V", 4, 4, 0, false));
+    assert_eq!(failure(&mut world), None, "it is in the same leaf");
+    world.run(5, snap("S"));
+    world.run(6, Op::Discard("V", 0, 4));
+    assert_eq!(failure(&mut world), Some(limit), "its leaf is shared");
+    world.run(7, Op::Delete("S".into()));
+    world.run(8, Op::Discard("V", 0, 4));
+    assert_eq!(failure(&mut world), None);
+}
+
+#[test]
+fn two_writes_that_need_the_last_leaf_do_not_both_get_it() {
+    let mut world = world();
+    world.map.state.tables.leaves_max = 1;
+    world.add(2, Op::Write("V", 0, 1, 0, false), 0);
+    world.add(3, Op::Write("V", 8, 1, 0, false), 0);
+    assert!(world.step(0) && world.step(1), "both have taken a cluster");
+    assert_eq!(world.map.space().in_transit, 2);
+    world.drain();
+    assert_eq!(failure(&mut world), Some(ErrorKind::Limit { what: "leaves", most: 1 }));
+    assert_eq!(world.map.space().in_use, 1);
+}

@@ -217,7 +217,7 @@ impl World {
 
     /// Nothing moves: operations that wait for space fail. False if none does.
     pub(crate) fn give_up_space(&mut self) -> bool {
-        assert!(self.map.state.given_up.is_empty(), "stuck: {:?}", self.tasks);
+        assert!(!self.map.state.has_given_up(), "stuck: {:?}", self.tasks);
         let waiting = self
             .tasks
             .iter()

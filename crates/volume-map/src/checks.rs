@@ -6,6 +6,7 @@ use crate::blocks::Blocks;
 use crate::error::{Error, ErrorKind};
 use crate::ids::{Ring, VolumeId};
 use crate::limits::{ROOT_ENTRIES_TOTAL_MAX, VOLUME_IDS_MAX, VOLUMES_MAX};
+use crate::operation::Wait;
 use crate::state::MapState;
 use crate::tables::{Volume, VolumeKind};
 
@@ -98,9 +99,10 @@ impl MapState {
         self.growing.get(&id).map_or(volume.blocks, |(blocks, _)| volume.blocks.min(*blocks))
     }
 
-    /// True if a larger size of the volume is not stable.
-    pub(crate) fn is_growing(&self, id: VolumeId) -> bool {
-        self.growing.contains_key(&id)
+    /// What a size of the volume waits for: the record of a larger one that is not stable.
+    pub(crate) fn wait_for_growth(&self, id: VolumeId) -> Option<Wait> {
+        let number = self.growing.get(&id)?.1;
+        Some(Wait::Records { ring: Ring::LEADER, number })
     }
 
     /// Forgets the sizes before those that are stable.

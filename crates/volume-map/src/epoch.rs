@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 /// A number of an epoch. Epochs only increase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Epoch(pub(crate) u64);
+pub struct Epoch(pub u64);
 
 /// I/Os in progress, by epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -61,9 +61,14 @@ impl Epochs {
         self.counts.iter().all(|count| *count == 0)
     }
 
+    /// The first epoch that has an I/O in progress, or that an I/O may enter.
+    pub(crate) fn oldest(&self) -> Epoch {
+        let open = self.counts.iter().position(|count| *count > 0);
+        Epoch(self.first + open.unwrap_or(self.counts.len()) as u64)
+    }
+
     /// True if no I/O of `epoch` or of an earlier one is in progress.
     pub(crate) fn are_back(&self, epoch: Epoch) -> bool {
-        let open = self.counts.iter().position(|count| *count > 0);
-        open.is_none_or(|at| self.first + at as u64 > epoch.0)
+        self.oldest() > epoch
     }
 }

@@ -43,9 +43,11 @@ mod space;
 mod state;
 mod tables;
 mod volume_map;
+mod waiting;
 
 pub use blocks::{BlockSet, Blocks, Partial};
 pub use difference::{Differences, Span};
+pub use epoch::Epoch;
 pub use error::{Error, ErrorKind};
 pub use ids::{ClusterId, LeafId, Number, OperationId, Ring, Start, VolumeId};
 pub use image::Image;

@@ -7,7 +7,7 @@ use strake_units::Name;
 use crate::blocks::Blocks;
 use crate::epoch::Epoch;
 use crate::error::Error;
-use crate::ids::{ClusterId, Ring, VolumeId};
+use crate::ids::{ClusterId, Number, Ring, VolumeId};
 use crate::record::SpacePolicy;
 use crate::state::MapState;
 use crate::tables::Part;
@@ -242,22 +242,34 @@ impl fmt::Display for StepKind {
     }
 }
 
-/// What an operation waits for. Whatever changes the map may end a wait: a step that completed, a ring that became
-/// stable, another operation that went on, or a cancelled one. After each of them, the driver advances all operations
-/// that wait, until none of them changes anything. An operation may change the map and wait for the same again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What an operation waits for. [`VolumeMap::woken`](crate::VolumeMap::woken) names the operations whose wait may be
+/// over. Such an operation may change the map and wait for the same again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wait {
     /// The step that was released.
     Step,
     /// A snapshot, rollback or resize holds new writes.
     Hold,
     /// Another change of the same cluster.
-    Cluster,
+    Cluster {
+        /// The volume.
+        volume: VolumeId,
+        /// The cluster in the volume.
+        index: u32,
+    },
     /// I/Os that began before a cut.
-    OlderIo,
-    /// Records that are not stable yet.
-    Records,
-    /// Another operation on whole volumes.
+    OlderIo {
+        /// The last epoch before the cut.
+        epoch: Epoch,
+    },
+    /// A record that is not stable yet.
+    Records {
+        /// Its ring.
+        ring: Ring,
+        /// Its number.
+        number: Number,
+    },
+    /// Another operation on whole volumes, or another checkpoint.
     Leader,
     /// A free cluster. [`VolumeMap::cancel`](crate::VolumeMap::cancel) ends the wait.
     Space,
@@ -303,6 +315,7 @@ impl Entered {
         if let Some(epoch) = self.0.take()
             && map.epochs.leave(epoch)
         {
+            map.changes.are_older_back = true;
             map.settle();
         }
     }

@@ -10,6 +10,7 @@ use crate::needs::Needs;
 use crate::operation::Wait;
 use crate::record::{Change, Record};
 use crate::tables::{Home, Tables};
+use crate::waiting::Changes;
 
 /// A ring of records as the map sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -87,6 +88,8 @@ pub(crate) struct MapState {
     /// Roots that must be written before anything else.
     pub(crate) roots_due: usize,
     pub(crate) is_checkpointing: bool,
+    /// What this call changed.
+    pub(crate) changes: Changes,
 }
 
 impl MapState {
@@ -120,6 +123,7 @@ impl MapState {
             start,
             roots_due,
             is_checkpointing: false,
+            changes: Changes::default(),
         };
         map.count_needs();
         map
@@ -132,6 +136,13 @@ impl MapState {
     /// True if every record so far is stable.
     pub(crate) fn are_stable(&self, upto: &[Number]) -> bool {
         self.rings.iter().zip(upto).all(|(ring, next)| ring.unstable >= *next)
+    }
+
+    /// The first record of these that is not stable.
+    pub(crate) fn wait_for(&self, upto: &[Number]) -> Wait {
+        let late = self.rings.iter().zip(upto).position(|(ring, next)| ring.unstable < *next);
+        let ring = late.expect("a record is not stable");
+        Wait::Records { ring: Ring(ring as u8), number: Number(upto[ring].0 - 1) }
     }
 
     pub(crate) fn next_numbers(&self) -> Vec<Number> {
@@ -152,6 +163,7 @@ impl MapState {
 
     pub(crate) fn unlock(&mut self, volume: VolumeId, index: u32) {
         self.locked.remove(&(volume, index));
+        self.changes.unlocked.push((volume, index));
     }
 
     /// True if no operation holds anything.
@@ -186,6 +198,8 @@ impl MapState {
         if let Change::Map { cluster, .. } = &record.change {
             self.forget_taken(*cluster);
         }
+        // A change of whole volumes may end a wait for space: by a policy, a quota or a deletion.
+        self.changes.has_space |= matches!(record.change, Change::Volumes(..));
         let need = self.change_of_need(&record.change);
         let dropped = self.tables.apply(&record);
         let dropped = dropped.expect("a record fits the tables it was made from");
@@ -241,6 +255,8 @@ impl MapState {
     }
 
     fn end_reference(&mut self, given_up: GivenUp) {
+        // A cluster is free, or one that is no longer shared is written without another one.
+        self.changes.has_space = true;
         match given_up.what {
             Reference::Cluster(cluster) => self.tables.release(cluster, given_up.by),
             Reference::Leaf(leaf) => {
@@ -281,6 +297,7 @@ impl MapState {
     pub(crate) fn give_back(&mut self, cluster: ClusterId) {
         self.forget_taken(cluster);
         self.tables.free.insert(cluster);
+        self.changes.has_space = true;
     }
 
     fn forget_taken(&mut self, cluster: ClusterId) {

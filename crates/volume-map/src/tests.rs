@@ -12,4 +12,5 @@ mod reservations;
 mod scenario;
 mod sizes;
 mod space;
+mod wakeups;
 mod world;

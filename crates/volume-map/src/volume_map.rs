@@ -13,11 +13,13 @@ use crate::shape::Shape;
 use crate::space::{PoolSpace, VolumeSpace};
 use crate::state::MapState;
 use crate::tables::{Parts, Tables, Volume};
+use crate::waiting::Waiting;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Operation {
     body: Body,
     released: Released,
+    wait: Option<Wait>,
 }
 
 /// The last step of an operation.
@@ -40,6 +42,7 @@ enum Released {
 pub struct VolumeMap {
     pub(crate) state: MapState,
     operations: BTreeMap<OperationId, Operation>,
+    waiting: Waiting,
     next_operation: u64,
 }
 
@@ -57,7 +60,8 @@ impl VolumeMap {
     }
 
     pub(crate) fn from_state(state: MapState) -> Self {
-        Self { state, operations: BTreeMap::new(), next_operation: 1 }
+        let (operations, waiting) = (BTreeMap::new(), Waiting::default());
+        Self { state, operations, waiting, next_operation: 1 }
     }
 
     /// The shape of the pool.
@@ -116,8 +120,42 @@ impl VolumeMap {
         }
         let id = OperationId(self.next_operation);
         self.next_operation += 1;
-        self.operations.insert(id, Operation { body, released: Released::No });
+        self.waiting.wake(id);
+        self.operations.insert(id, Operation { body, released: Released::No, wait: None });
         Ok(id)
+    }
+
+    /// An operation that the driver advances: it is new, its step ended, or a change may have ended its wait. `None`
+    /// when nothing moves before the next step or record ends.
+    ///
+    /// The cost of a change is that of the operations that it wakes. One operation is woken for a cluster, and all that
+    /// wait for space, for the end of a hold, or for the end of another operation on whole volumes.
+    #[must_use]
+    pub fn woken(&self) -> Option<OperationId> {
+        self.waiting.next()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_done(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_woken(&self, id: OperationId) -> bool {
+        self.waiting.is_woken(id)
+    }
+
+    /// True if the maps differ at most in the operations that are woken.
+    #[cfg(test)]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        (&self.state, &self.operations) == (&other.state, &other.operations)
+    }
+
+    /// A hash of all but the operations that are woken.
+    #[cfg(test)]
+    pub(crate) fn hash_without_woken(&self, hasher: &mut impl std::hash::Hasher) {
+        use std::hash::Hash;
+        (&self.state, &self.operations, self.next_operation).hash(hasher);
     }
 
     /// Goes on with an operation as far as possible.
@@ -126,22 +164,40 @@ impl VolumeMap {
     /// If there is no such operation, or it has finished.
     pub fn advance(&mut self, id: OperationId) -> Progress {
         let mut operation = self.operations.remove(&id).expect("the operation is in progress");
+        let before = operation.wait.take();
+        self.waiting.forget(id, before);
+        let needs = self.state.needs.total();
         let progress = match operation.released {
             Released::Yes(_) => Progress::Wait(Wait::Step),
             Released::No => operation.body.advance(&mut self.state),
             Released::Failed(step) => operation.body.fail(&mut self.state, step),
         };
-        if let Progress::Finished(_) = progress {
-            return progress;
+        match &progress {
+            Progress::Do(step) => operation.released = Released::Yes(step.kind()),
+            Progress::Wait(Wait::Step) | Progress::Finished(_) => {}
+            Progress::Wait(wait) => {
+                operation.released = Released::No;
+                operation.wait = Some(*wait);
+                self.waiting.insert(id, *wait);
+            }
         }
-        if progress != Progress::Wait(Wait::Step) {
-            operation.released = match &progress {
-                Progress::Do(step) => Released::Yes(step.kind()),
-                Progress::Wait(_) | Progress::Finished(_) => Released::No,
-            };
+        if !matches!(progress, Progress::Finished(_)) {
+            self.operations.insert(id, operation);
         }
-        self.operations.insert(id, operation);
+        self.wake(needs);
+        if let Some(Wait::Cluster { volume, index }) = before
+            && !self.state.is_locked(volume, index)
+        {
+            self.waiting.wake_one(volume, index);
+        }
         progress
+    }
+
+    /// Wakes the operations whose wait this call may have ended.
+    fn wake(&mut self, needs_before: u64) {
+        let mut changes = std::mem::take(&mut self.state.changes);
+        changes.has_space |= self.state.needs.total() < needs_before;
+        self.waiting.wake_changed(&changes, self.state.epochs.oldest());
     }
 
     /// The released step of an operation has completed.
@@ -166,6 +222,7 @@ impl VolumeMap {
         let operation = self.operations.get_mut(&id).expect("the operation is in progress");
         let Released::Yes(step) = operation.released else { panic!("a step ends once") };
         operation.released = how(step);
+        self.waiting.wake(id);
     }
 
     /// Ends the wait for space of an operation, or a snapshot, rollback or resize before its record is appended. The
@@ -181,6 +238,9 @@ impl VolumeMap {
         {
             operation.released = Released::No;
         }
+        if is_cancelled {
+            self.waiting.wake(id);
+        }
         is_cancelled
     }
 
@@ -195,17 +255,21 @@ impl VolumeMap {
     /// # Panics
     /// If the ring has no record with this number.
     pub fn stable(&mut self, ring: Ring, number: Number) {
+        let needs = self.state.needs.total();
         let state = &mut self.state.rings[ring.at()];
         assert!(number < state.next, "only records of the ring become stable");
         while state.records.front().is_some_and(|record| record.number <= number) {
             state.records.pop_front();
         }
         state.unstable = state.unstable.max(number.next());
+        let unstable = state.unstable;
         if ring == Ring::LEADER {
             self.state.forget_grown();
             self.state.end_needs();
         }
         self.state.settle();
+        self.waiting.wake_stable(ring, unstable);
+        self.wake(needs);
     }
 
     /// The number from which the log of a ring must be kept: both roots can be replayed. Everything is kept while one

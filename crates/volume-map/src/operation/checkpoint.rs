@@ -37,7 +37,9 @@ impl Checkpoint {
                 self.advance(map)
             }
             // A root must not be ahead of a ring: it would have what the log lacks.
-            Stage::Taken { floors, .. } if !map.are_stable(floors) => Progress::Wait(Wait::Records),
+            Stage::Taken { floors, .. } if !map.are_stable(floors) => {
+                Progress::Wait(map.wait_for(floors))
+            }
             Stage::Taken { floors, bytes } => {
                 let (floors, bytes) = (std::mem::take(floors), std::mem::take(bytes));
                 self.stage = Stage::Writing { floors };
@@ -50,6 +52,8 @@ impl Checkpoint {
                 map.sequence += 1;
                 map.roots_due = map.roots_due.saturating_sub(1);
                 map.is_checkpointing = false;
+                map.changes.is_leader_free = true;
+                map.changes.has_space = true;
                 Progress::Finished(Ok(Done::Done))
             }
         }
@@ -59,6 +63,7 @@ impl Checkpoint {
     /// log reaches back to it. The next checkpoint writes the same place.
     pub(crate) fn fail(map: &mut MapState, kind: ErrorKind) -> Progress {
         map.is_checkpointing = false;
+        map.changes.is_leader_free = true;
         Progress::Finished(Err(kind.into()))
     }
 }

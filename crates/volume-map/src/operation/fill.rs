@@ -39,10 +39,11 @@ impl Fill {
 
     fn start(&mut self, map: &mut MapState) -> Progress {
         if map.is_locked(self.volume, self.index) {
-            return Progress::Wait(Wait::Cluster);
+            let (volume, index) = (self.volume, self.index);
+            return Progress::Wait(Wait::Cluster { volume, index });
         }
         if !map.older_are_back() {
-            return Progress::Wait(Wait::OlderIo);
+            return Progress::Wait(Wait::OlderIo { epoch: map.before_cut });
         }
         let Some(volume) = map.tables.serving(self.volume) else {
             return Progress::Finished(Err(ErrorKind::NoVolume.of(self.volume)));
@@ -99,7 +100,7 @@ impl Fill {
 
     fn recorded(&mut self, map: &mut MapState, ring: Ring, number: Number) -> Progress {
         if !map.is_stable(ring, number) {
-            return Progress::Wait(Wait::Records);
+            return Progress::Wait(Wait::Records { ring, number });
         }
         map.unlock(self.volume, self.index);
         Progress::Finished(Ok(Done::Done))

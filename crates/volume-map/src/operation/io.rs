@@ -202,7 +202,7 @@ impl Io {
         };
         let ring = map.owner(volume.seed, self.index);
         if map.is_locked(self.volume, self.index) {
-            return self.wait(map, Wait::Cluster);
+            return self.wait(map, Wait::Cluster { volume: self.volume, index: self.index });
         }
         if self.is_held(map, ring) {
             return self.wait(map, Wait::Hold);
@@ -222,7 +222,10 @@ impl Io {
                 let stability = self.stability();
                 Progress::Do(Step::Write { cluster, blocks: self.blocks, stability })
             }
-            Plan::Copy(_) if self.waits_for_older(map) => self.wait(map, Wait::OlderIo),
+            Plan::Copy(_) if self.waits_for_older(map) => {
+                let epoch = map.before_cut;
+                self.wait(map, Wait::OlderIo { epoch })
+            }
             Plan::Mark(_) => self.land(map, found, plan, None),
             Plan::Unmap => self.land(map, found, plan, None),
             Plan::New { .. } | Plan::Copy(_) => match map.allocate(self.volume, ring, found) {
@@ -387,7 +390,7 @@ impl Io {
 
     fn recorded(&mut self, map: &mut MapState, ring: Ring, number: Number) -> Progress {
         if !map.is_stable(ring, number) {
-            return Progress::Wait(Wait::Records);
+            return Progress::Wait(Wait::Records { ring, number });
         }
         map.unlock(self.volume, self.index);
         self.end(map)

@@ -33,7 +33,7 @@ impl Leader {
     pub(crate) fn advance(&mut self, map: &mut MapState) -> Progress {
         if let Some((number, done)) = &self.recorded {
             if !map.is_stable(Ring::LEADER, *number) {
-                return Progress::Wait(Wait::Records);
+                return Progress::Wait(Wait::Records { ring: Ring::LEADER, number: *number });
             }
             if let Done::Made(volumes) = done {
                 volumes.iter().for_each(|volume| {
@@ -46,9 +46,9 @@ impl Leader {
             return Progress::Wait(Wait::Leader);
         }
         if let LeaderKind::Grow { volume, .. } = self.kind
-            && map.is_growing(volume)
+            && let Some(wait) = map.wait_for_growth(volume)
         {
-            return Progress::Wait(Wait::Records);
+            return Progress::Wait(wait);
         }
         let new = VolumeId(map.tables.next_volume);
         let (change, done) = match self.change(map, new) {

@@ -56,8 +56,10 @@ impl Resize {
         }
         match &mut self.stage {
             Stage::Start if map.is_led => Progress::Wait(Wait::Leader),
-            Stage::Start if map.is_growing(self.volume) => Progress::Wait(Wait::Records),
             Stage::Start => {
+                if let Some(wait) = map.wait_for_growth(self.volume) {
+                    return Progress::Wait(wait);
+                }
                 if let Err(progress) = self.check(map) {
                     return progress;
                 }
@@ -72,7 +74,7 @@ impl Resize {
                 self.stage = Stage::Older;
                 self.advance(map)
             }
-            Stage::Older if !self.held.older_are_back(map) => Progress::Wait(Wait::OlderIo),
+            Stage::Older if !self.held.older_are_back(map) => Progress::Wait(self.held.wait()),
             Stage::Older => {
                 self.stage = Stage::Leaves;
                 self.advance(map)
@@ -92,7 +94,7 @@ impl Resize {
                 progress => progress,
             },
             Stage::Leaves => self.free_next(map),
-            Stage::Freed(upto) if !map.are_stable(upto) => Progress::Wait(Wait::Records),
+            Stage::Freed(upto) if !map.are_stable(upto) => Progress::Wait(map.wait_for(upto)),
             Stage::Freed(_) => {
                 let (volume, blocks) = (self.volume, self.blocks);
                 let number = map.put_of_leader(VolumesChange::Size { volume, blocks });
@@ -101,7 +103,7 @@ impl Resize {
             }
             Stage::Recorded(number) => {
                 if !map.is_stable(Ring::LEADER, *number) {
-                    return Progress::Wait(Wait::Records);
+                    return Progress::Wait(Wait::Records { ring: Ring::LEADER, number: *number });
                 }
                 // A reserved volume needed its unmapped tail until now: after a crash before, it has the size before.
                 map.recount_needs(|id, _| id == self.volume);

@@ -45,6 +45,10 @@ impl Held {
         Some(Progress::Do(Step::Hold { core: Ring(self.cut.len() as u8) }))
     }
 
+    pub(crate) fn wait(&self) -> Wait {
+        Wait::OlderIo { epoch: self.before.unwrap_or(Epoch(0)) }
+    }
+
     /// True if every I/O from before the last core held is back.
     pub(crate) fn older_are_back(&self, map: &MapState) -> bool {
         self.before.is_none_or(|epoch| map.epochs.are_back(epoch))
@@ -115,7 +119,7 @@ impl Cutting {
             }
             Stage::Recorded(number) => {
                 if !map.is_stable(Ring::LEADER, number) {
-                    return Progress::Wait(Wait::Records);
+                    return Progress::Wait(Wait::Records { ring: Ring::LEADER, number });
                 }
                 map.release_writes();
                 self.stage = Stage::Released;
@@ -123,7 +127,7 @@ impl Cutting {
             }
             Stage::Released => {
                 if !self.held.older_are_back(map) {
-                    return Progress::Wait(Wait::OlderIo);
+                    return Progress::Wait(self.held.wait());
                 }
                 match self.kind {
                     // A write that was answered before the cut may be in a cache, and a snapshot survives a power loss.
@@ -142,7 +146,7 @@ impl Cutting {
                 self.advance(map)
             }
             Stage::Undone(_, number) if !map.is_stable(Ring::LEADER, number) => {
-                Progress::Wait(Wait::Records)
+                Progress::Wait(Wait::Records { ring: Ring::LEADER, number })
             }
             Stage::Undone(kind, _) => Progress::Finished(Err(kind.into())),
         }
@@ -261,5 +265,7 @@ impl MapState {
     pub(crate) fn release_writes(&mut self) {
         self.held = 0;
         self.is_led = false;
+        self.changes.is_hold_over = true;
+        self.changes.is_leader_free = true;
     }
 }

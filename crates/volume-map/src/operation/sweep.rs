@@ -31,10 +31,10 @@ impl Sweep {
         match &self.stage {
             Stage::Start => self.start(map),
             Stage::Leaves(at) => self.give_up(map, *at),
-            Stage::Recorded(upto) if !map.are_stable(upto) => Progress::Wait(Wait::Records),
+            Stage::Recorded(upto) if !map.are_stable(upto) => Progress::Wait(map.wait_for(upto)),
             Stage::Recorded(_) => self.remove(map),
             Stage::Gone(number) if !map.is_stable(Ring::LEADER, *number) => {
-                Progress::Wait(Wait::Records)
+                Progress::Wait(Wait::Records { ring: Ring::LEADER, number: *number })
             }
             Stage::Gone(_) => Progress::Finished(Ok(Done::Done)),
         }
@@ -50,9 +50,10 @@ impl Sweep {
         if !map.tables.volumes.get(&self.volume).is_some_and(|volume| volume.is_dying) {
             return Progress::Finished(Err(ErrorKind::NoVolume.of(self.volume)));
         }
-        let deletion = map.deletions.get(&self.volume);
-        if deletion.is_some_and(|number| !map.is_stable(Ring::LEADER, *number)) {
-            return Progress::Wait(Wait::Records);
+        let deletion = map.deletions.get(&self.volume).copied();
+        if deletion.is_some_and(|number| !map.is_stable(Ring::LEADER, number)) {
+            let number = deletion.unwrap_or(Number(0));
+            return Progress::Wait(Wait::Records { ring: Ring::LEADER, number });
         }
         self.stage = Stage::Leaves(0);
         Progress::Do(Step::Pace)

@@ -224,7 +224,7 @@ fn records_of_a_start_without_a_trace_do_not_follow_those_of_the_next_one() {
             let (name, policy) = (name.parse().expect("a name"), SpacePolicy::default());
             let id =
                 map.begin(crate::Request::Create { name, blocks: 3, policy }).expect("it fits");
-            assert_eq!(map.advance(id), crate::Progress::Wait(crate::Wait::Records));
+            assert!(matches!(map.advance(id), crate::Progress::Wait(crate::Wait::Records { .. })));
         }
         map.records(ring).map(|record| encode_record(record, SHAPE)).collect()
     };

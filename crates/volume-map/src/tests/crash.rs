@@ -106,7 +106,8 @@ impl World {
     /// A hash of everything.
     pub(crate) fn key(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (self.remains(), &self.map, &self.tasks, self.faults).hash(&mut hasher);
+        (self.remains(), &self.tasks, self.faults).hash(&mut hasher);
+        self.map.hash_without_woken(&mut hasher);
         hasher.finish()
     }
 }

@@ -33,12 +33,12 @@ fn a_smaller_size_waits_for_a_larger_one() {
     let volume = world.id("V").expect("a volume");
     let resize = |blocks| Request::Resize { volume, blocks, tail: Tail::Discard };
     let larger = world.map.begin(resize(4)).expect("a larger size");
-    assert_eq!(world.map.advance(larger), Progress::Wait(Wait::Records));
+    assert!(matches!(world.map.advance(larger), Progress::Wait(Wait::Records { .. })));
     let again = world.map.begin(resize(6)).expect("a larger size");
-    assert_eq!(world.map.advance(again), Progress::Wait(Wait::Records));
+    assert!(matches!(world.map.advance(again), Progress::Wait(Wait::Records { .. })));
     assert_eq!(world.map.records(Ring::LEADER).len(), 1, "a larger size waits as well");
     let smaller = world.map.begin(resize(3)).expect("a smaller size");
-    assert_eq!(world.map.advance(smaller), Progress::Wait(Wait::Records));
+    assert!(matches!(world.map.advance(smaller), Progress::Wait(Wait::Records { .. })));
     assert!(world.step(world.tasks.len()), "the record of the leader becomes stable");
     assert_eq!(world.map.advance(larger), Progress::Finished(Ok(Done::Done)));
     assert!(matches!(world.map.advance(smaller), Progress::Do(Step::Hold { .. })));

@@ -432,7 +432,9 @@ impl World {
             return true;
         };
         let before = self.map.clone();
-        match self.map.advance(id) {
+        let progress = self.map.advance(id);
+        check_woken(&self.tasks[at], id, &before, &progress);
+        match progress {
             Progress::Do(step) => {
                 self.tasks[at].wait = None;
                 self.tasks[at].work = Some(self.work_of(at, step));
@@ -441,7 +443,7 @@ impl World {
             Progress::Wait(wait) => {
                 let is_new = self.tasks[at].wait != Some(wait);
                 self.tasks[at].wait = Some(wait);
-                is_new || self.map != before
+                is_new || !self.map.is_same(&before)
             }
             Progress::Finished(result) => {
                 if let Err(error) = result {
@@ -565,4 +567,14 @@ impl World {
             log.retain(|record| record.number >= from);
         }
     }
+}
+
+/// An operation goes on only if it was woken, or, for a cluster, if another one was woken that goes first: a driver
+/// that advances no other operation misses none. One that was not woken may wait for something else, or fail
+/// before its wait ends.
+fn check_woken(task: &Task, id: OperationId, before: &VolumeMap, progress: &Progress) {
+    let is_of_cluster = matches!(task.wait, Some(Wait::Cluster { .. }));
+    let is_woken = before.is_woken(id) || is_of_cluster && before.woken().is_some();
+    let goes_on = matches!(progress, Progress::Do(_) | Progress::Finished(Ok(_)));
+    assert!(is_woken || !goes_on, "not woken: {task:?}");
 }

@@ -78,7 +78,7 @@ pub enum ErrorKind {
 }
 
 /// A refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Error {
     /// Its kind.
     pub kind: ErrorKind,

@@ -19,6 +19,8 @@ enum Stage {
     Leaves,
     Freed(Vec<Number>),
     Recorded(Number),
+    /// It fails when what it recorded of the tail is stable.
+    Failing(Vec<Number>, Error),
 }
 
 /// A resize that discards the tail of a volume.
@@ -42,7 +44,7 @@ impl Resize {
     }
 
     pub(crate) fn cancel(&mut self) -> bool {
-        if let Stage::Recorded(_) = self.stage {
+        if let Stage::Recorded(_) | Stage::Failing(..) = self.stage {
             return false;
         }
         let starved = ErrorKind::NoSpace;
@@ -51,7 +53,7 @@ impl Resize {
     }
 
     pub(crate) fn advance(&mut self, map: &mut MapState) -> Progress {
-        if let Some(kind) = self.cancelled {
+        if let Some(kind) = self.cancelled.take() {
             return self.end_cancelled(map, kind);
         }
         match &mut self.stage {
@@ -110,6 +112,12 @@ impl Resize {
                 map.release_writes();
                 Progress::Finished(Ok(Done::Done))
             }
+            Stage::Failing(upto, _) if !map.are_stable(upto) => Progress::Wait(map.wait_for(upto)),
+            Stage::Failing(_, error) => {
+                let error = *error;
+                map.release_writes();
+                Progress::Finished(Err(error))
+            }
         }
     }
 
@@ -140,20 +148,24 @@ impl Resize {
         }
     }
 
-    /// What is recorded of the tail stays: a record of its last cluster is waited for.
     fn end_cancelled(&mut self, map: &mut MapState, kind: ErrorKind) -> Progress {
         match &mut self.stage {
             Stage::Start => Progress::Finished(Err(kind.of(self.volume))),
-            Stage::Cluster(io) if io.is_recorded() => match io.advance(map) {
-                Progress::Finished(_) => self.give_up(map, kind.of(self.volume)),
-                progress => progress,
-            },
+            Stage::Cluster(io) if io.is_recorded() => {
+                let progress = io.advance(map);
+                if let Progress::Finished(_) = progress {
+                    return self.give_up(map, kind.of(self.volume));
+                }
+                self.cancelled = Some(kind);
+                progress
+            }
             Stage::Cluster(_)
             | Stage::Holding
             | Stage::Older
             | Stage::Leaves
             | Stage::Freed(_)
-            | Stage::Recorded(_) => self.fail(map, kind),
+            | Stage::Recorded(_)
+            | Stage::Failing(..) => self.fail(map, kind),
         }
     }
 
@@ -165,10 +177,20 @@ impl Resize {
         self.give_up(map, kind.of(self.volume))
     }
 
-    /// Nothing is lost of the size: a part of the tail is discarded, as the request permits.
+    /// Nothing is lost of the size: a part of the tail is discarded, as the request permits. Writes go on when this is
+    /// stable: a discard that finds no cluster is answered at once.
     fn give_up(&mut self, map: &mut MapState, error: Error) -> Progress {
-        map.release_writes();
-        Progress::Finished(Err(error))
+        let upto = match self.stage {
+            Stage::Leaves | Stage::Freed(_) => map.next_numbers(),
+            Stage::Start
+            | Stage::Holding
+            | Stage::Older
+            | Stage::Cluster(_)
+            | Stage::Recorded(_)
+            | Stage::Failing(..) => Vec::new(),
+        };
+        self.stage = Stage::Failing(upto, error);
+        self.advance(map)
     }
 
     /// Discards the next part of the tail: blocks of one cluster, or a whole leaf. Each leaf is a step.

@@ -62,6 +62,18 @@ fn exhaustive_cuts_whose_step_fails_hold_nothing() {
 }
 
 #[test]
+fn exhaustive_a_resize_that_ends_early_releases_writes_when_its_records_are_stable() {
+    let setup = vec![Op::Create("V", 4), full(), Op::Write("V", 2, 2, 0, false)];
+    let (size, discard) = (Op::Size("V".into(), 2), Op::Discard("V", 2, 1));
+    let ops = vec![(size, Vec::new()), (discard, Vec::new()), (Op::Flush, vec![1])];
+    let (clusters, cluster_blocks, leaf_entries, rings) = (3, 2, 1, 2);
+    let (more, then) = (Vec::new(), Vec::new());
+    let scenario =
+        Scenario { clusters, cluster_blocks, leaf_entries, setup, more, ops, then, rings };
+    assert!(scenario.exhaust_failing(1) > 3);
+}
+
+#[test]
 fn exhaustive_a_root_that_fails_leaves_the_other_one() {
     hold(vec![Op::Create("V", 2)], vec![write(0), Op::Checkpoint]);
     hold(vec![Op::Create("V", 2), full()], vec![Op::Checkpoint, Op::Discard("V", 0, 2)]);

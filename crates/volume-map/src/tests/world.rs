@@ -58,7 +58,7 @@ enum Work {
 pub(crate) struct Task {
     pub(crate) op: usize,
     pub(crate) what: Op,
-    /// Operations that must have been answered before.
+    /// Operations that must have ended before.
     pub(crate) after: Set,
     operation: Option<OperationId>,
     is_begun: bool,
@@ -409,7 +409,7 @@ impl World {
 
     fn step_task(&mut self, at: usize) -> bool {
         let after = self.tasks[at].after;
-        if self.oracle.acked & after != after {
+        if self.oracle.ended & after != after {
             return false;
         }
         if self.tasks[at].operation.is_none() && !self.tasks[at].is_begun {

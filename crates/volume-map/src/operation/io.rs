@@ -164,6 +164,9 @@ impl Io {
 
     fn plan(&self, map: &MapState, found: Found) -> Plan {
         let is_whole = self.blocks.count == map.tables.shape.cluster_blocks;
+        if self.kind == IoKind::Discard && !is_whole && self.are_zero(map, found) {
+            return Plan::Nothing;
+        }
         match (self.kind, found) {
             (_, Found::Gone)
             | (IoKind::Discard, Found::Unmapped)
@@ -193,6 +196,13 @@ impl Io {
                 Plan::Copy(cluster)
             }
         }
+    }
+
+    /// True if the blocks are zero already. What a record that is not stable calls zero is locked.
+    fn are_zero(&self, map: &MapState, found: Found) -> bool {
+        let (Found::Partial(cluster) | Found::SharedPartial(cluster)) = found else { return false };
+        let partial = map.tables.partial(cluster);
+        partial.is_some_and(|partial| partial.zero.has_all(&BlockSet::of(self.blocks)))
     }
 
     fn change(&mut self, map: &mut MapState) -> Progress {

@@ -317,3 +317,25 @@ fn two_writes_that_need_the_last_leaf_do_not_both_get_it() {
     assert_eq!(failure(&mut world), Some(ErrorKind::Limit { what: "leaves", most: 1 }));
     assert_eq!(world.map.space().in_use, 1);
 }
+
+#[test]
+fn a_discard_of_zero_blocks_writes_no_record_and_takes_no_cluster() {
+    let mut world = world();
+    world.run(2, Op::Write("V", 0, 1, 0, false));
+    world.run(3, Op::Write("V", 4, 4, 0, false));
+    let next = |world: &World| world.map.state.next_numbers();
+    let before = next(&world);
+    world.run(4, Op::Discard("V", 1, 2));
+    assert_eq!(next(&world), before, "its blocks are zero");
+    world.run(5, snap("S"));
+    let before = next(&world);
+    world.run(6, Op::Discard("V", 1, 2));
+    assert_eq!((next(&world), world.map.space().in_use), (before, 2), "in a snapshot as well");
+    // A block of a base is none of them.
+    world.run(7, Op::Write("V", 4, 1, 0, false));
+    world.run(8, Op::Discard("V", 5, 1));
+    let id = world.id("V").expect("a volume");
+    assert_eq!(world.content(id)[4..8], [7004, 0, 3006, 3007]);
+    world.run(9, Op::Discard("V", 0, 4));
+    assert_eq!(space_of(&world, "V").mapped, 1, "a whole discard gives the cluster up");
+}

@@ -272,14 +272,15 @@ impl VolumeMap {
         self.wake(needs);
     }
 
-    /// The number from which the log of a ring must be kept: both roots can be replayed. Everything is kept while one
-    /// of the two roots is of other rings.
+    /// The number from which the log of a ring must be kept, so that both roots can be replayed. `None` if the pool has
+    /// no such ring: then nothing of its log is kept. While one of the two roots is of other rings, every log is kept
+    /// whole, those of the earlier rings included.
     #[must_use]
-    pub fn keep_from(&self, ring: Ring) -> Number {
+    pub fn keep_from(&self, ring: Ring) -> Option<Number> {
         if self.state.roots_due > 0 {
-            return Number(0);
+            return Some(Number(0));
         }
-        let floors = self.state.floors.iter().map(|floors| floors[ring.at()]);
-        floors.min().unwrap_or(Number(0))
+        let floors = self.state.floors.iter().map(|floors| floors.get(ring.at()).copied());
+        floors.min().flatten()
     }
 }

@@ -339,3 +339,18 @@ fn a_discard_of_zero_blocks_writes_no_record_and_takes_no_cluster() {
     world.run(9, Op::Discard("V", 0, 4));
     assert_eq!(space_of(&world, "V").mapped, 1, "a whole discard gives the cluster up");
 }
+
+#[test]
+fn logs_of_earlier_rings_are_kept_until_both_roots_are_of_other_rings() {
+    let mut world = world();
+    world.run(2, Op::Write("V", 0, 1, 0, false));
+    let crash = world.crash_of(&world.first_pick(), true);
+    let mut started = world.start(&crash, 1).expect("a start");
+    let earlier = |world: &World| world.map.keep_from(Ring(1)).map(|number| number.0);
+    assert_eq!(earlier(&started), Some(0));
+    started.run(0, Op::Checkpoint);
+    assert_eq!(earlier(&started), Some(0), "the older root is of two rings");
+    started.run(0, Op::Checkpoint);
+    assert_eq!(earlier(&started), None);
+    assert!(started.map.keep_from(Ring(0)).is_some_and(|number| number.0 > 0));
+}

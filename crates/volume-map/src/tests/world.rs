@@ -558,13 +558,11 @@ impl World {
     }
 
     fn trim(&mut self) {
-        let rings = self.map.state.rings.len();
-        if self.map.state.roots_due == 0 {
-            self.logs.resize(rings, Vec::new());
-        }
-        for (ring, log) in self.logs.iter_mut().enumerate().take(rings) {
-            let from = self.map.keep_from(Ring(ring as u8));
-            log.retain(|record| record.number >= from);
+        for (ring, log) in self.logs.iter_mut().enumerate() {
+            match self.map.keep_from(Ring(ring as u8)) {
+                Some(from) => log.retain(|record| record.number >= from),
+                None => log.clear(),
+            }
         }
     }
 }

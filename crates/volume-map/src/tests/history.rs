@@ -46,6 +46,29 @@ fn names(op: &Op) -> Vec<String> {
     }
 }
 
+/// Operations on whole volumes. The oracle follows one of each volume at a time.
+fn is_of_volumes(op: &Op) -> bool {
+    match op {
+        Op::Size(..)
+        | Op::Snap(_)
+        | Op::Clone(..)
+        | Op::Delete(_)
+        | Op::Roll(..)
+        | Op::Create(..)
+        | Op::Policy(..) => true,
+        Op::Write(..)
+        | Op::WriteTo(..)
+        | Op::Discard(..)
+        | Op::DiscardOf(..)
+        | Op::Allocate(..)
+        | Op::Read(..)
+        | Op::Fill(..)
+        | Op::Sweep(_)
+        | Op::Flush
+        | Op::Checkpoint => false,
+    }
+}
+
 impl History {
     fn new(seed: u64) -> Self {
         let mut chance = Chance::new(seed);
@@ -71,18 +94,17 @@ impl History {
     fn draw(&mut self) -> Option<Op> {
         let busy: BTreeSet<String> =
             self.world.tasks.iter().flat_map(|task| names(&task.what)).collect();
-        let resizing = |name: &String| {
-            self.world.tasks.iter().any(|task| {
-                matches!(task.what, Op::Size(..) | Op::Delete(_) | Op::Roll(..))
-                    && names(&task.what).contains(name)
-            })
+        let has = |name: &String, is_of: fn(&Op) -> bool| {
+            let mut tasks = self.world.tasks.iter();
+            tasks.any(|task| is_of(&task.what) && names(&task.what).contains(name))
         };
+        let leaving = |name: &String| has(name, |op| matches!(op, Op::Delete(_) | Op::Roll(..)));
         let volumes: Vec<(String, VolumeKind)> = self
             .world
             .map
             .volumes()
             .map(|(_, volume)| (volume.name.to_string(), volume.kind))
-            .filter(|(name, _)| !resizing(name))
+            .filter(|(name, _)| !leaving(name))
             .collect();
         let of = |kind, idle: bool| -> Vec<String> {
             let same = volumes.iter().filter(|(name, is)| {
@@ -92,6 +114,9 @@ impl History {
         };
         let (writable, idle) = (of(VolumeKind::Writable, false), of(VolumeKind::Writable, true));
         let snapshots = of(VolumeKind::Snapshot, true);
+        // I/Os go on while the size changes.
+        let is_calm = |name: &&String| !has(name, is_of_volumes);
+        let calm: Vec<String> = writable.iter().filter(is_calm).cloned().collect();
         let chance = &mut self.chance;
         let pick = |names: &[String], chance: &mut Chance| {
             (!names.is_empty()).then(|| names[chance.below(names.len())].clone())
@@ -126,11 +151,11 @@ impl History {
                 Some(Op::Delete(pick(&all, chance)?))
             }
             31..=32 => Some(Op::Roll(pick(&idle, chance)?, pick(&snapshots, chance)?)),
-            33 => {
-                let volume = pick(&idle, chance)?;
+            33..=34 => {
+                let volume = pick(&calm, chance)?;
                 Some(Op::Size(volume, 1 + chance.below(3 * per as usize) as u64))
             }
-            34..=35 => {
+            35 => {
                 let all: Vec<String> = writable.into_iter().chain(snapshots).collect();
                 Some(Op::Fill(pick(&all, chance)?, chance.below(3) as u32))
             }

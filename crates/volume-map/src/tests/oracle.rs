@@ -62,6 +62,14 @@ impl Oracle {
         self.ended_before.get(&late).is_some_and(|ended| ended >> early & 1 == 1)
     }
 
+    /// A block is new: of earlier operations, only those in progress may change it.
+    pub(crate) fn forget_ended(&mut self, volume: &str, block: u64) {
+        let ended = self.ended;
+        if let Some(history) = self.history.get_mut(&(volume.to_owned(), block)) {
+            history.retain(|op| ended >> *op & 1 == 0);
+        }
+    }
+
     /// What a block may hold if the operations in `kept` count, and `but` does not.
     pub(crate) fn legal(
         &self,

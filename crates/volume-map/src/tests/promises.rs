@@ -58,7 +58,7 @@ impl World {
                     self.oracle.wrote(op, &volume, block, 0);
                 }
                 for block in was..size {
-                    self.oracle.history.remove(&(volume.clone(), block));
+                    self.oracle.forget_ended(&volume, block);
                     self.oracle.initial.insert((volume.clone(), block), 0);
                 }
             }

@@ -40,6 +40,10 @@ impl Body {
         }
     }
 
+    pub(crate) fn is_read(&self) -> bool {
+        matches!(self, Self::Read(_))
+    }
+
     /// Ends an operation whose released step failed. A snapshot goes on until nothing of it is left.
     pub(crate) fn fail(&mut self, map: &mut MapState, step: StepKind) -> Progress {
         let kind = ErrorKind::StepFailed { step };

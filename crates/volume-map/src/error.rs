@@ -48,6 +48,8 @@ pub enum ErrorKind {
         /// The kind of the step.
         step: StepKind,
     },
+    /// A record cannot be written: the map serves reads only. The next start shows whether the change was made.
+    LogFailed,
     /// The driver cancelled it before it was recorded.
     Cancelled,
     /// A limit of this program.
@@ -123,6 +125,9 @@ impl fmt::Display for ErrorKind {
             }
             Self::Quota { clusters } => write!(f, "its quota of {clusters} clusters is reached"),
             Self::StepFailed { step } => write!(f, "a {step} failed; repeat the request"),
+            Self::LogFailed => {
+                f.write_str("its log cannot be written; only reads are served until the next start")
+            }
             Self::Cancelled => f.write_str("it was cancelled; repeat the request"),
             Self::Limit { what, most } => write!(f, "more than {most} {what}"),
             Self::RootFirst => f.write_str("no root describes these rings; write two checkpoints"),

@@ -198,8 +198,10 @@ impl MapState {
         if let Change::Map { cluster, .. } = &record.change {
             self.forget_taken(*cluster);
         }
-        // A change of whole volumes may end a wait for space: by a policy, a quota or a deletion.
-        self.changes.has_space |= matches!(record.change, Change::Volumes(..));
+        // A change of whole volumes may end a wait for space: by a policy, a quota or a deletion. A resize needs no
+        // cluster for a part that has none.
+        self.changes.has_space |=
+            matches!(record.change, Change::Volumes(..) | Change::Unmap { .. });
         let need = self.change_of_need(&record.change);
         let dropped = self.tables.apply(&record);
         let dropped = dropped.expect("a record fits the tables it was made from");

@@ -44,6 +44,7 @@ pub struct VolumeMap {
     operations: BTreeMap<OperationId, Operation>,
     waiting: Waiting,
     next_operation: u64,
+    is_read_only: bool,
 }
 
 impl VolumeMap {
@@ -61,7 +62,7 @@ impl VolumeMap {
 
     pub(crate) fn from_state(state: MapState) -> Self {
         let (operations, waiting) = (BTreeMap::new(), Waiting::default());
-        Self { state, operations, waiting, next_operation: 1 }
+        Self { state, operations, waiting, next_operation: 1, is_read_only: false }
     }
 
     /// The shape of the pool.
@@ -155,7 +156,7 @@ impl VolumeMap {
     #[cfg(test)]
     pub(crate) fn hash_without_woken(&self, hasher: &mut impl std::hash::Hasher) {
         use std::hash::Hash;
-        (&self.state, &self.operations, self.next_operation).hash(hasher);
+        (&self.state, &self.operations, self.next_operation, self.is_read_only).hash(hasher);
     }
 
     /// Goes on with an operation as far as possible.
@@ -169,6 +170,11 @@ impl VolumeMap {
         let needs = self.state.needs.total();
         let progress = match operation.released {
             Released::Yes(_) => Progress::Wait(Wait::Step),
+            Released::No | Released::Failed(_)
+                if self.is_read_only && !operation.body.is_read() =>
+            {
+                Progress::Finished(Err(ErrorKind::LogFailed.into()))
+            }
             Released::No => operation.body.advance(&mut self.state),
             Released::Failed(step) => operation.body.fail(&mut self.state, step),
         };
@@ -270,6 +276,22 @@ impl VolumeMap {
         self.state.settle();
         self.waiting.wake_stable(ring, unstable);
         self.wake(needs);
+    }
+
+    /// A record cannot be written. From now on the map serves reads only, until the pool is started again: an answered
+    /// change would need a record, and a write in place may need one that is not stable. Every operation but reads ends
+    /// with [`ErrorKind::LogFailed`] after its step. Its lock and its cluster stay taken, so that no other one uses them.
+    pub fn log_failed(&mut self) {
+        self.is_read_only = true;
+        for id in self.operations.keys() {
+            self.waiting.wake(*id);
+        }
+    }
+
+    /// True after [`log_failed`](Self::log_failed).
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only
     }
 
     /// The number from which the log of a ring must be kept, so that both roots can be replayed. `None` if the pool has

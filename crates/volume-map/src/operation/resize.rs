@@ -131,6 +131,9 @@ impl Resize {
         }
         self.is_starved = false;
         let Some((index, blocks)) = first_part(map, self.at, end) else { return Ok(()) };
+        if map.is_locked(self.volume, index) {
+            return Err(Progress::Wait(Wait::Cluster { volume: self.volume, index }));
+        }
         let found = map.find(self.volume, index, blocks);
         if blocks.first == 0 || !matches!(found, Found::Shared(_) | Found::SharedPartial(_)) {
             return Ok(());

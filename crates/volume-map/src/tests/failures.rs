@@ -150,3 +150,26 @@ fn a_root_that_fails_is_written_again_at_the_same_place() {
     world.map.completed(id);
     assert_eq!(world.map.advance(id), Progress::Finished(Ok(Done::Done)));
 }
+
+#[test]
+fn a_map_whose_log_fails_serves_reads_only() {
+    let mut world = World::new(SHAPE);
+    world.run(1, Op::Create("V", 2));
+    world.run(2, full());
+    let volume = world.id("V").expect("a volume");
+    let blocks = Blocks { first: 0, count: 2 };
+    let discard = || Request::Discard { volume, index: 0, blocks, core: Ring(0) };
+    let waits = world.map.begin(discard()).expect("it may begin");
+    assert!(matches!(world.map.advance(waits), Progress::Wait(Wait::Records { .. })));
+    let read = world.map.begin(Request::Read { volume, index: 0, blocks }).expect("it may begin");
+    assert!(matches!(world.map.advance(read), Progress::Do(Step::Read { .. })));
+    world.map.log_failed();
+    assert_eq!(world.map.woken(), Some(waits));
+    let error: Error = ErrorKind::LogFailed.into();
+    assert_eq!(world.map.advance(waits), Progress::Finished(Err(error)));
+    assert_eq!(world.map.begin(discard()), Err(error));
+    assert_eq!(world.map.begin(Request::Checkpoint), Err(error));
+    world.map.completed(read);
+    assert_eq!(world.map.advance(read), Progress::Finished(Ok(Done::Done)));
+    assert!(world.map.begin(Request::Read { volume, index: 0, blocks }).is_ok());
+}

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use strake_fuzz::{Chance, runs};
 
+use super::crash::Crash;
 use super::world::{Left, Op, World};
 use crate::{ErrorKind, Shape, SpacePolicy, VolumeKind, Wait};
 
@@ -216,6 +217,9 @@ impl History {
             }
             self.world.check_counts();
             self.check_failures();
+            if self.chance.one_in(400) {
+                self.fail_log();
+            }
             if self.chance.one_in(7) {
                 self.crash();
             }
@@ -255,23 +259,48 @@ impl History {
         }
     }
 
-    fn crash(&mut self) {
+    /// A record cannot be written: all operations end, reads see what was answered, and the pool starts again.
+    fn fail_log(&mut self) {
+        self.world.map.log_failed();
+        while !self.world.tasks.is_empty() {
+            let at = self.chance.below(self.world.tasks.len());
+            self.world.step_task(at);
+        }
+        self.world.failed.clear();
+        let acked = self.world.oracle.acked;
+        self.world.kept = acked;
+        self.world.check();
+        let (crash, rings) = self.draw_crash();
+        let next = self.world.start(&crash, rings).expect("a start");
+        self.go_on(next);
+    }
+
+    fn draw_crash(&mut self) -> (Crash, u8) {
         let choices = self.world.crash_choices();
         let pick: Vec<usize> = choices.iter().map(|count| self.chance.below(*count)).collect();
         let is_kill = self.chance.one_in(3);
         let crash = self.world.crash_of(&pick, is_kill);
         let rings = self.world.map.shape().rings;
         let rings = if self.chance.one_in(8) { 1 + self.chance.below(3) as u8 } else { rings };
-        let mut next = self.world.start(&crash, rings).expect("a start");
+        (crash, rings)
+    }
+
+    fn go_on(&mut self, mut next: World) {
         next.check();
-        if !self.chance.one_in(5) {
-            return;
-        }
         next.adopt();
         next.write_roots();
         next.sweep();
         self.world = next;
         self.crashes += 1;
+    }
+
+    fn crash(&mut self) {
+        let (crash, rings) = self.draw_crash();
+        let next = self.world.start(&crash, rings).expect("a start");
+        next.check();
+        if self.chance.one_in(5) {
+            self.go_on(next);
+        }
     }
 
     /// Blocks outside the differences of two volumes are equal.

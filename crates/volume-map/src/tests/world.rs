@@ -244,7 +244,7 @@ impl World {
 
     /// The driver sweeps a volume as soon as it is being deleted.
     pub(crate) fn sweep(&mut self) {
-        let is_serving = self.map.state.roots_due == 0;
+        let is_serving = self.map.state.roots_due == 0 && !self.map.is_read_only();
         let dying: Vec<VolumeId> = self.map.dying().filter(|_| is_serving).collect();
         for volume in dying {
             if !self.tasks.iter().any(|task| task.what == Op::Sweep(volume)) {
@@ -407,7 +407,7 @@ impl World {
         }
     }
 
-    fn step_task(&mut self, at: usize) -> bool {
+    pub(crate) fn step_task(&mut self, at: usize) -> bool {
         let after = self.tasks[at].after;
         if self.oracle.ended & after != after {
             return false;
@@ -540,7 +540,8 @@ impl World {
             Op::Delete(volume) if self.id(volume).is_some() => {
                 self.oracle.must.insert(volume.clone(), Presence::Must);
             }
-            Op::Size(volume, _) => {
+            // After a failure of the log, the next start shows which size it is.
+            Op::Size(volume, _) if !self.map.is_read_only() => {
                 if let Some(id) = self.id(volume) {
                     let now = self.map.volume(id).map_or(0, |volume| volume.blocks);
                     self.oracle.sizes.insert(volume.clone(), [now].into());

@@ -280,7 +280,7 @@ impl VolumeMap {
 
     /// A record cannot be written. From now on the map serves reads only, until the pool is started again: an answered
     /// change would need a record, and a write in place may need one that is not stable. Every operation but reads ends
-    /// with [`ErrorKind::LogFailed`] after its step. Its lock and its cluster stay taken, so that no other one uses them.
+    /// with [`ErrorKind::LogFailed`] after its step. Its lock and its cluster stay taken, so that no other uses them.
     pub fn log_failed(&mut self) {
         self.is_read_only = true;
         for id in self.operations.keys() {

@@ -16,6 +16,7 @@ mod args;
 mod files;
 mod log;
 mod metrics;
+mod notify;
 mod process;
 mod run;
 mod services;

@@ -1,7 +1,7 @@
 //! The life of the process: start, serve, stop.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use strake_api::FILE_DESCRIPTOR_SET;
 use strake_api::limits::{HEADER_BYTES_MAX, MESSAGE_BYTES_MAX, RESETS_MAX, STREAMS_MAX};
@@ -23,6 +23,7 @@ use tonic::transport::Server;
 
 use crate::args::{Args, SOCKET};
 use crate::metrics::{self, Metrics};
+use crate::notify::{Environment, Message, Pace, Service, summary};
 use crate::shared::{COMMANDS_MAX, LOOKS_MAX, Shared};
 use crate::{again, files, log, socket};
 use strake_parity::Kernel;
@@ -62,6 +63,7 @@ impl From<String> for Ended {
 /// Runs the daemon until it is asked to stop.
 pub fn run(args: &Args) -> Result<(), Ended> {
     log::start(args.log);
+    let service = Service::new(&Environment::of_process(), std::process::id());
     let kernel = args.parity_kernel.unwrap_or(Kernel::fit());
     if !kernel.choose() {
         return Err("another parity kernel is in use already".to_owned().into());
@@ -100,11 +102,13 @@ pub fn run(args: &Args) -> Result<(), Ended> {
             tracing::info!(place = %metrics.place(), "giving metrics");
         }
         tracing::info!(socket = %path.display(), state_dir = %state_dir.display(), "serving");
-        let served = serve(&shared, listener, guard.gid, metrics).await;
+        let served = serve(&shared, listener, guard.gid, metrics, &service).await;
         drop(guard);
         served.map_err(|why| Ended { when: When::Serving, why })
     });
-    let stopped = runtime.block_on(shared.call(|control| Ok(control.stop())));
+    service.send(&[Message::Stopping, Message::Status("Stopping arrays".to_owned())]);
+    let stopped = shared.call(|control| Ok(control.stop()));
+    let stopped = runtime.block_on(alive_while(&service, stopped));
     let failed = |why| Ended { when: When::Serving, why };
     for error in stopped.map_err(|e| failed(e.message().to_owned()))? {
         tracing::error!(reason = %error, "not stopped cleanly");
@@ -130,6 +134,7 @@ async fn serve(
     listener: UnixListener,
     gid: u32,
     metrics: Option<Metrics>,
+    service: &Service,
 ) -> Result<(), String> {
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_serving::<ArrayServiceServer<Shared>>().await;
@@ -139,7 +144,7 @@ async fn serve(
         .build_v1()
         .map_err(|e| format!("cannot offer reflection: {e}"))?;
     let callers = socket::callers(listener, gid);
-    let ticking = tokio::spawn(tick(shared.clone()));
+    let ticking = tokio::spawn(tick(shared.clone(), service.clone()));
     let metering = metrics.map(|metrics| tokio::spawn(metrics.serve(shared.clone())));
     let (reported, end) = tokio::sync::watch::channel(false);
     let mut graceful = end.clone();
@@ -178,6 +183,7 @@ async fn serve(
             let _ = graceful.wait_for(|end| *end).await;
         });
     let mut server = std::pin::pin!(server);
+    service.send(&[Message::Ready, Message::Status("Serving".to_owned())]);
     let ended = tokio::select! {
         ended = &mut server => ended,
         () = asked_to_stop(shared) => {
@@ -196,12 +202,33 @@ async fn serve(
     ended.map_err(|e| format!("serving ended: {e}"))
 }
 
-async fn tick(shared: Shared) {
+/// Upkeep. When it ends, so do the messages to the watchdog, and the service manager starts the daemon again.
+async fn tick(shared: Shared, service: Service) {
+    let mut pace = Pace::new(service.every());
     loop {
         tokio::time::sleep(TICK).await;
-        if let Err(status) = shared.call(Control::round).await {
+        let mut round = shared.call(Control::round).await;
+        if round.is_ok() && pace.is_due(Instant::now()) {
+            let arrays = shared.run(|manager| Ok(manager.arrays())).await;
+            round = arrays.map(|arrays| {
+                service.send(&[Message::Alive, Message::Status(summary(&arrays))]);
+            });
+        }
+        if let Err(status) = round {
             tracing::error!(reason = %status.message(), "upkeep ended");
             return;
+        }
+    }
+}
+
+/// Waits for `job`, which has a time limit of its own, and keeps the watchdog from acting meanwhile.
+async fn alive_while<T>(service: &Service, job: impl Future<Output = T>) -> T {
+    let mut job = std::pin::pin!(job);
+    let Some(every) = service.every() else { return job.await };
+    loop {
+        tokio::select! {
+            done = &mut job => return done,
+            () = tokio::time::sleep(every) => service.send(&[Message::Alive]),
         }
     }
 }

@@ -12,11 +12,24 @@ use crate::{beside, paths};
 use rustix::process::{Pid, test_kill_process};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use strake_api::v1::ListArraysRequest;
+
+/// Name of the daemon's program.
+const PROGRAM: &str = "straked";
+
+/// Beginning of the variables of the environment that set options of the daemon.
+const VARIABLES: &[u8] = b"STRAKE_";
+
+/// State directory of the service, `StateDirectory=` of packaging/straked.service.
+const SERVICE_STATE: &str = "/var/lib/strake";
+
+/// Folder of the socket of the service, `RuntimeDirectory=` of packaging/straked.service.
+const SERVICE_RUNTIME: &str = "/run/strake";
 
 /// How to start a daemon.
 #[derive(Clone, Debug)]
@@ -42,7 +55,7 @@ impl Launch {
         let absolute = |p: &Path| paths::absolute(&p.display().to_string());
         let socket = absolute(socket)?;
         Ok(Self {
-            program: beside::program("straked"),
+            program: beside::program(PROGRAM),
             log: socket.with_extension("log"),
             state_dir: arguments.state_dir.as_deref().map(absolute).transpose()?,
             cores: arguments.cores.clone(),
@@ -62,21 +75,37 @@ impl Launch {
         command.stdin(Stdio::null());
         command
     }
-
-    fn cannot_start(&self, error: &std::io::Error) -> CliError {
-        let what = format!(
-            "cannot start {} (searched in the folder of strake, then in PATH)",
-            self.program.display()
-        );
-        CliError::io(what, error)
-    }
 }
 
 /// Becomes the daemon; returns only when it cannot.
 #[must_use]
 pub fn become_daemon(launch: &Launch) -> CliError {
     let error = launch.command().exec();
-    launch.cannot_start(&error)
+    cannot_start(&launch.program, &error)
+}
+
+/// Becomes the daemon that checks the configuration `file` as its service would read it; returns only when it cannot.
+#[must_use]
+pub fn become_check(file: &Path) -> CliError {
+    let program = beside::program(PROGRAM);
+    let mut command = Command::new(&program);
+    command.arg("--check-config").arg("--config").arg(file);
+    // The service has the folders that its unit names, and no variables of the caller.
+    for (variable, _) in std::env::vars_os() {
+        if variable.as_bytes().starts_with(VARIABLES) {
+            command.env_remove(variable);
+        }
+    }
+    command.env("STATE_DIRECTORY", SERVICE_STATE).env("RUNTIME_DIRECTORY", SERVICE_RUNTIME);
+    cannot_start(&program, &command.exec())
+}
+
+fn cannot_start(program: &Path, error: &std::io::Error) -> CliError {
+    let what = format!(
+        "cannot start {} (searched in the folder of strake, then in PATH)",
+        program.display()
+    );
+    CliError::io(what, error)
 }
 
 /// Starts the daemon in a session of its own, its log in [`Launch::log`], and waits until it answers.
@@ -109,7 +138,7 @@ pub async fn start_detached(launch: &Launch) -> Result<Child, CliError> {
         .stdout(Stdio::null())
         .stderr(errors)
         .spawn()
-        .map_err(|e| launch.cannot_start(&e))?;
+        .map_err(|e| cannot_start(&launch.program, &e))?;
     match answers(launch, &mut child).await {
         Ok(()) => Ok(child),
         Err((kind, why)) => {

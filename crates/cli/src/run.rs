@@ -50,7 +50,7 @@ async fn run(cli: Cli) -> Result<Exit, CliError> {
         Command::Event(verb) => event::run(verb, &socket()?, &out).await,
         Command::Hook(verb) => hook::run(verb, &socket()?, &out).await,
         Command::Host(verb) => host::run(verb, &socket()?, &out).await,
-        Command::Config(verb) => config::run(verb, &socket()?, &out).await,
+        Command::Config(verb) => config::run(verb, socket(), &out).await,
         Command::Daemon(verb) => daemon::run(verb, &socket()?, &out).await,
         Command::Wait(arguments) => wait::run(&arguments, &socket()?, &out).await,
         Command::Demo(arguments) => demo::run(&arguments, out.format()).await,

@@ -16,7 +16,7 @@ use strake_api::limits::AGAIN_SUFFIX;
 use crate::args::{CORES, SOCKET, STATE_DIR};
 
 /// Variables that say what options could have said.
-const VARIABLES: [&str; 3] = ["STRAKE_METRICS", "STRAKE_KERNEL", "RUST_LOG"];
+const VARIABLES: [&str; 4] = ["STRAKE_METRICS", "STRAKE_KERNEL", "STRAKE_CONFIG", "RUST_LOG"];
 
 /// Writes beside `socket` how to start a daemon with `state_dir` that was given `arguments`, the name of the program
 /// left out. A folder that cannot be written is logged: the daemon serves all the same.
@@ -25,12 +25,30 @@ pub fn write_down(socket: &Path, state_dir: &Path, arguments: &[OsString]) {
     let variables: Vec<(&str, OsString)> = variables.collect();
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let socket = absolute(socket);
-    let line = command(&socket, &absolute(state_dir), arguments, &variables);
+    let line = match service() {
+        Some(unit) => format!("systemctl start {}", quoted(&unit)),
+        None => command(&socket, &absolute(state_dir), arguments, &variables),
+    };
     let mut path = socket.clone();
     path.as_mut_os_string().push(AGAIN_SUFFIX);
     if let Err(error) = replace(&path, &line) {
         tracing::warn!(path = %path.display(), %error, "how to start the daemon again is not written down");
     }
+}
+
+/// The unit of systemd that started this process itself, if one did (systemd.exec(5), cgroups(7)).
+fn service() -> Option<String> {
+    let id = std::env::var("SYSTEMD_EXEC_PID").ok()?;
+    if id != std::process::id().to_string() {
+        return None;
+    }
+    unit(&fs::read_to_string("/proc/self/cgroup").ok()?)
+}
+
+/// The service in the lines of `/proc/self/cgroup`.
+pub(crate) fn unit(cgroups: &str) -> Option<String> {
+    let mut units = cgroups.lines().filter_map(|line| line.rsplit('/').next());
+    units.find(|unit| unit.ends_with(".service")).map(ToOwned::to_owned)
 }
 
 fn replace(path: &Path, line: &str) -> io::Result<()> {

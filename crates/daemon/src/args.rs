@@ -1,5 +1,7 @@
 //! The daemon's command line.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -37,10 +39,11 @@ pub enum LogFormat {
 #[derive(Clone, Debug, Parser)]
 #[command(name = "straked", version)]
 pub struct Args {
-    /// State directory [default: /var/lib/strake for root, else ~/.local/state/strake]
+    /// State directory [default: that of the service; else /var/lib/strake for root, ~/.local/state/strake for others]
     #[arg(long, env = "STRAKE_STATE_DIR", value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Socket to listen on [default: /run/strake/straked.sock for root, else $XDG_RUNTIME_DIR/strake/straked.sock]
+    /// Socket to listen on [default: straked.sock in the runtime directory of the service; else
+    /// /run/strake/straked.sock for root, $XDG_RUNTIME_DIR/strake/straked.sock for others]
     #[arg(long, env = "STRAKE_SOCKET", value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// CPUs for data cores, such as 0,2,4-7; auto selects half of the CPUs
@@ -62,6 +65,18 @@ pub struct Args {
     /// Parity kernel, such as avx2 or portable [default: chosen for this CPU]
     #[arg(long, env = "STRAKE_KERNEL", value_name = "NAME", value_parser = parse_kernel)]
     pub parity_kernel: Option<Kernel>,
+    /// Configuration file with these options; the command line and the environment take precedence
+    #[arg(long, env = "STRAKE_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print the options in effect and the origin of each, and exit
+    #[arg(long)]
+    pub check_config: bool,
+    /// Print an example of the configuration file, and exit
+    #[arg(long)]
+    pub example_config: bool,
+    /// Print the manual page, and exit
+    #[arg(long, hide = true)]
+    pub manual: bool,
 }
 
 fn parse_kernel(name: &str) -> Result<Kernel, String> {
@@ -84,11 +99,27 @@ fn parse_timeout(text: &str) -> Result<Timeout, String> {
     Ok(Timeout(Some(Duration::from_secs(u64::from(seconds)))))
 }
 
+/// Name of the socket in a folder of its own.
+const SOCKET_NAME: &str = "straked.sock";
+
+/// The folder that systemd made for the service, named by `variable` (systemd.exec(5)); the first of several.
+fn of_service(variable: &str) -> Option<PathBuf> {
+    first_folder(&std::env::var_os(variable)?)
+}
+
+fn first_folder(list: &OsStr) -> Option<PathBuf> {
+    let first = list.as_bytes().split(|byte| *byte == b':').next()?;
+    first.starts_with(b"/").then(|| PathBuf::from(OsStr::from_bytes(first)))
+}
+
 impl Args {
     /// The state directory, as given or by default.
     pub fn state_dir(&self) -> Result<PathBuf, String> {
         if let Some(dir) = &self.state_dir {
             return Ok(dir.clone());
+        }
+        if let Some(dir) = of_service("STATE_DIRECTORY") {
+            return Ok(dir);
         }
         if rustix::process::geteuid().is_root() {
             return Ok(PathBuf::from("/var/lib/strake"));
@@ -106,11 +137,32 @@ impl Args {
         if let Some(socket) = &self.socket {
             return Ok(socket.clone());
         }
+        if let Some(dir) = of_service("RUNTIME_DIRECTORY") {
+            return Ok(dir.join(SOCKET_NAME));
+        }
         if rustix::process::geteuid().is_root() {
             return Ok(PathBuf::from("/run/strake/straked.sock"));
         }
         let runtime = std::env::var_os("XDG_RUNTIME_DIR")
             .ok_or_else(|| format!("XDG_RUNTIME_DIR is not set; give {SOCKET}"))?;
         Ok(PathBuf::from(runtime).join("strake/straked.sock"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_folder;
+    use std::path::PathBuf;
+
+    #[test]
+    fn the_first_folder_of_the_service_is_used_if_it_is_absolute() {
+        let check = |list: &str, want: Option<&str>| {
+            assert_eq!(first_folder(list.as_ref()), want.map(PathBuf::from), "{list:?}");
+        };
+        check("/var/lib/strake", Some("/var/lib/strake"));
+        check("/run/a:/run/b", Some("/run/a"));
+        check("", None);
+        check("relative", None);
+        check(":/run/b", None);
     }
 }

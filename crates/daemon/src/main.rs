@@ -13,8 +13,10 @@
 
 mod again;
 mod args;
+mod config;
 mod files;
 mod log;
+mod manual;
 mod metrics;
 mod notify;
 mod process;
@@ -26,27 +28,57 @@ mod socket;
 #[cfg(test)]
 mod tests;
 
-use clap::Parser;
+use args::Args;
+use config::{Given, Refused};
+use std::ffi::OsString;
+use std::io::Write as _;
 use std::process::ExitCode;
 
+/// Exit code of a process that refuses its options.
+const REFUSED: u8 = 3;
+
 fn main() -> ExitCode {
-    let args = match args::Args::try_parse() {
-        Ok(args) => args,
-        Err(error) => {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    match config::read(&arguments) {
+        Ok(given) => printed(&given).unwrap_or_else(|| run(&given.args)),
+        Err(Refused::CommandLine(error)) => {
             // Help and version are no errors; everything else is wrong usage.
-            let code = if error.use_stderr() { 3 } else { 0 };
+            let code = if error.use_stderr() { REFUSED } else { 0 };
             // It fails when the terminal is gone, which cannot be reported.
             let _ = error.print();
-            return ExitCode::from(code);
+            ExitCode::from(code)
         }
+        Err(Refused::File(why)) => {
+            eprintln!("straked: {why}");
+            ExitCode::from(REFUSED)
+        }
+    }
+}
+
+/// Prints what the options request; `None` if they request the daemon.
+fn printed(given: &Given) -> Option<ExitCode> {
+    let mut text = Vec::new();
+    let made = match &given.args {
+        Args { manual: true, .. } => manual::write(&mut text),
+        Args { example_config: true, .. } => text.write_all(config::example().as_bytes()),
+        Args { check_config: true, .. } => text.write_all(config::in_effect(given).as_bytes()),
+        _ => return None,
     };
-    match run::run(&args) {
+    Some(match made.and_then(|()| std::io::stdout().write_all(&text)) {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader is gone, or the file system full.
+        Err(_) => ExitCode::FAILURE,
+    })
+}
+
+fn run(args: &Args) -> ExitCode {
+    match run::run(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(ended) => {
             eprintln!("straked: {}", ended.why);
             // `strake daemon start` hands these on, so they mean the same there.
             ExitCode::from(match ended.when {
-                run::When::Starting => 3,
+                run::When::Starting => REFUSED,
                 run::When::Serving => 2,
             })
         }

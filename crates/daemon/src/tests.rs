@@ -1,4 +1,4 @@
-use crate::again::command;
+use crate::again::{command, unit};
 use crate::args::Args;
 use crate::process::cpu_ticks;
 use crate::run::control_threads;
@@ -43,6 +43,16 @@ fn the_command_that_starts_it_again_names_the_state_directory_and_all_that_was_g
     check(&more, &[], &all);
     let metrics = format!("STRAKE_METRICS='unix:/it'\\''s' straked {base}");
     check(&[], &[("STRAKE_METRICS", "unix:/it's")], &metrics);
+}
+
+#[test]
+fn the_unit_is_found_in_the_control_groups() {
+    let check = |cgroups: &str, want: Option<&str>| assert_eq!(unit(cgroups).as_deref(), want);
+    check("0::/system.slice/straked.service\n", Some("straked.service"));
+    let hybrid = "4:memory:/system.slice/a.service\n1:name=systemd:/system.slice/a.service\n0::/\n";
+    check(hybrid, Some("a.service"));
+    check("0::/user.slice/user-0.slice/session-1.scope\n", None);
+    check("", None);
 }
 
 #[test]

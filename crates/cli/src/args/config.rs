@@ -1,8 +1,9 @@
 //! `strake config ...`.
 
 use clap::Subcommand;
+use std::path::PathBuf;
 
-/// Show, back up and restore the recorded configuration.
+/// Show, back up and restore the recorded configuration, and check the configuration file of the daemon.
 #[derive(Debug, Subcommand)]
 pub enum ConfigVerb {
     /// Show recorded exports, spares, hooks and settings, and the drives of each array.
@@ -31,5 +32,14 @@ pub enum ConfigVerb {
         /// Print the plan, and change nothing.
         #[arg(long)]
         dry_run: bool,
+    },
+    /// Check the configuration file of the daemon, and print the options in effect with their origin.
+    #[command(after_help = "Examples:
+  strake config check
+  strake config check ./straked.toml")]
+    Check {
+        /// The file.
+        #[arg(value_name = "FILE", default_value = "/etc/strake/straked.toml")]
+        file: PathBuf,
     },
 }

@@ -7,23 +7,28 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::limits::CONFIG_BYTES_MAX;
 use crate::output::Output;
-use crate::{keep, tables};
+use crate::{daemon, keep, tables};
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use strake_api::v1::{ConfigDocument, GetConfigRequest, RestoreConfigRequest};
 
 /// Executes `verb`.
 ///
 /// # Errors
 /// When the daemon is unreachable or refuses the request, or the file cannot be read or written.
-pub async fn run(verb: ConfigVerb, socket: &Path, out: &Output) -> Result<Exit, CliError> {
+pub async fn run(
+    verb: ConfigVerb,
+    socket: Result<PathBuf, CliError>,
+    out: &Output,
+) -> Result<Exit, CliError> {
     match verb {
-        ConfigVerb::Show => out.print(&get(socket).await?, tables::config::show)?,
-        ConfigVerb::Backup { file } => backup(&file, socket, out).await?,
+        ConfigVerb::Check { file } => return Err(daemon::become_check(&file)),
+        ConfigVerb::Show => out.print(&get(&socket?).await?, tables::config::show)?,
+        ConfigVerb::Backup { file } => backup(&file, &socket?, out).await?,
         ConfigVerb::Restore { file, dry_run } => {
             let request = RestoreConfigRequest { json: read(&file)?, dry_run };
-            let mut config = Connection::open(socket).await?.config();
+            let mut config = Connection::open(&socket?).await?.config();
             let change = config.restore_config(request).await?.into_inner();
             warn(&change.warnings);
             out.print(&change, tables::config::change)?;

@@ -1,0 +1,56 @@
+//! The options in effect, as a configuration file with the origin of each.
+
+use clap::parser::ValueSource;
+use clap::{Arg, CommandFactory};
+use strake_parity::Kernel;
+
+use super::{Given, id, options, source};
+use crate::args::Args;
+
+/// The options in effect. The text is a configuration file that has the same effect.
+pub fn in_effect(given: &Given) -> String {
+    let command = Args::command();
+    let line = |(key, option)| {
+        let (value, origin) = origin(given, key, option);
+        match value {
+            Ok(value) => format!("{}  # {origin}\n", super::example::line(key, &value)),
+            Err(why) => format!("# {key}: {why}  # {origin}\n"),
+        }
+    };
+    options(&command).map(line).collect()
+}
+
+/// The value of an option, or why it has none, and where that comes from.
+fn origin(given: &Given, key: &str, option: &Arg) -> (Result<String, String>, String) {
+    let raw = given.matches.get_raw(&id(key)).and_then(|mut values| values.next_back());
+    let text = || Ok(raw.map(|value| value.to_string_lossy().into_owned()).unwrap_or_default());
+    match source(&given.matches, key) {
+        Some(ValueSource::CommandLine) => return (text(), "command line".to_owned()),
+        Some(ValueSource::EnvVariable) => {
+            let variable = option.get_env().unwrap_or_default().to_string_lossy();
+            return (text(), format!("environment, {variable}"));
+        }
+        // The enum may have more variants in later versions of clap.
+        _ => {}
+    }
+    let path = given.args.config.as_ref().map(|path| path.display().to_string());
+    if let Some(entry) = given.entries.iter().find(|entry| entry.key == key) {
+        return (
+            Ok(entry.value.clone()),
+            format!("{}, line {}", path.unwrap_or_default(), entry.line),
+        );
+    }
+    let value = if raw.is_some() { text() } else { computed(&given.args, key) };
+    (value, "default".to_owned())
+}
+
+/// The default of an option whose default depends on the process.
+fn computed(args: &Args, key: &str) -> Result<String, String> {
+    let text = |path: std::path::PathBuf| path.display().to_string();
+    match key {
+        "state-dir" => args.state_dir().map(text),
+        "socket" => args.socket().map(text),
+        "parity-kernel" => Ok(args.parity_kernel.unwrap_or(Kernel::fit()).name().to_owned()),
+        _ => Err("off".to_owned()),
+    }
+}

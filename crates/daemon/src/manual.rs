@@ -1,0 +1,67 @@
+//! The manual page straked(8), from the definitions of the options.
+
+use std::io;
+
+use clap::CommandFactory;
+use clap_mangen::Man;
+
+use crate::args::Args;
+
+/// What the definitions do not say (groff_man(7)).
+const SECTIONS: &str = r".SH SIGNALS
+.TP
+SIGTERM, SIGINT
+Orderly stop: requests in progress are completed, and the arrays are marked clean, within 40 seconds.
+.SH EXIT STATUS
+.TP
+0
+clean shutdown
+.TP
+2
+failure after the start
+.TP
+3
+refused to start: wrong options, wrong configuration file, another daemon, or an unusable state directory
+.SH PRIVILEGES
+The service straked.service runs as the user strake, without capabilities. Block devices are opened through the group
+disk. Files that serve as drives must belong to the user strake, below /var/lib/strake or a folder that a drop-in of the
+unit names with ReadWritePaths=.
+.PP
+The service cannot take NVMe drives from the kernel, switch slot lights, or read log pages of NVMe drives of the kernel.
+To permit this, install the drop-in /usr/share/doc/strake/examples/privileged.conf, whose comment has the commands.
+.SH ENVIRONMENT
+.TP
+RUST_LOG
+levels of log lines, such as warn or warn,strake_control=debug
+.TP
+STATE_DIRECTORY, RUNTIME_DIRECTORY
+defaults of the state directory and of the folder of the socket, set by systemd (systemd.exec(5))
+.TP
+NOTIFY_SOCKET, WATCHDOG_USEC
+the service manager to notify (sd_notify(3))
+.SH FILES
+.TP
+/etc/strake/straked.toml
+configuration file of the service straked.service
+.TP
+/etc/strake/slots.toml
+names of slots
+.TP
+/run/strake/straked.sock
+socket of the service
+.TP
+/var/lib/strake
+state directory of the service
+.SH SEE ALSO
+strake(1), systemctl(1)
+";
+
+/// Writes the page.
+///
+/// # Errors
+/// When `to` cannot be written.
+pub fn write(to: &mut impl io::Write) -> io::Result<()> {
+    let man = Man::new(Args::command()).section("8").manual("Strake");
+    man.render(to)?;
+    to.write_all(SECTIONS.as_bytes())
+}

@@ -1,5 +1,6 @@
 //! What NVMe drives say about their own state, under the kernel's driver and under ours.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -33,12 +34,22 @@ pub(crate) struct OfKernel(pub(crate) String);
 
 impl HealthSource for OfKernel {
     fn log_page(&self, number: u8, bytes: u32) -> Result<Vec<u8>, String> {
-        nvme_log_page(Path::new(&self.0), number, bytes).map_err(|error| error.to_string())
+        nvme_log_page(Path::new(&self.0), number, bytes).map_err(|error| in_words(&error))
     }
 
     fn pages(&self) -> Result<LogPages, String> {
-        let page = nvme_controller_page(Path::new(&self.0)).map_err(|error| error.to_string())?;
+        let page = nvme_controller_page(Path::new(&self.0)).map_err(|error| in_words(&error))?;
         Ok(LogPages::of(&whole(&page)?))
+    }
+}
+
+/// The kernel lets only privileged processes send most admin commands.
+fn in_words(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            format!("{error}; straked may not send this command: see PRIVILEGES in straked(8)")
+        }
+        _ => error.to_string(),
     }
 }
 
@@ -223,5 +234,15 @@ pub(crate) mod tests {
         let report = report_of(&pages).expect("it has the page");
         assert!(report.note.contains("error log") && report.errors.is_empty(), "{report:?}");
         assert_eq!(pages.asked(), [2, 1]);
+    }
+
+    #[test]
+    fn a_daemon_without_rights_is_referred_to_the_manual() {
+        let check = |kind: std::io::ErrorKind, is_referred: bool| {
+            let words = super::in_words(&kind.into());
+            assert_eq!(words.contains("PRIVILEGES in straked(8)"), is_referred, "{words}");
+        };
+        check(std::io::ErrorKind::PermissionDenied, true);
+        check(std::io::ErrorKind::NotFound, false);
     }
 }

@@ -321,6 +321,17 @@ pub trait Kernel: fmt::Debug + Send + Sync {
     fn await_closed(&self, address: &str) -> bool;
 }
 
+/// The remedy for a write to sysfs that ended with `error`.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        // A service may see sysfs read-only.
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "; straked may not write to sysfs: see PRIVILEGES in straked(8)"
+        }
+        _ => "",
+    }
+}
+
 /// The kernel of this machine.
 #[derive(Clone, Copy, Debug, Default)]
 struct Real;
@@ -462,7 +473,8 @@ impl Binder {
         for write in writes {
             let done = self.kernel.write(&self.host.root.join(&write.file), &write.text);
             done.map_err(|error| {
-                failed(address, format!("the kernel refuses a write ({write})")).with_source(error)
+                let what = format!("the kernel refuses a write ({write}){}", advice(&error));
+                failed(address, what).with_source(error)
             })?;
         }
         Ok(())

@@ -264,3 +264,14 @@ fn a_bound_controller_is_compared_before_anything_is_written() {
     world.take("S1", Claims::default()).expect("it is this one");
     assert_eq!(world.done(), ["driver_override"]);
 }
+
+#[test]
+fn a_daemon_without_rights_is_referred_to_the_manual() {
+    let check = |kind: io::ErrorKind, is_referred: bool| {
+        let advice = super::advice(&kind.into());
+        assert_eq!(advice.contains("PRIVILEGES in straked(8)"), is_referred, "{kind}: {advice}");
+    };
+    check(io::ErrorKind::PermissionDenied, true);
+    check(io::ErrorKind::ReadOnlyFilesystem, true);
+    check(io::ErrorKind::ResourceBusy, false);
+}

@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Debian keeps mkfs.ext4 and e2fsck in sbin, cargo lives in the home folder: neither is in every PATH.
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 
-.PHONY: help demo test bench build install clean
+.PHONY: help demo test bench build install dist clean
 
 help:
 	@echo 'make demo      build Strake, then make, use, break and repair a RAID 6 array on plain files'
@@ -16,6 +16,7 @@ help:
 	@echo 'make bench     build ISA-L and strake-bench, and measure every goal; writes docs/benchmarks'
 	@echo 'make build     build the programs: $(TARGET)/release/strake and straked'
 	@echo 'make install   install them, and strake-bench if it was built, below PREFIX=$(PREFIX)'
+	@echo 'make dist      make a Debian package of the programs that make build built, in build/dist'
 	@echo 'make clean     remove what was built'
 
 demo:
@@ -44,6 +45,10 @@ install:
 		echo "install $$program below $(DESTDIR)$(PREFIX)/bin, without debug information"; \
 		install -s -D -m 0755 $(TARGET)/release/$$program $(DESTDIR)$(PREFIX)/bin/$$program || exit 1; \
 	done
+
+dist:
+	@scripts/setup.sh dist
+	@scripts/dist.sh $(TARGET)/release build/dist
 
 clean:
 	$(CARGO) clean

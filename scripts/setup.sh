@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building, the demo or the tests need and this machine lacks. Says what and why before it does.
 #
-# Usage: scripts/setup.sh build|demo|test
+# Usage: scripts/setup.sh build|dist|demo|test
 #
 # With everything in place it only looks and prints one line. It installs Debian packages through apt-get when
 # it runs as root or sudo asks no questions; otherwise it prints the exact command and stops.
@@ -41,6 +41,12 @@ needs_of_build() {
     [[ -e /usr/include/stdio.h ]] || need stdio.h libc6-dev "the C library that programs are linked with"
     need pkg-config pkg-config "finds OpenSSL"
     [[ -e /usr/include/openssl/ssl.h ]] || need openssl/ssl.h libssl-dev "OpenSSL 3: TLS with pre-shared keys of NVMe/TCP"
+}
+
+needs_of_dist() {
+    needs_of_build
+    need strip binutils "removes debug information from the programs"
+    need dpkg-shlibdeps dpkg-dev "finds the packages that the programs need"
 }
 
 needs_of_demo() {
@@ -137,8 +143,8 @@ setup_deny() {
 }
 
 case "${1:-}" in
-    build | demo | test) ;;
-    *) fail "usage: scripts/setup.sh build|demo|test" ;;
+    build | dist | demo | test) ;;
+    *) fail "usage: scripts/setup.sh build|dist|demo|test" ;;
 esac
 "needs_of_$1"
 if [[ ${#missing_packages[@]} -gt 0 ]]; then

@@ -43,7 +43,7 @@ pub const MIRI_PURE: Step = Step { name: "miri pure crates", run: miri_pure };
 pub const MIRI_PARITY: Step = Step { name: "miri portable parity", run: miri_parity };
 
 /// What is too long for every change, once a day.
-pub const NIGHTLY: [Step; 26] = [
+pub const NIGHTLY: [Step; 27] = [
     Step { name: "crash states", run: |root| sim::crash_and_cover(root, NIGHTLY_CRASH_STATES) },
     Step { name: "pairs of events", run: sim::pairs },
     Step { name: "corruptions", run: |root| sim::corrupt(root, &NIGHTLY_CORRUPTIONS) },
@@ -67,7 +67,11 @@ pub const NIGHTLY: [Step; 26] = [
     Step { name: "host with TLS in a guest", run: |root| nightly_script(root, "nvme-tls-guest") },
     Step { name: "NVMe/TCP target in a guest", run: |root| nightly_script(root, "nvmet-guest") },
     Step { name: "taken drives in a guest", run: |root| nightly_script(root, "nvme-take-guest") },
-    Step { name: "p99 beside drives that hang", run: hang_neighbour },
+    Step { name: "Debian package", run: |root| release_script(root, "package") },
+    Step {
+        name: "p99 beside drives that hang",
+        run: |root| release_script(root, "hang-neighbour"),
+    },
     Step { name: "faults without what can be turned off", run: engine_switched_off },
     Step { name: "bench G9", run: bench_g9 },
 ];
@@ -365,15 +369,15 @@ fn nightly_script(root: &Path, name: &str) -> Outcome {
     script(&mut run::command(root, &[&format!("tests/nightly/{name}.sh")]))
 }
 
-/// Measures release builds: numbers are for people to look at, only a failure to measure fails.
-fn hang_neighbour(root: &Path) -> Outcome {
+/// The same with release builds. Numbers are for people to look at, only a failure to measure fails.
+fn release_script(root: &Path, name: &str) -> Outcome {
     let build =
         ["cargo", "build", "--release", "--quiet", "-p", "strake-cli", "-p", "strake-daemon"];
     let built = run::check(&mut run::command(root, &build));
     if built.tally.failed > 0 {
         return built;
     }
-    let mut command = run::command(root, &["tests/nightly/hang-neighbour.sh"]);
+    let mut command = run::command(root, &[&format!("tests/nightly/{name}.sh")]);
     script(command.env("STRAKE_BIN_DIR", target_folder(root).join("release")))
 }
 

@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# Makes the Debian package from programs that are built (make build).
+#
+# Usage: scripts/dist.sh PROGRAMS OUTPUT
+#
+# PROGRAMS is the folder with strake and straked. OUTPUT gets `root`, the tree of installed files, and the package. The
+# same programs give the same bytes: all times are SOURCE_DATE_EPOCH, by default the time of the last commit.
+# STRAKE_DEB_VERSION replaces the version.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+umask 022
+export LC_ALL=C TZ=UTC
+
+fail() { printf 'dist: %s\n' "$*" >&2; exit 1; }
+
+[[ $# -eq 2 ]] || fail "usage: scripts/dist.sh PROGRAMS OUTPUT"
+programs=$1 output=$2 root=$2/root
+for program in strake straked; do
+    [[ -x $programs/$program ]] || fail "$programs has no $program: run make build first"
+done
+for tool in dpkg-deb dpkg-shlibdeps strip; do
+    command -v "$tool" >/dev/null 2>&1 || fail "$tool is missing: run scripts/setup.sh dist"
+done
+if [[ -z ${SOURCE_DATE_EPOCH:-} ]]; then
+    SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null) || fail "this is no git checkout: set SOURCE_DATE_EPOCH"
+fi
+export SOURCE_DATE_EPOCH
+
+# The version of the workspace if this commit has its tag; else one that sorts before it.
+version() {
+    local version
+    version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+    if git describe --tags --exact-match --match "v$version" >/dev/null 2>&1; then
+        printf '%s-1\n' "$version"
+    else
+        printf '%s~git%s.%s-1\n' "$version" "$(date -d "@$SOURCE_DATE_EPOCH" +%Y%m%d.%H%M%S)" \
+            "$(git rev-parse --short=8 HEAD 2>/dev/null || echo unknown)"
+    fi
+}
+
+# put MODE FILE TARGET: installs FILE, or standard input for -, as TARGET of the tree.
+put() {
+    if [[ $2 == - ]]; then
+        install -D -m "$1" /dev/stdin "$root/$3"
+    else
+        install -D -m "$1" "$2" "$root/$3"
+    fi
+}
+
+# The licences of the crates that the programs contain.
+crates() {
+    cargo tree --locked --offline -p strake-cli -p strake-daemon -e normal --prefix none -f '{p}|{l}' |
+        sed -n '/(\//d; s/ (\*)$//; s/^\(.*\)|\(.*\)$/  \1: \2/p' | sort -u
+}
+
+stage() {
+    local shell page
+    for program in strake straked; do
+        put 0755 "$programs/$program" "usr/bin/$program"
+        strip --strip-unneeded "$root/usr/bin/$program"
+    done
+    "$programs/strake" man "$root/usr/share/man/man1" >/dev/null
+    "$programs/straked" --manual | put 0644 - usr/share/man/man8/straked.8
+    "$programs/strake" completions bash | put 0644 - usr/share/bash-completion/completions/strake
+    "$programs/strake" completions zsh | put 0644 - usr/share/zsh/vendor-completions/_strake
+    "$programs/strake" completions fish | put 0644 - usr/share/fish/vendor_completions.d/strake.fish
+    "$programs/straked" --example-config | put 0644 - etc/strake/straked.toml
+    put 0644 packaging/straked.service usr/lib/systemd/system/straked.service
+    put 0644 packaging/strake.sysusers usr/lib/sysusers.d/strake.conf
+    put 0644 packaging/privileged.conf usr/share/doc/strake/examples/privileged.conf
+    put 0644 CHANGELOG.md usr/share/doc/strake/changelog
+    {
+        printf 'strake (%s) unstable; urgency=medium\n\n' "$version"
+        printf '  * Changes: /usr/share/doc/strake/changelog.gz\n\n'
+        printf ' -- Strake developers <strake@localhost>  %s\n' "$(date -R -d "@$SOURCE_DATE_EPOCH")"
+    } | put 0644 - usr/share/doc/strake/changelog.Debian
+    { cat packaging/deb/copyright && crates; } | put 0644 - usr/share/doc/strake/copyright
+    gzip -9n "$root"/usr/share/doc/strake/changelog* "$root"/usr/share/man/man?/*
+}
+
+# The packages that the programs need, as on this system.
+depends() {
+    local folder
+    folder=$(mktemp -d)
+    mkdir "$folder/debian"
+    printf 'Source: strake\n\nPackage: strake\nArchitecture: any\n' >"$folder/debian/control"
+    (cd "$folder" && dpkg-shlibdeps -O "$absolute/usr/bin/strake" "$absolute/usr/bin/straked" 2>/dev/null) |
+        sed -n 's/^shlibs:Depends=//p'
+    rm -r "$folder"
+}
+
+package() {
+    local control=$root/DEBIAN size name
+    size=$(find "$root" -type f -printf '%s\n' | awk '{ kib += int(($1 + 1023) / 1024) } END { print kib }')
+    mkdir "$control"
+    (cd "$root" && find etc -type f -printf '/%p\n' | sort) >"$control/conffiles"
+    (cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum) >"$control/md5sums"
+    install -m 0755 packaging/deb/postinst packaging/deb/prerm packaging/deb/postrm "$control"
+    sed "s/@VERSION@/$version/; s/@ARCHITECTURE@/$architecture/; s/@SIZE@/$size/; s/@DEPENDS@/$(depends)/" \
+        packaging/deb/control >"$control/control"
+    find "$root" -print0 | xargs -0 touch -h -d "@$SOURCE_DATE_EPOCH"
+    name=strake_${version}_$architecture.deb
+    # One thread: the blocks of several threads depend on the machine.
+    dpkg-deb --root-owner-group -Zxz --threads-max=1 --build "$root" "$output/$name" >/dev/null
+    rm -r "$control"
+    printf 'dist: %s\n' "$output/$name"
+}
+
+version=${STRAKE_DEB_VERSION:-$(version)}
+dpkg --validate-version "$version" || fail "$version is no version"
+architecture=$(dpkg --print-architecture)
+mkdir -p "$output"
+rm -rf "$root"
+mkdir "$root"
+absolute=$(cd "$root" && pwd)
+stage
+package

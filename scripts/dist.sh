@@ -110,7 +110,8 @@ version=${STRAKE_DEB_VERSION:-$(version)}
 dpkg --validate-version "$version" || fail "$version is no version"
 architecture=$(dpkg --print-architecture)
 mkdir -p "$output"
-rm -rf "$root"
+# Packages of earlier builds would match the same pattern.
+rm -rf "$root" "$output"/strake_*.deb
 mkdir "$root"
 absolute=$(cd "$root" && pwd)
 stage

@@ -17,10 +17,10 @@ use strake_api::v1::Array;
 /// How long the service manager may take to accept a datagram.
 const SEND_LIMIT: Duration = Duration::from_secs(1);
 
-/// Messages within one watchdog period: three may be late or lost.
+/// Messages within one watchdog period, at least: three may be late or lost.
 const MESSAGES_PER_PERIOD: u32 = 4;
 
-/// Time between two messages without a watchdog.
+/// Longest time between two messages, so that the status is current.
 const STATUS_EVERY: Duration = Duration::from_secs(10);
 
 /// Arrays that a status names.
@@ -151,7 +151,8 @@ impl Service {
 
     /// Time between two messages while the daemon serves; `None` without a service manager.
     pub fn every(&self) -> Option<Duration> {
-        let every = self.period.map_or(STATUS_EVERY, |period| period / MESSAGES_PER_PERIOD);
+        let watched = self.period.map(|period| period / MESSAGES_PER_PERIOD);
+        let every = watched.map_or(STATUS_EVERY, |watched| watched.min(STATUS_EVERY));
         self.peer.as_ref().map(|_| every)
     }
 }

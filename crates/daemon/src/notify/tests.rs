@@ -89,7 +89,9 @@ fn four_messages_fit_into_a_period() {
         Service::new(&environment, PID).every()
     };
     assert_eq!(every(path.to_str(), Some("8000000")), Some(Duration::from_secs(2)));
+    // The status stays current without a watchdog, and with a long period.
     assert_eq!(every(path.to_str(), None), Some(Duration::from_secs(10)));
+    assert_eq!(every(path.to_str(), Some("300000000")), Some(Duration::from_secs(10)));
     // No message could be sent.
     assert_eq!(every(None, Some("8000000")), None);
 

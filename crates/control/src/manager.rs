@@ -20,7 +20,7 @@ use crate::events::{EventKind, Events, Note, WallClock};
 use crate::exports::offered::Exports;
 use crate::hooks::Hooks;
 use crate::limits::BIND_LIMIT;
-use crate::names::drive_key;
+use crate::names::{drive_key, is_called};
 use crate::policy::returns::Returns;
 use crate::policy::sick::Sick;
 use crate::policy::spares::Spares;
@@ -240,9 +240,14 @@ impl Manager {
         self.reported_trouble = trouble;
     }
 
-    /// Where in `running` the array named (or identified by) `name` is.
-    pub(crate) fn find(&self, name: &str) -> Option<usize> {
-        self.running.iter().position(|r| r.array.name().as_str() == name || r.uuid() == name)
+    /// Where in `running` the array is that a client calls `asked`: see [`is_called`].
+    pub(crate) fn find(&self, asked: &str) -> Option<usize> {
+        self.running.iter().position(|r| is_called(asked, r.array.name().as_str(), &r.uuid()))
+    }
+
+    /// Where in `running` the array with this UUID is.
+    pub(crate) fn position_of(&self, uuid: &str) -> Option<usize> {
+        self.running.iter().position(|running| running.uuid() == uuid)
     }
 
     /// The running array with this identity.
@@ -266,7 +271,7 @@ impl Manager {
         if let Some(at) = self.find(name) {
             return Ok(at);
         }
-        let record = self.records.arrays.iter().find(|a| a.name == name || a.uuid == name);
+        let record = self.records.arrays.iter().find(|a| is_called(name, &a.name, &a.uuid));
         let entry = record.map(|record| self.entries.get(&record.uuid));
         if let Some(starting) = entry.and_then(|entry| entry.starting.as_ref()) {
             let what =

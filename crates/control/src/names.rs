@@ -1,6 +1,6 @@
 //! Names of what is reserved, and identifiers.
 
-use strake_units::Uuid;
+use strake_units::{Name, Uuid};
 
 use crate::error::{ControlError, ControlErrorKind};
 
@@ -12,6 +12,31 @@ pub(crate) fn drive_key(identity: &str) -> String {
 /// The key that reserves the array with this name or identity.
 pub(crate) fn array_key(array: &str) -> String {
     format!("array {array}")
+}
+
+/// Whether `asked` means the array with this name and UUID. A text in the form of a UUID is never a name, so that no
+/// array is found by the UUID of another one.
+pub(crate) fn is_called(asked: &str, name: &str, uuid: &str) -> bool {
+    match asked.parse::<Uuid>() {
+        Ok(asked) => uuid == asked.to_string(),
+        Err(_) => name == asked,
+    }
+}
+
+/// Refuses an array name in the form of a UUID.
+pub(crate) fn check_array_name(name: &str) -> Result<(), ControlError> {
+    match name.parse::<Uuid>() {
+        Ok(_) => Err(ControlError::usage(format!(
+            "array name: {name} has the form of a UUID, which a name must not have"
+        ))),
+        Err(_) => Ok(()),
+    }
+}
+
+/// The name `text` for an array.
+pub(crate) fn array_name(text: &str) -> Result<Name, ControlError> {
+    check_array_name(text)?;
+    text.parse().map_err(|e| ControlError::usage(format!("array name: {e}")))
 }
 
 /// A fresh random identifier.

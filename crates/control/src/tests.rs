@@ -22,6 +22,7 @@ mod halves;
 mod hooks;
 mod life;
 mod lights;
+mod names;
 mod nvme;
 mod power;
 mod queues;

@@ -201,7 +201,7 @@ fn restore_remote(control: &Control, record: &RemoteRecord, restored: &mut Resto
 
 fn restore_array(control: &Control, record: &ArrayRecord, dry_run: bool, restored: &mut Restored) {
     let (name, uuid) = (&record.name, &record.uuid);
-    let runs = control.with(|m| m.find(uuid).is_some()).unwrap_or(false);
+    let runs = control.with(|m| m.position_of(uuid).is_some()).unwrap_or(false);
     if !runs {
         let is_here =
             |path: &&String| key_at(control, path).is_ok_and(|key| matches!(key, Ok(Some(_))));

@@ -100,7 +100,7 @@ fn loss_with(manager: &Manager, label: &Superblock) -> Option<Text> {
         return None;
     }
     let (uuid, name, slot) = (label.array.to_string(), &label.name, label.slot);
-    let Some(at) = manager.find(&uuid) else {
+    let Some(at) = manager.position_of(&uuid) else {
         let known = manager.records.arrays.iter().any(|array| array.uuid == uuid);
         let (which, drives) =
             if known { ("recorded here and", vec![]) } else { ("", vec!["...".to_owned()]) };

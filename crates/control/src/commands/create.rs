@@ -7,7 +7,7 @@ use strake_engine::{
     plan_create,
 };
 use strake_raid::LevelRequest;
-use strake_units::{BlockSize, ByteSize, MemberSet, Name};
+use strake_units::{BlockSize, ByteSize, MemberSet};
 use strake_wording::{Amendment, say};
 
 use crate::commands::claims::refuse_members;
@@ -19,7 +19,7 @@ use crate::drives::occupied::{overwritten, refuse_occupied};
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
 use crate::manager::Manager;
-use crate::names::{array_key, fresh_uuid};
+use crate::names::{array_key, array_name, fresh_uuid};
 use crate::record::store::{ArrayRecord, ScrubRecord, Settings};
 use crate::state::offline::geometry_message;
 use crate::state::running::Running;
@@ -189,8 +189,7 @@ fn existing_array(
 }
 
 fn parse_create(request: &CreateArrayRequest) -> Result<(CreateSpec, LevelRequest), ControlError> {
-    let name: Name =
-        request.name.parse().map_err(|e| ControlError::usage(format!("array name: {e}")))?;
+    let name = array_name(&request.name)?;
     let level: LevelRequest = request
         .level
         .parse()

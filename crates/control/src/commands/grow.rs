@@ -150,7 +150,7 @@ pub(crate) fn make_room_in(
     let made: Vec<Result<(), ControlError>> = made.iter().collect();
     let made: Result<(), ControlError> = made.into_iter().collect();
     control.with(|m| {
-        if let Some(at) = m.find(&intended.uuid) {
+        if let Some(at) = m.position_of(&intended.uuid) {
             m.running[at].growth = None;
         }
     })?;

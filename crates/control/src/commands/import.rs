@@ -16,7 +16,7 @@ use crate::drives::label::{Labelled, labelled};
 use crate::error::ControlError;
 use crate::exports::requests::not_offered;
 use crate::manager::Manager;
-use crate::names::array_key;
+use crate::names::{array_key, is_called};
 use crate::policy::candidates::push_once;
 use crate::policy::search::{Unused, is_of, not_without, of_label};
 use crate::record::store::{ArrayRecord, ScrubRecord, Settings};
@@ -79,7 +79,7 @@ impl Control {
         let named = request.drives.iter().chain(&request.use_drives);
         connect_named(self, named, request.dry_run)?;
         let (mut found, mut refused) = find_labelled(&mut reserved, request, &look)?;
-        found.retain(|uuid, array| name.is_empty() || array.name == name || uuid == name);
+        found.retain(|uuid, array| name.is_empty() || is_called(name, &array.name, uuid));
         refused.retain(|error| {
             name.is_empty() || is_of(error, name) || known.iter().any(|uuid| is_of(error, uuid))
         });
@@ -148,7 +148,7 @@ fn import_one(
     dry_run: bool,
     warnings: &mut Vec<String>,
 ) -> Result<(&'static str, ArrayMessage), ControlError> {
-    if let Some(running) = control.with(|m| m.find(uuid).map(|at| m.view(at)))? {
+    if let Some(running) = control.with(|m| m.position_of(uuid).map(|at| m.view(at)))? {
         return Ok(("unchanged", running));
     }
     let paths: Vec<Drive> = found.drives.iter().map(|l| l.drive.clone()).collect();

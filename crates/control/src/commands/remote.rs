@@ -221,7 +221,7 @@ fn refuse_needed(manager: &Manager, path: &str) -> Result<(), ControlError> {
     };
     let running = manager.running.iter().find(is_member).map(|r| r.array.name().to_string());
     let waiting = manager.records.arrays.iter().find(|array| {
-        manager.find(&array.uuid).is_none() && array.drives.iter().any(|drive| drive == path)
+        manager.position_of(&array.uuid).is_none() && array.drives.iter().any(|drive| drive == path)
     });
     if let Some(name) = running.or_else(|| waiting.map(|array| array.name.clone())) {
         let what = format!("{path} belongs to array {name}; replace the member first (");

@@ -151,7 +151,7 @@ fn plan_removal(
 
 /// What brings a running array back once it is destroyed, or why nothing does.
 fn undo_of_destroying(manager: &Manager, uuid: &str) -> Result<UndeleteArrayRequest, String> {
-    let at = manager.find(uuid).ok_or_else(|| "it does not run".to_owned())?;
+    let at = manager.position_of(uuid).ok_or_else(|| "it does not run".to_owned())?;
     let status = manager.running[at].array.status();
     let stays = |m: &MemberStatus| m.state == MemberState::InSync && outlasts(&m.path);
     let gone = status.members.iter().enumerate().filter(|(_, m)| !stays(m));

@@ -10,7 +10,7 @@ use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
 use crate::manager::Manager;
-use crate::names::array_key;
+use crate::names::{array_key, array_name};
 use crate::policy::members::is_out;
 use crate::record::store::Settings;
 use crate::upkeep::settings::put_settings;
@@ -29,10 +29,7 @@ impl Control {
     /// # Errors
     /// When there is no such running array, the name is no name or taken, or it cannot be recorded.
     pub fn rename_array(&self, request: &RenameArrayRequest) -> Result<ArrayChange, ControlError> {
-        let new: Name = request
-            .new_name
-            .parse()
-            .map_err(|e| ControlError::usage(format!("array name: {e}")))?;
+        let new = array_name(&request.new_name)?;
         let (renaming, _reserved) = self.reserve(|m| check_rename(m, &request.name, &new))?;
         let Renaming { uuid, old, runs } = &renaming;
         let plan = vec![format!("write the name {new} to the labels of array {old}")];

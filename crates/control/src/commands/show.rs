@@ -8,6 +8,7 @@ use strake_wording::{show, show_scrub};
 use crate::commands::exports::export_message;
 use crate::error::ControlError;
 use crate::manager::Manager;
+use crate::names::is_called;
 use crate::policy::advice::{keep_open, other_half};
 use crate::remedy::{problem, split};
 use crate::upkeep::copies::show_waiting_copies;
@@ -22,7 +23,7 @@ impl Manager {
     pub fn arrays(&mut self) -> Vec<api::Array> {
         let mut arrays: Vec<api::Array> = (0..self.running.len()).map(|at| self.view(at)).collect();
         for record in &self.records.arrays {
-            if self.find(&record.uuid).is_none() {
+            if self.position_of(&record.uuid).is_none() {
                 let entry = self.entries.get(&record.uuid);
                 let starting = entry.starting.as_ref();
                 arrays.push(match &entry.offline {
@@ -52,7 +53,7 @@ impl Manager {
     /// # Errors
     /// When there is none.
     pub fn array(&mut self, name: &str) -> Result<api::Array, ControlError> {
-        let found = self.arrays().into_iter().find(|a| a.name == name || a.uuid == name);
+        let found = self.arrays().into_iter().find(|a| is_called(name, &a.name, &a.uuid));
         found.ok_or_else(|| self.no_such_array(name))
     }
 

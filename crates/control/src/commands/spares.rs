@@ -20,7 +20,7 @@ use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::limits::{GLANCE_LIMIT, SPARES_MAX};
 use crate::manager::Manager;
-use crate::names::fresh_uuid;
+use crate::names::{fresh_uuid, is_called};
 use crate::policy::spares::{SpareState, fits};
 use crate::record::store::SpareRecord;
 use crate::remedy::not_among;
@@ -117,7 +117,7 @@ fn check_spare(
             .records
             .arrays
             .iter()
-            .find(|a| a.name == name || a.uuid == name)
+            .find(|a| is_called(name, &a.name, &a.uuid))
             .map(|a| a.uuid.clone())
             .ok_or_else(|| manager.no_such_array(name))?,
     };

@@ -16,7 +16,7 @@ use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::exports::requests::{not_offered, request_of};
 use crate::manager::Manager;
-use crate::names::array_key;
+use crate::names::{array_key, is_called};
 use crate::record::store::{DestroyedRecord, ExportRecord};
 use crate::upkeep::settings::put_settings;
 
@@ -107,7 +107,7 @@ fn find_destroyed(
         };
         let (uuid, name) = (label.array.to_string(), label.name.to_string());
         let identity = drive.device.identity();
-        let asked_for = uuid == request.name || name == request.name;
+        let asked_for = is_called(&request.name, &name, &uuid);
         // A drive that was put to another use since cannot be brought back, though its labels outlived that.
         if !asked_for || written_over(&drive)?.is_some() {
             return Ok(());
@@ -185,8 +185,7 @@ fn undelete(uuid: String) -> UndeleteArrayRequest {
 fn plan_undelete(manager: &mut Manager, request: &UndeleteArrayRequest) -> Planned<Vec<String>> {
     manager.check_open()?;
     let name = &request.name;
-    if let Some(known) = manager.records.arrays.iter().find(|a| a.name == *name || a.uuid == *name)
-    {
+    if let Some(known) = manager.records.arrays.iter().find(|a| is_called(name, &a.name, &a.uuid)) {
         let older = manager.records.destroyed.iter().filter(|d| d.name == *name);
         let older = Text::join(older.map(|d| bring_back(name, d)), "; ");
         let older = if older == Text::default() {
@@ -198,7 +197,7 @@ fn plan_undelete(manager: &mut Manager, request: &UndeleteArrayRequest) -> Plann
         return Err(ControlError::state(say(what).then(older)));
     }
     // A name may have been used again: labels tell which of its arrays can be brought back.
-    let records = manager.records.destroyed.iter().filter(|d| d.name == *name || d.uuid == *name);
+    let records = manager.records.destroyed.iter().filter(|d| is_called(name, &d.name, &d.uuid));
     let mut look: Vec<String> = Vec::new();
     for path in records.rev().flat_map(|record| &record.drives) {
         if !look.contains(path) {

@@ -8,6 +8,7 @@ use strake_wording::say;
 
 use crate::drives::address::address_of;
 use crate::limits::{ARRAYS_MAX, REMOTES_MAX};
+use crate::names::{check_array_name, is_called};
 use crate::record::store::{
     Config, CopyRecord, DestroyedRecord, RemoteRecord, ScrubRecord, Settings, SpareRecord,
 };
@@ -37,7 +38,7 @@ impl Config {
 
     /// The array with this name or identity; all without one.
     pub(crate) fn known_arrays(&self, name: &str) -> impl Iterator<Item = &ArrayRecord> {
-        self.arrays.iter().filter(move |a| name.is_empty() || a.name == name || a.uuid == name)
+        self.arrays.iter().filter(move |a| name.is_empty() || is_called(name, &a.name, &a.uuid))
     }
 
     /// Refuses a further array when there are as many as one daemon serves.
@@ -50,8 +51,9 @@ impl Config {
         )))
     }
 
-    /// Refuses the name of another array.
+    /// Refuses the name of another array, and one in the form of a UUID.
     pub(crate) fn check_name_free(&self, name: &str, uuid: &str) -> Result<(), ControlError> {
+        check_array_name(name)?;
         if self.arrays.iter().all(|a| a.name != name || a.uuid == uuid) {
             return Ok(());
         }

@@ -79,7 +79,7 @@ pub(crate) fn has_to_wait(manager: &mut Manager, here: &[Labelled]) -> Option<Na
 }
 
 pub(crate) fn note_offline(manager: &mut Manager, record: &ArrayRecord, offline: Offline) {
-    if manager.find(&record.uuid).is_some()
+    if manager.position_of(&record.uuid).is_some()
         || manager.records.arrays.iter().all(|a| a.uuid != record.uuid)
     {
         return;
@@ -109,7 +109,7 @@ pub(crate) fn adopt_array(
         note_cut_short(manager, here);
         return Err(stopping);
     }
-    let runs = |found: &Labelled| manager.find(&found.label.array.to_string()).is_some();
+    let runs = |found: &Labelled| manager.position_of(&found.label.array.to_string()).is_some();
     if here.iter().any(runs) {
         return Err(ControlError::state("the array runs already"));
     }

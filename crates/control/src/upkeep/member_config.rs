@@ -238,7 +238,7 @@ fn noted_on_members(manager: &mut Manager, due: Due, error: Option<ControlError>
         tracing::warn!(array = %due.array, reason = %error, "configuration not recorded on all members");
         std::time::Instant::now()
     });
-    if manager.find(&due.array).is_some() {
+    if manager.position_of(&due.array).is_some() {
         let kept = &mut manager.entries.of(&due.array).kept;
         if failed.is_none() && kept.take_if(|kept| kept.content != due.content).is_some() {
             let what = "the record on the members, parts of which were ignored, was overwritten: a setting or an \

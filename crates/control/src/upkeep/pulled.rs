@@ -69,7 +69,7 @@ pub(crate) fn notice_pulled(control: &Control, pace: Pace) -> Result<(), Control
 /// Cancels the replacement of a member by a PCI device that is gone: without writes, the engine would not see that.
 fn cancel_gone(control: &Control, array: &str) -> Result<(), ControlError> {
     let pending = control.with(|m| {
-        let at = m.find(array)?;
+        let at = m.position_of(array)?;
         let next = m.running[at].replacement.as_ref().filter(|next| is_gone(&next.drive))?;
         let slot = next.slot.at() as u32;
         begin_cancel(m, at, slot).ok()
@@ -193,7 +193,7 @@ fn posts(manager: &Manager) -> BTreeMap<String, Vec<Post>> {
 fn note_unreachable(manager: &mut Manager, array: &str, now: BTreeMap<usize, String>) {
     let Some(entry) = manager.entries.get_mut(array) else { return };
     let new = entry.put_unreachable(now);
-    let Some(at) = manager.find(array) else { return };
+    let Some(at) = manager.position_of(array) else { return };
     let name = manager.running[at].array.name().to_string();
     for (slot, why) in new {
         let what = format!("array {name} depends on member {slot}, which no longer has a path");

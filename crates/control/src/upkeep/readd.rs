@@ -177,7 +177,7 @@ fn welcome(manager: &mut Manager, candidate: &Candidate, found: Labelled) -> Opt
     if label.array.to_string() != candidate.array {
         return None;
     }
-    let at = manager.find(&candidate.array)?;
+    let at = manager.position_of(&candidate.array)?;
     let status = manager.running[at].array.status();
     let (name, slot, path) = (status.name.to_string(), label.slot.at(), drive.path.clone());
     let member = status.members.get(slot)?;

@@ -391,7 +391,7 @@ fn is_due(manager: &Manager, record: &ArrayRecord) -> bool {
     // A drive that is held back may be one of the array.
     let waits = !manager.late_takes.held_back.is_empty();
     !(manager.stopping || soon || waits || entry.starting.is_some())
-        && manager.find(&record.uuid).is_none()
+        && manager.position_of(&record.uuid).is_none()
         && entry.loss.as_ref().is_none_or(Loss::allows_start)
 }
 

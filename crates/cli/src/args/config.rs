@@ -13,11 +13,15 @@ pub enum ConfigVerb {
     /// Write the configuration to a file that only its owner can read, or to standard output.
     #[command(after_help = "Examples:
   strake config backup strake.json
+  strake config backup strake.json --overwrite
   strake config backup - > strake.json")]
     Backup {
-        /// The file; `-` for standard output.
+        /// The file; `-` for standard output. An earlier backup is replaced.
         #[arg(value_name = "FILE")]
         file: String,
+        /// Also replace a file that is not an earlier backup. Drives of arrays and spares are always refused.
+        #[arg(long)]
+        overwrite: bool,
     },
     /// Restore a backup: import its arrays, and create its exports, spares, hooks and settings. Nothing on a drive is
     /// deleted.

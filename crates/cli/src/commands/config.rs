@@ -13,6 +13,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use strake_api::v1::{ConfigDocument, GetConfigRequest, RestoreConfigRequest};
 
+mod replaced;
+
 /// Executes `verb`.
 ///
 /// # Errors
@@ -25,7 +27,7 @@ pub async fn run(
     match verb {
         ConfigVerb::Check { file } => return Err(daemon::become_check(&file)),
         ConfigVerb::Show => out.print(&get(&socket?).await?, tables::config::show)?,
-        ConfigVerb::Backup { file } => backup(&file, &socket?, out).await?,
+        ConfigVerb::Backup { file, overwrite } => backup(&file, overwrite, &socket?, out).await?,
         ConfigVerb::Restore { file, dry_run } => {
             let request = RestoreConfigRequest { json: read(&file)?, dry_run };
             let mut config = Connection::open(&socket?).await?.config();
@@ -42,11 +44,12 @@ async fn get(socket: &Path) -> Result<ConfigDocument, CliError> {
     Ok(config.get_config(GetConfigRequest {}).await?.into_inner())
 }
 
-async fn backup(file: &str, socket: &Path, out: &Output) -> Result<(), CliError> {
+async fn backup(file: &str, overwrite: bool, socket: &Path, out: &Output) -> Result<(), CliError> {
     let document = get(socket).await?;
     if file == "-" {
         return Ok(out.text(document.json.trim_end())?);
     }
+    replaced::check(Path::new(file), &document.json, overwrite)?;
     keep::write(Path::new(file), format!("{}\n", document.json.trim_end()).as_bytes())?;
     crate::output::tell(format_args!(
         "the configuration is in {file}; restore it with: strake config restore {file}"

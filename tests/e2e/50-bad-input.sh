@@ -135,6 +135,8 @@ what_name() {
         refused "name" -- "${named[@]}" "$name"
     done
     if grep -q $'\x1b' "$work/err"; then fail "an escape sequence of a name reached the terminal"; fi
+    refused "form of a UUID" -- "${named[@]}" 01234567-89ab-cdef-0123-456789abcdef
+    refused "form of a UUID" -- strake array rename good 01234567-89ab-cdef-0123-456789abcdef
     refused "good" "already" "another name" -- strake array create good --level 6 --drives "$(free 0 1 2 3)"
     say "names with /, 300 characters, emoji, spaces, newlines, escapes, taken: refused"
 }
@@ -147,6 +149,9 @@ no_such_thing() {
         refused "nope" "there is: good" -- strake array $verb nope
     done
     refused "nope" "--drives" -- strake array import nope
+    refused "is a drive of an array" -- strake config backup "${drives[0]}"
+    refused "is a drive of an array" -- strake config backup "${drives[0]}" --overwrite
+    refused "not a backup" "--overwrite" -- strake config backup "$work/free0"
     refused "$work/missing" "check the path" -- strake array import --drives "$work/missing"
     refused "nope" -- strake wait nope --for rebuild
     refused "nope" "there is: good" -- strake export create nope --via nbd --listen "unix:$work/other.sock"
@@ -348,7 +353,11 @@ daemons() {
     straked_refuses "$state/state.json" "is invalid" "move it away" -- --state-dir "$state" --socket "$work/2.sock"
     cmp -s <(head -c 20 "$work/state.good") "$state/state.json" || fail "a damaged state file was overwritten"
     cp "$work/state.good" "$state/state.json"
+    chmod 666 "$state/state.json"
+    straked_refuses "$state/state.json" "other users can write" "chmod 600" -- --state-dir "$state" --socket "$work/2.sock"
+    chmod 644 "$state/state.json"
     start_daemon
+    [[ $(stat -c %a "$state/state.json") == 600 ]] || fail "other users can still read the state file"
     restarted good
     say "a damaged state file: refused, and left as it is"
 }

@@ -13,6 +13,7 @@ use strake_api::v1::{
     ReaddMemberRequest, RemoveExportRequest, ReplaceMemberRequest, UnloadArrayRequest,
 };
 
+mod access;
 mod copies;
 mod ends;
 mod full;

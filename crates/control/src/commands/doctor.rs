@@ -12,6 +12,7 @@ use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::policy::advice::spare_next;
 use crate::policy::spares::fits;
+use crate::record::access::Exposure;
 use crate::remedy::{job, split};
 
 mod machine;
@@ -170,6 +171,7 @@ fn of_daemon(manager: &Manager) -> Checks {
         }
         None => machine::space(name, dir),
     });
+    checks.push(of_access(manager));
     checks.push(if manager.records.store.was_unclean() {
         let what = "the previous daemon was not shut down cleanly";
         let last = ListEventsRequest { last: 50, ..Default::default() };
@@ -187,6 +189,21 @@ fn of_daemon(manager: &Manager) -> Checks {
         });
     }
     checks
+}
+
+/// Whether only the daemon's user can read the recorded secrets and change the state directory.
+fn of_access(manager: &Manager) -> (Finding, DoctorCheck) {
+    let name = "daemon state access";
+    let store = &manager.records.store;
+    if let Some(Exposure { what, next, .. }) = store.exposures().into_iter().next() {
+        return check(name, Finding::Failed, what, next);
+    }
+    if store.was_readable() {
+        let what = "other users could read the recorded secrets before this start";
+        let next = "replace the secrets of hosts, hooks and remote drives";
+        return check(name, Finding::Warning, what, next);
+    }
+    fine(name, "only this user can read secrets and write")
 }
 
 fn of_array(array: &Array) -> Checks {

@@ -9,7 +9,7 @@ use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use strake_alerts::HookSpec;
@@ -17,6 +17,7 @@ use strake_api::v1::{CreateArrayRequest, StartDaemon};
 use strake_wording::say;
 
 use crate::error::{ControlError, ControlErrorKind};
+use crate::record::access::{self, Exposure};
 use crate::record::files::{Next, StateFolder};
 use crate::remedy::{import_drives, not_among};
 
@@ -291,6 +292,8 @@ pub struct Store {
     folder: StateFolder,
     unclean: bool,
     trouble: Option<ControlError>,
+    /// Other users could read the configuration, with its secrets, before this start.
+    was_readable: bool,
     // They hold the lock; closing them gives the directory free.
     locks: Vec<File>,
     /// The directory may be another daemon's by now: nothing may be written there.
@@ -307,7 +310,8 @@ pub struct Prepared {
 }
 
 impl Store {
-    /// Opens (and creates, mode 0700) the state directory, locks it, and reads the configuration. A directory that is
+    /// Opens (and creates, mode 0700) the state directory, locks it, and reads the configuration. The right of other users
+    /// to read the configuration is taken from them; if they may change it, it is refused. A directory that is
     /// full or read-only is no reason not to serve what the drives hold: that is its [`trouble`](Self::trouble).
     ///
     /// # Errors
@@ -324,9 +328,12 @@ impl Store {
             // Most likely it has been durable for long; what is recorded in it is made durable with each change.
             tracing::warn!(path = %dir.display(), %error, "the name of the state directory is not made durable");
         }
+        let about = fs::metadata(dir).map_err(|e| failed(dir, "look at it", &e))?;
+        access::of_folder(dir, &about).map_or(Ok(()), |found| Err(ControlError::from(found)))?;
         let locks = lock(dir)?;
         let unclean = folder.file(RUNNING).exists();
-        let mut store = Self { folder, unclean, trouble: None, locks, given_up: false };
+        let mut store =
+            Self { folder, unclean, trouble: None, was_readable: false, locks, given_up: false };
         let config = store.read()?;
         store.test(&config);
         Ok((store, config))
@@ -402,15 +409,51 @@ impl Store {
         &self.folder
     }
 
-    fn read(&self) -> Result<Config, ControlError> {
+    /// Whether other users could read the configuration, with its secrets, before this start.
+    #[must_use]
+    pub fn was_readable(&self) -> bool {
+        self.was_readable
+    }
+
+    /// How the directory, or the configuration in it, is exposed to other users now.
+    pub(crate) fn exposures(&self) -> Vec<Exposure> {
+        let (dir, file) = (self.dir(), self.folder.file(FILE));
+        let of_folder = fs::metadata(dir).ok().and_then(|about| access::of_folder(dir, &about));
+        let of_file = fs::metadata(&file).ok().and_then(|about| access::of_file(&file, &about));
+        of_folder.into_iter().chain(of_file).collect()
+    }
+
+    /// Refuses a configuration that other users may have written, and takes it from those who may read it.
+    fn close(&mut self, path: &Path, file: &File) -> Result<(), ControlError> {
+        let about = file.metadata().map_err(|e| failed(path, "look at it", &e))?;
+        let Some(found) = access::of_file(path, &about) else { return Ok(()) };
+        if !found.is_only_readable {
+            return Err(found.into());
+        }
+        self.was_readable = true;
+        tracing::warn!(path = %path.display(), "other users could read the secrets in this file; replace them");
+        if let Err(error) = access::close(file) {
+            tracing::warn!(path = %path.display(), %error, "other users can still read this file");
+        }
+        Ok(())
+    }
+
+    fn read(&mut self) -> Result<Config, ControlError> {
         let path = self.folder.file(FILE);
         let mut text = String::new();
-        match File::open(&path) {
-            Ok(file) => file
-                .take(FILE_BYTES_MAX)
-                .read_to_string(&mut text)
-                .map_err(|e| failed(&path, "read it", &e))?,
+        let no_link = OFlags::NOFOLLOW.bits().cast_signed();
+        match File::options().read(true).custom_flags(no_link).open(&path) {
+            Ok(file) => {
+                self.close(&path, &file)?;
+                let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
+                read.map_err(|e| failed(&path, "read it", &e))?
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Config::default()),
+            Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
+                let path = path.display();
+                let what = format!("{path} is a symbolic link; put the file in its place");
+                return Err(ControlError::new(ControlErrorKind::Store, what));
+            }
             Err(error) => return Err(failed(&path, "read it", &error)),
         };
         let damaged = |why: String| {

@@ -310,8 +310,8 @@ pub struct Prepared {
 }
 
 impl Store {
-    /// Opens (and creates, mode 0700) the state directory, locks it, and reads the configuration. The right of other users
-    /// to read the configuration is taken from them; if they may change it, it is refused. A directory that is
+    /// Opens (and creates, mode 0700) the state directory, locks it, and reads the configuration. The right of other
+    /// users to read the configuration is taken from them; if they may change it, it is refused. A directory that is
     /// full or read-only is no reason not to serve what the drives hold: that is its [`trouble`](Self::trouble).
     ///
     /// # Errors

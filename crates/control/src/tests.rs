@@ -36,6 +36,7 @@ mod spares;
 mod taken;
 mod testbed;
 mod torn;
+mod unload;
 mod upgrade;
 mod upkeep;
 

@@ -152,6 +152,7 @@ pub enum ArrayVerb {
   strake array import tank --use nvme1n1")]
     Import(Import),
     /// Stop an array and release its drives. The data stay on the drives; strake array import starts the array again.
+    /// Members in memory are lost.
     #[command(after_help = "Examples:
   strake array unload tank --dry-run
   strake array unload tank

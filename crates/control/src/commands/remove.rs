@@ -26,7 +26,8 @@ use crate::upkeep::scrubs::keep_scrub;
 use crate::upkeep::shutdown::stop_one;
 
 impl Control {
-    /// Stops an array and forgets it; its drives keep everything.
+    /// Stops an array and forgets it; its drives keep everything. Members in memory are lost. Without enough other
+    /// members, `undo` of the answer is empty, and so are the data.
     ///
     /// # Errors
     /// When there is no such array, it has exports (unless forced), or the state cannot be recorded.
@@ -34,14 +35,12 @@ impl Control {
         let (view, reserved) =
             self.reserve(|m| plan_removal(m, &request.name, request.force, false))?;
         let mut steps = removal_steps(&view.exports);
+        let stays = self.with(|m| stays_of(m, &view))?;
         let hint = import_hint(&view);
-        steps.push(format!(
-            "stop array {} and mark it clean; its data stay on its drives",
-            view.name
-        ));
-        steps.push(format!("forget it; import it again with: {}", command(&hint)));
+        steps.extend(stays.steps(&view.name, &hint));
+        let undo = if stays.is_loss() { String::new() } else { command(&hint) };
         if request.dry_run {
-            return Ok(planned(view, steps));
+            return Ok(ArrayChange { undo, ..planned(view, steps) });
         }
         let mut warnings = Vec::new();
         record_before_leaving(self, &view.uuid)?;
@@ -52,11 +51,10 @@ impl Control {
             Ok(stopped) => warnings.extend(stopped.and_then(|(_, error)| error).map(|e| e.what)),
             Err(late) => warnings.push(late.what),
         }
-        let what =
-            format!("array {} was stopped and released; its data stay on its drives", view.name);
-        tell(self, EventKind::ArrayUnloaded, &view.name, what, hint.into());
+        let next = if stays.is_loss() { say("nothing; its data are lost") } else { hint.into() };
+        tell(self, EventKind::ArrayUnloaded, &view.name, stays.event(&view.name), next);
         let (result, array) = ("changed".into(), Some(view));
-        Ok(ArrayChange { result, array, plan: steps, warnings, ..ArrayChange::default() })
+        Ok(ArrayChange { result, array, plan: steps, warnings, undo })
     }
 
     /// Stops an array and marks its labels destroyed. Nothing else on its drives is touched.
@@ -149,6 +147,93 @@ fn plan_removal(
     Ok((view, keys))
 }
 
+/// What is left of an array that is unloaded.
+enum Stays {
+    /// Everything.
+    All,
+    /// Everything but these members, which are in memory; the others have all data.
+    AllBut(Vec<u32>),
+    /// Too few members: these are in memory.
+    TooFew(Vec<u32>),
+    /// It does not run, and drives of it were found.
+    Found,
+    /// It does not run, and no drive of it was found.
+    NotFound,
+}
+
+impl Stays {
+    const fn is_loss(&self) -> bool {
+        matches!(self, Self::TooFew(_))
+    }
+
+    fn steps(&self, name: &str, hint: &ImportArraysRequest) -> Vec<String> {
+        let again = format!("forget it; import it again with: {}", command(hint));
+        match self {
+            Self::All => vec![
+                format!("stop array {name} and mark it clean; its data stays on its drives"),
+                again,
+            ],
+            Self::AllBut(slots) => vec![
+                format!("stop array {name} and mark it clean; its data stays on its other drives"),
+                format!("lose {}, in memory", members(slots)),
+                again,
+            ],
+            Self::TooFew(slots) => {
+                let lost = members(slots);
+                vec![format!(
+                    "stop array {name} and forget it; ALL ITS DATA ARE LOST with {lost}, in memory"
+                )]
+            }
+            Self::Found => vec![again],
+            Self::NotFound => vec!["forget its record; its drives were not found".to_owned()],
+        }
+    }
+
+    fn event(&self, name: &str) -> String {
+        match self {
+            Self::All => {
+                format!("array {name} was stopped and released; its data stay on its drives")
+            }
+            Self::AllBut(slots) => format!(
+                "array {name} was stopped and released; {}, in memory, was lost",
+                members(slots)
+            ),
+            Self::TooFew(slots) => format!(
+                "array {name} was stopped and released; its data are lost with {}, in memory",
+                members(slots)
+            ),
+            Self::Found => format!("array {name} was released; it did not run"),
+            Self::NotFound => format!("array {name} was released; its drives were not found"),
+        }
+    }
+}
+
+/// `slots` in words.
+fn members(slots: &[u32]) -> String {
+    let list: Vec<String> = slots.iter().map(ToString::to_string).collect();
+    format!("{} {}", if slots.len() == 1 { "member" } else { "members" }, list.join(", "))
+}
+
+fn stays_of(manager: &Manager, view: &strake_api::v1::Array) -> Stays {
+    let Some(running) = manager.running_of(&view.uuid) else {
+        let is_found = view.members.iter().any(|m| !m.path.is_empty());
+        return if is_found { Stays::Found } else { Stays::NotFound };
+    };
+    let status = running.array.status();
+    let slots = |test: &dyn Fn(&MemberStatus) -> bool| -> Vec<usize> {
+        let members = status.members.iter().enumerate();
+        members.filter(|(_, m)| test(m)).map(|(slot, _)| slot).collect()
+    };
+    let in_memory = slots(&|m| m.state == MemberState::InSync && !outlasts(&m.path));
+    let gone = slots(&|m| m.state != MemberState::InSync || !outlasts(&m.path));
+    let memory = in_memory.iter().map(|&slot| slot as u32).collect();
+    match (in_memory.is_empty(), status.geometry.tolerates(gone.into_iter().collect())) {
+        (true, _) => Stays::All,
+        (false, true) => Stays::AllBut(memory),
+        (false, false) => Stays::TooFew(memory),
+    }
+}
+
 /// What brings a running array back once it is destroyed, or why nothing does.
 fn undo_of_destroying(manager: &Manager, uuid: &str) -> Result<UndeleteArrayRequest, String> {
     let at = manager.position_of(uuid).ok_or_else(|| "it does not run".to_owned())?;
@@ -207,7 +292,7 @@ fn removal_steps(exports: &[String]) -> Vec<String> {
 }
 
 fn import_hint(view: &strake_api::v1::Array) -> ImportArraysRequest {
-    let paths = view.members.iter().map(|m| m.path.clone()).filter(|p| !p.is_empty());
+    let paths = view.members.iter().map(|m| m.path.clone()).filter(|path| outlasts(path));
     let (drives, exports) = (paths.collect(), !view.exports.is_empty());
     ImportArraysRequest { drives, exports, ..import(&view.name) }
 }

@@ -161,10 +161,35 @@ pub(super) async fn add(arguments: Add, socket: &Path, out: &Output) -> Result<E
 
 pub(super) async fn unload(arguments: Stop, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     let mut arrays = Connection::open(socket).await?.arrays();
-    let Stop { name, force, yes: _, dry_run } = arguments;
+    let Stop { name, force, yes, dry_run } = arguments;
     let request = UnloadArrayRequest { name, dry_run, force };
+    if !dry_run && !yes {
+        let plan = UnloadArrayRequest { dry_run: true, ..request.clone() };
+        let plan = arrays.unload_array(plan).await?.into_inner();
+        if plan.undo.is_empty() {
+            let (name, bytes) = sized(&plan, &request.name);
+            confirm::possible(&format!("unload {name}, whose data are in memory"))?;
+            let what = format!("unload {name}: {} of data in memory are lost", ByteSize(bytes));
+            confirm::ask(&Question { what: &what, plan: &steps(&plan), answer: name })?;
+        }
+    }
     let change = arrays.unload_array(request).await?.into_inner();
-    gone(&change, "unloaded, its data stay on its drives", out)
+    gone(&change, how_unloaded(&change), out)
+}
+
+/// What became of an array that was unloaded.
+fn how_unloaded(change: &ArrayChange) -> &'static str {
+    let has_drives = |array: &Array| array.members.iter().any(|m| !m.path.is_empty());
+    match (change.undo.is_empty(), change.array.as_ref().is_some_and(has_drives)) {
+        (true, _) => "unloaded; its data were in memory and are lost",
+        (false, true) => "unloaded, its data stay on its drives",
+        (false, false) => "unloaded; its drives were not found",
+    }
+}
+
+/// The name and the size of the array of a plan.
+fn sized<'a>(plan: &'a ArrayChange, name: &'a str) -> (&'a str, u64) {
+    plan.array.as_ref().map_or((name, 0), |array| (array.name.as_str(), array.size_bytes))
 }
 
 pub(super) async fn destroy(
@@ -180,10 +205,7 @@ pub(super) async fn destroy(
         confirm::possible(&format!("destroy {}", request.name))?;
         let plan = DestroyArrayRequest { dry_run: true, ..request.clone() };
         let plan = arrays.destroy_array(plan).await?.into_inner();
-        let (name, bytes) = plan
-            .array
-            .as_ref()
-            .map_or((request.name.as_str(), 0), |a| (a.name.as_str(), a.size_bytes));
+        let (name, bytes) = sized(&plan, &request.name);
         let what = format!("destroy {name}: {} of data", ByteSize(bytes));
         confirm::ask(&Question { what: &what, plan: &steps(&plan), answer: name })?;
     }
@@ -193,4 +215,24 @@ pub(super) async fn destroy(
         undo => format!("destroyed; to undo this before its drives are used again: {undo}"),
     };
     gone(&change, &how, out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::how_unloaded;
+    use strake_api::v1::{Array, ArrayChange, Member};
+
+    /// An array in memory was unloaded with the words that its data stay on its drives.
+    #[test]
+    fn an_unloaded_array_is_said_to_keep_only_what_it_keeps() {
+        let check = |undo: &str, path: &str, words: &str| {
+            let members = vec![Member { path: path.into(), ..Member::default() }];
+            let array = Some(Array { members, ..Array::default() });
+            let change = ArrayChange { undo: undo.into(), array, ..ArrayChange::default() };
+            assert!(how_unloaded(&change).contains(words), "{}", how_unloaded(&change));
+        };
+        check("", "ram0", "are lost");
+        check("strake array import tank", "/dev/a", "stays on its drives");
+        check("strake array import tank", "", "not found");
+    }
 }

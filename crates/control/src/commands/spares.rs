@@ -16,6 +16,7 @@ use crate::control::Control;
 use crate::drives::Sighting;
 use crate::drives::address::outlasts;
 use crate::drives::occupied::refuse_occupied;
+use crate::drives::undo::ended_by;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::limits::{GLANCE_LIMIT, SPARES_MAX};
@@ -24,6 +25,7 @@ use crate::names::{fresh_uuid, is_called};
 use crate::policy::spares::{SpareState, fits};
 use crate::record::store::SpareRecord;
 use crate::remedy::not_among;
+use crate::state::running::Running;
 
 impl Control {
     /// Makes a drive that holds nothing a spare. The same again is "unchanged".
@@ -81,8 +83,13 @@ fn admit(
     } else {
         refuse_occupied(std::slice::from_ref(drive))?;
     }
+    let ended = ended_by(std::slice::from_ref(drive))?.into_iter();
+    plan.extend(
+        ended.map(|told| if request.overwrite { told } else { format!("once it is used: {told}") }),
+    );
     let whom = if request.array.is_empty() { "every array" } else { &request.array };
     plan.push(format!("keep {} open as a spare of {whom}", record.path));
+    plan.extend(control.with(|m| used_at_once(m, record, drive))?);
     if request.dry_run {
         return Ok(plan);
     }
@@ -94,6 +101,21 @@ fn admit(
     }
     control.run(|m| adopt_spare(m, record, drive))?;
     Ok(plan)
+}
+
+/// What a new spare replaces without delay: one of the members that are out.
+fn used_at_once(manager: &Manager, record: &SpareRecord, drive: &Drive) -> Option<String> {
+    let takes = |running: &&Running| {
+        let own = record.array.is_empty() || record.array == running.uuid();
+        own && fits(&running.array.status(), drive).is_ok()
+    };
+    let place = |running: &Running| {
+        let slots = manager.slots_for_spares(running).into_iter();
+        let name = running.array.name().to_string();
+        slots.map(move |slot| format!("member {slot} of array {name}"))
+    };
+    let places: Vec<String> = manager.running.iter().filter(takes).flat_map(place).collect();
+    (!places.is_empty()).then(|| format!("replace {} at once", places.join(" or ")))
 }
 
 impl Manager {

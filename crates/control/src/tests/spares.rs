@@ -6,7 +6,9 @@ use crate::control::Control;
 use crate::error::ControlErrorKind::{NotFound, Refused, Usage};
 use crate::events::EventKind;
 use std::fs;
-use strake_api::v1::{AddSpareRequest, CreateArrayRequest, RemoveSpareRequest, Spare};
+use strake_api::v1::{
+    AddSpareRequest, CreateArrayRequest, DestroyArrayRequest, RemoveSpareRequest, Spare,
+};
 
 fn add(drive: &str, array: &str) -> AddSpareRequest {
     AddSpareRequest { drive: drive.into(), array: array.into(), ..Default::default() }
@@ -85,6 +87,24 @@ fn a_spare_is_never_a_drive_with_content_and_never_in_two_places() {
     control.remove_spare(&remove).expect("it is one");
     check_refused(control.remove_spare(&remove), NotFound, "there is none yet");
     control.create_array(&create).expect("it is free");
+}
+
+/// Drives of a destroyed array became spares in silence, and a degraded array used them within a second.
+#[test]
+fn a_new_spare_names_the_destroyed_array_it_belongs_to_and_the_member_it_replaces() {
+    let (control, drives) = Testbed::raid6(6);
+    let old =
+        CreateArrayRequest { name: "old".into(), level: "1".into(), ..raid6(drives[4..].to_vec()) };
+    control.create_array(&old).expect("it is created");
+    let destroy = DestroyArrayRequest { name: "old".into(), ..Default::default() };
+    control.destroy_array(&destroy).expect("it is destroyed");
+    control.fail_member(&fail("tank", 1)).expect("it fails");
+    for dry_run in [true, false] {
+        let request = AddSpareRequest { dry_run, ..add(&drives[4], "") };
+        let plan = control.add_spare(&request).expect("it is one").plan.join("; ");
+        assert!(plan.contains("once it is used: member 0 of the destroyed array old"), "{plan}");
+        assert!(plan.contains("replace member 1 of array tank at once"), "{plan}");
+    }
 }
 
 #[test]

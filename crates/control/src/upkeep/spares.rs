@@ -20,6 +20,7 @@ use crate::names::array_key;
 use crate::policy::advice::spare_next;
 use crate::policy::spares::{SpareState, fits, is_of_the_drive, slots_for_spares, unusable};
 use crate::record::store::SpareRecord;
+use crate::state::running::Running;
 
 /// Puts spares in the places of members that are out. What fails is reported, and tried with another spare.
 pub(crate) fn use_spares(control: &Control, pace: Pace) -> Result<(), ControlError> {
@@ -169,17 +170,23 @@ fn places_for_spares(manager: &mut Manager) -> Vec<(String, Vec<usize>)> {
     }
     let mut places = Vec::new();
     for running in &manager.running {
-        let status = running.array.status();
-        let uuid = running.uuid();
-        if status.lost || !manager.records.settings(&uuid).auto_replace {
-            continue;
-        }
-        let slots = slots_for_spares(&status, |member| manager.sick.wants_spare(member));
+        let slots = manager.slots_for_spares(running);
         if !slots.is_empty() {
-            places.push((uuid, slots));
+            places.push((running.uuid(), slots));
         }
     }
     places
+}
+
+impl Manager {
+    /// Slots of an array that a spare replaces by itself now.
+    pub(crate) fn slots_for_spares(&self, running: &Running) -> Vec<usize> {
+        let status = running.array.status();
+        if status.lost || !self.records.settings(&running.uuid()).auto_replace {
+            return Vec::new();
+        }
+        slots_for_spares(&status, |member| self.sick.wants_spare(member))
+    }
 }
 
 /// The smallest spare that fits, of the array's own first. When none does, says so once.

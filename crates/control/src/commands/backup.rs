@@ -2,15 +2,15 @@
 
 use strake_alerts::HookSpec;
 use strake_api::v1::{
-    AddHookRequest, AddHostRequest, AddReferralRequest, AddSpareRequest, ConfigChange,
-    ConfigDocument, GetConfigRequest, ImportArraysRequest, RestoreConfigRequest,
+    AddHookRequest, AddReferralRequest, AddSpareRequest, ConfigChange, ConfigDocument,
+    GetConfigRequest, ImportArraysRequest, RestoreConfigRequest,
 };
 use strake_engine::Drive;
-use strake_wording::{command, say};
+use strake_wording::say;
 
 use crate::commands::exports::would_export;
 use crate::commands::hooks::would_add_hook;
-use crate::commands::hosts::put_host;
+use crate::commands::hosts::{locked_words, put_host};
 use crate::commands::remote::{check_remote, connect_named};
 use crate::control::Control;
 use crate::error::ControlError;
@@ -75,12 +75,13 @@ impl Control {
         for record in &wanted.remotes {
             restore_remote(self, record, &mut restored);
         }
-        for record in &wanted.arrays {
-            restore_array(self, record, request.dry_run, &mut restored);
-        }
-        // Before exports, so that no host is accepted by its name alone that had to prove its identity.
+        // Before exports, so that no host is accepted by its name alone that had to prove its identity; and before
+        // arrays, whose members record such hosts as well.
         for record in &wanted.hosts {
             restore_host(self, record, &mut restored);
+        }
+        for record in &wanted.arrays {
+            restore_array(self, record, request.dry_run, &mut restored);
         }
         for address in &wanted.referrals {
             restore_referral(self, address, &mut restored);
@@ -145,11 +146,7 @@ fn restore_host(control: &Control, record: &HostRecord, restored: &mut Restored)
     let is_locked = outcome.is_ok() && record.is_locked();
     restored.note(format!("require host {} to authenticate", record.nqn), outcome);
     if is_locked {
-        restored.warnings.push(format!(
-            "host {} cannot connect until its secret or key is given: {}",
-            record.nqn,
-            command(&AddHostRequest::default())
-        ));
+        restored.warnings.push(locked_words(&record.nqn));
     }
 }
 

@@ -5,7 +5,7 @@ use strake_api::v1::{
     AddHostRequest, Host, HostChange, ListHostsRequest, ListHostsResponse, RemoveHostRequest,
 };
 use strake_export_nvmet::nqn;
-use strake_wording::{Text, say};
+use strake_wording::{Text, command, say};
 
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
@@ -214,6 +214,12 @@ fn needs_proof(request: &AddHostRequest) -> Text {
         .run(AddHostRequest { secret: FILE.to_owned(), ..host.clone() })
         .say(", or: ")
         .run(AddHostRequest { tls_key: FILE.to_owned(), ..host })
+}
+
+/// That a host is locked, and what to do.
+pub(crate) fn locked_words(nqn: &str) -> String {
+    let add = command(&AddHostRequest::default());
+    format!("host {nqn} cannot connect until its secret or key is given: {add}")
 }
 
 /// Records a host, and has every target know it.

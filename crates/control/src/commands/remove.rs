@@ -170,7 +170,7 @@ impl Stays {
         let again = format!("forget it; import it again with: {}", command(hint));
         match self {
             Self::All => vec![
-                format!("stop array {name} and mark it clean; its data stays on its drives"),
+                format!("stop array {name} and mark it clean; its data stay on its drives"),
                 again,
             ],
             Self::AllBut(slots) => vec![

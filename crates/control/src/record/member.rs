@@ -11,7 +11,9 @@ use strake_units::{Nanos, Uuid};
 use crate::bounded;
 use crate::error::ControlError;
 use crate::limits::RECORD_LIMIT;
-use crate::record::store::{ExportRecord, PausedJobs, Settings, SubsystemRecord};
+use crate::record::store::{
+    Covered, ExportRecord, HostRecord, PausedJobs, Settings, SubsystemRecord,
+};
 
 /// Version of the record.
 pub(crate) const VERSION: u32 = 1;
@@ -24,6 +26,31 @@ pub(crate) struct MemberConfig {
     pub(crate) settings: Settings,
     #[serde(default)]
     pub(crate) exports: Vec<MemberExport>,
+    /// Hosts of these exports that have to authenticate or to use TLS.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) hosts: Vec<MemberHost>,
+}
+
+/// A host, and which secrets it needs. Not the secrets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MemberHost {
+    pub(crate) nqn: String,
+    #[serde(default)]
+    pub(crate) needs: Covered,
+}
+
+impl From<&HostRecord> for MemberHost {
+    fn from(record: &HostRecord) -> Self {
+        let HostRecord { nqn, covered: needs, .. } = record.masked();
+        Self { nqn, needs }
+    }
+}
+
+impl MemberHost {
+    /// The host without its secrets: it cannot connect before it has them again.
+    pub(crate) fn locked(&self) -> HostRecord {
+        HostRecord { nqn: self.nqn.clone(), covered: self.needs, ..HostRecord::default() }
+    }
 }
 
 impl MemberConfig {
@@ -31,6 +58,7 @@ impl MemberConfig {
     pub(crate) fn without_order_and_pause(mut self) -> Self {
         self.settings = self.settings.without_pause();
         self.exports.sort_by(|a, b| a.name.cmp(&b.name));
+        self.hosts.sort_by(|a, b| a.nqn.cmp(&b.nqn));
         self
     }
 }
@@ -135,6 +163,7 @@ pub(crate) struct Recalled {
     pub(crate) settings: Settings,
     /// With their places in the record.
     pub(crate) exports: Vec<(usize, MemberExport)>,
+    pub(crate) hosts: Vec<MemberHost>,
     /// The parts that are not understood, and why.
     pub(crate) ignored: Vec<String>,
 }
@@ -147,8 +176,8 @@ impl Recalled {
             Ok(value) => Some(format!("version {} is not supported", value["version"])),
             Err(error) => Some(format!("it is not JSON: {error}")),
         };
-        let (settings, exports) = (Settings::default(), Vec::new());
-        let mut all = Self { content, unsupported, settings, exports, ignored: Vec::new() };
+        let (settings, exports, hosts) = (Settings::default(), Vec::new(), Vec::new());
+        let mut all = Self { content, unsupported, settings, exports, hosts, ignored: Vec::new() };
         if let (Ok(value), None) = (value, &all.unsupported) {
             all.take(value);
         }
@@ -174,6 +203,27 @@ impl Recalled {
             }
             Some(_) => self.ignored.push("exports: not a list".to_owned()),
         }
+        self.take_hosts(value.get_mut("hosts").map(Value::take));
+    }
+
+    /// A host whose needs are not understood is taken without them: it is locked all the same.
+    fn take_hosts(&mut self, hosts: Option<Value>) {
+        let Some(hosts) = hosts else { return };
+        let Value::Array(hosts) = hosts else {
+            self.ignored.push("hosts: not a list".to_owned());
+            return;
+        };
+        for (at, host) in hosts.into_iter().enumerate() {
+            let nqn = host["nqn"].as_str().map(str::to_owned);
+            match serde_json::from_value(host) {
+                Ok(host) => self.hosts.push(host),
+                Err(error) => {
+                    self.ignored.push(format!("hosts[{at}]: {error}"));
+                    let needs = Covered::default();
+                    self.hosts.extend(nqn.map(|nqn| MemberHost { nqn, needs }));
+                }
+            }
+        }
     }
 }
 
@@ -192,6 +242,7 @@ fn every_field() -> Value {
             read_only: true,
             nvme,
         }],
+        hosts: vec![MemberHost { nqn: String::new(), needs: Covered::default() }],
     };
     serde_json::to_value(config).unwrap_or_default()
 }

@@ -20,11 +20,11 @@ use strake_units::Nanos;
 
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host";
 
-fn request() -> CreateExportRequest {
+pub(super) fn request() -> CreateExportRequest {
     nvme_tcp(HOST)
 }
 
-fn only_export(control: &Control) -> Export {
+pub(super) fn only_export(control: &Control) -> Export {
     let [export] = exports(control).try_into().expect("one export");
     export
 }
@@ -62,10 +62,10 @@ fn what_no_host_may_reach_or_what_would_clash_is_refused() {
     check_refused(beside, State, "another protocol");
 }
 
-const SECRET: &str = "DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:";
-const OTHER: &str = "DHHC-1:00:CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQlGwA0N:";
+pub(super) const SECRET: &str = "DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:";
+pub(super) const OTHER: &str = "DHHC-1:00:CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQlGwA0N:";
 
-fn host(secret: &str, controller_secret: &str) -> AddHostRequest {
+pub(super) fn host(secret: &str, controller_secret: &str) -> AddHostRequest {
     AddHostRequest {
         nqn: HOST.into(),
         secret: secret.into(),
@@ -98,7 +98,7 @@ fn connect_as(address: &str, host: &str, subsystem: &str) -> [u8; 16] {
 }
 
 /// Whether the target at an address wants proof of a host (Base, Figure 393): the result of its Connect command.
-fn asks_for_proof(address: &str, subsystem: &str) -> bool {
+pub(super) fn asks_for_proof(address: &str, subsystem: &str) -> bool {
     let answer = connect_as(address, HOST, subsystem);
     assert_eq!(answer[14..], [0, 0], "the host may connect");
     answer[2] & 2 != 0

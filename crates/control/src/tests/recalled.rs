@@ -1,7 +1,8 @@
 //! Records on members that this version does not understand in part.
 
 use super::Testbed;
-use crate::record::member::{Due, newest_side_by_side, store_side_by_side};
+use super::nvme::{OTHER, SECRET, asks_for_proof, host, only_export, request};
+use crate::record::member::{Due, Recalled, newest_side_by_side, store_side_by_side};
 use crate::upkeep::member_config::record_before_leaving;
 use serde_json::{Value, json};
 use strake_api::v1::{ImportArraysRequest, RestoreConfigRequest, SetArrayRequest};
@@ -94,4 +95,42 @@ fn a_dry_restore_ignores_what_an_import_ignores() {
         .expect("it is planned")
         .plan;
     assert_eq!(plan, ["start array tank"]);
+}
+
+/// With the state directory lost, an import offered exports to hosts that no longer had to authenticate.
+#[test]
+fn f36_a_host_that_had_to_authenticate_is_locked_after_an_import() {
+    let (mut control, drives) = Testbed::raid6(4);
+    control.run(|m| m.add_host(&host(SECRET, OTHER))).expect("a secret");
+    control.run(|m| m.create_export(&request())).expect("it is offered");
+    control.ticks(3);
+    control.lose_state();
+    control.start();
+    let import = ImportArraysRequest { drives, exports: true, ..ImportArraysRequest::default() };
+    let imported = control.import_arrays(&import).expect("it is imported");
+    assert!(imported.warnings.iter().any(|w| w.contains("cannot connect until")), "{imported:?}");
+    let listed = control.with(|m| m.list_hosts()).expect("hosts").hosts.remove(0);
+    assert_eq!((listed.state.as_str(), listed.proof, listed.bidirectional), ("locked", true, true));
+    let export = only_export(&control);
+    assert!(asks_for_proof(&export.listen, &export.nqn), "its name is not enough");
+    // What members record of it outlasts the import.
+    control.ticks(3);
+    control.restart();
+    let export = only_export(&control);
+    assert!(asks_for_proof(&export.listen, &export.nqn), "after a restart");
+    assert_eq!(control.run(|m| m.add_host(&host(SECRET, OTHER))).expect("both").result, "changed");
+    let listed = control.with(|m| m.list_hosts()).expect("hosts").hosts.remove(0);
+    assert_eq!(listed.state, "ready");
+}
+
+/// A host is locked even if a later version records needs that this version does not know.
+#[test]
+fn a_host_whose_needs_are_not_understood_is_locked() {
+    for needs in [json!({ "later": true }), json!({ "secret": "yes" }), json!(1)] {
+        let record = json!({ "version": 1, "hosts": [{ "nqn": "nqn.x", "needs": needs }] });
+        let recalled = Recalled::of(serde_json::to_vec(&record).expect("it has a JSON form"));
+        assert_eq!(recalled.ignored.len(), 1, "{:?}", recalled.ignored);
+        let [host] = recalled.hosts.try_into().expect("one host");
+        assert!(host.nqn == "nqn.x" && host.locked().is_locked(), "{host:?}");
+    }
 }

@@ -35,7 +35,7 @@ fn an_unload_says_that_data_in_memory_are_lost() {
 fn an_unload_claims_nothing_about_drives_that_were_not_found() {
     let (mut bed, drives) = Testbed::mirror(2);
     let plan = planned(&bed).plan.join("; ");
-    assert!(plan.contains("its data stays on its drives"), "{plan}");
+    assert!(plan.contains("its data stay on its drives"), "{plan}");
     bed.shut_down();
     drives.iter().for_each(|drive| fs::remove_file(drive).expect("it can be removed"));
     bed.start();

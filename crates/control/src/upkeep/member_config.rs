@@ -1,4 +1,5 @@
-//! What every member knows of the control plane: settings and exports of its array. With the state directory lost,
+//! What every member knows of the control plane: settings and exports of its array, and which of their hosts have to
+//! authenticate. With the state directory lost,
 //! importing an array brings them back (F36).
 
 use std::slice;
@@ -7,6 +8,7 @@ use strake_dev_uring::control_wait;
 use strake_engine::{Drive, load_config};
 
 use crate::actions::Pace;
+use crate::commands::hosts::{locked_words, put_host};
 use crate::commands::jobs::parse_priority;
 use crate::control::Control;
 use crate::error::ControlError;
@@ -18,9 +20,10 @@ use crate::names::array_key;
 use crate::policy::members::is_out;
 use crate::policy::scrub::parse_every;
 use crate::record::member::{
-    Due, MemberConfig, MemberExport, Recalled, VERSION, newest_side_by_side, store_side_by_side,
+    Due, MemberConfig, MemberExport, MemberHost, Recalled, VERSION, newest_side_by_side,
+    store_side_by_side,
 };
-use crate::record::store::{ExportRecord, Settings};
+use crate::record::store::{ExportRecord, HostRecord, Settings};
 use crate::state::running::Running;
 use crate::state::written::{Kept, Written};
 use crate::upkeep::settings::put_settings;
@@ -70,7 +73,7 @@ fn store_on_members(control: &Control, due: Due) -> Result<(), ControlError> {
 fn keep_unless_understood(control: &Control, due: &Due) -> Result<(), ControlError> {
     let Some(content) = newest_side_by_side(due.uuid, &due.drives) else { return Ok(()) };
     let recalled = Recalled::of(content);
-    let (settings, exports, ignored) = valid(&recalled, &due.array);
+    let Valid { settings, exports, hosts, ignored } = valid(&recalled, &due.array);
     if ignored.is_empty() {
         return Ok(());
     }
@@ -78,7 +81,7 @@ fn keep_unless_understood(control: &Control, due: &Due) -> Result<(), ControlErr
         let set = member_config(m, &due.array);
         let understood = match recalled.unsupported {
             Some(_) => set.clone(),
-            None => member_config_of(settings, exports.iter()),
+            None => member_config_of(settings, exports.iter(), hosts),
         };
         let is_kept = set.without_order_and_pause() == understood.clone().without_order_and_pause();
         keep(m, &due.array, recalled.content, understood);
@@ -113,9 +116,10 @@ fn note_kept(manager: &mut Manager, array: &str, what: String, ignored: String) 
 /// settings, and its exports without offering them. What cannot be brought back is returned in words.
 pub(crate) fn recall_from_members(control: &Control, array: &str, drives: &[Drive]) -> Vec<String> {
     let Some(recalled) = recall(array, drives) else { return Vec::new() };
-    let (settings, exports, ignored) = valid(&recalled, array);
+    let Valid { settings, mut exports, hosts, ignored } = valid(&recalled, array);
     let mut wrong: Vec<String> = Vec::new();
     if recalled.unsupported.is_none() {
+        wrong.extend(lock_hosts(control, &hosts, &mut exports));
         let settings = control.run(|m| put_settings(m, array, settings));
         let kept = control.run(|m| m.records.keep_exports(array, exports));
         let what = [("settings", settings.err()), ("exports", kept.err())];
@@ -141,7 +145,7 @@ pub(crate) fn recall_from_members(control: &Control, array: &str, drives: &[Driv
 
 /// The settings that an import of an array would take from its members.
 pub(crate) fn remembered_by(array: &str, drives: &[Drive]) -> Option<Settings> {
-    recall(array, drives).map(|recalled| valid(&recalled, array).0)
+    recall(array, drives).map(|recalled| valid(&recalled, array).settings)
 }
 
 fn recall(array: &str, drives: &[Drive]) -> Option<Recalled> {
@@ -149,8 +153,49 @@ fn recall(array: &str, drives: &[Drive]) -> Option<Recalled> {
     load_config(drives, uuid, &mut control_wait()).map(Recalled::of)
 }
 
+/// Records hosts that had to authenticate where the array was before: none of them may connect by its name alone. One
+/// that is known here stays as it is. Exports of a host that cannot be recorded are dropped. What the operator has to
+/// do is returned in words.
+fn lock_hosts(
+    control: &Control,
+    hosts: &[MemberHost],
+    exports: &mut Vec<ExportRecord>,
+) -> Vec<String> {
+    let mut words = Vec::new();
+    for host in hosts {
+        let locked = control.run(|m| {
+            let is_known = m.records.hosts.iter().any(|known| known.nqn == host.nqn);
+            if !is_known {
+                put_host(m, host.locked())?;
+            }
+            Ok(!is_known)
+        });
+        match locked {
+            Ok(true) => words.push(locked_words(&host.nqn)),
+            Ok(false) => {}
+            Err(error) => {
+                exports.retain(|export| !allows(export, &host.nqn));
+                words.push(format!("exports of host {}: {error}", host.nqn));
+            }
+        }
+    }
+    words
+}
+
+fn allows(export: &ExportRecord, host: &str) -> bool {
+    export.nvme.as_ref().is_some_and(|nvme| nvme.hosts.iter().any(|name| name == host))
+}
+
 /// What of a record that was read from a drive a request could have set; and the parts that no request could.
-fn valid(recalled: &Recalled, array: &str) -> (Settings, Vec<ExportRecord>, String) {
+struct Valid {
+    settings: Settings,
+    exports: Vec<ExportRecord>,
+    /// Hosts of these exports.
+    hosts: Vec<MemberHost>,
+    ignored: String,
+}
+
+fn valid(recalled: &Recalled, array: &str) -> Valid {
     let shortened = |e: &String| e.chars().take(INVALID_FIELD_CHARS_MAX).collect();
     let known = recalled.unsupported.iter().chain(&recalled.ignored);
     let mut invalid: Vec<String> = known.map(shortened).collect();
@@ -168,9 +213,11 @@ fn valid(recalled: &Recalled, array: &str) -> (Settings, Vec<ExportRecord>, Stri
     }
     let exports = recalled.exports.iter().map(|(at, export)| (at, export.record(array)));
     let valid = exports.filter(|(at, e)| is_valid(&format!("exports[{at}]"), check_fields(e)));
-    let exports = valid.map(|(_, export)| export).collect();
+    let exports: Vec<ExportRecord> = valid.map(|(_, export)| export).collect();
+    let named = |host: &&MemberHost| exports.iter().any(|export| allows(export, &host.nqn));
+    let hosts = recalled.hosts.iter().filter(named).cloned().collect();
     invalid.truncate(INVALID_FIELDS_MAX);
-    (settings, exports, invalid.join("; "))
+    Valid { settings, exports, hosts, ignored: invalid.join("; ") }
 }
 
 /// Offers the exports of an array that its members record and that are not offered here. What cannot be offered is
@@ -223,14 +270,21 @@ fn serving(running: &Running) -> Vec<Drive> {
 fn member_config(manager: &Manager, array: &str) -> MemberConfig {
     let exports = manager.records.exports.iter().filter(|e| e.array == array);
     let kept = manager.records.kept_exports(array);
-    member_config_of(manager.records.settings(array), exports.chain(&kept))
+    let exports: Vec<&ExportRecord> = exports.chain(&kept).collect();
+    let named = |host: &&HostRecord| exports.iter().any(|export| allows(export, &host.nqn));
+    let mut hosts: Vec<MemberHost> =
+        manager.records.hosts.iter().filter(named).map(MemberHost::from).collect();
+    hosts.sort_by(|a, b| a.nqn.cmp(&b.nqn));
+    member_config_of(manager.records.settings(array), exports.into_iter(), hosts)
 }
 
 fn member_config_of<'a>(
     settings: Settings,
     exports: impl Iterator<Item = &'a ExportRecord>,
+    hosts: Vec<MemberHost>,
 ) -> MemberConfig {
-    MemberConfig { version: VERSION, settings, exports: exports.map(MemberExport::from).collect() }
+    let exports = exports.map(MemberExport::from).collect();
+    MemberConfig { version: VERSION, settings, exports, hosts }
 }
 
 fn noted_on_members(manager: &mut Manager, due: Due, error: Option<ControlError>) {

@@ -85,7 +85,9 @@ fn admit(
     }
     let ended = ended_by(std::slice::from_ref(drive))?.into_iter();
     plan.extend(
-        ended.map(|told| if request.overwrite { told } else { format!("once it is used: {told}") }),
+        ended.map(
+            |words| if request.overwrite { words } else { format!("once it is used: {words}") },
+        ),
     );
     let whom = if request.array.is_empty() { "every array" } else { &request.array };
     plan.push(format!("keep {} open as a spare of {whom}", record.path));

@@ -12,8 +12,8 @@ const HEAD: &str = "\
 # Configuration of straked, the daemon of Strake: straked(8).
 #
 # Each key is an option of straked. The command line and the environment take precedence over this file. Lines that
-# start with # are comments; the values shown there are defaults or examples. The command `config check` of strake checks
-# the file. Changes take effect at the next start of the daemon.
+# start with # are comments; the values shown there are defaults or examples. The command `config check` of strake
+# checks the file. Changes take effect at the next start of the daemon.
 ";
 
 /// A commented file with every option.

@@ -41,7 +41,7 @@ pub(crate) struct Labels {
     pub(crate) newest: Option<Superblock>,
     /// Generation and epoch of the newest one in the tail ring.
     pub(crate) in_tail: Option<(u64, Uuid)>,
-    /// The newest one in the tail ring, if that is older than the newest of all and nothing in the ring is damaged.
+    /// The newest one in the tail ring, if that is older than the newest of all and no later one can have been there.
     pub(crate) before: Option<Box<Superblock>>,
 }
 
@@ -63,9 +63,10 @@ impl Labels {
         let (head, tail) = (understood(head)?, understood(tail)?);
         let generation = |label: &Superblock| label.generation;
         let in_head = head.newest.as_ref().map(generation);
-        // A damaged slot may be that of the newest label.
-        let before = tail.newest.as_ref().filter(|_| tail.damaged == 0);
-        let before = before.filter(|label| Some(label.generation) < in_head);
+        // A damaged slot may be that of a label after it.
+        let unwritten =
+            |from: u64| in_head.is_some_and(|to| from < to && !tail.may_have_lost(from, to));
+        let before = tail.newest.as_ref().filter(|label| unwritten(label.generation));
         Ok(Self {
             in_tail: tail.newest.as_ref().map(|label| (label.generation, label.epoch)),
             before: before.cloned().map(Box::new),

@@ -19,7 +19,8 @@
 //!    the member has it, and those before it were acted on without the member. It is enough when the label says that
 //!    the member was in sync after it last went out (`Superblock::vouches_for`).
 //! 4. An activation whose label is missing in the tail ring of a member that it calls live was never acted on: the
-//!    array did not serve under it, and is as clean as it was before, which the label says (`is_clean_start`).
+//!    array did not serve under it, and is as clean as before, which the label says
+//!    (`Superblock::is_clean_start_after`).
 //! 5. Of two labels with one generation one was never acted on. It is known which one when a drive is here that a label
 //!    calls live and that does not have it. Without such a drive neither may be passed over.
 
@@ -43,8 +44,8 @@ pub struct Found {
     pub device_bytes: u64,
     /// The label is in the tail ring as well: every member that it calls live had it in its head ring before that.
     pub confirmed: bool,
-    /// The label before this one, if the tail ring ends with that and holds nothing damaged: this one was never written
-    /// there.
+    /// The label before this one, if the tail ring ends with that and no damaged slot may hold a later one: this one
+    /// was never written there.
     pub before: Option<Box<Superblock>>,
 }
 
@@ -335,8 +336,13 @@ impl Scanned {
         let confirmed = self.drives.iter().filter(is_newest).any(|drive| drive.confirmed);
         let live = |drive: &&Found| newest.calls_live(drive.label.member);
         let mut before = self.drives.iter().filter(is_newest).filter(live);
-        let resumes = |label: &Superblock| newest.is_clean_start() || newest.resumes(label);
-        let unserved = before.any(|d| d.before.as_deref().is_some_and(resumes));
+        let unserved =
+            before.any(|drive| {
+                let own = |label: &&Superblock| label.member == drive.label.member;
+                drive.before.as_deref().filter(own).is_some_and(|label| {
+                    newest.is_clean_start_after(label) || newest.resumes(label)
+                })
+            });
         let is_cut =
             |drive: &&Found| matches!(unusable(&newest, drive), Some(IgnoreReason::Shrunk { .. }));
         let cut = self.drives.iter().filter(is_cut).map(|drive| drive.label.slot).collect();

@@ -14,8 +14,8 @@ pub struct RingScan {
     pub newest: Option<Superblock>,
     /// Valid labels.
     pub valid: u32,
-    /// Slots that hold something which is not a valid label of this slot.
-    pub damaged: u32,
+    /// Slots that hold something which is not a valid label of this slot, or that cannot be read; bit n is slot n.
+    pub damaged: u64,
     /// A sound label that this program does not understand and that is not known to be older than every label
     /// it does. While there is one, no older label may be used instead.
     pub refused: Option<LabelError>,
@@ -65,6 +65,20 @@ impl RingScan {
         labels_from(first, part, copy).for_each(|slot| self.add(slot));
     }
 
+    /// Notes that `slot` cannot be read: it may hold a label.
+    pub fn add_unreadable(&mut self, slot: usize) {
+        self.damaged |= 1_u64.checked_shl(slot as u32).unwrap_or(0);
+    }
+
+    /// Whether a damaged slot may hold a label after the generation `from`, up to the generation `to`.
+    #[must_use]
+    pub fn may_have_lost(&self, from: u64, to: u64) -> bool {
+        if to.saturating_sub(from) >= RING_SLOTS {
+            return self.damaged != 0;
+        }
+        (from + 1..=to).any(|generation| self.damaged >> (generation % RING_SLOTS) & 1 == 1)
+    }
+
     fn add(&mut self, slot: Result<Superblock, LabelError>) {
         match slot {
             Ok(label) => {
@@ -77,7 +91,8 @@ impl RingScan {
                     |error: &LabelError| (error.kind.generation(), Reverse(error.ring_slot));
                 self.refused = newer(self.refused, Some(error), order);
             }
-            Err(error) => self.damaged += u32::from(error.kind != LabelErrorKind::Blank),
+            Err(error) if error.kind == LabelErrorKind::Blank => {}
+            Err(error) => self.damaged |= 1 << error.ring_slot,
         }
     }
 

@@ -163,11 +163,14 @@ impl Superblock {
         })
     }
 
-    /// Whether this label begins an activation of an array that had been shut down cleanly, as the label says itself.
-    pub(crate) fn is_clean_start(&self) -> bool {
-        let start = self.history.last();
+    /// Whether this label begins an activation of an array that had been shut down cleanly, as the label says itself,
+    /// and only starts lie between `before` and this label: one that lies further back shows nothing of these.
+    pub(crate) fn is_clean_start_after(&self, before: &Self) -> bool {
+        let later = self.history.iter().map(|activation| activation.first_generation);
+        let later = later.filter(|first| *first > before.generation);
         self.compat & COMPAT_CLEAN_START != 0
-            && start.is_some_and(|start| start.first_generation == self.generation)
+            && (self.array, self.lineage(before)) == (before.array, Lineage::Ours)
+            && later.eq(before.generation.saturating_add(1)..=self.generation)
     }
 
     /// Whether this label begins an activation of the array that `before`, the label before it, says was shut down

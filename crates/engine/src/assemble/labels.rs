@@ -49,10 +49,13 @@ fn read_labels(drives: &[Drive], wait: Wait<'_>) -> Vec<Result<Labels, ArrayErro
         }
     }
     let mut scans = vec![RingScan::default(); readings.len()];
-    // What cannot be read counts as blank: there are several copies of everything, and each tells whether it is whole.
+    // What cannot be read is damaged: there are several copies of everything, and each tells whether it is whole.
     let mut scan = |of: usize, offset: u64, piece: Result<&[u8], IoError>| {
         let first = (offset - readings[of].offset) as usize / SLOT_BYTES;
-        piece.iter().for_each(|part| scans[of].add_slots(first, part, copies[of]));
+        match piece {
+            Ok(part) => scans[of].add_slots(first, part, copies[of]),
+            Err(_) => scans[of].add_unreadable(first),
+        }
     };
     let read = Fleet::new(&slots, wait).read_pieces(&readings, READING_LABELS, &mut scan);
     scans.iter_mut().for_each(RingScan::prefer_refusal);

@@ -392,5 +392,10 @@ fn f25_a_crash_is_a_crash_though_a_label_is_damaged() {
         stage.down();
         stage.disks[damaged].ram.write_at(place.start, &[0x5a; 512]).expect("inside");
         assert!(what(stage.find(STRICTLY)).contains("stopped without warning"), "{damaged}");
+        // Nor does one that cannot be read.
+        stage.disks[damaged].ram.write_at(place.start, &[0; SLOT_BYTES]).expect("inside");
+        let unreadable = Rule::new(Ops::READ, Effect::Fail(IoErrorKind::Medium));
+        stage.disks[damaged].plan.add(unreadable.within(bytes(place)));
+        assert!(what(stage.find(STRICTLY)).contains("stopped without warning"), "{damaged}");
     }
 }

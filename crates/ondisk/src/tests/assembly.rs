@@ -174,7 +174,7 @@ fn f25_a_start_cut_short_is_no_crash() {
 /// before it says.
 #[test]
 fn f25_starts_cut_short_in_a_row_are_no_crash() {
-    let old = with_history();
+    let old = Superblock { clean: false, ..with_history() };
     let cut_short = |new: &Superblock, before: Option<&Superblock>| {
         let before = before.map(|before| Box::new(on(before, 0).label));
         let array = assembled(vec![Found { before, ..on(new, 0) }, on(new, 1), on(new, 2)], START);
@@ -191,6 +191,16 @@ fn f25_starts_cut_short_in_a_row_are_no_crash() {
     }
     // It served, and the last label of this activation is no start.
     assert!(!cut_short(&after(&second, &[]), Some(&second)));
+    // What a drive had at another time, or of another array or member, shows nothing of the starts since.
+    let long_ago = Superblock { generation: old.generation - 1, ..old.clone() };
+    assert!(!cut_short(&second, Some(&long_ago)));
+    let served = Superblock { clean: false, ..started(&after(&first, &[]), 0xe3, &[]) };
+    assert!(!cut_short(&served, Some(&old)), "labels were written in between");
+    assert!(!cut_short(&second, Some(&Superblock { epoch: uuid(0xe9), ..old.clone() })));
+    assert!(!cut_short(&second, Some(&Superblock { array: uuid(0xe9), ..old.clone() })));
+    let before = Some(Box::new(on(&old, 1).label));
+    let array = assembled(vec![Found { before, ..on(&second, 0) }, on(&second, 1)], START);
+    assert!(!array.unserved, "the tail ring of another member");
 }
 
 #[test]

@@ -215,7 +215,7 @@ impl World {
         let generation = |scan: &RingScan| scan.newest.as_ref().map(|label| label.generation);
         let newest = scans.iter().flatten().filter_map(generation).max();
         let holders = scans.iter().filter(|[head, _]| generation(head) == newest);
-        holders.into_iter().all(|[_, tail]| generation(tail) == newest || tail.damaged > 0)
+        holders.into_iter().all(|[_, tail]| generation(tail) == newest || tail.damaged != 0)
     }
 
     /// The names of drives that were silent at some time after `began`.

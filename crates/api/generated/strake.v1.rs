@@ -773,7 +773,7 @@ pub struct ArrayChange {
     pub plan: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, repeated, tag = "4")]
     pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Of a destroyed array: the command that restores it; if it is empty, the plan gives the reason.
+    /// Of a destroyed or unloaded array: the command that restores it; if it is empty, the plan gives the reason.
     #[prost(string, tag = "5")]
     pub undo: ::prost::alloc::string::String,
 }

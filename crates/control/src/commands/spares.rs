@@ -85,9 +85,7 @@ fn admit(
     }
     let ended = ended_by(std::slice::from_ref(drive))?.into_iter();
     plan.extend(
-        ended.map(
-            |words| if request.overwrite { words } else { format!("once it is used: {words}") },
-        ),
+        ended.map(|lost| if request.overwrite { lost } else { format!("once it is used: {lost}") }),
     );
     let whom = if request.array.is_empty() { "every array" } else { &request.array };
     plan.push(format!("keep {} open as a spare of {whom}", record.path));

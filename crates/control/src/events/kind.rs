@@ -79,7 +79,7 @@ kinds! {
     ArrayCreated "array_created" Info "An array was created."
     ArrayStarted "array_started" Info "An array was assembled from its drives and serves."
     ArrayOffline "array_offline" Critical "A recorded array cannot be started."
-    ArrayUnloaded "array_unloaded" Info "An array was stopped and released; data in memory are lost."
+    ArrayUnloaded "array_unloaded" Info "An array was stopped and released; data stay on its drives, unless in memory."
     ArrayDestroyed "array_destroyed" Warning "An array was stopped, and its labels were marked as destroyed."
     ArrayUndeleted "array_undeleted" Info "A destroyed array was undeleted."
     ArrayRenamed "array_renamed" Info "An array was renamed."

@@ -174,7 +174,7 @@ impl Stays {
                 again,
             ],
             Self::AllBut(slots) => vec![
-                format!("stop array {name} and mark it clean; its data stays on its other drives"),
+                format!("stop array {name} and mark it clean; its data stay on its other drives"),
                 format!("lose {}, in memory", members(slots)),
                 again,
             ],

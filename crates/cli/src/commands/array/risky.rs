@@ -232,7 +232,7 @@ mod tests {
             assert!(how_unloaded(&change).contains(words), "{}", how_unloaded(&change));
         };
         check("", "ram0", "are lost");
-        check("strake array import tank", "/dev/a", "stays on its drives");
+        check("strake array import tank", "/dev/a", "stay on its drives");
         check("strake array import tank", "", "not found");
     }
 }

@@ -124,6 +124,8 @@ situation() {
         "strake drive connect"* | "strake drive disconnect"* | "strake drive discover"*) needs=elsewhere ;;
         # A machine may have drives at these addresses, which no test may take.
         "strake drive take"* | "strake drive release"*) needs=elsewhere ;;
+        # ../nightly/package.sh runs it: there is no service here.
+        "strake config check"*) needs=elsewhere ;;
         "strake array create"*) needs=fresh ;;
         "strake array add"* | "strake array replace"*) needs=out ;;
         "strake array readd"*--drive*) needs=moved ;;

@@ -10,8 +10,9 @@ use strake_cli::args::Cli;
 use strake_cli::examples;
 
 /// Those that need more than an answering daemon, and where they are run instead.
-const ELSEWHERE: [&str; 6] = [
+const ELSEWHERE: [&str; 7] = [
     "strake demo",
+    "strake config check",
     "strake daemon start",
     "strake event follow",
     "strake export release",

@@ -11,7 +11,7 @@ use crate::{daemon, keep, tables};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use strake_api::v1::{ConfigDocument, GetConfigRequest, RestoreConfigRequest};
+use strake_api::v1::{ConfigDocument, GetConfigRequest, GetDaemonRequest, RestoreConfigRequest};
 
 mod replaced;
 
@@ -49,7 +49,9 @@ async fn backup(file: &str, overwrite: bool, socket: &Path, out: &Output) -> Res
     if file == "-" {
         return Ok(out.text(document.json.trim_end())?);
     }
-    replaced::check(Path::new(file), &document.json, overwrite)?;
+    let mut daemon = Connection::open(socket).await?.daemon();
+    let state = daemon.get_daemon(GetDaemonRequest {}).await?.into_inner().state_dir;
+    replaced::check(Path::new(file), &document.json, Path::new(&state), overwrite)?;
     keep::write(Path::new(file), format!("{}\n", document.json.trim_end()).as_bytes())?;
     crate::output::tell(format_args!(
         "the configuration is in {file}; restore it with: strake config restore {file}"

@@ -1,5 +1,7 @@
 //! The configuration as one document, and back. Restoring adds what is missing and changes settings; it never deletes.
 
+use serde::Serialize;
+use serde_json::Value;
 use strake_alerts::HookSpec;
 use strake_api::v1::{
     AddHookRequest, AddReferralRequest, AddSpareRequest, ConfigChange, ConfigDocument,
@@ -290,8 +292,21 @@ fn restore_spare(control: &Control, record: &SpareRecord, restored: &mut Restore
     restored.note(format!("keep {} as a spare", record.path), outcome);
 }
 
-fn parse(json: &str) -> Result<Config, ControlError> {
-    let config: Config = serde_json::from_str(json).map_err(|e| {
+/// A backup. The mark tells it from `state.json`, which has the same fields and the secrets.
+#[derive(Serialize)]
+struct Backup<'a> {
+    backup: bool,
+    #[serde(flatten)]
+    config: &'a Config,
+}
+
+/// The configuration in a backup. One of an earlier version has no mark.
+pub(crate) fn parse(json: &str) -> Result<Config, ControlError> {
+    let unmarked = |mut document: Value| {
+        document.as_object_mut().map(|fields| fields.remove("backup"));
+        serde_json::from_value(document)
+    };
+    let config: Config = serde_json::from_str(json).and_then(unmarked).map_err(|e| {
         let what = format!("the backup is invalid: {e}; use a file written by ");
         ControlError::usage(say(what).run(GetConfigRequest {}))
     })?;
@@ -322,7 +337,7 @@ impl Manager {
         for remote in &mut config.remotes {
             *remote = remote.masked();
         }
-        let json = serde_json::to_string_pretty(&config)
+        let json = serde_json::to_string_pretty(&Backup { backup: true, config: &config })
             .map_err(|e| ControlError::device(format!("cannot encode the configuration: {e}")))?;
         Ok(ConfigDocument { json })
     }

@@ -5,10 +5,11 @@ use super::{
     Testbed, array, change_job, check_refused, fail, hold, impatient, raid6, readd, replace, spare,
     tick_until, unload,
 };
+use crate::commands::backup::parse;
 use crate::control::Control;
 use crate::error::ControlErrorKind::{NotFound, Refused, State, Usage};
 use crate::events::EventKind;
-use crate::record::store::{Config, ExportRecord, SpareRecord};
+use crate::record::store::{ExportRecord, SpareRecord};
 use crate::upkeep::settings::put_settings;
 use std::fs;
 use strake_api::v1::{
@@ -360,7 +361,7 @@ fn a_dry_restore_says_exactly_what_the_real_one_does() {
     control.export(&export);
     control.tick().expect("it answers");
     let json = control.document();
-    let mut wanted: Config = serde_json::from_str(&json).expect("it is a configuration");
+    let mut wanted = parse(&json).expect("it is a configuration");
     wanted.arrays[0].settings.rebuild_priority = 7;
     let known = wanted.exports[0].clone();
     for (name, array, address) in [

@@ -1,13 +1,14 @@
 //! Exports over NVMe/TCP: which hosts are admitted, what is refused, and what is remembered.
 
 use super::{Testbed, check_refused, exports, nvme_tcp, raid6};
+use crate::commands::backup::parse;
 use crate::commands::exports::offer_recorded_exports;
 use crate::control::Control;
 use crate::error::ControlErrorKind::{Exists, NotFound, State, Store, Usage};
 use crate::manager::Manager;
 use crate::record::files::StateFolder;
 use crate::record::reserved::ReservationFile;
-use crate::record::store::{Config, ExportRecord};
+use crate::record::store::ExportRecord;
 use crate::upkeep::starting::start_recorded;
 use strake_api::v1::{
     AddHostRequest, AddReferralRequest, CreateArrayRequest, CreateExportRequest,
@@ -414,7 +415,7 @@ fn f32_names_and_hosts_outlast_everything_that_the_array_does() {
     assert_eq!(only_export(&control), before, "after it was destroyed");
     control.shut_down();
 
-    let config: Config = serde_json::from_str(&json).expect("a configuration");
+    let config = parse(&json).expect("a configuration");
     assert_eq!(config.exports[0].nvme.as_ref().map(|nvme| nvme.hosts.len()), Some(1));
     std::fs::remove_dir_all(control.path("state")).expect("it can be removed");
     control.start();

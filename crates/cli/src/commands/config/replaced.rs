@@ -9,12 +9,19 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Refuses to write to `file` what is not to be replaced: drives in the configuration `document`, what is not a regular
-/// file, and without `overwrite` what is not an earlier backup.
+/// file, a file of the daemon's `state` directory, and without `overwrite` what is not an earlier backup.
 ///
 /// # Errors
 /// When it is refused, or cannot be read.
-pub fn check(file: &Path, document: &str, overwrite: bool) -> Result<(), CliError> {
+pub fn check(file: &Path, document: &str, state: &Path, overwrite: bool) -> Result<(), CliError> {
     let shown = file.display();
+    if is_within(file, state) {
+        let what = format!(
+            "{shown} is in the state directory of the daemon, {}; choose another file",
+            state.display()
+        );
+        return Err(CliError::usage(what));
+    }
     if drives(document).iter().any(|drive| is_same(file, Path::new(drive))) {
         let what = format!("{shown} is a drive of an array or a spare; choose another file");
         return Err(CliError::usage(what));
@@ -66,12 +73,22 @@ fn is_same(file: &Path, drive: &Path) -> bool {
     (file.dev(), file.ino()) == (drive.dev(), drive.ino())
 }
 
-/// Whether `file` has a configuration in it.
+/// Whether `file` is in the folder `state`, or in one below it.
+fn is_within(file: &Path, state: &Path) -> bool {
+    let (Ok(file), Ok(state)) = (std::path::absolute(file), fs::metadata(state)) else {
+        return false;
+    };
+    let Some(Ok(folder)) = file.parent().map(fs::canonicalize) else { return false };
+    let is_state = |about: fs::Metadata| (about.dev(), about.ino()) == (state.dev(), state.ino());
+    folder.ancestors().any(|folder| fs::metadata(folder).is_ok_and(is_state))
+}
+
+/// Whether `file` has a backup in it. `state.json` and its copies have no mark: they hold the secrets.
 fn is_backup(file: &Path) -> io::Result<bool> {
     let mut bytes = Vec::new();
     File::open(file)?.take(CONFIG_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     let Ok(config) = serde_json::from_slice::<Value>(&bytes) else { return Ok(false) };
-    Ok(config["version"].is_u64() && config["arrays"].is_array() && config["exports"].is_array())
+    Ok(config["backup"] == true)
 }
 
 #[cfg(test)]
@@ -87,18 +104,22 @@ mod tests {
         let folder = Folder::new("strake-backup");
         let at = |name: &str| folder.join(name);
         let document = format!(
-            r#"{{"version":1,"arrays":[{{"drives":["{}","{}"]}}],"exports":[]}}"#,
+            r#"{{"backup":true,"version":1,"arrays":[{{"drives":["{}","{}"]}}],"exports":[]}}"#,
             at("drive").display(),
             at("absent").display()
         );
-        for (name, content) in [("drive", ""), ("notes", "keep"), ("old", &document)] {
+        let unmarked = document.replace(r#""backup":true,"#, "");
+        for (name, content) in
+            [("drive", ""), ("notes", "keep"), ("old", &document), ("copy", &unmarked)]
+        {
             fs::write(at(name), content).expect("it is written");
         }
         fs::hard_link(at("drive"), at("hard")).expect("it is linked");
         symlink(at("drive"), at("soft")).expect("it is linked");
         symlink(at("old"), at("link")).expect("it is linked");
+        let state = at("state");
         let refused = |name: &str, overwrite| {
-            check(&at(name), &document, overwrite).err().map(|error| error.text)
+            check(&at(name), &document, &state, overwrite).err().map(|error| error.text)
         };
         for name in ["drive", "absent", "hard", "soft"] {
             for overwrite in [false, true] {
@@ -107,8 +128,29 @@ mod tests {
             }
         }
         assert!(refused("link", true).is_some_and(|why| why.contains("not a regular file")));
-        assert!(refused("notes", false).is_some_and(|why| why.contains("--overwrite")));
+        for name in ["notes", "copy"] {
+            assert!(refused(name, false).is_some_and(|why| why.contains("--overwrite")), "{name}");
+        }
         assert_eq!(refused("notes", true), None);
         assert_eq!((refused("old", false), refused("new", false)), (None, None));
+    }
+
+    /// A backup replaced the configuration of the daemon, and its secrets were gone.
+    #[test]
+    fn a_backup_never_replaces_a_file_of_the_state_directory() {
+        let folder = Folder::new("strake-backup-state");
+        let (state, link) = (folder.join("state"), folder.join("link"));
+        fs::create_dir_all(state.join("reservations")).expect("it is made");
+        symlink(&state, &link).expect("it is linked");
+        for within in [&state, &link] {
+            for name in ["state.json", "new", "reservations/new"] {
+                for overwrite in [false, true] {
+                    let refused = check(&within.join(name), "{}", &state, overwrite);
+                    let why = refused.expect_err("it is in the state directory").text;
+                    assert!(why.contains("state directory of the daemon"), "{why}");
+                }
+            }
+        }
+        assert!(check(&folder.join("new"), "{}", &state, false).is_ok());
     }
 }

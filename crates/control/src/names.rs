@@ -1,6 +1,8 @@
 //! Names of what is reserved, and identifiers.
 
+use strake_api::v1::RenameArrayRequest;
 use strake_units::{Name, Uuid};
+use strake_wording::command;
 
 use crate::error::{ControlError, ControlErrorKind};
 
@@ -31,6 +33,22 @@ pub(crate) fn check_array_name(name: &str) -> Result<(), ControlError> {
         ))),
         Err(_) => Ok(()),
     }
+}
+
+/// What commands call an array by: its name, unless only its UUID finds it.
+pub(crate) fn callable<'a>(name: &'a str, uuid: &'a str) -> &'a str {
+    if check_array_name(name).is_ok() { name } else { uuid }
+}
+
+/// That an array that is here, or comes back, has such a name: only its own UUID finds it.
+pub(crate) fn name_warning(name: &str, uuid: &str) -> Option<String> {
+    check_array_name(name).err()?;
+    let rename = RenameArrayRequest { name: uuid.to_owned(), ..Default::default() };
+    Some(format!(
+        "the name {name} of an array has the form of a UUID; commands find the array only by its own UUID; rename it: \
+         {}",
+        command(&rename)
+    ))
 }
 
 /// The name `text` for an array.

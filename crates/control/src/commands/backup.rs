@@ -21,6 +21,7 @@ use crate::exports::keys::keys_of;
 use crate::exports::referral::referral_of;
 use crate::exports::requests::request_of;
 use crate::manager::Manager;
+use crate::names::name_warning;
 use crate::record::store::{
     ArrayRecord, Config, ExportRecord, HostRecord, RemoteRecord, SpareRecord,
 };
@@ -216,6 +217,9 @@ fn restore_array(control: &Control, record: &ArrayRecord, dry_run: bool, restore
             && let Some(foreseen) = &mut restored.foreseen
         {
             foresee_import(control, record, &import.drives, foreseen);
+        }
+        if outcome.as_ref().is_ok_and(|changed| *changed) {
+            restored.warnings.extend(name_warning(name, uuid));
         }
         restored.note(format!("start array {name}"), outcome);
     }

@@ -16,7 +16,7 @@ use crate::drives::label::{Labelled, labelled};
 use crate::error::ControlError;
 use crate::exports::requests::not_offered;
 use crate::manager::Manager;
-use crate::names::{array_key, is_called};
+use crate::names::{array_key, is_called, name_warning};
 use crate::policy::candidates::push_once;
 use crate::policy::search::{Unused, is_of, not_without, of_label};
 use crate::record::store::{ArrayRecord, ScrubRecord, Settings};
@@ -163,6 +163,7 @@ fn import_one(
         silent: Vec::new(),
     };
     control.run(|m| m.records.check_import(&record))?;
+    warnings.extend(name_warning(&record.name, uuid));
     let older = control.with(|m| m.newest.objection(&record, &found.drives))?;
     if let Some(older) = older.filter(|_| !policy.accept_loss) {
         return Err(older);

@@ -17,7 +17,7 @@ use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::limits::UNLOAD_LIMIT;
 use crate::manager::Manager;
-use crate::names::array_key;
+use crate::names::{array_key, callable};
 use crate::record::store::Config;
 use crate::remedy::remove_export;
 use crate::state::running::Running;
@@ -36,7 +36,7 @@ impl Control {
             self.reserve(|m| plan_removal(m, &request.name, request.force, false))?;
         let mut steps = removal_steps(&view.exports);
         let stays = self.with(|m| stays_of(m, &view))?;
-        let hint = import_hint(&view);
+        let hint = import_hint(&view, &stays);
         steps.extend(stays.steps(&view.name, &hint));
         let undo = if stays.is_loss() { String::new() } else { command(&hint) };
         if request.dry_run {
@@ -245,7 +245,7 @@ fn undo_of_destroying(manager: &Manager, uuid: &str) -> Result<UndeleteArrayRequ
         let name = &status.name;
         // The name may have been another array's, which could be brought back as well.
         let again = manager.records.destroyed.iter().any(|d| d.name == name.as_str());
-        let which = if again { uuid } else { name.as_str() };
+        let which = if again { uuid } else { callable(name.as_str(), uuid) };
         return Ok(UndeleteArrayRequest { name: which.to_owned(), ..Default::default() });
     }
     let slots: Vec<String> = gone.iter().map(|slot| slot.to_string()).collect();
@@ -291,8 +291,15 @@ fn removal_steps(exports: &[String]) -> Vec<String> {
     exports.iter().map(|e| format!("withdraw export {e}, disconnecting its clients")).collect()
 }
 
-fn import_hint(view: &strake_api::v1::Array) -> ImportArraysRequest {
+/// What brings an unloaded array back. Members in memory are missing then, though they were in sync.
+fn import_hint(view: &strake_api::v1::Array, stays: &Stays) -> ImportArraysRequest {
     let paths = view.members.iter().map(|m| m.path.clone()).filter(|path| outlasts(path));
     let (drives, exports) = (paths.collect(), !view.exports.is_empty());
-    ImportArraysRequest { drives, exports, ..import(&view.name) }
+    let allow_degraded = matches!(stays, Stays::AllBut(_));
+    ImportArraysRequest {
+        drives,
+        exports,
+        allow_degraded,
+        ..import(callable(&view.name, &view.uuid))
+    }
 }

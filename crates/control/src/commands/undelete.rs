@@ -16,7 +16,7 @@ use crate::error::ControlError;
 use crate::events::{EventKind, Note};
 use crate::exports::requests::{not_offered, request_of};
 use crate::manager::Manager;
-use crate::names::{array_key, is_called};
+use crate::names::{array_key, is_called, name_warning};
 use crate::record::store::{DestroyedRecord, ExportRecord};
 use crate::upkeep::settings::put_settings;
 
@@ -45,7 +45,8 @@ impl Control {
         // A plan is only shown where the real run would not be refused.
         check_destroyed(&drives, &mut control_wait())?;
         if request.dry_run {
-            let warnings = self.with(|m| refused_exports(m, &name, &exports))?;
+            let mut warnings = self.with(|m| refused_exports(m, &name, &exports))?;
+            warnings.extend(name_warning(&name, &uuid));
             let result = "planned".into();
             return Ok(ArrayChange { result, plan, warnings, ..ArrayChange::default() });
         }

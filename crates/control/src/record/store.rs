@@ -17,6 +17,7 @@ use strake_api::v1::{CreateArrayRequest, StartDaemon};
 use strake_wording::say;
 
 use crate::error::{ControlError, ControlErrorKind};
+use crate::names::callable;
 use crate::record::access::{self, Exposure};
 use crate::record::files::{Next, StateFolder};
 use crate::remedy::{import_drives, not_among};
@@ -104,7 +105,7 @@ impl Default for Config {
 impl Config {
     /// That there is no array of this name, and which there are.
     pub(crate) fn no_such_array(&self, name: &str) -> ControlError {
-        let known: Vec<&str> = self.arrays.iter().map(|a| a.name.as_str()).collect();
+        let known: Vec<&str> = self.arrays.iter().map(|a| callable(&a.name, &a.uuid)).collect();
         let create = CreateArrayRequest { name: "...".to_owned(), ..Default::default() };
         not_among(format!("there is no array {name:?}"), &known, create)
     }

@@ -8,7 +8,7 @@ use strake_wording::say;
 
 use crate::drives::address::address_of;
 use crate::limits::{ARRAYS_MAX, REMOTES_MAX};
-use crate::names::{check_array_name, is_called};
+use crate::names::is_called;
 use crate::record::store::{
     Config, CopyRecord, DestroyedRecord, RemoteRecord, ScrubRecord, Settings, SpareRecord,
 };
@@ -51,9 +51,8 @@ impl Config {
         )))
     }
 
-    /// Refuses the name of another array, and one in the form of a UUID.
+    /// Refuses the name of another array.
     pub(crate) fn check_name_free(&self, name: &str, uuid: &str) -> Result<(), ControlError> {
-        check_array_name(name)?;
         if self.arrays.iter().all(|a| a.name != name || a.uuid == uuid) {
             return Ok(());
         }

@@ -10,7 +10,7 @@ use strake_units::Uuid;
 use crate::drives::address::remembered;
 use crate::error::ControlError;
 use crate::limits::ARRAYS_MAX;
-use crate::names::{check_array_name, fresh_uuid};
+use crate::names::fresh_uuid;
 use crate::policy::members::with_old_paths;
 use crate::record::reserved::ReservationFile;
 use crate::record::store::{Config, CopyRecord, RemoteRecord, ScrubRecord, SilentRecord, Store};
@@ -247,9 +247,6 @@ impl Records {
             )));
         }
         let is_new = arrays.iter().all(|a| a.uuid != *uuid);
-        if is_new {
-            check_array_name(name)?;
-        }
         if is_new && arrays.len() >= ARRAYS_MAX {
             return Err(ControlError::state(format!(
                 "there are {ARRAYS_MAX} arrays, the limit of one daemon; unload or destroy one first"

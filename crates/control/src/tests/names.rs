@@ -2,7 +2,11 @@
 
 use super::{Testbed, array, check_refused, mirror, unload};
 use crate::error::ControlErrorKind::Usage;
-use strake_api::v1::{CreateArrayRequest, ImportArraysRequest, RenameArrayRequest};
+use crate::manager::Manager;
+use strake_api::v1::{
+    CreateArrayRequest, DestroyArrayRequest, ImportArraysRequest, RenameArrayRequest,
+    RestoreConfigRequest, UndeleteArrayRequest,
+};
 
 /// Array tank, its UUID, and the drives of another array whose labels have this UUID as name.
 fn two_arrays() -> (Testbed, String, Vec<String>) {
@@ -40,12 +44,34 @@ fn every_look_up_by_a_uuid_finds_the_array_with_it() {
     assert_eq!(bed.with(|m| m.find(&tank)).expect("it answers"), None);
 }
 
+/// Such an array was lost by an unload, a destruction or the loss of the state directory: it was not imported.
 #[test]
-fn labels_with_such_a_name_are_not_imported() {
+fn an_array_with_such_a_name_comes_back_with_a_warning_that_renames_it() {
     let (mut bed, tank, drives) = two_arrays();
+    let listed = |bed: &Testbed| bed.with(Manager::arrays).expect("it answers");
+    let own = listed(&bed).into_iter().find(|a| a.name == tank).expect("it is there").uuid;
+    let warned = |warnings: &[String]| {
+        let rename = format!("strake array rename {own} ");
+        assert!(warnings.iter().any(|w| w.contains(&rename)), "{warnings:?}");
+    };
+    let undo = bed.unload_array(&unload(&own)).expect("it is unloaded").undo;
+    assert!(undo.starts_with(&format!("strake array import {own} ")), "{undo}");
+    let import = ImportArraysRequest { drives, ..ImportArraysRequest::default() };
+    warned(&bed.import_arrays(&import).expect("it is imported").warnings);
+    let destroy = DestroyArrayRequest { name: own.clone(), ..DestroyArrayRequest::default() };
+    let undo = bed.destroy_array(&destroy).expect("it is destroyed").undo;
+    assert!(undo.ends_with(&own), "{undo}");
+    for dry_run in [true, false] {
+        let undelete =
+            UndeleteArrayRequest { name: own.clone(), dry_run, ..UndeleteArrayRequest::default() };
+        warned(&bed.undelete_array(&undelete).expect("it is undeleted").warnings);
+    }
+    let json = bed.document();
     bed.lose_state();
     bed.start();
-    let import = ImportArraysRequest { drives, ..ImportArraysRequest::default() };
-    let refused = bed.import_arrays(&import).expect_err("its name is refused");
-    assert!(refused.what.contains(&format!("{tank} has the form of a UUID")), "{refused}");
+    let restore = RestoreConfigRequest { json, dry_run: false };
+    warned(&bed.restore_config(&restore).expect("it is restored").warnings);
+    let rename = RenameArrayRequest { name: own.clone(), new_name: "other".into(), dry_run: false };
+    bed.rename_array(&rename).expect("its UUID finds it");
+    assert_eq!(array(&bed, "other").expect("it is there").uuid, own);
 }

@@ -2,7 +2,7 @@
 
 use super::{Testbed, mirror, unload};
 use std::fs;
-use strake_api::v1::{ArrayChange, UnloadArrayRequest};
+use strake_api::v1::{ArrayChange, ImportArraysRequest, UnloadArrayRequest};
 
 fn planned(bed: &Testbed) -> ArrayChange {
     let dry = UnloadArrayRequest { dry_run: true, ..unload("tank") };
@@ -28,7 +28,17 @@ fn an_unload_says_that_data_in_memory_are_lost() {
     create(&[drive.clone(), ram]);
     let plan = planned(&bed);
     assert!(plan.plan.contains(&"lose member 1, in memory".to_owned()), "{:?}", plan.plan);
-    assert!(plan.undo.ends_with(&format!("--drives {drive}")), "{}", plan.undo);
+    let undo = format!("strake array import tank --drives {drive} --degraded");
+    let done = bed.unload_array(&unload("tank")).expect("it is unloaded");
+    assert_eq!([&plan.undo, &done.undo], [&undo, &undo]);
+    let again = ImportArraysRequest {
+        name: "tank".into(),
+        drives: vec![drive],
+        allow_degraded: true,
+        ..ImportArraysRequest::default()
+    };
+    let again = bed.import_arrays(&again).expect("the undo is a command that works");
+    assert_eq!(again.arrays[0].states, ["online", "degraded", "no_redundancy"]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::policy::advice::spare_next;
 use crate::policy::spares::fits;
-use crate::record::access::Exposure;
+use crate::record::access::{Before, Exposure};
 use crate::remedy::{job, split};
 
 mod machine;
@@ -195,15 +195,24 @@ fn of_daemon(manager: &Manager) -> Checks {
 fn of_access(manager: &Manager) -> (Finding, DoctorCheck) {
     let name = "daemon state access";
     let store = &manager.records.store;
-    if let Some(Exposure { what, next, .. }) = store.exposures().into_iter().next() {
+    if let Some(Exposure { what, next }) = store.exposures().into_iter().next() {
         return check(name, Finding::Failed, what, next);
     }
-    if store.was_readable() {
-        let what = "other users could read the recorded secrets before this start";
-        let next = "replace the secrets of hosts, hooks and remote drives";
-        return check(name, Finding::Warning, what, next);
-    }
-    fine(name, "only this user can read secrets and write")
+    let (check_all, replace) = (
+        "check the recorded arrays, exports, hosts, hooks and remote drives",
+        "replace the secrets of hosts, hooks and remote drives",
+    );
+    let (done, next) = match store.before() {
+        Before { writable: true, readable: true, .. } => (
+            "read the recorded secrets and change the state",
+            format!("{check_all}, and {replace}"),
+        ),
+        Before { writable: true, .. } => ("change the state", check_all.to_owned()),
+        Before { readable: true, .. } => ("read the recorded secrets", replace.to_owned()),
+        Before { .. } => return fine(name, "only this user can read secrets and write"),
+    };
+    let what = format!("other users could {done} before this start");
+    check(name, Finding::Warning, what, next)
 }
 
 fn of_array(array: &Array) -> Checks {

@@ -18,7 +18,7 @@ use strake_wording::say;
 
 use crate::error::{ControlError, ControlErrorKind};
 use crate::names::callable;
-use crate::record::access::{self, Exposure};
+use crate::record::access::{self, Before, Exposure};
 use crate::record::files::{Next, StateFolder};
 use crate::remedy::{import_drives, not_among};
 
@@ -293,8 +293,8 @@ pub struct Store {
     folder: StateFolder,
     unclean: bool,
     trouble: Option<ControlError>,
-    /// Other users could read the configuration, with its secrets, before this start.
-    was_readable: bool,
+    /// What other users could do before this start.
+    before: Before,
     // They hold the lock; closing them gives the directory free.
     locks: Vec<File>,
     /// The directory may be another daemon's by now: nothing may be written there.
@@ -311,9 +311,8 @@ pub struct Prepared {
 }
 
 impl Store {
-    /// Opens (and creates, mode 0700) the state directory, locks it, and reads the configuration. The right of other
-    /// users to read the configuration is taken from them; if they may change it, it is refused. A directory that is
-    /// full or read-only is no reason not to serve what the drives hold: that is its [`trouble`](Self::trouble).
+    /// Opens (and creates, mode 0700) the state directory, locks it, and reads the configuration. The rights of
+    /// other users to change it, and to the configuration, are taken from them. A directory that is full or read-only is no reason not to serve what the drives hold: that is its [`trouble`](Self::trouble).
     ///
     /// # Errors
     /// When another daemon uses the directory (named by its process ID), it is not there and cannot be made, or the
@@ -330,11 +329,10 @@ impl Store {
             tracing::warn!(path = %dir.display(), %error, "the name of the state directory is not made durable");
         }
         let about = fs::metadata(dir).map_err(|e| failed(dir, "look at it", &e))?;
-        access::of_folder(dir, &about).map_or(Ok(()), |found| Err(ControlError::from(found)))?;
+        let before = Before::close_folder(dir, &about)?;
         let locks = lock(dir)?;
         let unclean = folder.file(RUNNING).exists();
-        let mut store =
-            Self { folder, unclean, trouble: None, was_readable: false, locks, given_up: false };
+        let mut store = Self { folder, unclean, trouble: None, before, locks, given_up: false };
         let config = store.read()?;
         store.test(&config);
         Ok((store, config))
@@ -410,33 +408,18 @@ impl Store {
         &self.folder
     }
 
-    /// Whether other users could read the configuration, with its secrets, before this start.
-    #[must_use]
-    pub fn was_readable(&self) -> bool {
-        self.was_readable
+    /// What other users could do before this start.
+    pub(crate) const fn before(&self) -> Before {
+        self.before
     }
 
     /// How the directory, or the configuration in it, is exposed to other users now.
     pub(crate) fn exposures(&self) -> Vec<Exposure> {
         let (dir, file) = (self.dir(), self.folder.file(FILE));
-        let of_folder = fs::metadata(dir).ok().and_then(|about| access::of_folder(dir, &about));
-        let of_file = fs::metadata(&file).ok().and_then(|about| access::of_file(&file, &about));
-        of_folder.into_iter().chain(of_file).collect()
-    }
-
-    /// Refuses a configuration that other users may have written, and takes it from those who may read it.
-    fn close(&mut self, path: &Path, file: &File) -> Result<(), ControlError> {
-        let about = file.metadata().map_err(|e| failed(path, "look at it", &e))?;
-        let Some(found) = access::of_file(path, &about) else { return Ok(()) };
-        if !found.is_only_readable {
-            return Err(found.into());
-        }
-        self.was_readable = true;
-        tracing::warn!(path = %path.display(), "other users could read the secrets in this file; replace them");
-        if let Err(error) = access::close(file) {
-            tracing::warn!(path = %path.display(), %error, "other users can still read this file");
-        }
-        Ok(())
+        let Ok(folder) = fs::metadata(dir) else { return Vec::new() };
+        let about = fs::metadata(&file).ok();
+        let of_file = about.and_then(|about| access::of_file(&file, &about, &folder));
+        access::of_folder(dir, &folder).into_iter().chain(of_file).collect()
     }
 
     fn read(&mut self) -> Result<Config, ControlError> {
@@ -445,7 +428,8 @@ impl Store {
         let no_link = OFlags::NOFOLLOW.bits().cast_signed();
         match File::options().read(true).custom_flags(no_link).open(&path) {
             Ok(file) => {
-                self.close(&path, &file)?;
+                let about = file.metadata().map_err(|e| failed(&path, "look at it", &e))?;
+                self.before.close_file(&path, &file, &about)?;
                 let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
                 read.map_err(|e| failed(&path, "read it", &e))?
             }

@@ -46,22 +46,38 @@ fn secrets_that_others_may_read_are_taken_from_them_and_reported() {
     assert!(state == "failed" && what.contains("can read"), "{state}: {what}");
 }
 
+/// Such a state was refused: after the next restart, no array was served.
 #[test]
-fn a_state_that_others_may_have_written_is_refused() {
+fn the_right_to_change_the_state_is_taken_from_others_and_reported() {
+    let mut bed = stopped();
+    let (dir, file) = (bed.path("state"), bed.path("state/state.json"));
+    let mut starts_with = |folder, bits| {
+        set_mode(&dir, folder);
+        set_mode(&file, bits);
+        bed.start();
+        let modes = (mode_of(&dir), mode_of(&file));
+        let (state, what) = access(&bed);
+        bed.shut_down();
+        (modes, state, what)
+    };
+    let (modes, state, what) = starts_with(0o777, 0o600);
+    assert_eq!((modes, state.as_str()), ((0o755, 0o600), "warning"), "{what}");
+    assert!(what.contains("could change the state before"), "{what}");
+    let (modes, state, what) = starts_with(0o711, 0o660);
+    assert_eq!((modes, state.as_str()), ((0o711, 0o600), "warning"), "{what}");
+    assert!(what.contains("could read the recorded secrets and change the state"), "{what}");
+    // Nobody else reached the file.
+    let (modes, state, what) = starts_with(0o700, 0o664);
+    assert_eq!((modes, state.as_str()), ((0o700, 0o600), "ok"), "{what}");
+}
+
+#[test]
+fn a_configuration_behind_a_symbolic_link_is_refused() {
     let bed = stopped();
     let (dir, file) = (bed.path("state"), bed.path("state/state.json"));
-    let check = |why: &str| {
-        let refused = Control::start(&dir, Options::default()).err().expect("it is refused");
-        assert!(refused.what.contains(why), "{refused}");
-    };
-    set_mode(&dir, 0o777);
-    check("chmod 700");
-    set_mode(&dir, 0o700);
-    set_mode(&file, 0o620);
-    check("chmod 600");
-    set_mode(&file, 0o600);
     let elsewhere = bed.path("elsewhere.json");
     fs::rename(&file, &elsewhere).expect("it can be moved");
     symlink(&elsewhere, &file).expect("it is linked");
-    check("is a symbolic link");
+    let refused = Control::start(&dir, Options::default()).err().expect("it is refused");
+    assert!(refused.what.contains("is a symbolic link"), "{refused}");
 }

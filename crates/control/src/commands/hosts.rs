@@ -174,8 +174,10 @@ impl Manager {
         let Some(record) = self.records.hosts.iter().find(|h| h.nqn == *name).cloned() else {
             return Err(no_such_host(name));
         };
+        // Kept exports are offered later, and would then admit the host by its name.
+        let kept = self.records.arrays.iter().flat_map(|array| &array.kept_exports);
         let mut users =
-            self.records.exports.iter().filter(|export| {
+            self.records.exports.iter().chain(kept).filter(|export| {
                 export.nvme.as_ref().is_some_and(|nvme| nvme.hosts.contains(name))
             });
         if let Some(export) = users.next() {

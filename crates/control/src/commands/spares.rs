@@ -9,6 +9,7 @@ use strake_api::v1::{
 use strake_dev_uring::control_wait;
 use strake_engine::{Drive, erase_foreign, prepare_drive};
 use strake_units::MemberSet;
+use strake_wording::Amendment;
 
 use crate::commands::claims::refuse_members;
 use crate::commands::remote::connect_named;
@@ -83,13 +84,22 @@ fn admit(
     } else {
         refuse_occupied(std::slice::from_ref(drive))?;
     }
-    let ended = ended_by(std::slice::from_ref(drive))?.into_iter();
+    let ended = ended_by(std::slice::from_ref(drive))?;
+    let at_once = control.with(|m| used_at_once(m, record, drive))?;
+    if let (Some(lost), Some(used), false) = (ended.first(), &at_once, request.overwrite) {
+        let what = format!("{} would {used}: {lost}", record.path);
+        return Err(
+            ControlError::refused(what).unless(Amendment::Overwrite, "; to use it all the same: ")
+        );
+    }
     plan.extend(
-        ended.map(|lost| if request.overwrite { lost } else { format!("once it is used: {lost}") }),
+        ended
+            .into_iter()
+            .map(|lost| if request.overwrite { lost } else { format!("once it is used: {lost}") }),
     );
     let whom = if request.array.is_empty() { "every array" } else { &request.array };
     plan.push(format!("keep {} open as a spare of {whom}", record.path));
-    plan.extend(control.with(|m| used_at_once(m, record, drive))?);
+    plan.extend(at_once);
     if request.dry_run {
         return Ok(plan);
     }

@@ -1,11 +1,15 @@
 //! Records on members that this version does not understand in part.
 
-use super::Testbed;
 use super::nvme::{OTHER, SECRET, asks_for_proof, host, only_export, request};
+use super::{Testbed, check_refused};
+use crate::error::ControlErrorKind::State;
 use crate::record::member::{Due, Recalled, newest_side_by_side, store_side_by_side};
 use crate::upkeep::member_config::record_before_leaving;
 use serde_json::{Value, json};
-use strake_api::v1::{ImportArraysRequest, RestoreConfigRequest, SetArrayRequest};
+use strake_api::v1::{
+    ImportArraysRequest, RemoveExportRequest, RemoveHostRequest, RestoreConfigRequest,
+    SetArrayRequest,
+};
 use strake_engine::Drive;
 use strake_units::Uuid;
 
@@ -121,6 +125,26 @@ fn f36_a_host_that_had_to_authenticate_is_locked_after_an_import() {
     assert_eq!(control.run(|m| m.add_host(&host(SECRET, OTHER))).expect("both").result, "changed");
     let listed = control.with(|m| m.list_hosts()).expect("hosts").hosts.remove(0);
     assert_eq!(listed.state, "ready");
+}
+
+/// The lock of an import was removed, and the export that it kept then admitted the host by its name.
+#[test]
+fn a_host_of_an_export_that_is_not_offered_yet_is_not_removed() {
+    let (mut control, drives) = Testbed::raid6(4);
+    control.run(|m| m.add_host(&host(SECRET, OTHER))).expect("a secret");
+    let offered = control.run(|m| m.create_export(&request())).expect("it is offered");
+    control.ticks(3);
+    control.lose_state();
+    control.start();
+    let import = ImportArraysRequest { drives, ..ImportArraysRequest::default() };
+    control.import_arrays(&import).expect("it is imported");
+    let nqn = host(SECRET, OTHER).nqn;
+    let remove = || control.run(|m| m.remove_host(&RemoveHostRequest { nqn: nqn.clone() }));
+    check_refused(remove(), State, "identified only by its name");
+    let name = offered.export.expect("it is there").name;
+    let forget = RemoveExportRequest { name, ..RemoveExportRequest::default() };
+    control.run(|m| m.remove_export(&forget)).expect("it is forgotten");
+    remove().expect("no export names it");
 }
 
 /// A host is locked even if a later version records needs that this version does not know.

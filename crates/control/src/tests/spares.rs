@@ -98,11 +98,17 @@ fn a_new_spare_names_the_destroyed_array_it_belongs_to_and_the_member_it_replace
     control.create_array(&old).expect("it is created");
     let destroy = DestroyArrayRequest { name: "old".into(), ..Default::default() };
     control.destroy_array(&destroy).expect("it is destroyed");
+    let request =
+        |dry_run, overwrite| AddSpareRequest { dry_run, overwrite, ..add(&drives[4], "") };
+    let plan = control.add_spare(&request(true, false)).expect("it is planned").plan.join("; ");
+    assert!(plan.contains("once it is used: member 0 of the destroyed array old"), "{plan}");
     control.fail_member(&fail("tank", 1)).expect("it fails");
     for dry_run in [true, false] {
-        let request = AddSpareRequest { dry_run, ..add(&drives[4], "") };
-        let plan = control.add_spare(&request).expect("it is one").plan.join("; ");
-        assert!(plan.contains("once it is used: member 0 of the destroyed array old"), "{plan}");
+        let refused = control.add_spare(&request(dry_run, false));
+        check_refused(refused, Refused, "member 0 of the destroyed array old");
+    }
+    for dry_run in [true, false] {
+        let plan = control.add_spare(&request(dry_run, true)).expect("it is one").plan.join("; ");
         assert!(plan.contains("replace member 1 of array tank at once"), "{plan}");
     }
 }

@@ -311,8 +311,9 @@ pub struct Prepared {
 }
 
 impl Store {
-    /// Opens (and creates, mode 0700) the state directory, locks it, and reads the configuration. The rights of
-    /// other users to change it, and to the configuration, are taken from them. A directory that is full or read-only is no reason not to serve what the drives hold: that is its [`trouble`](Self::trouble).
+    /// Opens (and creates, mode 0700) the state directory, locks it, and reads the configuration. Other users lose the
+    /// rights to change the directory and to use the configuration. A directory that is full or read-only is no reason
+    /// not to serve what the drives hold: that is its [`trouble`](Self::trouble).
     ///
     /// # Errors
     /// When another daemon uses the directory (named by its process ID), it is not there and cannot be made, or the

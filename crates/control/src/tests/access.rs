@@ -66,7 +66,7 @@ fn the_right_to_change_the_state_is_taken_from_others_and_reported() {
     let (modes, state, what) = starts_with(0o711, 0o660);
     assert_eq!((modes, state.as_str()), ((0o711, 0o600), "warning"), "{what}");
     assert!(what.contains("could read the recorded secrets and change the state"), "{what}");
-    // Nobody else reached the file.
+    // No other user reached the file.
     let (modes, state, what) = starts_with(0o700, 0o664);
     assert_eq!((modes, state.as_str()), ((0o700, 0o600), "ok"), "{what}");
 }

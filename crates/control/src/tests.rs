@@ -161,6 +161,7 @@ fn sample() -> Config {
             settings: Settings::default(),
             scrub: ScrubRecord::default(),
             kept_exports: Vec::new(),
+            kept_hosts: Vec::new(),
             copies: Vec::new(),
             silent: Vec::new(),
         }],

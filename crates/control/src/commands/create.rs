@@ -96,6 +96,7 @@ fn create_now(
         settings: Settings::default(),
         scrub: ScrubRecord::default(),
         kept_exports: Vec::new(),
+        kept_hosts: Vec::new(),
         copies: Vec::new(),
         silent: Vec::new(),
     };

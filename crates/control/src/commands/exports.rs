@@ -9,6 +9,7 @@ use strake_api::v1::{
 use strake_export_nbd::Removal;
 use strake_wording::say;
 
+use crate::commands::hosts::put_host;
 use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
@@ -69,6 +70,7 @@ impl Manager {
         self.check_open()?;
         let at = self.find_running(&request.array)?;
         let array = (self.running[at].array.name().to_string(), self.running[at].uuid());
+        lock_kept_hosts(self, request, &array.1)?;
         let (mut record, known) = record_of(request, &self.records, array)?;
         if known {
             return Ok(export_change(self, "unchanged", &record));
@@ -150,6 +152,22 @@ pub(crate) fn would_export(
         servers::try_listen(&record)?;
     }
     Ok(Some(record))
+}
+
+/// Records hosts that had to authenticate where the array was before: an export of it admits none of them by its name
+/// alone. One that is known here stays as it is.
+fn lock_kept_hosts(
+    manager: &mut Manager,
+    request: &CreateExportRequest,
+    array: &str,
+) -> Result<(), ControlError> {
+    let kept = manager.records.record_of(array).map(|a| a.kept_hosts.clone()).unwrap_or_default();
+    for host in kept.into_iter().filter(|host| request.allow_hosts.contains(&host.nqn)) {
+        if manager.records.hosts.iter().all(|known| known.nqn != host.nqn) {
+            put_host(manager, host)?;
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn export_change(

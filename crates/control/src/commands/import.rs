@@ -159,6 +159,7 @@ fn import_one(
         settings: Settings::default(),
         scrub: ScrubRecord::default(),
         kept_exports: Vec::new(),
+        kept_hosts: Vec::new(),
         copies: Vec::new(),
         silent: Vec::new(),
     };

@@ -10,8 +10,13 @@ use crate::error::ControlError;
 use crate::exports::keys::check_keys;
 use crate::exports::servers;
 use crate::limits::EXPORTS_MAX;
-use crate::record::store::{Config, ExportRecord, SubsystemRecord};
+use crate::record::store::{ArrayRecord, Config, ExportRecord, SubsystemRecord};
 use crate::remedy::remove_export;
+
+/// Whether an export admits a host.
+pub(crate) fn allows(export: &ExportRecord, host: &str) -> bool {
+    export.nvme.as_ref().is_some_and(|nvme| nvme.hosts.iter().any(|name| name == host))
+}
 
 /// Ways of offering an array, as they are named in requests.
 const NBD: &str = "nbd";
@@ -218,6 +223,8 @@ fn valid_record(
 pub(crate) fn forget_kept(config: &mut Config, which: impl Fn(&ExportRecord) -> bool) {
     for array in &mut config.arrays {
         array.kept_exports.retain(|kept| !which(kept));
+        let ArrayRecord { kept_exports, kept_hosts, .. } = array;
+        kept_hosts.retain(|host| kept_exports.iter().any(|export| allows(export, &host.nqn)));
     }
 }
 

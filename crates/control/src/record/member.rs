@@ -26,8 +26,8 @@ pub(crate) struct MemberConfig {
     pub(crate) settings: Settings,
     #[serde(default)]
     pub(crate) exports: Vec<MemberExport>,
-    /// Hosts of these exports that have to authenticate or to use TLS.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Hosts of these exports that have to authenticate or to use TLS. Records of earlier versions do not say.
+    #[serde(default)]
     pub(crate) hosts: Vec<MemberHost>,
 }
 
@@ -164,6 +164,8 @@ pub(crate) struct Recalled {
     /// With their places in the record.
     pub(crate) exports: Vec<(usize, MemberExport)>,
     pub(crate) hosts: Vec<MemberHost>,
+    /// These are all hosts that need a secret or a key.
+    pub(crate) names_all_hosts: bool,
     /// The parts that are not understood, and why.
     pub(crate) ignored: Vec<String>,
 }
@@ -177,7 +179,9 @@ impl Recalled {
             Err(error) => Some(format!("it is not JSON: {error}")),
         };
         let (settings, exports, hosts) = (Settings::default(), Vec::new(), Vec::new());
-        let mut all = Self { content, unsupported, settings, exports, hosts, ignored: Vec::new() };
+        let (names_all_hosts, ignored) = (false, Vec::new());
+        let mut all =
+            Self { content, unsupported, settings, exports, hosts, names_all_hosts, ignored };
         if let (Ok(value), None) = (value, &all.unsupported) {
             all.take(value);
         }
@@ -213,6 +217,7 @@ impl Recalled {
             self.ignored.push("hosts: not a list".to_owned());
             return;
         };
+        self.names_all_hosts = true;
         for (at, host) in hosts.into_iter().enumerate() {
             let nqn = host["nqn"].as_str().map(str::to_owned);
             match serde_json::from_value(host) {
@@ -220,6 +225,7 @@ impl Recalled {
                 Err(error) => {
                     self.ignored.push(format!("hosts[{at}]: {error}"));
                     let needs = Covered::default();
+                    self.names_all_hosts &= nqn.is_some();
                     self.hosts.extend(nqn.map(|nqn| MemberHost { nqn, needs }));
                 }
             }

@@ -130,6 +130,9 @@ pub struct ArrayRecord {
     /// Exports that its members recorded when it was imported, and that are not offered here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept_exports: Vec<ExportRecord>,
+    /// Hosts of these exports that need a secret or a key, without it. They are locked when such an export is offered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept_hosts: Vec<HostRecord>,
     /// Members that are being copied to other drives.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<CopyRecord>,

@@ -259,6 +259,7 @@ mod tests {
             settings: Settings::default(),
             scrub: ScrubRecord::default(),
             kept_exports: vec![export("kept", None)],
+            kept_hosts: Vec::new(),
             copies: vec![copy],
             silent: Vec::new(),
         };

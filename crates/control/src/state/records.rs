@@ -13,7 +13,9 @@ use crate::limits::ARRAYS_MAX;
 use crate::names::fresh_uuid;
 use crate::policy::members::with_old_paths;
 use crate::record::reserved::ReservationFile;
-use crate::record::store::{Config, CopyRecord, RemoteRecord, ScrubRecord, SilentRecord, Store};
+use crate::record::store::{
+    Config, CopyRecord, HostRecord, RemoteRecord, ScrubRecord, SilentRecord, Store,
+};
 use crate::state::running::Place;
 use crate::{ArrayRecord, ExportRecord};
 
@@ -105,17 +107,19 @@ impl Records {
         Ok(new)
     }
 
-    /// Records exports of an array that are not to be offered yet.
+    /// Records exports of an array that are not to be offered yet, and their hosts that need secrets or keys.
     pub(crate) fn keep_exports(
         &mut self,
         array: &str,
         exports: Vec<ExportRecord>,
+        hosts: Vec<HostRecord>,
     ) -> Result<(), ControlError> {
         let mut config = self.config.clone();
         let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == array) else {
             return Ok(());
         };
         record.kept_exports = exports;
+        record.kept_hosts = hosts;
         self.put(&config)
     }
 

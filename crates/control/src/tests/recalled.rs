@@ -138,13 +138,41 @@ fn a_host_of_an_export_that_is_not_offered_yet_is_not_removed() {
     control.start();
     let import = ImportArraysRequest { drives, ..ImportArraysRequest::default() };
     control.import_arrays(&import).expect("it is imported");
+    assert_eq!(control.with(|m| m.list_hosts()).expect("hosts").hosts, [], "nothing is offered");
+    control.ticks(3);
     let nqn = host(SECRET, OTHER).nqn;
+    assert_eq!(on_members(&control)["hosts"][0]["nqn"], json!(nqn), "members still record it");
+    control.run(|m| m.add_host(&host(SECRET, OTHER))).expect("a secret");
     let remove = || control.run(|m| m.remove_host(&RemoveHostRequest { nqn: nqn.clone() }));
     check_refused(remove(), State, "identified only by its name");
     let name = offered.export.expect("it is there").name;
     let forget = RemoveExportRequest { name, ..RemoveExportRequest::default() };
     control.run(|m| m.remove_export(&forget)).expect("it is forgotten");
     remove().expect("no export names it");
+}
+
+/// A record of an earlier version names no hosts: an import admitted all of them by their names.
+#[test]
+fn hosts_of_a_record_that_does_not_list_them_are_locked_when_it_is_offered() {
+    for hosts in [None, Some(json!(1)), Some(json!([{ "needs": {} }]))] {
+        let (mut control, drives) = Testbed::raid6(4);
+        control.run(|m| m.create_export(&request())).expect("it is offered");
+        control.ticks(3);
+        let mut record = on_members(&control);
+        let fields = record.as_object_mut().expect("it has fields");
+        fields.remove("hosts").expect("this version lists them");
+        fields.extend(hosts.map(|hosts| ("hosts".to_owned(), hosts)));
+        put(&control, &record);
+        control.lose_state();
+        control.start();
+        let import = ImportArraysRequest { drives, exports: true, ..Default::default() };
+        let imported = control.import_arrays(&import).expect("it is imported");
+        let warned = |what: &str| imported.warnings.iter().any(|w| w.contains(what));
+        assert!(warned("do not record whether hosts need"), "{imported:?}");
+        assert!(warned("cannot connect until its secret"), "{imported:?}");
+        let export = only_export(&control);
+        assert!(asks_for_proof(&export.listen, &export.nqn), "its name is not enough");
+    }
 }
 
 /// A host is locked even if a later version records needs that this version does not know.

@@ -8,12 +8,12 @@ use strake_dev_uring::control_wait;
 use strake_engine::{Drive, load_config};
 
 use crate::actions::Pace;
-use crate::commands::hosts::{locked_words, put_host};
+use crate::commands::hosts::locked_words;
 use crate::commands::jobs::parse_priority;
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
-use crate::exports::requests::{check_fields, request_of};
+use crate::exports::requests::{allows, check_fields, request_of};
 use crate::limits::{INVALID_FIELD_CHARS_MAX, INVALID_FIELDS_MAX};
 use crate::manager::Manager;
 use crate::names::array_key;
@@ -116,12 +116,15 @@ fn note_kept(manager: &mut Manager, array: &str, what: String, ignored: String) 
 /// settings, and its exports without offering them. What cannot be brought back is returned in words.
 pub(crate) fn recall_from_members(control: &Control, array: &str, drives: &[Drive]) -> Vec<String> {
     let Some(recalled) = recall(array, drives) else { return Vec::new() };
-    let Valid { settings, mut exports, hosts, ignored } = valid(&recalled, array);
+    let Valid { settings, exports, hosts, ignored } = valid(&recalled, array);
     let mut wrong: Vec<String> = Vec::new();
     if recalled.unsupported.is_none() {
-        wrong.extend(lock_hosts(control, &hosts, &mut exports));
+        let mut hosts: Vec<HostRecord> = hosts.iter().map(MemberHost::locked).collect();
+        if !recalled.names_all_hosts {
+            wrong.extend(take_for_locked(&exports, &mut hosts));
+        }
         let settings = control.run(|m| put_settings(m, array, settings));
-        let kept = control.run(|m| m.records.keep_exports(array, exports));
+        let kept = control.run(|m| m.records.keep_exports(array, exports, hosts));
         let what = [("settings", settings.err()), ("exports", kept.err())];
         let failed = what.into_iter().filter_map(|(what, error)| Some((what, error?)));
         wrong.extend(failed.map(|(what, error)| format!("{what}: {error}")));
@@ -153,37 +156,25 @@ fn recall(array: &str, drives: &[Drive]) -> Option<Recalled> {
     load_config(drives, uuid, &mut control_wait()).map(Recalled::of)
 }
 
-/// Records hosts that had to authenticate where the array was before: none of them may connect by its name alone. One
-/// that is known here stays as it is. Exports of a host that cannot be recorded are dropped. What the operator has to
-/// do is returned in words.
-fn lock_hosts(
-    control: &Control,
-    hosts: &[MemberHost],
-    exports: &mut Vec<ExportRecord>,
-) -> Vec<String> {
-    let mut words = Vec::new();
-    for host in hosts {
-        let locked = control.run(|m| {
-            let is_known = m.records.hosts.iter().any(|known| known.nqn == host.nqn);
-            if !is_known {
-                put_host(m, host.locked())?;
-            }
-            Ok(!is_known)
-        });
-        match locked {
-            Ok(true) => words.push(locked_words(&host.nqn)),
-            Ok(false) => {}
-            Err(error) => {
-                exports.retain(|export| !allows(export, &host.nqn));
-                words.push(format!("exports of host {}: {error}", host.nqn));
-            }
+/// Adds to `hosts` those of `exports` of which a record does not say whether they need a secret or a key. They are
+/// returned in words.
+fn take_for_locked(exports: &[ExportRecord], hosts: &mut Vec<HostRecord>) -> Option<String> {
+    let known = hosts.len();
+    for nqn in exports.iter().filter_map(|export| export.nvme.as_ref()).flat_map(|nvme| &nvme.hosts)
+    {
+        if hosts.iter().all(|host| host.nqn != *nqn) {
+            hosts.push(HostRecord { nqn: nqn.clone(), ..HostRecord::default() });
         }
     }
-    words
-}
-
-fn allows(export: &ExportRecord, host: &str) -> bool {
-    export.nvme.as_ref().is_some_and(|nvme| nvme.hosts.iter().any(|name| name == host))
+    let added: Vec<&str> = hosts[known..].iter().map(|host| host.nqn.as_str()).collect();
+    (!added.is_empty()).then(|| {
+        format!(
+            "the members do not record whether hosts need secrets or keys: {}; once their export is offered, they cannot \
+             connect until one is given; for hosts that need none, remove the export and the hosts, and create the \
+             export again",
+            added.join(", ")
+        )
+    })
 }
 
 /// What of a record that was read from a drive a request could have set; and the parts that no request could.
@@ -226,7 +217,14 @@ pub(crate) fn offer_kept(control: &Control, array: &str) -> Vec<String> {
     let kept = control.with(|m| m.records.kept_exports(array)).unwrap_or_default();
     let mut warnings = Vec::new();
     for export in kept {
-        if let Err(error) = control.run(|m| m.create_export(&request_of(&export))) {
+        let offered = control.run(|m| {
+            m.create_export(&request_of(&export))?;
+            let hosts = m.records.hosts.iter();
+            let locked = hosts.filter(|host| host.is_locked() && allows(&export, &host.nqn));
+            Ok(locked.map(|host| locked_words(&host.nqn)).collect::<Vec<_>>())
+        });
+        warnings.extend(offered.iter().flatten().cloned());
+        if let Err(error) = offered {
             warnings.push(format!(
                 "export {} on {}, which the members remember, is not offered: {error}",
                 export.name, export.listen
@@ -272,8 +270,11 @@ fn member_config(manager: &Manager, array: &str) -> MemberConfig {
     let kept = manager.records.kept_exports(array);
     let exports: Vec<&ExportRecord> = exports.chain(&kept).collect();
     let named = |host: &&HostRecord| exports.iter().any(|export| allows(export, &host.nqn));
-    let mut hosts: Vec<MemberHost> =
-        manager.records.hosts.iter().filter(named).map(MemberHost::from).collect();
+    let known = &manager.records.hosts;
+    let is_new = |host: &&HostRecord| known.iter().all(|known| known.nqn != host.nqn);
+    let kept = manager.records.record_of(array).into_iter().flat_map(|a| &a.kept_hosts);
+    let all = known.iter().chain(kept.filter(is_new));
+    let mut hosts: Vec<MemberHost> = all.filter(named).map(MemberHost::from).collect();
     hosts.sort_by(|a, b| a.nqn.cmp(&b.nqn));
     member_config_of(manager.records.settings(array), exports.into_iter(), hosts)
 }

@@ -169,9 +169,9 @@ fn take_for_locked(exports: &[ExportRecord], hosts: &mut Vec<HostRecord>) -> Opt
     let added: Vec<&str> = hosts[known..].iter().map(|host| host.nqn.as_str()).collect();
     (!added.is_empty()).then(|| {
         format!(
-            "the members do not record whether hosts need secrets or keys: {}; once their export is offered, they cannot \
-             connect until one is given; for hosts that need none, remove the export and the hosts, and create the \
-             export again",
+            "the members do not record whether hosts need secrets or keys: {}; once their export is offered, they \
+             cannot connect until one is given; for hosts that need none, remove the export and the hosts, and create \
+             the export again",
             added.join(", ")
         )
     })

@@ -354,10 +354,8 @@ daemons() {
     cmp -s <(head -c 20 "$work/state.good") "$state/state.json" || fail "a damaged state file was overwritten"
     cp "$work/state.good" "$state/state.json"
     chmod 666 "$state/state.json"
-    straked_refuses "$state/state.json" "other users can write" "chmod 600" -- --state-dir "$state" --socket "$work/2.sock"
-    chmod 644 "$state/state.json"
     start_daemon
-    [[ $(stat -c %a "$state/state.json") == 600 ]] || fail "other users can still read the state file"
+    [[ $(stat -c %a "$state/state.json") == 600 ]] || fail "other users can still use the state file"
     restarted good
     say "a damaged state file: refused, and left as it is"
 }

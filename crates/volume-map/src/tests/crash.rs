@@ -64,13 +64,11 @@ impl World {
         let map = VolumeMap::open(&image, &read, rings, nonce)?;
         let again = VolumeMap::open(&image, &read, rings, nonce)?;
         assert_eq!(map, again, "a start that is repeated has the same result");
-        let (needs, free) = (map.state.needs.total(), u64::from(map.state.tables.free.len()));
-        assert!(needs <= free, "{needs} clusters are reserved, {free} are free");
         let tasks = Vec::new();
         let kept = if crash.is_kill { self.oracle.acked } else { self.oracle.durable };
         let (oracle, cache) = (self.oracle.clone(), BTreeMap::new());
-        let (failed, faults) = (Vec::new(), 0);
-        let mut world = Self { map, disk, cache, logs, roots, tasks, oracle, kept, failed, faults };
+        let mut world =
+            Self { map, disk, cache, logs, roots, tasks, oracle, kept, failed: Vec::new() };
         world.logs.resize(world.logs.len().max(usize::from(rings)), Vec::new());
         Ok(world)
     }
@@ -106,8 +104,7 @@ impl World {
     /// A hash of everything.
     pub(crate) fn key(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (self.remains(), &self.tasks, self.faults).hash(&mut hasher);
-        self.map.hash_without_woken(&mut hasher);
+        (self.remains(), &self.map, &self.tasks).hash(&mut hasher);
         hasher.finish()
     }
 }

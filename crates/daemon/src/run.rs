@@ -18,7 +18,7 @@ use strake_control::{Control, Options};
 use strake_wording::command;
 use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tonic::transport::Server;
 
 use crate::args::{Args, SOCKET};
@@ -91,6 +91,8 @@ pub fn run(args: &Args) -> Result<(), Ended> {
     }
     let shared = Shared::new(control, &path.display().to_string());
     let served = runtime.block_on(async {
+        // Before a client can connect: from then on, a signal must not end the process without an orderly stop.
+        let signals = Signals::receive();
         let (listener, guard) = socket::listen(&path, SOCKET)?;
         let arguments: Vec<_> = std::env::args_os().skip(1).collect();
         again::write_down(&path, &state_dir, &arguments);
@@ -102,7 +104,7 @@ pub fn run(args: &Args) -> Result<(), Ended> {
             tracing::info!(place = %metrics.place(), "giving metrics");
         }
         tracing::info!(socket = %path.display(), state_dir = %state_dir.display(), "serving");
-        let served = serve(&shared, listener, guard.gid, metrics, &service).await;
+        let served = serve(&shared, listener, guard.gid, metrics, &service, signals).await;
         drop(guard);
         served.map_err(|why| Ended { when: When::Serving, why })
     });
@@ -135,6 +137,7 @@ async fn serve(
     gid: u32,
     metrics: Option<Metrics>,
     service: &Service,
+    signals: Option<Signals>,
 ) -> Result<(), String> {
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_serving::<ArrayServiceServer<Shared>>().await;
@@ -186,7 +189,7 @@ async fn serve(
     service.send(&[Message::Ready, Message::Status("Serving".to_owned())]);
     let ended = tokio::select! {
         ended = &mut server => ended,
-        () = asked_to_stop(shared) => {
+        () = asked_to_stop(shared, signals) => {
             reporter.set_not_serving::<ArrayServiceServer<Shared>>().await;
             // The receiver is held above.
             let _ = reported.send(true);
@@ -197,6 +200,8 @@ async fn serve(
     ticking.abort();
     if let Some(metering) = metering {
         metering.abort();
+        // It ends as cancelled, once its socket is removed.
+        let _ = metering.await;
     }
     drop(end);
     ended.map_err(|e| format!("serving ended: {e}"))
@@ -233,16 +238,33 @@ async fn alive_while<T>(service: &Service, job: impl Future<Output = T>) -> T {
     }
 }
 
-async fn asked_to_stop(shared: &Shared) {
-    let (Ok(mut term), Ok(mut int)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        tracing::error!("signals cannot be received; stop this daemon through its socket");
-        return shared.stop.notified().await;
-    };
+/// The signals that request an orderly stop.
+struct Signals {
+    term: Signal,
+    int: Signal,
+}
+
+impl Signals {
+    /// Receives them from now on; `None`, and a line in the log, if that is not possible.
+    fn receive() -> Option<Self> {
+        let received = || -> io::Result<Self> {
+            let term = signal(SignalKind::terminate())?;
+            Ok(Self { term, int: signal(SignalKind::interrupt())? })
+        };
+        let why = match received() {
+            Ok(signals) => return Some(signals),
+            Err(error) => error,
+        };
+        tracing::error!(%why, "signals cannot be received; stop this daemon through its socket");
+        None
+    }
+}
+
+async fn asked_to_stop(shared: &Shared, signals: Option<Signals>) {
+    let Some(mut signals) = signals else { return shared.stop.notified().await };
     tokio::select! {
-        _ = term.recv() => tracing::info!("stopping: SIGTERM"),
-        _ = int.recv() => tracing::info!("stopping: SIGINT"),
+        _ = signals.term.recv() => tracing::info!("stopping: SIGTERM"),
+        _ = signals.int.recv() => tracing::info!("stopping: SIGINT"),
         () = shared.stop.notified() => tracing::info!("stopping: asked by a client"),
     }
 }

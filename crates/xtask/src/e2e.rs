@@ -15,6 +15,8 @@ mod tests;
 const SECONDS_MAX: u32 = 600;
 /// Exit code by which a script says that it could not run here (the convention of Automake's test drivers).
 pub const SKIPPED: i32 = 77;
+/// Characters of a script's line that the summary repeats.
+const LINE_MAX: usize = 300;
 /// Scripts that run side by side.
 const AT_ONCE: usize = 3;
 /// Begins the line of a script that takes longer than others: it runs first, so that the run does not wait for it alone
@@ -41,7 +43,7 @@ pub fn run(root: &Path) -> Outcome {
     for (part, outcome) in results.into_inner().unwrap_or_default() {
         tally.add(outcome.tally);
         if outcome.tally.failed > 0 {
-            failed.push(part.name.clone());
+            failed.push(format!("{} ({})", part.name, outcome.note));
         }
         parts.push(part);
     }
@@ -89,7 +91,17 @@ fn outcome(root: &Path, script: &Path) -> (Outcome, String) {
     match run::heard(&command, SECONDS_MAX) {
         Ok((Ending::Exit(0), said)) => (Outcome::passed(""), said),
         Ok((Ending::Exit(SKIPPED), said)) => (Outcome::skipped("the script says why above"), said),
-        Ok((ending, said)) => (Outcome::failed(ending.to_string()), said),
+        Ok((ending, said)) => (Outcome::failed(why(&ending, &said)), said),
         Err(error) => (Outcome::failed(format!("cannot run timeout: {error}")), String::new()),
+    }
+}
+
+/// Why a script failed: how it ended and the check that failed, or its last line, for the summary of the run.
+fn why(ending: &Ending, said: &str) -> String {
+    let lines = || said.lines().map(str::trim).filter(|line| !line.is_empty());
+    let line = lines().find(|line| line.starts_with("FAILED")).or_else(|| lines().next_back());
+    match line {
+        Some(line) => format!("{ending}: {}", line.chars().take(LINE_MAX).collect::<String>()),
+        None => ending.to_string(),
     }
 }

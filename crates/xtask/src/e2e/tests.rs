@@ -21,14 +21,17 @@ fn repository(scripts: &[(&str, &str)]) -> Folder {
 fn each_script_counts_by_its_exit_code() {
     let scripts = [
         ("a-fine.sh", "test -d tests/e2e && test -n \"$STRAKE_BIN_DIR\""),
-        ("b-bad.sh", "exit 1"),
+        ("b-bad.sh", "echo begins; echo FAILED: it is red; echo the log; exit 1"),
         ("c-not-here.sh", "exit 77"),
+        ("d-ends.sh", "echo begins; echo the last; echo; exit 2"),
+        ("e-silent.sh", "exit 1"),
         ("_library.sh", "exit 1"),
         ("notes.txt", "exit 1"),
     ];
     let outcome = run(&repository(&scripts));
-    assert_eq!(outcome.tally, Tally { passed: 1, failed: 1, skipped: 1 });
-    assert_eq!(outcome.note, "b-bad.sh");
+    assert_eq!(outcome.tally, Tally { passed: 1, failed: 3, skipped: 1 });
+    let note = "b-bad.sh (exit code 1: FAILED: it is red) d-ends.sh (exit code 2: the last) e-silent.sh (exit code 1)";
+    assert_eq!(outcome.note, note);
 }
 
 #[test]

@@ -32,7 +32,7 @@ start_demo() {
     strake demo --output json --dir "$demo_dir" "$@" >"$work/out" 2>"$work/err" </dev/null &
     demo_pid=$!
     child_pids+=("$demo_pid")
-    within 60 "the demo is under load" grep -qs "random reads and writes" "$work/err"
+    within 300 "the demo is under load" grep -qs "random reads and writes" "$work/err"
 }
 
 # interrupt SIGNAL: sends it to the demo, which must say that it did not finish.

@@ -80,8 +80,14 @@ pub fn run(args: &Args) -> Result<(), Ended> {
     };
     let runtime =
         control_threads().map_err(|e| format!("cannot start the control threads: {e}"))?;
-    // Another daemon there is found out before arrays are started and events recorded that it knows nothing of.
-    socket::refuse_in_use(&path)?;
+    // What cannot be listened on is found out before arrays are started and events recorded.
+    socket::refuse_unusable(&path)?;
+    let metrics = runtime.block_on(async {
+        match &args.metrics {
+            Some(place) => metrics::listen(place).await.map(Some),
+            None => Ok(None),
+        }
+    })?;
     // The state directory's lock comes first: the process that holds it may replace a stale socket.
     let control = Control::open(&state_dir, options).map_err(|e| e.to_string())?;
     // The first client finds the arrays of drives that answer at once; the others are started in the background.
@@ -96,10 +102,6 @@ pub fn run(args: &Args) -> Result<(), Ended> {
         let (listener, guard) = socket::listen(&path, SOCKET)?;
         let arguments: Vec<_> = std::env::args_os().skip(1).collect();
         again::write_down(&path, &state_dir, &arguments);
-        let metrics = match &args.metrics {
-            Some(place) => Some(metrics::listen(place).await?),
-            None => None,
-        };
         if let Some(metrics) = &metrics {
             tracing::info!(place = %metrics.place(), "giving metrics");
         }

@@ -53,9 +53,7 @@ pub fn listen(path: &Path, option: &str) -> Result<(UnixListener, Socket), Strin
         })?;
     }
     remove_stale(path, option)?;
-    let bound = bind(path).map_err(|e| {
-        format!("cannot listen on {}: {e}; choose another place with {option}", path.display())
-    })?;
+    let bound = bind(path).map_err(|e| cannot_listen(path, option, &e))?;
     let failed = |e: io::Error| format!("cannot prepare the socket {}: {e}", path.display());
     rustix::net::listen(&bound, BACKLOG).map_err(|e| failed(e.into()))?;
     let listener = UnixListener::from_std(StdListener::from(bound)).map_err(failed)?;
@@ -75,13 +73,31 @@ pub fn bind(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Refuses a socket that another daemon answers on, before anything else is begun.
-pub fn refuse_in_use(path: &Path) -> Result<(), String> {
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
-    if is_socket && knock(path).is_ok() {
+/// Refuses a path on which [`listen`] would fail, or another daemon answers, before anything else is begun. Nothing is
+/// changed: a socket left behind is replaced once the state directory is locked.
+pub fn refuse_unusable(path: &Path) -> Result<(), String> {
+    SocketAddrUnix::new(path).map_err(|e| cannot_listen(path, SOCKET, &e.into()))?;
+    if is_socket(path, SOCKET)? && knock(path).is_ok() {
         return Err(in_use(path, SOCKET));
     }
     Ok(())
+}
+
+fn cannot_listen(path: &Path, option: &str, error: &io::Error) -> String {
+    format!("cannot listen on {}: {error}; choose another place with {option}", path.display())
+}
+
+/// Whether a socket is at `path`; false if nothing is.
+fn is_socket(path: &Path, option: &str) -> Result<bool, String> {
+    let shown = path.display();
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(format!("cannot examine {shown}: {error}")),
+        Ok(meta) if meta.file_type().is_socket() => Ok(true),
+        Ok(_) => Err(format!(
+            "{shown} is there already and is not a socket; remove it or choose another {option}"
+        )),
+    }
 }
 
 fn in_use(path: &Path, option: &str) -> String {
@@ -89,16 +105,8 @@ fn in_use(path: &Path, option: &str) -> String {
 }
 
 fn remove_stale(path: &Path, option: &str) -> Result<(), String> {
-    let meta = match fs::symlink_metadata(path) {
-        Ok(meta) => meta,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(format!("cannot examine {}: {error}", path.display())),
-    };
-    if !meta.file_type().is_socket() {
-        let shown = path.display();
-        return Err(format!(
-            "{shown} is there already and is not a socket; remove it or choose another {option}"
-        ));
+    if !is_socket(path, option)? {
+        return Ok(());
     }
     match knock(path) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path)

@@ -1,6 +1,7 @@
 //! The outer door: what `straked` lets at its socket and its state directory, as a process of its own.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -174,6 +175,28 @@ fn a_signal_stops_the_daemon_in_order_as_soon_as_its_socket_is_there() {
     let status = daemon.0.wait().expect("it ends");
     assert!(status.success(), "{status}");
     assert!(!socket.exists(), "the path goes with it");
+}
+
+#[test]
+fn a_place_that_cannot_be_listened_on_is_found_before_anything_is_begun() {
+    let folder = Open::new();
+    fs::write(folder.path("file"), "kept").expect("it is ours");
+    symlink("nowhere", folder.path("link")).expect("it is ours");
+    let long = "s".repeat(120);
+    for socket in ["file", "link", ".", long.as_str()] {
+        let said = folder.refused("state", socket, &[]);
+        assert!(said.contains("choose another"), "{said}");
+        assert!(!folder.path("state").exists(), "{socket}: nothing was begun");
+    }
+    let file = format!("unix:{}", folder.path("file").display());
+    let in_use = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let in_use = in_use.local_addr().expect("it is bound").to_string();
+    for metrics in [file, in_use] {
+        let said = folder.refused("state", "socket", &["--metrics", &metrics]);
+        assert!(said.contains("--metrics"), "{said}");
+        assert!(!folder.path("state").exists(), "{metrics}: nothing was begun");
+    }
+    assert_eq!(fs::read(folder.path("file")).expect("it is ours"), b"kept");
 }
 
 #[test]

@@ -26,14 +26,16 @@ if [[ -z ${SOURCE_DATE_EPOCH:-} ]]; then
 fi
 export SOURCE_DATE_EPOCH
 
-# The version of the workspace if this commit has its tag; else one that sorts before it.
+# The version of the workspace if this commit has its tag; else one that sorts before it, or after it if the tag is
+# older than this commit.
 version() {
-    local version
+    local version mark='~'
     version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
     if git describe --tags --exact-match --match "v$version" >/dev/null 2>&1; then
         printf '%s-1\n' "$version"
     else
-        printf '%s~git%s.%s-1\n' "$version" "$(date -d "@$SOURCE_DATE_EPOCH" +%Y%m%d.%H%M%S)" \
+        if git describe --tags --match "v$version" >/dev/null 2>&1; then mark=+; fi
+        printf '%s%sgit%s.%s-1\n' "$version" "$mark" "$(date -d "@$SOURCE_DATE_EPOCH" +%Y%m%d.%H%M%S)" \
             "$(git rev-parse --short=8 HEAD 2>/dev/null || echo unknown)"
     fi
 }

@@ -73,6 +73,14 @@ for remote in "${remotes[@]}"; do
     [[ $(json "[it['result'], it['drive']['kind'], it['drive']['state']]") == '["created", "nvme-tcp", "free"]' ]] ||
         fail "connected: $(<"$work/out")"
 done
+# NBD clients of a drive that the host has reserved cannot write to it.
+on a expect 0 strake export create lun0 --via nbd --listen "unix:$work/lun0.sock" --name other
+if timeout 60 python3 "$e2e/_nbd.py" fill --socket "$work/lun0.sock" --export other --model "$work/other" \
+    --windows 0:8 --seed "$seed" >"$work/other.out" 2>&1; then
+    fail "an NBD client wrote to a reserved drive"
+fi
+grep -qi "perm\|reserved\|error 1" "$work/other.out" || fail "an NBD client of a reserved drive: $(<"$work/other.out")"
+on a expect 0 strake export remove other
 expect 0 strake drive connect "${remotes[0]}" --output json
 [[ $(json "it['result']") == unchanged ]] || fail "connected again: $(<"$work/out")"
 expect 3 strake drive connect "${remotes[0]}" --hold 20

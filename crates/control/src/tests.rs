@@ -31,6 +31,7 @@ mod recalled;
 mod remote;
 mod reported;
 mod reservation;
+mod reserved;
 mod scrub;
 mod spares;
 mod taken;

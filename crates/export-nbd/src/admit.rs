@@ -7,7 +7,7 @@ use crate::handshake::{Agreement, Allocation, ReplyStyle};
 use crate::limits::REQUEST_BYTES_MAX;
 use crate::wire::{Code, Request, command, command_flag};
 use strake_block::Durability;
-pub use strake_export_net::{Ability, Access};
+pub use strake_export_net::{Ability, Access, Rights};
 use strake_units::BlockSize;
 
 /// What requests are checked against.
@@ -98,6 +98,23 @@ pub fn admit(request: &Request, terms: &Terms) -> Verdict {
     match decide(request, terms) {
         Ok(work) => Verdict::Do(work),
         Err((code, words)) => Verdict::Refuse(code, words),
+    }
+}
+
+/// Whether a reservation of a host of another export leaves a client the right to do this. In addition to
+/// [`admit`], at every piece of a request: its payload may arrive long after its header.
+///
+/// # Errors
+/// `NBD_EPERM` with words for a person.
+pub const fn permit(work: Work, rights: Rights) -> Result<(), (Code, &'static str)> {
+    match (work, rights) {
+        (_, Rights::All)
+        | (Work::Nothing | Work::Flush, _)
+        | (Work::Read(_) | Work::Status(_), Rights::Read) => Ok(()),
+        (Work::Write(_) | Work::Zeroes(_) | Work::Trim(_), _)
+        | (Work::Read(_) | Work::Status(_), Rights::Nothing) => {
+            Err((Code::Perm, "a host of another export has reserved the array"))
+        }
     }
 }
 

@@ -10,7 +10,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strake_block::{BlockDevice, DeallocateReads, DeviceInfo, ExtentSource};
 use strake_export_net::{
-    ConnectionSlots, Counters, ExportError, ExportErrorKind, ExportStats, NoConnectionSlot, Removal,
+    ConnectionSlots, Counters, ExportError, ExportErrorKind, ExportStats, NoConnectionSlot,
+    Removal, SharedRights,
 };
 
 /// A device under a name.
@@ -26,6 +27,8 @@ pub struct Export {
     pub extents: Option<Arc<dyn ExtentSource>>,
     /// Refuse writes even if the device takes them.
     pub read_only: bool,
+    /// What reservations of other exports of the device leave to the clients of this one.
+    pub rights: Arc<SharedRights>,
 }
 
 impl fmt::Debug for Export {
@@ -123,6 +126,7 @@ pub(crate) struct Served {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) extents: Option<Arc<dyn ExtentSource>>,
     pub(crate) facts: Facts,
+    pub(crate) rights: Arc<SharedRights>,
     /// One per data core the server runs on.
     pub(crate) counters: Box<[Counters]>,
     connection_slots: ConnectionSlots,
@@ -215,6 +219,7 @@ impl Registry {
             device: export.device,
             extents: export.extents,
             facts,
+            rights: export.rights,
             counters: (0..self.cores).map(|_| Counters::default()).collect(),
             connection_slots: ConnectionSlots::new(self.connections_per_export),
         })

@@ -30,4 +30,6 @@ pub mod wire;
 pub use export::Export;
 pub use listen::{Listen, try_listen};
 pub use server::{Server, ServerConfig};
-pub use strake_export_net::{ExportError, ExportErrorKind, ExportStats, Removal};
+pub use strake_export_net::{
+    ExportError, ExportErrorKind, ExportStats, Removal, Rights, SharedRights,
+};

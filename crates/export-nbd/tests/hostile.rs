@@ -308,6 +308,7 @@ fn an_extent_source_that_lies_is_not_believed() {
         description: String::new(),
         device: Arc::new(RamDevice::new(1024, BlockSize::B512)),
         extents: Some(Arc::new(Liar)),
+        rights: Arc::default(),
         read_only: false,
     };
     host.server().add_export(export).expect("a fresh name");

@@ -154,6 +154,7 @@ fn block_status_tells_holes_from_data() {
         description: String::new(),
         device,
         extents: Some(Arc::new(Striped)),
+        rights: Arc::default(),
         read_only: false,
     };
     host.server().add_export(export).expect("a fresh name");
@@ -287,6 +288,7 @@ fn a_read_only_export_refuses_changes() {
         description: String::new(),
         device: Arc::new(RamDevice::new(64, BlockSize::B512)),
         extents: None,
+        rights: Arc::default(),
         read_only: true,
     };
     host.server().add_export(export).expect("a fresh name");
@@ -313,6 +315,7 @@ fn md_00readonly() {
         description: String::new(),
         device: Arc::new(Faulty::new(ram.clone(), plan.clone())),
         extents: None,
+        rights: Arc::default(),
         read_only: true,
     };
     host.server().add_export(export).expect("a fresh name");
@@ -342,6 +345,7 @@ fn exports_come_and_go() {
         description: String::new(),
         device: Arc::new(RamDevice::new(8, BlockSize::B512)),
         extents: None,
+        rights: Arc::default(),
         read_only: false,
     };
     let kind = |result: Result<(), strake_export_nbd::ExportError>| result.map_err(|e| e.kind);

@@ -28,7 +28,7 @@ mod service;
 mod session_poller;
 mod stock;
 
-pub use admission::{Ability, Access, Removal};
+pub use admission::{Ability, Access, Removal, Rights, SharedRights};
 pub use connection_slots::{
     ConnectionSlot, ConnectionSlots, Counters, Export, ExportStats, NoConnectionSlot, count,
 };

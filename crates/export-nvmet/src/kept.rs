@@ -19,6 +19,10 @@ pub trait Ledger: Send + Sync {
     /// # Errors
     /// With a sentence for a person. What was recorded before still is, unless the sentence says that this is unknown.
     fn write(&self, reservations: Option<&Reservations>) -> Result<(), String>;
+
+    /// Called with what comes into force, recorded or not, before any host is answered. Exports of the same device by
+    /// other protocols are to obey it. Must not wait.
+    fn enforced(&self, _reservations: &Reservations) {}
 }
 
 /// The reservations in force.
@@ -50,6 +54,9 @@ impl Kept {
         let known = ledger.as_ref().map_or(Ok(None), |ledger| ledger.read())?;
         let reservations = known.unwrap_or_default();
         reservations.check().map_err(|why| format!("its reservations make no sense: {why}"))?;
+        if let Some(ledger) = &ledger {
+            ledger.enforced(&reservations);
+        }
         let state = InForce { reservations, expelled: (0, Vec::new()), trouble: None };
         let (state, pen) = (Mutex::new(state), Mutex::new(()));
         let (mask, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
@@ -123,6 +130,9 @@ impl Kept {
     pub(crate) fn enforce(&self, change: &Change, number: u64) {
         let mut state = self.lock();
         state.reservations = change.next.clone();
+        if let Some(ledger) = &self.ledger {
+            ledger.enforced(&change.next);
+        }
         if !change.expelled.is_empty() {
             state.expelled = (number, change.expelled.clone());
         }

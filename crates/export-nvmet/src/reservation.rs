@@ -8,6 +8,7 @@
 //! ```
 
 use crate::limits::{REGISTRANTS_MAX, REGISTRANTS_PER_NAME_MAX};
+pub use strake_export_net::Rights;
 use strake_nvme_wire::Status;
 use strake_nvme_wire::reservation::{
     Acquire, Action, HostId, KeyCheck, Keys, NoticeKind, Persistence, ReportHead,
@@ -38,17 +39,6 @@ impl Held {
     fn by(host: HostId, kind: ReservationType) -> Self {
         Self { kind, holder: (!kind.is_held_by_all()).then_some(host) }
     }
-}
-
-/// What a host may do with the blocks of a namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rights {
-    /// Everything.
-    All,
-    /// Nothing that is in the group of writes (Base, section 8.19.3).
-    Read,
-    /// Neither read nor write.
-    Nothing,
 }
 
 /// All there is to know of the reservations of a namespace.
@@ -94,6 +84,13 @@ impl Reservations {
         } else {
             Rights::Nothing
         }
+    }
+
+    /// What a client may do that cannot register, because its protocol has no reservations.
+    #[must_use]
+    pub fn rights_of_others(&self) -> Rights {
+        // No host has this identifier.
+        self.rights(&[0; 16])
     }
 
     /// Whether a host holds the reservation, perhaps with others.

@@ -100,7 +100,7 @@ fn connection(drive: &Drive) -> String {
 /// What keeps other hosts from a drive of another machine.
 fn reservation(word: &str) -> &str {
     match word {
-        "reserved" => "reserved for this host; others cannot write to it",
+        "reserved" => "reserved for this host; other hosts cannot write to it",
         "taken_over" => "no: taken over by another host",
         "none" => "no: its target has no reservations, so allow no other host there",
         other => other,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use strake_engine::Array;
-use strake_export_nbd::Removal;
-use strake_export_nvmet::Leaving;
+use strake_export_nbd::{Removal, Rights, SharedRights};
+use strake_export_nvmet::{Leaving, Ledger};
 use strake_reactor::CoreHandle;
 use strake_units::Nanos;
 
@@ -28,6 +28,8 @@ pub(crate) struct Exports {
     pub(crate) trouble: BTreeMap<String, String>,
     /// Exports whose reservations were reported as not recorded.
     unrecorded: BTreeSet<String>,
+    /// What the reservations of each array leave to clients that cannot register, by the identity of the array.
+    rights: BTreeMap<String, Arc<SharedRights>>,
 }
 
 impl Exports {
@@ -60,6 +62,23 @@ impl Exports {
         Ok(server)
     }
 
+    /// The rights of clients of an array that cannot register. Until its export with reservations is offered, those that
+    /// are recorded count: none if they cannot be read.
+    pub(crate) fn rights_of(&mut self, array: &str, records: &Records) -> Arc<SharedRights> {
+        let known = self.rights.entry(array.to_owned()).or_insert_with(|| {
+            let rights = Arc::new(SharedRights::default());
+            let reserving = records.exports.iter().find(|e| e.array == array && e.nvme.is_some());
+            if let Some(record) = reserving {
+                rights.set(match records.ledger_of(record).read() {
+                    Ok(recorded) => recorded.unwrap_or_default().rights_of_others(),
+                    Err(_) => Rights::Nothing,
+                });
+            }
+            rights
+        });
+        Arc::clone(known)
+    }
+
     /// Puts an export on its server, which is started if need be. Returns the address, with its port.
     pub(crate) fn offer(
         &mut self,
@@ -68,13 +87,15 @@ impl Exports {
         records: &Records,
         cores: Vec<CoreHandle>,
     ) -> Result<String, ControlError> {
-        let ledger = records.ledger_of(record);
+        let rights = self.rights_of(&record.array, records);
+        let ledger = Arc::new(records.ledger_of(record).obeyed(Arc::clone(&rights)));
+        let add = |server: &ExportServer| server.add(record, array, ledger, rights);
         if let Some(server) = self.at(&record.listen) {
-            server.add(record, array, ledger)?;
+            add(server)?;
             return Ok(record.listen.clone());
         }
         let server = Self::start(record, records, cores)?;
-        server.add(record, array, ledger)?;
+        add(&server)?;
         let address = server.address();
         let listen = address.map_or_else(|| record.listen.clone(), |address| address.to_string());
         self.servers.insert(listen.clone(), Arc::new(server));
@@ -122,6 +143,10 @@ impl Exports {
         let Some(server) = self.at(&record.listen) else { return Ok(()) };
         if server.offers(record) {
             server.remove(record, removal)?;
+        }
+        if let Some(rights) = self.rights.get(&record.array).filter(|_| record.nvme.is_some()) {
+            // Its reservations are no longer in force.
+            rights.set(Rights::All);
         }
         if server.is_empty()
             && let Some(server) = self.servers.remove(&record.listen)

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use strake_engine::Array;
-use strake_export_nbd::{self as nbd, Listen, Removal};
+use strake_export_nbd::{self as nbd, Listen, Removal, SharedRights};
 use strake_export_nvmet::{
     self as nvmet, ControllerStats, ExportStats, Leaving, Rejection, Reservations, Target,
     TargetConfig,
@@ -159,12 +159,14 @@ impl ExportServer {
         }
     }
 
-    /// Offers an array, whose reservations outlast the daemon in `ledger`.
+    /// Offers an array, whose reservations outlast the daemon in `ledger`, and whose clients without reservations have
+    /// `rights`.
     pub(crate) fn add(
         &self,
         record: &ExportRecord,
         array: &Array,
         ledger: Arc<ReservationFile>,
+        rights: Arc<SharedRights>,
     ) -> Result<(), ControlError> {
         match (self, &record.nvme) {
             (Self::Nbd(server), None) => Ok(server.add_export(nbd::Export {
@@ -173,6 +175,7 @@ impl ExportServer {
                 device: array.device(),
                 extents: Some(array.extents()),
                 read_only: record.read_only,
+                rights,
             })?),
             (Self::Nvme(target), Some(subsystem)) => {
                 let mut export = namespace_of(record, subsystem)?;

@@ -7,11 +7,13 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use strake_api::v1::{
     Registrant as RegistrantMessage, ReleaseExportRequest, Reservation as ReservationMessage,
 };
+use strake_export_nbd::SharedRights;
 use strake_export_nvmet::{Held, Ledger, Registrant, ReservationType, Reservations};
 use strake_units::Uuid;
 use strake_wording::command;
@@ -135,17 +137,25 @@ pub(crate) struct ReservationFile {
     array: String,
     /// Name of the export, for what is to be done.
     export: String,
+    /// Of the clients of the array's other exports.
+    rights: Arc<SharedRights>,
 }
 
 impl ReservationFile {
     pub(crate) fn new(state: &StateFolder, record: &ExportRecord) -> Self {
         let (array, export) = (record.array.clone(), record.name.clone());
-        Self { state: state.clone(), array, export }
+        Self { state: state.clone(), array, export, rights: Arc::default() }
+    }
+
+    /// The same, whose reservations the clients of the array's other exports obey through `rights`.
+    pub(crate) fn obeyed(self, rights: Arc<SharedRights>) -> Self {
+        Self { rights, ..self }
     }
 
     /// The same of an array that has no export.
     pub(crate) fn of_array(state: &StateFolder, array: &str) -> Self {
-        Self { state: state.clone(), array: array.to_owned(), export: "NAME".to_owned() }
+        let (array, export) = (array.to_owned(), "NAME".to_owned());
+        Self { state: state.clone(), array, export, rights: Arc::default() }
     }
 
     fn folder(&self) -> StateFolder {
@@ -257,6 +267,10 @@ impl Ledger for ReservationFile {
             None => self.remove(),
         };
         written.map_err(|error| format!("{}: {error}", self.path().display()))
+    }
+
+    fn enforced(&self, reservations: &Reservations) {
+        self.rights.set(reservations.rights_of_others());
     }
 }
 

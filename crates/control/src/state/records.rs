@@ -1,7 +1,6 @@
 //! The recorded configuration in force, and the one way to change it.
 
 use std::ops::Deref;
-use std::sync::Arc;
 
 use strake_engine::Drive;
 use strake_export_nvmet::{Ledger, nqn};
@@ -236,8 +235,8 @@ impl Records {
     }
 
     /// Where the reservations of an export are recorded.
-    pub(crate) fn ledger_of(&self, record: &ExportRecord) -> Arc<ReservationFile> {
-        Arc::new(ReservationFile::new(self.store.folder(), record))
+    pub(crate) fn ledger_of(&self, record: &ExportRecord) -> ReservationFile {
+        ReservationFile::new(self.store.folder(), record)
     }
 
     /// Refuses an array that cannot be recorded beside those that are.

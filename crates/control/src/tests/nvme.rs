@@ -19,7 +19,7 @@ use strake_export_nbd::Removal;
 use strake_export_nvmet::{Held, Ledger, Registrant, ReservationType, Reservations};
 use strake_units::Nanos;
 
-const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host";
+pub(super) const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host";
 
 pub(super) fn request() -> CreateExportRequest {
     nvme_tcp(HOST)

@@ -52,7 +52,7 @@ impl Bench {
         let bench = Self::tank();
         let record = bench.export(&over_nvme("net"));
         let ledger = bench.control.with(|m| m.records.ledger_of(&record)).expect("it answers");
-        (bench, record, ledger)
+        (bench, record, Arc::new(ledger))
     }
 
     /// What is recorded after a power cut now, and whether the daemon before counts as one that did not stop.

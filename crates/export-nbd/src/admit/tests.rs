@@ -154,3 +154,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_reservation_leaves_what_its_type_leaves() {
+    let reading = [Work::Read(Framing::Chunks), Work::Status(Extents::One)];
+    let writing = [
+        Work::Write(Durability::Normal),
+        Work::Zeroes(Durability::Fua),
+        Work::Trim(Durability::Normal),
+    ];
+    for rights in [Rights::All, Rights::Read, Rights::Nothing] {
+        for work in [Work::Nothing, Work::Flush] {
+            assert_eq!(permit(work, rights), Ok(()));
+        }
+        for work in reading {
+            assert_eq!(permit(work, rights).is_ok(), rights != Rights::Nothing, "{work:?}");
+        }
+        for work in writing {
+            assert_eq!(permit(work, rights).is_ok(), rights == Rights::All, "{work:?}");
+        }
+    }
+}

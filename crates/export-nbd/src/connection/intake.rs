@@ -1,7 +1,7 @@
 //! From bytes of the socket to I/Os at the device.
 
 use super::{Connection, Life};
-use crate::admit::{Extents, Verdict, Work, admit, payload_bytes};
+use crate::admit::{Extents, Verdict, Work, admit, payload_bytes, permit};
 use crate::limits::{
     EFFECT_BYTES_MAX, EXTENTS_PER_REPLY, PAYLOAD_BYTES_PER_TURN, REQUESTS_PER_TURN,
 };
@@ -158,6 +158,7 @@ impl Connection {
 
     /// Makes the next I/O of a request without payload.
     fn issue(&mut self, slot: SlotIndex, next: u64) -> Progress {
+        self.obey_reservations(slot);
         let request = *self.requests.get(slot);
         if request.failure.is_some() {
             return self.give_up(slot, 0);
@@ -202,7 +203,17 @@ impl Connection {
         self.device.submit(Io { token: Token(u64::from(slot.0)), op });
     }
 
+    /// Fails a request that a reservation forbids by now.
+    fn obey_reservations(&mut self, slot: SlotIndex) {
+        let rights = self.connection_slot.export.rights.get();
+        let request = self.requests.get(slot);
+        if request.failure.is_none() {
+            request.failure = permit(request.work, rights).err();
+        }
+    }
+
     fn prepare_piece(&mut self, slot: SlotIndex, next: u64) -> Progress {
+        self.obey_reservations(slot);
         let request = self.requests.get(slot);
         let end = request.end();
         if request.failure.is_some() {
@@ -254,6 +265,14 @@ impl Connection {
     }
 
     fn write_piece(&mut self, slot: SlotIndex, next: u64, data: SgMut) {
+        self.obey_reservations(slot);
+        let end = next + data.len() as u64;
+        let request = self.requests.get(slot);
+        if request.failure.is_some() {
+            let left = request.end() - end;
+            self.give_up(slot, left);
+            return;
+        }
         let durability = match self.requests.get(slot).work {
             Work::Write(durability) => durability,
             Work::Nothing
@@ -263,7 +282,6 @@ impl Connection {
             | Work::Flush
             | Work::Status(_) => Durability::Normal,
         };
-        let end = next + data.len() as u64;
         let at = Lba(next >> self.facts.terms.block.shift());
         self.hand_over(slot, Op::Write { at, data: freeze(data), durability }, end);
     }

@@ -78,6 +78,7 @@ impl Host {
                 description: format!("test export {name}"),
                 device,
                 extents: None,
+                rights: Arc::default(),
                 read_only: false,
             })
             .expect("a fresh name can be exported");

@@ -18,7 +18,7 @@ impl State {
 
     fn file(&self, array: &str) -> ReservationFile {
         let (array, export) = (array.to_owned(), "tank".to_owned());
-        ReservationFile { state: StateFolder::of(&self.0), array, export }
+        ReservationFile { state: StateFolder::of(&self.0), array, export, rights: Arc::default() }
     }
 
     /// The same file, while the folders that `ill` says cannot be made durable.

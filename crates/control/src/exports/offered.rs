@@ -62,8 +62,8 @@ impl Exports {
         Ok(server)
     }
 
-    /// The rights of clients of an array that cannot register. Until its export with reservations is offered, those that
-    /// are recorded count: none if they cannot be read.
+    /// The rights of clients of an array that cannot register. Until its export with reservations is offered, what is
+    /// recorded decides; if it cannot be read, they have none.
     pub(crate) fn rights_of(&mut self, array: &str, records: &Records) -> Arc<SharedRights> {
         let known = self.rights.entry(array.to_owned()).or_insert_with(|| {
             let rights = Arc::new(SharedRights::default());

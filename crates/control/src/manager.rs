@@ -142,6 +142,10 @@ impl Manager {
                 .next(GetStatusRequest {});
             events.record(note);
         }
+        let (newest, unknown) = Newest::read(&state);
+        if let Some(note) = unknown {
+            events.record(note);
+        }
         Ok(Self {
             exports: Exports::default(),
             running: Vec::new(),
@@ -158,7 +162,7 @@ impl Manager {
             past: Past::open(state.clone(), monotonic()),
             listed: Listed::default(),
             whole_files: BTreeSet::new(),
-            newest: Newest::read(state.path()),
+            newest,
             events,
             reported_trouble: None,
             started: Instant::now(),

@@ -5,16 +5,19 @@
 //! the array, so it knows better, and only an operator starts an array whose drives are all older than that.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use strake_api::v1::ListDrivesRequest;
 use strake_ondisk::{RecordedState, Superblock};
 use strake_units::Uuid;
 use strake_wording::say;
 
 use crate::drives::label::Labelled;
 use crate::error::{ControlError, OfflineReason};
+use crate::events::{EventKind, Note};
 use crate::record::files::StateFolder;
 use crate::record::store::{ArrayRecord, Config};
 use crate::remedy::{LOSSY, start};
@@ -37,10 +40,28 @@ pub(crate) struct Newest {
 }
 
 impl Newest {
-    /// What the directory holds. A file that is not there, or not understood, knows nothing: the labels decide alone
-    /// then.
-    pub(crate) fn read(dir: &Path) -> Self {
-        Self { marks: read(dir), written: None }
+    /// What the directory holds, and what to report if the file is there and cannot be read. It says nothing then: the
+    /// labels decide alone, and the file is put aside for the operator to inspect.
+    pub(crate) fn read(state: &StateFolder) -> (Self, Option<Note>) {
+        let known = |marks| Self { marks, written: None };
+        let why = match read(&state.file(FILE)) {
+            Ok(marks) => return (known(marks), None),
+            Err(why) => why,
+        };
+        let aside = format!("{FILE}.damaged");
+        let kept = match state.rename(FILE, &aside) {
+            Ok(()) => format!("; the file was renamed to {aside}"),
+            Err(error) => format!("; the file cannot be renamed to {aside}: {error}"),
+        };
+        let what = format!(
+            "{} cannot be read: an array may start from an older copy of its data, if the drives with the newer one \
+             are absent",
+            state.file(FILE).display()
+        );
+        let note = Note::new(EventKind::NewestUnknown, "daemon", what).cause(why + &kept).next(
+            say("check that all drives of all arrays are present: ").run(ListDrivesRequest {}),
+        );
+        (known(Marks::new()), Some(note))
     }
 
     /// Takes note of what the running arrays are like; forgets arrays that are no longer recorded.
@@ -150,18 +171,23 @@ impl Mark {
     }
 }
 
-fn read(dir: &Path) -> Marks {
-    let path = dir.join(FILE);
-    let small = fs::metadata(&path).is_ok_and(|meta| meta.len() <= FILE_BYTES_MAX);
-    let text = if small { fs::read(&path).unwrap_or_default() } else { return Marks::new() };
-    serde_json::from_slice(&text).unwrap_or_else(|error| {
-        tracing::warn!(path = %path.display(), %error, "not understood: older and newer halves of an array cannot be \
-                                                        distinguished");
-        Marks::new()
-    })
+/// What the file says; nothing if it is not there.
+///
+/// # Errors
+/// Why it cannot be read.
+fn read(path: &Path) -> Result<Marks, String> {
+    let mut text = Vec::new();
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Marks::new()),
+        Err(error) => return Err(error.to_string()),
+        Ok(file) => {
+            file.take(FILE_BYTES_MAX).read_to_end(&mut text).map_err(|error| error.to_string())?
+        }
+    };
+    serde_json::from_slice(&text).map_err(|error| error.to_string())
 }
 
 /// Writes what was seen.
-pub(crate) fn write(state: &StateFolder, newest: &Marks) -> std::io::Result<()> {
+pub(crate) fn write(state: &StateFolder, newest: &Marks) -> io::Result<()> {
     state.replace(FILE, &serde_json::to_vec_pretty(newest)?)
 }

@@ -140,3 +140,20 @@ fn data_behind_open_files_alone_is_reported_loudly() {
     control.tick().expect("it answers");
     assert!(!view().reason.contains("depends on"), "{}", view().reason);
 }
+
+/// The guard against older copies is off then, which the operator learns; what was in the file is kept.
+#[test]
+fn a_file_of_generations_that_cannot_be_read_is_reported_and_put_aside() {
+    let (mut control, _) = Testbed::raid6(4);
+    control.shut_down();
+    let file = control.path("state/newest.json");
+    fs::write(&file, "{").expect("it can be written");
+    control.start();
+    let reported = control.reported("newest_unknown");
+    let [event] = &reported[..] else { panic!("{reported:?}") };
+    assert!(event.cause.contains("newest.json.damaged"), "{event:?}");
+    let aside = control.path("state/newest.json.damaged");
+    assert_eq!(fs::read(aside).expect("it is kept"), b"{");
+    control.restart();
+    assert_eq!(control.reported("newest_unknown").len(), 1, "the next file can be read");
+}

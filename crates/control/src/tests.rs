@@ -25,6 +25,7 @@ mod life;
 mod lights;
 mod names;
 mod nvme;
+mod offline_exports;
 mod power;
 mod queues;
 mod recalled;
@@ -205,9 +206,9 @@ fn a_damaged_or_foreign_state_is_refused_by_name() {
     let folder = folder();
     fs::write(folder.join("state.json"), b"{\"version\":1,").expect("it can be written");
     check_refused(read_back(&folder), ControlErrorKind::Store, "state.json");
-    fs::write(folder.join("state.json"), b"{\"version\":9,\"arrays\":[],\"exports\":[]}")
+    fs::write(folder.join("state.json"), b"{\"version\":9,\"volumes\":[]}")
         .expect("it can be written");
-    check_refused(read_back(&folder), ControlErrorKind::Store, "version 9");
+    check_refused(read_back(&folder), ControlErrorKind::Store, "use the version of Strake");
 }
 
 #[test]

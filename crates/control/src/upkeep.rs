@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use strake_reactor::monotonic;
 
 use crate::actions::Pace;
+use crate::commands::exports::retry_exports;
 use crate::commands::hooks::watch_hooks;
 use crate::control::Control;
 use crate::error::ControlError;
@@ -111,6 +112,7 @@ fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
         news.extend(m.exports.unrecorded_news(&m.records));
         news.extend(m.exports.crowd_news(Instant::now()));
         news.into_iter().for_each(|note| m.record(note));
+        retry_exports(m, Instant::now());
         m.watch_state_dir();
         watch_hooks(m);
     })

@@ -10,7 +10,7 @@ use crate::args::Args;
 /// What the definitions do not say (groff_man(7)).
 const SECTIONS: &str = r".SH SIGNALS
 .TP
-SIGTERM, SIGINT
+SIGTERM, SIGINT, SIGHUP
 Orderly stop: requests in progress are completed, and the arrays are marked clean, within 40 seconds.
 .SH EXIT STATUS
 .TP

@@ -244,14 +244,19 @@ async fn alive_while<T>(service: &Service, job: impl Future<Output = T>) -> T {
 struct Signals {
     term: Signal,
     int: Signal,
+    /// A terminal that was closed.
+    hup: Signal,
 }
 
 impl Signals {
     /// Receives them from now on; `None`, and a line in the log, if that is not possible.
     fn receive() -> Option<Self> {
         let received = || -> io::Result<Self> {
-            let term = signal(SignalKind::terminate())?;
-            Ok(Self { term, int: signal(SignalKind::interrupt())? })
+            Ok(Self {
+                term: signal(SignalKind::terminate())?,
+                int: signal(SignalKind::interrupt())?,
+                hup: signal(SignalKind::hangup())?,
+            })
         };
         let why = match received() {
             Ok(signals) => return Some(signals),
@@ -267,6 +272,7 @@ async fn asked_to_stop(shared: &Shared, signals: Option<Signals>) {
     tokio::select! {
         _ = signals.term.recv() => tracing::info!("stopping: SIGTERM"),
         _ = signals.int.recv() => tracing::info!("stopping: SIGINT"),
+        _ = signals.hup.recv() => tracing::info!("stopping: SIGHUP"),
         () = shared.stop.notified() => tracing::info!("stopping: asked by a client"),
     }
 }

@@ -162,19 +162,23 @@ fn the_socket_and_the_state_are_for_their_owner_whatever_the_mask() {
 
 #[test]
 fn a_signal_stops_the_daemon_in_order_as_soon_as_its_socket_is_there() {
-    let folder = Open::new();
-    let socket = folder.path("socket");
-    let mut daemon = folder.command("state", "socket");
-    let mut daemon = Daemon(daemon.stderr(Stdio::null()).spawn().expect("the program is there"));
-    while !socket.exists() {
-        assert!(daemon.0.try_wait().expect("it is our child").is_none(), "it ended");
-        thread::yield_now();
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let folder = Open::new();
+        let socket = folder.path("socket");
+        let mut daemon = folder.command("state", "socket");
+        let mut daemon =
+            Daemon(daemon.stderr(Stdio::null()).spawn().expect("the program is there"));
+        while !socket.exists() {
+            assert!(daemon.0.try_wait().expect("it is our child").is_none(), "it ended");
+            thread::yield_now();
+        }
+        let pid =
+            i32::try_from(daemon.0.id()).ok().and_then(Pid::from_raw).expect("it is a process");
+        kill_process(pid, signal).expect("it is our child");
+        let status = daemon.0.wait().expect("it ends");
+        assert!(status.success(), "{status}");
+        assert!(!socket.exists(), "the path goes with it");
     }
-    let pid = i32::try_from(daemon.0.id()).ok().and_then(Pid::from_raw).expect("it is a process");
-    kill_process(pid, Signal::TERM).expect("it is our child");
-    let status = daemon.0.wait().expect("it ends");
-    assert!(status.success(), "{status}");
-    assert!(!socket.exists(), "the path goes with it");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Offering arrays to clients.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use strake_api::v1::{
     CreateExportRequest, Export as ExportMessage, ExportChange, ReleaseExportRequest,
@@ -19,6 +20,9 @@ use crate::manager::Manager;
 use crate::record::reserved;
 use crate::record::store::{Config, ExportRecord};
 use crate::remedy::remove_export;
+
+/// Time between two tries to offer exports that could not be offered.
+pub(crate) const RETRY: Duration = Duration::from_secs(5);
 
 impl Control {
     /// Withdraws an export. Requests that its clients have in flight are waited for without the lock.
@@ -73,7 +77,12 @@ impl Manager {
         lock_kept_hosts(self, request, &array.1)?;
         let (mut record, known) = record_of(request, &self.records, array)?;
         if known {
-            return Ok(export_change(self, "unchanged", &record));
+            if !self.exports.trouble.contains_key(&record.name) {
+                return Ok(export_change(self, "unchanged", &record));
+            }
+            offer_recorded(self, &record)?;
+            note_online(self, &record);
+            return Ok(export_change(self, "changed", &record));
         }
         // Those of an export that was removed are not in force again.
         self.records.finish_ending(&record.array)?;
@@ -192,40 +201,71 @@ pub(crate) fn withdraw_exports_of(manager: &mut Manager, uuid: &str) -> Result<(
     Ok(())
 }
 
+/// Offers a recorded export whose array runs.
+fn offer_recorded(manager: &mut Manager, record: &ExportRecord) -> Result<(), ControlError> {
+    let cores = manager.core_handles();
+    let offered = manager.find_running(&record.array).and_then(|at| {
+        let array = &manager.running[at].array;
+        manager.exports.offer(record, array, &manager.records, cores.clone())
+    });
+    match offered {
+        Ok(_) => {
+            tracing::info!(export = %record.name, listen = %record.listen, "export offered again");
+            manager.exports.trouble.remove(&record.name);
+            Ok(())
+        }
+        Err(error) => {
+            manager.exports.announce_if_absent(record, &manager.records, cores);
+            manager.exports.trouble.insert(record.name.clone(), error.what.clone());
+            Err(error)
+        }
+    }
+}
+
+/// Tries again, every [`RETRY`], to offer exports of running arrays that could not be offered.
+pub(crate) fn retry_exports(manager: &mut Manager, now: Instant) {
+    let is_due = manager.exports.retried.is_none_or(|last| now >= last + RETRY);
+    if !is_due || manager.exports.trouble.is_empty() {
+        return;
+    }
+    manager.exports.retried = Some(now);
+    let is_wanted = |record: &&ExportRecord| {
+        let runs = manager.running_of(&record.array).is_some();
+        runs && manager.exports.trouble.contains_key(&record.name)
+    };
+    let wanted: Vec<ExportRecord> =
+        manager.records.exports.iter().filter(is_wanted).cloned().collect();
+    for record in wanted {
+        if offer_recorded(manager, &record).is_ok() {
+            note_online(manager, &record);
+        }
+    }
+}
+
+fn note_online(manager: &mut Manager, record: &ExportRecord) {
+    let what = format!("export {} is offered on {} again", record.name, record.listen);
+    manager.record(Note::new(EventKind::ExportOnline, format!("export/{}", record.name), what));
+}
+
 /// Offers the recorded exports of an array that has just been started.
 pub(crate) fn offer_recorded_exports(manager: &mut Manager, uuid: &str) {
     let records: Vec<ExportRecord> =
         manager.records.exports.iter().filter(|e| e.array == uuid).cloned().collect();
     for record in records {
-        let cores = manager.core_handles();
-        let offered = manager.find_running(&record.array).and_then(|at| {
-            let array = &manager.running[at].array;
-            manager.exports.offer(&record, array, &manager.records, cores.clone())
-        });
-        match offered {
-            Ok(_) => {
-                tracing::info!(export = %record.name, listen = %record.listen, "export offered again");
-                manager.exports.trouble.remove(&record.name);
+        let Err(error) = offer_recorded(manager, &record) else { continue };
+        let what = format!("export {} cannot be offered on {}", record.name, record.listen);
+        let note = Note::new(EventKind::ExportOffline, format!("export/{}", record.name), what);
+        let remedy = match error.kind {
+            ControlErrorKind::Store => {
+                let release = ReleaseExportRequest { name: record.name.clone() };
+                say("read the reason, or: ").run(release)
             }
-            Err(error) => {
-                manager.exports.announce_if_absent(&record, &manager.records, cores);
-                let what = format!("export {} cannot be offered on {}", record.name, record.listen);
-                let note =
-                    Note::new(EventKind::ExportOffline, format!("export/{}", record.name), what);
-                let remedy = match error.kind {
-                    ControlErrorKind::Store => {
-                        let release = ReleaseExportRequest { name: record.name.clone() };
-                        say("read the reason, or: ").run(release)
-                    }
-                    _ => say("free the address, or: ")
-                        .run(remove_export(&record.name))
-                        .say(", then ")
-                        .run(CreateExportRequest::default()),
-                };
-                manager.record(note.cause(error.what.clone()).next(remedy));
-                manager.exports.trouble.insert(record.name, error.what);
-            }
-        }
+            _ => say("free the address: the export is offered within seconds; or: ")
+                .run(remove_export(&record.name))
+                .say(", then ")
+                .run(CreateExportRequest::default()),
+        };
+        manager.record(note.cause(error.what).next(remedy));
     }
 }
 

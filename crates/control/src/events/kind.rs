@@ -128,6 +128,7 @@ kinds! {
     ExportCreated "export_created" Info "An export was created."
     ExportWithdrawn "export_withdrawn" Info "An export was removed, or stopped together with its array."
     ExportOffline "export_offline" Critical "A recorded export could not be started."
+    ExportOnline "export_online" Info "An export that could not be started is offered again."
     RecordInvalid "record_invalid" Warning "Settings or exports recorded on the members of an imported array are \
         invalid, or were written by a later version. They have no effect, and stay on the members until a setting is \
         changed."

@@ -26,6 +26,8 @@ pub(crate) struct Exports {
     pub(crate) crowds: Crowds,
     /// Why each recorded export that is not offered is not, by its name.
     pub(crate) trouble: BTreeMap<String, String>,
+    /// When they were last tried again.
+    pub(crate) retried: Option<Instant>,
     /// Exports whose reservations were reported as not recorded.
     unrecorded: BTreeSet<String>,
     /// What the reservations of each array leave to clients that cannot register, by the identity of the array.

@@ -42,6 +42,12 @@ const RUNNING: &str = "running";
 /// Largest file that is read: far more than all arrays and exports of one daemon need.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
+/// What every version of the file has.
+#[derive(Deserialize)]
+struct Written {
+    version: u32,
+}
+
 /// What outlasts a restart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -452,14 +458,17 @@ impl Store {
             );
             ControlError::new(ControlErrorKind::Store, say(what).run(import_drives("")))
         };
-        let config: Config = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
-        if config.version != VERSION {
-            return Err(damaged(format!(
-                "it has version {}, this program writes {VERSION}",
-                config.version
-            )));
+        // First: other versions may have other fields.
+        let written: Written = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
+        if written.version != VERSION {
+            let what = format!(
+                "{} has version {}, this program reads {VERSION}; use the version of Strake that wrote the file",
+                path.display(),
+                written.version
+            );
+            return Err(ControlError::new(ControlErrorKind::Store, what));
         }
-        Ok(config)
+        serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))
     }
 
     /// Writes `config` beside the one in force and makes it durable.

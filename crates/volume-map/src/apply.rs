@@ -168,16 +168,20 @@ impl Tables {
         dropped: &mut Dropped,
     ) -> Result<(), Error> {
         let old = self.root_entry(volume, at)?;
+        if self.slots.contains_key(&id) {
+            return wrong("leaf", id.0);
+        }
+        if self.slots.len() >= self.leaves_max {
+            return wrong("leaves", self.slots.len() as u64);
+        }
         let empty = vec![UNMAPPED; usize::from(self.shape.leaf_entries)].into_boxed_slice();
         let entries = old.map_or(empty, |slot| self.leaf(slot).entries.clone());
         for cluster in entries.iter().filter(|cluster| **cluster != UNMAPPED) {
             self.counts[*cluster as usize] += 1;
         }
-        if self.slots.contains_key(&id) {
-            return wrong("leaf", id.0);
-        }
         let slot = self.insert_leaf(Leaf { id, references: 1, given_up: 0, entries });
         if let Some(volume) = self.volumes.get_mut(&volume) {
+            volume.leaves += u32::from(old.is_none());
             volume.root[at as usize] = Some(slot);
         }
         if let Some(old) = old {
@@ -192,6 +196,7 @@ impl Tables {
         let entries = &self.leaf(slot).entries;
         let mapped = entries.iter().filter(|entry| **entry != UNMAPPED).count() as u32;
         if let Some(volume) = self.volumes.get_mut(&id) {
+            volume.leaves -= 1;
             volume.root[at as usize] = None;
             volume.mapped = volume.mapped.saturating_sub(mapped);
         }
@@ -230,7 +235,7 @@ impl Tables {
         if self.volumes.len() >= VOLUMES_MAX {
             return wrong("volumes", self.volumes.len() as u64);
         }
-        let entries = self.root_entries() + volume.root.len();
+        let entries = self.root_entries + volume.root.len();
         if entries > ROOT_ENTRIES_TOTAL_MAX {
             return wrong("root", entries as u64);
         }
@@ -238,7 +243,7 @@ impl Tables {
             self.leaf_mut(*slot).references += 1;
         }
         self.next_volume = id.0 + 1;
-        self.volumes.insert(id, volume);
+        self.insert_volume(id, volume);
         Ok(())
     }
 
@@ -268,15 +273,13 @@ impl Tables {
             }
             VolumesChange::Delete(id) => {
                 self.known(*id)?;
-                if let Some(volume) = self.volumes.get_mut(id) {
-                    volume.is_dying = true;
-                }
+                self.hide_volume(*id);
             }
             VolumesChange::Gone(id) => {
-                if !self.known(*id)?.root.iter().all(Option::is_none) {
+                if self.known(*id)?.leaves > 0 {
                     return wrong("volume", u64::from(id.0));
                 }
-                self.volumes.remove(id);
+                self.remove_volume(*id);
             }
             VolumesChange::Rollback { volume, snapshot, old } => {
                 self.roll_back(*volume, *snapshot, *old)?;
@@ -310,6 +313,7 @@ impl Tables {
             policy,
             seed: crate::shape::Shape::seed(id),
             mapped: 0,
+            leaves: 0,
             root: vec![None; self.shape.leaves_of(blocks)],
         };
         self.add_volume(id, volume)
@@ -318,6 +322,7 @@ impl Tables {
     fn roll_back(&mut self, id: VolumeId, from: VolumeId, old: VolumeId) -> Result<(), Error> {
         let snapshot = self.known(from)?;
         let (root, mapped, seed) = (snapshot.root.clone(), snapshot.mapped, snapshot.seed);
+        let leaves = snapshot.leaves;
         let before = self.known(id)?.clone();
         if root.len() != before.root.len() || seed != before.seed {
             return wrong("snapshot", u64::from(from.0));
@@ -333,7 +338,7 @@ impl Tables {
             self.leaf_mut(*slot).references += 1;
         }
         if let Some(volume) = self.volumes.get_mut(&id) {
-            (volume.root, volume.mapped) = (root, mapped);
+            (volume.root, volume.mapped, volume.leaves) = (root, mapped, leaves);
         }
         Ok(())
     }
@@ -343,12 +348,13 @@ impl Tables {
         let known = self.known(id)?;
         let is_cut = known.root.iter().skip(leaves).any(Option::is_some);
         let more = leaves.saturating_sub(known.root.len());
-        let is_large = self.root_entries() + more > ROOT_ENTRIES_TOTAL_MAX;
+        let is_large = self.root_entries + more > ROOT_ENTRIES_TOTAL_MAX;
         if blocks == 0 || blocks > self.shape.volume_blocks_max() || is_cut || is_large {
             return wrong("blocks", blocks);
         }
         if let Some(volume) = self.volumes.get_mut(&id) {
             volume.blocks = blocks;
+            self.root_entries = self.root_entries - volume.root.len() + leaves;
             volume.root.resize(leaves, None);
         }
         Ok(())

@@ -27,6 +27,9 @@ impl VolumeMap {
         if self.state.roots_due > 0 && !matches!(request, Request::Checkpoint) {
             return Err(ErrorKind::RootFirst.into());
         }
+        if self.is_read_only() && !matches!(request, Request::Read { .. }) {
+            return Err(ErrorKind::LogFailed.into());
+        }
         let body = match request {
             Request::Read { volume, index, blocks } => {
                 self.state.check_range(self.state.serving(volume)?, volume, index, blocks)?;

@@ -1,6 +1,6 @@
 //! An operation in progress.
 
-use crate::operation::Progress;
+use crate::error::ErrorKind;
 use crate::operation::checkpoint::Checkpoint;
 use crate::operation::fill::Fill;
 use crate::operation::io::Io;
@@ -9,6 +9,7 @@ use crate::operation::read::Read;
 use crate::operation::resize::Resize;
 use crate::operation::snapshot::Cutting;
 use crate::operation::sweep::Sweep;
+use crate::operation::{Progress, StepKind};
 use crate::state::MapState;
 
 /// The state of an operation.
@@ -39,15 +40,34 @@ impl Body {
         }
     }
 
-    /// Ends an operation that waits for space. False if it does not.
+    pub(crate) fn is_read(&self) -> bool {
+        matches!(self, Self::Read(_))
+    }
+
+    /// Ends an operation whose released step failed. A snapshot goes on until nothing of it is left.
+    pub(crate) fn fail(&mut self, map: &mut MapState, step: StepKind) -> Progress {
+        let kind = ErrorKind::StepFailed { step };
+        match self {
+            Self::Io(io) => io.fail(map, kind),
+            Self::Read(read) => read.fail(map, kind),
+            Self::Fill(fill) => fill.fail(map, kind),
+            Self::Leader(_) => unreachable!("it has no steps"),
+            Self::Cutting(cutting) => cutting.fail(map, kind),
+            Self::Sweep(sweep) => sweep.fail(kind),
+            Self::Resize(resize) => resize.fail(map, kind),
+            Self::Checkpoint(_) => Checkpoint::fail(map, kind),
+        }
+    }
+
+    /// Ends an operation that waits for space, or a cut that is not recorded. False if it is neither.
     pub(crate) fn cancel(&mut self) -> bool {
         match self {
             Self::Io(io) => io.cancel(),
             Self::Resize(resize) => resize.cancel(),
+            Self::Cutting(cutting) => cutting.cancel(),
             Self::Read(_)
             | Self::Fill(_)
             | Self::Leader(_)
-            | Self::Cutting(_)
             | Self::Sweep(_)
             | Self::Checkpoint(_) => false,
         }

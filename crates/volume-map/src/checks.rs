@@ -1,9 +1,12 @@
 //! Checks of requests against the volumes.
 
+use std::collections::BTreeSet;
+
 use crate::blocks::Blocks;
 use crate::error::{Error, ErrorKind};
 use crate::ids::{Ring, VolumeId};
 use crate::limits::{ROOT_ENTRIES_TOTAL_MAX, VOLUME_IDS_MAX, VOLUMES_MAX};
+use crate::operation::Wait;
 use crate::state::MapState;
 use crate::tables::{Volume, VolumeKind};
 
@@ -11,8 +14,7 @@ use strake_units::Name;
 
 impl MapState {
     pub(crate) fn check_name(&self, name: &Name) -> Result<(), Error> {
-        let mut serving = self.tables.volumes.values().filter(|volume| !volume.is_dying);
-        let is_taken = serving.any(|volume| volume.name == *name);
+        let is_taken = self.tables.names.contains_key(name);
         if is_taken { Err(ErrorKind::NameTaken.into()) } else { Ok(()) }
     }
 
@@ -37,13 +39,12 @@ impl MapState {
         &self,
         names: impl IntoIterator<Item = &'a Name>,
     ) -> Result<(), Error> {
-        let mut new: Vec<&Name> = Vec::new();
+        let mut new: BTreeSet<&Name> = BTreeSet::new();
         for name in names {
             self.check_name(name)?;
-            if new.contains(&name) {
+            if !new.insert(name) {
                 return Err(ErrorKind::NameTaken.into());
             }
-            new.push(name);
         }
         self.check_room(new.len().max(1), 0)
     }
@@ -52,7 +53,7 @@ impl MapState {
     pub(crate) fn check_room(&self, volumes: usize, entries: usize) -> Result<(), Error> {
         let limits = [
             ("volumes", self.tables.volumes.len() + volumes, VOLUMES_MAX),
-            ("leaf references", self.tables.root_entries() + entries, ROOT_ENTRIES_TOTAL_MAX),
+            ("leaf references", self.tables.root_entries + entries, ROOT_ENTRIES_TOTAL_MAX),
             ("new volumes", self.tables.next_volume as usize + volumes, VOLUME_IDS_MAX),
         ];
         let over = limits.into_iter().find(|(_, needs, most)| needs > most);
@@ -95,20 +96,27 @@ impl MapState {
     /// Blocks of a volume that requests reach. New blocks at the end are none of them before the record of the size is
     /// stable: records of other rings would name what a start does not find.
     pub(crate) fn usable_blocks(&self, volume: &Volume, id: VolumeId) -> u64 {
-        let growing = self.growing.iter().filter(|(of, ..)| *of == id);
-        growing.map(|(_, blocks, _)| *blocks).fold(volume.blocks, u64::min)
+        self.growing.get(&id).map_or(volume.blocks, |(blocks, _)| volume.blocks.min(*blocks))
     }
 
-    /// True if a larger size of the volume is not stable.
-    pub(crate) fn is_growing(&self, id: VolumeId) -> bool {
-        self.growing.iter().any(|(of, ..)| *of == id)
+    /// What a size of the volume waits for: the record of a larger one that is not stable.
+    pub(crate) fn wait_for_growth(&self, id: VolumeId) -> Option<Wait> {
+        let number = self.growing.get(&id)?.1;
+        Some(Wait::Records { ring: Ring::LEADER, number })
     }
 
     /// Forgets the sizes before those that are stable.
     pub(crate) fn forget_grown(&mut self) {
         let mut growing = std::mem::take(&mut self.growing);
-        growing.retain(|(_, _, number)| !self.is_stable(Ring::LEADER, *number));
+        growing.retain(|_, (_, number)| !self.is_stable(Ring::LEADER, *number));
         self.growing = growing;
+    }
+
+    /// Room for one more leaf, if an entry of a volume needs one of its own.
+    pub(crate) fn check_leaf(&self, volume: VolumeId, index: u32) -> Result<(), ErrorKind> {
+        let most = self.tables.leaves_max;
+        let has_room = self.tables.slots.len() < most || !self.lacks_leaf(volume, index);
+        if has_room { Ok(()) } else { Err(ErrorKind::Limit { what: "leaves", most: most as u64 }) }
     }
 
     pub(crate) fn check_range(

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 /// A number of an epoch. Epochs only increase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Epoch(pub(crate) u64);
+pub struct Epoch(pub u64);
 
 /// I/Os in progress, by epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -30,17 +30,19 @@ impl Epochs {
         Epoch(self.first + last as u64)
     }
 
-    /// An I/O has completed.
+    /// An I/O has completed. True if every I/O of some epoch is back now.
     ///
     /// # Panics
     /// When no I/O of the epoch is in progress.
-    pub(crate) fn leave(&mut self, epoch: Epoch) {
+    pub(crate) fn leave(&mut self, epoch: Epoch) -> bool {
         let count = &mut self.counts[(epoch.0 - self.first) as usize];
         *count = count.checked_sub(1).expect("an I/O leaves the epoch it entered");
+        let is_last = *count == 0;
         while self.counts.len() > 1 && self.counts[0] == 0 {
             self.counts.pop_front();
             self.first += 1;
         }
+        is_last
     }
 
     /// Closes the current epoch. The result covers every I/O that is in progress.
@@ -53,9 +55,20 @@ impl Epochs {
         Epoch(self.first + last as u64)
     }
 
+    /// True if no I/O is in progress.
+    #[cfg(test)]
+    pub(crate) fn are_idle(&self) -> bool {
+        self.counts.iter().all(|count| *count == 0)
+    }
+
+    /// The first epoch that has an I/O in progress, or that an I/O may enter.
+    pub(crate) fn oldest(&self) -> Epoch {
+        let open = self.counts.iter().position(|count| *count > 0);
+        Epoch(self.first + open.unwrap_or(self.counts.len()) as u64)
+    }
+
     /// True if no I/O of `epoch` or of an earlier one is in progress.
     pub(crate) fn are_back(&self, epoch: Epoch) -> bool {
-        let open = self.counts.iter().position(|count| *count > 0);
-        open.is_none_or(|at| self.first + at as u64 > epoch.0)
+        self.oldest() > epoch
     }
 }

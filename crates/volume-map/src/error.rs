@@ -3,9 +3,10 @@
 use std::fmt;
 
 use crate::ids::VolumeId;
+use crate::operation::StepKind;
 
 /// The kind of a refusal, to decide on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// No volume has this identifier, or the volume is being deleted.
     NoVolume,
@@ -42,6 +43,15 @@ pub enum ErrorKind {
         /// The quota.
         clusters: u64,
     },
+    /// A step of the operation failed. What the operation wrote may be there in part; what was answered before is.
+    StepFailed {
+        /// The kind of the step.
+        step: StepKind,
+    },
+    /// A record cannot be written: the map serves reads only. The next start shows whether the change was made.
+    LogFailed,
+    /// The driver cancelled it before it was recorded.
+    Cancelled,
     /// A limit of this program.
     Limit {
         /// What is limited.
@@ -70,7 +80,7 @@ pub enum ErrorKind {
 }
 
 /// A refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Error {
     /// Its kind.
     pub kind: ErrorKind,
@@ -114,6 +124,11 @@ impl fmt::Display for ErrorKind {
                 write!(f, "{missing} more clusters must be free for reservations")
             }
             Self::Quota { clusters } => write!(f, "its quota of {clusters} clusters is reached"),
+            Self::StepFailed { step } => write!(f, "a {step} failed; repeat the request"),
+            Self::LogFailed => {
+                f.write_str("its log cannot be written; only reads are served until the next start")
+            }
+            Self::Cancelled => f.write_str("it was cancelled; repeat the request"),
             Self::Limit { what, most } => write!(f, "more than {most} {what}"),
             Self::RootFirst => f.write_str("no root describes these rings; write two checkpoints"),
             Self::Field { name, recorded } => write!(f, "field {name} has the value {recorded}"),

@@ -1,7 +1,5 @@
 //! Images: what a root holds. An image and the log from its floors on are a whole map.
 
-use std::collections::BTreeMap;
-
 use crate::blocks::{BlockSet, Partial};
 use crate::codec::{Reader, Writer};
 use crate::error::{Error, ErrorKind};
@@ -29,7 +27,7 @@ impl Image {
     /// The image of a map at this instant. References that records below the floors gave up are not in it.
     pub(crate) fn of(map: &MapState, floors: &[Number]) -> Self {
         let mut tables = map.tables.clone();
-        for given_up in &map.given_up {
+        for given_up in map.given_up.iter().flatten() {
             if let Reference::Cluster(cluster) = given_up.what {
                 tables.release(cluster, given_up.by);
             }
@@ -188,6 +186,7 @@ fn get_floors(from: &mut Reader<'_>, shape: Shape) -> Result<Vec<Number>, Error>
 fn get_leaves(from: &mut Reader<'_>, tables: &mut Tables) -> Result<(), Error> {
     let entries = usize::from(tables.shape.leaf_entries);
     let leaves = from.u32("leaves")?;
+    from.require("leaves", u64::from(leaves), leaves as usize <= tables.leaves_max)?;
     from.require_room("leaves", u64::from(leaves) * (8 + 4 * entries as u64))?;
     for _ in 0..leaves {
         let id = LeafId(from.u64("leaf")?);
@@ -206,17 +205,16 @@ fn get_leaves(from: &mut Reader<'_>, tables: &mut Tables) -> Result<(), Error> {
 fn get_volumes(from: &mut Reader<'_>, tables: &mut Tables) -> Result<(), Error> {
     let volumes = from.u32("volumes")?;
     from.require("volumes", u64::from(volumes), volumes as usize <= VOLUMES_MAX)?;
-    let mut all = BTreeMap::new();
     for _ in 0..volumes {
         let id = VolumeId(from.u32("volume")?);
-        let is_new = id.0 < tables.next_volume && !all.contains_key(&id);
+        let is_new = id.0 < tables.next_volume && !tables.volumes.contains_key(&id);
         from.require("volume", u64::from(id.0), is_new)?;
         let volume = get_volume(from, tables)?;
-        all.insert(id, volume);
+        tables.insert_volume(id, volume);
+        let entries = tables.root_entries;
+        from.require("root", entries as u64, entries <= ROOT_ENTRIES_TOTAL_MAX)?;
     }
-    tables.volumes = all;
-    let entries = tables.root_entries();
-    from.require("root", entries as u64, entries <= ROOT_ENTRIES_TOTAL_MAX)
+    Ok(())
 }
 
 fn get_volume(from: &mut Reader<'_>, tables: &mut Tables) -> Result<Volume, Error> {
@@ -229,23 +227,24 @@ fn get_volume(from: &mut Reader<'_>, tables: &mut Tables) -> Result<Volume, Erro
     let is_dying = from.flag("dying")?;
     let policy: SpacePolicy = from.policy()?;
     let seed = from.u32("seed")?;
-    let leaves = from.u32("root")?;
-    from.require("root", u64::from(leaves), leaves as usize == shape.leaves_of(blocks))?;
-    from.require_room("root", u64::from(leaves) * 8)?;
-    let mut root = Vec::with_capacity(leaves as usize);
-    let mut mapped = 0;
-    for _ in 0..leaves {
+    let entries = from.u32("root")?;
+    from.require("root", u64::from(entries), entries as usize == shape.leaves_of(blocks))?;
+    from.require_room("root", u64::from(entries) * 8)?;
+    let mut root = Vec::with_capacity(entries as usize);
+    let (mut mapped, mut leaves) = (0, 0);
+    for _ in 0..entries {
         let id = from.u64("root entry")?;
         let slot = tables.slots.get(&LeafId(id)).copied();
         from.require("root entry", id, id == 0 || slot.is_some())?;
         if let Some(slot) = slot {
             let leaf = tables.leaf_mut(slot);
             leaf.references += 1;
+            leaves += 1;
             mapped += leaf.entries.iter().filter(|entry| **entry != UNMAPPED).count() as u32;
         }
         root.push(slot);
     }
-    Ok(Volume { name, blocks, kind, is_dying, policy, seed, mapped, root })
+    Ok(Volume { name, blocks, kind, is_dying, policy, seed, mapped, leaves, root })
 }
 
 fn get_clusters(from: &mut Reader<'_>, tables: &mut Tables) -> Result<(), Error> {
@@ -291,11 +290,6 @@ impl Tables {
         let wrong = bases.find(|base| !is_whole(base));
         let field = |base: ClusterId| ErrorKind::Field { name: "base", recorded: base.0.into() };
         wrong.map_or(Ok(()), |base| Err(field(base).into()))
-    }
-
-    /// Leaf references of all volumes.
-    pub(crate) fn root_entries(&self) -> usize {
-        self.volumes.values().map(|volume| volume.root.len()).sum()
     }
 }
 

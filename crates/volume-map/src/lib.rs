@@ -10,8 +10,8 @@
 //! over it.
 //!
 //! **What it must never do.** No I/O, clock, threads, randomness or `unsafe`; a lookup does not allocate. No bytes of
-//! an image or a log make it panic. No device uses this crate yet, and none can: a step that failed cannot be reported,
-//! and decision 39 lists more under *Open*. The formats have not been released: no drive holds them.
+//! an image or a log make it panic. No device uses this crate yet: decision 39 lists under *Open* what
+//! must change before. The formats have not been released: no drive holds them.
 //!
 //! **Where to start.** [`VolumeMap`] for the interface to a driver, [`Request`], [`Step`] and [`Progress`] for
 //! operations as values, [`Change`] for records, then `operation/io.rs` for the orders of a write.
@@ -34,6 +34,7 @@ mod ids;
 mod image;
 pub mod limits;
 mod log;
+mod needs;
 mod operation;
 mod record;
 mod replay;
@@ -42,14 +43,16 @@ mod space;
 mod state;
 mod tables;
 mod volume_map;
+mod waiting;
 
 pub use blocks::{BlockSet, Blocks, Partial};
 pub use difference::{Differences, Span};
+pub use epoch::Epoch;
 pub use error::{Error, ErrorKind};
 pub use ids::{ClusterId, LeafId, Number, OperationId, Ring, Start, VolumeId};
 pub use image::Image;
 pub use log::{LogScan, decode_record, encode_record, scan_log};
-pub use operation::{Done, Progress, Request, Stability, Step, Tail, Wait};
+pub use operation::{Done, Progress, Request, Stability, Step, StepKind, Tail, Wait};
 pub use record::{Change, Cut, Record, SpacePolicy, VolumesChange};
 pub use shape::{Shape, cluster_bytes};
 pub use space::{PoolSpace, VolumeSpace};

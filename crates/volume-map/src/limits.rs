@@ -46,5 +46,8 @@ pub const ROOTS: usize = 2;
 /// Most leaf references of all volumes of one map together: 1 GiB of memory.
 pub const ROOT_ENTRIES_TOTAL_MAX: usize = 1 << 27;
 
+/// Most leaves of one map: 8 GiB of memory. A pool of `CLUSTERS_MAX` clusters needs half of them if all are full.
+pub const LEAVES_MAX: usize = 1 << 21;
+
 /// Most volumes that a map ever has: identifiers are not used twice.
 pub const VOLUME_IDS_MAX: usize = u32::MAX as usize;

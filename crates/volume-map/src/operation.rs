@@ -1,11 +1,13 @@
 //! Operations as values: what a driver must do, what it waits for, and how an operation ends.
 
+use std::fmt;
+
 use strake_units::Name;
 
 use crate::blocks::Blocks;
 use crate::epoch::Epoch;
 use crate::error::Error;
-use crate::ids::{ClusterId, Ring, VolumeId};
+use crate::ids::{ClusterId, Number, Ring, VolumeId};
 use crate::record::SpacePolicy;
 use crate::state::MapState;
 use crate::tables::Part;
@@ -191,22 +193,83 @@ pub enum Step {
     },
 }
 
-/// What an operation waits for. Whatever changes the map may end a wait: a step that completed, a ring that became
-/// stable, another operation that went on, or a cancelled one. After each of them, the driver advances all operations
-/// that wait, until none of them changes anything. An operation may change the map and wait for the same again.
+/// The kind of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StepKind {
+    /// [`Step::Write`].
+    Write,
+    /// [`Step::Read`].
+    Read,
+    /// [`Step::Copy`].
+    Copy,
+    /// [`Step::Hold`].
+    Hold,
+    /// [`Step::Flush`].
+    Flush,
+    /// [`Step::Pace`].
+    Pace,
+    /// [`Step::WriteRoot`].
+    WriteRoot,
+}
+
+impl Step {
+    /// The kind of the step.
+    #[must_use]
+    pub const fn kind(&self) -> StepKind {
+        match self {
+            Self::Write { .. } => StepKind::Write,
+            Self::Read { .. } => StepKind::Read,
+            Self::Copy { .. } => StepKind::Copy,
+            Self::Hold { .. } => StepKind::Hold,
+            Self::Flush => StepKind::Flush,
+            Self::Pace => StepKind::Pace,
+            Self::WriteRoot { .. } => StepKind::WriteRoot,
+        }
+    }
+}
+
+impl fmt::Display for StepKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::Copy => "copy",
+            Self::Hold => "hold of new writes",
+            Self::Flush => "flush",
+            Self::Pace => "pace step",
+            Self::WriteRoot => "write of a root",
+        })
+    }
+}
+
+/// What an operation waits for. [`VolumeMap::woken`](crate::VolumeMap::woken) names the operations whose wait may be
+/// over. Such an operation may change the map and wait for the same again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wait {
     /// The step that was released.
     Step,
     /// A snapshot, rollback or resize holds new writes.
     Hold,
     /// Another change of the same cluster.
-    Cluster,
+    Cluster {
+        /// The volume.
+        volume: VolumeId,
+        /// The cluster in the volume.
+        index: u32,
+    },
     /// I/Os that began before a cut.
-    OlderIo,
-    /// Records that are not stable yet.
-    Records,
-    /// Another operation on whole volumes.
+    OlderIo {
+        /// The last epoch before the cut.
+        epoch: Epoch,
+    },
+    /// A record that is not stable yet.
+    Records {
+        /// Its ring.
+        ring: Ring,
+        /// Its number.
+        number: Number,
+    },
+    /// Another operation on whole volumes, or another checkpoint.
     Leader,
     /// A free cluster. [`VolumeMap::cancel`](crate::VolumeMap::cancel) ends the wait.
     Space,
@@ -228,7 +291,8 @@ pub enum Done {
 /// How far an operation is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The driver does this, then calls [`VolumeMap::completed`](crate::VolumeMap::completed).
+    /// The driver does this, then calls [`VolumeMap::completed`](crate::VolumeMap::completed) or
+    /// [`VolumeMap::failed`](crate::VolumeMap::failed).
     Do(Step),
     /// The operation waits.
     Wait(Wait),
@@ -248,8 +312,10 @@ impl Entered {
     }
 
     pub(crate) fn leave(&mut self, map: &mut MapState) {
-        if let Some(epoch) = self.0.take() {
-            map.epochs.leave(epoch);
+        if let Some(epoch) = self.0.take()
+            && map.epochs.leave(epoch)
+        {
+            map.changes.are_older_back = true;
             map.settle();
         }
     }

@@ -6,10 +6,11 @@ use crate::epoch::{Epoch, Epochs};
 use crate::error::ErrorKind;
 use crate::ids::{ClusterId, LeafId, Number, Ring, Start, VolumeId};
 use crate::limits::ROOTS;
+use crate::needs::Needs;
 use crate::operation::Wait;
 use crate::record::{Change, Record};
-use crate::space::Needs;
 use crate::tables::{Home, Tables};
+use crate::waiting::Changes;
 
 /// A ring of records as the map sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -55,7 +56,8 @@ pub(crate) enum Allocation {
 pub(crate) struct MapState {
     pub(crate) tables: Tables,
     pub(crate) rings: Vec<RingState>,
-    pub(crate) given_up: Vec<GivenUp>,
+    /// What the records of each ring gave up, in order. What ends is always at the front: numbers and epochs increase.
+    pub(crate) given_up: Vec<VecDeque<GivenUp>>,
     pub(crate) epochs: Epochs,
     /// The last epoch before the last cut.
     pub(crate) before_cut: Epoch,
@@ -63,6 +65,8 @@ pub(crate) struct MapState {
     locked: BTreeSet<(VolumeId, u32)>,
     /// Clusters that an operation took, and that no record names yet.
     pub(crate) taken: BTreeMap<ClusterId, VolumeId>,
+    /// The number of these clusters of each volume.
+    taken_by: BTreeMap<VolumeId, u64>,
     /// Cores that hold new writes, one bit each.
     pub(crate) held: u64,
     /// True while an operation changes whole volumes.
@@ -70,7 +74,7 @@ pub(crate) struct MapState {
     /// New volumes that requests do not reach yet: the record is not stable, or older I/Os of a cut are not back.
     pub(crate) unreported: BTreeSet<VolumeId>,
     /// Volumes whose larger size is not stable: the size before it, and the record.
-    pub(crate) growing: Vec<(VolumeId, u64, Number)>,
+    pub(crate) growing: BTreeMap<VolumeId, (u64, Number)>,
     /// The record of the deletion of each volume that is being deleted.
     pub(crate) deletions: BTreeMap<VolumeId, Number>,
     /// What reserved volumes still need.
@@ -84,6 +88,8 @@ pub(crate) struct MapState {
     /// Roots that must be written before anything else.
     pub(crate) roots_due: usize,
     pub(crate) is_checkpointing: bool,
+    /// What this call changed.
+    pub(crate) changes: Changes,
 }
 
 impl MapState {
@@ -100,15 +106,16 @@ impl MapState {
         let mut map = Self {
             tables,
             rings: next.iter().map(ring).collect(),
-            given_up: Vec::new(),
+            given_up: vec![VecDeque::new(); next.len()],
             epochs: Epochs::new(),
             before_cut: Epoch(0),
             locked: BTreeSet::new(),
             taken: BTreeMap::new(),
+            taken_by: BTreeMap::new(),
             held: 0,
             is_led: false,
             unreported: BTreeSet::new(),
-            growing: Vec::new(),
+            growing: BTreeMap::new(),
             deletions: BTreeMap::new(),
             needs: Needs::default(),
             floors,
@@ -116,8 +123,9 @@ impl MapState {
             start,
             roots_due,
             is_checkpointing: false,
+            changes: Changes::default(),
         };
-        map.recount_needs();
+        map.count_needs();
         map
     }
 
@@ -128,6 +136,13 @@ impl MapState {
     /// True if every record so far is stable.
     pub(crate) fn are_stable(&self, upto: &[Number]) -> bool {
         self.rings.iter().zip(upto).all(|(ring, next)| ring.unstable >= *next)
+    }
+
+    /// The first record of these that is not stable.
+    pub(crate) fn wait_for(&self, upto: &[Number]) -> Wait {
+        let late = self.rings.iter().zip(upto).position(|(ring, next)| ring.unstable < *next);
+        let ring = late.expect("a record is not stable");
+        Wait::Records { ring: Ring(ring as u8), number: Number(upto[ring].0 - 1) }
     }
 
     pub(crate) fn next_numbers(&self) -> Vec<Number> {
@@ -148,6 +163,24 @@ impl MapState {
 
     pub(crate) fn unlock(&mut self, volume: VolumeId, index: u32) {
         self.locked.remove(&(volume, index));
+        self.changes.unlocked.push((volume, index));
+    }
+
+    /// True if no operation holds anything.
+    #[cfg(test)]
+    pub(crate) fn is_idle(&self) -> bool {
+        let is_free = self.locked.is_empty() && self.taken.is_empty() && self.epochs.are_idle();
+        is_free
+            && self.held == 0
+            && !self.is_led
+            && !self.is_checkpointing
+            && self.unreported.is_empty()
+    }
+
+    /// True if references that were given up still count.
+    #[cfg(test)]
+    pub(crate) fn has_given_up(&self) -> bool {
+        self.given_up.iter().any(|given_up| !given_up.is_empty())
     }
 
     pub(crate) fn is_held(&self, core: Ring) -> bool {
@@ -163,12 +196,18 @@ impl MapState {
         let number = self.rings[ring.at()].next;
         let record = Record { ring, number, start: self.start, change };
         if let Change::Map { cluster, .. } = &record.change {
-            self.taken.remove(cluster);
+            self.forget_taken(*cluster);
         }
-        let before = self.change_of_need(&record.change);
+        // A change of whole volumes may end a wait for space: by a policy, a quota or a deletion. A resize needs no
+        // cluster for a part that has none.
+        self.changes.has_space |=
+            matches!(record.change, Change::Volumes(..) | Change::Unmap { .. });
+        let need = self.change_of_need(&record.change);
         let dropped = self.tables.apply(&record);
         let dropped = dropped.expect("a record fits the tables it was made from");
-        self.needs.change(before);
+        if let Some((volume, by)) = need {
+            self.needs.add(volume, by);
+        }
         let state = &mut self.rings[ring.at()];
         state.next = number.next();
         state.records.push_back(record);
@@ -177,35 +216,39 @@ impl MapState {
             let epoch = self.epochs.close();
             let clusters = dropped.clusters.into_iter().map(Reference::Cluster);
             let references = clusters.chain(dropped.leaf.map(Reference::Leaf));
-            self.given_up.extend(references.map(|what| GivenUp { what, by, epoch }));
+            self.given_up[ring.at()].extend(references.map(|what| GivenUp { what, by, epoch }));
             if let Some(slot) = dropped.leaf.and_then(|leaf| self.tables.slots.get(&leaf)) {
                 self.tables.leaf_mut(*slot).given_up += 1;
             }
         }
-        self.settle();
         number
     }
 
     /// Gives a volume a leaf of its own for an entry, if the leaf is shared or does not exist.
     pub(crate) fn own_leaf(&mut self, volume: VolumeId, index: u32, ring: Ring) {
+        if self.lacks_leaf(volume, index) {
+            let at = self.tables.shape.entry(index).0 as u32;
+            self.put(ring, Change::CopyLeaf { volume, at });
+        }
+    }
+
+    /// True if the leaf of an entry is shared or does not exist.
+    pub(crate) fn lacks_leaf(&self, volume: VolumeId, index: u32) -> bool {
         let at = self.tables.shape.entry(index).0;
         let slot = self.tables.volumes.get(&volume).and_then(|volume| volume.root[at]);
-        if slot.is_none_or(|slot| self.tables.leaf(slot).references > 1) {
-            self.put(ring, Change::CopyLeaf { volume, at: at as u32 });
-        }
+        slot.is_none_or(|slot| self.tables.leaf(slot).references > 1)
     }
 
     /// Ends references that were given up: when their record is stable and older I/Os are back.
     pub(crate) fn settle(&mut self) {
-        let mut given_up = std::mem::take(&mut self.given_up);
-        given_up.retain(|given_up| {
-            let is_ripe = self.is_ripe(given_up);
-            if is_ripe {
-                self.end_reference(*given_up);
+        for ring in 0..self.given_up.len() {
+            while let Some(first) = self.given_up[ring].front().copied()
+                && self.is_ripe(&first)
+            {
+                self.given_up[ring].pop_front();
+                self.end_reference(first);
             }
-            !is_ripe
-        });
-        self.given_up = given_up;
+        }
     }
 
     fn is_ripe(&self, given_up: &GivenUp) -> bool {
@@ -214,6 +257,8 @@ impl MapState {
     }
 
     fn end_reference(&mut self, given_up: GivenUp) {
+        // A cluster is free, or one that is no longer shared is written without another one.
+        self.changes.has_space = true;
         match given_up.what {
             Reference::Cluster(cluster) => self.tables.release(cluster, given_up.by),
             Reference::Leaf(leaf) => {
@@ -242,6 +287,7 @@ impl MapState {
             Some(cluster) => {
                 self.tables.free.remove(cluster);
                 self.taken.insert(cluster, volume);
+                *self.taken_by.entry(volume).or_default() += 1;
                 Allocation::Taken(cluster)
             }
             None if self.tables.free.len() > 0 => Allocation::Later(Wait::Checkpoint),
@@ -251,7 +297,23 @@ impl MapState {
 
     /// Returns a cluster that no record names.
     pub(crate) fn give_back(&mut self, cluster: ClusterId) {
-        self.taken.remove(&cluster);
+        self.forget_taken(cluster);
         self.tables.free.insert(cluster);
+        self.changes.has_space = true;
+    }
+
+    fn forget_taken(&mut self, cluster: ClusterId) {
+        let Some(volume) = self.taken.remove(&cluster) else { return };
+        if let Some(count) = self.taken_by.get_mut(&volume) {
+            *count -= 1;
+            if *count == 0 {
+                self.taken_by.remove(&volume);
+            }
+        }
+    }
+
+    /// Clusters that operations took for a volume, and that no record names yet.
+    pub(crate) fn taken_by(&self, volume: VolumeId) -> u64 {
+        self.taken_by.get(&volume).copied().unwrap_or(0)
     }
 }

@@ -7,6 +7,7 @@ use strake_units::Name;
 use crate::blocks::{Blocks, Partial};
 use crate::free::FreeSet;
 use crate::ids::{ClusterId, LeafId, Number, Ring, VolumeId};
+use crate::limits::LEAVES_MAX;
 use crate::record::SpacePolicy;
 use crate::shape::Shape;
 
@@ -39,6 +40,8 @@ pub struct Volume {
     pub seed: u32,
     /// Clusters that it refers to.
     pub mapped: u32,
+    /// Leaves that it refers to.
+    pub(crate) leaves: u32,
     /// Slots of its leaves.
     pub(crate) root: Vec<Option<u32>>,
 }
@@ -84,7 +87,13 @@ pub struct Part {
 pub(crate) struct Tables {
     pub(crate) shape: Shape,
     pub(crate) volumes: BTreeMap<VolumeId, Volume>,
+    /// Names of volumes that are not being deleted, and how many have each: a hostile image repeats them.
+    pub(crate) names: BTreeMap<Name, u32>,
     pub(crate) next_volume: u32,
+    /// Leaf references of all volumes.
+    pub(crate) root_entries: usize,
+    /// Most leaves.
+    pub(crate) leaves_max: usize,
     pub(crate) leaves: Vec<Option<Leaf>>,
     pub(crate) slots: BTreeMap<LeafId, u32>,
     pub(crate) empty_slots: Vec<u32>,
@@ -100,7 +109,10 @@ impl Tables {
         Self {
             shape,
             volumes: BTreeMap::new(),
+            names: BTreeMap::new(),
             next_volume: 1,
+            root_entries: 0,
+            leaves_max: LEAVES_MAX,
             leaves: Vec::new(),
             slots: BTreeMap::new(),
             empty_slots: Vec::new(),
@@ -152,6 +164,37 @@ impl Tables {
     /// The parts of blocks of what an entry refers to.
     pub(crate) fn parts(&self, cluster: Option<ClusterId>, blocks: Blocks) -> Parts<'_> {
         Parts { tables: self, cluster, at: u32::from(blocks.first), end: blocks.end() }
+    }
+
+    /// Adds a volume to the tables and to their sums.
+    pub(crate) fn insert_volume(&mut self, id: VolumeId, volume: Volume) {
+        self.root_entries += volume.root.len();
+        if !volume.is_dying {
+            *self.names.entry(volume.name.clone()).or_default() += 1;
+        }
+        self.volumes.insert(id, volume);
+    }
+
+    /// Removes a volume from the tables and from their sums.
+    pub(crate) fn remove_volume(&mut self, id: VolumeId) {
+        self.hide_volume(id);
+        if let Some(volume) = self.volumes.remove(&id) {
+            self.root_entries -= volume.root.len();
+        }
+    }
+
+    /// The volume is being deleted, and its name is free.
+    pub(crate) fn hide_volume(&mut self, id: VolumeId) {
+        let Some(volume) = self.volumes.get_mut(&id).filter(|volume| !volume.is_dying) else {
+            return;
+        };
+        volume.is_dying = true;
+        if let Some(count) = self.names.get_mut(&volume.name) {
+            *count -= 1;
+            if *count == 0 {
+                self.names.remove(&volume.name);
+            }
+        }
     }
 
     pub(crate) fn insert_leaf(&mut self, leaf: Leaf) -> u32 {

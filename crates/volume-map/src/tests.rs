@@ -2,12 +2,15 @@
 
 mod codecs;
 mod crash;
+mod failures;
 mod history;
 mod oracle;
 mod orders;
 mod pairs;
 mod promises;
+mod reservations;
 mod scenario;
 mod sizes;
 mod space;
+mod wakeups;
 mod world;

@@ -7,30 +7,44 @@ use crate::body::Body;
 use crate::error::{Error, ErrorKind};
 use crate::ids::{Number, OperationId, Ring, Start, VolumeId};
 use crate::limits::OPERATIONS_MAX;
-use crate::operation::{Progress, Wait};
+use crate::operation::{Progress, StepKind, Wait};
 use crate::record::Record;
 use crate::shape::Shape;
 use crate::space::{PoolSpace, VolumeSpace};
 use crate::state::MapState;
 use crate::tables::{Parts, Tables, Volume};
+use crate::waiting::Waiting;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Operation {
     body: Body,
-    /// True while the driver carries a step out.
-    is_released: bool,
+    released: Released,
+    wait: Option<Wait>,
+}
+
+/// The last step of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Released {
+    /// None, or it has completed.
+    No,
+    /// The driver carries it out.
+    Yes(StepKind),
+    /// It failed. The operation ends when it is advanced.
+    Failed(StepKind),
 }
 
 /// The map of a pool: its tables, its rings, and the operations in progress.
 ///
 /// A driver begins an operation with [`begin`](Self::begin), and calls [`advance`](Self::advance) until it has
-/// finished. In between it does the released steps and calls [`completed`](Self::completed). It writes the records of
-/// each ring in order, stably, and calls [`stable`](Self::stable).
+/// finished. In between it does the released steps and calls [`completed`](Self::completed) or
+/// [`failed`](Self::failed). It writes the records of each ring in order, stably, and calls [`stable`](Self::stable).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VolumeMap {
     pub(crate) state: MapState,
     operations: BTreeMap<OperationId, Operation>,
+    waiting: Waiting,
     next_operation: u64,
+    is_read_only: bool,
 }
 
 impl VolumeMap {
@@ -47,7 +61,8 @@ impl VolumeMap {
     }
 
     pub(crate) fn from_state(state: MapState) -> Self {
-        Self { state, operations: BTreeMap::new(), next_operation: 1 }
+        let (operations, waiting) = (BTreeMap::new(), Waiting::default());
+        Self { state, operations, waiting, next_operation: 1, is_read_only: false }
     }
 
     /// The shape of the pool.
@@ -106,8 +121,42 @@ impl VolumeMap {
         }
         let id = OperationId(self.next_operation);
         self.next_operation += 1;
-        self.operations.insert(id, Operation { body, is_released: false });
+        self.waiting.wake(id);
+        self.operations.insert(id, Operation { body, released: Released::No, wait: None });
         Ok(id)
+    }
+
+    /// An operation that the driver advances: it is new, its step ended, or a change may have ended its wait. `None`
+    /// when nothing moves before the next step or record ends.
+    ///
+    /// The cost of a change is that of the operations that it wakes. One operation is woken for a cluster, and all that
+    /// wait for space, for the end of a hold, or for the end of another operation on whole volumes.
+    #[must_use]
+    pub fn woken(&self) -> Option<OperationId> {
+        self.waiting.next()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_done(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_woken(&self, id: OperationId) -> bool {
+        self.waiting.is_woken(id)
+    }
+
+    /// True if the maps differ at most in the operations that are woken.
+    #[cfg(test)]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        (&self.state, &self.operations) == (&other.state, &other.operations)
+    }
+
+    /// A hash of all but the operations that are woken.
+    #[cfg(test)]
+    pub(crate) fn hash_without_woken(&self, hasher: &mut impl std::hash::Hasher) {
+        use std::hash::Hash;
+        (&self.state, &self.operations, self.next_operation, self.is_read_only).hash(hasher);
     }
 
     /// Goes on with an operation as far as possible.
@@ -116,16 +165,45 @@ impl VolumeMap {
     /// If there is no such operation, or it has finished.
     pub fn advance(&mut self, id: OperationId) -> Progress {
         let mut operation = self.operations.remove(&id).expect("the operation is in progress");
-        if operation.is_released {
-            self.operations.insert(id, operation);
-            return Progress::Wait(Wait::Step);
+        let before = operation.wait.take();
+        self.waiting.forget(id, before);
+        let needs = self.state.needs.total();
+        let progress = match operation.released {
+            Released::Yes(_) => Progress::Wait(Wait::Step),
+            Released::No | Released::Failed(_)
+                if self.is_read_only && !operation.body.is_read() =>
+            {
+                Progress::Finished(Err(ErrorKind::LogFailed.into()))
+            }
+            Released::No => operation.body.advance(&mut self.state),
+            Released::Failed(step) => operation.body.fail(&mut self.state, step),
+        };
+        match &progress {
+            Progress::Do(step) => operation.released = Released::Yes(step.kind()),
+            Progress::Wait(Wait::Step) | Progress::Finished(_) => {}
+            Progress::Wait(wait) => {
+                operation.released = Released::No;
+                operation.wait = Some(*wait);
+                self.waiting.insert(id, *wait);
+            }
         }
-        let progress = operation.body.advance(&mut self.state);
         if !matches!(progress, Progress::Finished(_)) {
-            operation.is_released = matches!(progress, Progress::Do(_));
             self.operations.insert(id, operation);
+        }
+        self.wake(needs);
+        if let Some(Wait::Cluster { volume, index }) = before
+            && !self.state.is_locked(volume, index)
+        {
+            self.waiting.wake_one(volume, index);
         }
         progress
+    }
+
+    /// Wakes the operations whose wait this call may have ended.
+    fn wake(&mut self, needs_before: u64) {
+        let mut changes = std::mem::take(&mut self.state.changes);
+        changes.has_space |= self.state.needs.total() < needs_before;
+        self.waiting.wake_changed(&changes, self.state.epochs.oldest());
     }
 
     /// The released step of an operation has completed.
@@ -133,14 +211,43 @@ impl VolumeMap {
     /// # Panics
     /// If no step of the operation was released.
     pub fn completed(&mut self, id: OperationId) {
-        let operation = self.operations.get_mut(&id).expect("the operation is in progress");
-        assert!(operation.is_released, "a step completes once");
-        operation.is_released = false;
+        self.step_ended(id, |_| Released::No);
     }
 
-    /// Ends the wait for space of an operation, which then fails. False if the operation does not wait for space.
+    /// The released step of an operation failed, and nothing of it lands from now on. The operation ends with
+    /// [`ErrorKind::StepFailed`]: it gives back its cluster, its lock, its epoch and its hold. What was answered
+    /// before is not affected. Decision 39 has what each step leaves, and what the driver can do then.
+    ///
+    /// # Panics
+    /// If no step of the operation was released.
+    pub fn failed(&mut self, id: OperationId) {
+        self.step_ended(id, Released::Failed);
+    }
+
+    fn step_ended(&mut self, id: OperationId, how: impl FnOnce(StepKind) -> Released) {
+        let operation = self.operations.get_mut(&id).expect("the operation is in progress");
+        let Released::Yes(step) = operation.released else { panic!("a step ends once") };
+        operation.released = how(step);
+        self.waiting.wake(id);
+    }
+
+    /// Ends the wait for space of an operation, or a snapshot, rollback or resize before its record is appended. The
+    /// operation fails when it is advanced. A hold or a pace step that was released is withdrawn: the driver lets the
+    /// core go on, and does not report the step. A copy that was released is reported before the operation ends.
+    ///
+    /// False if the operation is none of these: then it goes on.
     pub fn cancel(&mut self, id: OperationId) -> bool {
-        self.operations.get_mut(&id).is_some_and(|operation| operation.body.cancel())
+        let Some(operation) = self.operations.get_mut(&id) else { return false };
+        let is_cancelled = operation.body.cancel();
+        if let Released::Yes(StepKind::Hold | StepKind::Pace) = operation.released
+            && is_cancelled
+        {
+            operation.released = Released::No;
+        }
+        if is_cancelled {
+            self.waiting.wake(id);
+        }
+        is_cancelled
     }
 
     /// The records of a ring that are not stable, in order. The driver writes them in this order.
@@ -154,24 +261,48 @@ impl VolumeMap {
     /// # Panics
     /// If the ring has no record with this number.
     pub fn stable(&mut self, ring: Ring, number: Number) {
+        let needs = self.state.needs.total();
         let state = &mut self.state.rings[ring.at()];
         assert!(number < state.next, "only records of the ring become stable");
         while state.records.front().is_some_and(|record| record.number <= number) {
             state.records.pop_front();
         }
         state.unstable = state.unstable.max(number.next());
-        self.state.forget_grown();
+        let unstable = state.unstable;
+        if ring == Ring::LEADER {
+            self.state.forget_grown();
+            self.state.end_needs();
+        }
         self.state.settle();
+        self.waiting.wake_stable(ring, unstable);
+        self.wake(needs);
     }
 
-    /// The number from which the log of a ring must be kept: both roots can be replayed. Everything is kept while one
-    /// of the two roots is of other rings.
-    #[must_use]
-    pub fn keep_from(&self, ring: Ring) -> Number {
-        if self.state.roots_due > 0 {
-            return Number(0);
+    /// A record cannot be written. From now on the map serves reads only, until the pool is started again: an answered
+    /// change would need a record, and a write in place may need one that is not stable. Every operation but reads ends
+    /// with [`ErrorKind::LogFailed`] after its step. Its lock and its cluster stay taken, so that no other uses them.
+    pub fn log_failed(&mut self) {
+        self.is_read_only = true;
+        for id in self.operations.keys() {
+            self.waiting.wake(*id);
         }
-        let floors = self.state.floors.iter().map(|floors| floors[ring.at()]);
-        floors.min().unwrap_or(Number(0))
+    }
+
+    /// True after [`log_failed`](Self::log_failed).
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    /// The number from which the log of a ring must be kept, so that both roots can be replayed. `None` if the pool has
+    /// no such ring: then nothing of its log is kept. While one of the two roots is of other rings, every log is kept
+    /// whole, those of the earlier rings included.
+    #[must_use]
+    pub fn keep_from(&self, ring: Ring) -> Option<Number> {
+        if self.state.roots_due > 0 {
+            return Some(Number(0));
+        }
+        let floors = self.state.floors.iter().map(|floors| floors.get(ring.at()).copied());
+        floors.min().flatten()
     }
 }

@@ -1,5 +1,6 @@
 //! A checkpoint: a root that has of each ring exactly the records below its floor.
 
+use crate::error::ErrorKind;
 use crate::ids::Number;
 use crate::image::Image;
 use crate::limits::ROOTS;
@@ -29,14 +30,16 @@ impl Checkpoint {
             Stage::Start if map.is_checkpointing => Progress::Wait(Wait::Leader),
             Stage::Start => {
                 map.is_checkpointing = true;
-                map.recount_needs();
+                map.recount_needs(|_, _| true);
                 let floors = map.next_numbers();
                 let bytes = Image::of(map, &floors).encode();
                 self.stage = Stage::Taken { floors, bytes };
                 self.advance(map)
             }
             // A root must not be ahead of a ring: it would have what the log lacks.
-            Stage::Taken { floors, .. } if !map.are_stable(floors) => Progress::Wait(Wait::Records),
+            Stage::Taken { floors, .. } if !map.are_stable(floors) => {
+                Progress::Wait(map.wait_for(floors))
+            }
             Stage::Taken { floors, bytes } => {
                 let (floors, bytes) = (std::mem::take(floors), std::mem::take(bytes));
                 self.stage = Stage::Writing { floors };
@@ -49,8 +52,18 @@ impl Checkpoint {
                 map.sequence += 1;
                 map.roots_due = map.roots_due.saturating_sub(1);
                 map.is_checkpointing = false;
+                map.changes.is_leader_free = true;
+                map.changes.has_space = true;
                 Progress::Finished(Ok(Done::Done))
             }
         }
+    }
+
+    /// The place of the root has the old root, the new one, or none that can be read. The other root is there, and the
+    /// log reaches back to it. The next checkpoint writes the same place.
+    pub(crate) fn fail(map: &mut MapState, kind: ErrorKind) -> Progress {
+        map.is_checkpointing = false;
+        map.changes.is_leader_free = true;
+        Progress::Finished(Err(kind.into()))
     }
 }

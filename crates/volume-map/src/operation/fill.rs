@@ -39,10 +39,11 @@ impl Fill {
 
     fn start(&mut self, map: &mut MapState) -> Progress {
         if map.is_locked(self.volume, self.index) {
-            return Progress::Wait(Wait::Cluster);
+            let (volume, index) = (self.volume, self.index);
+            return Progress::Wait(Wait::Cluster { volume, index });
         }
         if !map.older_are_back() {
-            return Progress::Wait(Wait::OlderIo);
+            return Progress::Wait(Wait::OlderIo { epoch: map.before_cut });
         }
         let Some(volume) = map.tables.serving(self.volume) else {
             return Progress::Finished(Err(ErrorKind::NoVolume.of(self.volume)));
@@ -90,9 +91,16 @@ impl Fill {
         self.recorded(map, ring, number)
     }
 
+    /// The copy failed: what landed is in blocks that no record calls own.
+    pub(crate) fn fail(&mut self, map: &mut MapState, kind: ErrorKind) -> Progress {
+        self.entered.leave(map);
+        map.unlock(self.volume, self.index);
+        Progress::Finished(Err(kind.of(self.volume)))
+    }
+
     fn recorded(&mut self, map: &mut MapState, ring: Ring, number: Number) -> Progress {
         if !map.is_stable(ring, number) {
-            return Progress::Wait(Wait::Records);
+            return Progress::Wait(Wait::Records { ring, number });
         }
         map.unlock(self.volume, self.index);
         Progress::Finished(Ok(Done::Done))

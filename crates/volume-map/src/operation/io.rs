@@ -90,6 +90,11 @@ impl Io {
         self.is_starved
     }
 
+    /// True if a record is appended: the operation then ends when the record is stable.
+    pub(crate) fn is_recorded(&self) -> bool {
+        matches!(self.stage, Stage::Recorded(..))
+    }
+
     pub(crate) fn advance(&mut self, map: &mut MapState) -> Progress {
         match self.stage {
             Stage::Start => self.start(map),
@@ -111,7 +116,21 @@ impl Io {
         Progress::Finished(Ok(Done::Done))
     }
 
-    fn fail(&mut self, map: &mut MapState, kind: ErrorKind) -> Progress {
+    /// Ends with an error, and gives back what the operation holds. A cluster that it took is free: no record names
+    /// it. Blocks of a cluster in use are old or new, and those that no record calls own are not read.
+    pub(crate) fn fail(&mut self, map: &mut MapState, kind: ErrorKind) -> Progress {
+        let (is_locked, taken) = match self.stage {
+            Stage::InPlace { is_locked } => (is_locked, None),
+            Stage::Landing { taken, .. } => (true, taken),
+            Stage::Start | Stage::Change | Stage::Cancelled => (false, None),
+            Stage::Recorded(..) => unreachable!("what is recorded does not fail"),
+        };
+        if let Some(cluster) = taken {
+            map.give_back(cluster);
+        }
+        if is_locked {
+            map.unlock(self.volume, self.index);
+        }
         self.entered.leave(map);
         Progress::Finished(Err(kind.of(self.volume)))
     }
@@ -145,6 +164,9 @@ impl Io {
 
     fn plan(&self, map: &MapState, found: Found) -> Plan {
         let is_whole = self.blocks.count == map.tables.shape.cluster_blocks;
+        if self.kind == IoKind::Discard && !is_whole && self.are_zero(map, found) {
+            return Plan::Nothing;
+        }
         match (self.kind, found) {
             (_, Found::Gone)
             | (IoKind::Discard, Found::Unmapped)
@@ -176,6 +198,13 @@ impl Io {
         }
     }
 
+    /// True if the blocks are zero already. What a record that is not stable calls zero is locked.
+    fn are_zero(&self, map: &MapState, found: Found) -> bool {
+        let (Found::Partial(cluster) | Found::SharedPartial(cluster)) = found else { return false };
+        let partial = map.tables.partial(cluster);
+        partial.is_some_and(|partial| partial.zero.has_all(&BlockSet::of(self.blocks)))
+    }
+
     fn change(&mut self, map: &mut MapState) -> Progress {
         self.is_starved = false;
         let Some(volume) = map.tables.serving(self.volume) else {
@@ -183,7 +212,7 @@ impl Io {
         };
         let ring = map.owner(volume.seed, self.index);
         if map.is_locked(self.volume, self.index) {
-            return self.wait(map, Wait::Cluster);
+            return self.wait(map, Wait::Cluster { volume: self.volume, index: self.index });
         }
         if self.is_held(map, ring) {
             return self.wait(map, Wait::Hold);
@@ -191,6 +220,9 @@ impl Io {
         self.entered.enter(map);
         let found = self.find(map);
         let plan = self.plan(map, found);
+        if let Err(kind) = self.check_leaf(map, plan) {
+            return self.fail(map, kind);
+        }
         match plan {
             Plan::Nothing if found == Found::Gone => self.fail(map, ErrorKind::OutOfRange),
             Plan::Nothing => self.end(map),
@@ -200,8 +232,12 @@ impl Io {
                 let stability = self.stability();
                 Progress::Do(Step::Write { cluster, blocks: self.blocks, stability })
             }
-            Plan::Copy(_) if self.waits_for_older(map) => self.wait(map, Wait::OlderIo),
-            Plan::Mark(_) | Plan::Unmap => self.land(map, found, plan, None),
+            Plan::Copy(_) if self.waits_for_older(map) => {
+                let epoch = map.before_cut;
+                self.wait(map, Wait::OlderIo { epoch })
+            }
+            Plan::Mark(_) => self.land(map, found, plan, None),
+            Plan::Unmap => self.land(map, found, plan, None),
             Plan::New { .. } | Plan::Copy(_) => match map.allocate(self.volume, ring, found) {
                 Allocation::Taken(cluster) => self.land(map, found, plan, Some(cluster)),
                 Allocation::Refused(kind) => self.fail(map, kind),
@@ -210,6 +246,16 @@ impl Io {
                     self.wait(map, wait)
                 }
             },
+        }
+    }
+
+    /// Refuses a change of an entry that needs one leaf too many.
+    fn check_leaf(&self, map: &MapState, plan: Plan) -> Result<(), ErrorKind> {
+        match plan {
+            Plan::Unmap | Plan::New { .. } | Plan::Copy(_) => {
+                map.check_leaf(self.volume, self.index)
+            }
+            Plan::Nothing | Plan::InPlace(_) | Plan::Mark(_) => Ok(()),
         }
     }
 
@@ -298,6 +344,9 @@ impl Io {
             return self.change(map);
         }
         let ring = ring.expect("what was found again is in a volume");
+        if let Err(kind) = self.check_leaf(map, plan) {
+            return self.fail(map, kind);
+        }
         let number = self.append(map, ring, plan, taken);
         self.stage = Stage::Recorded(ring, number);
         self.recorded(map, ring, number)
@@ -351,7 +400,7 @@ impl Io {
 
     fn recorded(&mut self, map: &mut MapState, ring: Ring, number: Number) -> Progress {
         if !map.is_stable(ring, number) {
-            return Progress::Wait(Wait::Records);
+            return Progress::Wait(Wait::Records { ring, number });
         }
         map.unlock(self.volume, self.index);
         self.end(map)

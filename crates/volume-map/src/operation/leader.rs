@@ -33,7 +33,7 @@ impl Leader {
     pub(crate) fn advance(&mut self, map: &mut MapState) -> Progress {
         if let Some((number, done)) = &self.recorded {
             if !map.is_stable(Ring::LEADER, *number) {
-                return Progress::Wait(Wait::Records);
+                return Progress::Wait(Wait::Records { ring: Ring::LEADER, number: *number });
             }
             if let Done::Made(volumes) = done {
                 volumes.iter().for_each(|volume| {
@@ -45,6 +45,11 @@ impl Leader {
         if map.is_led {
             return Progress::Wait(Wait::Leader);
         }
+        if let LeaderKind::Grow { volume, .. } = self.kind
+            && let Some(wait) = map.wait_for_growth(volume)
+        {
+            return Progress::Wait(wait);
+        }
         let new = VolumeId(map.tables.next_volume);
         let (change, done) = match self.change(map, new) {
             Ok(change) => change,
@@ -52,7 +57,7 @@ impl Leader {
         };
         let grown = self.grown(map);
         let number = map.put_of_leader(change);
-        map.growing.extend(grown.map(|(volume, blocks)| (volume, blocks, number)));
+        map.growing.extend(grown.map(|(volume, blocks)| (volume, (blocks, number))));
         match &done {
             Done::Dying(volume) => {
                 map.deletions.insert(*volume, number);
@@ -60,9 +65,38 @@ impl Leader {
             Done::Made(volumes) => map.unreported.extend(volumes),
             Done::Done => {}
         }
-        map.recount_needs();
+        self.change_need(map, new, number, grown);
         self.recorded = Some((number, done));
         self.advance(map)
+    }
+
+    /// What the record changes of reservations. An end counts when the record is stable.
+    fn change_need(
+        &self,
+        map: &mut MapState,
+        new: VolumeId,
+        number: Number,
+        grown: Option<(VolumeId, u64)>,
+    ) {
+        let clusters = |blocks| map.tables.shape.clusters_of(blocks);
+        match &self.kind {
+            LeaderKind::Grow { volume, blocks } => {
+                let is_reserved = map.tables.volumes[volume].policy.reserved;
+                let before = grown.map_or(*blocks, |(_, before)| before);
+                let more = clusters(*blocks) - clusters(before);
+                map.needs.add(*volume, if is_reserved { more as i64 } else { 0 });
+            }
+            LeaderKind::Create { blocks, policy, .. } if policy.reserved => {
+                map.needs.set(new, clusters(*blocks));
+            }
+            LeaderKind::SetPolicy { volume, policy } if policy.reserved => {
+                map.needs.set(*volume, map.need_of(&map.tables.volumes[volume]));
+            }
+            LeaderKind::Delete { volume } | LeaderKind::SetPolicy { volume, .. } => {
+                map.needs.end(*volume, number);
+            }
+            LeaderKind::Create { .. } | LeaderKind::Clone { .. } => {}
+        }
     }
 
     /// The volume that grows, and its size before.
@@ -108,7 +142,7 @@ impl Leader {
                 if known.policy.reserved {
                     let clusters = |blocks| map.tables.shape.clusters_of(blocks);
                     let more = clusters(*blocks) - clusters(known.blocks);
-                    map.check_need(&[(*volume, map.needs_of(*volume) + more)])?;
+                    map.check_need(&[(*volume, map.needs.of(*volume) + more)])?;
                 }
                 let (volume, blocks) = (*volume, *blocks);
                 Ok((VolumesChange::Size { volume, blocks }, Done::Done))

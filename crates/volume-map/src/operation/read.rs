@@ -25,12 +25,16 @@ impl Read {
         // It enters its epoch before it looks at the map: what it finds is not used again until it has left.
         self.entered.enter(map);
         let Some(volume) = map.tables.serving(self.volume) else {
-            self.entered.leave(map);
-            return Progress::Finished(Err(ErrorKind::NoVolume.of(self.volume)));
+            return self.fail(map, ErrorKind::NoVolume);
         };
         let cluster = map.tables.lookup(volume, self.index).1;
         let parts = map.tables.parts(cluster, self.blocks).collect();
         self.is_read = true;
         Progress::Do(Step::Read { parts })
+    }
+
+    pub(crate) fn fail(&mut self, map: &mut MapState, kind: ErrorKind) -> Progress {
+        self.entered.leave(map);
+        Progress::Finished(Err(kind.of(self.volume)))
     }
 }

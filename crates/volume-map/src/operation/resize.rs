@@ -2,12 +2,13 @@
 
 use crate::blocks::Blocks;
 use crate::error::{Error, ErrorKind};
+use crate::found::Found;
 use crate::ids::{Number, Ring, VolumeId};
 use crate::operation::io::{Io, IoKind};
 use crate::operation::snapshot::Held;
 use crate::operation::{Done, Progress, Step, Wait};
 use crate::record::{Change, VolumesChange};
-use crate::state::MapState;
+use crate::state::{Allocation, MapState};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Stage {
@@ -18,6 +19,8 @@ enum Stage {
     Leaves,
     Freed(Vec<Number>),
     Recorded(Number),
+    /// It fails when what it recorded of the tail is stable.
+    Failing(Vec<Number>, Error),
 }
 
 /// A resize that discards the tail of a volume.
@@ -28,38 +31,39 @@ pub(crate) struct Resize {
     held: Held,
     /// The first block that is not discarded yet.
     at: u64,
+    is_starved: bool,
+    /// The error of an operation that the driver cancelled.
+    cancelled: Option<ErrorKind>,
     stage: Stage,
 }
 
 impl Resize {
     pub(crate) fn new(volume: VolumeId, blocks: u64) -> Self {
-        Self { volume, blocks, held: Held::default(), at: blocks, stage: Stage::Start }
+        let (held, stage) = (Held::default(), Stage::Start);
+        Self { volume, blocks, held, at: blocks, is_starved: false, cancelled: None, stage }
     }
 
     pub(crate) fn cancel(&mut self) -> bool {
-        match &mut self.stage {
-            Stage::Cluster(io) => io.cancel(),
-            Stage::Start
-            | Stage::Holding
-            | Stage::Older
-            | Stage::Leaves
-            | Stage::Freed(_)
-            | Stage::Recorded(_) => false,
+        if let Stage::Recorded(_) | Stage::Failing(..) = self.stage {
+            return false;
         }
+        let starved = ErrorKind::NoSpace;
+        self.cancelled = Some(if self.is_starved { starved } else { ErrorKind::Cancelled });
+        true
     }
 
     pub(crate) fn advance(&mut self, map: &mut MapState) -> Progress {
+        if let Some(kind) = self.cancelled.take() {
+            return self.end_cancelled(map, kind);
+        }
         match &mut self.stage {
             Stage::Start if map.is_led => Progress::Wait(Wait::Leader),
-            Stage::Start if map.is_growing(self.volume) => Progress::Wait(Wait::Records),
             Stage::Start => {
-                let writable = map.writable(self.volume).map(|volume| volume.blocks);
-                match writable {
-                    Err(error) => return Progress::Finished(Err(error)),
-                    Ok(blocks) if blocks < self.blocks => {
-                        return Progress::Finished(Err(ErrorKind::OutOfRange.of(self.volume)));
-                    }
-                    Ok(_) => {}
+                if let Some(wait) = map.wait_for_growth(self.volume) {
+                    return Progress::Wait(wait);
+                }
+                if let Err(progress) = self.check(map) {
+                    return progress;
                 }
                 map.is_led = true;
                 self.stage = Stage::Holding;
@@ -72,7 +76,7 @@ impl Resize {
                 self.stage = Stage::Older;
                 self.advance(map)
             }
-            Stage::Older if !self.held.older_are_back(map) => Progress::Wait(Wait::OlderIo),
+            Stage::Older if !self.held.older_are_back(map) => Progress::Wait(self.held.wait()),
             Stage::Older => {
                 self.stage = Stage::Leaves;
                 self.advance(map)
@@ -83,34 +87,113 @@ impl Resize {
                     self.advance(map)
                 }
                 Progress::Finished(Err(error)) => self.give_up(map, error),
-                // All cores hold: nothing would end this wait.
-                Progress::Wait(Wait::Space) if io.cancel() => self.advance(map),
+                // A write took the cluster before its core held. Nothing waits for space while all cores hold.
+                Progress::Wait(Wait::Space | Wait::Checkpoint) => {
+                    map.release_writes();
+                    (self.held, self.at, self.stage) = (Held::default(), self.blocks, Stage::Start);
+                    self.advance(map)
+                }
                 progress => progress,
             },
             Stage::Leaves => self.free_next(map),
-            Stage::Freed(upto) if !map.are_stable(upto) => Progress::Wait(Wait::Records),
+            Stage::Freed(upto) if !map.are_stable(upto) => Progress::Wait(map.wait_for(upto)),
             Stage::Freed(_) => {
                 let (volume, blocks) = (self.volume, self.blocks);
                 let number = map.put_of_leader(VolumesChange::Size { volume, blocks });
-                map.recount_needs();
                 self.stage = Stage::Recorded(number);
                 self.advance(map)
             }
             Stage::Recorded(number) => {
                 if !map.is_stable(Ring::LEADER, *number) {
-                    return Progress::Wait(Wait::Records);
+                    return Progress::Wait(Wait::Records { ring: Ring::LEADER, number: *number });
                 }
+                // A reserved volume needed its unmapped tail until now: after a crash before, it has the size before.
+                map.recount_needs(|id, _| id == self.volume);
                 map.release_writes();
                 Progress::Finished(Ok(Done::Done))
+            }
+            Stage::Failing(upto, _) if !map.are_stable(upto) => Progress::Wait(map.wait_for(upto)),
+            Stage::Failing(_, error) => {
+                let error = *error;
+                map.release_writes();
+                Progress::Finished(Err(error))
             }
         }
     }
 
-    /// Nothing is lost of the size: a part of the tail is discarded, as the request permits.
+    /// What ends the operation, or lets it wait, before it holds writes.
+    fn check(&mut self, map: &mut MapState) -> Result<(), Progress> {
+        let fail = |kind: ErrorKind| Err(Progress::Finished(Err(kind.of(self.volume))));
+        let known = map.writable(self.volume).map_err(|error| Progress::Finished(Err(error)))?;
+        let (end, seed) = (known.blocks, known.seed);
+        if end < self.blocks {
+            return fail(ErrorKind::OutOfRange);
+        }
+        self.is_starved = false;
+        let Some((index, blocks)) = first_part(map, self.at, end) else { return Ok(()) };
+        if map.is_locked(self.volume, index) {
+            return Err(Progress::Wait(Wait::Cluster { volume: self.volume, index }));
+        }
+        let found = map.find(self.volume, index, blocks);
+        if blocks.first == 0 || !matches!(found, Found::Shared(_) | Found::SharedPartial(_)) {
+            return Ok(());
+        }
+        match map.allocate(self.volume, map.owner(seed, index), found) {
+            Allocation::Taken(cluster) => {
+                map.give_back(cluster);
+                Ok(())
+            }
+            Allocation::Refused(kind) => fail(kind),
+            Allocation::Later(wait) => {
+                self.is_starved = true;
+                Err(Progress::Wait(wait))
+            }
+        }
+    }
+
+    fn end_cancelled(&mut self, map: &mut MapState, kind: ErrorKind) -> Progress {
+        match &mut self.stage {
+            Stage::Start => Progress::Finished(Err(kind.of(self.volume))),
+            Stage::Cluster(io) if io.is_recorded() => {
+                let progress = io.advance(map);
+                if let Progress::Finished(_) = progress {
+                    return self.give_up(map, kind.of(self.volume));
+                }
+                self.cancelled = Some(kind);
+                progress
+            }
+            Stage::Cluster(_)
+            | Stage::Holding
+            | Stage::Older
+            | Stage::Leaves
+            | Stage::Freed(_)
+            | Stage::Recorded(_)
+            | Stage::Failing(..) => self.fail(map, kind),
+        }
+    }
+
+    /// A step failed: a hold, the copy of the last cluster, or a pace step.
+    pub(crate) fn fail(&mut self, map: &mut MapState, kind: ErrorKind) -> Progress {
+        if let Stage::Cluster(io) = &mut self.stage {
+            io.fail(map, kind);
+        }
+        self.give_up(map, kind.of(self.volume))
+    }
+
+    /// Nothing is lost of the size: a part of the tail is discarded, as the request permits. Writes go on when this is
+    /// stable: a discard that finds no cluster is answered at once.
     fn give_up(&mut self, map: &mut MapState, error: Error) -> Progress {
-        map.recount_needs();
-        map.release_writes();
-        Progress::Finished(Err(error))
+        let upto = match self.stage {
+            Stage::Leaves | Stage::Freed(_) => map.next_numbers(),
+            Stage::Start
+            | Stage::Holding
+            | Stage::Older
+            | Stage::Cluster(_)
+            | Stage::Recorded(_)
+            | Stage::Failing(..) => Vec::new(),
+        };
+        self.stage = Stage::Failing(upto, error);
+        self.advance(map)
     }
 
     /// Discards the next part of the tail: blocks of one cluster, or a whole leaf. Each leaf is a step.
@@ -118,8 +201,7 @@ impl Resize {
         let shape = map.tables.shape;
         let volume = &map.tables.volumes[&self.volume];
         let (end, seed) = (volume.blocks, volume.seed);
-        let parts = shape.parts(self.at, end.saturating_sub(self.at));
-        let Some((index, blocks)) = parts.ok().and_then(|mut parts| parts.next()) else {
+        let Some((index, blocks)) = first_part(map, self.at, end) else {
             self.stage = Stage::Freed(map.next_numbers());
             return self.advance(map);
         };
@@ -145,4 +227,9 @@ impl Resize {
         self.stage = Stage::Cluster(Box::new(io));
         self.advance(map)
     }
+}
+
+/// The blocks from `at` to `end` that are in the first cluster of them.
+fn first_part(map: &MapState, at: u64, end: u64) -> Option<(u32, Blocks)> {
+    map.tables.shape.parts(at, end.saturating_sub(at)).ok()?.next()
 }

@@ -1,7 +1,9 @@
 //! Snapshots and rollbacks: every core holds new writes, one record has the cut, and older writes are waited for.
 
+use std::collections::BTreeMap;
+
 use crate::epoch::Epoch;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::ids::{Number, Ring, VolumeId};
 use crate::operation::{Done, Progress, Step, Wait};
 use crate::record::{Change, Cut, VolumesChange};
@@ -43,6 +45,10 @@ impl Held {
         Some(Progress::Do(Step::Hold { core: Ring(self.cut.len() as u8) }))
     }
 
+    pub(crate) fn wait(&self) -> Wait {
+        Wait::OlderIo { epoch: self.before.unwrap_or(Epoch(0)) }
+    }
+
     /// True if every I/O from before the last core held is back.
     pub(crate) fn older_are_back(&self, map: &MapState) -> bool {
         self.before.is_none_or(|epoch| map.epochs.are_back(epoch))
@@ -56,6 +62,13 @@ enum Stage {
     Recorded(Number),
     Released,
     Flushing,
+    /// Before its record. True if cores hold.
+    Cancelled {
+        is_holding: bool,
+    },
+    /// The flush failed: the snapshots are deleted.
+    Undo(ErrorKind),
+    Undone(ErrorKind, Number),
 }
 
 /// A snapshot or a rollback.
@@ -72,8 +85,23 @@ impl Cutting {
         Self { kind, held: Held::default(), stage: Stage::Start, made: Vec::new() }
     }
 
+    pub(crate) fn cancel(&mut self) -> bool {
+        let is_holding = self.stage == Stage::Holding;
+        let is_before_record = is_holding || self.stage == Stage::Start;
+        if is_before_record {
+            self.stage = Stage::Cancelled { is_holding };
+        }
+        is_before_record
+    }
+
     pub(crate) fn advance(&mut self, map: &mut MapState) -> Progress {
         match self.stage {
+            Stage::Cancelled { is_holding } => {
+                if is_holding {
+                    map.release_writes();
+                }
+                Progress::Finished(Err(ErrorKind::Cancelled.into()))
+            }
             Stage::Start if map.is_led => Progress::Wait(Wait::Leader),
             Stage::Start => {
                 if let Err(error) = self.check(map) {
@@ -91,7 +119,7 @@ impl Cutting {
             }
             Stage::Recorded(number) => {
                 if !map.is_stable(Ring::LEADER, number) {
-                    return Progress::Wait(Wait::Records);
+                    return Progress::Wait(Wait::Records { ring: Ring::LEADER, number });
                 }
                 map.release_writes();
                 self.stage = Stage::Released;
@@ -99,14 +127,51 @@ impl Cutting {
             }
             Stage::Released => {
                 if !self.held.older_are_back(map) {
-                    return Progress::Wait(Wait::OlderIo);
+                    return Progress::Wait(self.held.wait());
                 }
-                // A write that was answered before the cut may be in a cache, and a snapshot survives a power loss.
-                self.stage = Stage::Flushing;
-                Progress::Do(Step::Flush)
+                match self.kind {
+                    // A write that was answered before the cut may be in a cache, and a snapshot survives a power loss.
+                    CutKind::Snapshot(_) => {
+                        self.stage = Stage::Flushing;
+                        Progress::Do(Step::Flush)
+                    }
+                    // The content of a snapshot was stable when it was reported.
+                    CutKind::Rollback { .. } => Progress::Finished(Ok(Done::Dying(self.made[0]))),
+                }
             }
             Stage::Flushing => self.report(map),
+            Stage::Undo(_) if map.is_led => Progress::Wait(Wait::Leader),
+            Stage::Undo(kind) => {
+                self.stage = Stage::Undone(kind, self.undo(map));
+                self.advance(map)
+            }
+            Stage::Undone(_, number) if !map.is_stable(Ring::LEADER, number) => {
+                Progress::Wait(Wait::Records { ring: Ring::LEADER, number })
+            }
+            Stage::Undone(kind, _) => Progress::Finished(Err(kind.into())),
         }
+    }
+
+    /// A step failed: a hold, which ends, or the flush of a snapshot that is recorded. Its content may be lost with the
+    /// caches, so it is deleted before the request fails.
+    pub(crate) fn fail(&mut self, map: &mut MapState, kind: ErrorKind) -> Progress {
+        if self.stage == Stage::Flushing {
+            self.stage = Stage::Undo(kind);
+            return self.advance(map);
+        }
+        map.release_writes();
+        Progress::Finished(Err(kind.into()))
+    }
+
+    /// Deletes the snapshots. The result is the number of the last record.
+    fn undo(&mut self, map: &mut MapState) -> Number {
+        let mut last = Number(0);
+        for id in std::mem::take(&mut self.made) {
+            last = map.put_of_leader(VolumesChange::Delete(id));
+            map.deletions.insert(id, last);
+            map.unreported.remove(&id);
+        }
+        last
     }
 
     fn check(&self, map: &MapState) -> Result<(), Error> {
@@ -114,16 +179,16 @@ impl Cutting {
             CutKind::Snapshot(pairs) => {
                 let entries = pairs.iter().map(|(volume, _)| map.entries_of(*volume)).sum();
                 map.check_room(pairs.len(), entries)?;
-                let mut needs = Vec::new();
+                let mut needs = BTreeMap::new();
                 for (volume, name) in pairs {
                     let known = map.writable(*volume)?;
                     map.check_name(name)?;
                     // Two snapshots of one volume need its clusters once.
-                    let is_counted = needs.iter().any(|(id, _)| id == volume);
-                    if known.policy.reserved && !is_counted {
-                        needs.push((*volume, map.tables.shape.clusters_of(known.blocks)));
+                    if known.policy.reserved {
+                        needs.insert(*volume, map.tables.shape.clusters_of(known.blocks));
                     }
                 }
+                let needs: Vec<_> = needs.into_iter().collect();
                 Ok(map.check_need(&needs)?)
             }
             CutKind::Rollback { volume, snapshot } => {
@@ -167,9 +232,23 @@ impl Cutting {
         if let CutKind::Rollback { .. } = self.kind {
             map.deletions.insert(VolumeId(next), number);
         }
-        map.recount_needs();
+        self.raise_needs(map);
         self.stage = Stage::Recorded(number);
         self.advance(map)
+    }
+
+    /// All clusters of the volumes are shared from now on.
+    fn raise_needs(&self, map: &mut MapState) {
+        let volumes = match &self.kind {
+            CutKind::Snapshot(pairs) => pairs.iter().map(|(volume, _)| *volume).collect(),
+            CutKind::Rollback { volume, .. } => vec![*volume],
+        };
+        for id in volumes {
+            let volume = &map.tables.volumes[&id];
+            if volume.policy.reserved {
+                map.needs.set(id, map.tables.shape.clusters_of(volume.blocks));
+            }
+        }
     }
 
     fn report(&mut self, map: &mut MapState) -> Progress {
@@ -177,10 +256,7 @@ impl Cutting {
         made.iter().for_each(|id| {
             map.unreported.remove(id);
         });
-        Progress::Finished(Ok(match self.kind {
-            CutKind::Snapshot(_) => Done::Made(made),
-            CutKind::Rollback { .. } => Done::Dying(made[0]),
-        }))
+        Progress::Finished(Ok(Done::Made(made)))
     }
 }
 
@@ -189,5 +265,7 @@ impl MapState {
     pub(crate) fn release_writes(&mut self) {
         self.held = 0;
         self.is_led = false;
+        self.changes.is_hold_over = true;
+        self.changes.is_leader_free = true;
     }
 }

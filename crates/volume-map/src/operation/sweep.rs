@@ -31,13 +31,18 @@ impl Sweep {
         match &self.stage {
             Stage::Start => self.start(map),
             Stage::Leaves(at) => self.give_up(map, *at),
-            Stage::Recorded(upto) if !map.are_stable(upto) => Progress::Wait(Wait::Records),
+            Stage::Recorded(upto) if !map.are_stable(upto) => Progress::Wait(map.wait_for(upto)),
             Stage::Recorded(_) => self.remove(map),
             Stage::Gone(number) if !map.is_stable(Ring::LEADER, *number) => {
-                Progress::Wait(Wait::Records)
+                Progress::Wait(Wait::Records { ring: Ring::LEADER, number: *number })
             }
             Stage::Gone(_) => Progress::Finished(Ok(Done::Done)),
         }
+    }
+
+    /// The volume is still being deleted: another sweep goes on with it.
+    pub(crate) fn fail(&self, kind: ErrorKind) -> Progress {
+        Progress::Finished(Err(kind.of(self.volume)))
     }
 
     /// Leaves are given up when the record of the deletion is stable. Before, the volume may return after a crash.
@@ -45,9 +50,10 @@ impl Sweep {
         if !map.tables.volumes.get(&self.volume).is_some_and(|volume| volume.is_dying) {
             return Progress::Finished(Err(ErrorKind::NoVolume.of(self.volume)));
         }
-        let deletion = map.deletions.get(&self.volume);
-        if deletion.is_some_and(|number| !map.is_stable(Ring::LEADER, *number)) {
-            return Progress::Wait(Wait::Records);
+        let deletion = map.deletions.get(&self.volume).copied();
+        if deletion.is_some_and(|number| !map.is_stable(Ring::LEADER, number)) {
+            let number = deletion.unwrap_or(Number(0));
+            return Progress::Wait(Wait::Records { ring: Ring::LEADER, number });
         }
         self.stage = Stage::Leaves(0);
         Progress::Do(Step::Pace)
@@ -80,13 +86,13 @@ impl Sweep {
         if map.is_led {
             return Progress::Wait(Wait::Leader);
         }
-        if map.deletions.remove(&self.volume).is_none()
-            && !map.tables.volumes.contains_key(&self.volume)
-        {
+        map.deletions.remove(&self.volume);
+        let Some(seed) = map.tables.volumes.get(&self.volume).map(|volume| volume.seed) else {
             return Progress::Finished(Ok(Done::Done));
-        }
+        };
         let number = map.put_of_leader(VolumesChange::Gone(self.volume));
-        map.recount_needs();
+        // Volumes of the family may have its clusters alone now.
+        map.recount_needs(|_, volume| volume.seed == seed);
         self.stage = Stage::Gone(number);
         self.advance(map)
     }

@@ -224,7 +224,7 @@ fn records_of_a_start_without_a_trace_do_not_follow_those_of_the_next_one() {
             let (name, policy) = (name.parse().expect("a name"), SpacePolicy::default());
             let id =
                 map.begin(crate::Request::Create { name, blocks: 3, policy }).expect("it fits");
-            assert_eq!(map.advance(id), crate::Progress::Wait(crate::Wait::Records));
+            assert!(matches!(map.advance(id), crate::Progress::Wait(crate::Wait::Records { .. })));
         }
         map.records(ring).map(|record| encode_record(record, SHAPE)).collect()
     };
@@ -321,6 +321,25 @@ fn a_log_that_changes_blocks_of_a_base_is_refused() {
     let opened = VolumeMap::open(&image, &[Vec::new(), vec![record]], 2, 1);
     let refused = ErrorKind::Field { name: "base", recorded: cluster.0.into() };
     assert_eq!(opened.map(|_| ()).map_err(kind), Err(refused));
+}
+
+#[test]
+fn a_log_that_makes_too_many_leaves_is_refused() {
+    let mut world = World::new(SHAPE);
+    world.run(1, Op::Create("V", 12));
+    let mut image = Image::decode(&image(&mut world)).expect("an image");
+    image.tables.leaves_max = 1;
+    let floor = image.floor(Ring(1)).expect("a ring").0;
+    let record = |at: u32| Record {
+        ring: Ring(1),
+        number: Number(floor + u64::from(at)),
+        start: start(9),
+        change: Change::CopyLeaf { volume: VolumeId(1), at },
+    };
+    let open = |records| VolumeMap::open(&image, &[Vec::new(), records], 2, 1).map(|_| ());
+    assert_eq!(open(vec![record(0)]), Ok(()));
+    let refused = ErrorKind::Field { name: "leaves", recorded: 1 };
+    assert_eq!(open(vec![record(0), record(1)]).map_err(kind), Err(refused));
 }
 
 #[test]

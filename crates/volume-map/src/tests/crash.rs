@@ -64,11 +64,13 @@ impl World {
         let map = VolumeMap::open(&image, &read, rings, nonce)?;
         let again = VolumeMap::open(&image, &read, rings, nonce)?;
         assert_eq!(map, again, "a start that is repeated has the same result");
+        let (needs, free) = (map.state.needs.total(), u64::from(map.state.tables.free.len()));
+        assert!(needs <= free, "{needs} clusters are reserved, {free} are free");
         let tasks = Vec::new();
         let kept = if crash.is_kill { self.oracle.acked } else { self.oracle.durable };
         let (oracle, cache) = (self.oracle.clone(), BTreeMap::new());
-        let mut world =
-            Self { map, disk, cache, logs, roots, tasks, oracle, kept, failed: Vec::new() };
+        let (failed, faults) = (Vec::new(), 0);
+        let mut world = Self { map, disk, cache, logs, roots, tasks, oracle, kept, failed, faults };
         world.logs.resize(world.logs.len().max(usize::from(rings)), Vec::new());
         Ok(world)
     }
@@ -104,7 +106,8 @@ impl World {
     /// A hash of everything.
     pub(crate) fn key(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (self.remains(), &self.map, &self.tasks).hash(&mut hasher);
+        (self.remains(), &self.tasks, self.faults).hash(&mut hasher);
+        self.map.hash_without_woken(&mut hasher);
         hasher.finish()
     }
 }

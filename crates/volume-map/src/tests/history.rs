@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use strake_fuzz::{Chance, runs};
 
-use super::world::{Op, World};
+use super::crash::Crash;
+use super::world::{Left, Op, World};
 use crate::{ErrorKind, Shape, SpacePolicy, VolumeKind, Wait};
 
 /// Histories of each change; the variable STRAKE_FUZZ_RUNS raises it.
@@ -21,6 +22,7 @@ struct History {
     chance: Chance,
     next: usize,
     crashes: usize,
+    failures: usize,
 }
 
 /// Names that an operation uses.
@@ -45,6 +47,29 @@ fn names(op: &Op) -> Vec<String> {
     }
 }
 
+/// Operations on whole volumes. The oracle follows one of each volume at a time.
+fn is_of_volumes(op: &Op) -> bool {
+    match op {
+        Op::Size(..)
+        | Op::Snap(_)
+        | Op::Clone(..)
+        | Op::Delete(_)
+        | Op::Roll(..)
+        | Op::Create(..)
+        | Op::Policy(..) => true,
+        Op::Write(..)
+        | Op::WriteTo(..)
+        | Op::Discard(..)
+        | Op::DiscardOf(..)
+        | Op::Allocate(..)
+        | Op::Read(..)
+        | Op::Fill(..)
+        | Op::Sweep(_)
+        | Op::Flush
+        | Op::Checkpoint => false,
+    }
+}
+
 impl History {
     fn new(seed: u64) -> Self {
         let mut chance = Chance::new(seed);
@@ -58,7 +83,7 @@ impl History {
         let blocks = u64::from(shape.cluster_blocks) * 3 - chance.below(2) as u64;
         world.run(1, Op::Create("V", blocks));
         world.run(2, Op::Create("W", blocks));
-        Self { world, chance, next: 3, crashes: 0 }
+        Self { world, chance, next: 3, crashes: 0, failures: 0 }
     }
 
     fn blocks(&self, volume: &str) -> u64 {
@@ -70,18 +95,17 @@ impl History {
     fn draw(&mut self) -> Option<Op> {
         let busy: BTreeSet<String> =
             self.world.tasks.iter().flat_map(|task| names(&task.what)).collect();
-        let resizing = |name: &String| {
-            self.world.tasks.iter().any(|task| {
-                matches!(task.what, Op::Size(..) | Op::Delete(_) | Op::Roll(..))
-                    && names(&task.what).contains(name)
-            })
+        let has = |name: &String, is_of: fn(&Op) -> bool| {
+            let mut tasks = self.world.tasks.iter();
+            tasks.any(|task| is_of(&task.what) && names(&task.what).contains(name))
         };
+        let leaving = |name: &String| has(name, |op| matches!(op, Op::Delete(_) | Op::Roll(..)));
         let volumes: Vec<(String, VolumeKind)> = self
             .world
             .map
             .volumes()
             .map(|(_, volume)| (volume.name.to_string(), volume.kind))
-            .filter(|(name, _)| !resizing(name))
+            .filter(|(name, _)| !leaving(name))
             .collect();
         let of = |kind, idle: bool| -> Vec<String> {
             let same = volumes.iter().filter(|(name, is)| {
@@ -91,6 +115,9 @@ impl History {
         };
         let (writable, idle) = (of(VolumeKind::Writable, false), of(VolumeKind::Writable, true));
         let snapshots = of(VolumeKind::Snapshot, true);
+        // I/Os go on while the size changes.
+        let is_calm = |name: &&String| !has(name, is_of_volumes);
+        let calm: Vec<String> = writable.iter().filter(is_calm).cloned().collect();
         let chance = &mut self.chance;
         let pick = |names: &[String], chance: &mut Chance| {
             (!names.is_empty()).then(|| names[chance.below(names.len())].clone())
@@ -125,11 +152,11 @@ impl History {
                 Some(Op::Delete(pick(&all, chance)?))
             }
             31..=32 => Some(Op::Roll(pick(&idle, chance)?, pick(&snapshots, chance)?)),
-            33 => {
-                let volume = pick(&idle, chance)?;
+            33..=34 => {
+                let volume = pick(&calm, chance)?;
                 Some(Op::Size(volume, 1 + chance.below(3 * per as usize) as u64))
             }
-            34..=35 => {
+            35 => {
                 let all: Vec<String> = writable.into_iter().chain(snapshots).collect();
                 Some(Op::Fill(pick(&all, chance)?, chance.below(3) as u32))
             }
@@ -173,6 +200,16 @@ impl History {
                 self.next += 1;
                 continue;
             }
+            if !self.world.tasks.is_empty() && self.chance.one_in(30) {
+                let at = self.chance.below(self.world.tasks.len());
+                let left = self.chance.pick(&[Left::Part, Left::All]);
+                let has_failed = if self.chance.one_in(2) {
+                    self.world.fail_step(at, left)
+                } else {
+                    self.world.cancel(at)
+                };
+                self.failures += usize::from(has_failed);
+            }
             let first = self.chance.below(self.world.moves());
             let moves = self.world.moves();
             if !(0..moves).any(|at| self.world.step((first + at) % moves)) {
@@ -180,12 +217,16 @@ impl History {
             }
             self.world.check_counts();
             self.check_failures();
+            if self.chance.one_in(400) {
+                self.fail_log();
+            }
             if self.chance.one_in(7) {
                 self.crash();
             }
         }
         self.world.kept = self.world.oracle.acked;
         self.world.check();
+        assert!(self.world.map.state.is_idle(), "an operation holds something after its end");
         self.check_differences();
     }
 
@@ -218,23 +259,48 @@ impl History {
         }
     }
 
-    fn crash(&mut self) {
+    /// A record cannot be written: all operations end, reads see what was answered, and the pool starts again.
+    fn fail_log(&mut self) {
+        self.world.map.log_failed();
+        while !self.world.tasks.is_empty() {
+            let at = self.chance.below(self.world.tasks.len());
+            self.world.step_task(at);
+        }
+        self.world.failed.clear();
+        let acked = self.world.oracle.acked;
+        self.world.kept = acked;
+        self.world.check();
+        let (crash, rings) = self.draw_crash();
+        let next = self.world.start(&crash, rings).expect("a start");
+        self.go_on(next);
+    }
+
+    fn draw_crash(&mut self) -> (Crash, u8) {
         let choices = self.world.crash_choices();
         let pick: Vec<usize> = choices.iter().map(|count| self.chance.below(*count)).collect();
         let is_kill = self.chance.one_in(3);
         let crash = self.world.crash_of(&pick, is_kill);
         let rings = self.world.map.shape().rings;
         let rings = if self.chance.one_in(8) { 1 + self.chance.below(3) as u8 } else { rings };
-        let mut next = self.world.start(&crash, rings).expect("a start");
+        (crash, rings)
+    }
+
+    fn go_on(&mut self, mut next: World) {
         next.check();
-        if !self.chance.one_in(5) {
-            return;
-        }
         next.adopt();
         next.write_roots();
         next.sweep();
         self.world = next;
         self.crashes += 1;
+    }
+
+    fn crash(&mut self) {
+        let (crash, rings) = self.draw_crash();
+        let next = self.world.start(&crash, rings).expect("a start");
+        next.check();
+        if self.chance.one_in(5) {
+            self.go_on(next);
+        }
     }
 
     /// Blocks outside the differences of two volumes are equal.
@@ -270,11 +336,12 @@ fn span(blocks: u64, per: u64, chance: &mut Chance) -> (u64, u16) {
 
 #[test]
 fn random_histories_with_crashes_agree_with_the_oracle() {
-    let mut crashes = 0;
+    let (mut crashes, mut failures) = (0, 0);
     runs(HISTORIES, |seed| {
         let mut history = History::new(seed);
         history.run();
         crashes += history.crashes;
+        failures += history.failures;
     });
-    assert!(crashes > 0, "some histories crash");
+    assert!(crashes > 0 && failures > 0, "some histories crash, and steps fail");
 }

@@ -18,8 +18,12 @@ pub(crate) enum Presence {
 pub(crate) struct Oracle {
     pub(crate) acked: Set,
     pub(crate) durable: Set,
+    /// What was answered, or failed.
+    pub(crate) ended: Set,
     /// What was answered when an operation was asked for.
     pub(crate) before: BTreeMap<usize, Set>,
+    /// What had ended when an operation was asked for.
+    pub(crate) ended_before: BTreeMap<usize, Set>,
     pub(crate) history: BTreeMap<(String, u64), Vec<usize>>,
     pub(crate) initial: BTreeMap<(String, u64), i64>,
     pub(crate) token: BTreeMap<(usize, String, u64), i64>,
@@ -36,8 +40,9 @@ impl Oracle {
     pub(crate) fn wrote(&mut self, op: usize, volume: &str, block: u64, token: i64) {
         self.history.entry((volume.into(), block)).or_default().push(op);
         self.token.insert((op, volume.into(), block), token);
-        let acked = self.acked;
+        let (acked, ended) = (self.acked, self.ended);
         self.before.entry(op).or_insert(acked);
+        self.ended_before.entry(op).or_insert(ended);
     }
 
     fn written(&self, volume: &str, block: u64) -> &[usize] {
@@ -52,6 +57,19 @@ impl Oracle {
         self.before.get(&late).is_some_and(|before| before >> early & 1 == 1)
     }
 
+    /// True if the early operation was answered or had failed when the late one was asked for.
+    fn has_ended(&self, early: usize, late: usize) -> bool {
+        self.ended_before.get(&late).is_some_and(|ended| ended >> early & 1 == 1)
+    }
+
+    /// A block is new: of earlier operations, only those in progress may change it.
+    pub(crate) fn forget_ended(&mut self, volume: &str, block: u64) {
+        let ended = self.ended;
+        if let Some(history) = self.history.get_mut(&(volume.to_owned(), block)) {
+            history.retain(|op| ended >> *op & 1 == 0);
+        }
+    }
+
     /// What a block may hold if the operations in `kept` count, and `but` does not.
     pub(crate) fn legal(
         &self,
@@ -64,7 +82,7 @@ impl Oracle {
         let writes: Vec<usize> = all.collect();
         let is_kept = |op: usize| kept >> op & 1 == 1;
         let is_lost = |op: usize| {
-            writes.iter().any(|late| *late != op && is_kept(*late) && self.is_before(op, *late))
+            writes.iter().any(|late| *late != op && is_kept(*late) && self.has_ended(op, *late))
         };
         let last = writes.iter().filter(|op| !is_lost(**op));
         let mut legal: BTreeSet<i64> = last.map(|op| self.token_of(*op, volume, block)).collect();

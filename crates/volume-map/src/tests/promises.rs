@@ -1,5 +1,7 @@
 //! What the driver promised: the oracle learns of it, and content is compared with it.
 
+use std::collections::BTreeMap;
+
 use super::oracle::{Oracle, Presence, Set};
 use super::world::{Op, Task, World, blocks_of};
 use crate::VolumeKind;
@@ -56,7 +58,7 @@ impl World {
                     self.oracle.wrote(op, &volume, block, 0);
                 }
                 for block in was..size {
-                    self.oracle.history.remove(&(volume.clone(), block));
+                    self.oracle.forget_ended(&volume, block);
                     self.oracle.initial.insert((volume.clone(), block), 0);
                 }
             }
@@ -85,6 +87,15 @@ impl World {
             self.oracle.fixed.insert(snapshot.clone(), (0..).zip(content).collect());
         }
         self.oracle.check_instant(pairs);
+    }
+
+    /// Snapshots of a request that failed are not there.
+    pub(crate) fn unmade(&mut self, pairs: &[(String, String)]) {
+        for (_, snapshot) in pairs {
+            if self.id(snapshot).is_none() {
+                self.oracle.must.insert(snapshot.clone(), Presence::Gone);
+            }
+        }
     }
 
     /// After a start, or at rest: everything that was promised.
@@ -118,19 +129,23 @@ impl World {
 
     /// Counts are the references, and space adds up.
     pub(crate) fn check_counts(&self) {
-        if self.map.state.given_up.is_empty() {
+        if !self.map.state.has_given_up() {
             assert_eq!(
                 self.map.state.tables.recount(),
                 self.map.state.tables.counts,
                 "counts are references"
             );
         }
+        self.check_sums();
         let space = self.map.space();
         let all = u64::from(self.map.shape().clusters);
         assert_eq!(space.free + space.in_use + space.in_transit, all);
         let used = self.map.state.tables.counts.iter().filter(|count| **count > 0).count() as u64;
         assert_eq!(space.in_use, used);
         for (id, volume) in self.map.volumes() {
+            let needs = self.map.state.need_of(volume);
+            let is_counted = !volume.policy.reserved || self.map.state.needs.of(id) >= needs;
+            assert!(is_counted || self.map.state.has_given_up(), "{id} needs {needs}");
             let space = self.map.volume_space(id).expect("a volume");
             let walked = volume
                 .root
@@ -141,9 +156,29 @@ impl World {
         }
     }
 
+    /// Running sums are what a walk over all volumes counts.
+    fn check_sums(&self) {
+        let (state, tables) = (&self.map.state, &self.map.state.tables);
+        let walked: usize = tables.volumes.values().map(|volume| volume.root.len()).sum();
+        assert_eq!(tables.root_entries, walked);
+        let mut names = BTreeMap::new();
+        for (_, volume) in self.map.volumes() {
+            *names.entry(volume.name.clone()).or_insert(0) += 1;
+        }
+        assert_eq!(tables.names, names);
+        for (id, volume) in &tables.volumes {
+            assert_eq!(volume.leaves as usize, volume.root.iter().flatten().count());
+            let taken = state.taken.values().filter(|of| *of == id).count();
+            assert_eq!(state.taken_by(*id), taken as u64);
+        }
+        let needs: u64 = tables.volumes.keys().map(|id| state.needs.of(*id)).sum();
+        assert_eq!(state.needs.total(), needs);
+    }
+
     /// What a start shows is what is there from now on.
     pub(crate) fn adopt(&mut self) {
-        let mut oracle = Oracle { acked: self.oracle.acked, ..Oracle::default() };
+        let (acked, ended) = (self.oracle.acked, self.oracle.ended);
+        let mut oracle = Oracle { acked, ended, ..Oracle::default() };
         oracle.durable = oracle.acked;
         for volume in self.oracle.must.keys() {
             oracle.must.insert(volume.clone(), Presence::Gone);

@@ -66,7 +66,12 @@ impl Scenario {
 
     /// Every interleaving, equal states once, and crashes in every state: the number of states.
     pub(crate) fn exhaust(&self) -> usize {
-        let mut world = self.prepared();
+        self.exhaust_failing(0)
+    }
+
+    /// The same, and in every state each released step may fail: at most `faults` of them.
+    pub(crate) fn exhaust_failing(&self, faults: u8) -> usize {
+        let mut world = World { faults, ..self.prepared() };
         for (at, (op, after)) in self.ops.iter().enumerate() {
             let after = after.iter().fold(0, |set: Set, at| set | 1 << (FIRST + at));
             world.add(FIRST + at, op.clone(), after);
@@ -101,6 +106,7 @@ impl Scenario {
         if world.tasks.is_empty() {
             world.kept = world.oracle.acked;
             world.check();
+            assert!(world.map.state.is_idle(), "an operation holds something after its end");
         } else {
             assert!(world.give_up_space(), "stuck: {:?}", world.tasks);
             if seen.insert(world.key()) {

@@ -33,9 +33,12 @@ fn a_smaller_size_waits_for_a_larger_one() {
     let volume = world.id("V").expect("a volume");
     let resize = |blocks| Request::Resize { volume, blocks, tail: Tail::Discard };
     let larger = world.map.begin(resize(4)).expect("a larger size");
-    assert_eq!(world.map.advance(larger), Progress::Wait(Wait::Records));
+    assert!(matches!(world.map.advance(larger), Progress::Wait(Wait::Records { .. })));
+    let again = world.map.begin(resize(6)).expect("a larger size");
+    assert!(matches!(world.map.advance(again), Progress::Wait(Wait::Records { .. })));
+    assert_eq!(world.map.records(Ring::LEADER).len(), 1, "a larger size waits as well");
     let smaller = world.map.begin(resize(3)).expect("a smaller size");
-    assert_eq!(world.map.advance(smaller), Progress::Wait(Wait::Records));
+    assert!(matches!(world.map.advance(smaller), Progress::Wait(Wait::Records { .. })));
     assert!(world.step(world.tasks.len()), "the record of the leader becomes stable");
     assert_eq!(world.map.advance(larger), Progress::Finished(Ok(Done::Done)));
     assert!(matches!(world.map.advance(smaller), Progress::Do(Step::Hold { .. })));
@@ -59,16 +62,71 @@ fn resize_alone(world: &mut World, blocks: u64) -> Result<Done, Error> {
 }
 
 #[test]
-fn a_smaller_size_that_lacks_a_cluster_fails_and_holds_nothing() {
+fn a_smaller_size_that_lacks_a_cluster_waits_and_holds_nothing() {
     let mut world = World::new(Shape { clusters: 1, ..SHAPE });
     world.run(1, Op::Create("V", 2));
     world.run(2, Op::Write("V", 0, 2, 0, false));
     world.run(3, Op::Snap(vec![("V".into(), "S".into())]));
     let volume = world.id("V").expect("a volume");
-    assert_eq!(resize_alone(&mut world, 1), Err(ErrorKind::NoSpace.of(volume)));
-    assert_eq!((world.map.state.held, world.map.state.is_led), (0, false));
+    let request = || Request::Resize { volume, blocks: 1, tail: Tail::Discard };
+    let id = world.map.begin(request()).expect("a smaller size");
+    assert_eq!(world.map.advance(id), Progress::Wait(Wait::Space));
+    assert!(world.map.state.is_idle());
+    assert!(world.map.cancel(id));
+    assert_eq!(world.map.advance(id), Progress::Finished(Err(ErrorKind::NoSpace.of(volume))));
     world.run(4, Op::Delete("S".into()));
     assert_eq!(resize_alone(&mut world, 1), Ok(Done::Done));
+}
+
+#[test]
+fn a_smaller_size_whose_cluster_was_taken_releases_writes() {
+    let mut world = World::new(Shape { clusters: 2, ..SHAPE });
+    world.run(1, Op::Create("V", 4));
+    world.run(2, Op::Write("V", 0, 2, 0, false));
+    world.run(3, Op::Snap(vec![("V".into(), "S".into())]));
+    let volume = world.id("V").expect("a volume");
+    let request = Request::Resize { volume, blocks: 1, tail: Tail::Discard };
+    let id = world.map.begin(request).expect("a smaller size");
+    assert!(matches!(world.map.advance(id), Progress::Do(Step::Hold { .. })));
+    // No core holds yet, and a write takes the cluster.
+    world.add(4, Op::Write("V", 2, 1, 1, false), 0);
+    world.drain_tasks();
+    world.map.completed(id);
+    assert!(matches!(world.map.advance(id), Progress::Do(Step::Hold { .. })));
+    world.map.completed(id);
+    assert_eq!(world.map.advance(id), Progress::Wait(Wait::Space));
+    assert_eq!((world.map.state.held, world.map.state.is_led), (0, false));
+    world.run(5, Op::Discard("V", 2, 2));
+    assert!(matches!(world.map.advance(id), Progress::Do(Step::Hold { .. })));
+}
+
+#[test]
+fn a_cut_ends_when_it_is_cancelled_before_its_record() {
+    let mut world = World::new(SHAPE);
+    world.run(1, Op::Create("V", 4));
+    world.run(2, Op::Write("V", 0, 2, 0, false));
+    world.run(3, Op::Snap(vec![("V".into(), "S".into())]));
+    let (volume, snapshot) = (world.id("V").expect("it is there"), world.id("S").expect("as well"));
+    let name = "T".parse().expect("a name");
+    let cuts = [
+        Request::Snapshot { volumes: vec![(volume, name)] },
+        Request::Rollback { volume, snapshot },
+        Request::Resize { volume, blocks: 1, tail: Tail::Discard },
+    ];
+    for (request, holds) in cuts.iter().flat_map(|request| [(request, 0), (request, 1)]) {
+        let id = world.map.begin(request.clone()).expect("it may begin");
+        for _ in 0..holds {
+            assert!(matches!(world.map.advance(id), Progress::Do(Step::Hold { .. })));
+            world.map.completed(id);
+        }
+        assert!(matches!(world.map.advance(id), Progress::Do(Step::Hold { .. })));
+        assert!(world.map.cancel(id), "no core answers");
+        let Progress::Finished(Err(error)) = world.map.advance(id) else { panic!("it ends") };
+        assert_eq!(error.kind, ErrorKind::Cancelled);
+        assert!(world.map.state.is_idle());
+    }
+    world.run(4, Op::Write("V", 0, 1, 0, false));
+    assert_eq!(world.failed, []);
 }
 
 #[test]

@@ -285,3 +285,72 @@ fn limits_are_checked_again_when_an_operation_is_recorded() {
     let none = ErrorKind::Limit { what: "new volumes", most: u64::from(u32::MAX) };
     assert_eq!(world.map.advance(last[1]), Progress::Finished(Err(none.into())));
 }
+
+#[test]
+fn leaves_have_a_limit_and_others_go_on() {
+    let mut world = world();
+    world.map.state.tables.leaves_max = 1;
+    world.run(2, Op::Write("V", 0, 1, 0, false));
+    assert_eq!(failure(&mut world), None);
+    let limit = ErrorKind::Limit { what: "leaves", most: 1 };
+    world.run(3, Op::Write("V", 8, 1, 0, false));
+    assert_eq!(failure(&mut world), Some(limit));
+    world.run(4, Op::Write("V", 4, 4, 0, false));
+    assert_eq!(failure(&mut world), None, "it is in the same leaf");
+    world.run(5, snap("S"));
+    world.run(6, Op::Discard("V", 0, 4));
+    assert_eq!(failure(&mut world), Some(limit), "its leaf is shared");
+    world.run(7, Op::Delete("S".into()));
+    world.run(8, Op::Discard("V", 0, 4));
+    assert_eq!(failure(&mut world), None);
+}
+
+#[test]
+fn two_writes_that_need_the_last_leaf_do_not_both_get_it() {
+    let mut world = world();
+    world.map.state.tables.leaves_max = 1;
+    world.add(2, Op::Write("V", 0, 1, 0, false), 0);
+    world.add(3, Op::Write("V", 8, 1, 0, false), 0);
+    assert!(world.step(0) && world.step(1), "both have taken a cluster");
+    assert_eq!(world.map.space().in_transit, 2);
+    world.drain();
+    assert_eq!(failure(&mut world), Some(ErrorKind::Limit { what: "leaves", most: 1 }));
+    assert_eq!(world.map.space().in_use, 1);
+}
+
+#[test]
+fn a_discard_of_zero_blocks_writes_no_record_and_takes_no_cluster() {
+    let mut world = world();
+    world.run(2, Op::Write("V", 0, 1, 0, false));
+    world.run(3, Op::Write("V", 4, 4, 0, false));
+    let next = |world: &World| world.map.state.next_numbers();
+    let before = next(&world);
+    world.run(4, Op::Discard("V", 1, 2));
+    assert_eq!(next(&world), before, "its blocks are zero");
+    world.run(5, snap("S"));
+    let before = next(&world);
+    world.run(6, Op::Discard("V", 1, 2));
+    assert_eq!((next(&world), world.map.space().in_use), (before, 2), "in a snapshot as well");
+    // A block of a base is none of them.
+    world.run(7, Op::Write("V", 4, 1, 0, false));
+    world.run(8, Op::Discard("V", 5, 1));
+    let id = world.id("V").expect("a volume");
+    assert_eq!(world.content(id)[4..8], [7004, 0, 3006, 3007]);
+    world.run(9, Op::Discard("V", 0, 4));
+    assert_eq!(space_of(&world, "V").mapped, 1, "a whole discard gives the cluster up");
+}
+
+#[test]
+fn logs_of_earlier_rings_are_kept_until_both_roots_are_of_other_rings() {
+    let mut world = world();
+    world.run(2, Op::Write("V", 0, 1, 0, false));
+    let crash = world.crash_of(&world.first_pick(), true);
+    let mut started = world.start(&crash, 1).expect("a start");
+    let earlier = |world: &World| world.map.keep_from(Ring(1)).map(|number| number.0);
+    assert_eq!(earlier(&started), Some(0));
+    started.run(0, Op::Checkpoint);
+    assert_eq!(earlier(&started), Some(0), "the older root is of two rings");
+    started.run(0, Op::Checkpoint);
+    assert_eq!(earlier(&started), None);
+    assert!(started.map.keep_from(Ring(0)).is_some_and(|number| number.0 > 0));
+}

@@ -58,7 +58,7 @@ enum Work {
 pub(crate) struct Task {
     pub(crate) op: usize,
     pub(crate) what: Op,
-    /// Operations that must have been answered before.
+    /// Operations that must have ended before.
     pub(crate) after: Set,
     operation: Option<OperationId>,
     is_begun: bool,
@@ -79,6 +79,17 @@ pub(crate) struct World {
     pub(crate) oracle: Oracle,
     pub(crate) kept: Set,
     pub(crate) failed: Vec<Error>,
+    /// Steps that may fail in an enumeration.
+    pub(crate) faults: u8,
+}
+
+/// What a failed step leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// What landed before. A root cannot be read.
+    Part,
+    /// Everything, in caches.
+    All,
 }
 
 /// The volume, the first block and the number of blocks of a write or discard.
@@ -110,6 +121,7 @@ impl World {
             oracle: Oracle::default(),
             kept: 0,
             failed: Vec::new(),
+            faults: 0,
         };
         world.write_roots();
         world
@@ -188,6 +200,12 @@ impl World {
     }
 
     pub(crate) fn drain(&mut self) {
+        self.drain_tasks();
+        assert!(self.map.state.is_idle(), "an operation holds something after its end");
+    }
+
+    /// Ends all tasks. The test may have other operations in progress.
+    pub(crate) fn drain_tasks(&mut self) {
         loop {
             let moved = (0..self.moves()).any(|at| self.step(at));
             if !moved && !self.give_up_space() {
@@ -199,7 +217,7 @@ impl World {
 
     /// Nothing moves: operations that wait for space fail. False if none does.
     pub(crate) fn give_up_space(&mut self) -> bool {
-        assert!(self.map.state.given_up.is_empty(), "stuck: {:?}", self.tasks);
+        assert!(!self.map.state.has_given_up(), "stuck: {:?}", self.tasks);
         let waiting = self
             .tasks
             .iter()
@@ -208,9 +226,10 @@ impl World {
         !ids.is_empty() && ids.into_iter().all(|id| self.map.cancel(id))
     }
 
-    /// Tasks and rings: what can move next.
+    /// Tasks, rings, and tasks that may fail or be cancelled: what can move next.
     pub(crate) fn moves(&self) -> usize {
-        self.tasks.len() + self.map.state.rings.len()
+        let failing = if self.faults > 0 { 3 * self.tasks.len() } else { 0 };
+        self.tasks.len() + self.map.state.rings.len() + failing
     }
 
     /// One step of a task, or of a ring. False if nothing changed.
@@ -225,7 +244,7 @@ impl World {
 
     /// The driver sweeps a volume as soon as it is being deleted.
     pub(crate) fn sweep(&mut self) {
-        let is_serving = self.map.state.roots_due == 0;
+        let is_serving = self.map.state.roots_due == 0 && !self.map.is_read_only();
         let dying: Vec<VolumeId> = self.map.dying().filter(|_| is_serving).collect();
         for volume in dying {
             if !self.tasks.iter().any(|task| task.what == Op::Sweep(volume)) {
@@ -235,11 +254,79 @@ impl World {
     }
 
     fn step_one(&mut self, at: usize) -> bool {
-        if at < self.tasks.len() {
-            self.step_task(at)
-        } else {
-            self.step_ring(at - self.tasks.len())
+        let (tasks, rings) = (self.tasks.len(), self.map.state.rings.len());
+        if at < tasks {
+            return self.step_task(at);
         }
+        if at < tasks + rings {
+            return self.step_ring(at - tasks);
+        }
+        let at = at - tasks - rings;
+        let has_failed = match at % 3 {
+            0 => self.fail_step(at / 3, Left::Part),
+            1 => self.fail_step(at / 3, Left::All),
+            _ => self.cancel(at / 3),
+        };
+        self.faults -= u8::from(has_failed);
+        has_failed
+    }
+
+    /// The released step of a task fails. False if it has none.
+    pub(crate) fn fail_step(&mut self, at: usize, left: Left) -> bool {
+        let task = &self.tasks[at];
+        let Some((id, work)) = task.operation.zip(task.work.clone()) else { return false };
+        match (work, left) {
+            (Work::Root(place, _), Left::Part) => self.roots[usize::from(place)] = None,
+            (Work::Root(place, bytes), Left::All) => self.roots[usize::from(place)] = Some(bytes),
+            (_, Left::Part) => {}
+            (Work::Flush(_), Left::All) => self.flush(),
+            (Work::Land { blocks, .. }, Left::All) => self.land_all(blocks),
+            (Work::Copy { parts, to, data }, Left::All) => {
+                let blocks = self.copied(at, &parts, to, data);
+                self.land_all(blocks);
+            }
+            (Work::Read { .. } | Work::Nothing, Left::All) => return false,
+        }
+        self.tasks[at].work = None;
+        self.map.failed(id);
+        true
+    }
+
+    /// The driver cancels a task. False if it cannot be cancelled.
+    pub(crate) fn cancel(&mut self, at: usize) -> bool {
+        let Some(id) = self.tasks[at].operation else { return false };
+        let is_cancelled = self.map.cancel(id);
+        if is_cancelled && self.tasks[at].work == Some(Work::Nothing) {
+            self.tasks[at].work = None;
+        }
+        is_cancelled
+    }
+
+    fn land_all(&mut self, blocks: VecDeque<(ClusterId, u16, i64)>) {
+        for (cluster, block, token) in blocks {
+            self.land((cluster.0, block), token, false);
+        }
+    }
+
+    /// The blocks of a copy, and what they get.
+    fn copied(
+        &self,
+        at: usize,
+        parts: &[Part],
+        to: ClusterId,
+        data: Option<Blocks>,
+    ) -> VecDeque<(ClusterId, u16, i64)> {
+        let mut blocks = VecDeque::new();
+        for part in parts {
+            let values = self.part_values(part);
+            blocks.extend(part.blocks.iter().zip(values).map(|(block, v)| (to, block, v)));
+        }
+        if let Some(data) = data {
+            let (_, first, _) = blocks_of(&self.tasks[at].what).expect("data");
+            let token = 1000 * self.tasks[at].op as i64 + first as i64;
+            blocks.extend(data.iter().zip(token..).map(|(block, token)| (to, block, token)));
+        }
+        blocks
     }
 
     fn step_ring(&mut self, ring: usize) -> bool {
@@ -320,9 +407,9 @@ impl World {
         }
     }
 
-    fn step_task(&mut self, at: usize) -> bool {
+    pub(crate) fn step_task(&mut self, at: usize) -> bool {
         let after = self.tasks[at].after;
-        if self.oracle.acked & after != after {
+        if self.oracle.ended & after != after {
             return false;
         }
         if self.tasks[at].operation.is_none() && !self.tasks[at].is_begun {
@@ -345,7 +432,9 @@ impl World {
             return true;
         };
         let before = self.map.clone();
-        match self.map.advance(id) {
+        let progress = self.map.advance(id);
+        check_woken(&self.tasks[at], id, &before, &progress);
+        match progress {
             Progress::Do(step) => {
                 self.tasks[at].wait = None;
                 self.tasks[at].work = Some(self.work_of(at, step));
@@ -354,7 +443,7 @@ impl World {
             Progress::Wait(wait) => {
                 let is_new = self.tasks[at].wait != Some(wait);
                 self.tasks[at].wait = Some(wait);
-                is_new || self.map != before
+                is_new || !self.map.is_same(&before)
             }
             Progress::Finished(result) => {
                 if let Err(error) = result {
@@ -397,17 +486,7 @@ impl World {
                 }
             }
             Work::Copy { parts, to, data } => {
-                let mut blocks = VecDeque::new();
-                for part in parts {
-                    let values = self.part_values(&part);
-                    blocks.extend(part.blocks.iter().zip(values).map(|(block, v)| (to, block, v)));
-                }
-                if let Some(data) = data {
-                    let (_, first, _) = blocks_of(&self.tasks[at].what).expect("data");
-                    let token = 1000 * self.tasks[at].op as i64 + first as i64;
-                    let new = data.iter().zip(token..).map(|(block, token)| (to, block, token));
-                    blocks.extend(new);
-                }
+                let blocks = self.copied(at, &parts, to, data);
                 self.tasks[at].work = Some(Work::Land { blocks, is_stable: true });
                 return;
             }
@@ -454,19 +533,24 @@ impl World {
                 self.oracle.must.insert(copy.clone(), Presence::Must);
             }
             Op::Snap(pairs) if ok => self.report(pairs),
+            Op::Snap(pairs) => self.unmade(pairs),
             Op::Delete(volume) if ok => {
                 self.oracle.must.insert(volume.clone(), Presence::Gone);
             }
             Op::Delete(volume) if self.id(volume).is_some() => {
                 self.oracle.must.insert(volume.clone(), Presence::Must);
             }
-            Op::Size(volume, _) => {
+            // After a failure of the log, the next start shows which size it is.
+            Op::Size(volume, _) if !self.map.is_read_only() => {
                 if let Some(id) = self.id(volume) {
                     let now = self.map.volume(id).map_or(0, |volume| volume.blocks);
                     self.oracle.sizes.insert(volume.clone(), [now].into());
                 }
             }
             _ => {}
+        }
+        if task.op > 0 {
+            self.oracle.ended |= 1 << task.op;
         }
         if ok && task.op > 0 {
             self.oracle.acked |= 1 << task.op;
@@ -475,13 +559,21 @@ impl World {
     }
 
     fn trim(&mut self) {
-        let rings = self.map.state.rings.len();
-        if self.map.state.roots_due == 0 {
-            self.logs.resize(rings, Vec::new());
-        }
-        for (ring, log) in self.logs.iter_mut().enumerate().take(rings) {
-            let from = self.map.keep_from(Ring(ring as u8));
-            log.retain(|record| record.number >= from);
+        for (ring, log) in self.logs.iter_mut().enumerate() {
+            match self.map.keep_from(Ring(ring as u8)) {
+                Some(from) => log.retain(|record| record.number >= from),
+                None => log.clear(),
+            }
         }
     }
+}
+
+/// An operation goes on only if it was woken, or, for a cluster, if another one was woken that goes first: a driver
+/// that advances no other operation misses none. One that was not woken may wait for something else, or fail
+/// before its wait ends.
+fn check_woken(task: &Task, id: OperationId, before: &VolumeMap, progress: &Progress) {
+    let is_of_cluster = matches!(task.wait, Some(Wait::Cluster { .. }));
+    let is_woken = before.is_woken(id) || is_of_cluster && before.woken().is_some();
+    let goes_on = matches!(progress, Progress::Do(_) | Progress::Finished(Ok(_)));
+    assert!(is_woken || !goes_on, "not woken: {task:?}");
 }

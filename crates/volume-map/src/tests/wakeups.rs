@@ -1,0 +1,98 @@
+//! Which operations a change wakes. All other tests check that an operation goes on only if it was woken.
+
+use super::world::{Op, World};
+use crate::{
+    Blocks, Done, OperationId, Progress, Request, Ring, Shape, SpacePolicy, Stability, VolumeId,
+    Wait,
+};
+
+const SHAPE: Shape = Shape { clusters: 4, cluster_blocks: 8, leaf_entries: 1, rings: 2 };
+
+fn write(volume: VolumeId, block: u16) -> Request {
+    let (blocks, stability) = (Blocks { first: block, count: 1 }, Stability::Cached);
+    Request::Write { volume, index: 0, blocks, stability, core: Ring(0) }
+}
+
+/// Carries out what the map says, and nothing else: the driver of decision 39 without drives.
+fn drive(world: &mut World) -> usize {
+    let mut advanced = 0;
+    loop {
+        while let Some(id) = world.map.woken() {
+            advanced += 1;
+            if let Progress::Do(_) = world.map.advance(id) {
+                world.map.completed(id);
+            }
+        }
+        let rings = [Ring(0), Ring(1)];
+        let last = |ring| world.map.records(ring).last().map(|record| (ring, record.number));
+        let Some((ring, number)) = rings.into_iter().find_map(last) else { return advanced };
+        world.map.stable(ring, number);
+    }
+}
+
+#[test]
+fn writes_of_one_cluster_are_woken_one_after_the_other() {
+    let mut world = World::new(Shape { cluster_blocks: 1000, ..SHAPE });
+    world.run(1, Op::Create("V", 1000));
+    let volume = world.id("V").expect("a volume");
+    let writes = 500;
+    for block in 0..writes {
+        world.map.begin(write(volume, block)).expect("it may begin");
+    }
+    let advanced = drive(&mut world);
+    assert!(world.map.state.is_idle());
+    assert_eq!(world.map.records(Ring(0)).len(), 0);
+    // Each is advanced when it begins, when it is woken, when its data and when its record are stable.
+    assert!(advanced <= 5 * usize::from(writes), "{advanced} for {writes} writes");
+}
+
+#[test]
+fn an_operation_that_does_not_lock_its_cluster_wakes_the_next_one() {
+    let mut world = World::new(SHAPE);
+    world.run(1, Op::Create("V", 8));
+    world.run(2, Op::Write("V", 0, 1, 0, false));
+    let volume = world.id("V").expect("a volume");
+    let whole = Blocks { first: 0, count: 8 };
+    let discard = Request::Discard { volume, index: 0, blocks: whole, core: Ring(0) };
+    let fill = || Request::Fill { volume, index: 0 };
+    for request in [discard, fill(), fill(), fill()] {
+        world.map.begin(request).expect("it may begin");
+    }
+    // The discard removes the cluster, so no fill locks it.
+    drive(&mut world);
+    assert!(world.map.is_done());
+}
+
+#[test]
+fn the_end_of_a_reservation_wakes_a_write() {
+    let mut world = World::new(Shape { clusters: 1, ..SHAPE });
+    world.run(1, Op::Create("V", 8));
+    world.run(2, Op::Create("W", 8));
+    world.run(3, Op::Policy("V".into(), SpacePolicy { reserved: true, quota: None }));
+    let (reserved, other) = (world.id("V").expect("a volume"), world.id("W").expect("a volume"));
+    let waiting = world.map.begin(write(other, 0)).expect("it may begin");
+    assert_eq!(world.map.advance(waiting), Progress::Wait(Wait::Space));
+    let policy = SpacePolicy::default();
+    let request = Request::SetPolicy { volume: reserved, policy };
+    let id = world.map.begin(request).expect("it may begin");
+    assert!(matches!(world.map.advance(id), Progress::Wait(Wait::Records { .. })));
+    // A change of policies wakes it as well, and the clusters are still reserved.
+    assert_eq!(world.map.woken(), Some(waiting));
+    assert_eq!(world.map.advance(waiting), Progress::Wait(Wait::Space));
+    assert_eq!(world.map.woken(), None);
+    let number = world.map.records(Ring::LEADER).last().expect("a record").number;
+    world.map.stable(Ring::LEADER, number);
+    assert_eq!(woken(&world), [waiting, id]);
+    assert_eq!(world.map.advance(id), Progress::Finished(Ok(Done::Done)));
+    assert!(matches!(world.map.advance(waiting), Progress::Do(_)));
+}
+
+fn woken(world: &World) -> Vec<OperationId> {
+    let mut world = world.clone();
+    let mut all = Vec::new();
+    while let Some(id) = world.map.woken() {
+        all.push(id);
+        world.map.advance(id);
+    }
+    all
+}

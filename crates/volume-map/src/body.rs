@@ -59,11 +59,11 @@ impl Body {
         }
     }
 
-    /// Ends an operation that waits for space, or a cut that is not recorded. False if it is neither.
-    pub(crate) fn cancel(&mut self) -> bool {
+    /// Ends an operation that waits for a cluster with `kind`, or a cut that is not recorded. False if it is neither.
+    pub(crate) fn cancel(&mut self, kind: ErrorKind) -> bool {
         match self {
-            Self::Io(io) => io.cancel(),
-            Self::Resize(resize) => resize.cancel(),
+            Self::Io(io) => io.cancel(kind),
+            Self::Resize(resize) => resize.cancel(kind),
             Self::Cutting(cutting) => cutting.cancel(),
             Self::Read(_)
             | Self::Fill(_)

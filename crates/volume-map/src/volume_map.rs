@@ -238,7 +238,11 @@ impl VolumeMap {
     /// False if the operation is none of these: then it goes on.
     pub fn cancel(&mut self, id: OperationId) -> bool {
         let Some(operation) = self.operations.get_mut(&id) else { return false };
-        let is_cancelled = operation.body.cancel();
+        let kind = match operation.wait {
+            Some(Wait::Space) => ErrorKind::NoSpace,
+            _ => ErrorKind::Cancelled,
+        };
+        let is_cancelled = operation.body.cancel(kind);
         if let Released::Yes(StepKind::Hold | StepKind::Pace) = operation.released
             && is_cancelled
         {

@@ -52,7 +52,7 @@ enum Stage {
     Change,
     Landing { found: Found, plan: Plan, taken: Option<ClusterId> },
     Recorded(Ring, Number),
-    Cancelled,
+    Cancelled(ErrorKind),
 }
 
 /// A write, discard or allocation.
@@ -83,9 +83,9 @@ impl Io {
         Self { kind, volume, index, blocks, core, is_of_resize, entered, is_starved, stage }
     }
 
-    pub(crate) fn cancel(&mut self) -> bool {
+    pub(crate) fn cancel(&mut self, kind: ErrorKind) -> bool {
         if self.is_starved {
-            self.stage = Stage::Cancelled;
+            self.stage = Stage::Cancelled(kind);
         }
         self.is_starved
     }
@@ -107,7 +107,7 @@ impl Io {
             Stage::Change => self.change(map),
             Stage::Landing { found, plan, taken } => self.landed(map, found, plan, taken),
             Stage::Recorded(ring, number) => self.recorded(map, ring, number),
-            Stage::Cancelled => self.fail(map, ErrorKind::NoSpace),
+            Stage::Cancelled(kind) => self.fail(map, kind),
         }
     }
 
@@ -122,7 +122,7 @@ impl Io {
         let (is_locked, taken) = match self.stage {
             Stage::InPlace { is_locked } => (is_locked, None),
             Stage::Landing { taken, .. } => (true, taken),
-            Stage::Start | Stage::Change | Stage::Cancelled => (false, None),
+            Stage::Start | Stage::Change | Stage::Cancelled(_) => (false, None),
             Stage::Recorded(..) => unreachable!("what is recorded does not fail"),
         };
         if let Some(cluster) = taken {

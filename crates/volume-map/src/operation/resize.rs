@@ -31,7 +31,6 @@ pub(crate) struct Resize {
     held: Held,
     /// The first block that is not discarded yet.
     at: u64,
-    is_starved: bool,
     /// The error of an operation that the driver cancelled.
     cancelled: Option<ErrorKind>,
     stage: Stage,
@@ -40,15 +39,14 @@ pub(crate) struct Resize {
 impl Resize {
     pub(crate) fn new(volume: VolumeId, blocks: u64) -> Self {
         let (held, stage) = (Held::default(), Stage::Start);
-        Self { volume, blocks, held, at: blocks, is_starved: false, cancelled: None, stage }
+        Self { volume, blocks, held, at: blocks, cancelled: None, stage }
     }
 
-    pub(crate) fn cancel(&mut self) -> bool {
+    pub(crate) fn cancel(&mut self, kind: ErrorKind) -> bool {
         if let Stage::Recorded(_) | Stage::Failing(..) = self.stage {
             return false;
         }
-        let starved = ErrorKind::NoSpace;
-        self.cancelled = Some(if self.is_starved { starved } else { ErrorKind::Cancelled });
+        self.cancelled = Some(kind);
         true
     }
 
@@ -122,14 +120,13 @@ impl Resize {
     }
 
     /// What ends the operation, or lets it wait, before it holds writes.
-    fn check(&mut self, map: &mut MapState) -> Result<(), Progress> {
+    fn check(&self, map: &mut MapState) -> Result<(), Progress> {
         let fail = |kind: ErrorKind| Err(Progress::Finished(Err(kind.of(self.volume))));
         let known = map.writable(self.volume).map_err(|error| Progress::Finished(Err(error)))?;
         let (end, seed) = (known.blocks, known.seed);
         if end < self.blocks {
             return fail(ErrorKind::OutOfRange);
         }
-        self.is_starved = false;
         let Some((index, blocks)) = first_part(map, self.at, end) else { return Ok(()) };
         if map.is_locked(self.volume, index) {
             return Err(Progress::Wait(Wait::Cluster { volume: self.volume, index }));
@@ -144,10 +141,7 @@ impl Resize {
                 Ok(())
             }
             Allocation::Refused(kind) => fail(kind),
-            Allocation::Later(wait) => {
-                self.is_starved = true;
-                Err(Progress::Wait(wait))
-            }
+            Allocation::Later(wait) => Err(Progress::Wait(wait)),
         }
     }
 

@@ -352,3 +352,8 @@ fn random_histories_with_crashes_agree_with_the_oracle() {
 fn a_cancelled_wait_of_a_reserved_volume_for_a_checkpoint_is_no_lack_of_space() {
     History::new(1_883_000_935_546_945).run();
 }
+
+#[test]
+fn a_snapshot_whose_deletion_was_not_recorded_may_be_there_after_a_start() {
+    History::new(1_883_002_386_777_719).run();
+}

@@ -3,8 +3,8 @@
 use super::scenario::Scenario;
 use super::world::{Op, World};
 use crate::{
-    Change, ClusterId, Done, Error, ErrorKind, Image, Number, Progress, Record, Request, Ring,
-    Shape, Start, Step, Tail, VolumeMap, Wait,
+    Blocks, Change, ClusterId, Done, Error, ErrorKind, Image, Number, Progress, Record, Request,
+    Ring, Shape, Stability, Start, Step, Tail, VolumeMap, Wait,
 };
 
 const SHAPE: Shape = Shape { clusters: 4, cluster_blocks: 2, leaf_entries: 4, rings: 2 };
@@ -145,4 +145,20 @@ fn a_record_of_an_entry_beyond_the_end_is_refused() {
     let opened = VolumeMap::open(&image, &[Vec::new(), vec![record]], 2, 1);
     let refused: Error = ErrorKind::Field { name: "index", recorded: 1 }.into();
     assert_eq!(opened.map(|_| ()), Err(refused));
+}
+
+/// A free cluster of another ring is no lack of space.
+#[test]
+fn a_cancelled_wait_for_a_checkpoint_is_cancelled() {
+    let mut world = World::new(Shape { clusters: 1, leaf_entries: 1, ..SHAPE });
+    world.run(1, Op::Create("V", 4));
+    world.run(2, Op::Write("V", 0, 2, 0, false));
+    world.run(3, Op::Discard("V", 0, 2));
+    let volume = world.id("V").expect("a volume");
+    let (blocks, core) = (Blocks { first: 0, count: 2 }, Ring(0));
+    let write = Request::Write { volume, index: 1, blocks, stability: Stability::Cached, core };
+    let id = world.map.begin(write).expect("it may begin");
+    assert_eq!(world.map.advance(id), Progress::Wait(Wait::Checkpoint));
+    assert!(world.map.cancel(id));
+    assert_eq!(world.map.advance(id), Progress::Finished(Err(ErrorKind::Cancelled.of(volume))));
 }

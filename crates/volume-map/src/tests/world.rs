@@ -533,7 +533,8 @@ impl World {
                 self.oracle.must.insert(copy.clone(), Presence::Must);
             }
             Op::Snap(pairs) if ok => self.report(pairs),
-            Op::Snap(pairs) => self.unmade(pairs),
+            // After a failure of the log, the next start shows whether the record of the deletion is stable.
+            Op::Snap(pairs) if !self.map.is_read_only() => self.unmade(pairs),
             Op::Delete(volume) if ok => {
                 self.oracle.must.insert(volume.clone(), Presence::Gone);
             }

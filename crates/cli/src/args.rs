@@ -240,15 +240,32 @@ pub enum DaemonVerb {
   strake daemon start --cores 2,3
   strake daemon start --state-dir /srv/strake --foreground")]
     Start(DaemonStart),
-    /// Stop the daemon. It first completes requests in progress and marks its arrays clean.
+    /// Stop the daemon. It first completes requests in progress and marks its arrays clean. If an array depends on a
+    /// drive that no longer has a path, the array cannot start again, and the command needs --accept data.
     #[command(after_help = "Examples:
-  strake daemon stop")]
-    Stop,
+  strake daemon stop
+  strake daemon stop --accept data")]
+    Stop(DaemonStop),
     /// Show version, data cores and memory of the daemon.
     #[command(after_help = "Examples:
   strake daemon status
   strake daemon status --output json")]
     Status,
+}
+
+/// `strake daemon stop`.
+#[derive(Debug, Args)]
+pub struct DaemonStop {
+    /// Losses to accept, separated by commas; may be repeated.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "LOSS")]
+    pub accept: Vec<StopLoss>,
+}
+
+/// A loss that a stop of the daemon may cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StopLoss {
+    /// The data of arrays that cannot start again.
+    Data,
 }
 
 /// `strake daemon start`.

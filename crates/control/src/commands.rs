@@ -26,6 +26,7 @@ pub(crate) mod scrub;
 pub(crate) mod settings;
 pub(crate) mod show;
 pub(crate) mod spares;
+pub(crate) mod stop;
 pub(crate) mod take;
 pub(crate) mod undelete;
 pub(crate) mod upgrade;

@@ -99,7 +99,7 @@ impl Shared {
 }
 
 /// Who is at the other end of the socket.
-fn actor_of<T>(request: &Request<T>) -> Actor {
+pub fn actor_of<T>(request: &Request<T>) -> Actor {
     let info = request.extensions().get::<UdsConnectInfo>();
     let peer = info.and_then(|info| info.peer_cred);
     Actor { peer: peer.map(|peer| (peer.uid(), peer.pid().unwrap_or(0))) }

@@ -261,6 +261,7 @@ requests! {
     GetArray GetArrayRequest |r| line("array show").word(&r.name);
     WatchArray WatchArrayRequest |r| line("array show").word(&r.name).word("--watch");
     StartDaemon StartDaemon |r| line("daemon start").text("--state-dir", &r.state_dir).text("--cores", &r.cores);
+    StopDaemon StopDaemonRequest |r| line("daemon stop").text("--accept", &r.accept.join(",")) => daemon(), false;
     AwaitArray AwaitArray |r| line("wait").word(&r.name).text("--for", &r.goal);
     CreateArray CreateArrayRequest |r| line("array create")
         .needed(&r.name)

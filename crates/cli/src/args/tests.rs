@@ -59,7 +59,7 @@ fn bases(request: &str) -> Vec<Value> {
 fn values(field: &str) -> Vec<Value> {
     match field {
         "consistency" => vec![json!("strict"), json!(null)],
-        "accept" => vec![json!(["redundancy"])],
+        "accept" => vec![json!(["redundancy"]), json!(["data"])],
         "via" => vec![json!("nvme-tcp")],
         "severity" => vec![json!("critical")],
         "hold_s" => vec![json!(12)],

@@ -1,6 +1,7 @@
 //! `strake daemon ...`.
 
 use crate::args::DaemonVerb;
+use crate::args::parse::word;
 use crate::connect::Connection;
 use crate::error::{CliError, ErrorKind};
 use crate::exit::Exit;
@@ -26,12 +27,12 @@ pub async fn run(verb: DaemonVerb, socket: &Path, out: &Output) -> Result<Exit, 
             }
             status(socket, out).await
         }
-        DaemonVerb::Stop => {
+        DaemonVerb::Stop(arguments) => {
             let connection = Connection::open(socket).await?;
             let drives = daemon::drives_in_use(&connection).await;
             let mut client = connection.daemon();
-            let asked =
-                tokio::time::timeout(CALL_TIMEOUT, client.stop_daemon(StopDaemonRequest {}));
+            let request = StopDaemonRequest { accept: arguments.accept.iter().map(word).collect() };
+            let asked = tokio::time::timeout(CALL_TIMEOUT, client.stop_daemon(request));
             let answer = asked.await.map_err(|_| no_answer(&drives))??.into_inner();
             daemon::gone(answer.pid, &drives).await?;
             out.print(&answer, |a, _| format!("straked (process {}) has stopped\n", a.pid))?;

@@ -1,9 +1,9 @@
 //! Two halves of one array that do not know of each other.
 
 use super::{Testbed, array, check_refused, impatient, mirror, replace, tick_until};
-use crate::error::ControlErrorKind::Refused;
+use crate::error::ControlErrorKind::{Refused, Usage};
 use std::fs;
-use strake_api::v1::{CreateArrayRequest, Event, ImportArraysRequest};
+use strake_api::v1::{CreateArrayRequest, Event, ImportArraysRequest, StopDaemonRequest};
 
 /// A mirror whose first half was pulled while it ran; then both halves changed places.
 fn stale_half_alone() -> (Testbed, [String; 2], std::path::PathBuf) {
@@ -136,9 +136,17 @@ fn data_behind_open_files_alone_is_reported_loudly() {
     assert_eq!(critical.count(), 1, "{reported:#?}");
     let doctor = control.doctor().expect("it answers");
     assert!(doctor.checks.iter().any(|c| c.what.contains("depends on member 1")), "{doctor:#?}");
+    let stop = |accept: &[&str]| {
+        let accept = accept.iter().map(|loss| (*loss).to_owned()).collect();
+        control.check_stop(&StopDaemonRequest { accept }).map(drop)
+    };
+    check_refused(stop(&[]), Refused, "daemon stop --accept data");
+    check_refused(stop(&["redundancy"]), Usage, "no loss of a stop");
+    stop(&["data"]).expect("the loss is accepted");
     fs::rename(&away, &drives[1]).expect("it can be moved");
     control.tick().expect("it answers");
     assert!(!view().reason.contains("depends on"), "{}", view().reason);
+    stop(&[]).expect("the path is back");
 }
 
 /// The guard against older copies is off then, which the operator learns; what was in the file is kept.

@@ -9,7 +9,7 @@ use strake_control::{Control, Manager};
 use tonic::{Request, Response, async_trait};
 
 use crate::process;
-use crate::shared::{Answer, Shared};
+use crate::shared::{Answer, Shared, actor_of, check_drives};
 
 fn daemon_of(manager: &Manager, socket: &str) -> Daemon {
     manager.daemon(socket, process::memory_bytes(), process::cpu_us())
@@ -31,7 +31,11 @@ impl DaemonService for Shared {
         .await
     }
 
-    async fn stop_daemon(&self, _: Request<StopDaemonRequest>) -> Answer<StopDaemonResponse> {
+    async fn stop_daemon(&self, request: Request<StopDaemonRequest>) -> Answer<StopDaemonResponse> {
+        check_drives(&request.get_ref().accept)?;
+        let (actor, command) = (actor_of(&request), request.into_inner());
+        // Without a turn: a stop does not wait for commands that wait for drives.
+        self.call(move |control| control.command(&actor, &command, Control::check_stop)).await?;
         self.stop.notify_one();
         Ok(Response::new(StopDaemonResponse { pid: std::process::id() }))
     }

@@ -6,6 +6,7 @@ use strake_raid::MemberState;
 use strake_units::{Lba, MemberSet};
 
 use super::chance::Chance;
+use super::silence::rings;
 use super::{Asked, World};
 use crate::drive::{Crash, SimDrive};
 use crate::faults::Kind;
@@ -40,6 +41,7 @@ impl Chance {
         for drive in self.world.drives.iter().chain(&self.world.retired) {
             drive.crash(crash);
         }
+        self.world.note_labels_left();
         self.world.killed = true;
         self.world.running = None;
         self.world.asked.clear();
@@ -163,6 +165,18 @@ impl World {
         let rebuilding = |row: &MemberRecord| row.state == RecordedState::Rebuilding;
         let changing = !all && label.members.iter().any(rebuilding);
         self.loss_covered = !changing && self.promised == self.geometry.all_members();
+    }
+
+    /// A label that was being written may be on some drives, and calls a member out that a long stall has made miss its
+    /// time limit. No fault impaired that member, and until every member has the label it was in use.
+    fn note_labels_left(&mut self) {
+        let labels = self.drives.iter().filter_map(rings).flatten().filter_map(|scan| scan.newest);
+        let Some(newest) = labels.max_by_key(|label| label.generation) else { return };
+        for (slot, row) in newest.members.iter().enumerate() {
+            if row.state != RecordedState::InSync {
+                self.out_before.insert(slot);
+            }
+        }
     }
 
     /// Stripes that a crash now leaves with parity that may disagree with the data.

@@ -46,7 +46,7 @@ pub(super) struct SilentStart {
 }
 
 /// What the head and the tail ring of a drive hold.
-fn rings(drive: &SimDrive) -> Option<[RingScan; 2]> {
+pub(super) fn rings(drive: &SimDrive) -> Option<[RingScan; 2]> {
     let layout = AreaLayout::of(drive.bytes())?;
     Some([Copy::Head, Copy::Tail].map(|copy| {
         let (offset, length) = layout.ring_range(copy);

@@ -26,8 +26,8 @@ impl Control {
     /// Checks that the daemon may stop. Nothing is stopped yet.
     ///
     /// # Errors
-    /// When the data of an array depend on a drive that is reachable only because it is open, unless the request accepts
-    /// that.
+    /// When the data of an array depend on a drive that is reachable only because it is open, unless the request
+    /// accepts that.
     pub fn check_stop(&self, request: &StopDaemonRequest) -> Result<MayStop, ControlError> {
         if let Some(other) = request.accept.iter().find(|loss| *loss != DATA) {
             let what = format!("{other:?} is no loss of a stop that can be accepted: {DATA}");

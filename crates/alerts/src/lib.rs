@@ -1,9 +1,10 @@
-//! Delivers events to people: webhooks, e-mail, programs.
+//! Delivers events to the operator: by webhook, by e-mail or by a program.
 //!
-//! **What it is.** A hook names a receiver: a web address ([`HookSpec::kind`] `webhook`), a mail address (`email`) or
-//! a program on this machine (`exec`), and the least severity it wants. [`Alerts`] holds the hooks. [`Alerts::offer`]
-//! puts an event into the queue of each hook that wants it; a thread per hook delivers, retries, limits the rate and
-//! counts. The control plane records [`Alerts::specs`] and restores them with [`Alerts::restore`].
+//! **What it is.** A hook names a receiver: a web address ([`HookSpec::kind`] `webhook`), a mail address (`email`) or a
+//! program on this host (`exec`), and the least severity of its events. [`Alerts`] holds the hooks. [`Alerts::offer`]
+//! puts an event into the queue of each hook, if the event has at least the severity of the hook; a thread per hook
+//! delivers, retries, limits the rate and counts. The control plane records [`Alerts::specs`] and restores them with
+//! [`Alerts::restore`].
 //!
 //! A webhook receives a POST with the event as JSON: the fields of the message `Event` of the interface, `version`
 //! ([`DOCUMENT_VERSION`]) and `host`. The header [`EVENT_HEADER`] carries the number of the event, the same in every
@@ -12,7 +13,7 @@
 //!
 //! **What it must never do.** Make the caller of `offer` wait or fail. Deliver an event about a failed hook. Show
 //! credentials in a listing, an error or a log. Run a program through a shell, or a program that another user could
-//! have replaced. Define what an event is.
+//! have replaced. Define the kinds of events.
 //!
 //! **Where to start.** [`Alerts`], then `hook.rs` for the life of an event, `pace.rs` for the rate limit, and
 //! `webhook.rs`, `mail.rs`, `exec.rs` for the delivery.

@@ -5,8 +5,8 @@
 //! `--output json` of the command line prints exactly the message. [`FILE_DESCRIPTOR_SET`] feeds the reflection
 //! service.
 //!
-//! **What it must never do.** It holds no logic beyond [`limits`]; nothing is added here by hand that the proto
-//! file does not say.
+//! **What it must never do.** It contains no logic except [`limits`], and no handwritten message or service: the proto
+//! file defines all of them.
 //!
 //! **Where to start.** `proto/strake/v1/strake.proto`, then `docs/api.md`.
 

@@ -2,15 +2,15 @@
 //!
 //! **What it is.** `strake bench run NAME`: each benchmark answers one line of the project's list of goals ([`goals`])
 //! with a [`Report`]. Arrays of memory drives run on data cores of this process ([`rig`]), under a load that runs on
-//! the same cores ([`load`]). Cases that are compared take turns, sample by sample ([`scenario`]).
+//! the same cores ([`load`]). The samples of compared cases alternate ([`scenario`]).
 //!
 //! **What it must never do.** Be required by the product: the library that [`g9`] compares with is opened at run time
-//! ([`isal`]); without it a report contains our numbers only and says so. Print, or know a command line, outside
-//! [`program`]. Invent a number: a row that could not be measured has none and gives the reason. Contain `unsafe`
-//! outside [`isal`] and [`bandwidth`].
+//! ([`isal`]); without the library, a report contains only the numbers of Strake, and states the reason. Print, or know
+//! a command line, outside [`program`]. Invent a number: a row that could not be measured has none and gives the
+//! reason. Contain `unsafe` outside [`isal`] and [`bandwidth`].
 //!
-//! **Where to start.** [`goals`] for what is measured, [`ask`] for how samples become rows, [`load`] for what a data
-//! core does meanwhile, [`program`] for the commands of `strake-bench`, which `strake bench` starts.
+//! **Where to start.** [`goals`] for what is measured, [`ask`] for how samples become rows, [`load`] for the requests
+//! that a data core issues, [`program`] for the commands of `strake-bench`, which `strake bench` starts.
 
 #![deny(unsafe_code)]
 

@@ -2,12 +2,13 @@
 //!
 //! **What it is.** [`BlockDevice`] (control plane, any thread) describes a device and opens queues; [`IoQueue`] (data
 //! plane, one core) takes [`Io`]s and returns [`Completion`]s. Everything from an in-memory drive to a RAID array
-//! implements these two traits, so devices compose. [`buf`] holds the memory that travels through them by ownership.
+//! implements these two traits, so devices compose. [`buf`] contains the buffers. A request owns its buffers, and its
+//! completion returns them.
 //!
 //! **What it must never do.** Nothing completes inside `submit`: completions, and the buffers with them, appear only
 //! in `poll`. No implementation may block, allocate per I/O or log on the data path.
 //!
-//! **Where to start.** [`device`] for the traits, [`io`] for what travels through them, [`buf`] for memory.
+//! **Where to start.** [`device`] for the traits, [`io`] for requests and completions, [`buf`] for memory.
 
 pub mod blocking;
 pub mod buf;

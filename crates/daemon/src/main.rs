@@ -4,7 +4,7 @@
 //! call, turns SIGTERM into an orderly stop, and serves metrics over HTTP if asked to.
 //!
 //! **What it must never do.** Carry client I/O: control threads and data cores meet only in the control plane.
-//! Acknowledge what is not recorded. Start beside another daemon on the same state directory or socket.
+//! Acknowledge a change before it is recorded. Start while another daemon uses the same state directory or socket.
 //!
 //! **Where to start.** [`mod@run`] for the life of the process, [`services`] for the calls, [`socket`] for who may
 //! call, [`metrics`] for what is served without authentication.

@@ -5,9 +5,9 @@
 //! I/O. A queue of the device is one connection, used by one core. It holds requests while no association exists, and
 //! sends unanswered requests again.
 //!
-//! **What it must never do.** Wait on a data core: the threads do what takes time. Trust a target: every answer is
-//! checked, and a violation ends the association with a readable reason. Repeat a change while the previous attempt
-//! may still be carried out.
+//! **What it must never do.** Wait on a data core: operations that wait run on the threads. Trust a target: every
+//! answer is checked, and a violation ends the association with a readable reason. Repeat a change while the target may
+//! still execute the previous attempt.
 //!
 //! **Where to start.** [`discovery`] for what a target offers, [`device`] for connecting, [`path_manager`] for the life
 //! of associations, [`queue`] for the life of a request. Specifications are cited as in `strake-nvme-wire` and

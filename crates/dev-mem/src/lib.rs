@@ -1,14 +1,14 @@
-//! Drives made of memory: nothing, bytes, bytes with a drive's timing, and a wrapper that breaks things.
+//! Drives for tests: without data, with data in memory, with the timing of a real drive, and with faults.
 //!
 //! **What it is.** [`NullDevice`] completes everything and touches no data, [`RamDevice`] keeps real bytes,
-//! [`Modelled`] gives any device the latency and rate limits of a drive, [`Faulty`] gives any device the faults
-//! of one. They stack: `Faulty<Modelled<RamDevice>>` is a drive one can pull out, slow down or cut the power of.
-//! Tests, the simulator and benchmarks run on them; the daemon offers RAM and null drives for trying things out.
+//! [`Modelled`] gives any device the latency and rate limits of a drive, [`Faulty`] gives any device the faults of one.
+//! They can be combined: a test can remove a `Faulty<Modelled<RamDevice>>`, make it slow or cut its power. Tests, the
+//! simulator and benchmarks use these drives; the daemon offers RAM and null drives for trials.
 //!
-//! **What it must never do.** Read a clock, sleep, start a thread or draw real randomness: time arrives as the
-//! `now` of each call, chance as a seed, so that a run can be repeated exactly. Never hold data worth keeping.
+//! **What it must never do.** Read a clock, sleep, start a thread or draw real randomness: time arrives as the `now` of
+//! each call, chance as a seed, so that a run can be repeated exactly. Keep data beyond the life of the process.
 //!
-//! **Where to start.** [`ram`] for the plainest complete device, `queue` for the checks all of them share,
+//! **Where to start.** [`ram`] for the simplest complete device, `queue` for the checks that all devices share,
 //! [`faulty`] for the list of faults.
 
 #![forbid(unsafe_code)]

@@ -1,17 +1,17 @@
 //! NVMe drives without the kernel: a polled driver for controllers on the PCI bus.
 //!
 //! **What it is.** [`NvmeDevice`] takes over a [`Function`](transport::Function), which VFIO or a model provides, and
-//! describes its namespace. A *keeper* per controller resets it, asks what it is, and creates its queues; a pure state
-//! machine (`lifecycle`) decides all of that. A queue belongs to one core: commands are written into the ring where the
-//! controller reads them, their data stays where it is, and completions are found by polling memory.
+//! describes its namespace. A *keeper* per controller resets it, identifies it, and creates its queues; a pure state
+//! machine (`lifecycle`) makes the decisions. A queue belongs to one core: the core writes commands into the submission
+//! queue, the controller transfers the data directly from and to the buffers, and the core polls the completion queue.
 //!
 //! **What it must never do.** Answer a change as failed while the controller may still execute it. Wait, allocate or
-//! lock on a data core. Let a buffer go that the controller may still read or write. Trust a controller: what it says
-//! about itself is judged, and a wrong completion ends the session. Touch registers while the function is reset.
+//! lock on a data core. Release a buffer that the controller may still read or write. Trust a controller: the driver
+//! checks the identify data, and a wrong completion ends the session. Touch registers while the function is reset.
 //!
 //! **Where to start.** `lifecycle` for the life of a controller and the rule about failures, [`queue`] for the life of
-//! a request, [`transport`] for the seam, `memory`, `sigbus` and `transport` for all unsafe code. Specifications are
-//! cited as in `strake-nvme-wire`.
+//! a request, [`transport`] for the interface to VFIO or a model, `memory`, `sigbus` and `transport` for all unsafe
+//! code. Specifications are cited as in `strake-nvme-wire`.
 
 mod admin;
 pub mod device;

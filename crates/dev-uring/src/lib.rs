@@ -1,15 +1,14 @@
 //! Files and kernel block devices as drives, through io_uring.
 //!
-//! **What it is.** [`UringDevice`] opens a regular file or a block device, bypassing the page cache where the
-//! file system allows, and says in [`Notice`]s whatever it could not have. Its queues are one io_uring each:
-//! requests gather in the submission ring, one system call per turn hands them over, completions are read from
-//! shared memory.
+//! **What it is.** [`UringDevice`] opens a regular file or a block device, without the page cache if the file system
+//! permits it. A [`Notice`] reports each requested property that the device lacks. Each queue is one io_uring: requests
+//! collect in the submission ring, one system call per turn submits them, and completions are read from shared memory.
 //!
-//! [`Machine`] lists the machine's drives from sysfs without opening them, with their slots and lights.
+//! [`Machine`] lists the drives of the host from sysfs without opening them, with their slots and LEDs.
 //!
 //! **What it must never do.** Copy data, wait on the data path (also not where a queue is dropped), open a drive that
-//! is in use elsewhere, go around requests that a drive still owes, or let a buffer go while the kernel may still touch
-//! it. It never falls back from what was asked without saying so.
+//! another program uses, open a queue while requests of an earlier use are outstanding, or release a buffer that the
+//! kernel may still access. If a requested property is not available, a notice reports this.
 //!
 //! **Where to start.** [`device`] for opening, [`queue`] for the life of a request, `ring` for the only part
 //! that talks to the kernel's rings (and most of the unsafe code).

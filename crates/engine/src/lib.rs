@@ -1,4 +1,4 @@
-//! Arrays: devices made of devices.
+//! Arrays: block devices that are built from members.
 //!
 //! **What it is.** [`create()`] and [`assemble()`] turn drives into an [`Assembled`] array. [`Array::start`] runs it,
 //! one shard per core. [`Array::device`] is a [`BlockDevice`](strake_block::BlockDevice) like any other. A shard

@@ -1,18 +1,18 @@
 //! Serves a block device over the NBD protocol.
 //!
-//! **What it is.** A fixed-newstyle NBD server for hosts that speak nothing better: virtual machine monitors,
-//! the kernel's `nbd` driver, `qemu-img`, `nbdcopy`. [`Server`] listens on a unix socket or a loopback address;
-//! a control thread negotiates with each client, and only then is the client's socket handed to a data core,
-//! where requests become [`strake_block::Io`]s and completions become replies.
+//! **What it is.** A fixed-newstyle NBD server for hosts without NVMe/TCP: virtual machine monitors, the kernel's `nbd`
+//! driver, `qemu-img`, `nbdcopy`. [`Server`] listens on a unix socket or a loopback address; a control thread
+//! negotiates with each client, and only then is the client's socket handed to a data core, where requests become
+//! [`strake_block::Io`]s and completions become replies.
 //!
-//! **What it must never do.** Trust a client: no length, offset, order or timing of its bytes may panic, hang,
-//! grow memory or disturb another client. Open a device for a client that has not finished negotiating. Leave
-//! the machine without encryption. Allocate, lock or log per request. Reach past the device contract: it does
-//! not know what an array is.
+//! **What it must never do.** Trust a client: no length, offset, order or timing of its bytes may panic, hang, grow
+//! memory or disturb another client. Open a device for a client that has not finished negotiating. Serve a client on
+//! another host, because the connection is not encrypted. Allocate, lock or log per request. Use more of a device than
+//! the traits of `strake-block`: it does not know arrays.
 //!
-//! **Where to start.** [`wire`] for the bytes, [`handshake`] for the negotiation, [`admit`] for what a request
-//! may do, `connection` for the life of a client on a data core, [`limits`] for every bound. How clients are
-//! accepted and handed over is [`strake_export_net`]'s.
+//! **Where to start.** [`wire`] for the bytes, [`handshake`] for the negotiation, [`admit`] for what a request may do,
+//! `connection` for the life of a client on a data core, [`limits`] for every bound. [`strake_export_net`] accepts
+//! clients and passes them to data cores.
 
 #![forbid(unsafe_code)]
 

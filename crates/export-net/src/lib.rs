@@ -1,12 +1,12 @@
 //! The shared part of exports over sockets.
 //!
-//! **What it is.** The way of a connection from accept to service, for any protocol. A [`Service`] listens. Its
+//! **What it is.** The steps of a connection from accept to service, for any protocol. A [`Service`] listens. Its
 //! acceptor (`acceptor`), a control thread, accepts connections and lets a [`Protocol`] negotiate. A negotiated
 //! connection moves to the session poller (`session_poller`) of a data core, which gives each [`Connection`] its turns.
 //! The rest are parts of connections: [`Peer`], [`Pools`], [`Supply`], [`DeviceQueue`] and [`ConnectionSlots`].
 //!
 //! **What it must never do.** Know a protocol: no byte of a peer is interpreted here. Allocate, lock or log for a
-//! connection that is served. Let a peer that waits, floods or vanishes delay another.
+//! connection that is served. Let a peer that waits, sends too much or disconnects delay another peer.
 //!
 //! **Where to start.** [`protocol`] for what an export implements, `acceptor` and `session_poller` for its callers,
 //! [`limits`] for every bound.

@@ -1,18 +1,19 @@
 //! Serves block devices to hosts over NVMe/TCP.
 //!
-//! **What it is.** The controller side of NVMe over TCP, as Linux, VMware and others speak it as hosts. A
-//! [`Target`] listens on a TCP address and offers subsystems with namespaces there, and a discovery subsystem that
-//! names them. A control thread takes a connection up to and including its Connect command; then the
-//! socket, which is one queue, is handed to a data core, where commands become [`strake_block::Io`]s.
+//! **What it is.** The controller side of NVMe over TCP, for hosts such as Linux and VMware. A [`Target`] listens on a
+//! TCP address and offers subsystems with namespaces there, and a discovery subsystem that names them. A control thread
+//! takes a connection up to and including its Connect command; then the socket, which is one queue, is handed to a data
+//! core, where commands become [`strake_block::Io`]s.
 //!
-//! **What it must never do.** Trust a host: no length, offset, tag, order or timing of its bytes may panic, hang,
-//! grow memory or disturb another host. Serve a host that is not on the subsystem's list. Allocate, lock or log per
-//! I/O command. Say that it can do what it cannot. Reach past the device contract: it does not know what an array is.
+//! **What it must never do.** Trust a host: no length, offset, tag, order or timing of its bytes may panic, hang, grow
+//! memory or disturb another host. Serve a host that is not on the subsystem's list. Allocate, lock or log per I/O
+//! command. Report a feature that it does not support. Use more of a device than the traits of `strake-block`: it does
+//! not know arrays.
 //!
-//! **Where to start.** [`strake_nvme_tcp`] for the bytes, [`handshake`] for how a connection begins, [`admit`] for
-//! what a command may do, `connection` for the life of a queue on a data core, [`reservation`] for what hosts
-//! agree on among themselves and `reservation_thread` for how that comes into force, [`limits`] for every bound. How
-//! connections are accepted and handed over is [`strake_export_net`]'s.
+//! **Where to start.** [`strake_nvme_tcp`] for the bytes, [`handshake`] for the first messages of a connection,
+//! [`admit`] for the checks of a command, `connection` for the life of a queue on a data core, [`reservation`] for the
+//! rules of reservations and `reservation_thread` for the thread that applies them, [`limits`] for every bound.
+//! [`strake_export_net`] accepts connections and passes them to data cores.
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! What tests throw at parsers and peers: bytes by chance, damage to good ones, and what is kept of both.
+//! Inputs for tests of parsers and peers: random bytes, damaged valid bytes, and a corpus of recorded inputs.
 //!
-//! **What it is.** [`runs`] calls a test with one seed after the other, a few that are always the same and as many
-//! fresh ones, and says which seed to run again when it fails. From a seed comes a [`Chance`], which decides, and
-//! [`damage()`] and [`disorder`] make of a good conversation an unexpected one. [`corpus()`] reads the conversations
-//! that are kept in `corpus/`, and [`feed`] gives all of this to one parser.
+//! **What it is.** [`runs`] calls a test with a few fixed seeds and as many new ones, and prints the seed of a failed
+//! call. A [`Chance`] makes the random decisions of a seed. [`damage()`] changes bytes of a valid exchange of messages,
+//! and [`disorder`] changes the order of its parts. [`corpus()`] reads the exchanges recorded in `corpus/`, and
+//! [`feed`] passes all these inputs to one parser.
 //!
 //! **What it must never do.** Be part of a product. Decide anything that does not follow from the seed.
 //!

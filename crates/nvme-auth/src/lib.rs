@@ -1,15 +1,15 @@
-//! DH-HMAC-CHAP, and the keys of TLS: how an NVMe host and a controller prove who they are.
+//! DH-HMAC-CHAP and the keys of TLS: authentication of NVMe hosts and controllers.
 //!
 //! **What it is.** The authentication of *NVM Express Base Specification 2.0*, section 8.13, called Base in comments:
-//! secrets and their interchange format, the messages as bytes, what each side has to compute, the controller's side of
-//! the conversation as a state machine, and the host's as one step after the other. And what becomes of the keys that
-//! both use for TLS. Messages go in and come out; commands that carry them are others' business.
+//! secrets and their interchange format, the encoding of messages, the computations of each side, the controller's side
+//! of the authentication transaction as a state machine, and the host's side as a sequence of steps. The crate also
+//! derives the keys for TLS. It reads and returns messages; the callers put them into commands.
 //!
-//! **What it must never do.** Panic on bytes, whatever they are. Read a socket, a clock or a source of randomness:
-//! random bytes are arguments. Show a secret, in whatever form. Compare a response byte by byte.
+//! **What it must never do.** Panic on any input bytes. Read a socket, a clock or a source of randomness: random bytes
+//! are arguments. Show a secret in any form. Compare a response in a time that depends on its bytes.
 //!
-//! **Where to start.** [`Exchange`] and [`Claim`] for the conversation, [`Secret`] for what both sides know, [`TlsKey`]
-//! for TLS.
+//! **Where to start.** [`Exchange`] and [`Claim`] for the authentication transaction, [`Secret`] for the shared secret,
+//! [`TlsKey`] for TLS.
 
 #![forbid(unsafe_code)]
 

@@ -2,16 +2,16 @@
 //!
 //! **What it is.** A [`Controller`] is a value. Its registers and the memory of its host are behind the trait [`Bus`];
 //! [`Controller::step`] reads the doorbells, fetches commands, executes them and posts completions. [`Fault`]s make it
-//! misbehave. Whatever the host does against the specification is kept as a [`Breach`]. The model has its own reading
-//! of the specification (offsets, opcodes, pages) and shares with the driver only the codecs of `strake-nvme-wire`, so
-//! that a misreading of the driver is found. Specifications are cited as in that crate.
+//! misbehave. The model records each violation of the specification by the host as a [`Breach`]. The model implements
+//! the specification independently (offsets, opcodes, pages) and shares with the driver only the codecs of
+//! `strake-nvme-wire`, so that it detects an error of the driver. Specifications are cited as in that crate.
 //!
 //! **What it must never do.** Read a clock, start a thread or draw real randomness: time is an argument and chance is a
 //! seed, so that a run can be repeated exactly. Touch memory of the host other than through [`Bus`], which checks
 //! bounds.
 //!
-//! **Where to start.** [`Controller`] for the life of a controller, [`Spec`] for what it is like, [`Fault`] for what it
-//! can do wrong.
+//! **Where to start.** [`Controller`] for the life of a controller, [`Spec`] for its properties, [`Fault`] for its
+//! faults.
 
 #![forbid(unsafe_code)]
 

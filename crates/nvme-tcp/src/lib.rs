@@ -1,14 +1,14 @@
-//! What hosts and controllers of NVMe/TCP have in common.
+//! The part of NVMe/TCP that hosts and controllers share.
 //!
-//! **What it is.** PDUs and their digests as bytes and as values, how they are framed when they are sent, and what a
-//! queue counts. Numbers and layouts are from *NVMe over TCP Transport Specification 1.0*, called TCP in comments; what
-//! PDUs carry is in `strake-nvme-wire`.
+//! **What it is.** Conversions of PDUs and their digests between bytes and values, the framing of sent PDUs, and the
+//! counters of a queue. Numbers and layouts are from *NVMe over TCP Transport Specification 1.0*, called TCP in
+//! comments. Commands and other content of PDUs are in `strake-nvme-wire`.
 //!
-//! **What it must never do.** Panic on bytes, whatever they are. Allocate on the data path. Read a socket, or decide
-//! what a host or a controller does.
+//! **What it must never do.** Panic on any input bytes. Allocate on the data path. Read a socket, or decide what a host
+//! or a controller does.
 //!
-//! **Where to start.** [`pdu`] for what is on the socket, [`framing`] for PDUs on their way out, [`stats`] for what
-//! each queue counts.
+//! **Where to start.** [`pdu`] for the bytes on the socket, [`framing`] for PDUs that are sent, [`stats`] for the
+//! counters of each queue.
 
 #![forbid(unsafe_code)]
 

@@ -10,8 +10,8 @@
 //! is. It never writes an output before it has accepted the whole request, and bad input is a
 //! [`CodeError`], never a panic. `unsafe` is only in `kernels/`, for vector instructions.
 //!
-//! **Where to start.** [`Code`] says which bytes parity holds and why any loss up to the number of
-//! parities can be computed back. `kernels.rs` lists the two inner loops a kernel must provide.
+//! **Where to start.** [`Code`] defines the bytes of parity, and explains why as many strips can be reconstructed as
+//! there are parity strips. `kernels.rs` lists the two inner loops a kernel must provide.
 //!
 //! ```
 //! # use strake_parity::{Code, CodeError, Recovery, encode};

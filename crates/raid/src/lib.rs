@@ -1,13 +1,14 @@
-//! The arithmetic of redundancy: where a block lives, what a request must read, compute and write.
+//! The arithmetic of redundancy: the location of each block, and the blocks that a request must read, compute and
+//! write.
 //!
-//! **What it is.** [`Geometry`] maps array addresses to stripes, strips and members. [`plan()`] turns one
-//! request on one band of one stripe into a [`Plan`]: reads, strips to recover, writes. [`single()`] gives the same
-//! answer in a few bytes for the requests that need no task. [`MemberState`] and [`ConditionSet`] say what failures
-//! mean, [`Regions`] how the array is cut up for the write-intent bitmap and among cores. Everything is a function from
-//! values to values.
+//! **What it is.** [`Geometry`] maps array addresses to stripes, strips and members. [`plan()`] turns one request on
+//! one band of one stripe into a [`Plan`]: reads, strips to recover, writes. [`single()`] gives the same answer in a
+//! few bytes for the requests that need no task. [`MemberState`] and [`ConditionSet`] define the effect of failures.
+//! [`Regions`] defines how the array is divided into regions of the write-intent bitmap and among cores. All functions
+//! are pure.
 //!
-//! **What it must never do.** No I/O, clock, threads, randomness, `unsafe`, or allocation; no parity bytes
-//! (a plan names strips to compute, never how); no memory of earlier calls. It depends on `strake-units` only.
+//! **What it must never do.** No I/O, clock, threads, randomness, `unsafe`, or allocation; no parity bytes (a plan
+//! names the strips to compute, but does not compute them); no state between calls. It depends on `strake-units` only.
 //!
 //! **Where to start.** [`geometry`] for the layout, then [`mod@plan`] for the write strategies, then [`mod@single`],
 //! then [`state`].

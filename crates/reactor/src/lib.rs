@@ -1,4 +1,4 @@
-//! One pinned core, one loop: what runs the data path.
+//! The loop of a data core: one pinned thread, which runs the data path.
 //!
 //! **What it is.** A [`CoreThread`] runs a [`Core`]: a loop of bounded turns over [`Poller`]s that polls while
 //! there is work and sleeps when there is none. Inside a poller, [`Tasks`] steps `async fn`s in a fixed slab

@@ -1,5 +1,5 @@
-//! The fault atlas: which faults may happen now, so that the world never goes beyond what an array promises to
-//! survive. A fault beyond that could excuse any outcome, and a run that may excuse itself proves nothing.
+//! The faults that a world may inject now: at most as many as the array tolerates. With more faults, any outcome could
+//! be explained by the faults, and a run would prove nothing.
 //!
 //! A member is *impaired* while its drive is doomed (it failed an I/O that costs the member, hangs, or is gone), has
 //! unreadable blocks, or is not in sync. A fault that would impair one more member is injected only if the geometry

@@ -1,18 +1,18 @@
 //! The simulator: the real engine over simulated drives, on one thread, replayed by seed.
 //!
 //! **What it is.** [`run`] makes a world out of a seed: an array of random shape, drives with caches and faults,
-//! clients with random requests, an operator who fails, replaces, stops and crashes things. An oracle knows what
-//! every block may hold and compares every answer; at the end parity is compared with a textbook encoder.
+//! clients with random requests, and an operator that fails and replaces members, and stops and crashes the array. An
+//! oracle records the permitted content of every block and checks every answer. At the end, the parity is compared with
+//! an independent encoder.
 //!
-//! **What it must never do.** It draws no chance but from the seed, reads no clock, and depends on no iteration
-//! order: the same seed gives the same trace, to the last event. It never goes beyond what an array promises to
-//! survive without saying so, because a run that may excuse itself proves nothing.
+//! **What it must never do.** It has no source of randomness except the seed, reads no clock, and depends on no
+//! iteration order: the same seed gives exactly the same trace. It injects no more faults than the array tolerates,
+//! unless it reports this, because otherwise a run could excuse lost data by the faults.
 //!
-//! **Where to start.** [`world`] for the life of a world, [`drive`] for what drives do, [`faults`] for what is
-//! allowed to happen, [`oracle`] for what may be read, [`stage`] for
-//! worlds that follow a script instead of chance, [`crash`] for small histories that are cut at every write.
-//! [`model`] is the counterpart of the TLA+ specification in docs/model.
-//! `strake-sim --seed S --seeds 1 --print` replays a run.
+//! **Where to start.** [`world`] for the life of a world, [`drive`] for the simulated drives, [`faults`] for the
+//! permitted faults, [`oracle`] for the permitted results of reads, [`stage`] for worlds that follow a script,
+//! [`crash`] for short histories with a simulated crash at every write. [`model`] is the counterpart of the TLA+
+//! specification in docs/model. `strake-sim --seed S --seeds 1 --print` replays a run.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What the programs of Strake print.
+//! The output of the programs of Strake.
 //!
 //! **What it is.** An answer is printed as a table that fits the terminal, or as one JSON document ([`output`]).
 //! [`grid`] lays out tables, [`text`] folds and shortens text. [`examples`] and [`manual`] read the examples of a

@@ -1,9 +1,10 @@
-//! What tests of several crates share.
+//! Helpers that the tests of several crates share.
 //!
-//! **What it is.** A [`Folder`] is removed with the test that made it. A [`Chance`] decides what a test does, from a
-//! seed. A [`PciHost`] is the sysfs of NVMe controllers in a folder.
+//! **What it is.** A [`Folder`] is a folder that is removed when its test ends. A [`Chance`] makes the random decisions
+//! of a test from a seed. A [`PciHost`] imitates the sysfs of NVMe controllers in a folder.
 //!
-//! **What it must never do.** Be part of a product. Know a crate of ours: then that crate's tests could not use it.
+//! **What it must never do.** Be part of a product. Depend on another crate of the project: the tests of that crate
+//! could not use it.
 //!
 //! **Where to start.** [`Folder`].
 

@@ -1,18 +1,19 @@
-//! Sockets with TLS 1.3 as NVMe/TCP uses it, by pre-shared keys that both sides know and nothing else, or without TLS.
+//! Sockets without TLS, or with TLS 1.3 as NVMe/TCP uses it: with pre-shared keys only.
 //!
 //! **What it is.** OpenSSL's TLS 1.3, as *NVM Express TCP Transport Specification 1.0*, section 3.6.1, called TCP in
 //! comments, asks for it: a handshake with an external key and a fresh Diffie-Hellman exchange (`psk_dhe_ke`), both
 //! sides of it, and the records that carry data after it. No certificates, no resumption, no early data, no earlier
-//! version. [`Server`] and [`Client`] turn bytes into bytes; [`Channel`] turns records into data and back, in buffers
-//! that it has from the beginning; [`Wire`] is a socket with one or without. `docs/decisions/0021-tls.md` says why.
-//! [`Input`] is what was received from such a socket, [`SendQueue`] what waits to be sent, on either side and for any
+//! version. [`Server`] and [`Client`] turn bytes into bytes; [`Channel`] encrypts and decrypts records, in preallocated
+//! buffers; [`Wire`] is a socket with or without a channel. `docs/decisions/0021-tls.md` gives the reasons. [`Input`]
+//! holds the bytes received from such a socket, and [`SendQueue`] holds the bytes to send, on either side and for any
 //! protocol.
 //!
-//! **What it must never do.** Speak TLS itself: what is here chooses keys, counts bytes and moves them. Go on after
-//! OpenSSL does not. Let a peer grow anything beyond [`limits`]. Show a key. Have unsafe code outside `ffi`, which
-//! declares what the crate `openssl` lacks.
+//! **What it must never do.** Implement TLS: this crate only selects keys, and counts and moves bytes. Continue after
+//! an error of OpenSSL. Let a peer make a buffer grow beyond [`limits`]. Show a key. Have unsafe code outside `ffi`,
+//! which declares what the crate `openssl` lacks.
 //!
-//! **Where to start.** [`server`] for a handshake, [`channel`] for what follows it, `ffi` for how OpenSSL gets keys.
+//! **Where to start.** [`server`] for a handshake, [`channel`] for the records after it, `ffi` for the callbacks that
+//! give keys to OpenSSL.
 
 #![deny(unsafe_code)]
 

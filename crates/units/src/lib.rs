@@ -1,4 +1,4 @@
-//! Value types every other crate speaks in.
+//! The value types that all other crates use.
 //!
 //! **What it is.** Block addresses, sizes, indices and sets of them, times, names and identifiers: small `Copy`
 //! values whose types keep an address from being used as a count and a member from being used as a stripe.
@@ -6,9 +6,9 @@
 //! **What it must never do.** No I/O, clock, threads, randomness, allocation on construction paths used by
 //! the data path, or `unsafe`. It depends on nothing.
 //!
-//! **Where to start.** [`lba`] for addresses, [`size`] for byte sizes as people type them, [`name`] for names
-//! and identifiers, [`set`] for sets of members, positions and strips, [`list`] for the fixed-capacity list that plans
-//! are made of.
+//! **Where to start.** [`lba`] for addresses, [`size`] for byte sizes as an operator types them, [`name`] for names and
+//! identifiers, [`set`] for sets of members, positions and strips, [`list`] for the fixed-capacity list that plans are
+//! made of.
 
 #![forbid(unsafe_code)]
 

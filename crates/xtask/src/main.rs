@@ -1,14 +1,14 @@
 //! Project automation: `cargo xtask COMMAND`.
 //!
-//! **What it is.** The checks that keep the house rules true (`tidy`), and the one command that continuous
-//! integration and a person both run (`ci`). STYLE.md says which rule is checked where.
+//! **What it is.** The checks of the rules in STYLE.md (`tidy`), and the command that both developers and continuous
+//! integration run (`ci`). STYLE.md states the check of each rule.
 //!
-//! **What it must never do.** Change a source file, except for `fmt`, and what is generated. It decides nothing
-//! about RAID and no crate may depend on it. It needs nothing but cargo and the standard tools of a Linux
-//! machine; a step whose tool is missing is reported as skipped, with the reason, never as passed.
+//! **What it must never do.** Change a source file, except for `fmt` and for generated files. It decides nothing about
+//! RAID and no crate may depend on it. It needs nothing but cargo and the standard tools of a Linux machine; a step
+//! whose tool is missing is reported as skipped, with the reason, never as passed.
 //!
-//! **Where to start.** [`tidy`] for the rules about sources, [`ci`] for the steps, [`run`] for how a step is
-//! run and counted, [`sim`] for crashes and worlds, [`scenarios`] for what the project owes a test.
+//! **Where to start.** [`tidy`] for the rules about sources, [`ci`] for the steps, [`run`] for how a step is run and
+//! counted, [`sim`] for crashes and worlds, [`scenarios`] for the catalogue of scenarios.
 
 #![forbid(unsafe_code)]
 

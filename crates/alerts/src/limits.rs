@@ -18,7 +18,7 @@ pub const TARGET_BYTES_MAX: usize = 2048;
 /// Bytes of `last_error`: a few lines on a terminal of 80 columns.
 pub const ERROR_BYTES_MAX: usize = 400;
 
-/// Most bytes that are read of an answer: HTTP headers, or all of a conversation with a mail server, in which the
+/// Most bytes that are read of an answer: HTTP headers, or all of a session with a mail server, in which the
 /// certificates of STARTTLS are the largest part (some 10 KiB). No more than that, because the parsers start from the
 /// beginning with every line: the time they take grows with the square.
 pub const ANSWER_BYTES_MAX: usize = 24 << 10;

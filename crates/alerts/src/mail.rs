@@ -138,7 +138,7 @@ impl Mail {
         }
         let envelope: &Envelope = letter.envelope();
         connection.send(envelope, &letter.formatted()).await.map_err(|e| refused("send", &e))?;
-        // The letter is accepted; how the conversation ends no longer matters.
+        // The letter is accepted; how the session ends no longer matters.
         let _ = connection.quit().await;
         Ok(())
     }

@@ -47,7 +47,7 @@ pub struct Wish {
     pub verify: bool,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// The load, in words.

@@ -80,7 +80,7 @@ pub struct Pattern {
     pub source: Source,
     /// Whether data that come back are compared with what was written. Not for [`Source::Shared`].
     pub verify: bool,
-    /// What decides by chance.
+    /// What decides at random.
     pub seed: u64,
 }
 

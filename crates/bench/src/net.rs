@@ -124,7 +124,7 @@ fn row(name: String, metric: Metric, found: &Found, target: Goal) -> Row {
     }
 }
 
-/// What a drive of another machine asks for by default.
+/// What a remote drive asks for by default.
 const BOTH: Digests = Digests { header: Use::On, data: Use::On };
 
 fn lines() -> Vec<Line> {

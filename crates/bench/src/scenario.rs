@@ -164,7 +164,7 @@ pub struct Case {
 pub struct Off {
     /// Waiting writes are not merged, and waiting reads of a degraded stripe not done together.
     pub merge: bool,
-    /// Reads do not go around slow members.
+    /// Reads do not avoid slow members.
     pub steer: bool,
     /// What small writes leave behind is not kept.
     pub cache: bool,

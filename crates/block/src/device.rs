@@ -69,7 +69,7 @@ pub enum DeviceKind {
     Block,
     /// A file, behind a file system that may have work of its own.
     File,
-    /// A drive of another machine, the paths to which may be lost for a while.
+    /// A remote drive, the paths to which may be lost for a while.
     Remote,
 }
 
@@ -88,7 +88,7 @@ pub trait BlockDevice: Send + Sync {
     /// it; queues of one device are independent of each other.
     ///
     /// # Errors
-    /// When the device is gone or the machine lacks a resource, with what to do about it.
+    /// When the device was removed or the machine lacks a resource, with what to do about it.
     fn open_queue(&self, core: CoreIndex, depth: u32) -> Result<Box<dyn IoQueue>, DeviceError>;
 
     /// How long the device holds a request by itself before it fails it: the time that paths to a remote drive have to
@@ -108,9 +108,9 @@ pub trait BlockDevice: Send + Sync {
         Some(range)
     }
 
-    /// How long after the end of a process that used the device a request of that process may still be carried out. 0
+    /// How long after the end of a process that used the device a request of that process may still be executed. 0
     /// for a device of this machine: a request in flight keeps the claim on it (`O_EXCL`, `flock`), so that no other
-    /// process opens it before. More for a device of another machine, which has to notice first that its host is gone.
+    /// process opens it before. More for a remote device, which has to notice first that its host has disconnected.
     fn settle_time(&self) -> Nanos {
         Nanos(0)
     }
@@ -221,7 +221,7 @@ impl CompletionBatch {
         self.push_parts(token, op, result);
     }
 
-    /// Adds a completion that is not put together anywhere else: as with [`IoQueue::submit_read`], moving it as a whole
+    /// Adds a completion that is not assembled anywhere else: as with [`IoQueue::submit_read`], moving it as a whole
     /// right after would cost more than all the rest. The caller has asked for [`room`](Self::room).
     ///
     /// # Panics

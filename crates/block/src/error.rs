@@ -9,7 +9,7 @@ pub enum IoErrorKind {
     Medium,
     /// The device failed the command without saying more.
     Device,
-    /// The device is gone: pulled, closed, or its file shrank away.
+    /// The device was removed: pulled, closed, or its file shrank away.
     Gone,
     /// The device did not answer in time.
     Timeout,

@@ -18,7 +18,7 @@ pub enum Durability {
     Fua,
 }
 
-/// One operation. Data is owned: it goes down with the request and comes home with the completion.
+/// One operation. Data is owned: it goes down with the request and returns with the completion.
 #[derive(Debug)]
 pub enum Op {
     /// Fill `data` from the blocks starting at `at`.
@@ -81,7 +81,7 @@ pub struct Io {
 /// The answer to an [`Io`], with its operation (and so its buffers) handed back.
 ///
 /// A failed read's buffers hold unspecified bytes. After [`IoErrorKind::Timeout`](crate::IoErrorKind::Timeout)
-/// a read may come home with fewer buffers than it left with: memory a drive may still write to is not reused. Nor
+/// a read may return with fewer buffers than it left with: memory a drive may still write to is not reused. Nor
 /// does a write that failed because everything is lost bring its data home while a drive may still read it.
 #[derive(Debug)]
 pub struct Completion {

@@ -61,7 +61,7 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// A device that owes nothing yet.
+    /// A device without outstanding requests.
     #[must_use]
     pub const fn new(patience: Patience) -> Self {
         Self { patience, since: None, spent: Nanos(0) }

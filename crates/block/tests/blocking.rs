@@ -50,7 +50,7 @@ impl IoQueue for Scripted {
     }
 }
 
-/// Runs `work` on such a queue, with a clock that goes on by `step` at each look.
+/// Runs `work` on such a queue, with a clock that advances by `step` at each look.
 fn with<T>(
     (full, polls): (u32, u32),
     answer: Result<(), IoErrorKind>,

@@ -31,7 +31,7 @@ impl World {
     /// Stops and starts the daemon's part of it.
     fn restart(&mut self) {
         assert!(stop(&self.control).is_empty());
-        // The old one lets go of the state directory before the new one takes it.
+        // The old one releases the state directory before the new one takes it.
         self.control = start(&self.root.join("meanwhile"));
         self.control = start(&self.root);
     }

@@ -327,7 +327,7 @@ fn skipped(command: &str, why: &str) {
     writeln!(std::io::stderr(), "skipped: {command}: {}", why.trim()).expect("there is an output");
 }
 
-/// Makes an array, lets `command` loose on its member 1 while it does not run, and looks at what comes of it.
+/// Makes an array, lets `command` loose on its member 1 while it does not run, and looks at the result.
 fn check_made_over(folder: &Path, number: usize, (words, command): (&str, &str)) -> bool {
     let state = folder.join(format!("state{number}"));
     let drives = blanks(folder, &format!("drive{number}."));

@@ -19,7 +19,7 @@ use crate::args::{CORES, SOCKET, STATE_DIR};
 const VARIABLES: [&str; 4] = ["STRAKE_METRICS", "STRAKE_KERNEL", "STRAKE_CONFIG", "RUST_LOG"];
 
 /// Writes beside `socket` how to start a daemon with `state_dir` that was given `arguments`, the name of the program
-/// left out. A folder that cannot be written is logged: the daemon serves all the same.
+/// left out. A folder that cannot be written is logged: the daemon serves nevertheless.
 pub fn write_down(socket: &Path, state_dir: &Path, arguments: &[OsString]) {
     let variables = VARIABLES.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)));
     let variables: Vec<(&str, OsString)> = variables.collect();

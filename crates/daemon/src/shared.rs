@@ -82,7 +82,7 @@ impl Shared {
         self.run(job).await.map(Response::new)
     }
 
-    /// Carries out a command that changes something, and records who gave it.
+    /// Executes a command that changes something, and records who gave it.
     pub async fn command<C: Command + Send + 'static, T: Outcome + Send + 'static>(
         &self,
         request: Request<C>,

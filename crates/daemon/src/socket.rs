@@ -43,7 +43,7 @@ pub struct Socket {
     pub gid: u32,
 }
 
-/// Listens on `path`, which `option` says. A socket left behind by a daemon that is gone is replaced; one that answers
+/// Listens on `path`, which `option` says. A socket left behind by an ended daemon is replaced; one that answers
 /// is not.
 pub fn listen(path: &Path, option: &str) -> Result<(UnixListener, Socket), String> {
     if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {

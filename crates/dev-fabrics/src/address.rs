@@ -1,4 +1,4 @@
-//! How a namespace of another machine, and this host, are named.
+//! How a remote namespace, and this host, are named.
 
 use std::fmt;
 use std::str::FromStr;

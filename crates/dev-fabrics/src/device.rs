@@ -41,7 +41,7 @@ pub struct Options {
     /// The digests to ask for. Both by default, since the checksum of TCP is too weak for a drive's data; a target that
     /// has none is used without.
     pub digests: Digests,
-    /// Nothing is changed before this time of the monotonic clock: until then the target may carry out what another
+    /// Nothing is changed before this time of the monotonic clock: until then the target may execute what another
     /// process was not answered.
     pub settled_at: Nanos,
 }
@@ -57,7 +57,7 @@ impl Default for Options {
     }
 }
 
-/// A namespace of another machine. Its associations end when the device and all its queues are dropped.
+/// A remote namespace. Its associations end when the device and all its queues are dropped.
 pub struct FabricsDevice {
     shared: Arc<Shared>,
     asker: Asker<Request>,
@@ -294,7 +294,7 @@ impl FabricsDevice {
             .map_err(|reason| reason.of_device(address, ""))
     }
 
-    /// Whether changes that closed queues sent, and that were not answered, may still be carried out.
+    /// Whether changes that closed queues sent, and that were not answered, may still be executed.
     #[must_use]
     pub fn owes(&self) -> bool {
         !self.shared.left(now()).is_empty()

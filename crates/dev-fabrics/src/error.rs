@@ -101,7 +101,7 @@ pub enum Unfit {
     Metadata,
     /// Data in a capsule does not follow the command at once.
     Capsule,
-    /// After the end of an association it may carry out commands for longer than requests can be held.
+    /// After the end of an association it may execute commands for longer than requests can be held.
     Quiesce,
 }
 
@@ -358,7 +358,7 @@ impl Reason {
     }
 }
 
-/// What becomes of a command that was answered.
+/// The outcome of a command that was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It is done.
@@ -371,7 +371,7 @@ pub(crate) enum Verdict {
     Failed(IoErrorKind),
 }
 
-/// Judges an answer. Only what says that the command was not carried out, for now, is sent again; a path that is gone
+/// Judges an answer. Only what says that the command was not executed, for now, is sent again; a path that is gone
 /// for good is a drive that was pulled.
 pub(crate) fn verdict(status: Status) -> Verdict {
     const PATH: u8 = 3;

@@ -41,7 +41,7 @@ pub(crate) struct Facts {
     pub(crate) cache: VolatileCache,
     pub(crate) read_only: bool,
     pub(crate) optimal_bytes: u32,
-    /// How long after the end of an association the target may still carry out commands sent over it.
+    /// How long after the end of an association the target may still execute commands sent over it.
     pub(crate) settle_time: Nanos,
     /// Which instance of its device the target says that it serves.
     pub(crate) instance: Option<[u8; 16]>,
@@ -205,8 +205,8 @@ fn access_of(read: &[u8], group: u32) -> Option<Access> {
 /// The groups without the namespaces in them (RGO; Base, section 5.16.1.13).
 const GROUPS_ONLY: u8 = 1;
 
-/// How long a controller may go on after the end of its association: until it misses signs of life, and then until it
-/// has stopped (TP4129).
+/// How long a controller may continue after the end of its association: until it misses Keep Alive commands, and then
+/// until it has stopped (TP4129).
 fn settle_time(controller: &ControllerFacts) -> Nanos {
     let missed = match controller.traffic_is_life {
         true => KEEP_ALIVES_MISSED_IN_TRAFFIC,

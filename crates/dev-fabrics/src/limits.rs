@@ -13,17 +13,17 @@ pub const READY_TIME_MAX: Duration = Duration::from_secs(20);
 /// Time between two looks at a controller that is not ready.
 pub const READY_POLL: Duration = Duration::from_millis(20);
 
-/// How long a target waits for a sign of life (KATO), in milliseconds.
+/// The keep-alive timeout: how long a target waits for a Keep Alive (KATO), in milliseconds.
 pub const KEEP_ALIVE_MS: u32 = 3000;
 
-/// Time between two signs of life: a target that gets one late still gets it in time.
+/// Time between two Keep Alive commands: a target that gets one late still gets it in time.
 pub const KEEP_ALIVE_EVERY: Duration = Duration::from_millis(KEEP_ALIVE_MS as u64 / 3);
 
 /// How long the answer to one may take.
 pub const KEEP_ALIVE_ANSWER_MAX: Duration = Duration::from_millis(KEEP_ALIVE_MS as u64);
 
-/// How many times KATO may go by before a target notices that its host is gone, when only Keep Alive is a sign of life,
-/// and when any command is one (F30; Base, section 3.9, and TP4129).
+/// How many times KATO may go by before a target notices that its host has disconnected, when only Keep Alive restarts
+/// the timer, and when any command restarts it (F30; Base, section 3.9, and TP4129).
 pub const KEEP_ALIVES_MISSED: u64 = 2;
 /// See [`KEEP_ALIVES_MISSED`].
 pub const KEEP_ALIVES_MISSED_IN_TRAFFIC: u64 = 3;
@@ -35,7 +35,7 @@ pub const QUIESCE_UNSENT: Nanos = Nanos(2 * Nanos::SECOND.0);
 /// [`MEMBER_TIME_MAX`], after a target that did not answer for [`ANSWER_TIME_MAX`].
 pub const SETTLE_TIME_MAX: Nanos = strake_block::SETTLE_TIME_MAX;
 
-/// How much longer than that requests are held at least: a change that fails is not to be carried out by the target
+/// How much longer than that requests are held at least: a change that fails is not to be executed by the target
 /// afterwards.
 pub const SETTLE_MARGIN: Nanos = Nanos::SECOND;
 
@@ -48,7 +48,7 @@ pub const LOSS_TIME: Nanos = Nanos(15 * Nanos::SECOND.0);
 /// The least that can be asked for: what a change waits, with a target that does not say how long it takes to stop.
 pub const LOSS_TIME_MIN: Nanos = Nanos(12 * Nanos::SECOND.0);
 
-/// How long an array waits for a member before it throws it out for good (`IO_LIMIT_REMOTE` of
+/// How long an array waits for a member before it puts it out of use (`IO_LIMIT_REMOTE` of
 /// `strake-engine`).
 pub const MEMBER_TIME_MAX: Nanos = Nanos(30 * Nanos::SECOND.0);
 

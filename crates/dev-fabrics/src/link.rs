@@ -81,7 +81,7 @@ pub(crate) enum Phase {
     Lasting,
     /// It is no longer relied on, but its target may still hear from us.
     Ending,
-    /// It has ended. What was sent over it may be carried out until this time and not afterwards.
+    /// It has ended. What was sent over it may be executed until this time and not afterwards.
     Ended(Nanos),
 }
 

@@ -5,7 +5,7 @@
 //! ```
 //! When one connection of an association is lost, all are given up: a target then ends the controller, and with it
 //! whatever it was still doing for us. Each path has a thread of its own, since waiting for a silent target would let
-//! the others miss signs of life.
+//! the others miss Keep Alive commands.
 
 use crate::address::Address;
 use crate::error::Reason;
@@ -37,7 +37,7 @@ struct Other {
     /// The one in use.
     used: Option<[u8; 16]>,
     since: Nanos,
-    /// Both were there at a time, so neither is what became of the other.
+    /// Both were there at a time, so neither is the outcome of the other.
     is_proven: bool,
 }
 
@@ -250,7 +250,7 @@ impl Path {
         let (gate, facts) = (session.gate.clone(), session.facts.clone());
         let live = Box::new(Live { session: number, gate, facts });
         self.session = Some((number, session));
-        // Reserving the drive may have taken most of the time that the target waits for a sign of life.
+        // Reserving the drive may have taken most of the time that the target waits for a Keep Alive.
         let rest = match self.shared.options.reservation {
             ReservationMode::Off => KEEP_ALIVE_EVERY,
             ReservationMode::Claim | ReservationMode::TakeOver => Duration::ZERO,

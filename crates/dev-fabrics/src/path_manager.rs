@@ -1,12 +1,12 @@
 //! The thread that has the queues of a device connected, over the path that serves best.
 //!
 //! Each path has a thread of its own (`path`), which keeps an association. This one chooses among those that are up
-//! (`path_selection`), has the queues connected over it, each by a thread of its own (`joins`), and tells them what
-//! became of the associations that they have used (`Life`). It never waits for a target.
+//! (`path_selection`), has the queues connected over it, each by a thread of its own (`joins`), and tells them the
+//! outcome of the associations that they have used (`Life`). It never waits for a target.
 //!
-//! **A change that was sent and not answered** may be carried out until its association has ended and its target has
+//! **A change that was sent and not answered** may be executed until its association has ended and its target has
 //! noticed. It would undo what comes after it if that came first (F30). So a queue sends it again only when the target
-//! must have stopped (`settle_time` of what is known of it), over whichever path: then it is carried out once more,
+//! must have stopped (`settle_time` of what is known of it), over whichever path: then it is executed once more,
 //! with the same data, before anything that was asked for after its end. Reads and flushes change nothing, and new
 //! changes are not ordered with those that have not ended (the contract of [`IoQueue`](strake_block::IoQueue)), so they
 //! need not wait.
@@ -60,7 +60,7 @@ enum Seat {
     /// It is to be.
     Wanted,
     /// The target did not take it, or there was no number or something else left for it. It is tried again with the
-    /// next sign of life: the target may not have noticed yet that a queue was closed.
+    /// next Keep Alive: the target may not have noticed yet that a queue was closed.
     Refused,
     /// It is to be, and was refused before.
     Again,
@@ -89,7 +89,7 @@ struct Use {
     path: PathId,
     session: u64,
     life: Arc<Life>,
-    /// How long after its end its target may still carry out commands sent over it.
+    /// How long after its end its target may still execute commands sent over it.
     settle_time: Nanos,
 }
 
@@ -249,7 +249,7 @@ impl PathManager {
         self.dismiss();
     }
 
-    /// Tells queues what became of associations whose paths are down.
+    /// Tells queues the outcome of associations whose paths are down.
     fn end_uses(&mut self) {
         let up: Vec<u64> = {
             let paths = self.shared.paths();
@@ -519,7 +519,7 @@ impl PathManager {
         }
     }
 
-    /// Takes note of what became of a queue. Whatever became of one of another association is of no use.
+    /// Takes note of the outcome of a queue. Whatever became of one of another association is of no use.
     fn take_joined(&mut self, joined: Joined) {
         let Joined { association, queue, number, link } = joined;
         let Some(&Active { path, session, .. }) = self.active.as_ref() else { return };
@@ -554,7 +554,7 @@ impl PathManager {
         self.poor.push((path, Instant::now() + POOR_TIME));
     }
 
-    /// Lets go of paths that are to be removed, when no queue waits for them or `LEAVE_TIME_MAX` is over.
+    /// Releases paths that are to be removed, when no queue waits for them or `LEAVE_TIME_MAX` is over.
     fn dismiss(&mut self) {
         let used = self.active.as_ref().map(|active| active.path);
         let waits = |path| self.uses.iter().any(|u| u.path == path);

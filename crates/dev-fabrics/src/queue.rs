@@ -9,7 +9,7 @@
 //!                               +--answer--> Ready, when more of it is to be done
 //!                               +----------> Over --> poll
 //! ```
-//! `Settling` holds a change that may still be carried out by an association that was lost, and what was refused for
+//! `Settling` holds a change that may still be executed by an association that was lost, and what was refused for
 //! now. A request is in one of these stages and nowhere else; its buffers leave it only as what is to be sent or
 //! received.
 
@@ -76,7 +76,7 @@ pub struct FabricsQueue {
     dropped: Option<Arc<Life>>,
     /// Associations over which queues before it left changes without an answer, until they have ended.
     left: Vec<Arc<Life>>,
-    /// It changes nothing before this time: what they left may be carried out until then.
+    /// It changes nothing before this time: what they left may be executed until then.
     changes_after: Nanos,
     /// The first association that it may use: what was lost before that does not concern it.
     since: u64,
@@ -197,7 +197,7 @@ impl FabricsQueue {
         }
         let since = *self.down_since.get_or_insert(now);
         if let Some(life) = &self.dropped {
-            // Until then it is not known for how long what was sent may be carried out.
+            // Until then it is not known for how long what was sent may be executed.
             let Phase::Ended(over_at) = life.phase() else { return };
             self.settle_after(over_at);
             self.dropped = None;
@@ -236,7 +236,7 @@ impl FabricsQueue {
         self.link = Some(link);
     }
 
-    /// Changes that were sent may still be carried out before that.
+    /// Changes that were sent may still be executed before that.
     fn settle_after(&mut self, time: Nanos) {
         for index in &self.settling {
             self.slots.get(*index).wait_until(time);
@@ -279,7 +279,7 @@ impl FabricsQueue {
     }
 
     /// Sends what the slot is at once more, after `not_before`, or fails it then if that was done often enough: what
-    /// fails is no longer carried out.
+    /// fails is no longer executed.
     fn send_again(&mut self, index: SlotIndex, not_before: Nanos, failure: IoErrorKind) {
         let slot = self.slots.get(index);
         slot.forget_sent();

@@ -238,7 +238,7 @@ impl Shared {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A queue goes away, and what it has sent over this association may be carried out until that is over.
+    /// A queue goes away, and what it has sent over this association may be executed until that is over.
     pub(crate) fn leave(&self, life: Arc<Life>) {
         self.left_lock().push(life);
     }
@@ -283,7 +283,7 @@ impl Shared {
     }
 }
 
-/// The association of a process that is gone, whose requests are over at `settled_at`.
+/// The association of an ended process, whose requests are over at `settled_at`.
 fn before_us(settled_at: Nanos) -> Arc<Life> {
     let life = Life::new(0);
     life.end(settled_at);

@@ -1,4 +1,4 @@
-//! Asking what another machine offers: honest services, and those that mean harm.
+//! Asking what a discovery controller offers: honest services, and those that mean harm.
 
 mod proxy;
 

@@ -197,7 +197,7 @@ fn answers_of_another_state() {
     }
 }
 
-/// Targets that do not report changes, whether they say so or not: with the next sign of life it is seen that the
+/// Targets that do not report changes, whether they say so or not: with the next Keep Alive it is seen that the
 /// namespace is another one.
 #[test]
 fn a_target_that_does_not_tell_is_looked_at() {
@@ -376,7 +376,7 @@ fn random_conversations_connect_or_end() {
             if seal {
                 seal_again(&mut pdu, digests);
             }
-            // With its length as it was, the conversation goes on; the host would wait for the rest of a longer one.
+            // With its length as it was, the conversation continues; the host would wait for the rest of a longer one.
             if pdu.get(..8) == whole.get(..8) && pdu.len() == whole.len() {
                 Passed::On(pdu)
             } else {

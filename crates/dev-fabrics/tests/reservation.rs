@@ -146,7 +146,7 @@ fn f19_a_drive_of_one_host_is_refused_to_another() {
     let again = machine.connect(1, ReservationMode::Claim).expect("it is its own");
     assert_eq!((again.is_reserved(), again.was_reserved_now()), (Some(true), false));
     assert_eq!(write(&mut *open(&first)), Ok(()));
-    // Who does not ask whose it is cannot write all the same.
+    // Who does not ask whose it is cannot write nevertheless.
     let careless = machine.connect(2, ReservationMode::Off).expect("everybody may look");
     assert_eq!(careless.is_reserved(), None);
     let mut queue = open(&careless);

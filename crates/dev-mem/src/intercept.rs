@@ -11,7 +11,7 @@ pub struct Intercept<F> {
 }
 
 impl<F: FnMut(&mut dyn IoQueue, Io) -> Result<(), Io>> Intercept<F> {
-    /// Has `submit` decide what becomes of each request to `inner`.
+    /// Has `submit` decide the outcome of each request to `inner`.
     pub fn new(inner: Box<dyn IoQueue>, submit: F) -> Self {
         Self { inner, submit }
     }

@@ -48,7 +48,7 @@ pub struct Profile {
     /// I/O has, which ones are slow, and one I/O in [`Profile::STALL_EVERY`] takes four times the tail latency;
     /// at 0 every I/O takes the usual latency and exactly every [`Profile::TAIL_EVERY`]-th the tail latency.
     pub latency_spread_percent: u32,
-    /// What decides by chance.
+    /// What decides at random.
     pub seed: u64,
     /// I/Os in the drive at one time per queue; more wait in front of it.
     pub queue_depth: u32,
@@ -59,7 +59,7 @@ impl Profile {
     /// falls into the tail.
     pub const TAIL_EVERY: u32 = 64;
 
-    /// One I/O in so many stalls, where latencies vary by chance.
+    /// One I/O in so many stalls, where latencies vary at random.
     pub const STALL_EVERY: u32 = 2048;
 
     /// A WD SN861-class PCIe 5 drive with the published numbers that the baselines we compare with used

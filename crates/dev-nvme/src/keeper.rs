@@ -1,4 +1,4 @@
-//! The keeper of a controller: carries out what its lifecycle decides.
+//! The keeper of a controller: executes what its lifecycle decides.
 //!
 //! A thread runs it (`run`); tests call [`Keeper::turn`] with times of their own. It does all that may wait,
 //! so that data cores do not.
@@ -123,7 +123,7 @@ impl Keeper {
         })
     }
 
-    /// Runs until the device is given back or gone, and no queue is left.
+    /// Runs until the device is released or removed, and no queue is left.
     pub(crate) fn run(mut self) {
         let start = Instant::now();
         self.shared.set_keeper(thread::current());
@@ -203,7 +203,7 @@ impl Keeper {
         self.happens(now, Event::Status(csts));
     }
 
-    /// Something happened: the lifecycle decides, and its actions are carried out.
+    /// Something happened: the lifecycle decides, and its actions are executed.
     fn happens(&mut self, now: Nanos, event: Event) {
         let mut events = vec![event];
         while let Some(event) = events.pop() {
@@ -216,7 +216,7 @@ impl Keeper {
         }
     }
 
-    /// Carries out an action: what that leads to at once.
+    /// Executes an action: what that leads to at once.
     fn carry_out(&mut self, action: Action) -> Option<Event> {
         if let Action::Publish(phase) = action {
             self.publish(phase);
@@ -549,6 +549,6 @@ fn status(registers: &Registers) -> Csts {
 pub enum Turn {
     /// It has.
     More,
-    /// The device is given back or gone, and nothing of it is left.
+    /// The device is released or removed, and nothing of it is left.
     Over,
 }

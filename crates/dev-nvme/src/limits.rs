@@ -40,7 +40,7 @@ pub(crate) const SCAN: Nanos = Nanos(500 * Nanos::MILLI.0);
 pub(crate) const ABORT_SCANS: u16 = 16;
 /// Looks after which the controller is reset: 10 s.
 pub(crate) const RESET_SCANS: u16 = 20;
-/// Looks after which a request fails that can no longer be carried out, because the controller is not ready: 26 s.
+/// Looks after which a request fails that can no longer be executed, because the controller is not ready: 26 s.
 pub(crate) const HOLD_SCANS: u16 = 52;
 /// How long the controller may take to become not ready (CAP.TO may say less).
 pub(crate) const DISABLE_TIME_MAX: Nanos = Nanos(8 * Nanos::SECOND.0);

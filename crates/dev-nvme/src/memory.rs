@@ -169,7 +169,7 @@ impl Registers {
         Ok(mapped.map(drop).inspect_err(|_| watch.set_cut(true))?)
     }
 
-    /// Lets go of the device: a mapping of its registers would keep it open. What is there then is memory that reads as
+    /// Releases the device: a mapping of its registers would keep it open. What is there then is memory that reads as
     /// ones, as a device that is gone; where queues still have an address in it, it does no harm.
     pub(crate) fn let_go(&self) -> io::Result<()> {
         self.watch.as_ref().map_or(Ok(()), Watch::cover)

@@ -31,7 +31,7 @@ impl Csts {
     /// NVM Subsystem Reset Occurred; a one that is written clears it.
     pub(crate) const NSSRO: u32 = 1 << 4;
 
-    /// Nothing answers: the device is gone, or its memory is not decoded.
+    /// Nothing answers: the device was removed, or its memory is not decoded.
     pub(crate) const fn is_all_ones(self) -> bool {
         self.0 == u32::MAX
     }

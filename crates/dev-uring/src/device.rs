@@ -118,7 +118,7 @@ impl Shared {
             && file_bytes(&self.file, self.served).is_none_or(|now| now < self.file_bytes)
     }
 
-    /// The size now; 0 when the device is gone.
+    /// The size now; 0 when the device was removed.
     fn blocks(&self) -> u64 {
         let bytes = match self.key.is_block() {
             true => block_bytes(&self.file),
@@ -139,7 +139,7 @@ impl Drop for Shared {
     }
 }
 
-/// Refuses to go around requests of an earlier use that the drive has not answered.
+/// Refuses to open a drive with outstanding requests of an earlier use.
 pub(crate) fn busy(name: &str, owed: Owed) -> DeviceError {
     let (requests, seconds) = (owed.requests, owed.time.0 / Nanos::SECOND.0);
     let what = format!(
@@ -156,7 +156,7 @@ impl UringDevice {
     /// When there is nothing at `path`, it is neither a file nor a block device, it holds not even one block, it may
     /// not be opened, or it is in use elsewhere; and when `options` demand what it cannot do.
     /// [`Timeout`](IoErrorKind::Timeout) when the kernel has not opened it within 10 seconds, also for an earlier
-    /// attempt, or when it still owes answers of an earlier use 2 seconds later.
+    /// attempt, or when it still has outstanding requests of an earlier use 2 seconds later.
     pub fn open(path: &Path, options: OpenOptions) -> Result<(Self, Vec<Notice>), DeviceError> {
         let (shared, notices) = opening::open(path, options)?;
         Ok((Self { shared: Arc::new(shared) }, notices))

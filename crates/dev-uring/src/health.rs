@@ -74,7 +74,7 @@ pub fn nvme_controller_page(path: &Path) -> io::Result<Vec<u8>> {
     read(path, PAGE_BYTES_MAX, command)
 }
 
-/// Has the drive at `path` carry out a command that returns `bytes` bytes.
+/// Has the drive at `path` execute a command that returns `bytes` bytes.
 fn read(path: &Path, bytes: u32, command: Command) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     let mut data = vec![0_u8; bytes as usize];

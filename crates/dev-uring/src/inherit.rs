@@ -14,7 +14,7 @@ const FIRST: u32 = 3;
 /// When the kernel cannot do it: before Linux 5.11.
 pub fn inherit_nothing() -> io::Result<()> {
     // SAFETY: close_range(2) with this flag reads no memory and closes nothing; it only sets a flag of descriptors
-    // that exist, and every owner of one goes on using it as before.
+    // that exist, and every owner of one continues using it as before.
     let done =
         unsafe { libc::syscall(libc::SYS_close_range, FIRST, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

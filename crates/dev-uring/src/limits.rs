@@ -29,14 +29,15 @@ pub const REGISTERED_BYTES_MAX: usize = 1 << 30;
 /// Most pieces of memory registered with one ring.
 pub const REGISTERED_MAX: usize = 64;
 
-/// How long the thread that waits for what a drive owes waits for one of its rings before it looks at the next.
+/// How long the thread that waits for the outstanding requests of a drive waits for one of its rings before it looks at
+/// the next.
 pub const OWED_LOOK: Nanos = Nanos(200_000_000);
 
 /// Most drives that are waited for at a time. What further ones owe stays in memory, and they stay refused.
 pub const OWED_THREADS_MAX: usize = 256;
 
-/// How long an opener waits for what a drive owes from an earlier use. Drives that are well answer within
-/// milliseconds.
+/// How long an opener waits for the outstanding requests of a drive from an earlier use. Drives that are well answer
+/// within milliseconds.
 pub const OWED_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The same for the caller that opens another queue of an open drive, which may be a data core. An array that was just

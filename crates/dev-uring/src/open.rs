@@ -181,7 +181,7 @@ impl Opening<'_> {
         }
     }
 
-    /// Opens; waits where the kernel has not yet let go of a block device of which an earlier use has just ended.
+    /// Opens; waits where the kernel has not yet released a block device of which an earlier use has just ended.
     fn open_when_closed(
         &self,
         kind: Kind,

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A debt is in the ledger before `drop` returns, so an opener that asks afterwards cannot miss it. Each drive has a
-//! thread of its own while it owes something: one that never answers holds up no other.
+//! thread of its own while it has outstanding requests: one that never answers holds up no other.
 
 use crate::limits::{CLOSE_PATIENCE, OWED_LOOK, OWED_THREADS_MAX};
 use crate::ring::Ring;
@@ -46,7 +46,7 @@ impl Key {
     }
 }
 
-/// Something that a drive owes.
+/// An outstanding request of a drive.
 pub(crate) enum Debt {
     /// A dropped queue: the rings with requests the kernel has not answered, and what those requests point at.
     Queue { rings: Vec<Ring>, slots: Box<[Slot]>, shared: Arc<Shared> },
@@ -68,7 +68,7 @@ impl Debt {
         }
     }
 
-    /// Lets go of everything. The kernel no longer holds any address of it.
+    /// Releases everything. The kernel no longer holds any address of it.
     fn close(self) {
         match self {
             Self::Queue { rings, slots, shared } => {
@@ -94,7 +94,7 @@ fn unlock(file: &OwnedFd) {
     let _ = flock(file, FlockOperation::NonBlockingUnlock);
 }
 
-/// What one drive owes.
+/// The outstanding requests of one drive.
 struct Account {
     since: Nanos,
     /// Requests the kernel had not answered as their queues were dropped.
@@ -129,7 +129,7 @@ impl Ledger {
     }
 }
 
-/// What a drive still owes.
+/// The outstanding requests of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owed {
     /// Requests the kernel had not answered as their queues were dropped.
@@ -138,7 +138,7 @@ pub(crate) struct Owed {
     pub(crate) time: Nanos,
 }
 
-/// Takes over what the drive owes: `requests` requests, or a close. Never waits for the drive.
+/// Takes over outstanding requests of the drive: `requests` requests, or a close. Never waits for the drive.
 pub(crate) fn hand_over(key: Key, requests: u32, debt: Debt) {
     let accounts = &mut LEDGER.accounts().open;
     let reaped = accounts.values().filter(|account| account.reaped).count();
@@ -159,7 +159,7 @@ pub(crate) fn hand_over(key: Key, requests: u32, debt: Debt) {
     account.reaped = thread.spawn(move || reap(key)).is_ok();
 }
 
-/// The thread of a drive: until it owes nothing, and then of one for which there was no thread.
+/// The thread of a drive: until it has no outstanding request, and then of one for which there was no thread.
 fn reap(mut key: Key) {
     let mut owed: Vec<Debt> = Vec::new();
     loop {
@@ -188,7 +188,7 @@ fn reap(mut key: Key) {
     }
 }
 
-/// What the drive owes now. Never waits.
+/// The outstanding requests of the drive. Never waits.
 pub(crate) fn owed_by(key: Key) -> Option<Owed> {
     let accounts = LEDGER.accounts();
     let account = accounts.open.get(&key)?;
@@ -200,7 +200,7 @@ pub(crate) fn closed_lately(key: Key) -> bool {
     LEDGER.accounts().closed.get(&key).is_some_and(|at| now().since(*at) < CLOSE_PATIENCE)
 }
 
-/// Waits for at most `limit` until the drive owes nothing.
+/// Waits for at most `limit` until the drive has no outstanding request.
 ///
 /// # Errors
 /// What it owes still.

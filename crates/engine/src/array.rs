@@ -324,7 +324,7 @@ impl Array {
     /// Stops the array in order: finishes what is in flight, records a clean stop, leaves the cores.
     ///
     /// # Errors
-    /// When the stop could not be recorded; the array is stopped all the same, as after a crash.
+    /// When the stop could not be recorded; the array is stopped nevertheless, as after a crash.
     pub fn stop(self) -> Result<(), ArrayError> {
         self.stop_with_members().0
     }

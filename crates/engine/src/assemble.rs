@@ -56,7 +56,7 @@ pub struct Assembled {
     pub(crate) recovery: Recovery,
 }
 
-/// What became of one array's labels.
+/// The outcome of one array's labels.
 pub enum Outcome {
     /// It can be started.
     Ready(Box<Assembled>),
@@ -85,7 +85,7 @@ pub enum Outcome {
 }
 
 /// Finds arrays among `drives` and takes those that are `wanted` as far as they go; the others are not touched.
-/// `epoch` makes the identifier of a new activation. Drives without a label are passed over.
+/// `epoch` makes the identifier of a new activation. Drives without a label are ignored.
 ///
 /// All drives are read and written side by side, and each is waited for by itself: only one that is silent for longer
 /// than its own limits ([`strake_block::patience`]) is given up, whatever the others do.
@@ -103,7 +103,7 @@ pub fn assemble(
     assemble_on(drives, policy, wanted, epoch, &mut Carried::default(), wait)
 }
 
-/// The same, when some of the log has been carried out already.
+/// The same, when some of the log has been replayed already.
 fn assemble_on(
     drives: &[Drive],
     policy: AssemblePolicy,
@@ -198,7 +198,7 @@ impl From<ArrayError> for NotOpened {
 ///
 /// Everything is read first, and may be refused with nothing written. Then, each stable before the next: the update
 /// that a crash cut short is finished (label, pages and list of bad blocks), so that no member is two behind; a
-/// label records absent members as missing, when the log is carried out without them; the log is carried out; pages;
+/// label records absent members as missing, when the log is replayed without them; the log is replayed; pages;
 /// the label of the new epoch. Cut short anywhere, the next start finds one of these and begins again.
 fn open(
     mut found: strake_ondisk::Assembled,
@@ -225,7 +225,7 @@ fn open(
     let blame = |failed: Failed| NotOpened::of(failed, &indices);
     let logged = found.unserved && !replay::covered(&found.superblock, &geometry).is_empty();
     if logged && replay::has_records(&found.superblock, &members, &mut fleet).map_err(blame)? {
-        // It served all the same: a drive has lost the label in its tail ring.
+        // It served nevertheless: a drive has lost the label in its tail ring.
         found.unserved = false;
     }
     superblock.clean |= found.unserved;
@@ -301,7 +301,7 @@ fn open(
     superblock.clean = false;
     let mut writes_replayed = 0;
     if let Some(log) = log {
-        // What is carried out at a drive of another machine may land late: who starts the array next has to know.
+        // What is executed at a remote drive may land late: who starts the array next has to know.
         let newly_remote = superblock.compat & !assembled.superblock.compat & COMPAT_REMOTE != 0;
         if newly_remote || !assembled.has_every_member() {
             assembled.record_absent(&mut superblock, &mut fleet).map_err(blame)?;

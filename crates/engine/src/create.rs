@@ -68,7 +68,7 @@ pub struct Ids {
 pub struct CreatePlan {
     /// As asked for.
     pub spec: CreateSpec,
-    /// What comes of it.
+    /// The result.
     pub geometry: Geometry,
     /// Things worth knowing that are no reason to refuse, one sentence each.
     pub warnings: Vec<String>,

@@ -18,7 +18,7 @@ pub enum ArrayErrorKind {
     Refused,
     /// A device failed.
     Device,
-    /// A device did not answer in time, or still owes answers of an earlier use.
+    /// A device did not answer in time, or still has outstanding requests of an earlier use.
     Silent,
     /// The array or its cores are gone.
     Gone,

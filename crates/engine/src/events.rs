@@ -25,7 +25,7 @@ pub enum ArrayEventKind {
         /// How the I/O failed.
         cause: IoErrorKind,
     },
-    /// The member's drive is gone.
+    /// The member's drive was removed.
     MemberVanished,
     /// The operator declared the member failed.
     MemberFailedByHand,
@@ -77,7 +77,7 @@ pub enum ArrayEventKind {
     ResyncFinished,
     /// They cannot be made to agree: nothing is left to recover some block from.
     ResyncHalted,
-    /// Reads go around the member, because it is much slower than its peers.
+    /// Reads avoid the member, because it is much slower than its peers.
     SitOut,
     /// The member is read again.
     SitOutEnded,

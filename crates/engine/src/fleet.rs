@@ -2,7 +2,7 @@
 //!
 //! The one place that submits to every member, collects the answers, and gives up on those that are silent. A member
 //! is given up for its own silence only ([`strake_block::patience`]), never for another's time, and the rest of the
-//! work on the others goes on to its end.
+//! work on the others continues to its end.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ const DEPTH: usize = 32;
 /// Bytes under way at a time on each member, but for a single request: 64 members want memory too.
 const WINDOW_BYTES: u64 = 1 << 20;
 
-/// Time between two attempts to open the queue of a drive that owes answers of an earlier use.
+/// Time between two attempts to open the queue of a drive that has outstanding requests of an earlier use.
 const ASK_EVERY: Nanos = Nanos::SECOND;
 
 /// Why work on members did not succeed.
@@ -90,7 +90,7 @@ struct Task {
     bytes: u64,
 }
 
-/// What becomes of a request: more requests in its place, or the end of the member.
+/// The outcome of a request: more requests in its place, or the end of the member.
 type Outcome = Result<Vec<Task>, IoError>;
 
 /// What a run does.
@@ -384,8 +384,8 @@ impl Lane {
         Ok(true)
     }
 
-    /// Opens its queue. False while the drive still owes answers of an earlier use: those are waited for like any
-    /// answer, and asking costs the time of the others, so it is done now and then.
+    /// Opens its queue. False while the drive still has outstanding requests of an earlier use: those are waited for
+    /// like any answer, and asking costs the time of the others, so it is done now and then.
     fn open(&mut self, at: Nanos) -> Result<bool, Trouble> {
         if at < self.ask_at {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! How long things take: histograms that a core writes for a few instructions each, and that are put together only on
+//! How long things take: histograms that a core writes for a few instructions each, and that are assembled only on
 //! request.
 //!
 //! Places are spaced like those of Gil Tene's HdrHistogram: every doubling of time is cut into 32, so a percentile is

@@ -34,7 +34,7 @@ pub const REQUESTS_MAX: usize = 2048;
 /// Spans of one write that are under way at a time: zeroing a whole array leaves room for others.
 pub const SPANS_PER_WRITE: u32 = 512;
 
-/// Requests that are found unable to go on in one turn before the shard stops trying others.
+/// Requests that are found unable to continue in one turn before the shard stops trying others.
 pub const STALLS_PER_TURN: usize = 32;
 
 /// Waiting writes that one plan may merge.
@@ -81,10 +81,10 @@ pub const IO_LIMIT_BLOCK: Nanos = Nanos(8 * Nanos::SECOND.0);
 /// The same for a file, whose file system may be busy with its journal or other files.
 pub const IO_LIMIT_FILE: Nanos = Nanos(15 * Nanos::SECOND.0);
 
-/// The same for a drive of another machine. A path that is lost may be 12 s late to be seen as such, and what changes
-/// the drive then waits until the old association is surely over: up to 29 s in all (`MEMBER_TIME_MAX` of
-/// `strake-dev-fabrics`), and a member that is about to be back must not be thrown out. Hosts that give up after 30 s
-/// should be given more.
+/// The same for a remote drive. A path that is lost may be 12 s late to be seen as such, and what changes the drive
+/// then waits until the old association is surely over: up to 29 s in all (`MEMBER_TIME_MAX` of `strake-dev-fabrics`),
+/// and a member that is about to be back must not be put out of use. Hosts that give up after 30 s should be given
+/// more.
 pub const IO_LIMIT_REMOTE: Nanos = Nanos(30 * Nanos::SECOND.0);
 
 /// The least and the most that can be asked for.
@@ -92,7 +92,7 @@ pub const IO_LIMIT_MIN: Nanos = Nanos(6 * Nanos::SECOND.0);
 /// See [`IO_LIMIT_MIN`].
 pub const IO_LIMIT_MAX: Nanos = Nanos(300 * Nanos::SECOND.0);
 
-/// Deallocations that a shard gives a member at a time. Linux carries out those of one block device or file one after
+/// Deallocations that a shard gives a member at a time. Linux executes those of one block device or file one after
 /// another (`blkdev_fallocate` holds the lock of the inode), at 31 ms each on a slow drive, and the limit of a drive
 /// counts from when it was given the I/O: with 64 cores the last of them waits for 4 s.
 pub const DEALLOCATE_DEPTH: u32 = 2;
@@ -101,7 +101,8 @@ pub const DEALLOCATE_DEPTH: u32 = 2;
 /// cause is then not a drive, and throwing drives out would make it worse.
 pub const IO_TIMEOUT_COMMON: Nanos = Nanos(300 * Nanos::SECOND.0);
 
-/// How long a drive that is to become a member is waited for while it still owes answers from its time as one before.
+/// How long a drive that is to become a member is waited for while it still has outstanding requests from its earlier
+/// membership.
 pub const FORMER_PATIENCE: Nanos = Nanos(5 * Nanos::SECOND.0);
 
 /// How old an outstanding I/O is when its member counts as stalled.

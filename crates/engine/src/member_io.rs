@@ -386,7 +386,7 @@ impl<'a> MemberIo<'a> {
             let (offset, bytes) = layout.ring_range(copy);
             self.write(offset, &vec![0; bytes as usize], "clearing its labels")?;
         }
-        // Sequences are compared across members. On a drive that went on alone they may be higher than the array's.
+        // Sequences are compared across members. On a drive that continued alone they may be higher than the array's.
         for (offset, bytes) in layout.notes_ranges() {
             self.write(offset, &vec![0; bytes as usize], "clearing its notes")?;
         }
@@ -462,7 +462,7 @@ impl<'a> MemberIo<'a> {
     }
 
     /// Makes the data area read as zeroes, if the drive promises that and is quick. False when it is not: a drive may
-    /// take a command for each few hundred kilobytes, and the array is then initialized behind its start, as ever.
+    /// take a command for each few hundred kilobytes, and the array is then initialized behind its start, as before.
     pub(crate) fn zero_data(&mut self) -> Result<bool, ArrayError> {
         if self.deallocate != DeallocateReads::Zeroes {
             return Ok(false);

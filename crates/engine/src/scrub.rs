@@ -38,7 +38,7 @@ impl ScrubMode {
 /// Where a scrub stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScrubState {
-    /// It goes on, after resync and rebuild if there are any.
+    /// It continues, after resync and rebuild if there are any.
     Running,
     /// It rests until it is resumed.
     Paused,
@@ -133,7 +133,7 @@ pub struct ScrubFinding {
 }
 
 impl ScrubFinding {
-    /// Takes `next` in when it goes on where this one ends.
+    /// Takes `next` in when it continues where this one ends.
     fn join(&mut self, next: &Self, geometry: &Geometry) -> bool {
         let same = self.verdict == next.verdict
             && self.member == next.member
@@ -221,7 +221,7 @@ impl ScrubCounts {
 /// A scrub: the one under way, or the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubStatus {
-    /// Counts scrubs since the array was started, from 1; one that goes on from before gets a new number.
+    /// Counts scrubs since the array was started, from 1; one that continues from before gets a new number.
     pub number: u64,
     /// What it does.
     pub mode: ScrubMode,

@@ -1,6 +1,6 @@
 //! When an array may be started after a daemon that did not end in order.
 //!
-//! A device of another machine may carry out a request after the process that sent it is gone, until its association
+//! A remote device may execute a request after the process that sent it is gone, until its association
 //! has ended and it has noticed that ([`BlockDevice::settle_time`]). A start that reads before that and writes
 //! afterwards resynchronizes from old contents; a write that was acknowledged since may be undone. So nothing is read
 //! and nothing written for a start before [`wait_until`]. Devices of this machine need no wait: requests in flight keep
@@ -55,7 +55,7 @@ pub fn wait_until(
     }
 }
 
-/// The mark of a label whose array uses these devices: [`COMPAT_REMOTE`] when one of them is of another machine.
+/// The mark of a label whose array uses these devices: [`COMPAT_REMOTE`] when one of them is remote.
 pub(crate) fn mark<'a>(devices: impl IntoIterator<Item = &'a dyn BlockDevice>) -> u64 {
     let remote = devices.into_iter().any(|device| device.settle_time() > Nanos(0));
     if remote { COMPAT_REMOTE } else { 0 }

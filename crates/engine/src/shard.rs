@@ -120,7 +120,7 @@ pub(crate) struct Shard {
     members: RefCell<Members>,
     /// What may be sent to members directly until the next turn.
     sets: Cell<Sets>,
-    /// Members that reads of this shard go around.
+    /// Members that reads of this shard avoid.
     sits: RefCell<SitOuts>,
     bands: RefCell<Bands>,
     smalls: RefCell<Smalls>,
@@ -300,7 +300,7 @@ impl Shard {
             return false;
         }
         if !self.bad_positions(band, strake_raid::hull(&batch.segments)).is_empty() {
-            // They are good when that is done; but a part of a band that is deallocated is left alone as ever.
+            // They are good when that is done; but a part of a band that is deallocated is left alone as before.
             return matches!(batch.items[0].fill, Fill::Deallocate) && !self.covers(batch);
         }
         let region = self.regions.region_of(band.stripe);

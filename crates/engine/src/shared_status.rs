@@ -168,7 +168,7 @@ pub(crate) struct SharedStatus {
     scrub: Mutex<SharedScrub>,
     /// Number of the scrub that was begun last.
     scrub_number: AtomicU64,
-    /// It goes on.
+    /// It continues.
     scrub_runs: AtomicBool,
     /// Members for which a replacement is under way, as bits.
     replacing: AtomicU64,
@@ -229,7 +229,7 @@ impl SharedStatus {
     }
 
     /// Members that have failed, until no shard uses them. They cannot be put out of use while the drives
-    /// that are to record it are stalled, and count as absent all the same.
+    /// that are to record it are stalled, and count as absent nevertheless.
     pub(crate) fn failing(&self) -> MemberSet {
         MemberSet::from_bits(self.failing.load(SeqCst))
     }

@@ -1,7 +1,7 @@
 //! Destroying an array in a way that can be undone until its drives are used for something else.
 //!
 //! A destroyed array's labels stay readable. To undo it, the members that were live get the label they had before,
-//! under a generation above the destroyed one, so that it wins wherever a destroyed label turns up later. A member that
+//! under a generation above the destroyed one, so that it wins wherever a destroyed label appears later. A member that
 //! was out keeps its own older label, and only loses the destroyed one: what it is to the array must not change.
 
 use strake_ondisk::{Copy, Foreign, Superblock};

@@ -66,10 +66,10 @@ pub enum Work {
     Status(Extents),
 }
 
-/// What becomes of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is carried out.
+    /// It is executed.
     Do(Work),
     /// It is answered with an error, and its payload thrown away.
     Refuse(Code, &'static str),

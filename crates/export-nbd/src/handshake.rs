@@ -60,13 +60,13 @@ pub trait Directory {
     /// Describes an export. The empty name means the only one there is.
     ///
     /// # Errors
-    /// Why it is not to be had.
+    /// Why it is not available.
     fn find(&self, name: &str) -> Result<Offer, Refusal>;
 
     /// Describes an export and takes a connection slot at it.
     ///
     /// # Errors
-    /// Why it is not to be had.
+    /// Why it is not available.
     fn claim(&self, name: &str) -> Result<(Offer, Self::ConnectionSlot), Refusal>;
 }
 
@@ -112,7 +112,7 @@ pub enum Goodbye {
     TooManyOptions,
     /// More than [`SKIPPED_BYTES_MAX`] skipped bytes.
     TooMuchSkipped,
-    /// `NBD_OPT_EXPORT_NAME` for an export that is not to be had; the protocol has no way to say so.
+    /// `NBD_OPT_EXPORT_NAME` for an export that is not available; the protocol has no way to say so.
     NoExport,
 }
 

@@ -48,7 +48,7 @@ pub const QUEUE_DEPTH: u32 = 128;
 /// Requests of one connection begun in one turn, so that its neighbours get theirs.
 pub const REQUESTS_PER_TURN: usize = 64;
 
-/// Bytes of payload received by one connection in one turn, give or take a piece.
+/// Bytes of payload received by one connection in one turn, plus or minus a piece.
 pub const PAYLOAD_BYTES_PER_TURN: usize = 1 << 20;
 
 /// Bytes read ahead of what is known to be payload: room for a burst of request headers, and for the longest option

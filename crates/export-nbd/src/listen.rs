@@ -17,7 +17,7 @@ use strake_export_net::{ExportError, ExportErrorKind};
 pub enum Listen {
     /// A unix socket.
     Unix {
-        /// Its path. A socket left behind by a server that is gone is replaced.
+        /// Its path. A socket left behind by an ended server is replaced.
         path: PathBuf,
         /// Its permissions, within 0660.
         mode: u32,

@@ -101,7 +101,7 @@ fn zeroes_trims_and_flushes_reach_the_device() {
     let mut there = vec![0; 4 * MIB];
     ram.read_at(0, &mut there).expect("it is on the drive");
     assert!(there[..3 * MIB].iter().all(|&b| b == 0) && there[3 * MIB..].iter().all(|&b| b == 7));
-    // A range longer than one I/O is carried out in several.
+    // A range longer than one I/O is executed in several.
     assert_eq!(client.ask(&request(command::WRITE_ZEROES, 0, 6, 0, 256 << 20)), 0);
     assert_eq!(ram.allocated_bytes(), 0);
     drop(client);

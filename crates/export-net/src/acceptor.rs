@@ -67,7 +67,7 @@ enum Ending {
     Close,
 }
 
-/// What became of a candidate in a round.
+/// The outcome of a candidate in a round.
 enum Fate<A> {
     Waits,
     Gone,

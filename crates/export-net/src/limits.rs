@@ -21,13 +21,14 @@ pub const REFUSALS_UNTIL_REST: usize = 4;
 /// How long it rests then, after the round in which that came about. Others wait no longer than this.
 pub const REST_AFTER_REFUSALS: Nanos = Nanos(100 * Nanos::MILLI.0);
 
-/// How long a negotiation goes on for certain when there is no room for another; later the greediest address gives way.
+/// How long a negotiation continues for certain when there is no room for another; later the greediest address gives
+/// way.
 pub const UNDISTURBED_TIME: Nanos = Nanos(100 * Nanos::MILLI.0);
 
 /// How long a connection that used memory of its own keeps it after all of that came back.
 pub const REST_AFTER_USE: Nanos = Nanos::SECOND;
 
-/// Orders of control threads carried out in one turn.
+/// Orders of control threads executed in one turn.
 pub const ORDERS_PER_TURN: usize = 4;
 
 /// Events taken from the kernel at once.

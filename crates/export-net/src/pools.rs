@@ -105,7 +105,7 @@ impl Pools {
         }
     }
 
-    /// Takes back buffers that were written from. New ones replace those that are still being read.
+    /// Accepts returned buffers that were written from. New ones replace those that are still being read.
     pub fn put_shared(&mut self, list: Sg) {
         for buf in list.into_parts() {
             match buf.reclaim() {

@@ -133,7 +133,7 @@ pub trait Connection {
     /// Whether it is connected to this export.
     fn serves(&self, export: &Arc<Self::Export>) -> bool;
 
-    /// Takes nothing further; what was begun is carried out and answered.
+    /// Takes nothing further; what was begun is executed and answered.
     fn drain(&mut self);
 
     /// One bounded pass over everything.

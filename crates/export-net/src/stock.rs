@@ -7,7 +7,7 @@
 //! Data lies in lent buffers as a rule: they are in memory, in huge pages where there are any, and the last that came
 //! back is warm. A borrower, which is all connections of one peer, gets no more than it leaves, so that the next one
 //! finds something. Peers that hold what they were lent may still exhaust it: each connection is sure only of its own
-//! memory, with which it goes on as if it were alone.
+//! memory, with which it continues as if it were alone.
 
 use crate::limits::REST_AFTER_USE;
 use crate::pools::{Need, Pools, Size};
@@ -100,7 +100,7 @@ impl Loan {
         Some(list)
     }
 
-    /// Whether buffers were lent, and are not the connection's own. Where a drive kept them all, and others came home
+    /// Whether buffers were lent, and are not the connection's own. Where a drive kept them all, and others returned
     /// in their place, nothing tells: if own ones are out, it was those.
     fn has(&self, list: &SgMut, own: &Pools) -> bool {
         let pools = self.stock.pools.borrow();
@@ -202,7 +202,7 @@ impl Supply {
         }
     }
 
-    /// Takes back buffers that were written from.
+    /// Accepts returned buffers that were written from.
     pub fn put_shared(&mut self, list: Sg) {
         let Some(first) = list.parts().first() else { return };
         match &self.loan {

@@ -1,6 +1,6 @@
 //! What an admin queue answers (Base, section 5).
 //!
-//! Decisions are pure; a page is put together when there is memory to send it from.
+//! Decisions are pure; a page is assembled when there is memory to send it from.
 
 mod reserved;
 

@@ -33,7 +33,7 @@ impl ConnectHandler {
         self.registry.audit.note(self.from, reason, host);
     }
 
-    /// Whether a host may go on over this connection: one that has a key for TLS has to have used it, and for these
+    /// Whether a host may continue over this connection: one that has a key for TLS has to have used it, and for these
     /// names; and a secure subsystem accepts no host without TLS.
     fn check_channel(&self, names: Names<'_>) -> Result<(), Refusal> {
         let Registry { tls, .. } = &*self.registry;

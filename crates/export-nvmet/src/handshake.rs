@@ -49,7 +49,7 @@ pub trait Directory {
     fn failed_handshake(&self, claim: &Self::Claim);
 }
 
-/// What becomes of a host that may connect.
+/// The outcome of a host that may connect.
 pub struct Welcome<C> {
     /// The controller.
     pub controller: u16,
@@ -93,7 +93,7 @@ pub struct Agreement {
     pub entries: u16,
     /// Whether the host watches the queue's head.
     pub flow_control: FlowControl,
-    /// How long to wait for a sign of life, in milliseconds; 0 for ever.
+    /// How long to wait for a Keep Alive, in milliseconds; 0 for ever.
     pub keep_alive_ms: u32,
     /// Commands taken from the queue already.
     pub taken: u16,

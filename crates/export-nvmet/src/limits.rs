@@ -74,7 +74,7 @@ pub const NAMESPACES_MAX: u32 = 32;
 /// Hosts on the list of one subsystem.
 pub const HOSTS_MAX: usize = 256;
 
-/// Commands of a host before it has proven who it is. A conversation takes five.
+/// Commands of a host before it has proven who it is. An authentication takes five.
 pub const COMMANDS_BEFORE_PROOF: u16 = 16;
 
 /// Most room that a host may offer for a message of authentication, in bytes.
@@ -101,7 +101,7 @@ pub const REGISTRANTS_MAX: usize = 256;
 /// The same under one NQN: identifiers are what a host says, so that one of them could leave no room for others.
 pub const REGISTRANTS_PER_NAME_MAX: usize = REGISTRANTS_MAX / 16;
 
-/// Commands about reservations of one I/O queue that are being carried out: each may have to be written down.
+/// Commands about reservations of one I/O queue that are being executed: each may have to be written down.
 pub const RESERVATIONS_ASKED_MAX: usize = 8;
 
 /// Commands about reservations of one host that wait their turn: those of several queues, and of queues that are gone.
@@ -117,7 +117,7 @@ pub const SOCKET_BYTES: usize = 2 << 20;
 /// PDUs of one connection looked at in one turn, so that its neighbours get theirs.
 pub const PDUS_PER_TURN: usize = 128;
 
-/// Bytes of data received by one connection in one turn, give or take a PDU.
+/// Bytes of data received by one connection in one turn, plus or minus a PDU.
 pub const DATA_BYTES_PER_TURN: usize = 1 << 20;
 
 /// Bytes of a large command's data received at once, and in one turn, from a host that is not ahead of us: the kernel
@@ -142,14 +142,14 @@ pub const H2C_BYTES_MAX: u32 = 128 << 10;
 pub const EFFECT_BYTES_MAX: u64 = 64 << 20;
 
 /// Blocks of one Dataset Management, in one range or in all: 8 to 64 GiB, by the size of a block, which take seconds. A
-/// recommendation (DMRSL, DMSL): more is carried out too, for hosts that do not ask what the limit is.
+/// recommendation (DMRSL, DMSL): more is executed too, for hosts that do not ask what the limit is.
 pub const DATASET_BLOCKS_MAX: u32 = 1 << 24;
 
 /// Bytes of one Copy (MCL, and MSSRL as far as it can say so much): it takes a second or two on slow drives.
 pub const COPY_BYTES_MAX: u64 = 64 << 20;
 
 /// Bytes that a Copy reads and writes at a time, and of the buffer that an I/O queue has for its Copies, of which it
-/// carries out one after another: they take none of what other commands use.
+/// executes one after another: they take none of what other commands use.
 pub const COPY_PIECE_BYTES: u64 = 256 << 10;
 
 /// Bytes of data for the host that completions wait for together, where success needs one. One command may have more:

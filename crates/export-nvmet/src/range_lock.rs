@@ -145,7 +145,7 @@ impl Outlook {
         around.map(|known| known.ticket).max()
     }
 
-    /// Whether a write to these blocks that had to wait for the range locks up to `last` can go on.
+    /// Whether a write to these blocks that had to wait for the range locks up to `last` can continue.
     pub(crate) fn is_past(&self, range: LbaRange, last: Ticket) -> bool {
         !self.known.iter().any(|known| known.ticket <= last && known.range.overlaps(range))
     }

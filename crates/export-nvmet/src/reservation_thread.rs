@@ -42,12 +42,12 @@ pub(crate) enum Wish {
     Clear,
 }
 
-/// What becomes of a wish.
+/// The outcome of a wish.
 #[derive(Default)]
 pub(crate) struct Answer(OnceLock<Status>);
 
 impl Answer {
-    /// How it ended, once it has.
+    /// The result, after the end.
     pub(crate) fn get(&self) -> Option<Status> {
         self.0.get().copied()
     }

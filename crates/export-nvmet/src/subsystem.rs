@@ -280,8 +280,8 @@ impl Subsystem {
         self.lock().there.values().filter_map(Namespace::paused).cloned().collect()
     }
 
-    /// What orders the writes of a namespace whose commands wait: its next device goes on with it, because range locks
-    /// may stand around blocks of what waits.
+    /// What orders the writes of a namespace whose commands wait: its next device continues with it, because range
+    /// locks may stand around blocks of what waits.
     pub(crate) fn paused_gate(&self, namespace: u32) -> Option<Arc<Gate>> {
         let namespaces = self.lock();
         Some(Arc::clone(&namespaces.there.get(&namespace)?.paused()?.gate))

@@ -183,7 +183,7 @@ fn a_copy_that_fails_tells_how_far_it_came() {
     assert_eq!(marks(&ram, 1102, 1), [mark(1102)], "what lies behind is not written");
 }
 
-/// As many as the queue takes, of which the first hangs: others find all their memory, and each is carried out in the
+/// As many as the queue takes, of which the first hangs: others find all their memory, and each is executed in the
 /// end.
 #[test]
 fn a_flood_of_copies_delays_no_other_host() {

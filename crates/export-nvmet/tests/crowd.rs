@@ -155,7 +155,7 @@ fn give(host: &mut Host, cid: u16, byte: u8) {
 }
 
 /// A host asks for all the memory it can get and never gives it back. Whether its core has some left for others or
-/// lends nothing at all, every command of another host is carried out, the largest ones too.
+/// lends nothing at all, every command of another host is executed, the largest ones too.
 #[test]
 fn a_host_that_holds_all_it_may_delays_no_other() {
     const GREEDY: u16 = 15;

@@ -91,7 +91,7 @@ fn a_deallocation_that_was_done_is_answered_so_when_its_subsystem_goes() {
     }
 }
 
-/// The admin queue is closed at once, because nothing of it is at a device. The write is answered all the same.
+/// The admin queue is closed at once, because nothing of it is at a device. The write is answered nevertheless.
 #[test]
 fn a_write_is_answered_when_its_subsystem_goes() {
     let (machine, plan, rule) = hanging(Ops::WRITE);

@@ -1,4 +1,4 @@
-//! Compare and Write as one step: what it does, for whom it is one, and what becomes of halves.
+//! Compare and Write as one step: what it does, for whom it is one, and the outcome of halves.
 
 mod common;
 
@@ -525,7 +525,7 @@ fn a_flood_of_halves_is_answered() {
 }
 
 /// More pairs than there is memory for, which is three buffers for each: a pair that finds none gets a status to try
-/// again, all others are carried out in some order, and each sees what another wrote. All memory comes back.
+/// again, all others are executed in some order, and each sees what another wrote. All memory comes back.
 #[test]
 fn a_flood_of_pairs_is_answered() {
     let again = code(Status::INTERRUPTED);

@@ -250,7 +250,7 @@ fn cve_2023_5178_a_connection_that_begins_wrongly() {
     bystander.is_served();
 }
 
-/// An address from which all hosts begin and none goes on keeps no other address out.
+/// An address from which all hosts begin and none continues keeps no other address out.
 #[test]
 fn an_address_that_only_begins_keeps_no_other_out() {
     let machine = Machine::start();
@@ -347,7 +347,7 @@ fn io_queues_leave_with_their_controller() {
     until("both queues are gone", || left() == 0);
 }
 
-/// A host without a sign of life is given up (Base, section 3.9).
+/// A host without a Keep Alive is given up (Base, section 3.9).
 #[test]
 fn a_host_that_is_silent_for_too_long_is_given_up() {
     let machine = Machine::start();

@@ -25,7 +25,7 @@ fn other(namespace: u32, device: Option<Arc<dyn BlockDevice>>) -> Export {
     Export { namespace, uuid: [namespace as u8; 16], device, ..first }
 }
 
-/// What became of a read of block 0 of a namespace.
+/// The outcome of a read of block 0 of a namespace.
 fn read(io: &mut Host, namespace: u32) -> (Vec<u8>, u16) {
     let length = BLOCK as u32;
     io.send(2, Sgl::Transport { length }, &[(1, namespace)], &[]);
@@ -214,8 +214,8 @@ fn a_namespace_grows_while_hosts_are_connected() {
     assert!(io.pdu().is_none(), "nothing is said over it to another device");
 }
 
-/// A device that cannot have all that its predecessor had is another one, whatever was said before: a host that went on
-/// would find other blocks where it looks, and would zero or deallocate those.
+/// A device that cannot have all that its predecessor had is another one, whatever was said before: a host that
+/// continued would find other blocks where it looks, and would zero or deallocate those.
 #[test]
 fn a_device_that_is_smaller_or_has_other_blocks_is_another() {
     let devices = [(63, BlockSize::B4096, false), (512, BlockSize::B512, false)];

@@ -1,4 +1,4 @@
-//! Random bytes and random commands: a target answers or closes, and goes on serving.
+//! Random bytes and random commands: a target answers or closes, and continues serving.
 
 mod common;
 

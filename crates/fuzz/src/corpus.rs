@@ -1,4 +1,4 @@
-//! The conversations that are kept.
+//! The exchanges that are kept.
 //!
 //! A file is a story in lines that begin with `#`, a line that says who speaks to whom, such as `as io`, and the parts
 //! of what is said, each a line of hexadecimal digits; `5a*4096` is that byte so many times.
@@ -8,7 +8,7 @@ use std::fs;
 
 use crate::home;
 
-/// A conversation.
+/// An exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
     /// Its file.
@@ -19,7 +19,7 @@ pub struct Case {
     pub parts: Vec<Vec<u8>>,
 }
 
-/// The conversations in `folder` of the corpus, in order of their names.
+/// The exchanges in `folder` of the corpus, in order of their names.
 ///
 /// # Panics
 /// When a file cannot be read or is none: a test without its corpus shows less than it says.
@@ -84,7 +84,7 @@ pub fn hex(bytes: &[u8]) -> String {
 }
 
 impl Case {
-    /// A conversation that has no file.
+    /// An exchange that has no file.
     #[must_use]
     pub fn of(role: &str, parts: Vec<Vec<u8>>) -> Self {
         Self { name: String::new(), role: role.to_owned(), parts }

@@ -73,7 +73,7 @@ fn shift(bytes: &mut [u8], at: usize, chance: &mut Chance) {
     }
 }
 
-/// Says the parts of a conversation in another order: leaves one out, repeats one, moves one, or lets another follow
+/// Says the parts of an exchange in another order: leaves one out, repeats one, moves one, or lets another follow
 /// into the middle of it.
 pub fn disorder(parts: &mut Vec<Vec<u8>>, chance: &mut Chance) {
     if parts.is_empty() {

@@ -65,7 +65,7 @@ fn home() -> &'static Path {
 #[cfg(test)]
 mod tests;
 
-/// Calls `read` with every part of the conversations that are kept, and then, as [`runs`] does, with bytes by chance,
+/// Calls `read` with every part of the exchanges that are kept, and then, as [`runs`] does, with bytes at random,
 /// with what `invent` makes, and with kept parts, most of them damaged.
 ///
 /// # Panics

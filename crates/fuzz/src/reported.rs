@@ -45,7 +45,7 @@ impl Drop for Reported {
     }
 }
 
-/// Has the conversation printed when a test fails while this is there, as the corpus would have it.
+/// Has the exchange printed when a test fails while this is there, as the corpus would have it.
 pub struct Shown {
     _reported: Reported,
 }

@@ -1,4 +1,4 @@
-//! The host's side of the conversation (Base, section 8.13.5.1), one message after the other.
+//! The host's side of the authentication transaction (Base, section 8.13.5.1), one message after the other.
 //!
 //! ```text
 //! offer --Negotiate-->   <--Challenge-- reply --Reply-->   <--Success1-- conclude --Success2--> (if it asked too)
@@ -12,7 +12,7 @@ use crate::messages::{self, COMMON, DH_HMAC_CHAP, Lead, id};
 use crate::proof::{Challenge, Hash, Names, Side, is_same, respond};
 use std::fmt;
 
-/// Why a host ends the conversation.
+/// Why a host ends the authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Doubt {
     /// The controller does not believe the host, with the number that it gives for that (Base, Figure 456).
@@ -43,7 +43,7 @@ impl fmt::Display for Doubt {
     }
 }
 
-/// A conversation on one queue.
+/// An authentication transaction on one queue.
 pub struct Claim {
     names: Names,
     keys: Keys,
@@ -59,7 +59,7 @@ impl Claim {
         Self { names, keys, fresh, expected: None }
     }
 
-    /// The number of the conversation.
+    /// The transaction identifier (T_ID).
     const fn transaction(&self) -> u16 {
         self.fresh.sequence as u16
     }

@@ -1,4 +1,4 @@
-//! The controller's side of the conversation (Base, section 8.13.5.1).
+//! The controller's side of the authentication transaction (Base, section 8.13.5.1).
 //!
 //! ```text
 //! Negotiating --Negotiate--> Challenging --Challenge--> Waiting --Reply--> Succeeding --Success1--> Done
@@ -6,7 +6,7 @@
 //!     '----------------------anything else-----------------'--> Failing --Failure1--> Failed
 //! ```
 //! Messages of the host come in with [`take`](Exchange::take), those for it go out with [`give`](Exchange::give). A
-//! failure is reported as one code and ends the conversation: there is no second try on one connection.
+//! failure is reported as one code and ends the authentication: there is no second try on one connection.
 
 use crate::group::{EXPONENT_BYTES, Group, VALUE_BYTES_MAX};
 use crate::messages::{self, COMMON, DH_HMAC_CHAP, Lead, Negotiate, Reply, id};
@@ -25,17 +25,17 @@ pub struct Keys {
     pub controller: Option<Secret>,
 }
 
-/// Random bytes of one side for one conversation.
+/// Random bytes of one side for one authentication transaction.
 pub struct Fresh {
     /// Its challenge.
     pub challenge: [u8; HASH_BYTES_MAX],
     /// Its private exponent.
     pub exponent: [u8; EXPONENT_BYTES],
-    /// The number of its challenge, of which a host makes that of the conversation too.
+    /// The number of its challenge, of which a host makes that of the authentication transaction too.
     pub sequence: u32,
 }
 
-/// Why a conversation failed (Base, Figure 456).
+/// Why an authentication transaction failed (Base, Figure 456).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Failure {
     /// The host does not know its secret, or asked for proof that cannot be given.
@@ -70,10 +70,10 @@ struct Terms {
     group: Group,
 }
 
-/// How a conversation stands after a message.
+/// How an authentication transaction stands after a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It goes on.
+    /// It continues.
     Goes,
     /// The host is who it says, and was notified.
     Proven,
@@ -81,7 +81,7 @@ pub enum Answer {
     Failed,
 }
 
-/// A conversation on one queue.
+/// An authentication transaction on one queue.
 pub struct Exchange {
     names: Names,
     keys: Keys,

@@ -99,7 +99,7 @@ pub struct Challenge<'a> {
     pub session: Option<&'a [u8]>,
     /// Its number.
     pub sequence: u32,
-    /// The number of the conversation.
+    /// The transaction identifier (T_ID).
     pub transaction: u16,
 }
 

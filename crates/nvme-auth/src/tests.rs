@@ -222,7 +222,7 @@ fn a_host_that_asks_for_no_proof_is_done_earlier() {
     assert_eq!((answer, success.len(), success[8]), (Answer::Proven, 16, 0));
 }
 
-/// Goes on until the reply, and returns how it was received.
+/// Continues until the reply, and returns how it was received.
 fn check(vector: &Vector, keys: Keys, message: &[u8]) -> Option<Failure> {
     let mut exchange = Exchange::new(names(), keys, fresh());
     exchange.take(&negotiate(&[vector.hash], &[vector.group]));
@@ -315,7 +315,7 @@ fn the_best_of_what_a_host_offers_is_chosen() {
     assert_eq!(exchange.failure(), Some(Failure::SecureChannel));
 }
 
-/// nvmet-auth: repeated negotiation, steps out of order, another transaction. Each ends the conversation once.
+/// nvmet-auth: repeated negotiation, steps out of order, another transaction. Each ends the authentication once.
 #[test]
 fn steps_out_of_order_end_the_conversation() {
     let vector = &VECTORS[3];

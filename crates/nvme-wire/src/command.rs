@@ -220,7 +220,7 @@ pub struct Cqe {
     pub head: u16,
     /// The command.
     pub cid: u16,
-    /// How it ended.
+    /// The result.
     pub status: Status,
 }
 

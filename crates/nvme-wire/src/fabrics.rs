@@ -36,7 +36,7 @@ pub struct Connect {
     pub size: u16,
     /// Whether the host watches the queue's head.
     pub flow_control: FlowControl,
-    /// How long the controller waits for a sign of life, in milliseconds; 0 for ever.
+    /// The keep-alive timeout: how long the controller waits for a Keep Alive, in milliseconds; 0 for ever.
     pub keep_alive_ms: u32,
 }
 
@@ -54,7 +54,7 @@ impl Connect {
     pub const SIZE_AT: u16 = 44;
     /// As before, for the queue's number.
     pub const QUEUE_AT: u16 = 42;
-    /// As before, for the time to wait for a sign of life.
+    /// As before, for the time to wait for a Keep Alive.
     pub const KEEP_ALIVE_AT: u16 = 48;
 
     /// Reads the command, if it is one.

@@ -18,7 +18,7 @@ pub struct ControllerFacts {
     pub commands_max: u16,
     /// Events that it can report, see [`event`](crate::feature::event).
     pub events: u32,
-    /// Any command is a sign of life, not only Keep Alive (CTRATT, TBKAS).
+    /// Any command restarts the timer, not only Keep Alive (CTRATT, TBKAS).
     pub traffic_is_life: bool,
     /// How long it may take to stop what it does for a host that is gone, in milliseconds (CQT, TP4129); 0 when it does
     /// not say.

@@ -94,7 +94,7 @@ pub struct Failure {
     pub queue: u16,
     /// The host's name for it.
     pub cid: u16,
-    /// How it ended.
+    /// The result.
     pub status: Status,
     /// Its first block, if it has blocks; 0 otherwise.
     pub block: u64,

@@ -84,7 +84,7 @@ pub enum KeyCheck {
     Off,
 }
 
-/// What becomes of the persistence through a loss of power (CPTPL).
+/// The requested change of the persistence through a loss of power (CPTPL).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Persistence {
     /// It stays as it is.

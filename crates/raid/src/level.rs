@@ -202,7 +202,7 @@ fn parse_sum(data: &str, parity: &str) -> Result<LevelRequest, LevelError> {
         if text.is_empty() || !text.bytes().all(|c| c.is_ascii_digit()) {
             return Err(LevelError::Unknown);
         }
-        // More digits than a u8 holds is a number all the same, and too large for either side.
+        // More digits than a u8 holds is a number nevertheless, and too large for either side.
         Ok(text.parse().unwrap_or(u8::MAX))
     };
     let data_strips = if data.trim() == "n" { None } else { Some(count(data.trim())?) };

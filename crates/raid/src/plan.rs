@@ -40,7 +40,7 @@ mod parity;
 pub struct StripeHealth {
     /// Positions that can be neither read nor written.
     pub absent: PositionSet,
-    /// Positions that cannot be read but are written all the same: members being rebuilt, in
+    /// Positions that cannot be read but are written nevertheless: members being rebuilt, in
     /// stripes that the rebuild has not reached (so that it never has to come back), and members whose
     /// blocks turned out unreadable (so that the drive can remap them).
     pub unreadable: PositionSet,

@@ -42,7 +42,7 @@ impl Turn {
 /// Something a core gives a turn to, over and over: a shard of an array, an export's connections.
 pub trait Poller {
     /// Does a bounded amount of work and says whether there was any. Must not block. Work that another poller
-    /// of this core has to go on with (a message in its mailbox) counts as [`Turn::Busy`].
+    /// of this core has to continue with (a message in its mailbox) counts as [`Turn::Busy`].
     fn turn(&mut self, now: Nanos) -> Turn;
 
     /// Adds what may end the sleep of a core whose pollers were all idle in their last turn. Messages that

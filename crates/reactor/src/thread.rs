@@ -63,7 +63,7 @@ pub struct CoreThread {
     handle: CoreHandle,
     thread: ThreadId,
     /// Hangs up when the core has ended. The thread itself may stay in the kernel for longer: one that has given the
-    /// kernel's workers a request to a drive that hangs exits when that drive answers.
+    /// kernel's workers a request to a drive that does not respond exits when that drive answers.
     /// The lock is never taken: it makes the type `Sync`, and `drop` has exclusive access.
     over: Mutex<mpsc::Receiver<Never>>,
 }

@@ -99,7 +99,7 @@ impl Core {
         let mut jobs = VecDeque::new();
         let arrived = self.inbox.receive(&mut jobs);
         if arrived == Arrived::Later {
-            // As long as it takes: the other thread goes on meanwhile.
+            // As long as it takes: the other thread continues meanwhile.
             thread::yield_now();
         }
         got.jobs.extend(jobs);

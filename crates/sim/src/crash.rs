@@ -91,7 +91,7 @@ pub struct Report {
     pub exhausted: u64,
     /// What went wrong, each with how to replay it.
     pub violations: Vec<String>,
-    /// How often what was done to an array, and how often what came of it.
+    /// How often what was done to an array, and how often each result.
     pub faults: BTreeMap<&'static str, u64>,
     /// How many states there were of each combination of events, where these were enumerated.
     pub pairs: BTreeMap<&'static str, u64>,

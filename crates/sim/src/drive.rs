@@ -51,11 +51,11 @@ pub struct DriveSpec {
     pub cache: VolatileCache,
     /// What deallocated blocks read as.
     pub deallocate: DeallocateReads,
-    /// How long its target may go on after the end of a daemon that used it; zero for a drive of this machine.
+    /// How long its target may continue after the end of a daemon that used it; zero for a drive of this machine.
     pub settle_time: Nanos,
 }
 
-/// Name of writes that a target carried out after the daemon was gone, in counts.
+/// Name of writes that a target executed after the daemon was gone, in counts.
 pub const LATE: &str = "late";
 
 /// How long a remote drive holds requests by itself, as docs/decisions/0028 has it.
@@ -66,7 +66,7 @@ const HOLD: Nanos = Nanos(24 * Nanos::SECOND.0);
 pub enum Crash {
     /// The process is gone, the drives go on.
     Kill,
-    /// The power is gone.
+    /// The power failed.
     Power,
 }
 

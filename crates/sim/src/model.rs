@@ -51,7 +51,7 @@ pub enum Break {
     DoubtForgotten,
     /// A member that goes out lacks nothing of what is marked.
     StaleForgotten,
-    /// The log is carried out before a label says who is not here.
+    /// The log is replayed before a label says who is not here.
     AbsentUnrecorded,
     /// Data are written before the write-intent bit.
     DataBeforeBit,
@@ -177,7 +177,7 @@ pub enum Stage {
     Finish,
     /// A start records who is not here.
     Absent,
-    /// A start carries out the log.
+    /// A start replays the log.
     Replay,
     /// A start writes its own label.
     Activate,

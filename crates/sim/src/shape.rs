@@ -179,7 +179,7 @@ impl Shape {
         }
     }
 
-    /// How long the target of a drive may go on: in such a world most drives are remote.
+    /// How long the target of a drive may continue: in such a world most drives are remote.
     fn settle_time(rng: &mut Rng) -> Nanos {
         let most = strake_block::SETTLE_TIME_MAX.0 / Nanos::MILLI.0;
         let millis = if rng.one_in(4) { 0 } else { rng.between(1, most) };

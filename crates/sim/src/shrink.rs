@@ -1,5 +1,5 @@
-//! Makes failing runs small: the same seed with fewer requests, clients, shards and kinds of faults, as long as it goes
-//! on to fail in the same way.
+//! Makes failing runs small: the same seed with fewer requests, clients, shards and kinds of faults, as long as it
+//! continues to fail in the same way.
 
 use crate::faults::Kind;
 use crate::rng::Rng;
@@ -17,7 +17,7 @@ const WORDS: usize = 4;
 pub struct Shrunk {
     /// What is left out of it.
     pub limits: Limits,
-    /// How it ended.
+    /// The result.
     pub report: Report,
     /// Runs that were tried.
     pub runs: u32,

@@ -40,7 +40,7 @@ const PATIENCE: Nanos = Nanos(600 * Nanos::SECOND.0);
 /// Memory of a shard. Filling what a real one has takes longer than most worlds.
 const SCRATCH_BYTES: usize = 1 << 20;
 
-/// Bands that a shard works on at a time, for the same reason. Clients are few, and come to wait for one all the same.
+/// Bands that a shard works on at a time, for the same reason. Clients are few, and come to wait for one nevertheless.
 const TASKS: usize = 24;
 
 /// How much less happens in a run than its seed has drawn: a failing run is understood sooner when it is small.

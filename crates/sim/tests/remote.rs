@@ -1,4 +1,4 @@
-//! Targets that carry out what a daemon sent after it was killed.
+//! Targets that execute what a daemon sent after it was killed.
 
 use strake_raid::Level;
 use strake_sim::drive::{Crash, LATE};
@@ -15,7 +15,7 @@ fn story(stage: &mut Stage) -> Result<(), String> {
         stage.restart()?;
         stage.work(20)?;
         stage.read_back()?;
-        // Longer than any target goes on.
+        // Longer than any target continues.
         stage.pass(strake_block::SETTLE_TIME_MAX.plus(Nanos::SECOND))?;
     }
     stage.all_is_well()
@@ -46,7 +46,7 @@ fn f30_no_write_of_a_dead_daemon_lands_late() {
     assert!(late > 100, "only {late} writes were late");
 }
 
-/// The same without the wait: the oracle sees what comes of it.
+/// The same without the wait: the oracle sees the result.
 #[test]
 fn f30_a_start_that_does_not_wait_is_found_out() {
     let (wrong, _) = check(Mutant::Hasty, 6);

@@ -1,4 +1,4 @@
-//! Why a secure channel is not to be had, or is over.
+//! Why a secure channel is not available, or is over.
 
 use std::fmt;
 

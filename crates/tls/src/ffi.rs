@@ -126,7 +126,7 @@ pub(crate) fn listen(context: &mut SslContextBuilder) {
     }
 }
 
-/// Sends with other keys from the next record on; the other side goes on with its own, unless `both`.
+/// Sends with other keys from the next record on; the other side continues with its own, unless `both`.
 pub(crate) fn change_keys<S>(stream: &mut SslStream<S>, both: bool) -> Result<(), ErrorStack> {
     let kind = if both { BOTH } else { ONLY_OURS };
     // SAFETY: The connection lives as long as this call, and no other code uses it meanwhile.
@@ -169,7 +169,7 @@ unsafe extern "C" fn offer(
     1
 }
 
-/// A server is asked for the key that a client calls `identity`. Without one it goes on to the next that the client
+/// A server is asked for the key that a client calls `identity`. Without one it continues to the next that the client
 /// offers.
 unsafe extern "C" fn find(
     ssl: *mut SSL,

@@ -16,7 +16,7 @@ pub const OVERHEAD_BYTES: usize = HEADER_BYTES + 1 + 16;
 /// thousand.
 pub const HANDSHAKE_BYTES_MAX: usize = 1 << 15;
 
-/// Identities that are looked at; more are passed over. A host has two for each cipher suite.
+/// Identities that are looked at; more are ignored. A host has two for each cipher suite.
 pub const IDENTITIES_MAX: usize = 8;
 
 /// Bytes without data, one behind another, before a peer counts as hostile: two whole records.

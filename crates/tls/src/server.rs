@@ -31,7 +31,7 @@ pub struct Server {
     scout: Option<Box<Agreement>>,
     /// That message, as far as it came.
     heard: Vec<u8>,
-    /// What goes on with the key that the client knows.
+    /// What continues with the key that the client knows.
     agreement: Option<Box<Agreement>>,
 }
 
@@ -59,7 +59,7 @@ impl Server {
         step(&mut self.agreement, input, out)
     }
 
-    /// Waits for the client's first message, and goes on with the key that it proves to know.
+    /// Waits for the client's first message, and continues with the key that it proves to know.
     fn listen(
         &mut self,
         input: &[u8],

@@ -51,7 +51,7 @@ pub fn run(root: &Path) -> Outcome {
     Outcome { tally, note: failed.join(" "), parts }
 }
 
-/// Runs a script, prints all that it said at once, and adds what came of it.
+/// Runs a script, prints all that it said at once, and adds the result.
 fn note(results: &Mutex<Vec<(Part, Outcome)>>, root: &Path, script: &Path) {
     let name = script.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let started = Instant::now();

@@ -30,7 +30,7 @@ struct Mutant {
     after: String,
 }
 
-/// What became of one.
+/// The outcome of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Fate {
     /// This tier failed.

@@ -36,7 +36,7 @@ const TIERS: [Tier; 6] = [
     Tier { name: "starts", share: 3, round: &["--restart", "1"], seeds: 1 },
 ];
 
-/// Runs everything, and prints what came of it as one line of JSON.
+/// Runs everything, and prints the result as one line of JSON.
 pub fn run(root: &Path, words: &[String]) -> ExitCode {
     let minutes = match words {
         [minutes, number] if minutes == "--minutes" => number.parse::<u32>().ok(),

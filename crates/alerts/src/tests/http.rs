@@ -42,7 +42,7 @@ impl Asked {
     }
 }
 
-/// A server that goes on answering until the test ends.
+/// A server that continues answering until the test ends.
 pub struct Server {
     pub address: SocketAddr,
     asked: Receiver<Asked>,

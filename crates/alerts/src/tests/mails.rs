@@ -102,7 +102,7 @@ fn a_long_text_with_many_alphabets_is_a_letter_too() {
     assert!(headers.lines().chain(body.lines()).all(|line| line.len() <= 998), "{headers}");
 }
 
-/// The first answer is `answers`, and then the server is in order. `tries` conversations deliver, and the error of
+/// The first answer is `answers`, and then the server is in order. `tries` SMTP sessions deliver, and the error of
 /// the first says `why`.
 fn check_answer(word: &'static str, answer: &[u8], tries: usize, why: &str) {
     let bad = Manner { answers: [(word, answer.to_vec())].into(), ..Manner::default() };

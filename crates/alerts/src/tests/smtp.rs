@@ -70,7 +70,7 @@ impl Server {
         format!("{scheme}://{user}{}", self.address)
     }
 
-    /// The next conversation that came to its end.
+    /// The next session that came to its end.
     pub fn said(&self) -> Said {
         self.said.recv_timeout(PATIENCE).expect("nobody finished talking to the mail server")
     }

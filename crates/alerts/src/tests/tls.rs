@@ -1,4 +1,4 @@
-//! Certificates for servers of tests, and what becomes of a webhook whose server has a wrong one.
+//! Certificates for servers of tests, and the outcome of a webhook whose server has a wrong one.
 
 use std::net::{IpAddr, TcpStream};
 

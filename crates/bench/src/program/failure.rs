@@ -1,9 +1,9 @@
-//! Why a command cannot be carried out.
+//! Why a command cannot be executed.
 
 use std::fmt;
 use std::io;
 
-/// The exit code of a command that cannot be carried out as given. `strake` has the same codes.
+/// The exit code of a command that cannot be executed as given. `strake` has the same codes.
 pub const USAGE: u8 = 3;
 /// The exit code of a command whose outcome is unknown: a file or standard output cannot be used.
 pub const UNKNOWN: u8 = 4;

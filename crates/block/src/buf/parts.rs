@@ -8,7 +8,7 @@ use super::arena::{Buf, BufMut};
 use super::list::SEGMENTS_MAX;
 use arrayvec::ArrayVec;
 
-/// Longer lists that a thread keeps for later. A list comes home to the thread that made it, so this is as many as one
+/// Longer lists that a thread keeps for later. A list returns to the thread that made it, so this is as many as one
 /// core has under way at a time, or nearly.
 const SPARE_MAX: usize = 1024;
 

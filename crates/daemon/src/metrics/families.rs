@@ -198,7 +198,7 @@ fn of_jobs(s: &Snapshot, to: &mut Text, figure: fn(&Progress) -> u64) {
     }
 }
 
-/// A figure of each path to a drive of another machine.
+/// A figure of each path to a remote drive.
 fn of_paths(s: &Snapshot, to: &mut Text, figure: fn(&DrivePath) -> u64) {
     for drive in &s.drives {
         for path in &drive.paths {
@@ -207,7 +207,7 @@ fn of_paths(s: &Snapshot, to: &mut Text, figure: fn(&DrivePath) -> u64) {
     }
 }
 
-/// A figure of each drive of another machine that was connected.
+/// A figure of each remote drive that was connected.
 fn of_remote(s: &Snapshot, to: &mut Text, figure: fn(&Drive) -> u64) {
     for drive in s.drives.iter().filter(|drive| !drive.paths.is_empty()) {
         to.say(&[("drive", &drive.path)], figure(drive));

@@ -44,7 +44,7 @@ fn paths_and_abstract_sockets_receive_messages() {
     assert_eq!(received(&bound), "STOPPING=1\nSTATUS=stopping\n");
 }
 
-/// The daemon serves all the same.
+/// The daemon serves nevertheless.
 #[test]
 fn a_manager_that_cannot_be_reached_is_no_failure() {
     for wrong in ["relative", "vsock:2:1234", "/no/such/socket", &format!("/{}", "x".repeat(200))] {

@@ -194,7 +194,7 @@ async fn watch(
                 }
             }
             Err(status) => {
-                // The client may have gone in the meantime, which ends the watch all the same.
+                // The client may have gone in the meantime, which ends the watch nevertheless.
                 let _ = send.send(Err(status)).await;
                 return;
             }

@@ -80,7 +80,7 @@ async fn follow(
                 return;
             }
         }
-        // Events that the filter held back are behind us all the same.
+        // Events that the filter held back are behind us nevertheless.
         next = next.max(seen + 1);
         tokio::select! {
             () = send.closed() => return,

@@ -79,8 +79,8 @@ fn event(result: u64) -> (Cqe, Vec<u8>) {
 /// The time for the rest of a header of which something came.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A change of keys on an idle admin queue once counted as the beginning of a PDU, which was waited for until no sign
-/// of life was given in time.
+/// A change of keys on an idle admin queue once counted as the beginning of a PDU, which was waited for until no Keep
+/// Alive arrived in time.
 #[test]
 fn a_change_of_keys_is_nothing_to_wait_for() {
     let (mut dialog, mut target, socket) = dialog();

@@ -40,7 +40,7 @@ fn a_name_means_what_is_answered() {
 }
 
 /// A resolver may not answer: a path once waited for that without a bound. Later, each of its tries left a thread
-/// behind that went on waiting, with all that a thread takes.
+/// behind that continued waiting, with all that a thread takes.
 #[test]
 fn a_name_that_is_not_resolved_in_time_is_waited_for_once() {
     let (end, is_over) = mpsc::channel::<()>();

@@ -26,7 +26,7 @@ pub(super) struct Join {
     pub(super) facts: Arc<Facts>,
 }
 
-/// What became of one.
+/// The outcome of one.
 pub(super) struct Joined {
     pub(super) association: u64,
     pub(super) queue: u64,

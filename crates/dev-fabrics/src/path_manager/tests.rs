@@ -526,7 +526,7 @@ fn a_path_that_is_removed_is_left_when_no_queue_waits_for_it() {
     assert_eq!(links.take().expect("the queue is connected").life.number, 2);
 }
 
-/// A target that makes a namespace larger and goes on with it: who looked saw the old size until the association had
+/// A target that makes a namespace larger and continues with it: who looked saw the old size until the association had
 /// been lost for another reason.
 #[test]
 fn a_namespace_that_grows_is_larger_at_the_next_identify() {

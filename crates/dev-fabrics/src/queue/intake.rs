@@ -36,7 +36,7 @@ pub(crate) enum Intake {
     Digest(Incoming),
 }
 
-/// Whether to go on at once.
+/// Whether to continue at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Yes,

@@ -36,7 +36,7 @@ pub(crate) struct Out {
 }
 
 impl Out {
-    /// Lets go of data.
+    /// Releases data.
     pub(crate) fn clear(&mut self) {
         self.data = Sg::default();
         self.asked = None;

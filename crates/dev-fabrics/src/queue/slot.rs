@@ -104,7 +104,7 @@ impl Slot {
         }
     }
 
-    /// Whether it has not got on for `hold`, and nothing that was sent of it can still be carried out.
+    /// Whether it has not got on for `hold`, and nothing that was sent of it can still be executed.
     pub(crate) fn is_overdue(&mut self, now: Nanos, hold: Nanos) -> bool {
         let since = *self.since.get_or_insert(now);
         let settled = match self.stage {
@@ -145,7 +145,7 @@ impl Slot {
         self.out.data_for(asked, data, terms);
     }
 
-    /// Lets go of what waited to be sent.
+    /// Releases what waited to be sent.
     pub(crate) fn forget_sent(&mut self) {
         self.out.clear();
     }

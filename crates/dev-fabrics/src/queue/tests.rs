@@ -35,7 +35,7 @@ use strake_nvme_tcp::{Digests, digest, framing};
 use strake_nvme_wire::{Cqe, Sgl, Sqe, Status, nvm};
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos};
 
-/// How long what was sent may be carried out after the end of an association.
+/// How long what was sent may be executed after the end of an association.
 const SETTLE: Nanos = Nanos(8 * Nanos::SECOND.0);
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 1 << 20;
@@ -139,7 +139,7 @@ impl Rig {
         self.target = self.use_next(instance, number, in_capsule_bytes);
     }
 
-    /// Has association `number` be used, and returns its target's end. The one before goes on.
+    /// Has association `number` be used, and returns its target's end. The one before continues.
     fn use_next(&mut self, instance: Instance, number: u64, in_capsule_bytes: u32) -> UnixStream {
         let (ours, theirs) = UnixStream::pair().expect("sockets");
         ours.set_nonblocking(true).expect("a socket");
@@ -548,7 +548,7 @@ fn damaged_data_is_read_again() {
     rig.ended_well(1);
 }
 
-/// F30: a change that was sent may still be carried out after its connection is lost. Sent again at once, and followed
+/// F30: a change that was sent may still be executed after its connection is lost. Sent again at once, and followed
 /// by another change of the same blocks, it would come last.
 #[test]
 fn f30_a_change_is_sent_again_only_when_the_old_association_is_over() {

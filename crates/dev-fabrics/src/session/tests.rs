@@ -39,8 +39,8 @@ fn what_has_to_be_over_is_over_however_long_each_thing_may_take() {
     assert_eq!(identify_controller(&mut session.dialog).err(), Some(Reason::Silent));
 }
 
-/// The kernel closes what a daemon leaves that is killed, and went on sending what was in its sockets: over a link that
-/// lost it before, after what the next daemon had written to the same blocks.
+/// The kernel closes what a daemon leaves that is killed, and continued sending what was in its sockets: over a link
+/// that lost it before, after what the next daemon had written to the same blocks.
 #[test]
 fn f30_nothing_is_sent_for_a_daemon_that_was_killed() {
     let (target, _core) = target(TargetConfig::default());

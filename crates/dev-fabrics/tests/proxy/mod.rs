@@ -22,7 +22,7 @@ const SUBSYSTEM: &str = "nqn.2014-08.org.nvmexpress:uuid:ram";
 /// in its place.
 pub type Rule = Box<dyn FnMut(usize, Vec<u8>) -> Passed + Send>;
 
-/// What becomes of a PDU.
+/// The outcome of a PDU.
 pub enum Passed {
     /// These bytes are sent in its stead.
     On(Vec<u8>),

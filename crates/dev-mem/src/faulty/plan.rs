@@ -117,7 +117,7 @@ impl FaultPlan {
         self.lock().rules.iter().find(|armed| armed.id == id).map(|armed| armed.struck)
     }
 
-    /// Takes all rules away. What hangs goes on hanging.
+    /// Takes all rules away. What hangs continues hanging.
     pub fn clear(&self) {
         self.change(|state| state.rules.clear());
     }

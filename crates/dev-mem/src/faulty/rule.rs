@@ -118,7 +118,7 @@ pub enum Effect {
     Lose,
     /// One bit of a read's answer, or of what a write stores, is wrong. Other operations are not affected.
     Corrupt,
-    /// The device is gone from now on, this operation included.
+    /// The device is removed from now on, this operation included.
     Vanish,
 }
 

@@ -50,7 +50,7 @@ impl Direction {
     }
 }
 
-/// Latencies that differ by chance: four usual ones, evenly spread, then the tail and the rare stall.
+/// Latencies that differ at random: four usual ones, evenly spread, then the tail and the rare stall.
 const USUAL: u8 = 4;
 const TAIL: u8 = USUAL;
 const STALL: u8 = USUAL + 1;
@@ -104,7 +104,7 @@ pub(super) enum Load {
 pub(super) struct Tail {
     reads: u32,
     writes: u32,
-    /// State of the generator, where latencies vary by chance.
+    /// State of the generator, where latencies vary at random.
     chance: Option<u64>,
 }
 

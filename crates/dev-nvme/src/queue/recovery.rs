@@ -16,7 +16,7 @@ impl NvmeQueue {
         if self.session.take().is_none() {
             return;
         }
-        // Not more than fit into the ring: a controller may go on writing.
+        // Not more than fit into the ring: a controller may continue writing.
         let posted = if std::mem::take(&mut self.is_broken) { 0 } else { self.port.entries };
         for _ in 0..posted {
             let Some((cid, status)) = self.rings.pop() else { break };

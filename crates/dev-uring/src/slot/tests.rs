@@ -120,7 +120,7 @@ fn zeroing_falls_back_step_by_step() {
     assert_eq!(check(zeroes(NORMAL), &learned, &[refused]).1, Some(Err(IoErrorKind::Unsupported)));
 }
 
-/// A drive that says at run time that it cannot unmap has promised zeroes all the same: they are written.
+/// A drive that says at run time that it cannot unmap has promised zeroes nevertheless: they are written.
 #[test]
 fn what_cannot_be_given_back_becomes_zeroes() {
     let learned = Learned::default();

@@ -231,7 +231,7 @@ fn space_of_a_loop_device_goes_back_and_reads_zero() {
     assert_eq!(wrong, None, "a byte outside changed, or one inside is no zero");
 }
 
-/// A drive without a cache has one all the same where the kernel's own is in front of it.
+/// A drive without a cache has one nevertheless where the kernel's own is in front of it.
 #[test]
 fn a_write_through_device_has_a_cache_only_behind_the_page_cache() {
     let file = Scratch::file(1 << 20);

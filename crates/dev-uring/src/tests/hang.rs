@@ -1,6 +1,6 @@
 //! Files that hang on demand: a FUSE file system whose requests are held until the test lets them go.
 //!
-//! A call that waits for a held request would never return here, because the test lets go of it only afterwards. No
+//! A call that waits for a held request would never return here, because the test releases it only afterwards. No
 //! test measures time: limits are for what must come, and are generous.
 
 use super::*;

@@ -15,7 +15,7 @@ pub struct IoLimits {
     pub block: Nanos,
     /// Of a file.
     pub file: Nanos,
-    /// Of a drive of another machine.
+    /// Of a remote drive.
     pub remote: Nanos,
 }
 

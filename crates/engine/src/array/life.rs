@@ -135,7 +135,7 @@ impl Array {
     ///
     /// # Errors
     /// When there is no such member, it is in use, the drive does not fit, or its label says that it is another
-    /// drive, an older picture of it, or that it went on without the array.
+    /// drive, an older picture of it, or that it continued without the array.
     pub fn check_readd(
         &self,
         member: MemberIndex,

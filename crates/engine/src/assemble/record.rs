@@ -46,7 +46,7 @@ impl Assembled {
     }
 
     /// Makes `superblock`, which says who is not here, the label of this activation, before anything of the redo log is
-    /// carried out. A record of which a member lacks its part counts as one that no member acted on. Without this
+    /// executed. A record of which a member lacks its part counts as one that no member acted on. Without this
     /// label that would be so for an absent member that is back after one more crash, when the others have theirs.
     pub(super) fn record_absent(
         &mut self,

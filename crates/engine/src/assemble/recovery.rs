@@ -12,7 +12,7 @@ pub struct Recovery {
     pub label_finished: bool,
     /// Members whose drives are here and are not used as they are: what they hold is out of date.
     pub left_out: u32,
-    /// Writes that the redo log holds in full: they were carried out again.
+    /// Writes that the redo log holds in full: they were replayed.
     pub redone: u64,
     /// Writes of which a member lacks its part of the record: they had not begun, and were dropped.
     pub never_begun: u64,

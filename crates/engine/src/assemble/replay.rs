@@ -82,7 +82,7 @@ struct Found {
 /// crash ends it.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
-    /// What has been carried out, by the path of the drive, the activation, and the record. It is not written twice.
+    /// What has been executed, by the path of the drive, the activation, and the record. It is not written twice.
     records: BTreeSet<(String, Uuid, RecordId)>,
     /// By array, the regions whose loss the operator has accepted.
     pub(super) accepted: BTreeMap<Uuid, Bits>,
@@ -113,7 +113,7 @@ fn band(geometry: &Geometry, stripe: StripeIndex, offset: u32) -> BandName {
 
 /// What the log of the last activation says, and what is to be done about it.
 pub(super) struct Log {
-    /// Records to be carried out, in order.
+    /// Records to be replayed, in order.
     redo: Vec<Found>,
     /// How many records would be, if every member had its part of them.
     never_begun: u64,
@@ -164,7 +164,7 @@ impl Records {
 ///
 /// A block that cannot be read counts as one without a record where other members can show that: the header of a record
 /// names every member that has a part. Where no other member may have the record, or the block may hold a part that is
-/// missing, the array goes on without the member, or, if the loss is accepted, with what there is.
+/// missing, the array continues without the member, or, if the loss is accepted, with what there is.
 ///
 /// # Errors
 /// When members cannot be read: they are named.

@@ -109,7 +109,7 @@ fn silence_is_ten_seconds() {
     assert!(took > SECOND.times(9) && took < SECOND.times(11), "{took:?}");
 }
 
-/// A drive that refuses queues for a while, as one that owes answers of an earlier use does.
+/// A drive that refuses queues for a while, as one that has outstanding requests of an earlier use does.
 struct Owing {
     device: Arc<dyn BlockDevice>,
     refusals: AtomicU32,

@@ -4,7 +4,7 @@
 //! answers. Only the task that holds a band changes what the list says about it, so it cannot change under that task.
 //!
 //! ```text
-//!  a rebuild cannot recover a block    --> hollow, listed --> the rebuild goes on
+//!  a rebuild cannot recover a block    --> hollow, listed --> the rebuild continues
 //!  something else is written there     --> abandoning, listed --> zeroes, parity --> abandoned
 //!  the block itself is written         --> stable --> off the list --> acknowledged
 //! ```

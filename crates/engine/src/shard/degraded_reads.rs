@@ -1,6 +1,6 @@
 //! Degraded reads: of one strip in one band, whose member cannot be read, from strips that all can. They are what a
 //! random read of a degraded array is where it is not a clean one, so they take no task, no request and no I/O of their
-//! own, as small writes do: a place in a table knows what is outstanding, and goes on when nothing is.
+//! own, as small writes do: a place in a table knows what is outstanding, and continues when nothing is.
 //!
 //! ```text
 //!  a user's read, or the head of a band --> waits for a place --> survivors read --> recovered into --> answered
@@ -235,7 +235,7 @@ impl Shard {
         table.end(number);
     }
 
-    /// Puts a read to the head of its band, for a task; positions in `unreadable` were tried in vain.
+    /// Puts a read to the head of its band, for a task; positions in `unreadable` could not be read.
     fn put_back_read(&self, wanted: &mut Wanted, unreadable: PositionSet) {
         let origin = match &wanted.reader {
             Reader::Span(origin) => *origin,

@@ -381,7 +381,7 @@ impl Shard {
         }
     }
 
-    /// Shows how the members do, and decides whom reads go around.
+    /// Shows how the members do, and decides which members reads avoid.
     fn look_at_latencies(&self) {
         let mut seen = [None; 64];
         let mut members = self.members.borrow_mut();

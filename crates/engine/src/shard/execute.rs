@@ -30,7 +30,7 @@ pub(super) type Slots = ArrayVec<(IoSlot, u8), { STRIPS_MAX + MERGE_MAX }>;
 /// Positions of a stripe that failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Failed {
-    /// The blocks could not be read or written but the member goes on.
+    /// The blocks could not be read or written but the member continues.
     pub(crate) medium: PositionSet,
     /// The member failed.
     pub(crate) member: PositionSet,

@@ -1,6 +1,6 @@
 //! Devices that are to take a place, and may have to wait until they have answered for a former one.
 //!
-//! A device may still carry out, at any later time, what it was given as a member and has not answered. Taken back
+//! A device may still execute, at any later time, what it was given as a member and has not answered. Taken back
 //! before it has answered, it would silently put an old write on top of what was copied to it since.
 
 use strake_units::{MemberIndex, Nanos};
@@ -10,7 +10,7 @@ use crate::error::ArrayError;
 use crate::limits::FORMER_PATIENCE;
 use crate::message::{Answer, Reply, View};
 
-/// A device that is to be opened for `member` as soon as it owes no answers.
+/// A device that is to be opened for `member` as soon as it has no outstanding requests.
 pub(super) struct Install {
     pub(super) member: MemberIndex,
     pub(super) device: SharedDevice,

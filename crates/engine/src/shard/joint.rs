@@ -23,7 +23,7 @@ use crate::message::{Origin, Span, View, Work};
 
 const NONE: PositionSet = PositionSet::EMPTY;
 
-/// What becomes of a read that a task has taken off its band's queue.
+/// The outcome of a read that a task has taken off its band's queue.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Joined {
     /// It has no company.
@@ -92,7 +92,7 @@ impl Shard {
         self.sets.get().readable() == self.geometry.all_members()
     }
 
-    /// True when `piece` of a read of `range`, which its member could answer, has to be read all the same to recover
+    /// True when `piece` of a read of `range`, which its member could answer, has to be read nevertheless to recover
     /// other strips that the request wants: the recovery then answers it too.
     pub(super) fn is_survivor(&self, piece: &Piece, range: LbaRange) -> bool {
         let whole = u64::from(piece.segment.blocks) == range.blocks;

@@ -98,7 +98,7 @@ async fn change_drives(shard: &Shard, group: Group, step: Reconfigure) -> Answer
     Ok(())
 }
 
-/// What becomes of a member that failed an I/O it may not fail.
+/// The outcome of a member that failed an I/O it may not fail.
 const fn event_of(cause: IoErrorKind) -> MemberEvent {
     match cause {
         IoErrorKind::Gone => MemberEvent::Vanished,

@@ -357,7 +357,7 @@ async fn lose_column(
     Ok(notes)
 }
 
-/// What became of members that missed a write, or failed a read.
+/// The outcome of members that missed a write, or failed a read.
 enum Missed {
     /// They are out of use.
     Out,

@@ -533,7 +533,7 @@ impl Members {
                 queue.ring_doorbell(now);
             }
         }
-        // What a device was given in the turn in which it lost its place is carried out as well.
+        // What a device was given in the turn in which it lost its place is executed as well.
         self.graveyard.iter_mut().for_each(|former| former.queue.ring_doorbell(now));
     }
 
@@ -565,7 +565,7 @@ impl Members {
             sleep.never();
         }
         if self.outstanding() > 0 {
-            // A drive that hangs says nothing: wake to look for overdue I/Os.
+            // A drive that does not respond says nothing: wake to look for overdue I/Os.
             sleep.until(now.plus(TIMEOUT_CHECK));
         }
     }

@@ -16,7 +16,7 @@ use super::{Shard, scratch};
 #[derive(Clone, Copy, Default)]
 pub(super) struct Excluded {
     pub(super) unreadable: PositionSet,
-    /// They could be read, but take long: gone around while there is another way.
+    /// They could be read, but take long: avoided while there is another way.
     pub(super) avoided: PositionSet,
     pub(super) absent: PositionSet,
     /// Positions that were written back once: if they cannot be read after that, they stay unreadable.

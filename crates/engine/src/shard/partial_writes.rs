@@ -132,7 +132,7 @@ impl Shard {
         })
     }
 
-    /// Goes on with the writes of a record that is stable: as they are, if nothing has changed meanwhile.
+    /// Continues with the writes of a record that is stable: as they are, if nothing has changed meanwhile.
     fn write_listed(&self, entry: Entry, listed: Listed) {
         let record = {
             let mut partial_writes = self.partial_writes.borrow_mut();

@@ -22,7 +22,7 @@ pub(crate) const SIT_OUT: Nanos = Nanos(600 * Nanos::SECOND.0);
 /// How long it is left out at least.
 pub(crate) const SIT_OUT_MIN: Nanos = Nanos(10 * Nanos::SECOND.0);
 
-/// Of this many reads for a member that sits out one goes there all the same, to see how it is.
+/// Of this many reads for a member that sits out one goes there nevertheless, to see how it is.
 pub(crate) const PROBE_EVERY: u32 = 64;
 
 /// Times in a row, a second apart, that a member is an outlier before it is left out.
@@ -63,7 +63,7 @@ pub(crate) struct SitOuts {
     since: [Nanos; 64],
     /// Times in a row that a member was an outlier.
     suspected: [u8; 64],
-    /// Counts reads that went around, to send a probe now and then.
+    /// Counts reads that avoided the member, to send a probe now and then.
     passed: u32,
 }
 
@@ -86,7 +86,7 @@ impl SitOuts {
         self.out
     }
 
-    /// Whether a read for `member` goes around it. Now and then one does not, to see how it is.
+    /// Whether a read for `member` avoids it. Now and then one does not, to see how it is.
     pub(crate) fn passes(&mut self, member: MemberIndex) -> bool {
         if !self.out.contains(member) {
             return false;

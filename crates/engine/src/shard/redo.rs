@@ -4,7 +4,7 @@
 //! can only be computed from it. So everything that the write puts anywhere goes into a record first, stably, and the
 //! start after a crash puts it in its place again. Records lie in a ring, in the order of their numbers, and the front
 //! of the ring is given up when its writes are done and stable: so as long as a record is there, every later one of the
-//! same blocks is there too, and carrying out all of them in order ends with the newest
+//! same blocks is there too, and executing all of them in order ends with the newest
 //! ([`strake_ondisk::ring`]).
 //!
 //! ```text

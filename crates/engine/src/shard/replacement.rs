@@ -180,7 +180,7 @@ pub(super) async fn filled(shard: &Shard, group: Group) {
     // The same number for all other members: none may be two behind if the machine stops now.
     shard.leader_mut().state.superblock.generation -= 1;
     if let Some(cause) = failed {
-        // The replacement may hold its label all the same, so one more number follows that makes it worthless.
+        // The replacement may hold its label nevertheless, so one more number follows that makes it worthless.
         give_up(shard, &mut shard.leader_mut(), Some(cause));
         if shard.shared.is_lost() {
             return;

@@ -268,7 +268,7 @@ pub(crate) fn end(scratch: &RefCell<Scratch>, Loan { mut lists, .. }: Loan) {
     scratch.free = Some(lists);
 }
 
-/// Gives back frozen buffers that came home from a write. Parts that others still share are theirs.
+/// Gives back frozen buffers that returned from a write. Parts that others still share are theirs.
 pub(crate) fn give_back_list(scratch: &RefCell<Scratch>, list: Sg) {
     let mut scratch = scratch.borrow_mut();
     for part in list.into_parts() {

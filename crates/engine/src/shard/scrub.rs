@@ -31,7 +31,7 @@ pub(crate) struct ScrubTable {
 }
 
 impl ScrubTable {
-    /// True when there is a scrub that goes on, and this shard is not through with it.
+    /// True when there is a scrub that continues, and this shard is not through with it.
     pub(crate) fn is_wanted(&self) -> bool {
         self.order.is_some_and(|order| order.runs) && !self.through
     }
@@ -58,7 +58,7 @@ impl ScrubTable {
     }
 }
 
-/// Scrubs until everything was looked at, something more urgent turns up, or the scrub or the shard is to stop. False
+/// Scrubs until everything was looked at, something more urgent appears, or the scrub or the shard is to stop. False
 /// when maintenance has nothing more to do.
 pub(super) async fn go_on(shard: &Shard) -> bool {
     let rests = || shard.stopping() || !shard.scrub.borrow().is_wanted();

@@ -1,6 +1,6 @@
 //! Small writes: one piece of data in one strip, all of whose parts are on members in sync. They are what a random
 //! write is, so they take no task, no request and no I/O of their own: a place in a table knows what is outstanding,
-//! and goes on when nothing is.
+//! and continues when nothing is.
 //!
 //! ```text
 //!  a user's write, or the head of a band --> old data and parities read --> updated --> all written --> answered
@@ -275,7 +275,7 @@ impl Shard {
         }
     }
 
-    /// Goes on with small writes of which nothing is outstanding. Returns how many.
+    /// Continues with small writes of which nothing is outstanding. Returns how many.
     pub(crate) fn go_on_with_small(&self) -> usize {
         let mut smalls = self.smalls.borrow_mut();
         if !smalls.has_due() {
@@ -379,7 +379,7 @@ impl Shard {
         smalls.end(write);
     }
 
-    /// Answers a small write that is done, and goes on with its band.
+    /// Answers a small write that is done, and continues with its band.
     fn end_small(&self, smalls: &mut Smalls, write: u32, result: Result<(), IoError>) {
         let small = smalls.get(write);
         self.leave_record(small.record.take());

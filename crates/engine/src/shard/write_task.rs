@@ -161,7 +161,7 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
         }
         let handed = shard.handed_over(band.stripe, health.absent, since);
         if out.is_ok() && !handed.is_empty() {
-            // The old device was gone around, and now its replacement has the place, which missed the write as well.
+            // The old device was avoided, and now its replacement has the place, which missed the write as well.
             // Parity knows the new data already, so it is no difference that is to be written, but the strip.
             excluded = Excluded::over(shard, band, plan.window);
             excluded.unreadable |= handed;
@@ -178,7 +178,7 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
     }
 }
 
-/// How to go on after a write was to be recorded.
+/// How to continue after a write was to be recorded.
 enum Step {
     /// It is.
     On(Entry),
@@ -188,7 +188,7 @@ enum Step {
     Ended(IoError),
 }
 
-/// Puts on record what `plan` writes. Members that are to be gone around because they failed a read are out of use
+/// Puts on record what `plan` writes. Members that are to be avoided because they failed a read are out of use
 /// everywhere before that: what is recorded holds without them.
 async fn record(
     shard: &Shard,

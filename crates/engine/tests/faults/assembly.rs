@@ -1,4 +1,4 @@
-//! Drives that hang while an array is put together, by a clock that passes: the array starts without them where
+//! Drives that do not respond while an array is assembled, by a clock that passes: the array starts without them where
 //! redundancy allows, and no other member is blamed.
 
 use std::ops::Range;
@@ -22,7 +22,7 @@ const BITMAP: Range<u64> = 1 << 20..4 << 20;
 const BAD_BLOCKS: Range<u64> = 5 << 20..6 << 20;
 const LOG: Range<u64> = 6 << 20..DATA;
 
-/// What became of a start, why drives were not used, and how long it took.
+/// The outcome of a start, why drives were not used, and how long it took.
 struct Start {
     outcome: Option<Outcome>,
     errors: Vec<ArrayError>,
@@ -107,7 +107,7 @@ fn check(stage: &mut Stage, victim: usize, phase: &str) {
     stage.verify(2000);
 }
 
-/// A member that hangs in any phase of a start after a crash is left out, and nothing but it.
+/// A member that does not respond in any phase of a start after a crash is left out, and nothing but it.
 #[test]
 fn who_hangs_in_a_phase_of_a_start_is_left_out_alone() {
     let tail = (28 << 20) - (512 << 10)..28 << 20;
@@ -202,7 +202,7 @@ fn two_that_hang_are_left_out_and_no_third() {
     assert_eq!(hung, ["ram0", "ram3", "ram5"]);
 }
 
-/// A member that hangs on its first stable write kept an array of two parities offline, at every try.
+/// A member that does not respond on its first stable write kept an array of two parities offline, at every try.
 #[test]
 fn d1_a_drive_that_reads_and_never_writes_keeps_no_array_down() {
     let mut stage = Set::new(Level::Raid6, 6).filled(2000, 170, 3);

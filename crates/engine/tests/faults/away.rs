@@ -18,7 +18,7 @@ fn back(stage: &mut Stage, member: usize) {
 }
 
 /// A write was cut short, and who had not got its part was not here at the next start. Nothing was written there since,
-/// but that start had carried out the rest of it.
+/// but that start had executed the rest of it.
 #[test]
 fn who_is_away_after_a_crash_lacks_what_was_being_written() {
     for out in 0..4 {

@@ -1,4 +1,4 @@
-//! Blocks that nothing is left to recover from: the rebuild goes on, and only they are lost.
+//! Blocks that nothing is left to recover from: the rebuild continues, and only they are lost.
 
 use std::collections::BTreeSet;
 
@@ -127,7 +127,7 @@ fn f09_a_rebuild_finishes_around_a_block_that_nothing_can_recover() {
 }
 
 /// mdadm's test: a member is added while another one has bad blocks. It takes over what can be read, the list goes with
-/// it, and when the first member is gone, only the listed block is an error, until it is written.
+/// it, and when the first member was removed, only the listed block is an error, until it is written.
 #[test]
 fn md_05r1_add_badblocks() {
     let Holed { mut stage, source, .. } = holed(Level::Raid1, 2, 0);
@@ -283,7 +283,7 @@ fn f09_the_neighbours_of_lost_blocks_are_written_as_ever() {
     }
 }
 
-/// The machine dies at any moment of a rebuild that meets a lost block, and of the write over it.
+/// The host crashes at any moment of a rebuild that meets a lost block, and of the write over it.
 #[test]
 fn f09_a_crash_at_any_round_makes_nothing_up() {
     let policy = LOSSY;
@@ -361,7 +361,7 @@ fn f09_a_list_cut_short_leaves_the_one_before() {
 }
 
 /// B10: md dropped what its list of bad blocks had no room for and served those blocks as if they were good. A rebuild
-/// that has no room stops instead, and goes on when there is.
+/// that has no room stops instead, and continues when there is.
 #[test]
 fn b10_a_full_list_halts_the_rebuild() {
     let mut stage = Set::new(Level::Raid5, 4).filled(BLOCKS, 100, 3);

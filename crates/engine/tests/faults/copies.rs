@@ -497,7 +497,7 @@ fn a_block_that_a_full_list_cannot_take_is_not_returned_before_copies_agree() {
     }
 }
 
-/// A full list of bad blocks keeps a block of the band from being listed. Others agree and can be read all the same.
+/// A full list of bad blocks keeps a block of the band from being listed. Others agree and can be read nevertheless.
 #[test]
 fn a_full_list_of_bad_blocks_is_not_in_the_way_of_other_blocks() {
     let Differing { mut stage, newest, place } = differing(Level::Raid1, 2, 1);

@@ -237,7 +237,7 @@ fn f18_two_histories_are_refused_although_one_calls_the_other_side_live() {
     }
 }
 
-/// A page has two places, and a start writes every page twice when it carries out a log without a member. Torn on all
+/// A page has two places, and a start writes every page twice when it replays a log without a member. Torn on all
 /// drives that have it, the newest copy would be lost.
 #[test]
 fn a_start_leaves_the_newest_copy_of_a_page_whole() {
@@ -364,7 +364,7 @@ fn f25_a_start_with_one_more_missing_that_is_cut_short_is_a_crash() {
 }
 
 /// A drive lost the label of the last start in its tail ring, and blocks there are as if never written. The next start
-/// took that for a start that was cut short, and carried out nothing of the log: a block of a missing member was a
+/// took that for a start that was cut short, and replayed no record of the log: a block of a missing member was a
 /// mixture of old and new. (Wound 149074274895263:10:15 of the simulator.)
 #[test]
 fn f25_a_log_of_the_last_start_shows_that_the_array_served() {

@@ -141,7 +141,7 @@ fn unreadable_blocks_of_a_survivor_are_done_without_and_mended() {
     }
 }
 
-/// F29, for reads that are recovered: a survivor that does not answer is gone around long before it is given up.
+/// F29, for reads that are recovered: a survivor that does not answer is avoided long before it is given up.
 #[test]
 fn a_survivor_that_hangs_is_gone_around() {
     for cores in [1, 2] {

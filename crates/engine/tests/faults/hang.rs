@@ -163,7 +163,7 @@ fn waiting_in_line_is_not_hanging() {
     assert_eq!(stage.run(0, Op::Flush), Ok(()));
 }
 
-/// A write hung, its member went out, and the drive came to itself and was taken back. Then it carried out the write,
+/// A write hung, its member went out, and the drive came to itself and was taken back. Then it executed the write,
 /// over newer data: a read was answered with what had been overwritten long ago (simulator, seed 1000012).
 #[test]
 fn f15_a_drive_that_owes_an_answer_is_not_taken_back() {
@@ -335,8 +335,8 @@ fn a_drive_that_hangs_is_waited_for_once() {
 }
 
 /// A core gave up a drive to which the leader was writing a page of the bitmap. The failure of the drive could not be
-/// recorded before the leader gave it up as well. Then the write that had waited for the page went on to the same drive
-/// on a third core, and waited for it once more: 60 s for a remote drive (simulator, seed 202611262336253).
+/// recorded before the leader gave it up as well. Then the write that had waited for the page continued to the same
+/// drive on a third core, and waited for it once more: 60 s for a remote drive (simulator, seed 202611262336253).
 #[test]
 fn a_drive_that_one_core_gave_up_is_not_waited_for_by_the_others() {
     // The first blocks of the regions that belong to the cores: to the leader's, and to the other two.

@@ -18,7 +18,7 @@ fn staged(cores: u16) -> Stage {
     set.build().expect("sound")
 }
 
-/// Half of what was counted took `want` milliseconds, give or take what a turn takes.
+/// Half of what was counted took `want` milliseconds, plus or minus what a turn takes.
 fn took(counts: &LatencyCounts, want: u64) {
     let median = counts.percentile(500).expect("there were some").0;
     assert!((want * MILLI..want * MILLI + MILLI / 2).contains(&median), "{median}, not {want}");

@@ -197,7 +197,7 @@ fn what_parity_is_made_from_is_what_drives_hold() {
     }
 }
 
-/// A write that could not read a strip had parity made true first, which wrote that strip back, and went on as if it
+/// A write that could not read a strip had parity made true first, which wrote that strip back, and continued as if it
 /// still could not be read: with the next strip that failed too few were left, and the write failed though nothing was
 /// lost (seed 4170 of the simulator).
 #[test]

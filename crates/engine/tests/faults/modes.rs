@@ -312,7 +312,7 @@ fn let_go(stage: &mut Stage, (id, stuck): (u64, usize)) {
 }
 
 /// A member had got all that it lacked while a write was still under way that began before another member went out, and
-/// had to wait for that to be called in sync, lest a record in the log be carried out on it. Then the array went to a
+/// had to wait for that to be called in sync, lest a record in the log be replayed on it. Then the array went to a
 /// mode that keeps no log, and the member was not looked at again: its rebuild never ended. Found by a world of the
 /// simulator.
 #[test]
@@ -342,7 +342,7 @@ fn a_member_that_waits_for_the_log_is_in_sync_when_there_is_none_any_more() {
 }
 
 /// A small write had its partial-write record and was in progress when a member went out and the mode was changed from
-/// strict to safe. The label went on to call that member logged, so after a crash the array started as if the log had
+/// strict to safe. The label continued to call that member logged, so after a crash the array started as if the log had
 /// every write: blocks beside the one that was being written were reconstructed from parity that did not fit. Found by
 /// a world of the simulator.
 #[test]

@@ -183,7 +183,7 @@ fn f03_a_crash_at_any_round_and_a_lost_member_are_survived() {
 /// A block in another stripe than those at the beginning.
 const FAR: u64 = 1024;
 
-/// The records of a large write and of a later one of the same band were both carried out after a crash, since both
+/// The records of a large write and of a later one of the same band were both executed after a crash, since both
 /// were still there. Between them a small write had its partial-write record: its data were gone, and parity, which the
 /// later record had brought along, did not fit (seed 424287 of the simulator).
 #[test]
@@ -309,7 +309,7 @@ fn a_member_that_fails_its_record_costs_no_write() {
     }
 }
 
-/// A record of a large write in one half of an array was carried out after a crash because a member of the other half
+/// A record of a large write in one half of an array was executed after a crash because a member of the other half
 /// was out when it was written, and still was. What was written there since, without a record, was gone.
 #[test]
 fn a_record_of_a_group_without_an_absent_member_does_not_count() {

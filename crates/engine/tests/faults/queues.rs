@@ -171,7 +171,7 @@ fn a_batch_of_reads_is_answered_though_some_fail_or_wait() {
     stage.disks[silent].hang(Ops::READ);
     let before = stage.status().counters.reads;
     let mut queue = stage.array().device().open_queue(CoreIndex(0), 512).expect("opens");
-    // A list whose contents go around its end.
+    // A list whose contents wrap around its end.
     let mut batch = VecDeque::with_capacity(400);
     let io = |stage: &Stage, at: u64| Io { token: Token(at), op: stage.read_op(at * 5, 1) };
     batch.extend((0..200).map(|at| io(&stage, at)));

@@ -29,7 +29,7 @@ fn a_record_from_before_writes_went_without_the_log_is_not_carried_out() {
 }
 
 /// A write was on record and under way when the drive of a member was replaced. The new drive has no part of that
-/// record, which has to be carried out on the others all the same.
+/// record, which has to be executed on the others nevertheless.
 #[test]
 fn f03_a_record_counts_though_a_drive_has_been_replaced_since() {
     for stuck in 0..6 {

@@ -164,7 +164,7 @@ fn a_crash_at_any_round_while_degraded_is_survived() {
         }
         stage.disks.iter().for_each(|disk| disk.plan.clear());
         if stage.set.cached {
-            // The machine dies, and what the drives had not made stable is lost here and there:
+            // The host crashes, and what the drives had not made stable is lost here and there:
             // nothing of what was answered, since that went through the log.
             for (nth, disk) in stage.disks.iter().enumerate() {
                 disk.plan.power_cut(rounds * 8 + nth as u64, Some(TearUnit::B512));
@@ -242,7 +242,7 @@ fn an_older_record_never_undoes_a_newer_write() {
             assert_eq!(stage.write(64, 8, 100 + round), Ok(()));
             assert_eq!(stage.write(66, 128, 200 + round), Ok(()));
         }
-        // Of a whole stripe nothing needs to be sent; it has to go through the log all the same.
+        // Of a whole stripe nothing needs to be sent; it has to go through the log nevertheless.
         let range = LbaRange::new(Lba(0), 128);
         let zeroes = Op::WriteZeroes { range, durability: Durability::Normal };
         assert_eq!(stage.run(0, zeroes), Ok(()));
@@ -482,7 +482,7 @@ fn f03_a_strict_array_loses_nothing_to_a_crash_that_costs_a_member() {
 }
 
 /// A record was on every member but one, which was not there at the next start. The array was started without it, and
-/// the record was carried out on the others; before any label said so the machine stopped again. Then the member was
+/// the record was executed on the others; before any label said so the machine stopped again. Then the member was
 /// back and lacked its part, so the record counted as one that no member had acted on, and parity no longer agreed with
 /// the data (found by cutting recoveries, `cargo xtask crash`).
 #[test]

@@ -300,7 +300,7 @@ fn a_member_of_every_level_is_replaced_while_it_serves() {
     }
 }
 
-/// B04 from its other side: md's RAID 10 went on writing to the old drive when the replacement had its place
+/// B04 from its other side: md's RAID 10 continued writing to the old drive when the replacement had its place
 /// (`e7c0c3fa2928`), so the old drive was the newer one. Here it is in the machine again, alone or beside the others:
 /// it is no member.
 #[test]
@@ -353,7 +353,7 @@ fn b04_a_crash_between_labels_leaves_one_member() {
 
 /// Of the two drives of md's replacement the wrong one was believed (B04, `e7c0c3fa2928`). One of them is pulled here
 /// while labels change hands: the other one is the member. Without merging writes wait for each other: one read the old
-/// drive in vain, went around it, and was acknowledged when the new drive had its place, although neither had got it.
+/// drive in vain, avoided it, and was acknowledged when the new drive had its place, although neither had got it.
 #[test]
 fn b04_either_drive_goes_while_the_labels_change_hands() {
     for extra in (0..60).step_by(4) {
@@ -389,7 +389,7 @@ fn b04_either_drive_goes_while_the_labels_change_hands() {
     }
 }
 
-/// Another member fails meanwhile: the copy goes on, since it needs the others nowhere.
+/// Another member fails meanwhile: the copy continues, since it needs the others nowhere.
 #[test]
 fn md_02_another_member_fails_while_one_is_copied() {
     for rounds in [0, 120, 400] {
@@ -495,7 +495,7 @@ fn records_from_before_a_swap_no_longer_count() {
 }
 
 /// All was copied, and while another drive held up the swap a write to the new drive hung. It took the member's place
-/// all the same, and with no other copy left the array was lost with it (operators' seed 22).
+/// nevertheless, and with no other copy left the array was lost with it (operators' seed 22).
 #[test]
 fn a_drive_that_hangs_does_not_take_the_place_of_one_that_serves() {
     let mut stage = large(Level::Raid1, 2, 1);

@@ -237,8 +237,8 @@ fn two_wrong_strips_are_never_put_right_by_a_third() {
     }
 }
 
-/// B13: RAIDZ2 and RAIDZ3 did not heal parity when two or more strips were bad (`62d4287f27`), so a second scrub found
-/// errors again.
+/// B13: RAIDZ2 and RAIDZ3 did not repair parity when two or more strips were bad (`62d4287f27`), so a second scrub
+/// found errors again.
 #[test]
 fn b13_two_wrong_strips_are_both_healed_with_three_parities() {
     let pairs = [
@@ -435,9 +435,9 @@ fn a_member_that_fails_and_is_replaced_meanwhile_stops_no_scrub() {
     }
 }
 
-/// B14: a sequential rebuild of dRAID trusted a column that was silently bad, and a scrub afterwards did not heal both
-/// (`8fb577ae6d`). Here P fits what was made of the bad strip, since it was made with it. Four parities tell
-/// all the same; with three, Q and R could as well be what is wrong, so nothing is touched.
+/// B14: a sequential rebuild of dRAID trusted a column that was silently bad, and a scrub afterwards did not repair
+/// both (`8fb577ae6d`). Here P fits what was made of the bad strip, since it was made with it. Four parities tell
+/// nevertheless; with three, Q and R could as well be what is wrong, so nothing is touched.
 #[test]
 fn b14_what_a_rebuild_made_of_a_silently_bad_strip_is_healed_with_it() {
     for (shape, healed) in [((Level::Parity(4), 9, None), true), ((Level::Raid73, 7, None), false)]

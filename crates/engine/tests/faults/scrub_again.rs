@@ -1,4 +1,4 @@
-//! A scrub that a restart interrupts goes on where it was.
+//! A scrub that a restart interrupts continues where it was.
 
 use strake_engine::{ScrubFinding, ScrubMode, ScrubPosition, ScrubState};
 use strake_raid::Level;

@@ -95,7 +95,7 @@ fn a_copy_that_was_out_when_a_scrub_wrote_a_listed_one_is_not_returned() {
     assert!(seen.iter().all(|read| *read == new()), "as the scrub left it");
 }
 
-/// The list is full, so that the copy that is out cannot be hidden. The other copies were written all the same.
+/// The list is full, so that the copy that is out cannot be hidden. The other copies were written nevertheless.
 #[test]
 fn copies_written_beside_a_full_list_are_reported_as_repaired() {
     let mut stage = Set::new(Level::Raid1, 3).filled(200, 50, 3);

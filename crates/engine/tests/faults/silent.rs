@@ -1,5 +1,5 @@
 //! Errors that no drive reports: writes that are lost or go elsewhere, bits that flip, drives that lie. There are no
-//! checksums of data; these tests show what holds all the same, and where it ends.
+//! checksums of data; these tests show what holds nevertheless, and where it ends.
 
 use strake_block::{BufMut, DeallocateReads, Durability, Op, Sg};
 use strake_dev_mem::{Effect, Fate, Flush, Ops, Rule, When};
@@ -83,7 +83,7 @@ fn f05_both_victims_of_a_misdirected_write_are_healed_where_two_parities_are_lef
 
 /// Every scheme that was analysed by others lets one wrong strip spread into parity by the next write. Here a write of
 /// a neighbour that needs the old parity only changes it by the difference: the wrong strip is still the one that does
-/// not fit, and is healed.
+/// not fit, and is repaired.
 #[test]
 fn f07_a_small_write_beside_a_wrong_strip_does_not_hide_it() {
     let mut stage = built(Level::Raid6, 8);
@@ -162,7 +162,7 @@ fn f40_a_bit_that_flips_on_the_way_to_a_drive_is_never_followed() {
 }
 
 /// The part of a record that one member got has a flipped bit, and everything stops before the write is in its place:
-/// the record is not carried out, and no block holds anything but what it was or was to be.
+/// the record is not replayed, and no block holds anything but what it was or was to be.
 #[test]
 fn f40_a_record_that_was_flipped_on_the_way_is_not_carried_out() {
     let log = 6 << 20..16 << 20;

@@ -57,7 +57,7 @@ fn load(stage: &mut Stage, seconds: u64) -> u64 {
 }
 
 /// F28: a drive that answers, but a hundred times later than its peers, makes the whole array as slow as itself. Reads
-/// go around it while redundancy is left, writes go on, no member is put out, and it is read again when it is well.
+/// avoid it while redundancy is left, writes go on, no member is put out, and it is read again when it is well.
 fn goes_around(level: Level, members: usize) {
     let mut stage = staged(level, members);
     load(&mut stage, 3);
@@ -422,7 +422,7 @@ fn a_drive_that_is_slow_to_zero_is_left_to_the_initialization() {
     assert!(!zeroed && (3..6).contains(&some), "{some} requests of 2 s each");
 }
 
-/// Linux carries out the deallocations of a drive one after another. Far more of them than fit into the limit of a
+/// Linux executes the deallocations of a drive one after another. Far more of them than fit into the limit of a
 /// drive cost no member, since the limit counts from when the drive was given one, and reads do not queue behind them.
 #[test]
 fn many_deallocations_of_a_slow_drive_cost_no_member() {

@@ -326,7 +326,7 @@ impl Stage {
         self.find_any(policy).expect("an array")
     }
 
-    /// What becomes of the drives, if there is an array on them at all.
+    /// The outcome of the drives, if there is an array on them at all.
     pub fn find_any(&mut self, policy: AssemblePolicy) -> Option<Outcome> {
         self.down();
         self.uuids += 1;

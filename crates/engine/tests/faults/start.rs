@@ -1,4 +1,4 @@
-//! Drives that fail while an array is put together.
+//! Drives that fail while an array is assembled.
 
 use strake_block::IoErrorKind;
 use strake_dev_mem::{Effect, Ops, Rule, When};

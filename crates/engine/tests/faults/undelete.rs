@@ -51,7 +51,7 @@ fn a_destroyed_array_is_brought_back_as_it_was() {
     stage.check_parity(16);
 }
 
-/// Destroyed and brought back without one drive, which turns up later with its destroyed label.
+/// Destroyed and brought back without one drive, which appears later with its destroyed label.
 #[test]
 fn a_destroyed_label_that_turns_up_later_destroys_nothing() {
     let mut stage = Set::new(Level::Raid5, 3).filled(1000, 100, 3);

@@ -139,7 +139,7 @@ fn a_clean_stop_while_degraded_and_initializing_is_no_crash() {
 }
 
 /// Drives that promise nothing are initialized in the background: parity comes true, writes are safe meanwhile,
-/// and a restart goes on where it was.
+/// and a restart continues where it was.
 #[test]
 fn initialization_is_safe_to_write_over_and_resumes() {
     let mut set = Set::new(Level::Raid6, 6);

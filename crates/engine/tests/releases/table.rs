@@ -46,7 +46,7 @@ fn row(out: &mut String, cells: &[&str]) {
     writeln!(out, "| {} |", cells.join(" | ")).expect("a string");
 }
 
-/// What becomes of a set of bits that no program knows, each by itself: the same of all, but for the bit's number.
+/// The outcome of a set of bits that no program knows, each by itself: the same of all, but for the bit's number.
 fn unknown_rows(out: &mut String) {
     for (name, at, bits) in UNKNOWN {
         let (first, last) = (bits.start, bits.end - 1);

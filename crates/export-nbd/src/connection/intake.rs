@@ -33,7 +33,7 @@ pub(super) enum Intake {
     Closed,
 }
 
-/// Whether intake can go on at once.
+/// Whether intake can continue at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Yes,
@@ -286,7 +286,7 @@ impl Connection {
         self.hand_over(slot, Op::Write { at, data: freeze(data), durability }, end);
     }
 
-    /// Goes on without the rest of a request that failed, of whose payload `left` bytes have yet to come.
+    /// Continues without the rest of a request that failed, of whose payload `left` bytes have yet to come.
     fn give_up(&mut self, slot: SlotIndex, left: u64) -> Progress {
         if left > 0 {
             self.intake = Intake::Discarding { slot, left };

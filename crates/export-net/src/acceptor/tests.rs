@@ -115,7 +115,7 @@ fn candidate() -> (Candidate<Brackets>, OwnedFd) {
     (candidate, theirs)
 }
 
-/// What becomes of a peer that says `said` at these seconds, and when it is given up if it says nothing further.
+/// The outcome of a peer that says `said` at these seconds, and when it is given up if it says nothing further.
 fn check(said: &[(u64, &str)], expected: Result<u64, &str>) {
     let (mut candidate, theirs) = candidate();
     for &(second, bytes) in said {

@@ -1,4 +1,4 @@
-//! The Copies of a queue at one device, which are carried out one after another.
+//! The Copies of a queue at one device, which are executed one after another.
 
 use crate::limits::{COPY_PIECE_BYTES, IO_ENTRIES};
 use crate::slots::SlotIndex;
@@ -8,7 +8,7 @@ use strake_block::{BufPool, Sg, SgMut};
 /// The Copies of a queue at one device.
 pub(super) struct Copies {
     buffer: BufPool,
-    /// The first is carried out, the others wait for it.
+    /// The first is executed, the others wait for it.
     pub(super) line: VecDeque<SlotIndex>,
 }
 
@@ -24,8 +24,8 @@ impl Copies {
         Some(self.buffer.get(bytes)?.into())
     }
 
-    /// Takes back what was read into. Where other memory came home, because a drive may still write to the own, new one
-    /// stands for that.
+    /// Accepts the returned buffers of a read. Where other memory returned, because a drive may still write to the own,
+    /// new one stands for that.
     pub(super) fn put(&mut self, data: SgMut) {
         let pool = &mut self.buffer;
         for buf in data.into_parts() {

@@ -87,7 +87,7 @@ impl Device {
         self.standing = Standing::Pauses { until };
     }
 
-    /// Goes on with the next device, and hands it what was held. False when it cannot.
+    /// Continues with the next device, and hands it what was held. False when it cannot.
     fn go_on(&mut self, next: &Arc<Served>, core: CoreIndex, host: &HostId) -> bool {
         let is_ready = self.queue.is_none() && Arc::ptr_eq(&self.served.gate, &next.gate);
         let (true, Ok(connection_slot)) = (is_ready, ConnectionSlot::take(next)) else {
@@ -212,7 +212,7 @@ impl Devices {
         Ok(())
     }
 
-    /// Follows a subsystem that has changed: releases devices that are no longer served, goes on with those that come
+    /// Follows a subsystem that has changed: releases devices that are no longer served, continues with those that come
     /// back from a pause, and opens new ones. Says which take no new commands from now on.
     ///
     /// `None` when the queue cannot go on: a device cannot be opened, or another instance has come where the host
@@ -270,7 +270,8 @@ impl Devices {
         overdue.filter(|device| subsystem.end_pause(device.served.namespace)).count() > 0
     }
 
-    /// Gives up what is held: the host is gone, and nothing that it sent may reach a device behind what it sends next.
+    /// Gives up what is held: the host has disconnected, and nothing that it sent may reach a device behind what it
+    /// sends next.
     pub(super) fn give_up_held(&mut self) {
         for device in self.places.iter_mut().flatten() {
             if matches!(device.standing, Standing::Pauses { .. }) {

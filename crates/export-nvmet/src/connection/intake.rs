@@ -71,7 +71,7 @@ struct Incoming {
     digest: Use,
 }
 
-/// Whether intake can go on at once.
+/// Whether intake can continue at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Yes,

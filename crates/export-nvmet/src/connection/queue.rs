@@ -3,7 +3,7 @@
 //! ```text
 //! command -> waiting for buffers -> data from the host -> (range lock) -> device -> deliver
 //! ```
-//! [`command`] decides what a command needs and takes it as far as the device, [`deliver`] goes on from there. In
+//! [`command`] decides what a command needs and takes it as far as the device, [`deliver`] continues from there. In
 //! between are Copies ([`copy`]), fused commands ([`fused`]), range locks ([`range_locked`]) and reservations
 //! ([`reserve`]).
 

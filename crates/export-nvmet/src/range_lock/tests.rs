@@ -88,7 +88,7 @@ impl World {
         world
     }
 
-    /// Every world that a step leads to which nothing relies on: a host goes, before its pair was carried out or after
+    /// Every world that a step leads to which nothing relies on: a host goes, before its pair was executed or after
     /// it was done with everything.
     fn departures(&self) -> Vec<Self> {
         let mut found = Vec::new();

@@ -45,7 +45,7 @@ impl<J> Line<J> {
         Ok(())
     }
 
-    /// Puts back a job that is done in part, to go on in the next turn of its asker.
+    /// Puts back a job that is done in part, to continue in the next turn of its asker.
     pub(super) fn put_back(&mut self, asker: &Asker, job: J) {
         self.lane(asker).push_front(job);
     }

@@ -1,11 +1,11 @@
-//! Tests with drives that hang, which end although they fail.
+//! Tests with drives that do not respond, which end although they fail.
 
 use super::{Machine, SUBSYSTEM};
 use std::thread;
 use strake_dev_mem::FaultPlan;
 use strake_export_nvmet::Removal;
 
-/// What hangs because of this plan goes on when a test fails: a target that stops waits for it, and the test would,
+/// What hangs because of this plan continues when a test fails: a target that stops waits for it, and the test would,
 /// too.
 pub struct Released(pub FaultPlan);
 

@@ -282,7 +282,7 @@ impl Host {
         self.cid
     }
 
-    /// What became of a command that sends no data of its own: its data, result and status word.
+    /// The outcome of a command that sends no data of its own: its data, result and status word.
     pub fn finish(&mut self) -> (Vec<u8>, u64, u16) {
         let mut data = Vec::new();
         loop {

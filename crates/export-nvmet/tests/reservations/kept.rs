@@ -179,7 +179,7 @@ fn an_operator_ends_what_no_host_does() {
     assert_eq!(unknown.map_err(|e| e.kind), Err(ExportErrorKind::Unknown));
 }
 
-/// A host that sends many of them while nothing can be written gets a status to try again, and its queue goes on.
+/// A host that sends many of them while nothing can be written gets a status to try again, and its queue continues.
 #[test]
 fn reservation_commands_that_wait_are_few_and_hold_up_nothing() {
     let machine = Machine::start();
@@ -198,7 +198,7 @@ fn reservation_commands_that_wait_are_few_and_hold_up_nothing() {
     }
 }
 
-/// A host that leaves while its command is being carried out is not waited for.
+/// A host that leaves while its command is being executed is not waited for.
 #[test]
 fn a_host_that_leaves_in_the_middle_of_it_delays_no_other() {
     let machine = Machine::start();

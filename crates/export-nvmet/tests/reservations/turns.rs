@@ -203,8 +203,8 @@ fn a_preemption_waits_for_commands_of_no_other_host() {
     assert_eq!((all[0].1, all[1].1), (0, 0));
 }
 
-/// A queue whose host is gone stays for what is at a device, and has forgotten what it asked for: an answer that comes
-/// then is dropped.
+/// A queue whose host has disconnected stays for what is at a device, and has forgotten what it asked for: an answer
+/// that comes then is dropped.
 #[test]
 fn an_answer_to_a_host_that_is_gone_is_dropped() {
     let (machine, plan, [_taker, (admin, mut gone)]) = contested();

@@ -16,7 +16,7 @@ fn copy(io: &mut Host) -> u16 {
     io.finish().2
 }
 
-/// What became of each command that the table of the specification names.
+/// The outcome of each command that the table of the specification names.
 fn access(io: &mut Host) -> (Vec<u16>, Vec<u16>) {
     let capsule = Sgl::InCapsule { offset: 0, length: BLOCK as u32 };
     let status = |io: &mut Host, opcode, sgl, data: &[u8], word| {

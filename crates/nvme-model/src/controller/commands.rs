@@ -45,7 +45,7 @@ impl Controller {
             let mut fetched = self.fetched[at];
             let is_early = fetched.queue > 0 && self.now < fetched.since.plus(self.spec.latency);
             if self.is_silent(fetched.queue) || is_early {
-                // It is not answered; what it changes may be changed all the same.
+                // It is not answered; what it changes may be changed nevertheless.
                 if self.pace.is_random() && fetched.queue > 0 {
                     self.execute_part(bus, at);
                 }

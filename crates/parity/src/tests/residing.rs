@@ -30,7 +30,7 @@ fn strips_in_memory_give_the_same_bytes() {
     }
 }
 
-/// Vectors past the caches need aligned addresses; others must be written all the same.
+/// Vectors past the caches need aligned addresses; others must be written nevertheless.
 #[test]
 fn any_alignment_of_strips_in_memory() {
     let len = if cfg!(miri) { 80 } else { 2000 };

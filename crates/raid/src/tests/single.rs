@@ -305,7 +305,7 @@ impl Case<'_> {
         assert_eq!(parts.members(), wanted, "{}", self.what());
         assert_eq!(usize::from(parts.count()), wanted.len());
         assert!((0..parts.count()).map(|part| parts.member(part)).eq(wanted.iter().copied()));
-        // Members that only reads go around, or that others read around, are written and their old data read.
+        // Members that only reads avoid, are written and their old data read.
         let known = Known {
             faults: self.known.faults.map(|(fault, members)| match fault {
                 Fault::Lagging | Fault::SittingOut | Fault::Avoided => (fault, MemberSet::EMPTY),

@@ -65,7 +65,7 @@ fn waiters_are_woken_first_come_first_served() {
     assert_eq!(queue.len(), 4);
     assert!(queue.wake_one());
     check(&mut tasks, &log, "a");
-    // A task woken for another reason goes on waiting, in its old place.
+    // A task woken for another reason continues waiting, in its old place.
     scheduler.wake(ids[1]);
     check(&mut tasks, &log, "");
     assert_eq!(queue.wake_all(), 3);

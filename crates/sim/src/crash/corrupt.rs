@@ -3,7 +3,7 @@
 //! A case is played as it is for crashes and cut somewhere, or left as it was stopped. Then one member is wounded
 //! (`wound.rs`), the array is assembled from what is left, and looked at (`look.rs`): it starts or says why not, and
 //! what is read is right, but for blocks that lie where the wound is, as long as there are no checksums of data. Those
-//! a scrub has to find, and to heal where it can tell which strip is wrong.
+//! a scrub has to find, and to repair where it can tell which strip is wrong.
 
 mod look;
 mod wound;
@@ -126,7 +126,7 @@ fn run_case(seed: u64, number: u64, wounds: u64) -> Corrupted {
     report
 }
 
-/// Looks at one wound again: SEED:CASE:WOUND. Returns what it was and what came of it.
+/// Repeats one case of damage: SEED:CASE:WOUND. Returns the damage and the result.
 ///
 /// # Errors
 /// What does not hold in it, or that there is no such wound.

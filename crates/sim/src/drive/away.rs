@@ -1,8 +1,9 @@
-//! Drives that fall silent for a time, and targets that carry out what they have received after their host is gone.
+//! Drives that stop answering for a time, and targets that execute what they have received after their host has
+//! disconnected.
 //!
 //! A request that a drive owes to a daemon that was killed keeps the claim on the drive: nothing can be read of it
-//! before the request is over. So it counts as done, in part or not, when the daemon dies, and the drive cannot be
-//! opened until it speaks again. The target of a remote drive knows no claims: what it has received it may carry out at
+//! before the request is over. So it counts as done, in part or not, when the daemon is killed, and the drive cannot be
+//! opened until it speaks again. The target of a remote drive knows no claims: what it has received it may execute at
 //! any time within its settle time, beside a daemon that is back.
 
 use strake_block::{Durability, Io, Op};
@@ -14,7 +15,7 @@ use super::{Crash, SimDrive, describe};
 /// A silence without end.
 pub const FOREVER: Nanos = Nanos(u64::MAX);
 
-/// A write that a target carries out although its host is gone.
+/// A write that a target executes although its host has disconnected.
 struct Late {
     op: Op,
     due: Nanos,
@@ -25,11 +26,11 @@ struct Late {
 pub(super) struct Away {
     /// In the order of arrival.
     late: Vec<Late>,
-    /// Requests until it falls silent, and for how long.
+    /// Requests until it stops answering, and for how long.
     plan: Option<(u64, Nanos)>,
     /// Nothing is answered before.
     pub(super) silent_until: Nanos,
-    /// It owes answers to requests of a queue that was closed.
+    /// It has not answered requests of a queue that was closed.
     owing: bool,
     /// The latest time that it has seen.
     seen: Nanos,
@@ -73,7 +74,7 @@ impl SimDrive {
         self.state().away.silent_until > began
     }
 
-    /// True while it cannot be opened, because it owes answers.
+    /// True while it cannot be opened, because it has outstanding requests.
     #[must_use]
     pub fn is_owing(&self) -> bool {
         self.state().is_owing()
@@ -103,7 +104,7 @@ impl DriveState {
         }
     }
 
-    /// A request arrives, with which it may fall silent.
+    /// A request arrives, with which it may stop answering.
     pub(super) fn count_down(&mut self, now: Nanos) {
         match &mut self.away.plan {
             None => {}
@@ -120,7 +121,7 @@ impl DriveState {
         self.away.owing && self.away.silent_until > self.clock()
     }
 
-    /// The queue was closed. What a silent drive still owes it carries out completely, in part or not.
+    /// The queue was closed. What a silent drive still owes it executes completely, in part or not.
     pub(super) fn close(&mut self, lane: Lane) {
         if self.away.silent_until <= self.clock() || lane.pending.is_empty() {
             return;
@@ -129,7 +130,7 @@ impl DriveState {
         lane.pending.iter().for_each(|pending| self.perhaps(&pending.io.op));
     }
 
-    /// What is in flight when the machine stops and is over with it. The rest may be carried out later.
+    /// What is in flight when the machine stops and is over with it. The rest may be executed later.
     pub(super) fn outlive(&mut self, crash: Crash, flying: Vec<Io>) -> Vec<Op> {
         let mut over = Vec::new();
         match crash {
@@ -155,7 +156,7 @@ impl DriveState {
         over
     }
 
-    /// Carries out what was received before the daemon died and is due by `now`.
+    /// Executes what was received before the daemon died and is due by `now`.
     pub(super) fn land(&mut self, now: Nanos) {
         self.away.seen = self.away.seen.max(now);
         if self.away.late.is_empty() {

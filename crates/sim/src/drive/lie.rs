@@ -6,7 +6,7 @@ use super::SimDrive;
 use super::state::{Change, DriveState, apply};
 use crate::medium::{Medium, PAGE};
 
-/// What becomes of a write to the data area.
+/// The outcome of a write to the data area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
     /// Nothing.
@@ -27,7 +27,7 @@ pub(super) struct Reported {
 }
 
 impl SimDrive {
-    /// From now on `lie` decides what becomes of writes to the data area.
+    /// From now on `lie` decides the outcome of writes to the data area.
     pub fn begin_lie(&self, lie: Lie) {
         let mut state = self.state();
         let truth = state.visible.clone();

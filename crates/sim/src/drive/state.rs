@@ -16,7 +16,7 @@ use crate::medium::{Medium, PAGE, PageBytes, share};
 use crate::rng::Rng;
 use crate::trace::Trace;
 
-/// What becomes of an I/O in flight.
+/// The outcome of an I/O in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Done,

@@ -1,6 +1,6 @@
 //! How long it takes from the start of a daemon that was killed to the first answers to a client, on modelled drives.
 //!
-//! An array is loaded until its bitmap is busy and its log has gone around, and the daemon is killed. What counts is
+//! An array is loaded until its bitmap is busy and its log has wrapped around, and the daemon is killed. What counts is
 //! the simulated time from then on: finding the labels, reading bitmaps and log, carrying the log out, writing labels,
 //! and answering a read and a write. Not in it is what a CPU takes, or the kernel, to start a process and open drives.
 //!

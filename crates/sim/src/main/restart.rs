@@ -21,7 +21,7 @@ const GOAL_HUNG: Nanos = Nanos(20 * Nanos::SECOND.0);
 /// Bytes of a drive of 7.68 TB (IDEMA LBA1-03).
 const DRIVE_BYTES: u64 = 7_681_501_126_656;
 
-/// Load that marks most regions and has the log go around.
+/// Load that marks most regions and makes the log wrap around.
 const LOADED: Stand = Stand {
     consistency: Consistency::Safe,
     degraded: false,
@@ -52,7 +52,8 @@ const fn shape(profile: Profile, drives: u8, stand: Stand) -> Shape {
     Shape { profile, drives, stand }
 }
 
-/// Bitmaps alone; the redo log of a degraded array; the log of everything; slow drives and many; drives that hang.
+/// Bitmaps alone; the redo log of a degraded array; the log of everything; slow drives and many; drives that do not
+/// respond.
 const SHAPES: [Shape; 8] = [
     shape(Profile::SN861, 8, LOADED),
     shape(Profile::SN861, 8, Stand { degraded: true, ..LOADED }),

@@ -102,7 +102,7 @@ impl State {
         (self.untrusted, self.job, self.wr) = (false, NO_JOB, NO_WRITE);
     }
 
-    /// The write of the log that is to be carried out, and by whom.
+    /// The write of the log that is to be executed, and by whom.
     pub fn replay(&self, label: &Label, here: Set) -> (u8, Set) {
         let ours = |m: &usize| self.rec[*m].w > 0 && self.rec[*m].epoch == label.epoch;
         let Some(newest) = members_of(here).filter(ours).max_by_key(|m| self.rec[*m].w) else {

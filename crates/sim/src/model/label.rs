@@ -244,7 +244,7 @@ pub struct Verdict {
     pub next: Label,
     /// Drives that are used.
     pub here: Set,
-    /// The page to go on with.
+    /// The page to continue with.
     pub bits: Page,
 }
 

@@ -6,7 +6,7 @@ use super::{Asked, World, patient, to_drive};
 use crate::drive::Crash;
 use crate::faults::Kind;
 
-/// A world, and what happens to it by chance.
+/// A world, and what happens to it at random.
 pub(super) struct Chance {
     pub(super) world: World,
 }

@@ -33,7 +33,7 @@ impl Chance {
             1 => {
                 self.world.array().stop_scrub();
             }
-            // It goes on beside whatever comes, or ends with the machine.
+            // It continues beside whatever comes, or ends with the machine.
             2 => {}
             _ => self.finish_scrub()?,
         }

@@ -12,10 +12,10 @@ use crate::faults::Kind;
 /// Milliseconds that no drive answers for, at most: less than what costs a member, with what else delays an answer.
 const STALL_MS_MAX: u64 = 5_000;
 
-/// The same where members may be thrown out, as nothing else is wrong that the array does not know.
+/// The same where members may be put out of use, as nothing else is wrong that the array does not know.
 const STANDSTILL_MS_MAX: u64 = 60_000;
 
-/// How long after a standstill it may still come out that members were thrown out.
+/// How long after a standstill it may still come out that members were put out of use.
 const AFTER_STANDSTILL: Nanos = Nanos(10 * Nanos::SECOND.0);
 
 /// Blocks of 4 KiB by which a drive shrinks, at most.
@@ -48,8 +48,8 @@ impl Chance {
         self.world.faults.stall(self.world.now.plus(Nanos::MILLI.times(millis)));
     }
 
-    /// It takes longer than a drive may. No more members may be thrown out than redundancy covers; no other fault is
-    /// injected before that is settled.
+    /// It takes longer than a drive may. No more members may be put out of use than redundancy covers; no other fault
+    /// is injected before that is settled.
     fn stand_still(&mut self) {
         let millis = self.world.silences.between(STALL_MS_MAX, STANDSTILL_MS_MAX);
         self.world.happens(Kind::Standstill, &[millis]);

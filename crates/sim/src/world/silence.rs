@@ -2,8 +2,8 @@
 //! assembled.
 //!
 //! Nothing waits for them for ever, and nothing for longer than the limits of the engine say; what they owe they may do
-//! at any later time. A drive that falls silent while an array is assembled is lost in the event that stopped it, so an
-//! array that was not stopped in order may have to wait for it, unless the labels promised otherwise.
+//! at any later time. A drive that stops answering while an array is assembled is lost in the event that stopped it, so
+//! an array that was not stopped in order may have to wait for it, unless the labels promised otherwise.
 
 use strake_block::{BlockDevice, Patience};
 use strake_engine::Assembled;
@@ -28,7 +28,7 @@ const SERVED_REMOTE: Nanos = seconds(50);
 /// What an assembly takes beside waiting for silent drives, at most.
 const ASSEMBLY: Nanos = seconds(10);
 
-/// Requests to a drive until it falls silent during an assembly, at most.
+/// Requests to a drive until it stops answering during an assembly, at most.
 const START_REQUESTS_MAX: u64 = 24;
 
 /// Requests beside a drive that is silent, at most.
@@ -57,7 +57,7 @@ pub(super) fn rings(drive: &SimDrive) -> Option<[RingScan; 2]> {
 }
 
 impl Chance {
-    /// A drive falls silent. Half the time the latency of requests made meanwhile is checked.
+    /// A drive stops answering. Half the time the latency of requests made meanwhile is checked.
     pub(super) fn silence_one(&mut self) -> Result<(), String> {
         self.world.refresh();
         let alone = self.world.faults.impaired().is_empty()
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// A drive may be about to fall silent while the array is assembled.
+    /// A drive may be about to stop answering while the array is assembled.
     pub(super) fn plan_silence(&mut self, clean: bool) -> Option<SilentStart> {
         if self.ending || !self.silences.one_in(3) || !self.faults.has(Kind::SilentStart) {
             return None;

@@ -29,7 +29,7 @@ use crate::shape::Shape;
 use crate::trace::Trace;
 use probe::Probe;
 
-/// How long the target of a remote drive may go on.
+/// How long the target of a remote drive may continue.
 const SETTLE_TIME: Nanos = Nanos(8 * Nanos::SECOND.0);
 
 /// What a scripted world is made of.
@@ -446,7 +446,7 @@ impl Stage {
         self.world.oracle.clone()
     }
 
-    /// Goes on with another history of the array.
+    /// Continues with another history of the array.
     pub fn recall(&mut self, memory: &Oracle) {
         self.world.oracle = memory.clone();
     }

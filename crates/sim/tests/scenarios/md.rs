@@ -47,7 +47,7 @@ fn md_00raid10() {
 }
 
 /// mdadm takes drives that are zeroes for consistent and skips the initialization; so does Strake, which zeroes what
-/// promises to be zeroed. Drives that promise nothing are initialized, and are right while that goes on.
+/// promises to be zeroed. Drives that promise nothing are initialized, and are right while that continues.
 #[test]
 fn md_00raid5_zero() {
     check(&Cast::new(Level::Raid5, 4), |stage| {

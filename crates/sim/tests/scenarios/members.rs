@@ -190,7 +190,7 @@ fn f29_a_member_that_never_answers_is_given_up_and_no_client_sees_an_error() {
 }
 
 /// The first write to a region marks it on two pages, as being written and as written. A power cut kept the first mark
-/// and not the second. The region was resynchronized, and written to again, which needs no new mark; so it went on
+/// and not the second. The region was resynchronized, and written to again, which needs no new mark; so it continued
 /// as one that was never written, and zeroing in it was acknowledged and left out. Found by `--operators`, seed 1027.
 #[test]
 fn f01_a_region_whose_first_mark_a_crash_cut_in_two_is_a_written_one() {

@@ -1,6 +1,6 @@
 //! Targets that answer as they should until they do not: what an honest one would say, in another order, cut, repeated
-//! and damaged. Whatever it is, the queue goes on speaking correctly, no read ends well with a byte that was not sent,
-//! and over the next association, which is honest, everything ends.
+//! and damaged. Whatever it is, the queue continues speaking correctly, no read ends well with a byte that was not
+//! sent, and over the next association, which is honest, everything ends.
 //!
 //! A failure prints its seed, which `STRAKE_FUZZ_SEED` runs again, and what the target said, to be kept in the corpus
 //! of `strake-fuzz`; `cargo xtask nightly` sets `STRAKE_FUZZ_RUNS`.

@@ -1,4 +1,4 @@
-//! What becomes of requests when an association is lost, and what a target had acknowledged perhaps with it.
+//! The outcome of requests when an association is lost, and what a target had acknowledged perhaps with it.
 
 use strake_block::{BufMut, IoErrorKind, IoQueue, Op, Readiness, VolatileCache};
 use strake_nvme_tcp::pdu::flag;
@@ -70,7 +70,7 @@ fn a_change_is_held_only_so_long_however_many_associations_there_are() {
 }
 
 /// F30: the last try of a change failed at once when its association was lost, and what came after it was undone when
-/// the target carried it out all the same.
+/// the target carried it out nevertheless.
 #[test]
 fn f30_a_change_that_used_its_tries_fails_only_when_it_is_over() {
     for connected in [false, true] {

@@ -85,7 +85,7 @@ fn f30_a_path_that_breaks_while_it_is_left_is_waited_for() {
     assert_eq!(rig.pdu().data, [1; BLOCK]);
 }
 
-/// F30 as it happens: one path breaks with a write that its target is slow to carry out, and what is written after it
+/// F30 as it happens: one path breaks with a write that its target is slow to execute, and what is written after it
 /// over the other path, to the same block, is what has to be read for ever.
 #[test]
 fn f30_a_late_write_of_a_broken_path_does_not_overwrite_what_came_after_it() {
@@ -168,7 +168,7 @@ fn a_queue_that_is_rung_while_it_is_connected_sleeps_again() {
 }
 
 /// F30: a command that gives up closes its queue, and the next one opens another. What the first had sent to a target
-/// that did not answer could be carried out after what the second wrote.
+/// that did not answer could be executed after what the second wrote.
 #[test]
 fn f30_what_a_queue_leaves_without_an_answer_is_waited_for_by_the_next() {
     let mut rig = Rig::new();

@@ -211,7 +211,7 @@ impl DegradedReads {
             self.strays.fail(io, failed);
         }
         if let Op::Read { data, .. } = &mut part.done.op {
-            // Nothing is put together on the way that was just written: see decision 13.
+            // Nothing is assembled on the way that was just written: see decision 13.
             std::mem::swap(&mut strip.data, data);
         }
         let since = read.since;

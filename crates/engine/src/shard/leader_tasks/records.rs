@@ -34,7 +34,7 @@ struct Tried {
     failed: FailedMembers,
 }
 
-/// Goes on from what was `tried` until everybody who is left has everything. False when too few are left.
+/// Continues from what was `tried` until everybody who is left has everything. False when too few are left.
 async fn until_recorded(shard: &Shard, group: Group, mut tried: Tried) -> bool {
     while !tried.failed.is_empty() {
         for (member, failure) in tried.failed {

@@ -181,7 +181,7 @@ impl Members {
             self.inflight.remove(slot.0);
             return (Some(op), result.map_err(|error| failure(error.kind)));
         }
-        // Timed out: the place stays occupied until the device lets go of the buffers.
+        // Timed out: the place stays occupied until the device releases the buffers.
         entry.waiter = Waiter::Abandoned;
         (None, Err(failure(IoErrorKind::Timeout)))
     }

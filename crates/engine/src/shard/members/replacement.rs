@@ -1,7 +1,7 @@
 //! A member's replacement: the drive that is to take its place, which gets every write that the member gets.
 //!
 //! It has the place behind the last member's. Nothing is read from it until it is swapped in; then the two devices
-//! change places, and the old one goes on getting every write until every shard has swapped, since another shard may
+//! change places, and the old one continues getting every write until every shard has swapped, since another shard may
 //! still read from it.
 
 use std::mem;
@@ -137,7 +137,7 @@ impl Members {
         place.former_hung = false;
     }
 
-    /// Lets go of a device that is no longer used, as soon as what it has in flight is back.
+    /// Releases a device that is no longer used, as soon as what it has in flight is back.
     pub(super) fn bury(&mut self, at: usize) {
         let place = &mut self.members[at];
         Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Gone);

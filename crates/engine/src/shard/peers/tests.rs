@@ -20,7 +20,7 @@ fn only_those_out_of_all_proportion_are_outliers() {
     check(&[1, 1, 1, 90], 0b1000);
     check(&[1, 90, 1, 1, 1, 80], 0b10_0010);
     check(&[1, 90], 0b10);
-    // Slower, but not by much; or fast all the same.
+    // Slower, but not by much; or fast nevertheless.
     check(&[1, 1, 1, 7], 0);
     check(&[1, 2, 3, 4, 5, 6, 7, 20], 0);
     // Everybody is slow at once.

@@ -192,7 +192,7 @@ fn next_pairings(from: usize) -> Vec<Pairing> {
     found
 }
 
-/// A shard that had not got `Orphaned` refused to go on from `Copying` to `TakenOver`, and the process ended.
+/// A shard that had not got `Orphaned` refused to continue from `Copying` to `TakenOver`, and the process ended.
 #[test]
 fn a_shard_accepts_every_pairing_that_may_be_published_next() {
     let [copying, orphaned] = [Pairing::Copying(OWN), Pairing::Orphaned(OWN)];

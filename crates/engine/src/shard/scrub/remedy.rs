@@ -99,7 +99,7 @@ async fn put_right(
 }
 
 /// Computes strips in these rows from the others and writes them. False when nothing was written: where a full list
-/// cannot take note of what was, the rows are looked at again all the same.
+/// cannot take note of what was, the rows are looked at again nevertheless.
 async fn rewrite(
     shard: &Shard,
     group: Group,

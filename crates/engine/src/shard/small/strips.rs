@@ -94,7 +94,7 @@ impl Shard {
         let mut left = Left { parities: ArrayVec::new(), data: None };
         let bytes = (small.range.blocks as usize) << self.geometry.block_size().shift();
         for mut parity in small.bufs[1..].iter_mut().filter_map(Option::take) {
-            // What comes home from a write is as large as it once was.
+            // What returns from a write is as large as it once was.
             parity.truncate(bytes);
             left.parities.push(parity);
         }

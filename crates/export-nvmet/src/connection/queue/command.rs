@@ -167,7 +167,7 @@ impl Queue {
         served
     }
 
-    /// Goes on with a command that has its buffers now.
+    /// Continues with a command that has its buffers now.
     fn equip(&mut self, index: SlotIndex, data: SgMut, spare: SgMut) {
         if !self.slots.get(index).status.is_success() {
             self.pools.put(data);
@@ -218,7 +218,7 @@ impl Queue {
         }
     }
 
-    /// Goes on with a command that has no data.
+    /// Continues with a command that has no data.
     fn start(&mut self, index: SlotIndex) {
         match self.slots.get(index).task {
             Task::Device(Work::Flush, _) => self.submit(index, None, Op::Flush),
@@ -253,7 +253,7 @@ impl Queue {
         }
     }
 
-    /// Goes on with a command all of whose data has arrived.
+    /// Continues with a command all of whose data has arrived.
     pub(in crate::connection) fn received(&mut self, index: SlotIndex) {
         let slot = self.slots.get(index);
         let Stage::Receiving { data, spare, .. } = slot.take_stage() else {

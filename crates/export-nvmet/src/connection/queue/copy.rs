@@ -1,6 +1,6 @@
 //! Copy: blocks of a namespace are written to another place of it (NVM, section 3.2.2).
 //!
-//! A queue carries out one Copy of a device after another, piece by piece, through a buffer that is there for nothing
+//! A queue executes one Copy of a device after another, piece by piece, through a buffer that is there for nothing
 //! else. So however many a host asks for, what each holds while it waits is the small buffer with its ranges, of which
 //! a queue has one for each of its places; and a device that does not answer holds up no Copy of another one.
 
@@ -15,7 +15,7 @@ use strake_export_net::freeze;
 use strake_nvme_wire::Status;
 use strake_units::{Lba, LbaRange};
 
-/// Whether a Copy goes on.
+/// Whether a Copy continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Copying {
     GoesOn,
@@ -106,7 +106,7 @@ impl Queue {
         Ok(Piece::Read(Op::Read { at: part.start, data }))
     }
 
-    /// Goes on with a Copy whose I/O is over: writes what was read, or takes the next piece.
+    /// Continues with a Copy whose I/O is over: writes what was read, or takes the next piece.
     pub(super) fn copied(&mut self, index: SlotIndex, sources: SgMut, mut at: Progress, op: Op) {
         let slot = self.slots.get(index);
         let (task, is_well) = (slot.task, slot.status.is_success());
@@ -134,7 +134,7 @@ impl Queue {
         self.copy_on(index, place, sources, at);
     }
 
-    /// Goes on with a Copy that is so far, or with the next one of its device.
+    /// Continues with a Copy that is so far, or with the next one of its device.
     pub(super) fn copy_on(
         &mut self,
         index: SlotIndex,

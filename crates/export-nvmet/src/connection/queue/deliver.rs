@@ -87,7 +87,7 @@ impl Queue {
         permission.map_err(|status| slot.status = status).is_ok()
     }
 
-    /// Goes on with what was read and is not for the host: compares it with what the host gave, if it gave something.
+    /// Continues with what was read and is not for the host: compares it with what the host gave, if it gave something.
     /// What is to be on the medium is put there behind that, since it is known what it is.
     fn look(&mut self, index: SlotIndex, data: SgMut, kept: Option<SgMut>) {
         let speaks = self.life.speaks();

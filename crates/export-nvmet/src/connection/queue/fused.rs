@@ -83,7 +83,7 @@ impl Queue {
         1
     }
 
-    /// Goes on with a pair one of whose halves has ended so.
+    /// Continues with a pair one of whose halves has ended so.
     pub(super) fn settle(&mut self, index: SlotIndex, status: Status) {
         if self.pairs.half == Half::Waits(index) {
             self.pairs.half = Half::Failed;

@@ -9,14 +9,14 @@ use strake_block::{Op, SgMut};
 use strake_export_net::freeze;
 
 impl Queue {
-    /// Keeps a command that has to wait, with what it needs to go on.
+    /// Keeps a command that has to wait, with what it needs to continue.
     pub(super) fn hold_off(&mut self, index: SlotIndex, data: SgMut, at: Progress) {
         let spare = SgMut::default();
         self.slots.get(index).stage = Stage::Ready { data, spare, at };
         self.held_off.push_back(index);
     }
 
-    /// Looks at the range locks, and goes on with what waited for them; says how much that was.
+    /// Looks at the range locks, and continues with what waited for them; says how much that was.
     #[inline]
     pub(in crate::connection) fn look_at_range_locks(&mut self) -> usize {
         self.give_up_pairs();
@@ -30,7 +30,7 @@ impl Queue {
         work + self.release() + self.compare_next()
     }
 
-    /// Goes on with commands that were held off.
+    /// Continues with commands that were held off.
     #[inline]
     fn release(&mut self) -> usize {
         let mut released = 0;

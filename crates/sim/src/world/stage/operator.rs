@@ -158,7 +158,7 @@ impl Operator {
         if !possible && self.stage.geometry().tolerates(before.with(slot)) {
             return Ok(());
         }
-        // The command is carried out all the same if a rebuild ends first, and then no other member may fail.
+        // The command is executed nevertheless if a rebuild ends first, and then no other member may fail.
         self.stage.world.faults.arm(possible);
         let failed = self.stage.fail(slot);
         self.rearm();
@@ -229,7 +229,7 @@ impl Operator {
         Ok(())
     }
 
-    /// An order may come to nothing when its drive did, or owes answers from before.
+    /// An order may come to nothing when its drive did, or has outstanding requests from before.
     fn judge(&mut self, slot: usize, result: Result<(), String>) -> Result<(), String> {
         let drive = &self.stage.world.drives[slot];
         match result {

@@ -124,7 +124,7 @@ impl Stage {
     }
 
     /// Copies a member that serves to a new drive, which takes its place, unless one of them fails on the way; returns
-    /// when that is over. Whatever clients are to do goes on meanwhile.
+    /// when that is over. Whatever clients are to do continues meanwhile.
     ///
     /// # Errors
     /// What the array has against it at once, or that it does not end.
@@ -253,7 +253,7 @@ impl Stage {
         }
     }
 
-    /// Assembles `drives` and starts what comes of it.
+    /// Assembles `drives` and starts the result.
     ///
     /// # Errors
     /// What keeps it from starting.

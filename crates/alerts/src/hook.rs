@@ -95,7 +95,7 @@ impl Hook {
         }
     }
 
-    /// Tries until it is delivered, refused for good, or was tried often enough.
+    /// Tries until the message is delivered or refused permanently, or until the limit of attempts.
     async fn deliver(self: &Arc<Self>, event: Event, stopping: &mut Stopping) {
         let mut done = self.clone().attempt(event.clone()).await;
         for time in &self.setting.limits.backoff {

@@ -234,7 +234,7 @@ fn tls(host: &str, setting: &Setting) -> Result<TlsParameters, lettre::transport
     builder.build_native()
 }
 
-/// Codes 5xx are refusals for good, 4xx and everything else may pass (RFC 5321, section 4.2.1).
+/// Codes 5xx are permanent refusals, 4xx and everything else may pass (RFC 5321, section 4.2.1).
 fn refused(doing: &str, error: &lettre::transport::smtp::Error) -> Failure {
     let cause = std::error::Error::source(error).map(|e| format!(": {e}")).unwrap_or_default();
     let what = format!("the mail server did not let straked {doing}: {error}{cause}");

@@ -310,7 +310,7 @@ impl Flow {
         }
     }
 
-    /// A request is back: counts it, and sends another one in its stead.
+    /// A request has completed: counts it, and sends another one in its stead.
     fn came(&mut self, completion: Completion, now: Nanos) {
         let Completion { token, op, result } = completion;
         let slot = token.0 as usize;
@@ -342,7 +342,7 @@ impl Flow {
         self.send(slot as u32, place, op, now);
     }
 
-    /// A request of the kind that is wanted for one that is back; the one used longest ago where there are more.
+    /// A request of the kind that is wanted for one that has completed; the one used longest ago where there are more.
     fn exchange(&mut self, op: Op, was_read: bool, write: bool) -> Op {
         let (own, wanted) = (was_read, !write);
         let spares = if wanted { &mut self.reads } else { &mut self.writes };

@@ -344,7 +344,7 @@ impl Running {
         let lost = loads.iter().filter(|load| is_out(load)).count() > 0;
         let failed = loads.iter().map(|load| load.progress.failed.load(Relaxed)).sum();
         for OnCore { core, poller, .. } in loads {
-            // A core that is gone has dropped its pollers.
+            // A stopped core has dropped its pollers.
             let _ = core.call(move |core| drop(core.remove(poller)));
         }
         if lost {

@@ -1,4 +1,4 @@
-//! The two traits every device implements, and what a device says about itself.
+//! The two traits every device implements, and the properties that a device reports.
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
@@ -29,7 +29,7 @@ pub enum VolatileCache {
     Present,
 }
 
-/// What a device says about itself. A snapshot: sizes of files and namespaces may change later.
+/// The properties of a device. A snapshot: sizes of files and namespaces may change later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// What identifies the medium wherever it shows up: a drive's serial and namespace, a file's device and

@@ -14,7 +14,7 @@ pub const DEVICE_LIMIT: Nanos = Nanos(30 * Nanos::SECOND.0);
 /// Silence before an answer that costs a device nothing: drives are slow, and that is all.
 const GRACE: Nanos = Nanos::SECOND;
 
-/// Most time that counts between two looks. More means that this process was stopped, or busy elsewhere.
+/// Longest time that counts between two checks. More means that this process was stopped, or busy elsewhere.
 const LOOK_MAX: Nanos = Nanos::SECOND;
 
 /// The limits of one device.

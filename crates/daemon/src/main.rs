@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         Err(Refused::CommandLine(error)) => {
             // Help and version are no errors; everything else is wrong usage.
             let code = if error.use_stderr() { REFUSED } else { 0 };
-            // It fails when the terminal is gone, which cannot be reported.
+            // It fails when the terminal is closed, which cannot be reported.
             let _ = error.print();
             ExitCode::from(code)
         }
@@ -66,7 +66,7 @@ fn printed(given: &Given) -> Option<ExitCode> {
     };
     Some(match made.and_then(|()| std::io::stdout().write_all(&text)) {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader is gone, or the file system full.
+        // The reader has closed the pipe, or the file system is full.
         Err(_) => ExitCode::FAILURE,
     })
 }

@@ -1,4 +1,4 @@
-//! The device: connecting to it, and what it says about itself.
+//! The device: connecting to it, and the properties that it reports.
 
 use crate::address::{Address, HostName};
 use crate::error::Reason;

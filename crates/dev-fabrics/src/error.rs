@@ -29,11 +29,11 @@ pub enum Reason {
     Broken(Breach),
     /// The target refused a command that a connection begins with.
     Refused(Status),
-    /// The target wants proof of who we are, and there is no secret.
+    /// The target requires authentication, and no secret is configured.
     Authentication,
     /// The proof of one side was not given or not accepted.
     Unproven(Doubt),
-    /// The target wants a secure channel that DH-HMAC-CHAP makes keys for, which is not there.
+    /// The target requires a secure channel with keys from DH-HMAC-CHAP, which is not supported.
     Encryption,
     /// TLS was not agreed on, or ended the connection.
     Tls(TlsError),
@@ -371,7 +371,7 @@ pub(crate) enum Verdict {
     Failed(IoErrorKind),
 }
 
-/// Judges an answer. Only what says that the command was not executed, for now, is sent again; a path that is gone
+/// Judges an answer. Only what says that the command was not executed, for now, is sent again; a removed path
 /// for good is a drive that was pulled.
 pub(crate) fn verdict(status: Status) -> Verdict {
     const PATH: u8 = 3;

@@ -88,7 +88,7 @@ fn identify(dialog: &mut Dialog, what: u8, nsid: u32) -> Result<Page, Reason> {
     Ok(page)
 }
 
-/// Looks at a controller, and whether it can be used at all.
+/// Identifies a controller, and checks whether it can be used.
 pub(crate) fn identify_controller(dialog: &mut Dialog) -> Result<ControllerFacts, Reason> {
     let controller = ControllerFacts::parse(&identify(dialog, cns::CONTROLLER, 0)?);
     if controller.in_capsule_offset != 0 {
@@ -100,7 +100,7 @@ pub(crate) fn identify_controller(dialog: &mut Dialog) -> Result<ControllerFacts
     Ok(controller)
 }
 
-/// Looks at the namespace.
+/// Identifies the namespace.
 pub(crate) fn identify_namespace(
     dialog: &mut Dialog,
     address: &Address,

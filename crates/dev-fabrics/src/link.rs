@@ -13,7 +13,7 @@ use strake_units::Nanos;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) digests: Digests,
-    /// Where the target wants data to begin, in dwords less one.
+    /// The alignment of data that the target requests, in dwords less one.
     pub(crate) alignment: u8,
     /// Most data of one PDU to the target.
     pub(crate) data_bytes_max: u32,
@@ -118,7 +118,7 @@ impl Life {
 pub(crate) struct Port {
     pub(crate) id: u64,
     pub(crate) offer: Arc<Offer>,
-    /// Readable once there is something to look at.
+    /// A descriptor that becomes readable when the link has news.
     pub(crate) wake: Arc<OwnedFd>,
 }
 

@@ -54,7 +54,7 @@ pub(crate) struct Path {
     back_off: Duration,
     /// Another instance than the one in use, that was found at its end.
     other: Option<Other>,
-    /// Tries since it was last up for longer than a moment.
+    /// Tries since it was last up for longer than a short time.
     tries: u32,
 }
 
@@ -210,7 +210,7 @@ impl Path {
         }
     }
 
-    /// Whether what was connected to is what can be used.
+    /// Whether the connected controller can be used.
     fn accept(&mut self, session: Session) -> Result<Session, Reason> {
         self.shared.promise().check(&session.facts)?;
         if self.is_other(&session.facts) {

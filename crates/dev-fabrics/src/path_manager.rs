@@ -89,7 +89,7 @@ struct Use {
     path: PathId,
     session: u64,
     life: Arc<Life>,
-    /// How long after its end its target may still execute commands sent over it.
+    /// The time after the end of the association in which the target may still execute its commands.
     settle_time: Nanos,
 }
 
@@ -540,7 +540,7 @@ impl PathManager {
             (Err(_), Some((at, Seat::Joining(its, tried)))) if its == number => {
                 self.refuse(at, tried, path);
             }
-            // A queue that is gone takes nothing.
+            // A closed queue takes nothing.
             (Ok(_) | Err(_), _) => {}
         }
         if self.places.iter().all(|place| matches!(place.seat, Seat::Taken(_))) {

@@ -180,8 +180,8 @@ impl FabricsQueue {
         self.over.push_back(index);
     }
 
-    /// Takes the connection that the thread has made, and drops one that is over. One that shall not be used for more,
-    /// while its association lasts, is dropped when everything is answered.
+    /// Takes the connection that the thread has made, and drops one that has ended. One that shall not be used for
+    /// more, while its association lasts, is dropped when everything is answered.
     fn look_at_links(&mut self, now: Nanos) {
         // Before the look, so that a ring during it is heard at the next. The ring may be about something that a queue
         // with a connection need not know, and its core would not sleep again before it is heard.
@@ -342,7 +342,7 @@ impl FabricsQueue {
         [(self.settling, _), (self.ready, _)] = lists;
     }
 
-    /// Looks at deadlines, ten times a second.
+    /// Checks deadlines, ten times a second.
     fn tick(&mut self, now: Nanos) {
         if now < self.watch.tick_at {
             return;

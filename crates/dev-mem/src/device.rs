@@ -1,4 +1,4 @@
-//! What a drive made of memory says about itself.
+//! The properties of a drive in memory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use strake_block::{DeallocateReads, DeviceInfo, VolatileCache};

@@ -108,7 +108,7 @@ impl<P> Admin<P> {
         free.saturating_sub(1)
     }
 
-    /// Sends a command; hands `pending` back when there is no room.
+    /// Sends a command; returns `pending` if the queue is full.
     pub(crate) fn send(&mut self, now: Nanos, sqe: Sqe, pending: P) -> Result<(), P> {
         if self.room() == 0 {
             return Err(pending);

@@ -25,7 +25,7 @@ pub enum Reason {
     UnknownCommand(u16),
     /// The capabilities cannot be used; the text names the field.
     Capabilities(&'static str),
-    /// What it says about itself is not possible; the text names the field.
+    /// Its identify data are impossible; the text names the field.
     Identify(&'static str),
     /// The namespace has a format that is not supported.
     Format {

@@ -248,7 +248,7 @@ impl Facts {
         format!("wwid:nvme.{:04x}-{serial}-{model}-{:08x}", controller.vendor, namespace.nsid)
     }
 
-    /// The same with what a namespace says about itself now; what identifies it is not asked again.
+    /// The same with the present identify data of the namespace; what identifies it is not asked again.
     pub(crate) fn with(&self, namespace: Namespace) -> Self {
         let namespace = Namespace { uuid: self.namespace.uuid, ..namespace };
         Self { controller: self.controller.clone(), namespace }

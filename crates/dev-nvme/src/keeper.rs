@@ -1,7 +1,7 @@
 //! The keeper of a controller: executes what its lifecycle decides.
 //!
-//! A thread runs it (`run`); tests call [`Keeper::turn`] with times of their own. It does all that may wait,
-//! so that data cores do not.
+//! A thread runs it (`run`); tests call [`Keeper::turn`] and pass the time. It does all that may wait, so that data
+//! cores do not.
 
 mod preparation;
 
@@ -177,7 +177,7 @@ impl Keeper {
         self.lifecycle.reason.as_ref()
     }
 
-    /// Looks at the registers, and at what the platform says.
+    /// Checks the registers, and what the platform says.
     fn look(&mut self, now: Nanos) {
         let Some(function) = &self.function else { return };
         let signals = function.signals();

@@ -390,7 +390,7 @@ impl NvmeQueue {
         }
     }
 
-    /// Moves what is over into the batch.
+    /// Moves completed requests into the batch.
     fn give_back(&mut self, batch: &mut CompletionBatch) {
         while batch.room() > 0
             && let Some(index) = self.over.pop_front()

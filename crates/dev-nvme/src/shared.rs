@@ -80,7 +80,7 @@ pub(crate) enum Request {
 pub struct Counters {
     /// Commands whose data was copied, because its memory is not mapped.
     pub(crate) bounces: AtomicU64,
-    /// Commands that were sent again after a reset.
+    /// Commands that the driver sent again after a reset.
     pub(crate) replays: AtomicU64,
     /// Resets of the controller.
     pub(crate) resets: AtomicU64,

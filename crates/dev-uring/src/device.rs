@@ -1,4 +1,4 @@
-//! The device: what it was opened with, and what it says about itself.
+//! The device: what it was opened with, and the properties that it reports.
 
 use crate::error::{Notice, NoticeKind};
 use crate::limits::{DEPTH_MAX, KERNEL_HOLD, OWED_BRIEFLY};

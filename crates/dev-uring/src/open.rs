@@ -245,7 +245,8 @@ impl Opening<'_> {
         self.fail(kind, what).with_source(errno.into())
     }
 
-    /// Keeps a second daemon (or a second open of ours) away from a file. A block device is claimed already.
+    /// Locks a file against a second daemon, or a second open in this process. A block device needs no lock, because
+    /// its open is exclusive.
     fn lock(&mut self, kind: Kind, file: &OwnedFd, read_only: bool) -> Result<(), DeviceError> {
         if kind == Kind::Block {
             return Ok(());

@@ -33,7 +33,7 @@ pub(crate) struct Ring {
     unsubmitted: VecDeque<u32>,
     /// Requests the kernel has taken and not answered.
     in_kernel: u32,
-    /// Set when the kernel refused for good. Entries it never took still sit in the submission ring while their
+    /// Set when the kernel refused permanently. Entries it never took still sit in the submission ring while their
     /// slots have gone home, so nothing may ever be submitted again.
     broken: Option<Errno>,
     /// Address ranges registered as fixed buffers; the index is the kernel's.
@@ -297,7 +297,7 @@ mod tests {
         };
         push(&mut ring, 0);
         ring.submit().expect("this thread made the ring");
-        // A ring has one issuer; any other thread is refused for good (`IORING_SETUP_SINGLE_ISSUER`).
+        // A ring has one issuer; any other thread is refused permanently (`IORING_SETUP_SINGLE_ISSUER`).
         let mut ring = std::thread::scope(|scope| {
             let other = scope.spawn(move || {
                 push(&mut ring, 1);

@@ -282,7 +282,7 @@ impl Array {
 
     fn ask(&self, shard: usize, message: impl FnOnce(Reply) -> Control) -> Pending {
         let (reply, answer) = mpsc::channel();
-        // A shard that is gone drops the reply, which the waiter sees.
+        // A stopped shard drops the reply, which the waiter sees.
         self.shards[shard].tell(message(reply));
         Pending { name: self.name(), answer }
     }
@@ -345,7 +345,7 @@ impl Array {
     fn remove_pollers(&mut self) {
         for (shard, core) in self.shards.iter_mut().zip(&self.cores) {
             if let Some(poller) = shard.poller.take() {
-                // A core that is gone has dropped its pollers.
+                // A stopped core has dropped its pollers.
                 let _ = core.call(move |core| drop(core.remove(poller)));
             }
         }

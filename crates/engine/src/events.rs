@@ -98,14 +98,14 @@ pub enum ArrayEventKind {
         /// All that it found so far.
         counts: ScrubCounts,
     },
-    /// A scrub is over.
+    /// A scrub has finished.
     ScrubEnded {
         /// It has been over everything; otherwise it was stopped.
         whole: bool,
         /// What it saw.
         counts: ScrubCounts,
     },
-    /// More members are gone than redundancy covers; nothing is served.
+    /// More members are absent than redundancy covers; nothing is served.
     Lost,
     /// So many events were dropped here because they were not fetched.
     Dropped {

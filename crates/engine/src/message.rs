@@ -25,10 +25,10 @@ pub(crate) enum Origin {
     Maintenance,
 }
 
-/// What a span wants done to its part of a band.
+/// The operation of a span on its part of a band.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// Fill the buffer from the range, which lies in one strip. Positions in `unreadable` could not be read, those in
+    /// Read the range, which lies in one strip, into the buffer. Positions in `unreadable` could not be read, those in
     /// `avoid` are to be read only if there is no other way: they take long.
     Read { range: LbaRange, data: SgMut, unreadable: PositionSet, avoid: PositionSet },
     /// Change the parts of the range that lie in the band. The data is the whole request's.

@@ -38,7 +38,7 @@ const GOLDEN: f64 = 0.618_033_988_749_894_9;
 /// The golden ratio is multiplied by numbers below this, which keeps it exact enough.
 const PHASES: u64 = 1 << 20;
 
-/// What the operator wants of resync and rebuild.
+/// The operator's settings for resync and rebuild.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Maintenance {
     /// From 0, clients first, to 100, done as soon as possible.

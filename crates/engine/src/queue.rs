@@ -22,7 +22,7 @@ enum Way {
 /// One user's queue to an array, for one core.
 pub(crate) struct ArrayQueue {
     way: Way,
-    /// Requests that could not be passed on because the array is gone.
+    /// Requests that could not be passed on because the array was stopped.
     refused: VecDeque<Completion>,
     outstanding: u32,
     depth: u32,

@@ -1,10 +1,10 @@
 //! When an array may be started after a daemon that did not end in order.
 //!
-//! A remote device may execute a request after the process that sent it is gone, until its association
-//! has ended and it has noticed that ([`BlockDevice::settle_time`]). A start that reads before that and writes
-//! afterwards resynchronizes from old contents; a write that was acknowledged since may be undone. So nothing is read
-//! and nothing written for a start before [`wait_until`]. Devices of this machine need no wait: requests in flight keep
-//! the claim on them, and no other process opens them before.
+//! A remote device may execute a request after the end of the process that sent it, until its association has ended and
+//! it has noticed that ([`BlockDevice::settle_time`]). A start that reads before that and writes afterwards
+//! resynchronizes from old contents; a write that was acknowledged since may be undone. So nothing is read and nothing
+//! written for a start before [`wait_until`]. Devices of this machine need no wait: requests in flight keep the claim
+//! on them, and no other process opens them before.
 
 use strake_block::{BlockDevice, SETTLE_TIME_MAX};
 use strake_ondisk::{COMPAT_REMOTE, Superblock};

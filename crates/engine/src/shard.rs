@@ -325,8 +325,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Of `positions`, those whose member has got another device since the moment `since` without going out of use:
-    /// its replacement, which has everything but what was not written to the member.
+    /// The positions of `positions` whose member got another device after `since` without going out of use: the
+    /// replacement, which has all blocks except those that were not written to the member.
     fn handed_over(&self, stripe: StripeIndex, positions: PositionSet, since: u64) -> PositionSet {
         let members = self.members.borrow();
         let handed = |position: &u8| {

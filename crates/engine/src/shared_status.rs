@@ -73,7 +73,7 @@ pub struct MemberHealth {
     pub repaired: u64,
     /// Reads that took too long, so that the rest of their stripe was read instead.
     pub slow: u64,
-    /// I/Os that were given up.
+    /// I/Os that were abandoned.
     pub timeouts: u64,
     /// I/Os that failed in another way.
     pub device: u64,
@@ -351,7 +351,7 @@ impl SharedStatus {
         self.superblock.lock().expect("a status writer panicked").name.clone()
     }
 
-    /// More members are gone than redundancy covers: nothing more is served or recorded.
+    /// More members are absent than redundancy covers: nothing more is served or recorded.
     pub(crate) fn set_lost(&self) {
         self.lost.store(true, Relaxed);
         self.change_scrub(ScrubState::Stopped);

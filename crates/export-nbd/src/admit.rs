@@ -38,7 +38,7 @@ pub enum Framing {
     Simple,
 }
 
-/// Which extents a status request wants.
+/// The extents that a status request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extents {
     /// As many as fit in a reply.

@@ -226,7 +226,7 @@ impl Registry {
     }
 
     /// Closes an export to new clients. It stays in the registry, invisible to clients, until
-    /// [`forget`](Self::forget): its name is not free before its last I/O is over.
+    /// [`forget`](Self::forget): its name is not free before its last I/O has completed.
     pub(crate) fn withdraw(
         &self,
         name: &str,

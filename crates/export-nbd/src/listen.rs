@@ -33,7 +33,7 @@ impl Listen {
     }
 }
 
-/// Whether a server could listen at an address now: listens there for a moment.
+/// Whether a server could listen at an address now: listens there briefly.
 ///
 /// # Errors
 /// Those of [`Server::start`](crate::Server::start) about the address.

@@ -150,7 +150,7 @@ impl<P: Protocol> Acceptor<P> {
         let deadlines = self.candidates.iter().map(Candidate::due);
         let timeout = deadlines.chain(self.resting).min().map(|at| timespec(at.since(monotonic())));
         match poll(&mut fds, timeout.as_ref()) {
-            // Interrupted, or out of memory for a moment: look at everything again.
+            // Interrupted, or out of memory briefly: look at everything again.
             Err(_) => true,
             Ok(_) => fds[0].revents().is_empty(),
         }

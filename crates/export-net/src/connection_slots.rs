@@ -77,7 +77,7 @@ impl ConnectionSlots {
         self.lock().door = Door::Closed;
     }
 
-    /// Waits until no slot is taken. False when it took too long.
+    /// Waits until no slot is taken. False after the time limit.
     #[must_use]
     pub fn wait_empty(&self, patience: Duration) -> bool {
         let result = self.left.wait_timeout_while(self.lock(), patience, |connection_slots| {

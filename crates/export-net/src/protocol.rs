@@ -66,8 +66,8 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     /// first.
     fn greet(self: &Arc<Self>, from: Option<IpAddr>) -> (Self::Handshake, Vec<u8>);
 
-    /// Looks at what a peer has sent; answers go to `out`. Called only when all earlier answers were sent, so a peer
-    /// that never reads makes nothing grow. On the control thread.
+    /// Processes the bytes that a peer has sent; answers go to `out`. Called only when all earlier answers were sent,
+    /// so a peer that never reads makes nothing grow. On the control thread.
     fn step(
         &self,
         handshake: &mut Self::Handshake,

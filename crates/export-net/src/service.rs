@@ -66,7 +66,7 @@ impl Drop for Ticket {
 pub(crate) struct Lane<P: Protocol> {
     core: CoreHandle,
     orders: mpsc::Sender<Order<P>>,
-    /// Connections handed to it and not gone yet.
+    /// Connections that were passed to the service and have not ended.
     pub(crate) load: Arc<AtomicU32>,
     poller: PollerId,
 }

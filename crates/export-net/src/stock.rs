@@ -78,7 +78,7 @@ impl Counts {
     }
 }
 
-/// What a connection was lent.
+/// The buffers that a connection has borrowed.
 struct Loan {
     stock: Rc<Stock>,
     borrower: Rc<Borrower>,
@@ -128,7 +128,8 @@ impl Loan {
         }
     }
 
-    /// Notes that buffers come back. False when others came in their place before: the stock has as many as it lent.
+    /// Records that buffers were returned. False if other buffers were returned in their place before: the stock then
+    /// has all buffers that it lent.
     fn give_back(&self, need: Need) -> bool {
         let is_lent = self.here.have(need);
         if is_lent {
@@ -150,7 +151,7 @@ impl Drop for Loan {
     }
 }
 
-/// What is known of the memory of a connection's own.
+/// The state of the memory that belongs to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Own {
     /// The machine has it.
@@ -161,7 +162,7 @@ enum Own {
     Rests(Nanos),
 }
 
-/// The memory of a connection: its own, and what it is lent.
+/// The memory of a connection: its own buffers, and the buffers that it borrows.
 pub struct Supply {
     own: Pools,
     state: Own,
@@ -193,7 +194,7 @@ impl Supply {
         self.own.take(bytes)
     }
 
-    /// Takes back what was taken at once, as [`Pools::put`] does.
+    /// Accepts a returned list that was taken in one call, as [`Pools::put`] does.
     pub fn put(&mut self, list: SgMut) {
         match &self.loan {
             _ if list.parts().is_empty() => {}
@@ -211,7 +212,7 @@ impl Supply {
         }
     }
 
-    /// Gives memory of its own back to the machine when it was not needed for a while.
+    /// Returns the connection's own memory to the system when the memory has been unused for a time.
     pub fn rest(&mut self, now: Nanos) {
         match self.state {
             Own::Untouched => {}

@@ -83,7 +83,7 @@ pub(crate) enum Decision {
     Persist(bool, u32),
     /// The host is alive.
     Alive,
-    /// The host wants signs of life to be awaited for this many milliseconds.
+    /// The host requests a keep-alive timeout of this many milliseconds.
     KeepAlive(u32),
     /// Answer, then end the connection.
     Disconnect,
@@ -91,7 +91,7 @@ pub(crate) enum Decision {
 
 /// What an admin queue knows besides its controller.
 pub(crate) struct Setting {
-    /// Which events the host wants.
+    /// The events that the host requests.
     pub(crate) events: u32,
     /// I/O queues that it may connect.
     pub(crate) queues: u16,

@@ -55,7 +55,7 @@ impl Beginning {
         matches!(self.stage, Stage::Securing(_))
     }
 
-    /// Looks at what the host has sent; answers go to `out`.
+    /// Processes the bytes that the host has sent; answers go to `out`.
     pub(crate) fn step(&mut self, input: &[u8], out: &mut Vec<u8>) -> Step<Accepted> {
         if let (Stage::Opening, Some(&first)) = (&self.stage, input.first()) {
             self.stage = match first {

@@ -53,7 +53,7 @@ pub trait Directory {
 pub struct Welcome<C> {
     /// The controller.
     pub controller: u16,
-    /// What the host wants.
+    /// The request of the host.
     pub claim: C,
     /// How it has to prove who it is, if it has to.
     pub proof: Option<Exchange>,
@@ -151,7 +151,7 @@ impl<A> Step<A> {
     }
 }
 
-/// Where a connection is on its way to a queue.
+/// The steps of a connection before it becomes a queue.
 #[derive(Default)]
 pub enum Handshake<D: Directory> {
     /// Nothing was agreed on.
@@ -164,7 +164,7 @@ pub enum Handshake<D: Directory> {
 }
 
 impl<D: Directory> Handshake<D> {
-    /// Looks at what the host has sent; answers go to `out`.
+    /// Processes the bytes that the host has sent; answers go to `out`.
     pub fn step(&mut self, input: &[u8], directory: &D, out: &mut Vec<u8>) -> Step<D::Admission> {
         let step = match self {
             Self::Asking => self.ask(input, out),

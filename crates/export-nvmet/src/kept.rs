@@ -33,7 +33,7 @@ pub(crate) struct Kept {
     mask: AtomicU32,
     /// Held while something is being written down.
     pen: Mutex<()>,
-    /// The namespace is gone: what is written now would be found by another one.
+    /// The namespace was removed: what is written now would be found by another one.
     is_over: AtomicBool,
 }
 
@@ -90,7 +90,7 @@ impl Kept {
     /// Makes a change durable, if it is to last. Called by the reservation thread alone, like the next.
     ///
     /// # Errors
-    /// Those of the ledger, and that the namespace is gone.
+    /// Those of the ledger, and that the namespace was removed.
     pub(crate) fn record(&self, before: &Reservations, next: &Reservations) -> Result<(), String> {
         let Some(ledger) = &self.ledger else { return Ok(()) };
         if !before.persists && !next.persists {
@@ -116,7 +116,7 @@ impl Kept {
     }
 
     /// Waits for a write in progress. Once this has returned after the [`end`](Self::end), a record that the caller
-    /// removes is gone for good. Called on control threads.
+    /// removes stays removed. Called on control threads.
     pub(crate) fn wait_written(&self) {
         drop(self.pen());
     }

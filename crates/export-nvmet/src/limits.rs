@@ -159,8 +159,8 @@ pub const OWED_BEHIND_MAX: usize = 128 << 10;
 /// Bytes of a small buffer; commands of up to this size take one.
 pub const SMALL_BYTES: usize = 16 << 10;
 
-/// Small buffers of an I/O queue's own: one for each command, so that none with its data in the capsule ever waits for
-/// memory, and behind it those whose data would free some.
+/// Small buffers that belong to one I/O queue: one for each command. So a command with its data in the capsule never
+/// waits for memory, and never delays later commands whose completion would free memory.
 pub const SMALL_BUFFERS: usize = IO_ENTRIES as usize;
 
 /// Bytes of a large buffer.

@@ -19,7 +19,7 @@ pub struct Export {
     pub nqn: String,
     /// The namespace's number in it, from 1 to [`NAMESPACES_MAX`](crate::limits::NAMESPACES_MAX).
     pub namespace: u32,
-    /// What identifies the namespace for good.
+    /// What identifies the namespace permanently.
     pub uuid: [u8; 16],
     /// What is served. Its size and block size are those at the time it is added. While there is none, hosts may
     /// connect, and the namespace is reported as inaccessible for now.

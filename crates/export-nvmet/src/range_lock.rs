@@ -249,7 +249,7 @@ impl Sentry {
         Raised { gate: Arc::clone(&self.gate), ticket }
     }
 
-    /// Looks at the range locks if there is something to learn or to say; says whether there was. `writes` is as in
+    /// Checks the range locks if there is something to learn or to say; says whether there was. `writes` is as in
     /// [`Outlook::look`]. Who finds another queue looking comes back in the next turn.
     pub(crate) fn look(&mut self, mut writes: impl FnMut(Ticket, LbaRange) -> bool) -> usize {
         let changes = self.gate.changes.load(Ordering::Acquire);

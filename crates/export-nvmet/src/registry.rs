@@ -31,7 +31,7 @@ use strake_nvme_wire::{Status, log, nqn};
 use strake_reactor::CoreHandle;
 use strake_units::Nanos;
 
-/// What a host wants to connect to.
+/// The subsystem that a host connects to.
 pub(crate) struct Claim {
     pub(crate) controller: Arc<Controller>,
     pub(crate) queue: u16,
@@ -51,7 +51,7 @@ pub(crate) enum Room {
     DiscoveryConnection(DiscoveryConnection),
 }
 
-/// What is to be waited for before an export is gone.
+/// What is to be waited for before an export is removed.
 pub(crate) enum Withdrawn {
     /// It was the last namespace: all connected hosts leave.
     Subsystem(Arc<Subsystem>),
@@ -232,7 +232,7 @@ impl Registry {
     }
 
     /// Closes an export to new commands, and its subsystem to new connections if it has no other namespace. It stays in
-    /// the registry until [`forget`](Self::forget): its name is not free before its last I/O is over.
+    /// the registry until [`forget`](Self::forget): its name is not free before its last I/O has completed.
     pub(crate) fn withdraw(
         &self,
         nqn: &str,

@@ -15,7 +15,7 @@ use strake_nvme_wire::reservation::{
     ReportedRegistrant, ReservationType,
 };
 
-/// A host that wants a say.
+/// A registrant of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registrant {
     /// Its identifier, which is what counts.
@@ -61,7 +61,7 @@ pub struct Change {
     pub next: Reservations,
     /// Which hosts to send which notices.
     pub reported: Vec<(HostId, NoticeKind)>,
-    /// Hosts whose commands are to be given up.
+    /// Hosts whose commands are to be aborted.
     pub expelled: Vec<HostId>,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! recorded durably -> in force -> every open I/O queue applies it -> hosts are notified -> answered
-//!                                                                     '-> commands that were given up are over
+//!                                                                     '-> aborted commands have completed
 //! ```
 //! The order is the promise. What was answered outlasts a loss of power. Once it is answered, no command is handed to a
 //! device that it keeps out; and when other hosts' commands were to be given up, none of those is at a device.
@@ -75,7 +75,7 @@ struct Jobs(Mutex<Option<Line<Job>>>);
 
 impl Jobs {
     /// Nothing panics while holding the lock, so a poisoned one holds a sound list. Only commands about reservations
-    /// take it, for a moment.
+    /// take it, briefly.
     fn lock(&self) -> MutexGuard<'_, Option<Line<Job>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -134,7 +134,7 @@ impl ReservationThread {
     }
 }
 
-/// An answer that waits for commands that were given up.
+/// An answer that waits for aborted commands.
 struct Unquiet {
     subsystem: Arc<Subsystem>,
     namespace: u32,

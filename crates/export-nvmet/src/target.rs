@@ -90,7 +90,7 @@ fn listen(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), ExportError> {
     open().map_err(|errno| failed(errno.into()))
 }
 
-/// Whether a target could listen at an address now: listens there for a moment.
+/// Whether a target could listen at an address now: listens there briefly.
 ///
 /// # Errors
 /// Those of [`Target::start`] about the address.
@@ -228,20 +228,20 @@ impl Target {
         self.registry.detach(nqn, namespace)
     }
 
-    /// Serves the device of an export no more, which is stopped to be started again at once: commands of hosts wait for
-    /// [`add_export`](Self::add_export) to give it the next one, for at most
-    /// [`pause_time_max`](TargetConfig::pause_time_max). Behind that, or after
-    /// [`forget_instance`](Self::forget_instance), they fail as those of a detached device do. They go on only with a
-    /// device for which [`keep_instance`](Self::keep_instance) was said. The rest is as with
-    /// [`detach_device`](Self::detach_device).
+    /// Detaches the device of an export whose array is restarted: commands of hosts wait until
+    /// [`add_export`](Self::add_export) attaches the next device, for at most
+    /// [`pause_time_max`](TargetConfig::pause_time_max). After this time, or after
+    /// [`forget_instance`](Self::forget_instance), the commands fail like those of a detached device. They continue
+    /// only with a device for which [`keep_instance`](Self::keep_instance) was called. Otherwise this function is the
+    /// same as [`detach_device`](Self::detach_device).
     pub fn pause_device(&self, nqn: &str, namespace: u32) -> Leaving {
         self.registry.pause(nqn, namespace)
     }
 
-    /// Says of a device that was detached that the next one has everything it acknowledged, flushed or not: hosts go on
-    /// where they were, and are notified of what changed about the namespace, its size perhaps. Otherwise they are
-    /// disconnected, and look for what is missing when they connect; as they are by a device that is smaller or has
-    /// blocks of another size. Only after [`Leaving::is_over`].
+    /// Reports that the next device has all writes that the detached device acknowledged, flushed or not. Hosts then
+    /// stay connected, and are notified of changes of the namespace, such as a new size. Without this call, or if the
+    /// next device is smaller or has another block size, the hosts are disconnected. Call this only after
+    /// [`Leaving::is_over`].
     pub fn keep_instance(&self, nqn: &str, namespace: u32) {
         self.registry.keep_instance(nqn, namespace);
     }
@@ -256,8 +256,8 @@ impl Target {
         Instant::now() + self.config.drain_time_max
     }
 
-    /// Has a host prove who it is with these keys when it connects, whatever it connects to but discovery; `None`
-    /// believes its name again. Hosts that are connected stay.
+    /// Requires a host to authenticate with these keys when it connects, except to the discovery controller. With
+    /// `None`, the host needs no authentication. Existing connections stay.
     pub fn set_keys(&self, host: &str, keys: Option<Keys>) {
         self.registry.set_keys(host, keys);
     }

@@ -72,7 +72,7 @@ fn reported(admin: &mut Host) -> (u64, u64) {
     (result, status.into())
 }
 
-/// Looks at what is new: which namespaces changed, and which can be reached and how.
+/// Checks what is new: which namespaces changed, and which can be reached and how.
 fn look(admin: &mut Host) -> (Vec<u8>, Vec<(u8, u8)>) {
     let changed = log(admin, 4, 4096).chunks(4).map(|c| c[0]).take_while(|&n| n > 0).collect();
     let page = log(admin, 0x0c, 16 + 4 * 36);

@@ -342,7 +342,7 @@ fn a_record_that_was_changed_ends_the_connection() {
 }
 
 /// What was wrong behind good data of the same read was once seen only when more came, which it never did. A request
-/// for events is one that is not answered now, so nothing else tells the target that the connection is over.
+/// for events is one that is not answered now, so nothing else tells the target that the connection has ended.
 #[test]
 fn a_record_that_was_changed_behind_a_good_one_ends_the_connection_too() {
     let machine = range_locked();

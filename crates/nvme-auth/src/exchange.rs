@@ -40,7 +40,7 @@ pub struct Fresh {
 pub enum Failure {
     /// The host does not know its secret, or asked for proof that cannot be given.
     Refused = 0x01,
-    /// The host wants a secure channel to follow.
+    /// The host requests a secure channel to follow.
     SecureChannel = 0x03,
     /// No hash function is known to both.
     Hash = 0x04,

@@ -42,7 +42,7 @@ impl Lead {
 
 /// What a host offers, of the one protocol there is.
 pub(crate) struct Negotiate<'a> {
-    /// Whether it wants a secure channel to follow.
+    /// Whether it requests a secure channel to follow.
     pub(crate) secure_channel: u8,
     pub(crate) hashes: &'a [u8],
     pub(crate) groups: &'a [u8],

@@ -1,4 +1,4 @@
-//! The controller: its life, its queues, and the order in which it does things.
+//! The controller: its states, its queues, and the order of its steps.
 //!
 //! ```text
 //!               CC.EN = 1              ready_time              CC.EN = 0                disable_time

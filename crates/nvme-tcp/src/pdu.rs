@@ -265,7 +265,7 @@ impl Frame {
 /// What `bytes` begin with, and how it is cut; `None` while too little of it is there.
 ///
 /// # Errors
-/// With what to tell the other side.
+/// The fatal error status to report to the peer.
 pub fn begin(bytes: &[u8], digests: Digests) -> Result<Option<(Common, Frame)>, PduError> {
     let Some(first) = bytes.first_chunk::<COMMON_BYTES>() else { return Ok(None) };
     let common = Common::parse(first)?;
@@ -275,7 +275,7 @@ pub fn begin(bytes: &[u8], digests: Digests) -> Result<Option<(Common, Frame)>, 
 /// The same as soon as everything in front of the data is there, with its digest checked.
 ///
 /// # Errors
-/// With what to tell the other side.
+/// The fatal error status to report to the peer.
 pub fn header(bytes: &[u8], digests: Digests) -> Result<Option<(Common, Frame)>, PduError> {
     let Some((common, frame)) = begin(bytes, digests)? else { return Ok(None) };
     Ok(frame.header_is_whole(bytes)?.then_some((common, frame)))
@@ -285,7 +285,7 @@ impl Common {
     /// Reads the first bytes of a PDU: its type and its length are possible.
     ///
     /// # Errors
-    /// With what to tell the other side.
+    /// The fatal error status to report to the peer.
     pub fn parse(bytes: &[u8; COMMON_BYTES]) -> Result<Self, PduError> {
         let kind = PduKind::of(bytes[0]).ok_or(PduError::field(0))?;
         if usize::from(bytes[2]) != kind.header_bytes() {
@@ -301,7 +301,7 @@ impl Common {
     /// How the PDU is cut on a connection with `digests`. Its length is consistent with what its kind has.
     ///
     /// # Errors
-    /// With what to tell the other side.
+    /// The fatal error status to report to the peer.
     pub fn frame(&self, digests: Digests) -> Result<Frame, PduError> {
         let header = self.kind.header_bytes();
         let total = self.bytes as usize;
@@ -381,7 +381,7 @@ fn agreement(bytes: &[u8; IC_BYTES]) -> Result<(u8, Digests), PduError> {
 pub struct IcReq {
     /// Alignment of data for the host, in dwords less one; at most 31.
     pub alignment: u8,
-    /// The digests it wants.
+    /// The digests that it requests.
     pub digests: Digests,
     /// Outstanding R2Ts it bears per command, less one.
     pub r2ts_max: u32,
@@ -407,7 +407,7 @@ impl IcReq {
         out
     }
 
-    /// Bytes from the beginning of a C2HData to its data, aligned as the host wants it.
+    /// Bytes from the beginning of a C2HData to its data, aligned as the host requests.
     #[must_use]
     pub const fn data_offset(&self) -> usize {
         lead(DATA_BYTES, self.digests, self.alignment)
@@ -446,7 +446,7 @@ impl IcResp {
         Ok(Self { digests, data_bytes_max })
     }
 
-    /// The alignment of data that the controller wants, in the bytes of an ICResp that was read: in dwords less one.
+    /// The alignment of data that the controller requests, in the bytes of an ICResp that was read: in dwords less one.
     #[must_use]
     pub const fn alignment(bytes: &[u8; IC_BYTES]) -> u8 {
         bytes[10]

@@ -269,13 +269,13 @@ impl Configuration {
     /// The same with the wish that it shuts down in order.
     pub const SHUTDOWN: Self = Self(Self::ENABLED.0 | 0b01 << 14);
 
-    /// The host wants the controller to work.
+    /// The host requests that the controller is enabled.
     #[must_use]
     pub const fn is_enabled(self) -> bool {
         self.0 & 1 != 0
     }
 
-    /// The host wants it to shut down.
+    /// The host requests a shutdown.
     #[must_use]
     pub const fn is_shutdown(self) -> bool {
         self.0 >> 14 & 0b11 != 0

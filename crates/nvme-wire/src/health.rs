@@ -90,7 +90,7 @@ impl Warning {
     }
 }
 
-/// What a drive says about itself (Base, section 5.16.1.3, Figure 207). A counter of 128 bits that exceeds
+/// The identify data of a drive (Base, section 5.16.1.3, Figure 207). A counter of 128 bits that exceeds
 /// 64 is the largest number of 64: no drive gets there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Smart {
@@ -104,7 +104,7 @@ pub struct Smart {
     pub spare_threshold_percent: u8,
     /// Percent of its rated endurance used; may exceed 100.
     pub wear_percent: u8,
-    /// What hosts have read, in units of 512,000 bytes.
+    /// The data that hosts have read, in units of 512,000 bytes.
     pub read_units: u64,
     /// What hosts have written, in units of 512,000 bytes.
     pub written_units: u64,
@@ -112,7 +112,7 @@ pub struct Smart {
     pub reads: u64,
     /// Commands with which hosts have written.
     pub writes: u64,
-    /// Minutes in which it had commands.
+    /// Minutes in which the controller executed commands.
     pub busy_minutes: u64,
     /// Times that it was powered on.
     pub power_cycles: u64,

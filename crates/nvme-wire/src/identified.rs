@@ -20,8 +20,8 @@ pub struct ControllerFacts {
     pub events: u32,
     /// Any command restarts the timer, not only Keep Alive (CTRATT, TBKAS).
     pub traffic_is_life: bool,
-    /// How long it may take to stop what it does for a host that is gone, in milliseconds (CQT, TP4129); 0 when it does
-    /// not say.
+    /// How long it may take to stop what it does for a host that has disconnected, in milliseconds (CQT, TP4129); 0
+    /// when it does not say.
     pub quiesce_ms: u16,
     /// Groups of namespaces of which it reports how they are reached (CMIC, NANAGRPID); 0 when it reports none.
     pub access_groups: u32,
@@ -78,7 +78,7 @@ pub struct NamespaceFacts {
     pub write_protected: bool,
     /// The group of those that are reached in the same way (ANAGRPID).
     pub access_group: u32,
-    /// Writes like to be of this many blocks; 0 for no preference.
+    /// The preferred size of writes in blocks; 0 for no preference.
     pub optimal_blocks: u16,
     /// What it can do about reservations, see [`capabilities`](crate::reservation::capabilities).
     pub reservations: u8,

@@ -16,7 +16,7 @@ pub mod cns {
     pub const CONTROLLER: u8 = 0x01;
     /// Namespaces that are there.
     pub const ACTIVE_NAMESPACES: u8 = 0x02;
-    /// What identifies a namespace for good.
+    /// What identifies a namespace permanently.
     pub const DESCRIPTORS: u8 = 0x03;
     /// The controller, as the command set sees it.
     pub const COMMAND_SET_CONTROLLER: u8 = 0x06;
@@ -31,7 +31,7 @@ pub enum ControllerKind {
     Discovery = 2,
 }
 
-/// What a controller says about itself.
+/// The identify data of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Controller<'a> {
     /// Up to 20 ASCII characters.
@@ -207,7 +207,7 @@ pub struct CopyLimits {
     pub blocks: u32,
 }
 
-/// What a namespace says about itself.
+/// The identify data of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Namespace {
     /// Blocks.

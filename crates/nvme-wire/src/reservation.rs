@@ -102,7 +102,7 @@ pub enum Acquire {
     Free,
     /// Taking it, or registrations, from those with a key.
     Preempt,
-    /// The same, and their commands are given up.
+    /// The same, and their commands are aborted.
     PreemptAndAbort,
 }
 
@@ -235,7 +235,7 @@ impl Keys {
 pub struct Report {
     /// Bytes that the host has room for, at least four.
     pub length: u64,
-    /// Whether it wants identifiers of 128 bits (EDS).
+    /// Whether it requests identifiers of 128 bits (EDS).
     pub is_extended: bool,
 }
 
@@ -331,7 +331,7 @@ impl ReportedRegistrant {
 pub enum NoticeKind {
     /// It was a registrant, and no longer is.
     RegistrationPreempted = 1,
-    /// A reservation that it profited from was given up, or is of another type now.
+    /// A reservation that it profited from was released, or is of another type now.
     ReservationReleased = 2,
     /// Reservation and registrations were ended.
     ReservationPreempted = 3,

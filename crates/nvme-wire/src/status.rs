@@ -36,7 +36,7 @@ impl Status {
     pub const TRANSFER_ERROR: Self = generic(0x04);
     /// The controller failed.
     pub const INTERNAL: Self = generic(0x06);
-    /// The command was given up.
+    /// The command was aborted.
     pub const ABORTED: Self = generic(0x07);
     /// It was one of two that are fused, and the other failed.
     pub const FAILED_FUSED: Self = generic(0x09);
@@ -58,7 +58,7 @@ impl Status {
     pub const WRITE_PROTECTED: Self = generic(0x20).final_();
     /// Identifiers of hosts have 128 bits, and the command asks for 64.
     pub const HOST_ID_FORMAT: Self = generic(0x18).final_();
-    /// The command was given up because another host took over.
+    /// The command was aborted because another host took over.
     pub const PREEMPTED: Self = generic(0x1b).final_();
     /// There was no room to carry the command out; trying again helps.
     pub const INTERRUPTED: Self = generic(0x21);

@@ -22,12 +22,12 @@ fn strips(seed: u64, count: usize, len: usize) -> Vec<Vec<u8>> {
     (0..count).map(|_| chance.bytes(len)).collect()
 }
 
-/// The strips as a request wants its inputs.
+/// The strips in the form of a request's inputs.
 fn inputs(strips: &[Vec<u8>]) -> Vec<&[u8]> {
     strips.iter().map(Vec::as_slice).collect()
 }
 
-/// The strips as a request wants its outputs.
+/// The strips in the form of a request's outputs.
 fn outputs(strips: &mut [Vec<u8>]) -> Vec<&mut [u8]> {
     strips.iter_mut().map(Vec::as_mut_slice).collect()
 }

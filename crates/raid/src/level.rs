@@ -87,7 +87,7 @@ impl Level {
         if level.parity_strips() == parity_strips { Some(level) } else { None }
     }
 
-    /// Parity strips per stripe; 0 for the levels that copy.
+    /// Parity strips per stripe; 0 for levels that store copies.
     #[must_use]
     pub const fn parity_strips(self) -> u8 {
         match self {

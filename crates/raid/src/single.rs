@@ -151,7 +151,7 @@ impl Sets {
         let differ = facts.copies_may_differ && geometry.copies() > 1;
         let served = if differ { MemberSet::EMPTY } else { in_sync - lagging };
         let readable = served - facts.silent - sitting_out;
-        // Two devices of a member may change places before a read is back, and a write has to reach both.
+        // Two devices of a member may change places before a read has completed, and a write has to reach both.
         let plain = in_sync - facts.paired;
         let logged = match facts.logged {
             Logged::With(members) => members,

@@ -47,7 +47,7 @@ pub enum MemberState {
 /// Something that happens to a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemberEvent {
-    /// A write to it failed for good, so it no longer holds everything it should. (A read that fails does
+    /// A write to it failed permanently, so it no longer holds everything it should. (A read that fails does
     /// not: the strip is recovered and written back.)
     WriteFailed,
     /// The operator declared it failed.
@@ -56,9 +56,9 @@ pub enum MemberEvent {
     Vanished,
     /// A member with none of the data takes its slot.
     Replaced,
-    /// It is back, and nothing was written while it was away.
+    /// It has returned, and nothing was written in its absence.
     ReturnedCurrent,
-    /// It is back, and lacks what was written while it was away. The write-intent bitmap says which regions;
+    /// It has returned, and lacks the writes of its absence. The write-intent bitmap says which regions;
     /// a rebuild that skips the others is still a rebuild.
     ReturnedStale,
     /// An operator re-adds it, as it was when it went out: it lacks what was written since.

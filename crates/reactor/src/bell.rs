@@ -47,7 +47,7 @@ impl Bell {
         fence(Ordering::SeqCst);
     }
 
-    /// The sleep is over. Relaxed: a waker that still reads `true` writes the descriptor once too often.
+    /// The sleep has ended. Relaxed: a waker that still reads `true` writes the descriptor once too often.
     pub(crate) fn end_sleep(&self) {
         self.sleeping.0.store(false, Ordering::Relaxed);
     }

@@ -5,10 +5,9 @@
 //! without allocating; [`Scheduler`], the types of [`sync`] and [`Timers`] wake them. [`mailbox()`] carries
 //! values between two cores, [`CoreHandle`] carries closures from control threads to a core.
 //!
-//! **What it must never do.** Nothing here allocates, locks or waits on the data path after start; the one
-//! lock (around a core's inbox of closures) is only ever *tried* by the core. No wake-up is ever lost: `bell.rs`
-//! has the argument. It knows nothing of arrays or devices beyond
-//! [`Readiness`](strake_block::Readiness).
+//! **What it must never do.** Nothing here allocates, locks or waits on the data path after start; the one lock (around
+//! a core's inbox of closures) is only ever *tried* by the core. No wake-up is lost: `bell.rs` explains why. It knows
+//! nothing of arrays or devices beyond [`Readiness`](strake_block::Readiness).
 //!
 //! **Where to start.** [`core`] for the loop, [`tasks`] for the executor, [`handle`] for sleeping and waking.
 

@@ -112,7 +112,7 @@ impl Scheduler {
         }
     }
 
-    /// True when some task wants to be polled.
+    /// True when some task is ready.
     #[must_use]
     pub fn has_ready(&self) -> bool {
         !self.0.ready.borrow().is_empty()
@@ -178,7 +178,7 @@ pub struct Tasks<F: Future<Output = ()>> {
 }
 
 impl<F: Future<Output = ()>> Tasks<F> {
-    /// An empty slab of as many slots as `scheduler` can name. Allocates everything it will ever need.
+    /// An empty slab of as many slots as `scheduler` can name. Allocates all memory of the executor.
     ///
     /// # Panics
     /// When another `Tasks` already uses `scheduler`.

@@ -148,7 +148,7 @@ impl Report {
     }
 }
 
-/// Looks at about `states` states of histories drawn from `seed`, on `threads` threads. How many exactly, and which,
+/// Checks about `states` states of histories drawn from `seed`, on `threads` threads. How many exactly, and which,
 /// does not depend on the number of threads. Drives tell a `lie`, if they are to be found out.
 #[must_use]
 pub fn run(seed: u64, states: u64, threads: usize, lie: Lie) -> Report {

@@ -11,7 +11,7 @@
 //! | power cut | the queues end | flushed and FUA writes stay; of the rest any part, in order |
 //! | lie about flush | nothing, until the power goes | what was on it when the lie began |
 //! | slow, stall | answers late, of this drive or of all | done |
-//! | silence | no answers for a time, or for good | done, in part or not |
+//! | silence | no answers for a time, or permanently | done, in part or not |
 //! | late | nothing: a remote drive whose daemon was killed | done at any time within its settle time |
 //!
 //! "In part" means some of the write's blocks of 512 B or 4 KiB. A block of the array is never cut, even where the

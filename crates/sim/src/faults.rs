@@ -50,7 +50,7 @@ pub enum Mutant {
     IdleFua,
     /// Some reads return a neighbour's bytes.
     WrongRead,
-    /// An array is started before the requests of a daemon that was killed are over.
+    /// An array is started before the requests of a killed daemon have ended.
     Hasty,
 }
 

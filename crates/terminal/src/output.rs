@@ -51,7 +51,7 @@ impl Output {
     /// Prints `message` as one JSON document, or what `table` makes of it in as many columns as it is given.
     ///
     /// # Errors
-    /// When standard output is gone or full.
+    /// When standard output is closed, or its file system is full.
     pub fn print<M: Serialize>(
         &self,
         message: &M,
@@ -66,7 +66,7 @@ impl Output {
     /// Prints `message` like [`Output::print`], but JSON on one line: for answers that follow one another.
     ///
     /// # Errors
-    /// When standard output is gone or full.
+    /// When standard output is closed, or its file system is full.
     pub fn print_one_of_many<M: Serialize>(
         &self,
         message: &M,
@@ -95,7 +95,7 @@ impl Output {
     /// Prints `text` and a line end.
     ///
     /// # Errors
-    /// When standard output is gone or full.
+    /// When standard output is closed, or its file system is full.
     pub fn text(&self, text: &str) -> Result<(), Error> {
         let mut stdout = std::io::stdout().lock();
         writeln!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(Error::answer)
@@ -139,7 +139,7 @@ pub fn json<M: Serialize>(message: &M, layout: Layout) -> String {
     text.expect("messages hold only numbers, texts and lists, which always have a JSON form")
 }
 
-/// Prints `text` and a line end to standard error. A standard error that is gone must not end the command: there may be
+/// Prints `text` and a line end to standard error. A closed standard error must not end the command: there may be
 /// a daemon to stop and files to remove, and the text has no reader.
 pub fn tell(text: impl Display) {
     let _ = writeln!(std::io::stderr(), "{}", printable(&text.to_string()));

@@ -126,7 +126,7 @@ impl Agreement {
         Ok(Self { stream: SslStream::new(ssl, Pipe::default())?, identity, bytes: 0 })
     }
 
-    /// Looks at what came; true when both sides agree.
+    /// Processes the received message; true when both sides agree.
     pub(crate) fn advance(&mut self, input: &[u8]) -> Result<bool, TlsError> {
         self.bytes += input.len();
         if self.bytes > HANDSHAKE_BYTES_MAX {

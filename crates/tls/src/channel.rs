@@ -60,7 +60,7 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// A channel of a handshake that is over.
+    /// A channel of a completed handshake.
     pub(crate) fn new(stream: SslStream<Pipe>) -> Self {
         Self {
             stream,

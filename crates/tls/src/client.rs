@@ -19,7 +19,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Looks at what the server has sent, all of it; what is to be sent goes to `out`. After an error that is what
+    /// Processes all bytes that the server has sent; what is to be sent goes to `out`. After an error that is what
     /// tells the server of it, and nothing further is to be asked.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Why a secure channel is not available, or is over.
+//! Why a secure channel is not available, or has ended.
 
 use std::fmt;
 

@@ -36,7 +36,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Looks at what the client has sent, all of it; what is to be sent goes to `out`. After an error that is what
+    /// Processes all bytes that the client has sent; what is to be sent goes to `out`. After an error that is what
     /// tells the client of it, and nothing further is to be asked.
     ///
     /// # Errors

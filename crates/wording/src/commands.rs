@@ -32,7 +32,7 @@ pub enum Amendment {
 pub trait Command: ApiCommand + Sized {
     /// The object of the request, as events name it.
     fn object(&self) -> String;
-    /// Whether the request is a dry run. Dry runs are not recorded.
+    /// True if the request is a dry run. Dry runs are not recorded.
     fn is_dry(&self) -> bool;
     /// This request with `amendment`; `None` if the request has no such field.
     fn amended(&self, amendment: Amendment) -> Option<Self>;

@@ -119,7 +119,7 @@ impl Night {
 /// Under this name tiers count what recoveries did.
 const BRANCHES: &str = "branches";
 
-/// Rounds of a tier until its time is over, one at least, or one fails.
+/// Rounds of a tier until its time has passed, one at least, or one fails.
 fn rounds(root: &Path, tier: &Tier, until: Instant) -> (Value, bool) {
     let first = sim::fresh_seed();
     let mut counts = json!({ "rounds": 0, "first_seed": first });

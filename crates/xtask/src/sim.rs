@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::run::{self, Outcome};
 
-/// Looks at this many crash states.
+/// Checks this many crash states.
 pub fn crash(root: &Path, states: &Draw) -> Outcome {
     states.of(root, &[], "--crash")
 }
@@ -19,7 +19,7 @@ pub fn crash_and_cover(root: &Path, states: u64) -> Outcome {
     check(root, &["--crash", &states.to_string(), "--seed", &fresh_seed().to_string(), COVER])
 }
 
-/// Looks at every pair of events on small geometries; the same holds.
+/// Checks every pair of events on small geometries; the same holds.
 pub fn pairs(root: &Path) -> Outcome {
     check(root, &[PAIRS, "--seed", &fresh_seed().to_string(), COVER])
 }

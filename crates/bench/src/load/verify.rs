@@ -51,7 +51,7 @@ impl Verify {
         filled
     }
 
-    /// The request for `place` is back: whether `read`, when it is one, found what was written.
+    /// The request for `place` has completed: whether `read`, when it is one, found what was written.
     pub(super) fn end(&mut self, place: u64, at: Lba, read: Option<&SgMut>) -> bool {
         let state = &mut self.places[place as usize];
         *state &= !BUSY;

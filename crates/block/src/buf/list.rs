@@ -245,7 +245,7 @@ impl Within {
 
 /// Puts the buffers of a split-up read together again.
 ///
-/// Made from the list before it is split; takes the pieces back in any order; when every byte is back it
+/// Made from the list before it is split; takes the pieces back in any order; when every byte was returned it
 /// yields the list as it was. Pieces that belong elsewhere (a driver may return other memory after a time-out)
 /// are refused, and the reunion then stays incomplete.
 #[derive(Default)]
@@ -279,7 +279,7 @@ impl Reunion {
         Ok(())
     }
 
-    /// The list as it was, once every byte is back.
+    /// The list as it was, after every byte was returned.
     ///
     /// # Errors
     /// The reunion itself, while bytes are missing.

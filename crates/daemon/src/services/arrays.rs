@@ -167,7 +167,8 @@ impl ArrayService for Shared {
     }
 }
 
-/// Sends the array whenever it differs from what was sent last, until the client or the array is gone.
+/// Sends the array whenever it differs from what was sent last, until the client has disconnected or the array was
+/// removed.
 async fn watch(
     shared: Shared,
     name: String,

@@ -62,8 +62,8 @@ impl EventService for Shared {
     }
 }
 
-/// Sends events from number `from` on (0: only new ones), until the client is gone. Woken by the newest number; what
-/// came in between is read from what is kept, so a slow client misses nothing that is still there.
+/// Sends events from number `from` on (0: only new ones), until the client has disconnected. Woken by the newest
+/// number; what came in between is read from what is kept, so a slow client misses nothing that is still there.
 async fn follow(
     shared: Shared,
     from: u64,

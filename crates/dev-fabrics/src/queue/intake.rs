@@ -1,4 +1,4 @@
-//! From what a target sends to requests that are over.
+//! From what a target sends to completed requests.
 
 use super::FabricsQueue;
 use crate::error::{Breach, Reason, Unfit, Verdict, verdict};
@@ -229,7 +229,7 @@ impl FabricsQueue {
         self.conclude(index, status, now)
     }
 
-    /// A command is over.
+    /// A command has completed.
     fn conclude(&mut self, index: SlotIndex, status: Status, now: Nanos) -> Result<(), Reason> {
         let slot = self.slots.get(index);
         if status.is_success() && slot.moved != slot.piece.bytes {

@@ -214,7 +214,7 @@ impl Slots {
         (current && sent).then_some((SlotIndex(at), slot))
     }
 
-    /// Takes out a request that is over, and how it ended.
+    /// Takes out a completed request, and how it ended.
     pub(crate) fn end(&mut self, index: SlotIndex) -> (Io, Result<(), IoError>) {
         let slot = self.get(index);
         let stage = std::mem::replace(&mut slot.stage, Stage::Free);

@@ -313,7 +313,7 @@ impl FaultyQueue {
         }
     }
 
-    /// The request is over; it goes home as it came.
+    /// The request has ended; it goes home as it came.
     fn conclude(&mut self, index: u32, mut op: Op, result: Outcome) {
         let job = self.job(index);
         if let (Some(at), Some(place)) = (job.restore.take(), place(&mut op)) {

@@ -50,7 +50,7 @@ impl NvmeQueue {
         self.shared.counters.replays.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Looks at the ages of all requests.
+    /// Checks the ages of all requests.
     #[cold]
     pub(super) fn scan(&mut self, word: Word) {
         self.scan_at = self.now.plus(SCAN);

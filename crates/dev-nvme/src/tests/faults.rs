@@ -274,7 +274,7 @@ fn statuses_are_what_they_mean() {
     }
 }
 
-/// A controller that is not ready for a moment is asked again.
+/// A controller that is not ready briefly is asked again.
 #[test]
 fn a_namespace_that_is_not_ready_is_asked_again() {
     let (mut world, mut client) = struck(Spec::new(64), |world| {

@@ -82,7 +82,7 @@ impl Array {
         Ok(())
     }
 
-    /// Takes up a scrub where it was interrupted when the array last ran, or shows one that is over. False when there
+    /// Takes up a scrub where it was interrupted when the array last ran, or shows one that has ended. False when there
     /// was a scrub since the array was started, or `position` is not one in this array.
     pub fn take_up_scrub(&self, position: &ScrubPosition) -> bool {
         let taken = !self.shared.is_lost() && self.shared.take_up_scrub(position);

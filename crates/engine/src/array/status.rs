@@ -78,7 +78,7 @@ pub struct ArrayStatus {
     pub resync_halted: bool,
     /// What was last asked of resync and rebuild.
     pub maintenance: Maintenance,
-    /// More members are gone than redundancy covers; nothing is served.
+    /// More members are absent than redundancy covers; nothing is served.
     pub lost: bool,
     /// Where data of the array are lost because nothing was left to recover them from: byte offset and bytes, in order.
     /// They are answered with errors until they are written.
@@ -156,8 +156,8 @@ impl Array {
         }
     }
 
-    /// How long requests and the members' I/Os took since the array was started. Puts together what every core has
-    /// counted, which is a few hundred kilobytes: for explicit requests, not for every look at the status.
+    /// The latencies of requests and of the members' I/Os since the start of the array. Puts together what every core
+    /// has counted, which is a few hundred kilobytes: for explicit requests, not for every look at the status.
     #[must_use]
     pub fn latencies(&self) -> ArrayLatencies {
         let cores = self.shared.cores.iter().map(|core| &*core.times);

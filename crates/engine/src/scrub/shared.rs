@@ -1,6 +1,6 @@
 //! The scrub that was begun last, as all shards share it.
 //!
-//! What is found in a region counts for good when the region is done: a scrub that is interrupted looks at regions
+//! What is found in a region is final when the region is done: a scrub that is interrupted looks at regions
 //! again that were not, and must not count twice what it finds there.
 
 use strake_raid::{Geometry, Regions};
@@ -204,7 +204,7 @@ impl SharedScrub {
     }
 
     /// Shard `core` has been over all of `region` for scrub `number`; `checked` and `unchecked` are the bytes it
-    /// counted there. False when that scrub is over.
+    /// counted there. False when that scrub has finished.
     pub(crate) fn region_done(
         &mut self,
         (core, number): (u16, u64),
@@ -223,7 +223,7 @@ impl SharedScrub {
         true
     }
 
-    /// A shard has scrubbed all it owns. True when it was the last one.
+    /// A shard has scrubbed all it owns. True for the last shard.
     pub(crate) fn shard_done(&mut self, number: u64) -> bool {
         let Some(status) = self.status.as_mut().filter(|status| status.number == number) else {
             return false;

@@ -267,7 +267,7 @@ async fn read_range(
 }
 
 impl Shard {
-    /// The members' views of the stripe that `band` is in, as the planner wants them.
+    /// The members' views of the stripe that `band` is in, as the planner takes them.
     pub(crate) fn health(&self, band: Band) -> StripeHealth {
         let region = self.regions.region_of(band.stripe);
         let mut health = StripeHealth {

@@ -80,7 +80,7 @@ struct Driver<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> {
     next_latency_look: Nanos,
     /// Who waits for this shard to fall quiet.
     quiesced: Vec<mpsc::Sender<()>>,
-    /// Who also waits for I/Os that were given up.
+    /// Who also waits for I/Os that were abandoned.
     drained: Vec<mpsc::Sender<()>>,
     /// Devices that still have to be opened.
     installs: Vec<Install>,
@@ -381,7 +381,7 @@ impl Shard {
         }
     }
 
-    /// Shows how the members do, and decides which members reads avoid.
+    /// Shows the latencies of the members, and decides which members reads avoid.
     fn look_at_latencies(&self) {
         let mut seen = [None; 64];
         let mut members = self.members.borrow_mut();

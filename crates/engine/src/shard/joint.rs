@@ -48,7 +48,7 @@ struct Gathering {
 }
 
 impl Gathering {
-    /// Adds a read's segment, unless columns that no read wants would have to be read for it.
+    /// Adds a read's segment, unless columns that no read needs would have to be read for it.
     fn admit(&mut self, segment: Segment) -> bool {
         let own = Window::of(&segment);
         if self.window.is_some_and(|window| !window.touches(own)) {
@@ -93,7 +93,7 @@ impl Shard {
     }
 
     /// True when `piece` of a read of `range`, which its member could answer, has to be read nevertheless to recover
-    /// other strips that the request wants: the recovery then answers it too.
+    /// other strips that the request needs: the recovery then answers it too.
     pub(super) fn is_survivor(&self, piece: &Piece, range: LbaRange) -> bool {
         let whole = u64::from(piece.segment.blocks) == range.blocks;
         if self.all_readable() || whole || !self.may_join(piece.band) {

@@ -396,7 +396,7 @@ impl Shard {
         }
     }
 
-    /// When the leader next wants to be woken.
+    /// The next time at which the leader has work.
     pub(super) fn lead_deadline(&self) -> Option<Nanos> {
         let leader = self.leader.as_ref()?.borrow();
         let wants = leader.intended > 0 && leader.sweep.is_none() && !self.stopping();

@@ -153,7 +153,7 @@ struct Inflight {
 /// | the member goes out of use here | `view`, `left`; `settled` and `former_hung` are false |
 /// | it is out of use on every shard | `settled`; the device is closed |
 /// | it comes into use | `view`, `joined` |
-/// | a core gives up the device | `hung_for_some`; on other cores `hung` at their next look |
+/// | a core abandons the device | `hung_for_some`; on other cores `hung` at their next look |
 /// | a device that hung is closed | `former_hung` |
 /// | a member and its replacement change places | all but `view`, `settled`, `left`, `joined` changes, too |
 struct Member {
@@ -206,7 +206,7 @@ impl Member {
     }
 }
 
-/// A queue of a device that has lost its place, kept until what it has in flight is back.
+/// A queue of a device that has lost its place, kept until its requests in progress have completed.
 struct Former {
     queue: Box<dyn IoQueue>,
     identity: String,
@@ -494,7 +494,7 @@ impl Members {
         members.filter(|(_, m)| m.view == view).map(|(at, _)| at).collect()
     }
 
-    /// Members that have not answered a read for long.
+    /// Members with a read that has been outstanding for a long time.
     pub(crate) fn lagging(&self) -> MemberSet {
         self.lagging
     }

@@ -141,8 +141,8 @@ async fn note_copies(
     }
 }
 
-/// Writes recovered strips back over the blocks that could not be read (the drive will remap them). Returns the
-/// positions whose member failed that.
+/// Rewrites the blocks that could not be read with their reconstructed content (the drive remaps these blocks). Returns
+/// the positions whose member failed that.
 pub(super) async fn repair(
     shard: &Shard,
     group: Group,

@@ -95,7 +95,7 @@ impl SitOuts {
         !self.passed.is_multiple_of(PROBE_EVERY)
     }
 
-    /// Looks at the members' percentiles, about once a second. `covered` says whether the stripes can do without some
+    /// Checks the members' percentiles, about once a second. `covered` says whether the stripes can do without some
     /// members; when they cannot do without all outliers, reading around some of them is of no use.
     pub(crate) fn judge(
         &mut self,

@@ -371,7 +371,7 @@ impl Shard {
         }
     }
 
-    /// The control plane wants maintenance to go differently.
+    /// The control plane changes the settings of maintenance.
     pub(crate) fn pace_changed(&self) {
         let mut requests = self.requests.borrow_mut();
         requests.pacer.set_priority(self.shared.maintenance().priority);

@@ -153,7 +153,7 @@ pub(super) async fn filled(shard: &Shard, group: Group) {
         return;
     }
     if stands_still(shard) {
-        // As soon as its I/Os are given up it takes part in nothing: the member that serves is the better one.
+        // As soon as its I/Os are abandoned it takes part in nothing: the member that serves is the better one.
         fail(shard, group, Some(IoErrorKind::Timeout)).await;
         return;
     }
@@ -446,7 +446,7 @@ impl Shard {
         self.await_member_out(place, since).await?;
         let swapped = self.members.borrow().paired.swapped_at();
         match slot {
-            // It was swapped in before the leader heard of the failure.
+            // The shard swapped it in before the leader received the report of the failure.
             Some(slot) if swapped > since && self.members.borrow().view(slot) != View::Absent => {
                 self.await_member_out(slot, swapped).await
             }

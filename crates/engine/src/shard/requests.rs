@@ -424,13 +424,13 @@ impl Requests {
         self.get(request).outstanding += 1;
     }
 
-    /// All spans of `request` are handed out; answers it if they are all back already.
+    /// All spans of `request` are handed out; answers it if all have completed already.
     pub(crate) fn all_out(&mut self, request: u32) {
         self.get(request).handed_out = true;
         self.settle(request);
     }
 
-    /// One span of `request` is back.
+    /// One span of `request` has completed.
     pub(crate) fn span_back(
         &mut self,
         request: u32,

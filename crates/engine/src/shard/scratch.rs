@@ -101,8 +101,8 @@ impl Scratch {
         if self.small.owns(&buf) { self.small.put(buf) } else { self.large.put(buf) }
     }
 
-    /// Unresponsive drives keep the buffers of `kept` I/Os that were given up. When a task waits for memory, as many of
-    /// these buffers are replaced as it lacks: they may never come back. If they do, the pool drops the surplus.
+    /// Unresponsive drives keep the buffers of `kept` I/Os that were abandoned. When a task waits for memory, as many
+    /// of these buffers are replaced as it lacks: they may never come back. If they do, the pool drops the surplus.
     pub(crate) fn replace_kept(&mut self, kept: usize) {
         if kept == 0 {
             self.replaced = 0;

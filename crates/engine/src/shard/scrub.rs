@@ -31,7 +31,7 @@ pub(crate) struct ScrubTable {
 }
 
 impl ScrubTable {
-    /// True when there is a scrub that continues, and this shard is not through with it.
+    /// True when there is a scrub that continues, and this shard is not finished with it.
     pub(crate) fn is_wanted(&self) -> bool {
         self.order.is_some_and(|order| order.runs) && !self.through
     }
@@ -80,7 +80,7 @@ pub(super) async fn go_on(shard: &Shard) -> bool {
     !rests() || shard.redundancy_wanted()
 }
 
-/// All bands of a region were handed out: when they are back it is done, and the next one is entered.
+/// All bands of a region were handed out: when they have completed, the region is done, and the next one is entered.
 async fn end_region(shard: &Shard) {
     all_back(&shard.window).await;
     if shard.stopping() {
@@ -100,7 +100,7 @@ async fn end_region(shard: &Shard) {
     }
 }
 
-/// Looks at one band: whether its parity or copies agree, and what can be done if they do not.
+/// Checks one band: whether its parity or copies agree, and what can be done if they do not.
 ///
 /// # Errors
 /// When the array is lost.

@@ -188,7 +188,7 @@ enum Step {
     Ended(IoError),
 }
 
-/// Puts on record what `plan` writes. Members that are to be avoided because they failed a read are out of use
+/// Records what `plan` writes. Members that are to be avoided because they failed a read are out of use
 /// everywhere before that: what is recorded holds without them.
 async fn record(
     shard: &Shard,
@@ -278,7 +278,7 @@ async fn write_giving_up(
 }
 
 impl Shard {
-    /// The data strips of a column that are lost for good and in the way of writing it; `None` when others
+    /// The data strips of a column that are lost permanently and in the way of writing it; `None` when others
     /// are in the way, which may still be recovered one day.
     fn to_give_up(
         &self,

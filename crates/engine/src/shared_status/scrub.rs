@@ -30,7 +30,7 @@ impl SharedStatus {
         true
     }
 
-    /// Takes up a scrub where it was interrupted, or shows one that is over. False when there was another one since
+    /// Takes up a scrub where it was interrupted, or shows one that has ended. False when there was another one since
     /// the array was started, or the position is not one in this array.
     pub(crate) fn take_up_scrub(&self, position: &ScrubPosition) -> bool {
         let mut scrub = self.scrub();

@@ -42,7 +42,7 @@ fn right(stage: &mut Stage) {
     assert!(lacking.iter().all(|bytes| *bytes == 0), "{lacking:?}");
 }
 
-/// A drive that was away for a moment was copied as a whole, which took hours in which another failure was dangerous.
+/// A drive that was away briefly was copied as a whole, which took hours in which another failure was dangerous.
 #[test]
 fn f15_a_member_that_returns_gets_only_what_it_missed() {
     for cores in [1, 3] {

@@ -300,7 +300,7 @@ fn a_member_of_every_level_is_replaced_while_it_serves() {
     }
 }
 
-/// B04 from its other side: md's RAID 10 continued writing to the old drive when the replacement had its place
+/// B04 seen from the other side: md's RAID 10 continued writing to the old drive when the replacement had its place
 /// (`e7c0c3fa2928`), so the old drive was the newer one. Here it is in the machine again, alone or beside the others:
 /// it is no member.
 #[test]

@@ -26,7 +26,7 @@ pub(super) enum Intake {
     Waiting { slot: SlotIndex, next: u64 },
     /// A piece of a write of which `filled` bytes are there.
     Receiving { slot: SlotIndex, next: u64, data: SgMut, filled: usize },
-    /// Payload to discard, of a request that failed; the request is answered when the payload is over,
+    /// Payload to discard, of a request that failed; the request is answered when the payload has ended,
     /// because a client need not expect an answer earlier.
     Discarding { slot: SlotIndex, left: u64 },
     /// Nothing more will be looked at.

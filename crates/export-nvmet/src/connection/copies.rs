@@ -19,7 +19,7 @@ impl Copies {
         Self { buffer, line: VecDeque::with_capacity(IO_ENTRIES.into()) }
     }
 
-    /// The buffer for a piece of so many bytes. It lacks after a drive kept it for good and none came in its place.
+    /// The buffer for a piece of so many bytes. It lacks after a drive kept it permanently and none came in its place.
     pub(super) fn take(&mut self, bytes: usize) -> Option<SgMut> {
         Some(self.buffer.get(bytes)?.into())
     }

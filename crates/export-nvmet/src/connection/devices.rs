@@ -47,7 +47,7 @@ enum Standing {
     Pauses {
         until: Nanos,
     },
-    /// It goes when what is in flight is over. What it holds is given up.
+    /// It goes when what is in flight has completed. What it holds is given up.
     Leaves,
 }
 
@@ -398,7 +398,7 @@ impl Devices {
         self.get(index).map(|device| device.sentry.raise(range))
     }
 
-    /// Looks at the range locks of the device at a place, as [`Sentry::look`] does.
+    /// Checks the range locks of the device at a place, as [`Sentry::look`] does.
     #[inline]
     pub(super) fn look(
         &mut self,

@@ -84,7 +84,7 @@ impl Intake {
         Self { front: Front::Header, end: None, digests, received_now, took_piece, is_ahead }
     }
 
-    /// Looks at nothing more of what the host sends.
+    /// Ignores everything else that the host sends.
     pub(super) const fn close(&mut self) {
         self.front = Front::Closed;
     }

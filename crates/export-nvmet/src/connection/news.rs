@@ -118,7 +118,7 @@ impl News {
     }
 
     /// A host reads the oldest notice of reservations, or that there is none, and takes it away unless it says
-    /// otherwise. Those behind it are news again, also such as come right after this look.
+    /// otherwise. Later changes are reported again, also changes directly after this check.
     pub(super) fn read_notice(
         &mut self,
         request: &log::Request,

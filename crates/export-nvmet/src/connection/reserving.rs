@@ -42,7 +42,7 @@ impl Reserving {
     }
 
     /// Takes over what reservations let the host do, if that has changed, and tells the reservation thread when
-    /// commands that were given up are over. Says whether there was something to do: a device is not hurried by looking
+    /// aborted commands have completed. Says whether there was something to do: a device is not hurried by looking
     /// again.
     #[inline]
     pub(super) fn apply(

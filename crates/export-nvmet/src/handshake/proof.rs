@@ -38,7 +38,7 @@ impl<D: Directory> Proving<D> {
         Self { link, stand: Stand::Claims(claim), exchange }
     }
 
-    /// Looks at the next command. Whatever it is, it is answered; after too many the connection ends.
+    /// Checks the next command. Whatever it is, it is answered; after too many the connection ends.
     pub(super) fn step(
         &mut self,
         input: &[u8],

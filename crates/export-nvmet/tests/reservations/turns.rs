@@ -139,7 +139,7 @@ fn is_preempted(machine: &Machine) -> bool {
     machine.target.reservations(SUBSYSTEM, 1).is_some_and(|known| known.registrants.len() == 1)
 }
 
-/// Preempt and Abort is answered when what it waits for is over, not only once no other host asks for anything.
+/// Preempt and Abort is answered when what it waits for has completed, not only once no other host asks for anything.
 #[test]
 fn a_preemption_is_answered_between_commands_of_others() {
     let (machine, plan, [(_admin, mut taker), (_other, mut victim)]) = contested();

@@ -40,7 +40,7 @@ pub struct Corrupted {
     pub runs: u64,
     /// Arrays that started, with whatever consent was asked for.
     pub assembled: u64,
-    /// Arrays that did not start at once, and said why.
+    /// Arrays whose first start was refused with a reason.
     pub explained: u64,
     /// Arrays of which a scrub found the wound and put it right.
     pub healed: u64,

@@ -24,7 +24,7 @@ use crate::textbook;
 /// Of this many states one is started and used; of all of them the media are looked at.
 const RUNS: u64 = 20;
 
-/// Of those in which a lost drive is back.
+/// Of those in which a lost drive has returned.
 const RUNS_RETURNED: u64 = 4;
 
 /// So many times fewer of arrays of several regions, as the resync of a whole one takes long.
@@ -116,7 +116,7 @@ impl After {
     }
 }
 
-/// Looks at one state, a second crash included if there is one.
+/// Checks one state, a second crash included if there is one.
 ///
 /// # Errors
 /// What does not hold.
@@ -164,7 +164,7 @@ pub(super) fn caught<T>(what: impl FnOnce() -> Result<T, String>) -> Result<T, S
 struct Look<'a> {
     record: &'a Record,
     known: &'a Known,
-    /// Drives that were lost, as a mask, also those that are back.
+    /// Drives that were lost, as a mask, also those that have returned.
     lost: u64,
     /// The owner says that it is to start without those that are away.
     degraded: bool,
@@ -179,7 +179,7 @@ struct Look<'a> {
     noted: Vec<Noted>,
 }
 
-/// Looks at the start that follows the first crash, or the one that is `next`. What it writes may be written down.
+/// Checks the start that follows the first crash, or the one that is `next`. What it writes may be written down.
 fn look(
     record: &Record,
     known: &Known,

@@ -109,7 +109,7 @@ const fn shape_of(number: u64) -> Shape {
     SHAPES[(number % SHAPES.len() as u64) as usize]
 }
 
-/// Looks at every state of the histories with these numbers, and of each of them at every cut of about `recoveries`
+/// Checks every state of the histories with these numbers, and of each of them at every cut of about `recoveries`
 /// recoveries, on `threads` threads.
 #[must_use]
 pub fn run(seed: u64, numbers: std::ops::Range<u64>, recoveries: usize, threads: usize) -> Report {

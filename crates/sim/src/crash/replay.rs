@@ -30,7 +30,7 @@ impl fmt::Display for ReplayError {
 
 impl std::error::Error for ReplayError {}
 
-/// Looks at one state again, or at a case as a whole: what [`Report::violations`](super::Report::violations) names.
+/// Checks one state again, or a case as a whole: what [`Report::violations`](super::Report::violations) names.
 /// Returns what the case was.
 ///
 /// # Errors

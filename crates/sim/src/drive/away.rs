@@ -2,9 +2,9 @@
 //! disconnected.
 //!
 //! A request that a drive owes to a daemon that was killed keeps the claim on the drive: nothing can be read of it
-//! before the request is over. So it counts as done, in part or not, when the daemon is killed, and the drive cannot be
-//! opened until it speaks again. The target of a remote drive knows no claims: what it has received it may execute at
-//! any time within its settle time, beside a daemon that is back.
+//! before the request has ended. So it counts as done, in part or not, when the daemon is killed, and the drive cannot
+//! be opened until it speaks again. The target of a remote drive knows no claims: what it has received it may execute
+//! at any time within its settle time, beside a restarted daemon.
 
 use strake_block::{Durability, Io, Op};
 use strake_units::Nanos;

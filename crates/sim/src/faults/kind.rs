@@ -38,7 +38,7 @@ pub enum Kind {
     BitFlip,
     /// A drive acknowledges a write and does not do it.
     LostWrite,
-    /// A drive does a write in another place.
+    /// A drive misdirects a write: it writes the data to another address.
     Misdirected,
     /// A drive answers for a time with what it held before the last write.
     StaleRead,
@@ -62,7 +62,7 @@ pub enum Kind {
     CrashAndLoss,
     /// More drives are pulled than the array survives.
     Lose,
-    /// A drive answers nothing for a time, or for good.
+    /// A drive answers nothing for a time, or permanently.
     Silence,
     /// The same, from some request of an assembly on.
     SilentStart,

@@ -3,7 +3,7 @@
 use strake_sim::model;
 use strake_sim::stage::observe;
 
-/// Looks at so many worlds from a seed on; the last line is JSON. True when the model could follow all.
+/// Checks so many worlds from a seed on; the last line is JSON. True when the model could follow all.
 pub fn run(words: &[String]) -> Result<bool, String> {
     let number = |word: Option<&String>| word.and_then(|word| word.parse::<u64>().ok());
     let count = number(words.get(1)).ok_or("--traces needs a number")?;

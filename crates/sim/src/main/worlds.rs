@@ -28,7 +28,7 @@ pub struct Worlds {
     pub limits: Limits,
     /// Only the first one is run, and made small when it fails.
     pub shrink: bool,
-    /// What is wrong on purpose.
+    /// The injected error.
     pub mutant: Mutant,
 }
 

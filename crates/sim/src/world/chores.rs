@@ -58,8 +58,8 @@ impl Chance {
     pub(super) fn change_mode(&mut self) -> Result<(), String> {
         let mode =
             self.world.later.pick(&[Consistency::Resync, Consistency::Safe, Consistency::Strict]);
-        // From `strict` to `safe` nothing counts as logged for a moment. Worlds do not meet that with members out and
-        // two parities yet.
+        // From `strict` to `safe` nothing counts as logged for a short time. Worlds do not meet that with members out
+        // and two parities yet.
         let from_partial_writes = self.world.shape.consistency == Consistency::Strict
             && mode == Consistency::Safe
             && self.world.geometry.parity_strips() > 1;

@@ -80,7 +80,8 @@ impl Chance {
     }
 
     /// Pulls more drives at once than the array survives, while it is busy. Requests may fail then, but none may be
-    /// left unanswered or be answered with wrong data; and when the drives are back, so is everything acknowledged.
+    /// left unanswered or be answered with wrong data; and after the drives have returned, all acknowledged writes are
+    /// present.
     pub(super) fn lose_too_many(&mut self) -> Result<(), String> {
         self.world.faults.arm(false);
         self.world.run_until("control operations", |world| world.asked.is_empty())?;

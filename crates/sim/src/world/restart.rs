@@ -7,7 +7,8 @@ use strake_units::{Nanos, Uuid};
 use super::{World, patient, to_drive};
 use crate::drive::SimDrive;
 
-/// Attempts of a restart: plain, when a silent drive is back, degraded, with loss accepted, with a larger one accepted.
+/// Attempts of a restart: plain, when a silent drive has returned, degraded, with loss accepted, with a larger one
+/// accepted.
 const ATTEMPTS: usize = 5;
 
 impl World {

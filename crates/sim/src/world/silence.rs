@@ -1,4 +1,4 @@
-//! Drives that answer nothing for a time, or for good: while the array serves, while it is stopped, and while it is
+//! Drives that answer nothing for a time, or permanently: while the array serves, while it is stopped, and while it is
 //! assembled.
 //!
 //! Nothing waits for them for ever, and nothing for longer than the limits of the engine say; what they owe they may do

@@ -273,7 +273,7 @@ impl Host {
         self.rig.poll();
     }
 
-    /// Looks at what has ended; what came from an honest target is as it has it.
+    /// Checks what has ended; what came from an honest target is as it has it.
     fn look(&mut self, belief: Belief<'_>) {
         for Completion { token, op, result } in std::mem::take(&mut self.rig.done) {
             assert!(self.ended.insert(token.0), "request {} ends once", token.0);

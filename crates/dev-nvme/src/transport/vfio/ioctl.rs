@@ -174,7 +174,7 @@ fn argsz_and_flags(argsz: u32, flags: u32) -> [u8; 8] {
     bytes
 }
 
-/// What the IOMMU says about itself.
+/// The properties of the IOMMU.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct IommuInfo {
     pub(super) ranges: Vec<Range<u64>>,

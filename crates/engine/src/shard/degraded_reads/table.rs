@@ -178,7 +178,7 @@ impl DegradedReads {
         (read, of_place(&mut self.strips, self.strips_each, number))
     }
 
-    /// Frees the place. Its buffers are gone already.
+    /// Frees the place. Its buffers were released already.
     #[inline]
     pub(super) fn end(&mut self, number: u32) {
         let (read, strips) = self.get(number);

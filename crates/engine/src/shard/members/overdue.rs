@@ -19,7 +19,7 @@ pub(crate) struct Overdue {
     pub(crate) failed: MemberSet,
     /// The array cannot do without all of these members, and they were waited for long enough.
     pub(crate) hopeless: bool,
-    /// I/Os that were given up and that devices still have, with their buffers.
+    /// I/Os that were abandoned and that devices still have, with their buffers.
     pub(crate) kept: usize,
 }
 

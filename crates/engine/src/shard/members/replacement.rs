@@ -137,7 +137,7 @@ impl Members {
         place.former_hung = false;
     }
 
-    /// Releases a device that is no longer used, as soon as what it has in flight is back.
+    /// Releases a device that is no longer used, as soon as its requests in progress have completed.
     pub(super) fn bury(&mut self, at: usize) {
         let place = &mut self.members[at];
         Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Gone);

@@ -223,7 +223,7 @@ impl Smalls {
         small
     }
 
-    /// Frees the place. Its buffers are gone already.
+    /// Frees the place. Its buffers were released already.
     #[inline]
     pub(super) fn end(&mut self, write: u32) {
         self.get(write).live = false;
@@ -252,7 +252,7 @@ impl Smalls {
         self.strays.failed()
     }
 
-    /// A part came back by its own token.
+    /// A part completed under its own token.
     #[inline]
     pub(crate) fn part_back(&mut self, part: PartBack<'_>) -> PartTaken {
         let (io, generation) = (part.io, part.generation);

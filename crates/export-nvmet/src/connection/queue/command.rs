@@ -77,7 +77,7 @@ impl Queue {
     fn expect_capsule(&mut self, index: SlotIndex, bytes: u32) -> Option<(SlotIndex, u32)> {
         let Some((data, spare)) = self.take_buffers(index, bytes) else {
             // There is one buffer for each command, but not a second one for each that compares; and one buffer may
-            // lack after a drive kept memory for good and none could be had in its place.
+            // lack after a drive kept memory permanently and none could be had in its place.
             self.slots.get(index).status = Status::INTERRUPTED;
             self.conclude(index);
             return None;

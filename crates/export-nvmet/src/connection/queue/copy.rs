@@ -106,7 +106,7 @@ impl Queue {
         Ok(Piece::Read(Op::Read { at: part.start, data }))
     }
 
-    /// Continues with a Copy whose I/O is over: writes what was read, or takes the next piece.
+    /// Continues with a Copy whose I/O has completed: writes what was read, or takes the next piece.
     pub(super) fn copied(&mut self, index: SlotIndex, sources: SgMut, mut at: Progress, op: Op) {
         let slot = self.slots.get(index);
         let (task, is_well) = (slot.task, slot.status.is_success());

@@ -16,7 +16,7 @@ impl Queue {
         self.held_off.push_back(index);
     }
 
-    /// Looks at the range locks, and continues with what waited for them; says how much that was.
+    /// Checks the range locks, and continues with what waited for them; says how much that was.
     #[inline]
     pub(in crate::connection) fn look_at_range_locks(&mut self) -> usize {
         self.give_up_pairs();

@@ -38,7 +38,7 @@ const POLICIES: [AssemblePolicy; 3] = [
     AssemblePolicy { allow_degraded: true, accept_loss: true },
 ];
 
-/// Looks at an array one member of which was wounded.
+/// Checks an array with one damaged member.
 ///
 /// # Errors
 /// What does not hold.
@@ -83,7 +83,7 @@ pub(super) fn examine(
     Ok(found)
 }
 
-/// What the control plane wrote down on every member is there: others have it than the one that was wounded.
+/// What the control plane wrote down on every member is there: others have it than the one that was damaged.
 fn check_config(record: &Record, drives: &[Drive]) -> Result<(), String> {
     let config = load_config(drives, uuid(record.case.seed, 1), &mut at_once(0));
     if drives.len() > 1 && config.as_deref() != Some(CONFIG) {

@@ -1,4 +1,4 @@
-//! Starts after kills, on drives that are small enough to be quick.
+//! Starts after kills of the daemon, on small drives, so that the tests are fast.
 
 use super::{Restart, SLOW, Stand, percentile, restart};
 use crate::load::Spec;

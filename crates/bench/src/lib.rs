@@ -1,8 +1,8 @@
 //! Benchmarks of Strake and of peers, in one run on one machine.
 //!
-//! **What it is.** `strake bench run NAME`: each benchmark answers one line of the project's list of goals ([`goals`])
-//! with a [`Report`]. Arrays of memory drives run on data cores of this process ([`rig`]), under a load that runs on
-//! the same cores ([`load`]). The samples of compared cases alternate ([`scenario`]).
+//! **What it is.** `strake bench run NAME`: each benchmark measures one goal of the project ([`goals`]) and returns a
+//! [`Report`]. Arrays of memory drives run on data cores of this process ([`rig`]), under a load that runs on the same
+//! cores ([`load`]). The samples of compared cases alternate ([`scenario`]).
 //!
 //! **What it must never do.** Be required by the product: the library that [`g9`] compares with is opened at run time
 //! ([`isal`]); without the library, a report contains only the numbers of Strake, and states the reason. Print, or know

@@ -42,7 +42,7 @@ pub struct Profile {
     /// How much of the drive's writing time one read takes away, in percent of the time the read itself
     /// occupies the drive. 0: reads and writes do not disturb each other.
     pub read_cost_to_writes_percent: u32,
-    /// The same the other way round: what one write takes away from the drive's reading time.
+    /// The reverse: how much of the drive's reading time one write takes, in percent of the time of the write.
     pub write_cost_to_reads_percent: u32,
     /// How far usual latencies lie from their mean, in percent of it. Above 0 the seed decides which latency an
     /// I/O has, which ones are slow, and one I/O in [`Profile::STALL_EVERY`] takes four times the tail latency;

@@ -145,7 +145,7 @@ impl Machine {
 }
 
 impl Place {
-    /// The name of the slot that the machine has for it.
+    /// The name of the slot in the host.
     fn natural_name(&self, hotplug: Option<&Path>) -> String {
         let text = |path: &Path| Some(path.file_name()?.to_str()?.to_owned());
         let element = || {

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Cycles begin at multiples of their length, so the shards of an array rest together without talking to each other.
-//! Everything here is pure, so that a change of the pace can be tried on paper: times and latencies come in, a
-//! number comes out. docs/decisions/0011-pace-of-maintenance.md has the measurements.
+//! All functions here are pure: they compute a window from times and latencies, so tests can check a change without
+//! drives. docs/decisions/0011-pace-of-maintenance.md has the measurements.
 
 mod latency;
 mod pacer;

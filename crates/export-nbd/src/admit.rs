@@ -75,7 +75,7 @@ pub enum Verdict {
     Refuse(Code, &'static str),
     /// The client is leaving.
     Disconnect,
-    /// The server is leaving: the payload is too large to be received just for an error.
+    /// The server closes the connection: the payload is too large to receive it only for an error reply.
     Violation,
 }
 

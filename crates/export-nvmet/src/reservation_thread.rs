@@ -124,7 +124,7 @@ impl ReservationThread {
         answer
     }
 
-    /// Ends the thread; what it has not done is not done.
+    /// Ends the thread; the requests that wait are not executed.
     pub(crate) fn close(&self) {
         let left = self.jobs.lock().take();
         // No asker waits for ever.
@@ -211,7 +211,7 @@ impl Work {
         }
     }
 
-    /// Carries a wish out at one place. Says which hosts' commands are to be over before it is answered.
+    /// Executes a request at one namespace. Says which hosts' commands are to be over before it is answered.
     fn change(&self, place: &Place, wish: &Wish) -> Result<Vec<HostId>, Status> {
         let before = place.kept.reservations();
         let change = match wish {

@@ -344,7 +344,7 @@ impl Subsystem {
         self.moved.load(Ordering::Acquire)
     }
 
-    /// Namespaces that came, went or got another size after `then`.
+    /// Namespaces that were added, removed or resized after `then`.
     pub(crate) fn listed_after(&self, then: u64) -> Vec<u32> {
         let namespaces = self.lock();
         namespaces

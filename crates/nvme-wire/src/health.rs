@@ -94,7 +94,7 @@ impl Warning {
 /// 64 is the largest number of 64: no drive gets there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Smart {
-    /// Bits of what is wrong: see [`Warning`].
+    /// The critical warning: see [`Warning`].
     pub warnings: u8,
     /// Degrees Celsius; absent when the drive does not say.
     pub temperature_c: Option<i32>,

@@ -161,7 +161,7 @@ fn assembles_alike(config: &Config, state: &State, drives: Set) {
     }
 }
 
-/// Whether a drive may be taken back is for the code what it is for the model.
+/// Checks that the code and the model agree whether a drive may be re-added.
 fn returns_alike(config: &Config, new: &Label, own: &Label, m: usize) {
     let code = returning(&superblock(config, new, 0), &superblock(config, own, m));
     let taken = code == Returning::Stale;

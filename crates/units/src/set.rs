@@ -140,7 +140,7 @@ impl<K> Set<K> {
         Self { bits, kind: PhantomData }
     }
 
-    /// The set as a word, for formats and atomics.
+    /// The set as a bit mask, for formats and atomics.
     #[inline]
     #[must_use]
     pub const fn bits(self) -> u64 {

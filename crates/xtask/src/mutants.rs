@@ -1,4 +1,4 @@
-//! Seeded bugs: each is patched into a copy of the checkout, and some tier of tests has to find it.
+//! Seeded bugs: each is applied to a copy of the checkout, and at least one tier of tests has to detect it.
 //!
 //! A mutant is a file in the folder `mutants`: why it would lose data, the file it is in, the tiers that are tried in
 //! order, and the text before and after, between the marks of a merge conflict. The copy lies in `target/mutants` and

@@ -34,7 +34,7 @@ const PAIRS: &str = "--crash-pairs";
 pub struct Draw {
     /// From the seed that is always the same: it separates what a change breaks from what no run has met before.
     pub same: u64,
-    /// From a seed that is new every time.
+    /// With a new random seed in every run.
     pub fresh: u64,
 }
 

@@ -34,8 +34,8 @@ pub(super) async fn maintain(
 /// Makes the copies of the band's part of a strip agree, as a resync does: that of `wanted`. Where blocks are bad, and
 /// where the table has no place to remember the part, only those of `wanted`.
 ///
-/// The region's bit may be cleared while this writes, when the resync has been here before. Copies that are not listed
-/// hold then what is written; listed ones may not, and those that are out of reach are hidden.
+/// The region's bit may be cleared while this task writes, if the resync has already finished the region. Copies that
+/// are not listed hold then what is written; listed ones may not, and those that are out of reach are hidden.
 pub(super) async fn agree(
     shard: &Shard,
     group: Group,

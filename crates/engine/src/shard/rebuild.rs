@@ -347,7 +347,8 @@ impl Shard {
         })
     }
 
-    /// A turn begins: what requests that come in it will tell about maintenance, and what time has changed.
+    /// Called at the start of a turn: determines whether requests of this turn measure the baseline or the effect of
+    /// maintenance, and adapts the window of maintenance.
     pub(crate) fn pace(&self, now: Nanos) {
         let mut window = self.window.borrow_mut();
         if window.look_at.is_some_and(|time| time <= now) {

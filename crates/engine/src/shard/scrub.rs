@@ -139,7 +139,7 @@ const NONE: PositionSet = PositionSet::EMPTY;
 struct Seen {
     /// Positions whose blocks could not be read, or were never filled.
     unreadable: PositionSet,
-    /// There was something to compare the data with.
+    /// Parity or another copy was available for a comparison.
     compared: bool,
     wrong: Vec<Wrong>,
 }

@@ -131,7 +131,7 @@ fn shows(state: &State, action: Action, event: &Event) -> bool {
     }
 }
 
-/// Every state that `states` lead to without anything being seen.
+/// Every state that follows from `states` by steps that cannot be observed.
 fn unseen(config: &Config, states: &HashSet<State>) -> HashSet<State> {
     let mut reached = states.clone();
     let mut open: Vec<State> = states.iter().copied().collect();

@@ -231,8 +231,9 @@ impl VolumeMap {
         self.waiting.wake(id);
     }
 
-    /// Ends the wait for space of an operation, or a snapshot, rollback or resize before its record is appended. The
-    /// operation fails when it is advanced. A hold or a pace step that was released is withdrawn: the driver lets the
+    /// Ends the wait of an operation for space or for a checkpoint, or a snapshot, rollback or resize before its record
+    /// is appended. When it is advanced, an operation that waited for space fails with [`ErrorKind::NoSpace`], and any
+    /// other with [`ErrorKind::Cancelled`]. A hold or a pace step that was released is withdrawn: the driver lets the
     /// core go on, and does not report the step. A copy that was released is reported before the operation ends.
     ///
     /// False if the operation is none of these: then it goes on.

@@ -108,8 +108,8 @@ fn a_failed_write_can_be_repeated_in_the_same_cluster() {
     assert_eq!(world.content(volume), [2000, 0]);
 }
 
-#[test]
-fn a_snapshot_whose_flush_fails_is_deleted_before_the_request_fails() {
+/// A world in which the flush of a snapshot failed: its deletion is recorded, and not stable.
+fn with_an_unstable_deletion() -> World {
     let mut world = World::new(SHAPE);
     world.run(1, Op::Create("V", 2));
     world.run(2, full());
@@ -119,15 +119,38 @@ fn a_snapshot_whose_flush_fails_is_deleted_before_the_request_fails() {
     while !is_flush(&world) {
         assert!((0..world.moves()).any(|at| world.step(at)));
     }
-    let snapshot = world.id("S").expect("it is recorded");
+    assert!(world.id("S").is_some(), "it is recorded");
     assert!(world.fail_step(0, Left::Part));
-    assert!(world.step(0));
+    assert!(world.step_task(0));
     assert_eq!((world.id("S"), world.failed.len()), (None, 0), "the deletion is not stable yet");
+    world
+}
+
+#[test]
+fn a_snapshot_whose_flush_fails_is_deleted_before_the_request_fails() {
+    let mut world = with_an_unstable_deletion();
     world.drain();
     assert_eq!(world.failed.first().map(|error| error.kind), Some(failed(StepKind::Flush)));
-    assert_eq!(world.map.dying().count(), 0, "{snapshot} was swept");
+    assert_eq!(world.map.dying().count(), 0, "the snapshot was swept");
     world.run(4, snap("S"));
     assert_eq!(world.failed.len(), 1);
+}
+
+/// The request ends with `LogFailed`, and only the next start shows whether the deletion was made.
+#[test]
+fn a_start_shows_whether_a_deletion_is_stable_after_the_log_failed() {
+    let mut world = with_an_unstable_deletion();
+    world.map.log_failed();
+    assert!(world.step_task(0));
+    assert_eq!(world.failed, [ErrorKind::LogFailed.into()]);
+    assert_eq!(world.map.records(Ring::LEADER).len(), 1, "the record of the deletion");
+    for (stable, is_there) in [(0, true), (1, false)] {
+        let mut pick = vec![0; world.crash_choices().len()];
+        pick[Ring::LEADER.at()] = stable;
+        let next = world.start(&world.crash_of(&pick, false), SHAPE.rings).expect("a start");
+        next.check();
+        assert_eq!(next.id("S").is_some(), is_there, "{stable} records are stable");
+    }
 }
 
 #[test]

@@ -87,6 +87,45 @@ fn the_end_of_a_reservation_wakes_a_write() {
     assert!(matches!(world.map.advance(waiting), Progress::Do(_)));
 }
 
+/// A write that needs a copy waits for older I/Os. A discard of the cluster makes the copy needless.
+#[test]
+fn the_end_of_older_ios_wakes_a_write_that_needs_no_copy_any_more() {
+    let (older, snapshot, write, discard) = (0, 1, 2, 3);
+    let mut world = World::new(Shape { cluster_blocks: 2, ..SHAPE });
+    world.run(1, Op::Create("V", 4));
+    world.run(2, Op::Write("V", 0, 1, 0, false));
+    world.add(3, Op::Write("V", 2, 1, 0, false), 0);
+    assert!(world.step_task(older));
+    world.add(4, Op::Snap(vec![("V".into(), "S".into())]), 0);
+    let waits_for_older =
+        |world: &World, task: usize| matches!(world.tasks[task].wait, Some(Wait::OlderIo { .. }));
+    while !waits_for_older(&world, snapshot) {
+        let leader = world.tasks.len() + Ring::LEADER.at();
+        assert!(world.step(snapshot) || world.step(leader));
+    }
+    world.add(5, Op::Write("V", 1, 1, 0, false), 0);
+    let waiting = world.map.woken().expect("it is new");
+    assert!(world.step_task(write) && waits_for_older(&world, write));
+    world.add(6, Op::Discard("V", 0, 2), 0);
+    let tasks = world.tasks.len();
+    while world.tasks.len() == tasks {
+        assert!(world.step(discard) || world.step(tasks) || world.step(tasks + 1));
+    }
+    assert!(!world.map.is_woken(waiting), "an older write is in progress");
+
+    let mut early = world.clone();
+    assert!(early.step_task(write));
+    assert_eq!(early.tasks[write].wait, None, "it needs no copy");
+    early.drain();
+
+    let tasks = world.tasks.len();
+    while world.tasks.len() == tasks {
+        assert!(world.step(older) || world.step(tasks) || world.step(tasks + 1));
+    }
+    assert!(world.map.is_woken(waiting));
+    world.drain();
+}
+
 fn woken(world: &World) -> Vec<OperationId> {
     let mut world = world.clone();
     let mut all = Vec::new();

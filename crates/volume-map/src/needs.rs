@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 
 use crate::ids::{Number, Ring, VolumeId};
+use crate::operation::Wait;
 use crate::record::Change;
-use crate::state::MapState;
+use crate::state::{MapState, Reference};
 use crate::tables::{Leaf, UNMAPPED, Volume};
 
 /// What all reserved volumes need.
@@ -102,11 +103,32 @@ impl MapState {
     }
 
     /// One if an entry refers to a cluster that no other entry refers to. The leaf of an entry that changes has one
-    /// reference; a given up one ends without a record.
+    /// reference. One that was given up may still count: it ends without a record, and the entry may have been mapped
+    /// since then. So it does not matter here.
     fn is_exclusive(&self, id: VolumeId, index: u32) -> i64 {
         let Some(volume) = self.tables.volumes.get(&id) else { return 0 };
         let (Some(slot), Some(cluster)) = self.tables.lookup(volume, index) else { return 0 };
-        i64::from(is_alone(self.tables.leaf(slot)) && self.tables.counts[cluster.at()] == 1)
+        let leaf = self.tables.leaf(slot);
+        i64::from(leaf.references == 1 && self.tables.counts[cluster.at()] == 1)
+    }
+
+    /// What a change of a mapped entry of a reserved volume waits for, before it takes a cluster: the end of a reference
+    /// to the leaf that was given up. The cluster is then written in place. Otherwise, each change until then would
+    /// take a cluster, and the need is one cluster for each entry.
+    pub(crate) fn wait_for_leaf(&self, id: VolumeId, index: u32, ring: Ring) -> Option<Wait> {
+        let volume = self.tables.serving(id).filter(|volume| is_reserved(volume))?;
+        let (Some(slot), Some(cluster)) = self.tables.lookup(volume, index) else { return None };
+        let leaf = self.tables.leaf(slot);
+        if leaf.references > 1 || leaf.given_up == 0 || self.tables.counts[cluster.at()] > 1 {
+            return None;
+        }
+        let is_of_leaf = |what: Reference| what == Reference::Leaf(leaf.id);
+        let last = self.given_up[ring.at()].iter().rfind(|given_up| is_of_leaf(given_up.what))?;
+        let number = last.by.number;
+        let is_stable = self.is_stable(ring, number);
+        let (records, older) =
+            (Wait::Records { ring, number }, Wait::OlderIo { epoch: last.epoch });
+        Some(if is_stable { older } else { records })
     }
 
     /// Entries of a leaf whose clusters no other entry refers to.

@@ -238,14 +238,23 @@ impl Io {
             }
             Plan::Mark(_) => self.land(map, found, plan, None),
             Plan::Unmap => self.land(map, found, plan, None),
-            Plan::New { .. } | Plan::Copy(_) => match map.allocate(self.volume, ring, found) {
-                Allocation::Taken(cluster) => self.land(map, found, plan, Some(cluster)),
-                Allocation::Refused(kind) => self.fail(map, kind),
-                Allocation::Later(wait) => {
-                    self.is_starved = true;
-                    self.wait(map, wait)
+            Plan::New { .. } | Plan::Copy(_) => {
+                if let Some(wait) = map.wait_for_leaf(self.volume, self.index, ring) {
+                    return self.wait(map, wait);
                 }
-            },
+                self.take(map, ring, found, plan)
+            }
+        }
+    }
+
+    fn take(&mut self, map: &mut MapState, ring: Ring, found: Found, plan: Plan) -> Progress {
+        match map.allocate(self.volume, ring, found) {
+            Allocation::Taken(cluster) => self.land(map, found, plan, Some(cluster)),
+            Allocation::Refused(kind) => self.fail(map, kind),
+            Allocation::Later(wait) => {
+                self.is_starved = true;
+                self.wait(map, wait)
+            }
         }
     }
 

@@ -112,9 +112,9 @@ impl MapState {
         i64::from(leaf.references == 1 && self.tables.counts[cluster.at()] == 1)
     }
 
-    /// What a change of a mapped entry of a reserved volume waits for, before it takes a cluster: the end of a reference
-    /// to the leaf that was given up. The cluster is then written in place. Otherwise, each change until then would
-    /// take a cluster, and the need is one cluster for each entry.
+    /// What a change of a mapped entry of a reserved volume waits for, before it takes a cluster: the end of a
+    /// reference to the leaf that was given up. The cluster is then written in place. Otherwise, each change until then
+    /// would take a cluster, and the need is one cluster for each entry.
     pub(crate) fn wait_for_leaf(&self, id: VolumeId, index: u32, ring: Ring) -> Option<Wait> {
         let volume = self.tables.serving(id).filter(|volume| is_reserved(volume))?;
         let (Some(slot), Some(cluster)) = self.tables.lookup(volume, index) else { return None };

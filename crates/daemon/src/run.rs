@@ -22,7 +22,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tonic::transport::Server;
 
 use crate::args::{Args, SOCKET};
-use crate::metrics::{self, Metrics};
+use crate::metrics::{self, Metrics, Place};
 use crate::notify::{Environment, Message, Pace, Service, summary};
 use crate::shared::{COMMANDS_MAX, LOOKS_MAX, Shared};
 use crate::{again, files, log, socket};
@@ -80,15 +80,20 @@ pub fn run(args: &Args) -> Result<(), Ended> {
     };
     let runtime =
         control_threads().map_err(|e| format!("cannot start the control threads: {e}"))?;
+    // From here on, a signal does not end the process without an orderly stop.
+    let signals = {
+        let _context = runtime.enter();
+        Signals::receive()
+    };
     // What cannot be listened on is found out before arrays are started and events recorded.
-    socket::refuse_unusable(&path)?;
+    socket::refuse_unusable(&path, args.metrics.as_ref().and_then(Place::unix))?;
     let metrics = runtime.block_on(async {
         match &args.metrics {
             Some(place) => metrics::listen(place).await.map(Some),
             None => Ok(None),
         }
     })?;
-    // The state directory's lock comes first: the process that holds it may replace a stale socket.
+    // The state directory's lock comes before the daemon's socket: the process that holds it may replace a stale one.
     let control = Control::open(&state_dir, options).map_err(|e| e.to_string())?;
     // The first client finds the arrays of drives that answer at once; the others are started in the background.
     if !control.starts_are_over(STARTS_FIRST).map_err(|e| e.to_string())? {
@@ -97,8 +102,6 @@ pub fn run(args: &Args) -> Result<(), Ended> {
     }
     let shared = Shared::new(control, &path.display().to_string());
     let served = runtime.block_on(async {
-        // Before a client can connect: from then on, a signal must not end the process without an orderly stop.
-        let signals = Signals::receive();
         let (listener, guard) = socket::listen(&path, SOCKET)?;
         let arguments: Vec<_> = std::env::args_os().skip(1).collect();
         again::write_down(&path, &state_dir, &arguments);

@@ -15,6 +15,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use std::{fs, io};
 
+use rustix::fs::Access;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use strake_api::limits::CONNECTIONS_MAX;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -24,7 +25,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::transport::server::{Connected, UdsConnectInfo};
 
-use crate::args::SOCKET;
+use crate::args::{METRICS, SOCKET};
 
 /// How often a socket that answers is tried again before it counts as in use.
 const KNOCKS: u32 = 20;
@@ -46,12 +47,7 @@ pub struct Socket {
 /// Listens on `path`, which `option` says. A socket left behind by an ended daemon is replaced; one that answers
 /// is not.
 pub fn listen(path: &Path, option: &str) -> Result<(UnixListener, Socket), String> {
-    if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-        let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(parent);
-        made.map_err(|e| {
-            format!("cannot create {}: {e}; choose another place with {option}", parent.display())
-        })?;
-    }
+    make_folder(path, option)?;
     remove_stale(path, option)?;
     let bound = bind(path).map_err(|e| cannot_listen(path, option, &e))?;
     let failed = |e: io::Error| format!("cannot prepare the socket {}: {e}", path.display());
@@ -73,10 +69,35 @@ pub fn bind(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Refuses a path on which [`listen`] would fail, or another daemon answers, before anything else is begun. Nothing is
-/// changed: a socket left behind is replaced once the state directory is locked.
-pub fn refuse_unusable(path: &Path) -> Result<(), String> {
+/// Makes the folder of `path`, if there is none, and refuses one in which no socket can be made.
+fn make_folder(path: &Path, option: &str) -> Result<PathBuf, String> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        Some(_) | None => Path::new("."),
+    };
+    let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
+    made.map_err(|e| {
+        format!("cannot create {}: {e}; choose another place with {option}", folder.display())
+    })?;
+    rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK)
+        .map_err(|e| cannot_listen(path, option, &e.into()))?;
+    Ok(folder.to_owned())
+}
+
+/// Refuses a path on which [`listen`] would fail, or another daemon answers, before anything else is begun, and one
+/// that is `taken` by another socket of this daemon. The folder is made; a socket left behind is replaced once the
+/// state directory is locked.
+pub fn refuse_unusable(path: &Path, taken: Option<&Path>) -> Result<(), String> {
     SocketAddrUnix::new(path).map_err(|e| cannot_listen(path, SOCKET, &e.into()))?;
+    let folder = make_folder(path, SOCKET)?;
+    if let Some(taken) = taken.filter(|taken| taken.file_name() == path.file_name())
+        && fs::canonicalize(make_folder(taken, METRICS)?).ok() == fs::canonicalize(folder).ok()
+    {
+        let path = path.display();
+        return Err(format!(
+            "{SOCKET} and {METRICS} name the same socket, {path}; choose another {METRICS}"
+        ));
+    }
     if is_socket(path, SOCKET)? && knock(path).is_ok() {
         return Err(in_use(path, SOCKET));
     }

@@ -187,7 +187,7 @@ fn a_place_that_cannot_be_listened_on_is_found_before_anything_is_begun() {
     fs::write(folder.path("file"), "kept").expect("it is ours");
     symlink("nowhere", folder.path("link")).expect("it is ours");
     let long = "s".repeat(120);
-    for socket in ["file", "link", ".", long.as_str()] {
+    for socket in ["file", "link", ".", long.as_str(), "file/socket", "/proc/none/socket"] {
         let said = folder.refused("state", socket, &[]);
         assert!(said.contains("choose another"), "{said}");
         assert!(!folder.path("state").exists(), "{socket}: nothing was begun");
@@ -200,6 +200,10 @@ fn a_place_that_cannot_be_listened_on_is_found_before_anything_is_begun() {
         assert!(said.contains("--metrics"), "{said}");
         assert!(!folder.path("state").exists(), "{metrics}: nothing was begun");
     }
+    let same = format!("unix:{}", folder.path("new/../new/socket").display());
+    let said = folder.refused("state", "new/socket", &["--metrics", &same]);
+    assert!(said.contains("name the same socket"), "{said}");
+    assert!(!folder.path("state").exists(), "nothing was begun");
     assert_eq!(fs::read(folder.path("file")).expect("it is ours"), b"kept");
 }
 

@@ -1,7 +1,7 @@
 //! The reservations of a namespace while it is served, and where they outlast that.
 
 use crate::reservation::{Change, Reservations, Rights};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strake_nvme_wire::reservation::{HostId, NoticeKind};
 
@@ -33,8 +33,6 @@ pub(crate) struct Kept {
     mask: AtomicU32,
     /// Held while something is being written down.
     pen: Mutex<()>,
-    /// The namespace was removed: what is written now would be found by another one.
-    is_over: AtomicBool,
 }
 
 struct InForce {
@@ -43,6 +41,8 @@ struct InForce {
     expelled: (u64, Vec<HostId>),
     /// Why the last change that was to be written down was not.
     trouble: Option<String>,
+    /// The namespace was removed: what is written now would be found by another one.
+    is_over: bool,
 }
 
 impl Kept {
@@ -57,10 +57,10 @@ impl Kept {
         if let Some(ledger) = &ledger {
             ledger.enforced(&reservations);
         }
-        let state = InForce { reservations, expelled: (0, Vec::new()), trouble: None };
-        let (state, pen) = (Mutex::new(state), Mutex::new(()));
-        let (mask, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
-        Ok(Self { ledger, state, mask, pen, is_over })
+        let state =
+            InForce { reservations, expelled: (0, Vec::new()), trouble: None, is_over: false };
+        let (state, pen, mask) = (Mutex::new(state), Mutex::new(()), AtomicU32::new(0));
+        Ok(Self { ledger, state, mask, pen })
     }
 
     /// Nothing panics while holding the lock, so a poisoned one holds a sound value. It is taken when reservations
@@ -97,7 +97,7 @@ impl Kept {
             return Ok(());
         }
         let _pen = self.pen();
-        if self.is_over.load(Ordering::Acquire) {
+        if self.lock().is_over {
             return Err("the namespace is gone".to_owned());
         }
         let written = ledger.write(next.persists.then_some(next));
@@ -110,9 +110,9 @@ impl Kept {
         self.lock().trouble.clone()
     }
 
-    /// Lets no further write begin.
+    /// Lets no further write begin. Once this has returned, the ledger hears of no change that comes into force.
     pub(crate) fn end(&self) {
-        self.is_over.store(true, Ordering::Release);
+        self.lock().is_over = true;
     }
 
     /// Waits for a write in progress. Once this has returned after the [`end`](Self::end), a record that the caller
@@ -130,7 +130,8 @@ impl Kept {
     pub(crate) fn enforce(&self, change: &Change, number: u64) {
         let mut state = self.lock();
         state.reservations = change.next.clone();
-        if let Some(ledger) = &self.ledger {
+        // Under the lock: the exports that obey outlast the namespace.
+        if let Some(ledger) = self.ledger.as_ref().filter(|_| !state.is_over) {
             ledger.enforced(&change.next);
         }
         if !change.expelled.is_empty() {
@@ -151,3 +152,6 @@ impl Kept {
         self.mask() & kind.mask_bit() == 0
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -105,10 +105,10 @@ fn all_checks(manager: &mut Manager) -> Checks {
     checks.extend(of_spares(manager));
     for export in manager.exports() {
         let name = format!("export/{}", export.name);
-        checks.push(if export.state == "online" {
-            fine(name, format!("offered on {}", export.listen))
-        } else {
-            check(name, Finding::Failed, export.reason, show(&export.array))
+        checks.push(match (export.state.as_str(), export.reason.as_str()) {
+            ("online", "") => fine(name, format!("offered on {}", export.listen)),
+            ("online", _) => check(name, Finding::Warning, export.reason, show(&export.array)),
+            _ => check(name, Finding::Failed, export.reason, show(&export.array)),
         });
     }
     let hooks = manager.list_hooks().hooks;

@@ -11,6 +11,7 @@ use strake_export_nbd::Removal;
 use strake_wording::say;
 
 use crate::commands::hosts::put_host;
+use crate::commands::reservations::refusal;
 use crate::control::Control;
 use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
@@ -99,6 +100,7 @@ impl Manager {
         }
         if let Err(error) = self.records.put(&config) {
             self.exports.withdraw(&record, Removal::Force)?;
+            self.exports.reread_rights(&record.array, &self.records);
             return Err(error);
         }
         let what = format!(
@@ -135,7 +137,15 @@ impl Manager {
         let prepared = self.records.store.prepare(&config)?;
         self.exports
             .withdraw(&record, if request.force { Removal::Force } else { Removal::IfUnused })?;
-        self.records.config = prepared.commit()?;
+        match prepared.commit() {
+            Ok(config) => self.records.config = config,
+            Err(error) => {
+                // It is still recorded, so it is offered again.
+                self.exports.trouble.insert(record.name.clone(), error.what.clone());
+                self.exports.reread_rights(&record.array, &self.records);
+                return Err(error);
+            }
+        }
         remove_reservations_of(self, &record);
         tell_withdrawn(self, &record, "by a command");
         Ok(change)
@@ -198,6 +208,7 @@ pub(crate) fn withdraw_exports_of(manager: &mut Manager, uuid: &str) -> Result<(
         manager.exports.withdraw(&record, Removal::Force)?;
         tell_withdrawn(manager, &record, "together with its array");
     }
+    manager.exports.forget_rights(uuid);
     Ok(())
 }
 
@@ -252,21 +263,26 @@ pub(crate) fn offer_recorded_exports(manager: &mut Manager, uuid: &str) {
     let records: Vec<ExportRecord> =
         manager.records.exports.iter().filter(|e| e.array == uuid).cloned().collect();
     for record in records {
-        let Err(error) = offer_recorded(manager, &record) else { continue };
-        let what = format!("export {} cannot be offered on {}", record.name, record.listen);
-        let note = Note::new(EventKind::ExportOffline, format!("export/{}", record.name), what);
-        let remedy = match error.kind {
-            ControlErrorKind::Store => {
-                let release = ReleaseExportRequest { name: record.name.clone() };
-                say("read the reason, or: ").run(release)
-            }
-            _ => say("free the address: the export is offered within seconds; or: ")
-                .run(remove_export(&record.name))
-                .say(", then ")
-                .run(CreateExportRequest::default()),
-        };
-        manager.record(note.cause(error.what).next(remedy));
+        offer_or_report(manager, &record);
     }
+}
+
+/// Offers a recorded export whose array runs, or reports why that is not possible.
+pub(crate) fn offer_or_report(manager: &mut Manager, record: &ExportRecord) {
+    let Err(error) = offer_recorded(manager, record) else { return };
+    let what = format!("export {} cannot be offered on {}", record.name, record.listen);
+    let note = Note::new(EventKind::ExportOffline, format!("export/{}", record.name), what);
+    let remedy = match error.kind {
+        ControlErrorKind::Store => {
+            let release = ReleaseExportRequest { name: record.name.clone() };
+            say("read the reason, or: ").run(release)
+        }
+        _ => say("free the address: the export is offered within seconds; or: ")
+            .run(remove_export(&record.name))
+            .say(", then ")
+            .run(CreateExportRequest::default()),
+    };
+    manager.record(note.cause(error.what).next(remedy));
 }
 
 pub(crate) fn export_message(manager: &Manager, record: &ExportRecord) -> ExportMessage {
@@ -274,7 +290,10 @@ pub(crate) fn export_message(manager: &Manager, record: &ExportRecord) -> Export
     let running = manager.running_of(&record.array);
     let name = manager.records.record_of(&record.array).map(|a| a.name.clone());
     let reason = match (&done, running) {
-        (Some(_), _) => manager.exports.unrecorded(record).unwrap_or_default(),
+        (Some(_), _) => {
+            let refused = || refusal(manager, record);
+            manager.exports.unrecorded(record).or_else(refused).unwrap_or_default()
+        }
         (None, None) if manager.entries.get(&record.array).starting.is_some() => {
             "its array is being started".to_owned()
         }
@@ -334,4 +353,5 @@ fn remove_reservations_of(manager: &mut Manager, record: &ExportRecord) {
         let note = Note::new(EventKind::ReservationsUnrecorded, object, what);
         manager.record(note.cause(error.what).next(next));
     }
+    manager.exports.reread_rights(&record.array, &manager.records);
 }

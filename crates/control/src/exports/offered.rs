@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use strake_engine::Array;
 use strake_export_nbd::{Removal, Rights, SharedRights};
-use strake_export_nvmet::{Leaving, Ledger};
+use strake_export_nvmet::Leaving;
 use strake_reactor::CoreHandle;
 use strake_units::Nanos;
 
@@ -64,21 +64,32 @@ impl Exports {
         Ok(server)
     }
 
-    /// The rights of clients of an array that cannot register. Until its export with reservations is offered, what is
-    /// recorded decides; if it cannot be read, they have none.
-    pub(crate) fn rights_of(&mut self, array: &str, records: &Records) -> Arc<SharedRights> {
+    /// The rights of clients of an array that cannot register. Until an export with reservations is offered, what is
+    /// recorded decides.
+    fn rights_of(&mut self, array: &str, records: &Records) -> Arc<SharedRights> {
         let known = self.rights.entry(array.to_owned()).or_insert_with(|| {
-            let rights = Arc::new(SharedRights::default());
-            let reserving = records.exports.iter().find(|e| e.array == array && e.nvme.is_some());
-            if let Some(record) = reserving {
-                rights.set(match records.ledger_of(record).read() {
-                    Ok(recorded) => recorded.unwrap_or_default().rights_of_others(),
-                    Err(_) => Rights::Nothing,
-                });
-            }
-            rights
+            let rights = SharedRights::default();
+            rights.set(records.recorded_rights(array));
+            Arc::new(rights)
         });
         Arc::clone(known)
+    }
+
+    /// The same, now; all if no export of the array was offered.
+    pub(crate) fn rights(&self, array: &str) -> Rights {
+        self.rights.get(array).map_or(Rights::All, |rights| rights.get())
+    }
+
+    /// Has what is recorded decide about the rights again: the export of the array with reservations is not offered.
+    pub(crate) fn reread_rights(&self, array: &str, records: &Records) {
+        if let Some(rights) = self.rights.get(array) {
+            rights.set(records.recorded_rights(array));
+        }
+    }
+
+    /// Forgets the rights of an array that has no exports: its reservations may be other ones when it is back.
+    pub(crate) fn forget_rights(&mut self, array: &str) {
+        self.rights.remove(array);
     }
 
     /// Puts an export on its server, which is started if need be. Returns the address, with its port.
@@ -136,7 +147,8 @@ impl Exports {
         Ok(())
     }
 
-    /// Withdraws an export, and stops its server when that has no other.
+    /// Withdraws an export, and stops its server when that has no other. The rights of other clients of the array stay
+    /// as they are.
     pub(crate) fn withdraw(
         &mut self,
         record: &ExportRecord,
@@ -145,10 +157,6 @@ impl Exports {
         let Some(server) = self.at(&record.listen) else { return Ok(()) };
         if server.offers(record) {
             server.remove(record, removal)?;
-        }
-        if let Some(rights) = self.rights.get(&record.array).filter(|_| record.nvme.is_some()) {
-            // Its reservations are no longer in force.
-            rights.set(Rights::All);
         }
         if server.is_empty()
             && let Some(server) = self.servers.remove(&record.listen)

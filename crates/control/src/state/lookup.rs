@@ -165,6 +165,11 @@ impl Config {
         config
     }
 
+    /// The export of an array whose hosts can reserve it.
+    pub(crate) fn reserving_export(&self, uuid: &str) -> Option<&ExportRecord> {
+        self.exports.iter().find(|export| export.array == uuid && export.nvme.is_some())
+    }
+
     /// What is remembered of a destroyed array.
     pub(crate) fn destroyed_record(&self, uuid: &str) -> Option<DestroyedRecord> {
         self.destroyed.iter().rfind(|d| d.uuid == uuid).cloned()

@@ -3,6 +3,7 @@
 use std::ops::Deref;
 
 use strake_engine::Drive;
+use strake_export_nbd::Rights;
 use strake_export_nvmet::{Ledger, nqn};
 use strake_units::Uuid;
 
@@ -237,6 +238,18 @@ impl Records {
     /// Where the reservations of an export are recorded.
     pub(crate) fn ledger_of(&self, record: &ExportRecord) -> ReservationFile {
         ReservationFile::new(self.store.folder(), record)
+    }
+
+    /// What the recorded reservations of an array leave to clients that cannot register: nothing when they cannot be
+    /// read.
+    pub(crate) fn recorded_rights(&self, array: &str) -> Rights {
+        if self.config.ended_reservations.iter().any(|ended| ended == array) {
+            return Rights::All;
+        }
+        match ReservationFile::of_array(self.store.folder(), array).read() {
+            Ok(recorded) => recorded.unwrap_or_default().rights_of_others(),
+            Err(_) => Rights::Nothing,
+        }
     }
 
     /// Refuses an array that cannot be recorded beside those that are.

@@ -1,69 +1,194 @@
 //! What reservations of one export of an array leave to the clients of another.
 
+use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use strake_api::v1::{CreateExportRequest, ReleaseExportRequest};
+use strake_api::v1::{
+    CreateExportRequest, ImportArraysRequest, ReleaseExportRequest, UnloadArrayRequest,
+};
 use strake_export_nbd::{Removal, Rights};
 use strake_export_nvmet::{Held, Ledger, Registrant, ReservationType, Reservations};
 
-use super::Testbed;
 use super::nvme::{HOST, request};
-use crate::commands::exports::offer_recorded_exports;
+use super::{Testbed, check_refused, exports, unload};
+use crate::commands::exports::offer_or_report;
 use crate::control::Control;
+use crate::error::ControlErrorKind::Usage;
+use crate::record::reserved::ReservationFile;
 
-fn rights(control: &Control, array: &str) -> Rights {
-    control.with(|m| m.exports.rights_of(array, &m.records).get()).expect("it answers")
+/// The UUID of array tank.
+fn tank(control: &Control) -> String {
+    control.with(|m| m.records.arrays[0].uuid.clone()).expect("it answers")
+}
+
+fn rights(control: &Control) -> Rights {
+    let array = tank(control);
+    control.with(|m| m.exports.rights(&array)).expect("it answers")
+}
+
+/// The file of the array's reservations.
+fn ledger(control: &Control) -> Arc<ReservationFile> {
+    let array = tank(control);
+    let file = |m: &mut _| Ok(of_array(m, &array));
+    Arc::new(control.run(file).expect("it answers"))
+}
+
+fn of_array(manager: &mut crate::manager::Manager, array: &str) -> ReservationFile {
+    ReservationFile::of_array(manager.records.store.folder(), array)
+}
+
+/// A host reserves the array against writes, and is gone.
+fn reserve(file: &ReservationFile) {
+    let registrants = vec![Registrant { host: [1; 16], name: HOST.into(), key: 1 }];
+    let held = Some(Held { kind: ReservationType::WriteExclusive, holder: Some([1; 16]) });
+    let reserved = Reservations { persists: true, registrants, held, ..Reservations::default() };
+    file.write(Some(&reserved)).expect("it can be written");
+}
+
+/// The file of the reservations, damaged.
+fn damage(bed: &Testbed) -> PathBuf {
+    let path = bed.path("state").join(format!("reservations/{}.json", tank(bed)));
+    fs::create_dir_all(path.parent().expect("it has one")).expect("it can be made");
+    fs::write(&path, "{").expect("it can be written");
+    path
+}
+
+/// Array tank, with an export over NBD whose name is other.
+fn over_nbd() -> (Testbed, Vec<String>) {
+    let (control, drives) = Testbed::raid6(4);
+    offer_nbd(&control);
+    (control, drives)
+}
+
+fn offer_nbd(bed: &Testbed) {
+    bed.export(&CreateExportRequest {
+        array: "tank".into(),
+        via: "nbd".into(),
+        listen: format!("unix:{}", bed.path("nbd").display()),
+        name: "other".into(),
+        ..CreateExportRequest::default()
+    });
+}
+
+fn release(control: &Control, name: &str) {
+    let release = ReleaseExportRequest { name: name.into() };
+    control.run(|m| m.release_export(&release)).expect("the operator may");
+}
+
+/// What is shown of an export.
+fn shown(control: &Control, name: &str) -> (String, String) {
+    let export = exports(control).into_iter().find(|export| export.name == name);
+    export.map(|export| (export.state, export.reason)).expect("it is recorded")
 }
 
 /// A host reserves the array, the daemon starts again, and the operator ends the reservation.
 #[test]
 fn nbd_clients_obey_reservations_of_hosts() {
-    let (mut control, _) = Testbed::raid6(4);
-    let socket = format!("unix:{}", control.path("nbd").display());
-    let nbd = CreateExportRequest {
-        array: "tank".into(),
-        via: "nbd".into(),
-        listen: socket,
-        name: "other".into(),
-        ..CreateExportRequest::default()
-    };
-    control.run(|m| m.create_export(&nbd)).expect("it is offered");
+    let (mut control, _) = over_nbd();
     control.export(&request());
     let record = control.with(|m| m.records.exports[1].clone()).expect("two exports");
-    assert_eq!(rights(&control, &record.array), Rights::All);
+    assert_eq!(rights(&control), Rights::All);
 
-    let registrants = vec![Registrant { host: [1; 16], name: HOST.into(), key: 1 }];
-    let held = Some(Held { kind: ReservationType::WriteExclusive, holder: Some([1; 16]) });
-    let reserved = Reservations { persists: true, registrants, held, ..Reservations::default() };
-    let file = control.with(|m| Arc::new(m.records.ledger_of(&record))).expect("it answers");
-    file.write(Some(&reserved)).expect("it can be written");
+    let file = ledger(&control);
+    reserve(&file);
     // NBD clients come first in the order of the records, and find what is recorded.
-    control.stop();
     control.restart();
-    assert_eq!(rights(&control, &record.array), Rights::Read);
+    assert_eq!(rights(&control), Rights::Read);
+    let (state, reason) = shown(&control, "other");
+    assert!(state == "online" && reason.starts_with("writes are refused"), "{state}: {reason}");
 
-    let release = ReleaseExportRequest { name: "tank".into() };
-    control.run(|m| m.release_export(&release)).expect("the operator may");
-    assert_eq!(rights(&control, &record.array), Rights::All);
+    release(&control, "tank");
+    assert_eq!(rights(&control), Rights::All);
+    assert_eq!(shown(&control, "other"), ("online".into(), String::new()));
 
-    // An export that is removed reserves nothing.
-    file.write(Some(&reserved)).expect("it can be written");
+    // What an export withdraws from is not what its reservations say; what it is offered with is.
+    reserve(&file);
     let offer_again = |m: &mut crate::manager::Manager| {
         m.exports.withdraw(&record, Removal::Force)?;
-        offer_recorded_exports(m, &record.array);
+        offer_or_report(m, &record);
         Ok(())
     };
     control.run(offer_again).expect("it goes on");
-    assert_eq!(rights(&control, &record.array), Rights::Read);
+    assert_eq!(rights(&control), Rights::Read);
+    // An export that is removed reserves nothing.
     control.remove_export("tank");
-    assert_eq!(rights(&control, &record.array), Rights::All);
+    assert_eq!(rights(&control), Rights::All);
 
     // What cannot be read may reserve the array.
     control.export(&request());
-    control.stop();
-    let path = control.path("state").join(format!("reservations/{}.json", record.array));
-    std::fs::create_dir_all(path.parent().expect("it has one")).expect("it can be made");
-    std::fs::write(&path, "{").expect("it can be written");
+    control.shut_down();
+    control.start();
+    let path = damage(&control);
     control.restart();
-    assert_eq!(rights(&control, &record.array), Rights::Nothing);
+    assert_eq!(rights(&control), Rights::Nothing);
+    let (state, reason) = shown(&control, "other");
+    assert!(state == "online" && reason.contains("cannot be read"), "{state}: {reason}");
+    assert_eq!(shown(&control, "tank").0, "offline");
+
+    // The release concerns the one export, and reports nothing of the other.
+    release(&control, "tank");
+    assert_eq!(rights(&control), Rights::All);
+    assert!(!path.exists(), "the file is put aside");
+    for name in ["other", "tank"] {
+        assert_eq!(shown(&control, name), ("online".into(), String::new()), "{name}");
+    }
+    let offline = control.reported("export_offline");
+    assert!(offline.iter().all(|event| event.object != "export/other"), "{offline:?}");
+}
+
+/// The file of the reservations outlasts the array: it is in force when the array is back, whatever exports it has.
+#[test]
+fn nbd_clients_obey_reservations_of_an_array_that_was_imported() {
+    let (mut control, drives) = over_nbd();
+    control.export(&request());
+    let file = ledger(&control);
+    reserve(&file);
+    let unload = UnloadArrayRequest { force: true, ..unload("tank") };
+    control.unload_array(&unload).expect("it goes");
+    let import = ImportArraysRequest { name: "tank".into(), drives, ..Default::default() };
+    control.import_arrays(&import).expect("it comes back");
+    offer_nbd(&control);
+    assert_eq!(rights(&control), Rights::Read);
+    control.restart();
+    assert_eq!(rights(&control), Rights::Read);
+
+    // No export over NVMe/TCP has them, so the name of the other one will do.
+    release(&control, "other");
+    assert_eq!(rights(&control), Rights::All);
+    assert!(file.read().expect("it can be read").is_none(), "they are recorded no more");
+
+    damage(&control);
+    control.restart();
+    assert_eq!(rights(&control), Rights::Nothing);
+    let (_, reason) = shown(&control, "other");
+    assert!(reason.contains("strake export release other"), "{reason}");
+    release(&control, "other");
+    assert_eq!(rights(&control), Rights::All);
+}
+
+/// The address of the NVMe/TCP export is in use when the daemon starts.
+#[test]
+fn reservations_of_an_export_that_is_not_offered_can_be_ended() {
+    let (mut control, _) = over_nbd();
+    let address = control.export(&request()).listen;
+    let wrong = ReleaseExportRequest { name: "other".into() };
+    let refused = control.run(|m| m.release_export(&wrong));
+    check_refused(refused, Usage, "strake export release tank");
+    for end in [release, |control: &Control, name: &str| {
+        let request = strake_api::v1::RemoveExportRequest { name: name.into(), force: false };
+        control.run(|m| m.remove_export(&request)).expect("it goes");
+    }] {
+        let file = ledger(&control);
+        reserve(&file);
+        control.shut_down();
+        let in_use = std::net::TcpListener::bind(&address).expect("its port is free");
+        control.start();
+        assert_eq!(shown(&control, "tank").0, "offline");
+        assert_eq!(rights(&control), Rights::Read);
+        end(&control, "tank");
+        assert_eq!(rights(&control), Rights::All);
+        assert!(file.read().expect("it can be read").is_none(), "they are recorded no more");
+        drop(in_use);
+    }
 }

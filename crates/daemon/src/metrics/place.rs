@@ -1,7 +1,7 @@
 //! The address at which metrics are served.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// Where metrics are served: only on this machine, since clients do not authenticate.
@@ -11,6 +11,16 @@ pub enum Place {
     Unix(PathBuf),
     /// An address that no other machine reaches.
     Loopback(SocketAddr),
+}
+
+impl Place {
+    /// The path of the socket, if it is one.
+    pub fn unix(&self) -> Option<&Path> {
+        match self {
+            Self::Unix(path) => Some(path),
+            Self::Loopback(_) => None,
+        }
+    }
 }
 
 impl FromStr for Place {

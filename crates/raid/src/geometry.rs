@@ -84,6 +84,16 @@ pub struct Place {
     pub offset: u32,
 }
 
+/// The possible strip size nearest to `bytes`: a power of two from [`STRIP_BYTES_MIN`] to [`STRIP_BYTES_MAX`]. Of two
+/// equally near sizes, the smaller one.
+#[must_use]
+pub fn nearest_strip_bytes(bytes: u32) -> u32 {
+    let bytes = bytes.clamp(STRIP_BYTES_MIN, STRIP_BYTES_MAX);
+    let above = bytes.next_power_of_two();
+    let below = if above == bytes { bytes } else { above / 2 };
+    if bytes - below <= above - bytes { below } else { above }
+}
+
 /// What a position holds in some stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -109,9 +119,7 @@ impl Geometry {
     pub fn new(spec: &GeometrySpec) -> Result<Self, GeometryError> {
         let shape = Shape::new(spec)?;
         let strip_bytes = spec.strip_bytes;
-        if !strip_bytes.is_power_of_two()
-            || !(STRIP_BYTES_MIN..=STRIP_BYTES_MAX).contains(&strip_bytes)
-        {
+        if nearest_strip_bytes(strip_bytes) != strip_bytes {
             return Err(GeometryError::StripSize { strip_bytes });
         }
         let block_shift = spec.block_size.shift();

@@ -31,7 +31,7 @@ mod stripe_map;
 pub use band::{Band, Bands, Piece, Pieces, Segment, SegmentList};
 pub use condition::{Condition, ConditionSet};
 pub use error::GeometryError;
-pub use geometry::{Geometry, GeometrySpec, Place, Role};
+pub use geometry::{Geometry, GeometrySpec, Place, Role, nearest_strip_bytes};
 pub use level::{Level, LevelError, LevelRequest, Scheme};
 pub use plan::{
     Lost, Plan, Purpose, Query, Strategy, StripeHealth, Transfer, Window, hull, plan, plan_into,

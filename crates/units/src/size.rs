@@ -3,21 +3,31 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A number of bytes. Parses `4096`, `64KiB`, `2TiB`, `500GB`; prints in IEC units.
+/// A number of bytes. Parses `4096`, `64KiB`, `64k`, `2TiB`, `500GB`; prints in IEC units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(pub u64);
 
 const KIB: u64 = 1 << 10;
 
-/// Suffixes accepted after a number, with their factors. A bare letter (`64K`) is refused: people disagree
-/// about what it means, and a size is no place for a guess.
-const SUFFIXES: [(&str, u64); 12] = [
+/// Suffixes accepted after a number, with their factors. A letter without `B` is a power of 1024, as in qemu-img and
+/// fio; only `KB` to `PB` are powers of 1000.
+const SUFFIXES: [(&str, u64); 22] = [
     ("", 1),
     ("B", 1),
+    ("K", KIB),
+    ("Ki", KIB),
     ("KiB", KIB),
+    ("M", KIB * KIB),
+    ("Mi", KIB * KIB),
     ("MiB", KIB * KIB),
+    ("G", KIB * KIB * KIB),
+    ("Gi", KIB * KIB * KIB),
     ("GiB", KIB * KIB * KIB),
+    ("T", KIB * KIB * KIB * KIB),
+    ("Ti", KIB * KIB * KIB * KIB),
     ("TiB", KIB * KIB * KIB * KIB),
+    ("P", KIB * KIB * KIB * KIB * KIB),
+    ("Pi", KIB * KIB * KIB * KIB * KIB),
     ("PiB", KIB * KIB * KIB * KIB * KIB),
     ("KB", 1_000),
     ("MB", 1_000_000),
@@ -33,6 +43,9 @@ impl FromStr for ByteSize {
         let text = text.trim();
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, suffix) = text.split_at(digits);
+        if is_fraction(suffix) {
+            return Err(SizeError::Fraction);
+        }
         if number.is_empty() {
             return Err(SizeError::NotANumber);
         }
@@ -44,6 +57,12 @@ impl FromStr for ByteSize {
             .ok_or(SizeError::UnknownUnit)?;
         number.checked_mul(factor).map(Self).ok_or(SizeError::TooLarge)
     }
+}
+
+/// Whether a point or comma with a digit stands where the unit is expected.
+fn is_fraction(suffix: &str) -> bool {
+    let digits = suffix.strip_prefix(['.', ',']);
+    digits.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 impl fmt::Display for ByteSize {
@@ -69,8 +88,10 @@ impl fmt::Display for ByteSize {
 /// Why a text is not a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizeError {
-    /// It does not begin with a digit (fractions and signs are not accepted).
+    /// It does not begin with a digit (signs are not accepted).
     NotANumber,
+    /// The number has a fraction.
+    Fraction,
     /// The unit is not one of those listed.
     UnknownUnit,
     /// The size does not fit in 64 bits.
@@ -81,8 +102,11 @@ impl fmt::Display for SizeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotANumber => "a size is a whole number with a unit, such as 64KiB",
+            Self::Fraction => {
+                "a size has no fraction: use a whole number of a smaller unit, such as 512KiB for 0.5MiB"
+            }
             Self::UnknownUnit => {
-                "unknown unit: use KiB, MiB, GiB, TiB, KB, MB, GB, TB, or plain bytes"
+                "unknown unit: use KiB, MiB, GiB, TiB (or K, M, G, T), KB, MB, GB, TB, or plain bytes"
             }
             Self::TooLarge => "the size is larger than 64 bits can count",
         })

@@ -186,7 +186,7 @@ pub struct Create {
     /// in a path is written as \,.
     #[arg(long, required = true, value_name = "DRIVES")]
     pub drives: Vec<Drives>,
-    /// Strip size, a power of two from 4KiB to 1MiB [default: 128KiB].
+    /// Strip size, a power of two from 4KiB to 1MiB; 64k and 64KiB are the same [default: 128KiB].
     #[arg(long, value_parser = parse::size_u32, value_name = "SIZE")]
     pub strip: Option<u32>,
     /// Number of members in each group, for levels 50, 60 and 70.

@@ -368,7 +368,7 @@ fn misuse_is_3_and_help_is_0() {
         "array",
         "array create tank",
         "array create tank --level 6",
-        "array create tank --level 6 --drives a --strip 64K",
+        "array create tank --level 6 --drives a --strip 64Q",
         "array create tank --level 6 --drives a --strip 9GiB",
         "array fail tank",
         "array fail tank --member -1",

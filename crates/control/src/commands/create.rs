@@ -6,7 +6,7 @@ use strake_engine::{
     Array, Assembled, Consistency, CreatePlan, CreateSpec, Drive, Ids, Recovery, create,
     plan_create,
 };
-use strake_raid::LevelRequest;
+use strake_raid::{GeometryError, LevelRequest, nearest_strip_bytes};
 use strake_units::{BlockSize, ByteSize, MemberSet};
 use strake_wording::{Amendment, say};
 
@@ -220,6 +220,11 @@ fn parse_create(request: &CreateArrayRequest) -> Result<(CreateSpec, LevelReques
     };
     let strip_bytes =
         if request.strip_bytes == 0 { STRIP_BYTES_DEFAULT } else { request.strip_bytes };
+    let nearest = nearest_strip_bytes(strip_bytes);
+    if nearest != strip_bytes {
+        let refused = GeometryError::StripSize { strip_bytes };
+        return Err(ControlError::usage(format!("{refused}; the nearest is {}KiB", nearest >> 10)));
+    }
     let consistency = consistency_of(&request.consistency)?;
     let spec =
         CreateSpec { name, level: level.level, group_size, strip_bytes, block_size, consistency };

@@ -93,6 +93,22 @@ fn wrong_sizes() {
 }
 
 #[test]
+fn the_nearest_strip_is_possible() {
+    let check =
+        |bytes: u32, want: u32| assert_eq!(crate::nearest_strip_bytes(bytes), want, "{bytes}");
+    for exponent in 12..=20 {
+        check(1 << exponent, 1 << exponent);
+    }
+    check(0, 4 << 10);
+    check(5_000, 4 << 10);
+    check(64_000, 64 << 10);
+    check(98_304, 64 << 10);
+    check(102_400, 128 << 10);
+    check(2 << 20, 1 << 20);
+    check(u32::MAX, 1 << 20);
+}
+
+#[test]
 fn the_largest_and_the_smallest_arrays_are_fine() {
     let good = |spec: GeometrySpec, data_strips: u8| {
         let geometry = Geometry::new(&spec).unwrap_or_else(|error| panic!("{error}"));

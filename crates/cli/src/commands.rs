@@ -18,6 +18,6 @@ pub mod status;
 /// Warnings of an answer go to standard error, in either format.
 fn warn(warnings: &[String]) {
     for warning in warnings {
-        crate::output::tell_person(&format!("strake: warning: {warning}"));
+        crate::fold::tell_person(&format!("strake: warning: {warning}"));
     }
 }

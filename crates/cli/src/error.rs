@@ -28,6 +28,8 @@ pub enum ErrorKind {
     Mismatch,
     /// A person ended the command.
     Interrupted,
+    /// The reader of standard output has gone, for example `head`. It has read all that it wanted: no failure.
+    ReaderGone,
 }
 
 /// An error with the sentence that is printed: what failed, on what, why, what to do.
@@ -87,13 +89,19 @@ impl CliError {
             ErrorKind::NoDaemon | ErrorKind::Io(_) | ErrorKind::Interrupted => Exit::Unknown,
             ErrorKind::Refused(code) => Exit::of_rpc(code),
             ErrorKind::Mismatch | ErrorKind::Ended => Exit::Failed,
+            ErrorKind::ReaderGone => Exit::Fine,
         }
     }
 }
 
 impl From<strake_terminal::Error> for CliError {
     fn from(error: strake_terminal::Error) -> Self {
-        Self::io(&error.what, &error.source)
+        let text = format!("{}: {}", error.what, error.source);
+        let kind = match error.is_reader_gone() {
+            true => ErrorKind::ReaderGone,
+            false => ErrorKind::Io(error.source.kind()),
+        };
+        Self { kind, text }
     }
 }
 

@@ -23,6 +23,7 @@ pub mod daemon;
 pub mod demo;
 pub mod error;
 pub mod exit;
+pub mod fold;
 pub mod keep;
 pub mod limits;
 pub mod manual;

@@ -17,9 +17,7 @@ use strake_terminal::manual;
 pub fn completions(shell: Shell) -> Result<Exit, CliError> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "strake", &mut script);
-    io::stdout()
-        .write_all(&script)
-        .map_err(|e| CliError::io("cannot write the completion script", &e))?;
+    io::stdout().write_all(&script).map_err(strake_terminal::Error::answer)?;
     Ok(Exit::Fine)
 }
 

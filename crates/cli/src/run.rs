@@ -4,7 +4,7 @@ use crate::args::{Cli, Command};
 use crate::commands::{
     array, bench, config, daemon, drive, event, export, hook, host, job, spare, status,
 };
-use crate::error::CliError;
+use crate::error::{CliError, ErrorKind};
 use crate::exit::Exit;
 use crate::output::Output;
 use crate::{demo, manual, wait};
@@ -24,7 +24,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
         Err(error) => Err(CliError::io("cannot start", &error)),
     };
     result.unwrap_or_else(|error| {
-        crate::output::tell_person(&format!("strake: {error}"));
+        if error.kind != ErrorKind::ReaderGone {
+            crate::fold::tell_person(&format!("strake: {error}"));
+        }
         error.exit()
     })
 }

@@ -23,9 +23,9 @@ pub mod status;
 #[cfg(test)]
 mod tests;
 
+use crate::fold::{sentence, wrapped};
 use std::fmt::Write as _;
 use strake_terminal::grid;
-use strake_terminal::text::{sentence, wrapped};
 use strake_units::ByteSize;
 
 /// Where the values of a list of `name value` lines begin.

@@ -40,15 +40,18 @@ impl Signals {
 }
 
 /// Prints what `look` finds as `table` makes it: once, or, when it is `watched`, again whenever it has changed, until
-/// the user ends it. The command ends with the `exit` of the latest answer.
+/// the user ends it. `news` removes from an answer what changes all the time, such as an uptime: on a terminal, this is
+/// shown, but elsewhere it is no reason to print the answer again. The command ends with the `exit` of the latest
+/// answer.
 ///
 /// # Errors
 /// Those of `look`, and when standard output is gone.
-pub async fn answer<M: Serialize>(
+pub async fn answer<M: Serialize + Clone>(
     watched: Watch,
     out: &Output,
     look: impl AsyncFn() -> Result<M, CliError>,
     table: impl Fn(&M, usize) -> String,
+    news: impl Fn(&mut M),
     exit: impl Fn(&M) -> Exit,
 ) -> Result<Exit, CliError> {
     if !watched.watch {
@@ -60,7 +63,7 @@ pub async fn answer<M: Serialize>(
     let mut screen = Screen::new(out);
     loop {
         let message = look().await?;
-        screen.show(&message, &table)?;
+        screen.show(&message, &table, &news)?;
         tokio::select! {
             () = tokio::time::sleep(LOOK_INTERVAL) => {}
             () = signals.ended() => return Ok(exit(&message)),
@@ -72,7 +75,7 @@ pub async fn answer<M: Serialize>(
 ///
 /// # Errors
 /// What the daemon answered instead, and when standard output is gone.
-pub async fn stream<M: Serialize>(
+pub async fn stream<M: Serialize + Clone>(
     mut messages: Streaming<M>,
     out: &Output,
     table: impl Fn(&M, usize) -> String,
@@ -88,7 +91,7 @@ pub async fn stream<M: Serialize>(
         };
         let Some(message) = next else { return Ok(latest) };
         latest = exit(&message);
-        screen.show(&message, &table)?;
+        screen.show(&message, &table, |_| {})?;
     }
 }
 
@@ -110,24 +113,30 @@ impl<'a> Screen<'a> {
         }
     }
 
-    /// Shows `message` when it says something new.
-    fn show<M: Serialize>(
+    /// Shows `message` when it says something new: on a terminal anything, elsewhere what `news` leaves of it.
+    fn show<M: Serialize + Clone>(
         &mut self,
         message: &M,
         table: impl Fn(&M, usize) -> String,
+        news: impl Fn(&mut M),
     ) -> Result<(), CliError> {
-        let text = self.out.rendered(message, table);
-        if text == self.last {
+        let mut compared = message.clone();
+        if !self.in_place {
+            news(&mut compared);
+        }
+        let compared = self.out.rendered(&compared, &table);
+        if compared == self.last {
             return Ok(());
         }
         let first = self.last.is_empty();
-        self.last = text;
-        match (self.in_place, first, self.out.format()) {
-            (true, _, _) => self.redraw(first),
-            (false, false, Format::Table) => Ok(self.out.text(&format!("\n{}", self.last))?),
-            (false, true, Format::Table) | (false, _, Format::Json) => {
-                Ok(self.out.text(&self.last)?)
-            }
+        self.last = compared;
+        if self.in_place {
+            return self.redraw(first);
+        }
+        let text = self.out.rendered(message, &table);
+        match (first, self.out.format()) {
+            (false, Format::Table) => Ok(self.out.text(&format!("\n{text}"))?),
+            (true, Format::Table) | (_, Format::Json) => Ok(self.out.text(&text)?),
         }
     }
 
@@ -138,7 +147,7 @@ impl<'a> Screen<'a> {
         let mut stdout = std::io::stdout().lock();
         write!(stdout, "{enter}{screen}")
             .and_then(|()| stdout.flush())
-            .map_err(|e| CliError::io("cannot write the answer to standard output", &e))
+            .map_err(|e| strake_terminal::Error::answer(e).into())
     }
 }
 

@@ -25,9 +25,18 @@ pub struct Error {
 
 impl Error {
     /// The answer could not be written.
-    pub(crate) fn answer(source: io::Error) -> Self {
+    #[must_use]
+    pub fn answer(source: io::Error) -> Self {
         let what = "cannot write the answer to standard output".to_owned();
         Self { kind: ErrorKind::Answer, what, source }
+    }
+}
+
+impl Error {
+    /// Whether the reader of standard output has gone, for example `head`. It has read all that it wanted.
+    #[must_use]
+    pub fn is_reader_gone(&self) -> bool {
+        self.kind == ErrorKind::Answer && self.source.kind() == io::ErrorKind::BrokenPipe
     }
 }
 

@@ -2,7 +2,7 @@
 //! enough, every row becomes a record of its own.
 
 use crate::limits::PATH_MIN;
-use crate::text::{head, middle, wrapped};
+use crate::text::{KEPT_BLANK, blanks, folded, head, middle};
 
 /// What is in a column, which decides how it gives way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,15 +60,19 @@ impl Column {
             Self::Name(_) => vec![head(text, width)],
             Self::Path(_) => vec![middle(text, width)],
             Self::Text(_) => {
-                text.lines().flat_map(|l| lines_of(&wrapped(l, width, 0), width)).collect()
+                text.lines().flat_map(|l| lines_of(&folded(l, width, 0), width)).collect()
             }
         }
     }
 }
 
-/// The lines of `text`; words that are longer than `width` are cut in the middle.
+/// The lines of `text`; words that are longer than `width` are cut in the middle, unless they stay together.
 fn lines_of(text: &str, width: usize) -> Vec<String> {
-    text.lines().map(|line| middle(line, width)).collect()
+    let fit = |line: &str| match line.contains(KEPT_BLANK) {
+        true => blanks(line),
+        false => middle(line, width),
+    };
+    text.lines().map(fit).collect()
 }
 
 /// A table under construction.

@@ -1,7 +1,10 @@
 //! Bounds of what is printed.
 
-/// Width of tables in columns where no terminal says otherwise.
+/// Width of the progress of a command in columns if its terminal has no size.
 pub const WIDTH: usize = 80;
+
+/// Width of answers that go to a file or a pipe: lines are not broken, and names are not shortened.
+pub const WIDTH_UNLIMITED: usize = usize::MAX;
 
 /// Rows of a screen where no terminal says otherwise.
 pub const HEIGHT: usize = 24;

@@ -3,7 +3,8 @@
 pub mod paint;
 
 use crate::error::Error;
-use crate::limits::{HEIGHT, WIDTH, WIDTH_MAX, WIDTH_MIN};
+use crate::limits::{HEIGHT, WIDTH_MAX, WIDTH_MIN, WIDTH_UNLIMITED};
+use crate::text::KEPT_BLANK;
 use clap::ValueEnum;
 use serde::Serialize;
 use std::fmt::Display;
@@ -26,8 +27,8 @@ pub struct Output {
 }
 
 impl Output {
-    /// Standard output in `format`, as wide as its terminal; [`WIDTH`] columns where there is none. Colour is for
-    /// terminals whose owner has not asked for none (<https://no-color.org>).
+    /// Standard output in `format`, in as many columns as [`terminal`] returns. Colour is for terminals whose owner has
+    /// not asked for none (<https://no-color.org>).
     #[must_use]
     pub fn stdout(format: Format) -> Self {
         let unwanted = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
@@ -102,21 +103,41 @@ impl Output {
     }
 }
 
-/// Columns and rows of the terminal on standard output, or of a usual one where there is none.
+/// Columns and rows of the terminal on standard output. If there is none, the columns are those of the variable
+/// `COLUMNS`; without this variable, lines have no limit.
 #[must_use]
 pub fn terminal() -> (usize, usize) {
     let size = rustix::termios::tcgetwinsize(std::io::stdout());
-    let (columns, rows) = size.map_or((0, 0), |w| (w.ws_col, w.ws_row));
-    (
-        if columns == 0 { WIDTH } else { usize::from(columns).clamp(WIDTH_MIN, WIDTH_MAX) },
-        if rows == 0 { HEIGHT } else { usize::from(rows) },
-    )
+    let (of_terminal, rows) = size.map_or((0, 0), |w| (w.ws_col, w.ws_row));
+    let variable = std::env::var("COLUMNS").ok();
+    (columns(of_terminal, variable.as_deref()), if rows == 0 { HEIGHT } else { usize::from(rows) })
+}
+
+/// Columns of the terminal on standard error; without a limit if there is none.
+#[must_use]
+pub fn error_columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(std::io::stderr());
+    columns(size.map_or(0, |w| w.ws_col), None)
+}
+
+/// The columns to print in, if the terminal has `of_terminal` of them, 0 for no terminal, and the variable `COLUMNS`
+/// has the value `variable`.
+fn columns(of_terminal: u16, variable: Option<&str>) -> usize {
+    match (of_terminal, variable.and_then(|text| text.trim().parse::<usize>().ok())) {
+        (0, None | Some(0)) => WIDTH_UNLIMITED,
+        (0, Some(asked)) => asked.max(WIDTH_MIN),
+        (terminal, _) => usize::from(terminal).clamp(WIDTH_MIN, WIDTH_MAX),
+    }
 }
 
 /// `text` without characters that tell a terminal to do something: names and models come from elsewhere.
 #[must_use]
 pub fn printable(text: &str) -> String {
-    let seen = |c: char| if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c };
+    let seen = |c: char| match c {
+        KEPT_BLANK => ' ',
+        c if c.is_control() && c != '\n' => char::REPLACEMENT_CHARACTER,
+        c => c,
+    };
     text.chars().map(seen).collect()
 }
 
@@ -147,14 +168,40 @@ pub fn tell(text: impl Display) {
 
 /// As [`tell`], for sentences: on a terminal they are folded between words, elsewhere they stay as they are.
 pub fn tell_person(text: &str) {
-    let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |w| w.ws_col);
-    if columns == 0 {
+    let width = error_columns();
+    if width == WIDTH_UNLIMITED {
         return tell(text);
     }
-    let width = usize::from(columns).clamp(WIDTH_MIN, WIDTH_MAX);
     for line in text.lines() {
         // What is a line of its own in the text, such as a remedy, keeps its indent.
         let begin: String = line.chars().take_while(|c| *c == ' ').collect();
         tell(format_args!("{begin}{}", crate::text::wrapped(line, width, begin.len().max(2))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{WIDTH_UNLIMITED, columns, printable};
+
+    /// The history: output to a pipe had 80 columns whatever `COLUMNS` said, and long names in it were shortened.
+    #[test]
+    fn a_pipe_has_the_columns_of_the_variable_or_no_limit() {
+        let check = |terminal: u16, variable: Option<&str>, want: usize| {
+            assert_eq!(columns(terminal, variable), want, "{terminal} {variable:?}");
+        };
+        check(0, None, WIDTH_UNLIMITED);
+        check(0, Some("200"), 200);
+        check(0, Some("60"), 60);
+        check(0, Some("1"), 40);
+        for other in ["", "0", "-1", "wide"] {
+            check(0, Some(other), WIDTH_UNLIMITED);
+        }
+        check(100, Some("60"), 100);
+        check(400, None, 160);
+    }
+
+    #[test]
+    fn kept_blanks_are_printed_as_blanks() {
+        assert_eq!(printable("a\u{1f}b\x1b"), "a b\u{fffd}");
     }
 }

@@ -81,7 +81,7 @@ async fn list(watched: Watch, socket: &Path, out: &Output) -> Result<Exit, CliEr
     let connection = Connection::open(socket).await?;
     let look =
         async || Ok(connection.arrays().list_arrays(ListArraysRequest {}).await?.into_inner());
-    watch::answer(watched, out, look, tables::array::list, |_| Exit::Fine).await
+    watch::answer(watched, out, look, tables::array::list, |_| {}, |_| Exit::Fine).await
 }
 
 async fn show(name: String, watched: Watch, socket: &Path, out: &Output) -> Result<Exit, CliError> {
@@ -108,7 +108,7 @@ async fn stats(
         let request = GetArrayStatsRequest { name: name.clone() };
         Ok(connection.arrays().get_array_stats(request).await?.into_inner())
     };
-    watch::answer(watched, out, look, tables::stats::array, |_| Exit::Fine).await
+    watch::answer(watched, out, look, tables::stats::array, |_| {}, |_| Exit::Fine).await
 }
 
 async fn readd(arguments: Readd, socket: &Path, out: &Output) -> Result<Exit, CliError> {

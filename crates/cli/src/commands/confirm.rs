@@ -1,9 +1,9 @@
 //! Confirmations before a loss.
 
 use crate::error::CliError;
-use crate::output::printable;
+use crate::fold::wrapped;
+use crate::output::{error_columns, printable};
 use std::io::{BufRead, IsTerminal, Write};
-use strake_terminal::text::wrapped;
 
 /// A question before a command is executed.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,7 @@ pub fn typed(
     to: &mut impl Write,
 ) -> Result<(), CliError> {
     let Question { what, plan, answer: name } = *question;
-    let (width, _) = crate::output::terminal();
+    let width = error_columns();
     let fold = |text: &str, indent| wrapped(&printable(text), width, indent);
     let steps: String = plan.iter().map(|step| format!("  - {}\n", fold(step, 4))).collect();
     let what = fold(&format!("About to {what}."), 2);

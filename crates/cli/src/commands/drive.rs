@@ -23,7 +23,7 @@ pub async fn run(verb: DriveVerb, socket: &Path, out: &Output) -> Result<Exit, C
         DriveVerb::List(watched) => {
             let connection = Connection::open(socket).await?;
             let look = async || all(&connection).await;
-            watch::answer(watched, out, look, tables::drive::list, |_| Exit::Fine).await
+            watch::answer(watched, out, look, tables::drive::list, |_| {}, |_| Exit::Fine).await
         }
         DriveVerb::Show { name } => {
             out.print(&one(&name, socket).await?, tables::drive::show)?;

@@ -20,7 +20,8 @@ pub async fn run(verb: JobVerb, socket: &Path, out: &Output) -> Result<Exit, Cli
         JobVerb::List(watched) => {
             let look =
                 async || Ok(connection.jobs().list_jobs(ListJobsRequest {}).await?.into_inner());
-            return watch::answer(watched, out, look, tables::job::list, |_| Exit::Fine).await;
+            return watch::answer(watched, out, look, tables::job::list, |_| {}, |_| Exit::Fine)
+                .await;
         }
         JobVerb::Pause(which) => plain(which.id, "pause"),
         JobVerb::Resume(which) => plain(which.id, "resume"),

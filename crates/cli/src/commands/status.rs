@@ -7,7 +7,7 @@ use crate::exit::Exit;
 use crate::output::Output;
 use crate::{tables, watch};
 use std::path::Path;
-use strake_api::v1::{GetStatusRequest, RunDoctorRequest};
+use strake_api::v1::{GetStatusRequest, RunDoctorRequest, SystemStatus};
 
 /// Prints the health of all objects, and returns the health as exit code.
 ///
@@ -16,7 +16,15 @@ use strake_api::v1::{GetStatusRequest, RunDoctorRequest};
 pub async fn run(watched: Watch, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     let connection = Connection::open(socket).await?;
     let look = async || Ok(connection.daemon().get_status(GetStatusRequest {}).await?.into_inner());
-    watch::answer(watched, out, look, tables::status::show, |s| Exit::of_health(&s.health)).await
+    let exit = |s: &SystemStatus| Exit::of_health(&s.health);
+    watch::answer(watched, out, look, tables::status::show, without_uptime, exit).await
+}
+
+/// Removes the uptime of the daemon, which changes with every answer.
+fn without_uptime(status: &mut SystemStatus) {
+    if let Some(daemon) = &mut status.daemon {
+        daemon.uptime_us = 0;
+    }
 }
 
 /// Prints the findings of the doctor, and returns the result as exit code.

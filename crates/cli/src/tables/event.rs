@@ -3,8 +3,10 @@
 use super::clock::Clock;
 use super::grid::{Column, Grid};
 use super::wrapped;
+use crate::fold::kept;
 use std::fmt::Write as _;
 use strake_api::v1::{Event, ListEventsResponse};
+use strake_terminal::text::KEPT_BLANK;
 use strake_wording::shown;
 
 /// Events of the past, oldest first.
@@ -24,7 +26,7 @@ pub fn list(answer: &ListEventsResponse, clock: &Clock, width: usize) -> String 
             event.number.to_string(),
             clock.show(event.time_us),
             event.severity.clone(),
-            story(event),
+            kept(&story(event)),
         ]);
     }
     grid.render(width)
@@ -38,7 +40,7 @@ fn story(event: &Event) -> String {
     }
     let next = shown(&event.remedy, &event.next_action);
     if !next.is_empty() {
-        let _ = write!(out, "\nnext: {next}");
+        let _ = write!(out, "\nnext:{KEPT_BLANK}{next}");
     }
     if !event.actor.is_empty() && event.actor != "straked" {
         let _ = write!(out, "\nby: {}", event.actor);

@@ -6,5 +6,6 @@ mod demo_load;
 mod examples;
 mod fake;
 mod json;
+mod piped;
 mod screen;
 mod terminal;

@@ -31,7 +31,7 @@ pub(super) async fn run(verb: ScrubVerb, socket: &Path, out: &Output) -> Result<
                 let request = GetScrubRequest { name: name.clone() };
                 Ok(connection.arrays().get_scrub(request).await?.into_inner())
             };
-            watch::answer(watched, out, look, tables::scrub::scrub, exit).await
+            watch::answer(watched, out, look, tables::scrub::scrub, |_| {}, exit).await
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use strake_api::v1::array_service_server::{ArrayService, ArrayServiceServer};
 use strake_api::v1::config_service_server::{ConfigService, ConfigServiceServer};
@@ -23,6 +24,8 @@ type Answer<T> = Result<Response<T>, Status>;
 pub struct Script {
     /// Answer to `GetStatus`.
     pub status: SystemStatus,
+    /// Later answers to `GetStatus`, in order; the last one is repeated.
+    pub later: Vec<SystemStatus>,
     /// Answer to `RunDoctor`.
     pub doctor: DoctorReport,
     /// Answers of `WatchArray`, in order; the first is the answer of `GetArray` too.
@@ -36,6 +39,7 @@ pub struct Script {
 pub struct Fake {
     script: Script,
     heard: Arc<Mutex<Vec<String>>>,
+    asked: Arc<AtomicUsize>,
 }
 
 impl Fake {
@@ -91,7 +95,11 @@ impl DaemonService for Fake {
         Ok(Response::new(Daemon { state: "serving".into(), ..Daemon::default() }))
     }
     async fn get_status(&self, _: Request<GetStatusRequest>) -> Answer<SystemStatus> {
-        Ok(Response::new(self.script.status.clone()))
+        // Relaxed: it orders nothing but itself.
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        let Script { status, later, .. } = &self.script;
+        let answer = asked.checked_sub(1).and_then(|nth| later.get(nth).or(later.last()));
+        Ok(Response::new(answer.unwrap_or(status).clone()))
     }
     async fn stop_daemon(&self, request: Request<StopDaemonRequest>) -> Answer<StopDaemonResponse> {
         self.hear(request.get_ref())?;
@@ -376,7 +384,7 @@ impl Served {
     pub fn new(name: &str, script: Script) -> Self {
         let folder = Folder::new(&format!("strake-cli-{name}"));
         let heard = Arc::default();
-        let fake = Fake { script, heard: Arc::clone(&heard) };
+        let fake = Fake { script, heard: Arc::clone(&heard), asked: Arc::default() };
         let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");
         let listener = {
             let _inside = runtime.enter();

@@ -9,6 +9,7 @@ pub mod export;
 pub mod hook;
 pub mod host;
 pub mod job;
+pub mod mistakes;
 pub mod parse;
 pub mod spare;
 

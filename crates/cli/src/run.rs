@@ -1,6 +1,6 @@
 //! From arguments to an exit code.
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, mistakes};
 use crate::commands::{
     array, bench, config, daemon, drive, event, export, hook, host, job, spare, status,
 };
@@ -14,9 +14,10 @@ use std::ffi::OsString;
 /// Runs the command that `arguments` spell, the first of them being the program's own name. Answers go to
 /// standard output, errors to standard error.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Exit {
-    let cli = match Cli::try_parse_from(arguments) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
-        Err(error) => return refused(&error),
+        Err(error) => return refused(&mistakes::explained(error, &arguments)),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = match runtime {

@@ -394,6 +394,11 @@ fn misuse_is_3_and_help_is_0() {
         "array create tank --level 6 --drives a --strip 0",
         "array create tank --level 6 --drives a,,b",
     ];
+    // The socket is known here, and the usage does not show it as required.
+    let served = Served::new("usage", healthy());
+    let output = served.command(&["array", "delete", "tank"]).output().expect("strake runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("'destroy'") && !errors.contains("--socket"), "{errors}");
     for line in misuse {
         let ran = strake(&folder, &line.split_whitespace().collect::<Vec<_>>());
         assert_eq!(ran.code, 3, "{line:?}: {}", ran.stderr);

@@ -530,7 +530,8 @@ pub struct Array {
     pub uuid: ::prost::alloc::string::String,
     /// A set of: online, offline, starting (see waits), degraded, no_redundancy (one more failure may lose data),
     /// rebuilding, rebuild_halted, resyncing, resync_halted, initializing, corrupt (a scrub found wrong bytes and did not
-    /// repair them), in_doubt (a member went out of use before parity was known to be consistent after a crash), lost.
+    /// repair them), in_doubt (a member went out of use before parity was known to be consistent after a crash), suspect
+    /// (see suspect_bytes), unverified (see unverified_us), lost.
     #[prost(string, repeated, tag = "3")]
     pub states: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, tag = "4")]
@@ -605,6 +606,17 @@ pub struct Array {
     /// Their first 64 ranges.
     #[prost(message, repeated, tag = "37")]
     pub in_doubt_ranges: ::prost::alloc::vec::Vec<ByteRange>,
+    /// Bytes that may be wrong: a scrub found their stripes inconsistent, and a member that is out of use, or was rebuilt
+    /// since, is computed from them. 0 again after a complete scrub with mode trust_data.
+    #[prost(uint64, tag = "48")]
+    pub suspect_bytes: u64,
+    /// Their first 64 ranges.
+    #[prost(message, repeated, tag = "49")]
+    pub suspect_ranges: ::prost::alloc::vec::Vec<ByteRange>,
+    /// When the array was started after a crash in mode none, in microseconds since 1970; absent once a complete scrub has
+    /// found or made parity or copies consistent.
+    #[prost(uint64, optional, tag = "50")]
+    pub unverified_us: ::core::option::Option<u64>,
     /// What its last start found after a crash, and did before it served requests; empty if the array was created since
     /// the daemon started, or was shut down cleanly.
     #[prost(string, tag = "28")]

@@ -67,6 +67,8 @@ impl Exit {
             || is("rebuild_halted")
             || is("corrupt")
             || is("in_doubt")
+            || is("suspect")
+            || is("unverified")
             || array.bad_blocks > 0
         {
             Self::Degraded

@@ -57,7 +57,7 @@ pub fn standing(array: &Array, goal: Goal) -> Standing {
         Goal::Healthy => {
             let busy = rebuilding || replacing || resyncing || initializing;
             // Nothing but a repair puts right what a scrub left, and nothing but a person accepts what is in doubt.
-            let corrupt = is("corrupt") || is("in_doubt");
+            let corrupt = ["corrupt", "in_doubt", "suspect", "unverified"].into_iter().any(is);
             let stuck = corrupt && array.progress.is_empty();
             (whole && !busy && !is("no_redundancy") && !corrupt, rebuild_halted || stuck)
         }

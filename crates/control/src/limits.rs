@@ -143,3 +143,6 @@ pub const LIGHT_SETTLE: Duration = Duration::from_secs(4);
 /// How often lights are compared with what they should show although nothing has changed: a drive that is plugged in
 /// again, or its firmware, may have switched them.
 pub const LIGHTS_EVERY: Duration = Duration::from_secs(60);
+
+/// Most ranges of bytes of an array that are recorded as suspect.
+pub const SUSPECT_RANGES_MAX: usize = 256;

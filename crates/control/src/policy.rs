@@ -4,6 +4,7 @@
 
 pub(crate) mod advice;
 pub(crate) mod candidates;
+pub(crate) mod doubt;
 pub(crate) mod lights;
 pub(crate) mod members;
 pub(crate) mod report;

@@ -3,7 +3,9 @@ use crate::control::Control;
 use crate::cores::CoreChoice;
 use crate::error::ControlErrorKind::{self, NotFound, Refused, State, Usage};
 use crate::record::member::{Due, store_side_by_side};
-use crate::record::store::{ArrayRecord, Config, ExportRecord, ScrubRecord, Settings, Store};
+use crate::record::store::{
+    ArrayRecord, Config, DoubtRecord, ExportRecord, ScrubRecord, Settings, Store,
+};
 use crate::upkeep::member_config::record_before_leaving;
 use std::fs;
 use std::path::Path;
@@ -15,6 +17,7 @@ use strake_api::v1::{
 
 mod access;
 mod copies;
+mod doubt;
 mod ends;
 mod full;
 mod gone;
@@ -166,6 +169,7 @@ fn sample() -> Config {
             kept_hosts: Vec::new(),
             copies: Vec::new(),
             silent: Vec::new(),
+            doubt: DoubtRecord::default(),
         }],
         exports: vec![ExportRecord {
             name: "tank".into(),

@@ -14,6 +14,7 @@ use crate::control::Control;
 use crate::error::ControlError;
 use crate::upkeep::appeared::notice_appeared;
 use crate::upkeep::copies::resume_copies;
+use crate::upkeep::doubt::tend_doubts;
 use crate::upkeep::lights::tend_lights;
 use crate::upkeep::lost::set_aside_lost;
 use crate::upkeep::member_config::record_on_members;
@@ -34,6 +35,7 @@ pub(crate) mod adopt;
 pub(crate) mod appeared;
 pub(crate) mod check_readd;
 pub(crate) mod copies;
+pub(crate) mod doubt;
 pub(crate) mod lights;
 pub(crate) mod lost;
 pub(crate) mod member_config;
@@ -100,6 +102,7 @@ fn tend(control: &Control, pace: Pace) -> Result<(), ControlError> {
     readd_returned(control, pace)?;
     tend_spares(control, pace)?;
     use_spares(control, pace)?;
+    tend_doubts(control)?;
     tend_scrubs(control)?;
     // After spares: a drive that is out may take long to answer.
     look_at_prospects(control, pace)?;

@@ -235,6 +235,8 @@ pub struct Fail {
 pub enum Loss {
     /// The redundancy of one member, until it is rebuilt.
     Redundancy,
+    /// Blocks that may be computed wrongly without the member: a scrub found their stripes inconsistent.
+    Data,
 }
 
 /// `strake array replace`.

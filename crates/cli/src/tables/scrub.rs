@@ -94,12 +94,22 @@ pub fn verdict(scrub: &Scrub) -> String {
     let mut parts: Vec<String> =
         found.map(|(bytes, what)| format!("{} {what}", size(bytes))).collect();
     match (parts.is_empty(), scrub.repaired_bytes) {
+        (true, _) if scrub.unchecked_bytes > 0 && scrub.checked_bytes == 0 => {
+            parts.push("nothing was checked".to_owned());
+        }
+        (true, _) if is_partial(scrub) => parts.push("nothing wrong found so far".to_owned()),
         (true, _) => parts.push("nothing wrong found".to_owned()),
         (false, 0) => {}
         (false, _) if scrub.left_bytes == 0 => parts.push("all of it repaired".to_owned()),
         (false, bytes) => parts.push(format!("{} repaired", size(bytes))),
     }
     parts.join(", ")
+}
+
+/// Whether a part of the array was not checked: the scrub is not over, or there was no redundancy to compare with.
+#[must_use]
+pub fn is_partial(scrub: &Scrub) -> bool {
+    scrub.state != "finished" || scrub.unchecked_bytes > 0
 }
 
 /// What to do about what is left.

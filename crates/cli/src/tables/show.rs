@@ -1,11 +1,12 @@
 //! One array in full.
 
 use super::array::level;
+use super::clock::Clock;
 use super::grid::{Column, Grid};
 use super::{count, field, job, or_dash, scrub, sentence, size};
 use crate::exit::Exit;
 use std::fmt::Write as _;
-use strake_api::v1::{Array, ArraySettings, DriveErrors, Member, Wait};
+use strake_api::v1::{Array, ArraySettings, ByteRange, DriveErrors, Member, Wait};
 use strake_wording::shown;
 
 /// Unreadable ranges that are listed.
@@ -39,6 +40,7 @@ pub fn array(array: &Array, width: usize) -> String {
     counters(array, width, &mut out);
     bad(array, width, &mut out);
     in_doubt(array, width, &mut out);
+    suspect(array, width, &mut out);
     if let Some(settings) = &array.settings {
         field(&mut out, "settings", &self::settings(settings), width);
     }
@@ -66,6 +68,13 @@ fn headline(array: &Array, width: usize) -> String {
             0 => "none left: the next member failure may lose data".to_owned(),
             1 => "tolerates 1 drive failure".to_owned(),
             left => format!("tolerates {left} drive failures"),
+        };
+        let left = match array.unverified_us {
+            Some(us) => format!(
+                "{left}; not verified since a crash in mode none, {}",
+                Clock::new(true).show(us)
+            ),
+            None => left,
         };
         field(&mut out, "redundancy", &left, width);
     }
@@ -144,37 +153,50 @@ fn bad(array: &Array, width: usize, out: &mut String) {
     if array.bad_blocks == 0 && array.bad_ranges.is_empty() {
         return;
     }
-    let mut ranges: Vec<String> = (array.bad_ranges.iter().take(RANGES_MAX))
-        .map(|r| format!("{}+{}", r.offset_bytes, r.length_bytes))
-        .collect();
-    if array.bad_ranges.len() > RANGES_MAX {
-        ranges.push(format!("{} more ranges", array.bad_ranges.len() - RANGES_MAX));
-    }
     let text = format!(
         "{} unreadable, at byte offset+length {}; rewriting repairs them",
         count(array.bad_blocks, "block"),
-        ranges.join(", ")
+        ranges(&array.bad_ranges)
     );
     field(out, "bad blocks", &text, width);
 }
 
-/// Where blocks may be wrong.
+/// The first ranges of a list.
+fn ranges(all: &[ByteRange]) -> String {
+    let shown = all.iter().take(RANGES_MAX);
+    let mut words: Vec<String> =
+        shown.map(|r| format!("{}+{}", r.offset_bytes, r.length_bytes)).collect();
+    if all.len() > RANGES_MAX {
+        words.push(format!("{} more ranges", all.len() - RANGES_MAX));
+    }
+    words.join(", ")
+}
+
+/// Where blocks may be wrong after a crash.
 fn in_doubt(array: &Array, width: usize, out: &mut String) {
     if array.in_doubt_bytes == 0 {
         return;
     }
-    let mut ranges: Vec<String> = (array.in_doubt_ranges.iter().take(RANGES_MAX))
-        .map(|r| format!("{}+{}", r.offset_bytes, r.length_bytes))
-        .collect();
-    if array.in_doubt_ranges.len() > RANGES_MAX {
-        ranges.push(format!("{} more ranges", array.in_doubt_ranges.len() - RANGES_MAX));
-    }
     let text = format!(
         "a member went out of use before parity was consistent after a crash, so blocks may be wrong at byte \
          offset+length {}",
-        ranges.join(", ")
+        ranges(&array.in_doubt_ranges)
     );
     field(out, "in doubt", &text, width);
+}
+
+/// Where blocks may have been computed wrongly.
+fn suspect(array: &Array, width: usize, out: &mut String) {
+    if array.suspect_bytes == 0 {
+        return;
+    }
+    let text = format!(
+        "{}: a member was computed from stripes that may be inconsistent, so blocks may be wrong at byte offset+length \
+         {}",
+        size(array.suspect_bytes),
+        ranges(&array.suspect_ranges)
+    );
+    field(out, "suspect", &text, width);
 }
 
 fn settings(settings: &ArraySettings) -> String {

@@ -243,6 +243,9 @@ fn of_array(array: &Array) -> Checks {
         let next = say("rewrite them from a backup; ").run(show(name)).say(" lists them");
         checks.push(check(format!("array/{name} blocks"), Finding::Failed, what, next));
     }
+    for problem in crate::view::doubt::problems(array) {
+        checks.push(of_problem(format!("array/{name} doubt"), Finding::Warning, problem));
+    }
     if array.in_doubt_bytes > 0 {
         let what =
             format!("{} may hold wrong blocks", strake_units::ByteSize(array.in_doubt_bytes));

@@ -17,8 +17,10 @@ use crate::drives::pci::is_gone;
 use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::names::{array_key, drive_key};
-use crate::policy::members::{is_out, redundancy_drop};
+use crate::policy::doubt::words;
+use crate::policy::members::{absent_members, is_out, redundancy_drop};
 use crate::state::running::Place;
+use crate::upkeep::doubt::{suspect_now, suspect_ranges};
 use crate::upkeep::prospects::look_at_prospects;
 use crate::upkeep::replacement::{begin_replacement, forget_copy, is_serving};
 use crate::upkeep::settings::end_pauses;
@@ -26,8 +28,11 @@ use crate::upkeep::settings::end_pauses;
 /// The loss that failing a member in sync costs, as it is accepted.
 const REDUNDANCY: &str = "redundancy";
 
+/// The loss that failing a member costs where blocks would be computed wrongly without it.
+const DATA: &str = "data";
+
 /// Losses that can be accepted by name.
-const LOSSES: [&str; 1] = [REDUNDANCY];
+const LOSSES: [&str; 2] = [REDUNDANCY, DATA];
 
 enum Fail {
     Answer(Box<ArrayChange>),
@@ -187,20 +192,33 @@ fn begin_fail(manager: &mut Manager, request: &FailMemberRequest) -> Result<Fail
     }
     let drop = redundancy_drop(&status, member)?;
     check_accepted(&request.accept)?;
+    let mut costs = Vec::new();
+    let mut accept = Vec::new();
     if let Some((before, after)) = drop {
         plan.push(format!("member failures tolerated: {before} now, {after} afterwards"));
-        if !request.accept.iter().any(|loss| loss == REDUNDANCY) {
-            let name = &status.name;
-            let what = format!(
-                "member {member} of array {name} is in sync; member failures tolerated: {before} now, {after} \
-                 without it. To fail it anyway: "
-            );
-            let accept = vec![REDUNDANCY.to_owned()];
-            let anyway = FailMemberRequest { accept, dry_run: false, ..request.clone() };
-            let text =
-                say(what).run(anyway).say("; to replace its drive without loss of redundancy: ");
-            return Err(ControlError::refused(text.run(replace(name, Some(member.0.into()), ""))));
-        }
+        costs.push(format!(
+            "is in sync; member failures tolerated: {before} now, {after} without it"
+        ));
+        accept.push(REDUNDANCY.to_owned());
+    }
+    let suspect = suspect_ranges(manager, at, absent_members(&status).with(member));
+    if drop.is_some() && !suspect.is_empty() {
+        let suspect = words(&suspect);
+        plan.push(format!(
+            "{suspect} may be wrong afterwards, and stay so when the member is rebuilt"
+        ));
+        costs.push(format!(
+            "without it, {suspect} may be wrong, because stripes may be inconsistent"
+        ));
+        accept.push(DATA.to_owned());
+    }
+    if accept.iter().any(|loss| !request.accept.contains(loss)) {
+        let name = &status.name;
+        let what =
+            format!("member {member} of array {name} {}. To fail it anyway: ", costs.join("; "));
+        let anyway = FailMemberRequest { accept, dry_run: false, ..request.clone() };
+        let text = say(what).run(anyway).say("; to replace its drive without loss of redundancy: ");
+        return Err(ControlError::refused(text.run(replace(name, Some(member.0.into()), ""))));
     }
     if request.dry_run {
         return answer("planned", plan, Some(manager.view(at)));
@@ -238,7 +256,16 @@ fn plan_replacement(
             "release its former drive".to_owned(),
         ]
     } else {
-        vec![label, format!("rebuild member {member} while the array serves")]
+        let at = manager.find_running(&place.array)?;
+        let suspect = suspect_now(manager, at);
+        let mut plan = vec![label, format!("rebuild member {member} while the array serves")];
+        if !suspect.is_empty() {
+            plan.push(format!(
+                "{} may be computed wrongly, because stripes may be inconsistent",
+                words(&suspect)
+            ));
+        }
+        plan
     })
 }
 

@@ -11,6 +11,7 @@ use crate::error::ControlError;
 use crate::events::EventKind;
 use crate::manager::Manager;
 use crate::record::store::{ScrubAim, ScrubRecord, UnderWay};
+use crate::upkeep::doubt::note_suspect;
 use crate::upkeep::scrubs::{begin_scrub, note_finished, try_keep_scrub};
 use crate::upkeep::settings::put_settings;
 
@@ -28,6 +29,7 @@ impl Manager {
         let at = self.find_running(&request.name)?;
         // What the one before found counts until this one finished.
         note_finished(self, at, self.options.clock.now_us())?;
+        note_suspect(self, at)?;
         begin_scrub(self, at, {
             let begun_us = self.options.clock.now_us();
             UnderWay { mode: aim, paused: false, scheduled: false, begun_us }

@@ -12,9 +12,11 @@ use crate::names::is_called;
 use crate::policy::advice::{keep_open, other_half};
 use crate::remedy::{problem, split};
 use crate::upkeep::copies::show_waiting_copies;
+use crate::upkeep::doubt::suspect_now;
 use crate::upkeep::prospects::{has_returned, refused_prospect};
 use crate::upkeep::scrubs::{corrupt_bytes, scrub_view};
 use crate::view::array::being_started;
+use crate::view::doubt::show_doubts;
 use crate::view::queues::controller;
 use crate::view::stats::{by_operation, counters};
 
@@ -68,6 +70,8 @@ impl Manager {
         }
         view.settings = Some(settings.message());
         let scrub = scrub_view(self, at, &view);
+        let unverified_us = self.records.doubt(&uuid).unverified_us;
+        show_doubts(&suspect_now(self, at), unverified_us, &mut view);
         view.corrupt_bytes = corrupt_bytes(self, at);
         if view.corrupt_bytes > 0 {
             view.states.push("corrupt".to_owned());
@@ -195,6 +199,7 @@ impl Manager {
             arrays.iter().filter_map(crate::view::array::problem_of_array).collect();
         problems.extend(arrays.iter().filter_map(crate::view::array::problem_of_scrub));
         problems.extend(arrays.iter().filter_map(crate::view::array::problem_of_doubt));
+        problems.extend(arrays.iter().flat_map(crate::view::doubt::problems));
         problems.extend(arrays.iter().filter_map(crate::view::array::problem_of_copy));
         problems.extend(exports.iter().filter(|e| e.state != "online").map(|e| {
             problem(format!("export/{}", e.name), "failed", e.reason.clone(), show(&e.array))

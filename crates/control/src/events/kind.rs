@@ -94,6 +94,10 @@ kinds! {
     ArrayLost "array_lost" Critical "More members of an array are absent than it tolerates; I/O is stopped."
     InDoubt "in_doubt" Critical "After a crash, a member went out of use before the regions with interrupted writes \
         were resynchronized."
+    Suspect "suspect" Critical "Blocks of an array may be wrong: a member was computed from stripes that a scrub had \
+        found inconsistent."
+    Unverified "unverified" Warning "An array was started after a crash in mode none; its parity or copies may not \
+        match its data."
     BlocksLost "blocks_lost" Critical "Blocks of an array are unreadable and could not be reconstructed."
     BitmapLost "bitmap_lost" Warning "The drive of a member cannot read pages of the array's bitmaps."
     MemberFailed "member_failed" Warning "A member was put out of use."

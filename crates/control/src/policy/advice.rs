@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use strake_api::v1::{ImportArraysRequest, UnloadArrayRequest};
+use strake_api::v1::{ImportArraysRequest, StartScrubRequest, UnloadArrayRequest};
 use strake_engine::MemberStatus;
 use strake_raid::MemberState;
 use strake_wording::{Text, replace, say, show};
@@ -20,6 +20,23 @@ pub(crate) fn in_doubt_next(name: &str) -> Text {
         .run(show(name))
         .say(" lists with a backup; accept them at the next start: ")
         .run(start(name, LOSSY))
+}
+
+/// What to do about bytes that may have been computed wrongly.
+pub(crate) fn suspect_next(name: &str) -> Text {
+    say("compare the bytes that ")
+        .run(show(name))
+        .say(" lists with a backup, and rewrite them where they are wrong; then: ")
+        .run(trust_data(name))
+}
+
+/// What to do about redundancy that was not verified since a crash.
+pub(crate) fn unverified_next(name: &str) -> Text {
+    say("make parity or copies match the data: ").run(trust_data(name))
+}
+
+fn trust_data(name: &str) -> StartScrubRequest {
+    StartScrubRequest { name: name.to_owned(), mode: "trust_data".to_owned() }
 }
 
 /// What to do about blocks that are lost.

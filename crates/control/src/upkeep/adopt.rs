@@ -20,6 +20,7 @@ use crate::record::store::ArrayRecord;
 use crate::state::offline::Offline;
 use crate::state::running::Running;
 use crate::upkeep::check_readd::note_objection;
+use crate::upkeep::doubt::note_crash;
 use crate::upkeep::prospects::note_prospect;
 
 /// Assembles the one array that `here` belong to. Writes their labels. A drive that was written over counts as one
@@ -129,6 +130,9 @@ pub(crate) fn adopt_array(
     manager.cut_short.retain(|failed| *failed != name);
     manager.records.follow_label(&uuid, array.name().as_str());
     manager.running.push(Running::new(array, slots, false, (resync_bytes, recovery)));
+    if recovery.crashed {
+        note_crash(manager, manager.running.len() - 1);
+    }
     for found in here {
         note_objection(manager, found);
         note_prospect(manager, found);

@@ -15,6 +15,7 @@ use crate::manager::Manager;
 use crate::names::fresh_uuid;
 use crate::policy::members::with_old_paths;
 use crate::state::running::{Place, Replacement};
+use crate::upkeep::doubt::note_suspect;
 
 /// Whether the place is that of a member that serves, so that its drive is copied and not reconstructed from others.
 pub(crate) fn is_serving(manager: &Manager, place: &Place) -> Result<bool, ControlError> {
@@ -134,6 +135,7 @@ pub(crate) fn begin_replacement(
         if !m.records.is_copy_wanted(place, &drive) {
             return Err(ControlError::state("it was cancelled".to_owned()));
         }
+        note_suspect(m, at)?;
         Ok(m.running[at].array.begin_replace(place.member, &drive, uuid)?)
     })?;
     replacing.wait()?;

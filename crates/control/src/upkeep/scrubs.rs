@@ -12,6 +12,7 @@ use crate::manager::Manager;
 use crate::policy::scrub::has_redundancy;
 use crate::record::scrub_file::{self, Kept};
 use crate::record::store::{ScrubAim, ScrubRecord, UnderWay};
+use crate::upkeep::doubt::left_by_scrub;
 
 /// Microseconds in a second.
 const SECOND_US: u64 = 1_000_000;
@@ -200,7 +201,12 @@ pub(crate) fn note_finished(
     }
     let left_bytes = scrub.counts.left();
     let ended = ScrubRecord { since_us: now_us, ended_us: now_us, under_way: None, left_bytes };
-    manager.records.put_scrub(&uuid, ended)
+    let doubt = left_by_scrub(manager, at);
+    manager.records.change(|config| {
+        if let Some(record) = config.arrays.iter_mut().find(|array| array.uuid == uuid) {
+            (record.scrub, record.doubt) = (ended, doubt);
+        }
+    })
 }
 
 fn tend_scrub(manager: &mut Manager, at: usize, now_us: u64) -> Result<(), ControlError> {

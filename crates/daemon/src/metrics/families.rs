@@ -66,6 +66,9 @@ pub const FAMILIES: &[Family] = &[
     gauge("strake_array_in_doubt_bytes", "Bytes of regions in doubt.", |s, to| {
         of_running(s, to, |array, _| array.in_doubt_bytes);
     }),
+    gauge("strake_array_suspect_bytes", "Bytes that may have been computed wrongly.", |s, to| {
+        of_running(s, to, |array, _| array.suspect_bytes);
+    }),
     gauge("strake_array_corrupt_bytes", "Unrepaired bytes that a scrub found wrong.", |s, to| {
         of_running(s, to, |array, _| array.corrupt_bytes);
     }),

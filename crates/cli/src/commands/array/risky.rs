@@ -84,7 +84,7 @@ pub(super) async fn fail(arguments: Fail, socket: &Path, out: &Output) -> Result
             name: arguments.name.clone(),
             member: arguments.member,
             dry_run: true,
-            accept: words(&[Loss::Redundancy]),
+            accept: words(losses(&array)),
         };
         let plan = arrays.fail_member(plan).await?.into_inner();
         let what = format!(
@@ -94,7 +94,7 @@ pub(super) async fn fail(arguments: Fail, socket: &Path, out: &Output) -> Result
             cost(&array, arguments.member)
         );
         confirm::ask(&Question { what: &what, plan: &steps(&plan), answer: &array.name })?;
-        accepted.push(Loss::Redundancy);
+        accepted.extend(losses(&array));
     }
     let request = FailMemberRequest {
         name: arguments.name,
@@ -103,6 +103,15 @@ pub(super) async fn fail(arguments: Fail, socket: &Path, out: &Output) -> Result
         accept: words(&accepted),
     };
     changed(&arrays.fail_member(request).await?.into_inner(), out)
+}
+
+/// What failing a member of `array` may cost. The plan of the daemon states whether it does.
+const fn losses(array: &Array) -> &'static [Loss] {
+    if array.corrupt_bytes > 0 || array.unverified_us.is_some() {
+        &[Loss::Redundancy, Loss::Data]
+    } else {
+        &[Loss::Redundancy]
+    }
 }
 
 fn words(losses: &[Loss]) -> Vec<String> {

@@ -1,0 +1,47 @@
+//! What may be wrong with the contents of an array, as it is shown.
+
+use strake_api::v1::{self as api, Problem};
+use strake_units::ByteSize;
+
+use crate::limits::BAD_RANGES_MAX;
+use crate::policy::advice::{suspect_next, unverified_next};
+use crate::policy::doubt::total;
+use crate::remedy::{problem, split};
+
+/// Adds to `view`, which is of a running array, the ranges of bytes that are suspect, and since when its redundancy is
+/// not verified, in microseconds since 1970; 0 if it is.
+pub(crate) fn show_doubts(suspect: &[(u64, u64)], unverified_us: u64, view: &mut api::Array) {
+    view.suspect_bytes = total(suspect);
+    view.suspect_ranges = (suspect.iter().take(BAD_RANGES_MAX))
+        .map(|&(offset_bytes, length_bytes)| api::ByteRange { offset_bytes, length_bytes })
+        .collect();
+    view.unverified_us = Some(unverified_us).filter(|us| *us > 0);
+    let states = [
+        (view.suspect_bytes > 0, "suspect", suspect_next(&view.name)),
+        (view.unverified_us.is_some(), "unverified", unverified_next(&view.name)),
+    ];
+    for (_, word, next) in states.into_iter().filter(|(is, ..)| *is) {
+        view.states.push(word.to_owned());
+        if view.next_action.is_empty() {
+            (view.next_action, view.remedy) = split(next);
+        }
+    }
+}
+
+/// What is to be said of it in the status.
+pub(crate) fn problems(array: &api::Array) -> Vec<Problem> {
+    let name = &array.name;
+    let object = || format!("array/{name}");
+    let suspect = (array.suspect_bytes > 0).then(|| {
+        let what = format!(
+            "{} may be wrong: a member was computed from stripes that may be inconsistent",
+            ByteSize(array.suspect_bytes)
+        );
+        problem(object(), "degraded", what, suspect_next(name))
+    });
+    let unverified = array.unverified_us.map(|_| {
+        let what = "parity or copies were not verified since a crash in mode none";
+        problem(object(), "degraded", what, unverified_next(name))
+    });
+    suspect.into_iter().chain(unverified).collect()
+}

@@ -54,7 +54,10 @@ impl Connection {
     /// # Errors
     /// [`crate::error::ErrorKind::NoDaemon`] when no daemon answers there, naming the socket and the remedy.
     pub async fn open(socket: &Path) -> Result<Self, CliError> {
-        Self::try_open(socket).await.map_err(|e| CliError::no_daemon(socket, reason(&e)))
+        Self::try_open(socket).await.map_err(|e| match cause(&e) {
+            (Some(io::ErrorKind::PermissionDenied), _) => CliError::no_permission(socket),
+            (_, why) => CliError::no_daemon(socket, why),
+        })
     }
 
     /// Connects without words of advice, for callers that try again.
@@ -132,16 +135,17 @@ impl Connection {
     }
 }
 
-/// The innermost cause of a transport error, in words: "transport error" alone does not help.
-fn reason(error: &tonic::transport::Error) -> String {
+/// The innermost cause of a transport error, in words, and of which kind it is: "transport error" alone does not help.
+fn cause(error: &tonic::transport::Error) -> (Option<io::ErrorKind>, String) {
     let mut inner: &dyn std::error::Error = error;
     while let Some(source) = inner.source() {
         inner = source;
     }
-    match inner.downcast_ref::<io::Error>().map(io::Error::kind) {
+    let kind = inner.downcast_ref::<io::Error>().map(io::Error::kind);
+    let words = match kind {
         Some(io::ErrorKind::NotFound) => "no such socket".to_owned(),
         Some(io::ErrorKind::ConnectionRefused) => "no process listens on it".to_owned(),
-        Some(io::ErrorKind::PermissionDenied) => "no permission to use it".to_owned(),
         _ => inner.to_string(),
-    }
+    };
+    (kind, words)
 }

@@ -22,8 +22,10 @@ pub enum ErrorKind {
     Ended,
     /// The daemon answered with an error.
     Refused(Code),
-    /// The operating system refused something on this side.
+    /// The operating system refused something on this side, and nothing was changed.
     Io(io::ErrorKind),
+    /// The answer could not be written to standard output.
+    Output(io::ErrorKind),
     /// Data came back different from what was written, or not at all.
     Mismatch,
     /// A person ended the command.
@@ -81,12 +83,40 @@ impl CliError {
         Self { kind: ErrorKind::NoDaemon, text }
     }
 
+    /// The daemon answered before, and stopped.
+    #[must_use]
+    pub fn lost() -> Self {
+        let text =
+            "the connection to the daemon was lost: the daemon stopped; see strake daemon status";
+        Self { kind: ErrorKind::NoDaemon, text: text.to_owned() }
+    }
+
+    /// This user may not connect to `socket`.
+    pub fn no_permission(socket: &Path) -> Self {
+        let group = std::fs::metadata(socket).map_or_else(
+            |_| "its group".to_owned(),
+            |meta| format!("group {}", std::os::unix::fs::MetadataExt::gid(&meta)),
+        );
+        let text = format!(
+            "cannot reach the daemon at {}: no permission to use the socket\n  run the command as root, or as a member \
+             of {group}",
+            socket.display()
+        );
+        Self { kind: ErrorKind::NoDaemon, text }
+    }
+
+    /// Whether the connection to the daemon was lost, and may be back.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        self.kind == ErrorKind::NoDaemon
+    }
+
     /// What the process ends with because of this error.
     #[must_use]
     pub const fn exit(&self) -> Exit {
         match self.kind {
-            ErrorKind::Usage => Exit::Usage,
-            ErrorKind::NoDaemon | ErrorKind::Io(_) | ErrorKind::Interrupted => Exit::Unknown,
+            ErrorKind::Usage | ErrorKind::Io(_) => Exit::Usage,
+            ErrorKind::NoDaemon | ErrorKind::Output(_) | ErrorKind::Interrupted => Exit::Unknown,
             ErrorKind::Refused(code) => Exit::of_rpc(code),
             ErrorKind::Mismatch | ErrorKind::Ended => Exit::Failed,
             ErrorKind::ReaderGone => Exit::Fine,
@@ -99,7 +129,7 @@ impl From<strake_terminal::Error> for CliError {
         let text = format!("{}: {}", error.what, error.source);
         let kind = match error.is_reader_gone() {
             true => ErrorKind::ReaderGone,
-            false => ErrorKind::Io(error.source.kind()),
+            false => ErrorKind::Output(error.source.kind()),
         };
         Self { kind, text }
     }
@@ -107,6 +137,10 @@ impl From<strake_terminal::Error> for CliError {
 
 impl From<tonic::Status> for CliError {
     fn from(status: tonic::Status) -> Self {
+        // An answer of the daemon has no source; an error of the transport has.
+        if std::error::Error::source(&status).is_some() {
+            return Self::lost();
+        }
         let text = if status.message().is_empty() {
             match status.code() {
                 Code::Unimplemented => {

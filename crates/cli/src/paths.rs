@@ -2,6 +2,7 @@
 
 use crate::args::parse::Drives;
 use crate::error::CliError;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// What a drive looks like that is no path: memory, PCI devices, and those of other machines.
@@ -48,15 +49,26 @@ pub fn drives(lists: &[Drives]) -> Result<Vec<String>, CliError> {
     lists.iter().flat_map(|list| &list.0).map(|text| drive(text)).collect()
 }
 
-/// The address that `text` means: `unix:PATH` with an absolute path, anything else as it is.
+/// The address that `text` means. `unix:PATH` or an absolute path is a socket, `localhost` is the loopback address of
+/// IPv4, and an address without a port has the port `default`.
 ///
 /// # Errors
 /// When the path is empty or cannot be made absolute.
-pub fn listen(text: &str) -> Result<String, CliError> {
-    match text.strip_prefix("unix:") {
-        Some(path) => absolute(path).map(|p| format!("unix:{}", p.display())),
-        None => Ok(text.to_owned()),
+pub fn listen(text: &str, default: u16) -> Result<String, CliError> {
+    if let Some(path) = text.strip_prefix("unix:").or_else(|| text.starts_with('/').then_some(text))
+    {
+        return absolute(path).map(|p| format!("unix:{}", p.display()));
     }
+    let (host, port) = match text.strip_prefix("localhost") {
+        Some("") => return Ok(format!("127.0.0.1:{default}")),
+        Some(rest) if rest.starts_with(':') => ("127.0.0.1", rest),
+        _ => (text, ""),
+    };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    Ok(match bare.parse::<IpAddr>() {
+        Ok(address) if port.is_empty() => SocketAddr::new(address, default).to_string(),
+        Ok(_) | Err(_) => format!("{host}{port}"),
+    })
 }
 
 /// `text` as an absolute path.
@@ -69,4 +81,29 @@ pub fn absolute(text: &str) -> Result<PathBuf, CliError> {
     }
     std::path::absolute(text)
         .map_err(|e| CliError::io(format_args!("cannot make {text:?} an absolute path"), &e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::listen;
+
+    #[test]
+    fn addresses_are_completed() {
+        let check = |typed: &str, meant: &str| {
+            assert_eq!(listen(typed, 4420).expect("it is an address"), meant, "{typed}");
+        };
+        check("unix:/run/x.sock", "unix:/run/x.sock");
+        check("/run/x.sock", "unix:/run/x.sock");
+        check("localhost", "127.0.0.1:4420");
+        check("localhost:10809", "127.0.0.1:10809");
+        check("127.0.0.1", "127.0.0.1:4420");
+        check("192.0.2.1:4421", "192.0.2.1:4421");
+        check("::1", "[::1]:4420");
+        check("[::1]", "[::1]:4420");
+        check("[::1]:10809", "[::1]:10809");
+        // The daemon says what is wrong with these.
+        check("localhosts", "localhosts");
+        check("example.org:1", "example.org:1");
+        assert!(listen("unix:", 4420).is_err());
+    }
 }

@@ -45,7 +45,7 @@ fn count(number: u64, one: &str) -> String {
 }
 
 /// `text`, or `-` when there is none.
-fn or_dash(text: &str) -> &str {
+pub(crate) fn or_dash(text: &str) -> &str {
     if text.is_empty() { "-" } else { text }
 }
 

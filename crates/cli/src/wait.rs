@@ -7,6 +7,7 @@ use crate::exit::Exit;
 use crate::limits::WATCH_INTERVAL;
 use crate::output::{Output, printable, tell};
 use crate::tables;
+use crate::watch::{Absence, reopened};
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write as _};
 use std::path::Path;
@@ -102,14 +103,29 @@ impl Rebuilds {
 /// When the daemon cannot be reached or goes away, or the array does not exist or is taken away.
 pub async fn run(arguments: &WaitArgs, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     let interval_us = u64::try_from(WATCH_INTERVAL.as_micros()).unwrap_or(u64::MAX);
-    let mut arrays = Connection::open(socket).await?.arrays();
-    let request = WatchArrayRequest { name: arguments.name.clone(), interval_us };
-    let mut changes = arrays.watch_array(request).await?.into_inner();
+    let arrays = Connection::open(socket).await?.arrays();
+    let open = async || {
+        let request = WatchArrayRequest { name: arguments.name.clone(), interval_us };
+        Ok(arrays.clone().watch_array(request).await?.into_inner())
+    };
+    let mut changes = open().await?;
     let mut shown = Shown::new();
     let mut last = None;
     let mut rebuilds = Rebuilds::default();
-    let seen = |array: &Array| rebuilds.note(array);
-    let watching = until(&mut changes, arguments.goal, &mut shown, &mut last, seen);
+    let mut absence = Absence::default();
+    let watching = async {
+        loop {
+            let seen = |array: &Array| rebuilds.note(array);
+            match until(&mut changes, arguments.goal, &mut shown, &mut last, seen).await {
+                Err(error) => {
+                    absence.noted(error)?;
+                    changes = reopened(&open, &mut absence).await?;
+                    absence.ended();
+                }
+                ended => return ended,
+            }
+        }
+    };
     let ended = match arguments.timeout {
         None => watching.await?,
         Some(limit) => match tokio::time::timeout(limit, watching).await {

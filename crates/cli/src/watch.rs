@@ -4,7 +4,7 @@ use crate::args::Watch;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::limits::LOOK_INTERVAL;
-use crate::output::{Format, Output};
+use crate::output::{Format, Output, tell};
 use serde::Serialize;
 use std::io::Write as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -61,22 +61,56 @@ pub async fn answer<M: Serialize + Clone>(
     }
     let mut signals = Signals::heard()?;
     let mut screen = Screen::new(out);
+    let mut latest = look().await?;
+    let mut absence = Absence::default();
     loop {
-        let message = look().await?;
-        screen.show(&message, &table, &news)?;
+        screen.show(&latest, &table, &news)?;
         tokio::select! {
             () = tokio::time::sleep(LOOK_INTERVAL) => {}
-            () = signals.ended() => return Ok(exit(&message)),
+            () = signals.ended() => return Ok(exit(&latest)),
+        }
+        match look().await {
+            Ok(message) => {
+                absence.ended();
+                latest = message;
+            }
+            Err(error) => absence.noted(error)?,
         }
     }
 }
 
-/// As [`answer`] for messages that the daemon sends by itself, until it ends them or the user ends this.
+/// A daemon that does not answer for a while, because it is restarted.
+#[derive(Default)]
+pub struct Absence(bool);
+
+impl Absence {
+    /// Takes note of `error`. Tells the user once that the daemon is waited for.
+    ///
+    /// # Errors
+    /// `error`, if it is an answer of the daemon.
+    pub fn noted(&mut self, error: CliError) -> Result<(), CliError> {
+        if !error.is_away() {
+            return Err(error);
+        }
+        if !std::mem::replace(&mut self.0, true) {
+            tell("strake: the daemon does not answer; waiting for it");
+        }
+        Ok(())
+    }
+
+    /// The daemon answers.
+    pub const fn ended(&mut self) {
+        self.0 = false;
+    }
+}
+
+/// As [`answer`] for messages that the daemon sends by itself once they are `open`, until it ends them or the user ends
+/// this. They are opened again when the connection was lost.
 ///
 /// # Errors
 /// What the daemon answered instead, and when standard output is gone.
 pub async fn stream<M: Serialize + Clone>(
-    mut messages: Streaming<M>,
+    open: impl AsyncFn() -> Result<Streaming<M>, CliError>,
     out: &Output,
     table: impl Fn(&M, usize) -> String,
     exit: impl Fn(&M) -> Exit,
@@ -84,14 +118,45 @@ pub async fn stream<M: Serialize + Clone>(
     let mut signals = Signals::heard()?;
     let mut screen = Screen::new(out);
     let mut latest = Exit::Unknown;
+    let mut absence = Absence::default();
+    let mut messages = open().await?;
     loop {
         let next = tokio::select! {
-            next = messages.message() => next?,
+            next = messages.message() => next,
             () = signals.ended() => return Ok(latest),
         };
-        let Some(message) = next else { return Ok(latest) };
-        latest = exit(&message);
-        screen.show(&message, &table, |_| {})?;
+        match next {
+            Ok(None) => return Ok(latest),
+            Ok(Some(message)) => {
+                absence.ended();
+                latest = exit(&message);
+                screen.show(&message, &table, |_| {})?;
+            }
+            Err(status) => {
+                absence.noted(status.into())?;
+                messages = tokio::select! {
+                    again = reopened(&open, &mut absence) => again?,
+                    () = signals.ended() => return Ok(latest),
+                };
+            }
+        }
+    }
+}
+
+/// Opens messages again until the daemon answers.
+///
+/// # Errors
+/// What the daemon answered instead.
+pub async fn reopened<M>(
+    open: impl AsyncFn() -> Result<Streaming<M>, CliError>,
+    absence: &mut Absence,
+) -> Result<Streaming<M>, CliError> {
+    loop {
+        tokio::time::sleep(LOOK_INTERVAL).await;
+        match open().await {
+            Ok(messages) => return Ok(messages),
+            Err(error) => absence.noted(error)?,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `strake array ...`.
 
-use crate::args::parse::Drives;
+use crate::args::parse::{Drives, MemberChoice};
 use crate::args::{Watch, parse};
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 
@@ -216,9 +216,9 @@ pub struct Fail {
     /// Name or UUID.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Position of the member, from 0.
-    #[arg(long, value_name = "POSITION")]
-    pub member: u32,
+    /// Position of the member, from 0, or its drive.
+    #[arg(long, value_name = "POSITION|DRIVE")]
+    pub member: MemberChoice,
     /// Losses to accept, separated by commas; may be repeated.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LOSS")]
     pub accept: Vec<Loss>,
@@ -245,9 +245,9 @@ pub struct Replace {
     /// Name or UUID.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Position of the member, from 0.
-    #[arg(long, value_name = "POSITION")]
-    pub member: u32,
+    /// Position of the member, from 0, or its drive.
+    #[arg(long, value_name = "POSITION|DRIVE")]
+    pub member: MemberChoice,
     /// The new drive.
     #[arg(long = "with", value_name = "DRIVE")]
     pub drive: String,
@@ -317,9 +317,9 @@ pub struct Readd {
     /// Name or UUID.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Position of the member, from 0 [default: the only member that can be re-added].
-    #[arg(long, value_name = "POSITION")]
-    pub member: Option<u32>,
+    /// Position of the member, from 0, or its drive [default: the only member that can be re-added].
+    #[arg(long, value_name = "POSITION|DRIVE")]
+    pub member: Option<MemberChoice>,
     /// Path of the member's drive [default: the recorded path, or any drive with the label of the member].
     #[arg(long, value_name = "DRIVE")]
     pub drive: Option<String>,

@@ -92,7 +92,8 @@ pub struct Create {
     /// Protocol of the export.
     #[arg(long, value_enum, value_name = "PROTOCOL")]
     pub via: Via,
-    /// Listening address: unix:/path or 127.0.0.1:port for NBD, address:port for NVMe/TCP.
+    /// Listening address: a socket (/path) or 127.0.0.1:port for NBD, address:port for NVMe/TCP. Without a port, 10809
+    /// for NBD and 4420 for NVMe/TCP.
     #[arg(long, value_name = "ADDRESS")]
     pub listen: String,
     /// Name of the export, which NBD clients also use [default: the array's name].
@@ -123,4 +124,15 @@ pub enum Via {
     Nbd,
     /// NVMe over TCP.
     NvmeTcp,
+}
+
+impl Via {
+    /// The port that the protocol uses by default (IANA service name and port number registry).
+    #[must_use]
+    pub const fn port(self) -> u16 {
+        match self {
+            Self::Nbd => 10_809,
+            Self::NvmeTcp => 4420,
+        }
+    }
 }

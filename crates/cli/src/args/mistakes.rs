@@ -238,7 +238,7 @@ mod tests {
         check("strake --socket /s array undelete", "strake array undelete [OPTIONS] <ARRAY>");
         check(
             "strake --output json array fail tank",
-            "strake array fail [OPTIONS] --member <POSITION> <ARRAY>",
+            "strake array fail [OPTIONS] --member <POSITION|DRIVE> <ARRAY>",
         );
         check("strake --socket /s array delete", "strake array [OPTIONS] <COMMAND>");
     }

@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 use std::convert::Infallible;
+use std::num::ParseIntError;
 use std::str::FromStr;
 use std::time::Duration;
 use strake_units::ByteSize;
@@ -72,6 +73,26 @@ impl FromStr for Drives {
         }
         all.push(drive);
         Ok(Self(all))
+    }
+}
+
+/// A member of an array: its position, or its drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemberChoice {
+    /// The position, from 0.
+    Position(u32),
+    /// The path of the drive, another name of the drive, or the UUID of the member.
+    Drive(String),
+}
+
+impl FromStr for MemberChoice {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        match text.bytes().all(|byte| byte.is_ascii_digit()) {
+            true => text.parse().map(Self::Position),
+            false => Ok(Self::Drive(text.to_owned())),
+        }
     }
 }
 

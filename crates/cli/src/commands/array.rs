@@ -5,7 +5,7 @@ mod scrub;
 
 use crate::args::Watch;
 use crate::args::array::{ArrayVerb, Consistency, Import, Readd, Set, Switch, Undelete};
-use crate::args::parse::word;
+use crate::args::parse::{MemberChoice, word};
 use crate::commands::warn;
 use crate::connect::Connection;
 use crate::error::CliError;
@@ -14,12 +14,14 @@ use crate::limits::WATCH_INTERVAL;
 use crate::output::Output;
 use crate::{paths, tables, watch};
 use std::path::Path;
+use strake_api::v1::array_service_client::ArrayServiceClient;
 use strake_api::v1::{
     Array, ArrayChange, GetArrayRequest, GetArrayStatsRequest, GrowArrayRequest,
-    ImportArraysRequest, ListArraysRequest, ReaddMemberRequest, RebuildArrayRequest,
+    ImportArraysRequest, ListArraysRequest, Member, ReaddMemberRequest, RebuildArrayRequest,
     RenameArrayRequest, SetArrayRequest, UndeleteArrayRequest, UpgradeFormatRequest,
     WatchArrayRequest,
 };
+use tonic::transport::Channel;
 
 /// Executes `verb`.
 ///
@@ -85,14 +87,16 @@ async fn list(watched: Watch, socket: &Path, out: &Output) -> Result<Exit, CliEr
 }
 
 async fn show(name: String, watched: Watch, socket: &Path, out: &Output) -> Result<Exit, CliError> {
-    let mut arrays = Connection::open(socket).await?.arrays();
+    let arrays = Connection::open(socket).await?.arrays();
     if watched.watch {
         let interval_us = u64::try_from(WATCH_INTERVAL.as_micros()).unwrap_or(u64::MAX);
-        let request = WatchArrayRequest { name, interval_us };
-        let changes = arrays.watch_array(request).await?.into_inner();
-        return watch::stream(changes, out, tables::show::array, Exit::of_array).await;
+        let open = async || {
+            let request = WatchArrayRequest { name: name.clone(), interval_us };
+            Ok(arrays.clone().watch_array(request).await?.into_inner())
+        };
+        return watch::stream(open, out, tables::show::array, Exit::of_array).await;
     }
-    let array: Array = arrays.get_array(GetArrayRequest { name }).await?.into_inner();
+    let array: Array = arrays.clone().get_array(GetArrayRequest { name }).await?.into_inner();
     out.print(&array, tables::show::array)?;
     Ok(Exit::of_array(&array))
 }
@@ -111,11 +115,43 @@ async fn stats(
     watch::answer(watched, out, look, tables::stats::array, |_| {}, |_| Exit::Fine).await
 }
 
+/// The position of `member` in array `name`.
+async fn position(
+    arrays: &mut ArrayServiceClient<Channel>,
+    name: &str,
+    member: MemberChoice,
+) -> Result<u32, CliError> {
+    let text = match member {
+        MemberChoice::Position(position) => return Ok(position),
+        MemberChoice::Drive(text) => text,
+    };
+    let drive = paths::drive(&text)?;
+    let array = arrays.get_array(GetArrayRequest { name: name.to_owned() }).await?.into_inner();
+    let is_it = |member: &&Member| member.path == drive || member.uuid == text;
+    let mut found = array.members.iter().filter(is_it);
+    match (found.next(), found.next()) {
+        (Some(member), None) => Ok(member.position),
+        _ => {
+            let members = array.members.iter();
+            let all: Vec<String> = members
+                .map(|member| format!("{} ({})", member.position, tables::or_dash(&member.path)))
+                .collect();
+            let what =
+                format!("array {name} has no member on {drive}; members: {}", all.join(", "));
+            Err(CliError::usage(what))
+        }
+    }
+}
+
 async fn readd(arguments: Readd, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     let Readd { name, member, drive, dry_run } = arguments;
     let drive = drive.map_or(Ok(String::new()), |d| paths::drive(&d))?;
-    let request = ReaddMemberRequest { name, member, drive, dry_run };
     let mut arrays = Connection::open(socket).await?.arrays();
+    let member = match member {
+        Some(member) => Some(position(&mut arrays, &name, member).await?),
+        None => None,
+    };
+    let request = ReaddMemberRequest { name, member, drive, dry_run };
     changed(&arrays.readd_member(request).await?.into_inner(), out)
 }
 

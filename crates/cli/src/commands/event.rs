@@ -7,7 +7,8 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::output::Output;
 use crate::tables::{self, clock::Clock};
-use crate::watch::Signals;
+use crate::watch::{Absence, Signals, reopened};
+use std::cell::Cell;
 use std::path::Path;
 use strake_api::v1::{FollowEventsRequest, ListEventsRequest};
 
@@ -48,18 +49,34 @@ async fn follow(which: Which, socket: &Path, out: &Output) -> Result<Exit, CliEr
         None => next_number(&connection).await?,
     };
     let ListEventsRequest { object, kind, severity, .. } = list_request(which, 0);
-    let request = FollowEventsRequest { from, object, kind, severity };
-    let mut events = connection.events().follow_events(request).await?.into_inner();
+    let next = Cell::new(from);
+    let open = async || {
+        let (object, kind, severity) = (object.clone(), kind.clone(), severity.clone());
+        let request = FollowEventsRequest { from: next.get(), object, kind, severity };
+        Ok(connection.events().follow_events(request).await?.into_inner())
+    };
+    let mut absence = Absence::default();
+    let mut events = open().await?;
     loop {
-        tokio::select! {
-            event = events.message() => match event? {
-                Some(event) => out.print_one_of_many(&event, |e, width| tables::event::one(e, &clock, width))?,
-                None => return Err(tonic::Status::unavailable(
-                    "no more events: the daemon was stopped; see strake daemon status",
-                ).into()),
-            },
+        let event = tokio::select! {
+            event = events.message() => event,
             () = signals.ended() => return Ok(Exit::Fine),
-        }
+        };
+        let gone = match event {
+            Ok(Some(event)) => {
+                absence.ended();
+                next.set(event.number.saturating_add(1));
+                out.print_one_of_many(&event, |e, width| tables::event::one(e, &clock, width))?;
+                continue;
+            }
+            Ok(None) => CliError::lost(),
+            Err(status) => status.into(),
+        };
+        absence.noted(gone)?;
+        events = tokio::select! {
+            again = reopened(&open, &mut absence) => again?,
+            () = signals.ended() => return Ok(Exit::Fine),
+        };
     }
 }
 

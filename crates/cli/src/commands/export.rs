@@ -86,7 +86,7 @@ fn create_request(arguments: Create) -> Result<CreateExportRequest, CliError> {
         array: arguments.array,
         name: arguments.name.unwrap_or_default(),
         via: word(&arguments.via),
-        listen: paths::listen(&arguments.listen)?,
+        listen: paths::listen(&arguments.listen, arguments.via.port())?,
         read_only: arguments.read_only,
         nqn: arguments.nqn.unwrap_or_default(),
         allow_hosts: arguments.allow_host,

@@ -145,7 +145,8 @@ fn of_spares_for(manager: &Manager, array: &Array) -> Option<(Finding, DoctorChe
     let count = ready.count();
     let add = AddSpareRequest { array: array.name.clone(), ..Default::default() };
     Some(match (count, manager.records.settings(&array.uuid).auto_replace) {
-        (0, _) => check(name, Finding::Warning, "no spare configured", add),
+        // Not every array needs one.
+        (0, _) => check(name, Finding::Ok, "none configured", add),
         (_, false) => {
             let name_of = array.name.clone();
             let next =

@@ -1,6 +1,6 @@
 //! Commands that may lose redundancy, data or connections, and therefore need a confirmation.
 
-use super::{changed, gone};
+use super::{changed, gone, position};
 use crate::args::array::{Add, Consistency, Create, Fail, Loss, Replace, Stop};
 use crate::args::parse::word;
 use crate::commands::confirm::{self, Question};
@@ -75,6 +75,7 @@ fn strip(given: Option<u32>) -> Result<u32, CliError> {
 
 pub(super) async fn fail(arguments: Fail, socket: &Path, out: &Output) -> Result<Exit, CliError> {
     let mut arrays = Connection::open(socket).await?.arrays();
+    let member = position(&mut arrays, &arguments.name, arguments.member).await?;
     let mut accepted = arguments.accept;
     // Without a person to ask, the daemon's refusal says which loss has to be accepted.
     if !arguments.dry_run && !arguments.yes && confirm::person() {
@@ -82,23 +83,19 @@ pub(super) async fn fail(arguments: Fail, socket: &Path, out: &Output) -> Result
         let array = arrays.get_array(request).await?.into_inner();
         let plan = FailMemberRequest {
             name: arguments.name.clone(),
-            member: arguments.member,
+            member,
             dry_run: true,
             accept: words(losses(&array)),
         };
         let plan = arrays.fail_member(plan).await?.into_inner();
-        let what = format!(
-            "take member {} of {} out of use{}",
-            arguments.member,
-            array.name,
-            cost(&array, arguments.member)
-        );
+        let what =
+            format!("take member {member} of {} out of use{}", array.name, cost(&array, member));
         confirm::ask(&Question { what: &what, plan: &steps(&plan), answer: &array.name })?;
         accepted.extend(losses(&array));
     }
     let request = FailMemberRequest {
         name: arguments.name,
-        member: arguments.member,
+        member,
         dry_run: arguments.dry_run,
         accept: words(&accepted),
     };
@@ -133,14 +130,15 @@ pub(super) async fn replace(
     out: &Output,
 ) -> Result<Exit, CliError> {
     let asks = arguments.overwrite && !arguments.yes && !arguments.dry_run;
+    let drive = paths::drive(&arguments.drive)?;
+    let mut arrays = Connection::open(socket).await?.arrays();
     let request = ReplaceMemberRequest {
+        member: position(&mut arrays, &arguments.name, arguments.member).await?,
         name: arguments.name,
-        member: arguments.member,
-        drive: paths::drive(&arguments.drive)?,
+        drive,
         dry_run: arguments.dry_run,
         overwrite: arguments.overwrite,
     };
-    let mut arrays = Connection::open(socket).await?.arrays();
     if asks {
         confirm::possible(&format!("overwrite {}", arguments.drive))?;
         let plan = ReplaceMemberRequest { dry_run: true, ..request.clone() };

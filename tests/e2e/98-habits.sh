@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# What people type out of habit: the drive of a member in place of its position, a path or localhost as an address. A
+# wait and a watch outlast a restart of the daemon, and an error of a file on this side is not taken for one of the daemon.
+# shellcheck source=tests/e2e/_lib.sh
+. "$(dirname "$0")/_lib.sh"
+
+make_drives 5 96MiB
+start_daemon
+expect 0 strake array create tank --level 6 --drives "${drives[0]},${drives[1]},${drives[2]},${drives[3]}" --strip 64k
+expect 0 strake wait tank --for resync --timeout 60s
+
+expect 0 strake export create tank --via nbd --listen "$work/nbd.sock" --read-only
+expect 0 strake export list
+grep -q "tank *tank *nbd *ro" "$work/out" || fail "the list does not show the protocol and the access"
+expect 0 strake export create tank --via nbd --listen localhost:0 --name other
+expect 0 strake export list
+grep -q "other *tank *nbd *rw.* 127.0.0.1:" "$work/out" || fail "localhost is not understood"
+
+expect 3 strake array fail tank --member "${drives[4]}" --yes
+grep -q "has no member on ${drives[4]}" "$work/err" || fail "the refusal does not name the drive"
+expect 0 strake array fail tank --member "${drives[1]}" --accept redundancy --yes
+[[ $(array_value tank "it['members'][1]['state']") == faulty ]] || fail "another member was failed"
+expect 0 strake job list
+
+# Without a spare, no rebuild begins: the wait is still there when the daemon comes back.
+strake event follow --output json >"$work/followed" 2>"$work/follow.err" &
+follower=$!
+within 10 "the events are followed" test -e "$work/followed"
+strake array show tank --watch --output json >"$work/watched" 2>"$work/watch.err" &
+watcher=$!
+within 10 "the array is watched" test -s "$work/watched"
+strake wait tank --for healthy >"$work/waited" 2>"$work/wait.err" &
+waiter=$!
+within 10 "the wait has begun" test -s "$work/wait.err"
+stop_daemon
+for who in follow watch wait; do
+    within 30 "$who waits for the daemon" grep -q "waiting for it" "$work/$who.err"
+done
+start_daemon
+expect 0 strake array replace tank --member 1 --with "${drives[4]}"
+wait "$waiter" || fail "the wait ended with $?: $(<"$work/wait.err")"
+within 30 "the rebuild is followed" grep -q rebuild_finished "$work/followed"
+within 30 "the rebuild is watched" grep -q "${drives[4]}" "$work/watched"
+kill "$follower" "$watcher"
+wait "$follower" "$watcher" || fail "a watch ended with $?"
+say "a wait, a watch and a reader of events outlast a restart of the daemon"
+
+expect 3 strake config restore "$work/none.json"
+expect 3 strake config backup "$work/none/x.json"

@@ -176,8 +176,8 @@ exports() {
     for listen in 0.0.0.0:10809 192.0.2.1:10809 '[::]:10809'; do
         refused "$listen" "TLS" "loopback" -- strake export create good --name two --via nbd --listen "$listen"
     done
-    for listen in banana 127.0.0.1 127.0.0.1:99999 localhost:10809; do
-        refused "$listen" "unix:/" -- strake export create good --name two --via nbd --listen "$listen"
+    for listen in banana 127.0.0.1:99999 localhosts:10809 localhost:port; do
+        refused "${listen#localhost:}" "unix:/" -- strake export create good --name two --via nbd --listen "$listen"
     done
     for listen in "unix:$STRAKE_SOCKET" "unix:$work/free0" "unix:$work" "unix:$work/none/x.sock" "unix:/$(repeated x 200)"; do
         refused "${listen#unix:}" "--listen" -- strake export create good --name two --via nbd --listen "$listen"

@@ -60,6 +60,9 @@ impl Webhook {
             return Err(format!("{bad}; port 0 is not a valid destination"));
         }
         let authorization = authorization(&url)?;
+        if authorization.is_some() && url.scheme() == "http" && !is_loopback(&url) {
+            return Err("user name and password would be sent unencrypted; use https".into());
+        }
         // Whatever happens to the address later, the credentials are no longer in it.
         let cleared = url.set_username("").is_ok() && url.set_password(None).is_ok();
         debug_assert!(cleared, "an address with a host can have its credentials removed");
@@ -134,6 +137,16 @@ impl Webhook {
 struct Answer {
     response: Response<Incoming>,
     _driver: JoinSet<hyper::Result<()>>,
+}
+
+/// Whether what is sent to an address stays on this host.
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
 }
 
 /// The credentials of an address as RFC 7617 has them.

@@ -251,8 +251,8 @@ impl Drives {
             ))),
             Named::Nothing => {
                 let what = format!(
-                    "{spec:?} is not an absolute path, and no drive of this machine has that name, serial number or \
-                     address; "
+                    "{spec:?} is not the absolute path of a file, and no drive of this machine has that name, serial \
+                     number or address; "
                 );
                 let listed = say(what).run(ListDrivesRequest {}).say(" shows what there is");
                 Err(ControlError::usage(listed))

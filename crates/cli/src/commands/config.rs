@@ -34,6 +34,10 @@ pub async fn run(
             let change = config.restore_config(request).await?.into_inner();
             warn(&change.warnings);
             out.print(&change, tables::config::change)?;
+            // Steps that were not done.
+            if !change.warnings.is_empty() {
+                return Ok(Exit::Degraded);
+            }
         }
     }
     Ok(Exit::Fine)

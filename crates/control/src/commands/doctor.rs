@@ -1,7 +1,7 @@
 //! Everything that is wrong or could go wrong, also with the machine, each with what to do.
 
 use strake_api::v1::{
-    AddSpareRequest, Array, DoctorCheck, DoctorReport, Drive, Hook, ListEventsRequest, Problem,
+    AddHostRequest, Array, DoctorCheck, DoctorReport, Drive, Hook, ListEventsRequest, Problem,
     SetArrayRequest, StartDaemon, TestHookRequest,
 };
 use strake_units::MemberSet;
@@ -111,6 +111,12 @@ fn all_checks(manager: &mut Manager) -> Checks {
             _ => check(name, Finding::Failed, export.reason, show(&export.array)),
         });
     }
+    let hosts = manager.records.hosts.iter().filter(|host| host.is_locked());
+    checks.extend(hosts.map(|host| {
+        let what = "it has no secret or key here, so it cannot connect";
+        let add = AddHostRequest { nqn: host.nqn.clone(), ..Default::default() };
+        check(format!("host {}", host.nqn), Finding::Warning, what, add)
+    }));
     let hooks = manager.list_hooks().hooks;
     checks.extend(hooks.iter().map(|hook| of_hook(hook, manager.hooks.is_failing(hook))));
     checks.extend(of_daemon(manager));
@@ -143,10 +149,9 @@ fn of_spares_for(manager: &Manager, array: &Array) -> Option<(Finding, DoctorChe
         own && manager.spares.ready(spare).is_some_and(|drive| fits(&status, drive).is_ok())
     });
     let count = ready.count();
-    let add = AddSpareRequest { array: array.name.clone(), ..Default::default() };
     Some(match (count, manager.records.settings(&array.uuid).auto_replace) {
         // Not every array needs one.
-        (0, _) => check(name, Finding::Ok, "none configured", add),
+        (0, _) => fine(name, "none configured"),
         (_, false) => {
             let name_of = array.name.clone();
             let next =

@@ -81,7 +81,7 @@ fn begin_change_job(
             return Ok(Begun::Wait(manager.running[at].array.begin_resume(), job.id));
         }
         ("resume", None) => settings = settings.without_pause(),
-        ("set", Some(priority)) => settings.rebuild_priority = parse_priority(priority)?,
+        ("set", Some(priority)) => settings.job_priority = Some(parse_priority(priority)?),
         ("set", None) => {
             let example = ChangeJobRequest { priority: Some(50), ..request.clone() };
             let what = say("give a priority from 0 to 100, for example: ").run(example);
@@ -113,7 +113,7 @@ fn begin_change_job(
         let how = match request.action.as_str() {
             "pause" => "was paused".to_owned(),
             "resume" => "was resumed".to_owned(),
-            _ => format!("was given priority {}", settings.rebuild_priority),
+            _ => format!("was given priority {}", settings.priority()),
         };
         tell_job(manager, &job, &how);
     }

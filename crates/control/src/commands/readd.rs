@@ -122,6 +122,13 @@ fn places_of_members(
             "no member of array {name} is out of use; there is nothing to re-add"
         )));
     }
+    let asked = request.member.and_then(|member| status.members.get(member as usize));
+    if let (Some(member), Some(asked)) = (request.member, asked)
+        && !is_out(asked)
+    {
+        let what = format!("member {member} of array {name} is in use; there is nothing to re-add");
+        return Err(ControlError::state(what));
+    }
     let mut look: Vec<String> = manager
         .records
         .arrays

@@ -192,6 +192,7 @@ fn set_array(
     let mut after = before;
     if let Some(priority) = request.rebuild_priority {
         after.rebuild_priority = parse_priority(priority)?;
+        after.job_priority = None;
     }
     after.auto_replace = request.auto_replace.unwrap_or(before.auto_replace);
     after.auto_readd = request.auto_readd.unwrap_or(before.auto_readd);

@@ -9,7 +9,7 @@ use crate::commands::exports::export_message;
 use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::names::is_called;
-use crate::policy::advice::{keep_open, other_half};
+use crate::policy::advice::{keep_open, other_half, spare_next};
 use crate::remedy::{problem, split};
 use crate::upkeep::copies::show_waiting_copies;
 use crate::upkeep::doubt::suspect_now;
@@ -66,7 +66,7 @@ impl Manager {
         let mut view = self.running[at].view(exports);
         show_waiting_copies(self, &uuid, &mut view);
         for progress in &mut view.progress {
-            progress.priority = u32::from(settings.rebuild_priority);
+            progress.priority = u32::from(settings.priority());
         }
         view.settings = Some(settings.message());
         let scrub = scrub_view(self, at, &view);
@@ -203,6 +203,10 @@ impl Manager {
         problems.extend(arrays.iter().filter_map(crate::view::array::problem_of_copy));
         problems.extend(exports.iter().filter(|e| e.state != "online").map(|e| {
             problem(format!("export/{}", e.name), "failed", e.reason.clone(), show(&e.array))
+        }));
+        problems.extend(self.list_spares().spares.iter().filter(|s| s.state != "ready").map(|s| {
+            let what = format!("the spare is {}: {}", s.state, s.note);
+            problem(format!("spare {}", s.path), "degraded", what, spare_next(&s.path))
         }));
         problems.extend(self.state_trouble().map(|why| {
             let what = format!("the state directory cannot be written: {why}");

@@ -130,7 +130,7 @@ impl Labelled {
         } else {
             text.say("let it be rebuilt: ")
                 .run(again)
-                .say(". If the data needs this drive: ")
+                .say(". If the array cannot start without this drive: ")
                 .run(start(name, LOSSY))
         })
     }

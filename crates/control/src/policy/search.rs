@@ -83,6 +83,8 @@ pub(crate) struct Search {
     pub(crate) here: Vec<Labelled>,
     /// Why recorded drives are not used.
     pub(crate) trouble: Vec<String>,
+    /// Why recorded drives that are there cannot be opened.
+    pub(crate) unusable: Vec<String>,
     /// Recorded paths that do not answer.
     silent: usize,
     /// Why labels of it are refused: another version wrote them, and may know more of the array. A label that may be of
@@ -120,10 +122,21 @@ impl Search {
         AssemblePolicy { allow_degraded: enough && self.refused.is_empty(), ..policy }
     }
 
-    /// `error`, with the labels that are refused.
+    /// `error`, with the labels that are refused, and the drives that are there and cannot be opened.
     pub(crate) fn explained(&self, error: ControlError) -> ControlError {
-        if self.here.is_empty() || self.refused.is_empty() {
+        if self.here.is_empty() {
             return error;
+        }
+        if self.refused.is_empty() {
+            let OfflineReason::Missing(waits) = &error.offline else { return error };
+            if self.unusable.is_empty() {
+                return error;
+            }
+            let unusable = self.unusable.join("; ");
+            let offline = OfflineReason::Missing(format!("{unusable}; {waits}"));
+            let kind = error.kind;
+            return ControlError::new(kind, say(unusable + "; ").then(error.text()))
+                .because(offline);
         }
         let refused = self.refused.join("; ");
         if let OfflineReason::Missing(waits) = &error.offline {

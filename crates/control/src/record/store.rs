@@ -474,7 +474,8 @@ fn in_use(dir: &Path) -> ControlError {
         pid => format!("process {pid}"),
     };
     let what = format!(
-        "the state directory {} is in use by {who}; stop that daemon, or start this one with another directory: ",
+        "the state directory {} is in use by {who}; stop that daemon (SIGTERM, if its socket is gone), or start this \
+         one with another directory: ",
         dir.display()
     );
     ControlError::new(ControlErrorKind::State, say(what).run(elsewhere()))

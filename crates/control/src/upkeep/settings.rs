@@ -5,15 +5,24 @@ use crate::events::{EventKind, Note};
 use crate::manager::Manager;
 use crate::record::store::{PausedJobs, Settings};
 
-/// Ends each pause whose jobs have ended, so that it does not hold up the next job of the array.
+/// Ends each pause and each priority whose jobs have ended, so that the next job of the array does not have it.
 pub(crate) fn end_pauses(manager: &mut Manager) {
     for at in 0..manager.running.len() {
         let uuid = manager.running[at].uuid();
-        let settings = manager.records.settings(&uuid);
-        if !settings.paused {
+        let mut settings = manager.records.settings(&uuid);
+        if !settings.paused && settings.job_priority.is_none() {
             continue;
         }
         let view = manager.view(at);
+        if settings.job_priority.is_some() && view.progress.is_empty() {
+            settings.job_priority = None;
+            if let Err(error) = put_settings(manager, &uuid, settings) {
+                tracing::warn!(reason = %error, "the end of a priority is not recorded");
+            }
+        }
+        if !settings.paused {
+            continue;
+        }
         let mut listed = PausedJobs::default();
         view.progress.iter().for_each(|progress| listed.set(&progress.job));
         if settings.paused_jobs.are_in(listed) {

@@ -12,7 +12,7 @@ use crate::control::Control;
 use crate::drives::address::is_remote;
 use crate::drives::is_there;
 use crate::drives::occupied::refuse_occupied;
-use crate::error::ControlError;
+use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
 use crate::limits::GLANCE_LIMIT;
 use crate::manager::Manager;
@@ -54,6 +54,8 @@ pub(crate) fn use_spare(control: &Control, array: &str, slot: usize) -> Result<(
     control.run(|m| {
         match &used {
             Ok(()) => reported_spare_use(m, &place.name, slot, &record),
+            // Another command has it, or the array is not ready for it.
+            Err(error) if error.kind == ControlErrorKind::State => {}
             Err(error) if fits && !is_of_the_drive(error.kind) => {}
             Err(error) => note_spare(m, &record, unusable(error)),
         }

@@ -230,6 +230,12 @@ fn search_drives(
             Ok(None) => renamed |= may_be_renamed(path),
             Err(unused) => {
                 renamed |= may_be_renamed(path);
+                if let Unused::Otherwise(error) = &unused
+                    && !unused.is_silent()
+                    && is_there(path)
+                {
+                    search.unusable.push(error.what.clone());
+                }
                 search.note(unused);
             }
         }

@@ -56,6 +56,9 @@ impl PausedJobs {
 pub struct Settings {
     /// Priority of rebuild, replace and resync, 0 to 100.
     pub rebuild_priority: u8,
+    /// The priority that the operator gave to the jobs in progress. It ends with them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job_priority: Option<u8>,
     /// A spare is used by itself.
     pub auto_replace: bool,
     /// A member that comes back is taken by itself.
@@ -77,6 +80,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             rebuild_priority: 50,
+            job_priority: None,
             auto_replace: true,
             auto_readd: true,
             replace_after_errors: 20,
@@ -91,7 +95,12 @@ impl Default for Settings {
 impl Settings {
     /// As the engine takes it.
     pub(crate) fn maintenance(self) -> Maintenance {
-        Maintenance { priority: self.rebuild_priority, paused: self.paused }
+        Maintenance { priority: self.priority(), paused: self.paused }
+    }
+
+    /// The priority of its jobs now.
+    pub(crate) fn priority(self) -> u8 {
+        self.job_priority.unwrap_or(self.rebuild_priority)
     }
 
     /// The same with a job of `kind` paused, and with it all jobs of the array.

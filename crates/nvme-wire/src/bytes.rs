@@ -1,9 +1,9 @@
-//! Little-endian numbers at fixed places (Base, section 1.8 "Byte, Word, and Dword Relationships").
+//! Little-endian numbers at fixed offsets (Base, section 1.8 "Byte, Word, and Dword Relationships").
 //!
-//! Places are constants that lie inside the array, so the compiler drops the checks.
+//! The offsets are constants inside the array, so the compiler removes the checks.
 //!
 //! # Panics
-//! All functions, with a place outside the array, which is a mistake of the caller.
+//! All functions panic if the offset is outside the array, which is an error of the caller.
 
 /// Two bytes at `at`.
 #[must_use]
@@ -29,12 +29,12 @@ pub fn array_at<const N: usize, const M: usize>(bytes: &[u8; N], at: usize) -> [
     std::array::from_fn(|index| bytes[at + index])
 }
 
-/// Puts `value` at `at`.
+/// Writes `value` at `at`.
 pub fn put<const N: usize>(bytes: &mut [u8; N], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
-/// Puts text at `at`, padded with `pad` up to `length` bytes and cut off there.
+/// Writes text at `at`, padded with `pad` to `length` bytes and truncated there.
 pub fn put_text<const N: usize>(
     bytes: &mut [u8; N],
     (at, length): (usize, usize),

@@ -29,12 +29,12 @@ pub mod admin {
 /// The opcode of all fabrics commands (Base, section 6 "Fabrics Command Set").
 pub const FABRICS: u8 = 0x7f;
 
-/// A command as bytes.
+/// A submission queue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sqe(pub [u8; SQE_BYTES]);
 
 impl Sqe {
-    /// A command with a descriptor of its data, as over fabrics all have one; the rest is zero.
+    /// A command with an SGL descriptor, which every command over fabrics has; the other fields are zero.
     #[must_use]
     pub fn new(opcode: u8, nsid: u32, sgl: Sgl) -> Self {
         let mut bytes = [0; SQE_BYTES];
@@ -46,17 +46,17 @@ impl Sqe {
         Self(bytes)
     }
 
-    /// The same with the host's name for it.
+    /// Sets the CID.
     #[must_use]
     pub fn named(mut self, cid: u16) -> Self {
         put(&mut self.0, 2, &cid.to_le_bytes());
         self
     }
 
-    /// The same with dword `index`, 10 to 15, being `value`.
+    /// Sets dword `index`, 10 to 15, to `value`.
     ///
     /// # Panics
-    /// With any other index, which is a mistake of the caller.
+    /// Panics with any other index, which is an error of the caller.
     #[must_use]
     pub fn with(mut self, index: usize, value: u32) -> Self {
         assert!((10..16).contains(&index), "dwords 10 to 15 are the command's own");
@@ -64,19 +64,19 @@ impl Sqe {
         self
     }
 
-    /// What it asks for.
+    /// The opcode.
     #[must_use]
     pub const fn opcode(&self) -> u8 {
         self.0[0]
     }
 
-    /// Whether it is one half of a fused operation.
+    /// True if it is one half of a fused operation.
     #[must_use]
     pub const fn is_fused(&self) -> bool {
         !matches!(self.fuse(), Fuse::Alone)
     }
 
-    /// Which half it is.
+    /// The FUSE field.
     #[must_use]
     pub const fn fuse(&self) -> Fuse {
         match self.0[1] & 0b11 {
@@ -87,34 +87,34 @@ impl Sqe {
         }
     }
 
-    /// Whether its data is described by an SGL, as over fabrics it has to be (Base, section 3.3.3.1, PSDT).
+    /// True if an SGL describes its data, as fabrics require (Base, section 3.3.3.1, PSDT).
     #[must_use]
     pub const fn has_sgl(&self) -> bool {
         matches!(self.0[1] >> 6, 0b01 | 0b10)
     }
 
-    /// The host's name for it.
+    /// The CID.
     #[must_use]
     pub fn cid(&self) -> u16 {
         u16_at(&self.0, 2)
     }
 
-    /// The namespace.
+    /// The namespace ID.
     #[must_use]
     pub fn nsid(&self) -> u32 {
         u32_at(&self.0, 4)
     }
 
-    /// Which fabrics command it is, if it is one.
+    /// The type of a fabrics command.
     #[must_use]
     pub const fn fabrics_type(&self) -> u8 {
         self.0[4]
     }
 
-    /// Where its data is.
+    /// The descriptor of its data.
     ///
     /// # Errors
-    /// When the descriptor is of a kind that TCP does not have.
+    /// Returns an error if TCP does not support the kind of the descriptor.
     pub fn sgl(&self) -> Result<Sgl, SglError> {
         if self.has_sgl() { Sgl::parse(&array_at(&self.0, 24)) } else { Err(SglError::Kind) }
     }
@@ -122,7 +122,7 @@ impl Sqe {
     /// Dword `index` of the command, 10 to 15.
     ///
     /// # Panics
-    /// With any other index, which is a mistake of the caller.
+    /// Panics with any other index, which is an error of the caller.
     #[must_use]
     pub fn dword(&self, index: usize) -> u32 {
         assert!((10..16).contains(&index), "dwords 10 to 15 are the command's own");
@@ -136,40 +136,41 @@ impl Sqe {
     }
 }
 
-/// What a command is of a fused operation, in which two are one step (Base, section 3.3.3.1, FUSE).
+/// The part of a command in a fused operation, in which two commands are one atomic operation (Base, section 3.3.3.1,
+/// FUSE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fuse {
-    /// It is of none.
+    /// The command is not fused.
     Alone,
-    /// The first of the two.
+    /// The first of two fused commands.
     First,
-    /// The second.
+    /// The second of two fused commands.
     Second,
-    /// Something that means nothing.
+    /// A reserved value.
     Reserved,
 }
 
-/// Where a command's data is (Base, section 4.1.2 "Scatter Gather List"; TCP, section 2.1).
+/// The location of a command's data (Base, section 4.1.2 "Scatter Gather List"; TCP, section 2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sgl {
     /// In the capsule.
     InCapsule {
-        /// From where on.
+        /// The offset in the data of the capsule.
         offset: u64,
-        /// Bytes.
+        /// The length in bytes.
         length: u32,
     },
-    /// It is sent in PDUs of its own.
+    /// In separate PDUs.
     Transport {
-        /// Bytes.
+        /// The length in bytes.
         length: u32,
     },
 }
 
-/// Why a descriptor is of no use.
+/// The reason why a descriptor is unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SglError {
-    /// It is of a kind that TCP does not have.
+    /// TCP does not support the kind of the descriptor.
     Kind,
 }
 
@@ -188,7 +189,7 @@ impl Sgl {
         }
     }
 
-    /// As bytes.
+    /// The bytes of the descriptor.
     #[must_use]
     pub fn bytes(&self) -> [u8; 16] {
         let (offset, length, kind) = match *self {
@@ -202,7 +203,7 @@ impl Sgl {
         out
     }
 
-    /// Bytes described.
+    /// The length in bytes.
     #[must_use]
     pub const fn length(&self) -> u32 {
         match *self {
@@ -211,21 +212,21 @@ impl Sgl {
     }
 }
 
-/// A completion.
+/// A completion queue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cqe {
-    /// What the command says besides its status.
+    /// The command-specific result.
     pub result: u64,
-    /// Commands taken from the queue, modulo its size; `ffffh` where flow control is off.
+    /// The SQ head: the number of commands taken from the queue, modulo its size; `FFFFh` without flow control.
     pub head: u16,
-    /// The command.
+    /// The CID.
     pub cid: u16,
-    /// The result.
+    /// The status.
     pub status: Status,
 }
 
 impl Cqe {
-    /// As bytes; queues of fabrics leave the queue's number out (Base, Figure 91).
+    /// The bytes of the entry; over fabrics, they have no queue identifier (Base, Figure 91).
     #[must_use]
     pub fn bytes(&self) -> [u8; CQE_BYTES] {
         let mut out = [0; CQE_BYTES];
@@ -236,7 +237,7 @@ impl Cqe {
         out
     }
 
-    /// From bytes.
+    /// Parses the bytes of an entry.
     #[must_use]
     pub fn parse(bytes: &[u8; CQE_BYTES]) -> Self {
         Self {

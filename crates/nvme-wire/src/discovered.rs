@@ -1,43 +1,43 @@
-//! What a host reads in a discovery log (Base, section 5.16.1.23, Figures 263 and 264; TCP, section 3.1.1).
+//! The discovery log page as a host reads it (Base, section 5.16.1.23, Figures 263 and 264; TCP, section 3.1.1).
 
 use crate::bytes::{array_at, u16_at, u64_at};
 use crate::log::DISCOVERY_BYTES;
 use crate::nqn::{self, FIELD_BYTES, NqnError};
 
-/// The only layout of entries that there is (RECFMT).
+/// The only defined record format (RECFMT).
 pub const FORMAT: u16 = 0;
 
-/// What the log begins with.
+/// The header of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Another one whenever the log has changed (GENCTR).
+    /// A number that changes with the log (GENCTR).
     pub generation: u64,
-    /// Entries that follow, as the target says (NUMREC).
+    /// The number of entries that the target reports (NUMREC).
     pub records: u64,
-    /// How they are laid out, see [`FORMAT`].
+    /// The record format, see [`FORMAT`].
     pub format: u16,
 }
 
 impl Header {
-    /// Reads the first part of the log.
+    /// Parses the header of the log.
     #[must_use]
     pub fn parse(bytes: &[u8; DISCOVERY_BYTES]) -> Self {
         Self { generation: u64_at(bytes, 0), records: u64_at(bytes, 8), format: u16_at(bytes, 16) }
     }
 }
 
-/// What an entry is about (SUBTYPE).
+/// The subject of an entry (SUBTYPE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Another discovery service.
     Referral,
     /// A subsystem with namespaces.
     Subsystem,
-    /// The discovery service that was asked.
+    /// The discovery service itself.
     Itself,
 }
 
-/// What carries commands to it (TRTYPE).
+/// The transport type (TRTYPE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
     /// RDMA.
@@ -46,50 +46,50 @@ pub enum Transport {
     FibreChannel,
     /// TCP.
     Tcp,
-    /// Anything else, such as what stays within a machine.
+    /// Any other transport, such as one within a host.
     Other(u8),
 }
 
-/// Whether a connection has to be encrypted (TREQ, bits 1:0).
+/// Whether a connection must use a secure channel (TREQ, bits 1:0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Channel {
-    /// The target does not say.
+    /// Not specified.
     NotSpecified,
-    /// It has to be.
+    /// Required.
     Required,
-    /// It need not be.
+    /// Not required.
     NotRequired,
 }
 
-/// An entry: something that a host may connect to.
+/// An entry: a subsystem that a host may connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What it is.
+    /// The subject.
     pub kind: Kind,
-    /// How it is reached.
+    /// The transport.
     pub transport: Transport,
-    /// Whether a connection has to be encrypted.
+    /// Whether a connection must use a secure channel.
     pub channel: Channel,
-    /// Its name.
+    /// The NQN.
     pub nqn: String,
-    /// Where it is (TRADDR): of TCP an IP address.
+    /// The transport address (TRADDR): for TCP an IP address.
     pub address: String,
-    /// What of that address (TRSVCID): of TCP a port.
+    /// The transport service (TRSVCID): for TCP a port.
     pub service: String,
 }
 
-/// Why an entry cannot be used.
+/// The reason why an entry is unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryError {
-    /// It is about something that is not known.
+    /// The subject is unknown.
     Kind(u8),
-    /// What it says of encryption means nothing.
+    /// The secure channel field is reserved.
     Channel,
-    /// Its name is none.
+    /// The NQN is invalid.
     Name(NqnError),
-    /// Its name has characters that are not shown as they are.
+    /// The NQN has characters without a visible form.
     NameHidden,
-    /// Its address or port is not printable ASCII.
+    /// The address or port is not printable ASCII.
     Place,
 }
 
@@ -108,11 +108,10 @@ impl std::fmt::Display for EntryError {
 impl std::error::Error for EntryError {}
 
 impl Entry {
-    /// Reads an entry of [`FORMAT`]. Its texts can be shown to people: they have neither blanks nor control characters
-    /// in them, nor anything else that changes what stands around it.
+    /// Parses an entry of [`FORMAT`]. Its texts can be displayed safely: they contain no spaces, no control characters,
+    /// and no characters that change the surrounding text.
     ///
-    /// # Errors
-    /// When it is none that can be used.
+    /// Returns an error if the entry is unusable.
     pub fn parse(bytes: &[u8; DISCOVERY_BYTES]) -> Result<Self, EntryError> {
         let nqn = nqn::parse(&array_at::<_, FIELD_BYTES>(bytes, 256))
             .map_err(EntryError::Name)
@@ -143,13 +142,13 @@ impl Entry {
     }
 }
 
-/// A name whose characters all show themselves and nothing else.
+/// A name, if all its characters are visible and have no other effect.
 fn shown(name: &str) -> Option<String> {
     let is_shown = |c: char| c.is_ascii_graphic() || c.is_alphanumeric();
     name.chars().all(is_shown).then(|| name.to_owned())
 }
 
-/// ASCII text that spaces fill up, or, as some targets do it, zeros.
+/// ASCII text that is padded with spaces or, by some targets, with zeros.
 fn padded(field: &[u8]) -> Result<String, EntryError> {
     let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
     let text = field[..end].trim_ascii_end();

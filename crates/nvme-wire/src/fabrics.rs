@@ -22,42 +22,42 @@ pub mod kind {
 
 /// Bytes of the data of Connect.
 pub const CONNECT_DATA_BYTES: usize = 1024;
-/// In Connect, asks for a controller that is made for it (Base, section 3.1.2.2 "dynamic controller").
+/// The controller ID in Connect that requests a new controller (Base, section 3.1.2.2 "dynamic controller").
 pub const ANY_CONTROLLER: u16 = 0xffff;
 
 /// The Connect command (Base, section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connect {
-    /// Format of the command; only 0 is known.
+    /// Record format of the command; only 0 is defined.
     pub format: u16,
-    /// The queue: 0 for the admin queue.
+    /// The queue ID: 0 for the admin queue.
     pub queue: u16,
     /// Entries of the queue, less one.
     pub size: u16,
-    /// Whether the host watches the queue's head.
+    /// Whether SQ flow control is in use.
     pub flow_control: FlowControl,
-    /// The keep-alive timeout: how long the controller waits for a Keep Alive, in milliseconds; 0 for ever.
+    /// The keep-alive timeout in milliseconds; 0 disables it.
     pub keep_alive_ms: u32,
 }
 
-/// Whether a host learns from completions how much of its queue was taken.
+/// Whether completions report the SQ head to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FlowControl {
-    /// It does.
+    /// Completions report the SQ head.
     On,
-    /// It does not, so that success needs no completion.
+    /// Completions do not report the SQ head, so success needs no completion.
     Off,
 }
 
 impl Connect {
-    /// Bytes of the command in which its fields are, for saying which of them is wrong.
+    /// The offset of the size field, for reports of an invalid parameter.
     pub const SIZE_AT: u16 = 44;
-    /// As before, for the queue's number.
+    /// The offset of the queue ID.
     pub const QUEUE_AT: u16 = 42;
-    /// As before, for the time to wait for a Keep Alive.
+    /// The offset of the keep-alive timeout.
     pub const KEEP_ALIVE_AT: u16 = 48;
 
-    /// Reads the command, if it is one.
+    /// Parses the command; `None` for other commands.
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Option<Self> {
         if sqe.opcode() != FABRICS || sqe.fabrics_type() != kind::CONNECT {
@@ -75,7 +75,7 @@ impl Connect {
 }
 
 impl Connect {
-    /// As a command, whose data is in the capsule.
+    /// The command, with its data in the capsule.
     #[must_use]
     pub fn command(&self) -> Sqe {
         let sgl = Sgl::InCapsule { offset: 0, length: CONNECT_DATA_BYTES as u32 };
@@ -91,7 +91,7 @@ impl Connect {
     }
 }
 
-/// In fabrics commands the type is where others have the namespace.
+/// Fabrics commands have their type in the first byte of the namespace ID.
 fn fabrics_command(kind: u8, sgl: Sgl) -> Sqe {
     Sqe::new(FABRICS, kind.into(), sgl)
 }
@@ -99,25 +99,25 @@ fn fabrics_command(kind: u8, sgl: Sgl) -> Sqe {
 /// The data of Connect (Base, Figure 392).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectData {
-    /// The host's identifier.
+    /// The host identifier.
     pub host_id: [u8; 16],
-    /// The controller, or [`ANY_CONTROLLER`].
+    /// The controller ID, or [`ANY_CONTROLLER`].
     pub controller: u16,
-    /// The subsystem's name in its field.
+    /// The field of the subsystem NQN.
     pub subsystem: [u8; FIELD_BYTES],
-    /// The host's name in its field.
+    /// The field of the host NQN.
     pub host: [u8; FIELD_BYTES],
 }
 
 impl ConnectData {
-    /// Bytes of the data in which its fields are: the controller.
+    /// The offset of the controller ID in the data.
     pub const CONTROLLER_AT: u16 = 16;
-    /// The subsystem's name.
+    /// The offset of the subsystem NQN.
     pub const SUBSYSTEM_AT: u16 = 256;
-    /// The host's name.
+    /// The offset of the host NQN.
     pub const HOST_AT: u16 = 512;
 
-    /// Reads the data.
+    /// Parses the data.
     #[must_use]
     pub fn parse(bytes: &[u8; CONNECT_DATA_BYTES]) -> Self {
         Self {
@@ -128,7 +128,7 @@ impl ConnectData {
         }
     }
 
-    /// As bytes.
+    /// The bytes of the data.
     #[must_use]
     pub fn bytes(&self) -> [u8; CONNECT_DATA_BYTES] {
         let mut out = [0; CONNECT_DATA_BYTES];
@@ -140,16 +140,16 @@ impl ConnectData {
     }
 }
 
-/// Which part of Connect a refusal is about (Base, Figure 394).
+/// The part of Connect with an invalid parameter (Base, Figure 394).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The command.
+    /// The command itself.
     Command,
-    /// Its data.
+    /// The data of the command.
     Data,
 }
 
-/// The result of a Connect that has an impossible parameter at byte `offset` of `part`.
+/// The result of a Connect with an invalid parameter at byte `offset` of `part`.
 #[must_use]
 pub const fn invalid_parameter(part: Part, offset: u16) -> u64 {
     let in_data = match part {
@@ -159,28 +159,28 @@ pub const fn invalid_parameter(part: Part, offset: u16) -> u64 {
     in_data | offset as u64
 }
 
-/// In the result of a Connect that succeeded: the host has to prove who it is before anything else (Base, Figure 393,
+/// A bit in the result of a successful Connect: the host must authenticate before any other command (Base, Figure 393,
 /// AUTHREQ.ATR).
 pub const PROOF_REQUIRED: u64 = 1 << 17;
 
-/// The same, and a secure channel has to follow (AUTHREQ.ASCR).
+/// A bit in the same result: the host must also establish a secure channel (AUTHREQ.ASCR).
 pub const SECURE_CHANNEL_REQUIRED: u64 = 1 << 18;
 
-/// Bytes of the message that an Authentication Send brings, or for which an Authentication Receive has room (Base,
-/// sections 6.1 and 6.2); `None` when it is about another protocol than that of NVMe.
+/// The message length of an Authentication Send, or the buffer size of an Authentication Receive (Base, sections 6.1
+/// and 6.2); `None` for a security protocol other than that of NVMe.
 #[must_use]
 pub fn message_bytes(sqe: &Sqe) -> Option<u32> {
     // SPSP0, SPSP1 and SECP.
     (sqe.dword(10) >> 8 == 0xe9_01_01).then(|| sqe.dword(11))
 }
 
-/// A command that brings a message of so many bytes in its capsule (Base, section 6.2).
+/// An Authentication Send with a message of `length` bytes in its capsule (Base, section 6.2).
 #[must_use]
 pub fn message_send(length: u32) -> Sqe {
     message(kind::AUTHENTICATION_SEND, Sgl::InCapsule { offset: 0, length }, length)
 }
 
-/// A command that asks for a message and has room for so many bytes (Base, section 6.1).
+/// An Authentication Receive with a buffer of `length` bytes (Base, section 6.1).
 #[must_use]
 pub fn message_receive(length: u32) -> Sqe {
     message(kind::AUTHENTICATION_RECEIVE, Sgl::Transport { length }, length)
@@ -205,11 +205,11 @@ pub mod property {
 /// A Property Get or Set (Base, sections 6.5 and 6.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Property {
-    /// Which one.
+    /// The offset of the property.
     pub offset: u32,
-    /// How wide it is said to be.
+    /// The width in the command.
     pub width: Width,
-    /// What to set it to.
+    /// The new value of a Property Set.
     pub value: u64,
 }
 
@@ -223,7 +223,7 @@ pub enum Width {
 }
 
 impl Property {
-    /// Reads the command; `None` when the width is none of those that exist.
+    /// Parses the command; `None` if the width is reserved.
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Option<Self> {
         let width = match sqe.0[40] & 0b111 {
@@ -234,13 +234,13 @@ impl Property {
         Some(Self { offset: sqe.dword(11), width, value: sqe.qword(12) })
     }
 
-    /// As a command that asks for it.
+    /// The Property Get command.
     #[must_use]
     pub fn get(&self) -> Sqe {
         self.command(kind::PROPERTY_GET)
     }
 
-    /// As a command that sets it.
+    /// The Property Set command.
     #[must_use]
     pub fn set(&self) -> Sqe {
         self.command(kind::PROPERTY_SET)
@@ -258,15 +258,15 @@ impl Property {
     }
 }
 
-/// Controller configuration (Base, section 3.1.3.5), in which a host says how it wants to use the controller.
+/// Controller configuration (Base, section 3.1.3.5), which a host sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Configuration(pub u32);
 
 impl Configuration {
-    /// What a host of this version asks for: the controller works, with all that [`is_possible`](Self::is_possible)
-    /// takes for granted.
+    /// The value with which a host of this version enables a controller, with the assumptions that
+    /// [`is_possible`](Self::is_possible) checks.
     pub const ENABLED: Self = Self(1 | 6 << 16 | 4 << 20);
-    /// The same with the wish that it shuts down in order.
+    /// As [`ENABLED`](Self::ENABLED), with a request for a normal shutdown.
     pub const SHUTDOWN: Self = Self(Self::ENABLED.0 | 0b01 << 14);
 
     /// The host requests that the controller is enabled.
@@ -281,8 +281,8 @@ impl Configuration {
         self.0 >> 14 & 0b11 != 0
     }
 
-    /// Whether what the host assumes is so: the NVM command set, pages of 4 KiB, round robin, entries of 64 and 16
-    /// bytes. A discovery controller has no I/O queues, so a host may leave their entries' sizes 0.
+    /// Checks the assumptions of the host: the NVM command set, pages of 4 KiB, round robin, entries of 64 and 16
+    /// bytes. A discovery controller has no I/O queues, so a host may set their entry sizes to 0.
     #[must_use]
     pub const fn is_possible(self) -> bool {
         let (set, page, arbitration) =
@@ -298,32 +298,32 @@ impl Configuration {
 
 /// Controller status (Base, section 3.1.3.6).
 pub mod ready {
-    /// The controller works.
+    /// The controller is ready.
     pub const READY: u32 = 1 << 0;
-    /// It cannot.
+    /// The controller has failed.
     pub const FATAL: u32 = 1 << 1;
-    /// It has shut down.
+    /// The shutdown is complete.
     pub const SHUT_DOWN: u32 = 0b10 << 2;
 }
 
-/// Capabilities (Base, section 3.1.3.1): queues of `entries` entries, in one piece as over fabrics they are; the NVM
+/// Capabilities (Base, section 3.1.3.1): queues of `entries` entries, physically contiguous as fabrics require; the NVM
 /// command set; pages of 4 KiB; ready within `ready_half_seconds` half seconds.
 #[must_use]
 pub const fn capabilities(entries: u16, ready_half_seconds: u8) -> u64 {
     (entries as u64 - 1) | 1 << 16 | (ready_half_seconds as u64) << 24 | 1 << 37
 }
 
-/// What a host needs to know of capabilities (Base, section 3.1.3.1).
+/// The capabilities that a host needs (Base, section 3.1.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Entries of a queue at most; from 1 to 65536.
+    /// Maximum entries of a queue, from 1 to 65536.
     pub entries_max: u32,
-    /// Half seconds within which the controller is ready.
+    /// The time until the controller is ready, in half seconds.
     pub ready_half_seconds: u8,
 }
 
 impl Capabilities {
-    /// Reads the property.
+    /// Parses the property.
     #[must_use]
     pub const fn parse(value: u64) -> Self {
         Self { entries_max: (value & 0xffff) as u32 + 1, ready_half_seconds: (value >> 24) as u8 }

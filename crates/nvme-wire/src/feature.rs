@@ -25,8 +25,8 @@ pub const RESERVATION_MASK: u8 = 0x82;
 /// Reservation Persistence.
 pub const RESERVATION_PERSISTENCE: u8 = 0x83;
 
-/// The number of I/O queues granted of those asked for in dword 11, as the result of the command: both numbers less one
-/// (Base, section 5.27.1.5). Pairs over fabrics, so both are the same. `None` for a number that is not possible.
+/// The number of granted I/O queues for the request in dword 11, as the result of the command: both numbers less one
+/// (Base, section 5.27.1.5). Over fabrics the numbers of SQs and CQs are equal. `None` for an invalid request.
 #[must_use]
 pub fn queues_granted(dword_11: u32, most: u16) -> Option<u32> {
     let (submission, completion) = (dword_11 as u16, (dword_11 >> 16) as u16);
@@ -37,37 +37,37 @@ pub fn queues_granted(dword_11: u32, most: u16) -> Option<u32> {
     Some(granted | granted << 16)
 }
 
-/// Events, as bits of what a host asks to be notified of (Base, Figure 326) and of what a controller can report (Base,
-/// Figure 275, OAES).
+/// Bits of events: in the feature of enabled events (Base, Figure 326), and in the events that a controller supports
+/// (Base, Figure 275, OAES).
 pub mod event {
-    /// A namespace came, went, or has another size.
+    /// A namespace was added, removed or resized.
     pub const NAMESPACES_CHANGED: u32 = 1 << 8;
-    /// Namespaces are reached in another way.
+    /// The access state of a namespace changed.
     pub const ACCESS_CHANGED: u32 = 1 << 11;
     /// The discovery log page changed.
     pub const DISCOVERY_CHANGED: u32 = 1 << 31;
 
-    /// What a request for events is answered with when one of these happened: a notice, which it is, and the page to
+    /// The result of an Asynchronous Event Request for this event: the type (notice), the event, and the log page to
     /// read (Base, Figures 145 and 149).
     pub const NAMESPACES_CHANGED_RESULT: u64 = 0x04_00_02;
-    /// As before, for the way to namespaces.
+    /// The result for a change of access states.
     pub const ACCESS_CHANGED_RESULT: u64 = 0x0c_03_02;
-    /// As before, for discovery.
+    /// The result for a change of the discovery log page.
     pub const DISCOVERY_CHANGED_RESULT: u64 = 0x70_f0_02;
-    /// The same for reservations, which are the command set's own and no notice (Base, Figure 150).
+    /// The result for reservations, whose type is specific to the command set (Base, Figure 150).
     pub const RESERVATION_RESULT: u64 = 0x80_00_06;
-    /// The bits of a result that say which of them it is; the others are reserved.
+    /// The bits of a result that identify the event; the others are reserved.
     pub const RESULT_MASK: u64 = 0xff_ff_07;
 }
 
-/// Dword 11 of a command that asks for `count` I/O queues.
+/// Dword 11 of a command that requests `count` I/O queues.
 #[must_use]
 pub fn queues_asked(count: u16) -> u32 {
     let less_one = u32::from(count.saturating_sub(1));
     less_one | less_one << 16
 }
 
-/// I/O queues that the result of that command grants.
+/// The number of I/O queues that the result of that command grants.
 #[must_use]
 pub fn queues_of(result: u32) -> u32 {
     (result & 0xffff).min(result >> 16) + 1

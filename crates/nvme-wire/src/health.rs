@@ -1,45 +1,45 @@
-//! What a drive says about its own state: the SMART / Health Information log page, entries of the error log, and the
+//! Reports of a drive about its own state: the SMART / Health Information log page, entries of the error log, and the
 //! extended page of the Open Compute Project.
 //!
-//! Base is the 2.0 revision; the layouts are the same in 2.1. OCP is the *Datacenter NVMe SSD Specification 2.0*.
+//! Base is revision 2.0; the layouts are the same in 2.1. OCP is the *Datacenter NVMe SSD Specification 2.0*.
 
 use crate::bytes::{array_at, u16_at, u32_at, u64_at};
 use crate::log::{ERROR_BYTES, HEALTH_BYTES};
 
-/// Identifier of the page that lists the log pages (Base, section 5.16.1.1).
+/// Identifier of the list of supported log pages (Base, section 5.16.1.1).
 pub const LIST_PAGE: u8 = 0x00;
 /// Bytes of that page.
 pub const LIST_BYTES: usize = 1024;
 
-/// What a controller says of its log pages (Base, Figure 275).
+/// Log page support of a controller (Base, Figure 275).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogPages {
-    /// Entries of its error log (ELPE).
+    /// Entries of the error log (ELPE).
     pub error_entries: usize,
-    /// Whether it has a page that lists them (LPA bit 5).
+    /// Whether the list of supported log pages exists (LPA bit 5).
     pub has_list: bool,
 }
 
 impl LogPages {
-    /// Reads them from the Identify page of the controller.
+    /// Parses the Identify page of the controller.
     #[must_use]
     pub const fn of(page: &[u8; 4096]) -> Self {
         Self { error_entries: page[262] as usize + 1, has_list: page[261] & 1 << 5 != 0 }
     }
 }
 
-/// Whether the page that lists log pages has `page` (Base, Figures 203 and 204: bit 0 of four bytes for each).
+/// True if the list of supported log pages contains `page` (Base, Figures 203 and 204: bit 0 of four bytes for each).
 #[must_use]
 pub const fn is_listed(list: &[u8; LIST_BYTES], page: u8) -> bool {
     list[4 * page as usize] & 1 != 0
 }
 
-/// Identifier of the SMART / Health Information Extended page (OCP, section 4.8.6). A vendor without OCP may use it for
-/// something else: only the GUID tells.
+/// Identifier of the SMART / Health Information Extended page (OCP, section 4.8.6). Without OCP, a vendor may use it
+/// for another page: only the GUID identifies the page.
 pub const OCP_PAGE: u8 = 0xc0;
 /// Bytes of that page.
 pub const OCP_BYTES: usize = 512;
-/// Its GUID, AFD514C9-7C6F-4F9C-A4F2-BFEA2810AFC5, as it is in the last 16 bytes.
+/// The GUID of the page, AFD514C9-7C6F-4F9C-A4F2-BFEA2810AFC5, in the byte order of its last 16 bytes.
 const OCP_GUID: [u8; 16] = [
     0xc5, 0xaf, 0x10, 0x28, 0xea, 0xbf, 0xf2, 0xa4, 0x9c, 0x4f, 0x6f, 0x7c, 0xc9, 0x14, 0xd5, 0xaf,
 ];
@@ -76,7 +76,7 @@ impl Warning {
         1 << self as u8
     }
 
-    /// The word for it in messages.
+    /// The name of the warning in messages.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -90,50 +90,50 @@ impl Warning {
     }
 }
 
-/// The identify data of a drive (Base, section 5.16.1.3, Figure 207). A counter of 128 bits that exceeds
-/// 64 is the largest number of 64: no drive gets there.
+/// The SMART data of a drive (Base, section 5.16.1.3, Figure 207). A 128-bit counter above the range of 64 bits is
+/// decoded as the largest 64-bit number, which no drive reaches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Smart {
     /// The critical warning: see [`Warning`].
     pub warnings: u8,
-    /// Degrees Celsius; absent when the drive does not say.
+    /// Degrees Celsius; absent if the drive does not report them.
     pub temperature_c: Option<i32>,
-    /// Percent of the spare blocks left.
+    /// Percent of the spare blocks that are left.
     pub spare_percent: u8,
-    /// Percent of spare blocks below which it warns.
+    /// Percent of spare blocks below which the drive warns.
     pub spare_threshold_percent: u8,
-    /// Percent of its rated endurance used; may exceed 100.
+    /// Percent of the rated endurance that is used; may exceed 100.
     pub wear_percent: u8,
-    /// The data that hosts have read, in units of 512,000 bytes.
+    /// Data that hosts have read, in units of 512,000 bytes.
     pub read_units: u64,
-    /// What hosts have written, in units of 512,000 bytes.
+    /// Data that hosts have written, in units of 512,000 bytes.
     pub written_units: u64,
-    /// Commands with which hosts have read.
+    /// Read commands of hosts.
     pub reads: u64,
-    /// Commands with which hosts have written.
+    /// Write commands of hosts.
     pub writes: u64,
     /// Minutes in which the controller executed commands.
     pub busy_minutes: u64,
-    /// Times that it was powered on.
+    /// Number of power-ons.
     pub power_cycles: u64,
-    /// Hours that it was powered on.
+    /// Hours with power.
     pub power_on_hours: u64,
-    /// Times that it lost power without a notice.
+    /// Power losses without a shutdown notification.
     pub unsafe_shutdowns: u64,
-    /// Times that data could not be recovered.
+    /// Unrecovered data errors.
     pub media_errors: u64,
-    /// Entries that the error log has had.
+    /// Entries that were added to the error log.
     pub log_entries: u64,
     /// Minutes above the warning temperature.
     pub warm_minutes: u32,
     /// Minutes above the critical temperature.
     pub hot_minutes: u32,
-    /// Degrees Celsius by each of the sensors that exist.
+    /// Degrees Celsius of each existing sensor.
     pub sensors_c: [Option<i32>; 8],
 }
 
 impl Smart {
-    /// Reads the page.
+    /// Parses the page.
     #[must_use]
     pub fn decode(page: &[u8; HEALTH_BYTES]) -> Self {
         Self {
@@ -158,13 +158,13 @@ impl Smart {
         }
     }
 
-    /// What it warns of.
+    /// The active warnings.
     pub fn warned(&self) -> impl Iterator<Item = Warning> {
         let bits = self.warnings;
         Warning::ALL.into_iter().filter(move |warning| bits & warning.bit() != 0)
     }
 
-    /// Why the drive itself expects to fail, if it does. Being warm is no such reason.
+    /// The reason for a predicted failure, if the drive predicts one. A high temperature is not such a reason.
     #[must_use]
     pub fn prediction(&self) -> Option<&'static str> {
         let reasons = [
@@ -181,22 +181,22 @@ impl Smart {
 /// An entry of the error log (Base, section 5.16.1.2, Figure 205).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErrorEntry {
-    /// Which error it is, from 1 on.
+    /// The number of the error, from 1 on.
     pub number: u64,
     /// The queue of the command.
     pub queue: u16,
-    /// The command's identifier.
+    /// The CID of the command.
     pub cid: u16,
-    /// How the command ended: status code type (bits 10:8) and status code (7:0).
+    /// The status of the command: status code type (bits 10:8) and status code (7:0).
     pub status: u16,
-    /// The first block of the command, as far as it had blocks.
+    /// The first block of the command, if it had blocks.
     pub block: u64,
-    /// Its namespace.
+    /// The namespace of the command.
     pub namespace: u32,
 }
 
 impl ErrorEntry {
-    /// Reads an entry; `None` when it is not used.
+    /// Parses an entry; `None` if it is unused.
     #[must_use]
     pub fn decode(entry: &[u8; ERROR_BYTES]) -> Option<Self> {
         let number = u64_at(entry, 0);
@@ -204,15 +204,15 @@ impl ErrorEntry {
             number,
             queue: u16_at(entry, 8),
             cid: u16_at(entry, 10),
-            // Bit 0 is the phase; above the code and its type are only hints for the host.
+            // Bit 0 is the phase tag; the bits above the code and its type are hints for the host.
             status: u16_at(entry, 12) >> 1 & 0x7ff,
             block: u64_at(entry, 16),
             namespace: u32_at(entry, 24),
         })
     }
 
-    /// Reads the entries of a page, newest first. The log has had `count` errors. What is behind the entries that the
-    /// drive keeps is undefined: the first that cannot be an older one ends them.
+    /// Parses the entries of a page, newest first. The log has had `count` errors. The content behind the kept entries
+    /// is undefined: the list ends at the first entry that cannot be older than its predecessor.
     #[must_use]
     pub fn newest(page: &[u8], count: u64) -> Vec<Self> {
         let mut most = count;
@@ -226,45 +226,45 @@ impl ErrorEntry {
     }
 }
 
-/// What drives for data centres say in addition (OCP, section 4.8.6, SMART-1 and following).
+/// The additional fields of drives for data centers (OCP, section 4.8.6, SMART-1 and following).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ocp {
     /// Bytes written to the media.
     pub physical_written_bytes: u64,
     /// Bytes read from the media.
     pub physical_read_bytes: u64,
-    /// Blocks of the NAND that are out of use, of those for users.
+    /// NAND blocks of the user area that are out of use.
     pub bad_user_blocks: u64,
-    /// The same of those for the system.
+    /// NAND blocks of the system area that are out of use.
     pub bad_system_blocks: u64,
-    /// Times that data was recovered by the drive's own parity.
+    /// Recoveries of data by the drive's internal parity.
     pub xor_recoveries: u64,
-    /// Reads that could not be corrected.
+    /// Uncorrectable reads.
     pub uncorrectable_reads: u64,
     /// Reads that needed more than the usual correction.
     pub soft_ecc_errors: u64,
-    /// Errors on its internal way that were noticed.
+    /// Detected errors of the internal data path.
     pub end_to_end_detected: u32,
-    /// Of these, corrected.
+    /// Corrected errors of the internal data path.
     pub end_to_end_corrected: u32,
-    /// Percent of the endurance of the blocks for the system used.
+    /// Percent of the endurance of the system blocks that is used.
     pub system_wear_percent: u8,
-    /// Times that it slowed down because it was hot.
+    /// Number of thermal throttlings.
     pub throttlings: u8,
-    /// PCIe errors that were corrected.
+    /// Corrected PCIe errors.
     pub pcie_correctable: u64,
-    /// Shutdowns that were not completed before the power went.
+    /// Shutdowns that were not completed before the power loss.
     pub incomplete_shutdowns: u32,
-    /// Percent of blocks that are free.
+    /// Percent of free blocks.
     pub free_percent: u8,
-    /// Percent of the hold-up energy that its capacitors have of what is needed; 65,535 when it does not say.
+    /// Percent of the required hold-up energy that the capacitors have; 65,535 if the drive does not report it.
     pub capacitor_percent: u16,
-    /// Times that the PCIe link was trained again.
+    /// Number of PCIe link retrainings.
     pub link_retrainings: u64,
 }
 
 impl Ocp {
-    /// Reads the page; `None` when it is another vendor's page of the same number.
+    /// Parses the page; `None` if it is another vendor's page with the same number.
     #[must_use]
     pub fn decode(page: &[u8; OCP_BYTES]) -> Option<Self> {
         (array_at::<OCP_BYTES, 16>(page, 496) == OCP_GUID).then(|| Self {
@@ -288,12 +288,12 @@ impl Ocp {
     }
 }
 
-/// Degrees of a temperature in kelvins; 0 is none.
+/// Degrees Celsius of a temperature in kelvins; 0 means none.
 fn celsius(kelvin: u16) -> Option<i32> {
     (kelvin != 0).then(|| i32::from(kelvin) - 273)
 }
 
-/// The 16 bytes at `at`; `u64::MAX` when they exceed it.
+/// The 128-bit number at `at`; `u64::MAX` if it exceeds 64 bits.
 fn long_at<const N: usize>(page: &[u8; N], at: usize) -> u64 {
     if u64_at(page, at + 8) == 0 { u64_at(page, at) } else { u64::MAX }
 }

@@ -1,42 +1,41 @@
-//! What a host reads in the answers to Identify (Base, section 5.17; NVM, section 4.1.5).
+//! The results of Identify as a host reads them (Base, section 5.17; NVM, section 4.1.5).
 
 use crate::bytes::{array_at, u16_at, u32_at, u64_at};
 use crate::identify::{Deallocated, INSTANCE_AT, INSTANCE_MARK, Page};
 
-/// What a host needs to know of a controller (Base, Figure 275).
+/// The properties of a controller that a host needs (Base, Figure 275).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerFacts {
-    /// Serial number, without the padding; what is not printable ASCII is replaced.
+    /// Serial number without padding; characters other than printable ASCII are replaced.
     pub serial: String,
-    /// Model, likewise.
+    /// Model number, in the same form.
     pub model: String,
-    /// Firmware, likewise.
+    /// Firmware revision, in the same form.
     pub firmware: String,
-    /// Most data of a command as a power of two of the smallest page; 0 for no limit.
+    /// Largest transfer of a command as a power of two of the smallest page; 0 for no limit.
     pub transfer_pages_log2: u8,
-    /// Commands of a queue at a time; 0 when it does not say.
+    /// Maximum commands in flight of a queue; 0 if not reported.
     pub commands_max: u16,
-    /// Events that it can report, see [`event`](crate::feature::event).
+    /// Supported events, see [`event`](crate::feature::event).
     pub events: u32,
-    /// Any command restarts the timer, not only Keep Alive (CTRATT, TBKAS).
+    /// Whether any command restarts the keep-alive timer, not only Keep Alive (CTRATT, TBKAS).
     pub traffic_is_life: bool,
-    /// How long it may take to stop what it does for a host that has disconnected, in milliseconds (CQT, TP4129); 0
-    /// when it does not say.
+    /// Time to quiesce after the disconnect of a host, in milliseconds (CQT, TP4129); 0 if not reported.
     pub quiesce_ms: u16,
-    /// Groups of namespaces of which it reports how they are reached (CMIC, NANAGRPID); 0 when it reports none.
+    /// Number of ANA groups (CMIC, NANAGRPID); 0 without ANA reporting.
     pub access_groups: u32,
     /// Optional commands, see [`optional`](crate::identify::optional).
     pub commands: u16,
     /// Whether completed writes may need a flush.
     pub write_cache: bool,
-    /// Bytes of data that fit a capsule of an I/O queue.
+    /// Data bytes in a capsule of an I/O queue.
     pub in_capsule_bytes: u32,
-    /// Where that data begins behind the command, in bytes.
+    /// Offset of that data behind the command, in bytes.
     pub in_capsule_offset: u32,
 }
 
 impl ControllerFacts {
-    /// Reads a page.
+    /// Parses a page.
     #[must_use]
     pub fn parse(page: &Page) -> Self {
         Self {
@@ -57,45 +56,45 @@ impl ControllerFacts {
     }
 }
 
-/// Printable ASCII without the spaces around it.
+/// Printable ASCII without surrounding spaces.
 fn text(bytes: &[u8]) -> String {
     let shown = |&byte: &u8| if (0x20..0x7f).contains(&byte) { char::from(byte) } else { ' ' };
     bytes.iter().map(shown).collect::<String>().trim().to_owned()
 }
 
-/// What a host needs to know of a namespace (NVM, Figure 97).
+/// The properties of a namespace that a host needs (NVM, Figure 97).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamespaceFacts {
-    /// Blocks.
+    /// Size in blocks.
     pub blocks: u64,
     /// Bytes of a block as a power of two.
     pub block_log2: u8,
-    /// Bytes of metadata of a block.
+    /// Metadata bytes of a block.
     pub metadata_bytes: u16,
-    /// What deallocated blocks read as.
+    /// The content of deallocated blocks.
     pub deallocated: Deallocated,
-    /// Whether writes are refused.
+    /// Whether writes are rejected.
     pub write_protected: bool,
-    /// The group of those that are reached in the same way (ANAGRPID).
+    /// The ANA group (ANAGRPID).
     pub access_group: u32,
     /// The preferred size of writes in blocks; 0 for no preference.
     pub optimal_blocks: u16,
-    /// What it can do about reservations, see [`capabilities`](crate::reservation::capabilities).
+    /// The reservation capabilities, see [`capabilities`](crate::reservation::capabilities).
     pub reservations: u8,
-    /// Its globally unique identifier; zero when it has none.
+    /// The NGUID; zero if there is none.
     pub nguid: [u8; 16],
-    /// Its older, shorter one; zero when it has none.
+    /// The EUI64; zero if there is none.
     pub eui64: [u8; 8],
-    /// Which instance of its device serves it: the same for as long as nothing that completed can have been lost, be it
-    /// flushed or not. Only targets of Strake say so, in bytes that are left to vendors.
+    /// The instance of its device: it stays the same while no completed command can have been lost, flushed or not.
+    /// Only Strake targets report it, in vendor-specific bytes.
     pub instance: Option<[u8; 16]>,
 }
 
 impl NamespaceFacts {
-    /// Reads a page.
+    /// Parses a page.
     #[must_use]
     pub fn parse(page: &Page) -> Self {
-        // FLBAS: the format in use, in two pieces.
+        // FLBAS: the current format, in two parts.
         let format = usize::from(page[26] & 0xf | page[26] >> 1 & 0x30);
         let at = 128 + format * 4;
         let optimal = if page[24] & 1 << 4 != 0 { u16_at(page, 72).saturating_add(1) } else { 0 };
@@ -119,7 +118,7 @@ impl NamespaceFacts {
     }
 }
 
-/// The UUID in a list of what identifies a namespace (Base, Figure 277), if there is one.
+/// The UUID in a list of namespace identification descriptors (Base, Figure 277), if there is one.
 #[must_use]
 pub fn uuid_of(page: &Page) -> Option<[u8; 16]> {
     let mut rest = &page[..];
@@ -138,8 +137,8 @@ pub fn uuid_of(page: &Page) -> Option<[u8; 16]> {
     None
 }
 
-/// Limits that only the command set knows, in bytes for pages of 4 KiB: most bytes of one Write Zeroes (NVM, Figure
-/// 102, WZSL); `None` for no limit.
+/// The largest Write Zeroes in bytes, for pages of 4 KiB, from the command set specific page (NVM, Figure 102, WZSL);
+/// `None` for no limit.
 #[must_use]
 pub fn zeroes_bytes_max(page: &Page) -> Option<u64> {
     match page[1] {

@@ -1,33 +1,33 @@
-//! What Identify answers (Base, section 5.17; NVM, section 4.1.5).
+//! The results of Identify (Base, section 5.17; NVM, section 4.1.5).
 
 use crate::bytes::{put, put_text};
 
-/// Bytes of every answer.
+/// Bytes of every data structure.
 pub const IDENTIFY_BYTES: usize = 4096;
 
-/// An answer.
+/// An Identify data structure.
 pub type Page = [u8; IDENTIFY_BYTES];
 
-/// What to identify (Base, Figure 273).
+/// The CNS values (Base, Figure 273).
 pub mod cns {
     /// A namespace.
     pub const NAMESPACE: u8 = 0x00;
     /// The controller.
     pub const CONTROLLER: u8 = 0x01;
-    /// Namespaces that are there.
+    /// The active namespace IDs.
     pub const ACTIVE_NAMESPACES: u8 = 0x02;
-    /// What identifies a namespace permanently.
+    /// The identification descriptors of a namespace.
     pub const DESCRIPTORS: u8 = 0x03;
-    /// The controller, as the command set sees it.
+    /// The controller, specific to the command set.
     pub const COMMAND_SET_CONTROLLER: u8 = 0x06;
 }
 
-/// What kind of controller it is (Base, Figure 275, CNTRLTYPE).
+/// The type of a controller (Base, Figure 275, CNTRLTYPE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ControllerKind {
-    /// One with namespaces.
+    /// An I/O controller.
     Io = 1,
-    /// One that reports others.
+    /// A discovery controller.
     Discovery = 2,
 }
 
@@ -40,35 +40,35 @@ pub struct Controller<'a> {
     pub model: &'a str,
     /// Up to 8 ASCII characters.
     pub firmware: &'a str,
-    /// Which of its subsystem's controllers it is.
+    /// The controller ID.
     pub id: u16,
-    /// What kind it is.
+    /// The controller type.
     pub kind: ControllerKind,
-    /// The subsystem's name.
+    /// The subsystem NQN.
     pub nqn: &'a str,
-    /// Specification it follows, as in the property VS.
+    /// The specification version, as in the property VS.
     pub version: u32,
-    /// Most data of a command as a power of two of pages of 4 KiB; 0 for no limit.
+    /// Largest transfer of a command as a power of two of pages of 4 KiB; 0 for no limit.
     pub transfer_pages_log2: u8,
-    /// Commands of a queue at a time.
+    /// Maximum commands in flight of a queue.
     pub commands_max: u16,
-    /// Events it can report, see [`event`](crate::feature::event).
+    /// Supported events, see [`event`](crate::feature::event).
     pub events: u32,
-    /// Requests for events it keeps.
+    /// Maximum number of outstanding Asynchronous Event Requests.
     pub event_requests_max: u8,
-    /// Entries of its error log.
+    /// Entries of the error log.
     pub failures_max: u8,
-    /// Namespaces at most, each of which is the only one of its group; 0 for a controller without any.
+    /// Maximum number of namespaces, each in an ANA group of its own; 0 for a controller without namespaces.
     pub namespaces_max: u32,
     /// Optional commands, see [`optional`].
     pub commands: u16,
-    /// Whether a Compare and a Write of one block can be fused.
+    /// Whether fused Compare and Write of one block is supported.
     pub compare_and_write: bool,
-    /// Formats of Copy, as bits by their numbers.
+    /// Bitmap of the supported formats of Copy.
     pub copy_formats: u16,
     /// Whether completed writes may need a flush.
     pub write_cache: bool,
-    /// Bytes of data that fit a capsule of an I/O queue.
+    /// Data bytes in a capsule of an I/O queue.
     pub in_capsule_bytes: u32,
 }
 
@@ -89,15 +89,15 @@ pub mod optional {
 }
 
 impl Controller<'_> {
-    /// As Identify answers it (Base, Figure 275). Where the figure gives no choice to a controller of several hosts
-    /// over TCP, the value is set here.
+    /// The Identify Controller data structure (Base, Figure 275). Fields with only one permitted value for a controller
+    /// of several hosts over TCP are set here.
     #[must_use]
     pub fn page(&self) -> Page {
         let mut out = [0; IDENTIFY_BYTES];
         put_text(&mut out, (4, 20), self.serial, b' ');
         put_text(&mut out, (24, 40), self.model, b' ');
         put_text(&mut out, (64, 8), self.firmware, b' ');
-        // CMIC: other hosts have controllers of their own.
+        // CMIC: the subsystem may have several controllers.
         out[76] = 1 << 1;
         if self.namespaces_max > 0 {
             self.put_access(&mut out);
@@ -107,13 +107,13 @@ impl Controller<'_> {
         put(&mut out, 80, &self.version.to_le_bytes());
         // OAES.
         put(&mut out, 92, &self.events.to_le_bytes());
-        // CTRATT: host identifiers of 128 bits.
+        // CTRATT: 128-bit host identifiers.
         put(&mut out, 96, &1_u32.to_le_bytes());
         out[111] = self.kind as u8;
         // ACL, AERL: less one.
         out[258] = 3;
         out[259] = self.event_requests_max - 1;
-        // FRMW: one slot, read-only. LPA: there is a page about commands, and pages can be read from an offset.
+        // FRMW: one slot, read-only. LPA: the page of supported commands exists, and reads may have an offset.
         out[260] = 1 << 1 | 1;
         out[261] = 1 << 2 | u8::from(self.kind == ControllerKind::Io) << 1;
         // ELPE: less one.
@@ -128,13 +128,13 @@ impl Controller<'_> {
         put(&mut out, 516, &self.namespaces_max.to_le_bytes());
         put(&mut out, 540, &self.namespaces_max.to_le_bytes());
         put(&mut out, 520, &self.commands.to_le_bytes());
-        // FUSES. ACWU: one block, which less one is nothing.
+        // FUSES. ACWU: one block; the field is zero-based.
         put(&mut out, 522, &u16::from(self.compare_and_write).to_le_bytes());
         // VWC: present, and a flush names one namespace.
         out[525] = if self.write_cache { 0b101 } else { 0b100 };
         // OCFS.
         put(&mut out, 534, &self.copy_formats.to_le_bytes());
-        // SGLS: of any alignment, by offset in the capsule, and transport data blocks.
+        // SGLS: no alignment requirement, offsets in the capsule, and transport data blocks.
         put(&mut out, 536, &(1_u32 | 1 << 20 | 1 << 21).to_le_bytes());
         put_text(&mut out, (768, 256), self.nqn, 0);
         // IOCCSZ, IORCSZ: in units of 16 bytes. MSDBD: one descriptor.
@@ -144,12 +144,12 @@ impl Controller<'_> {
         out
     }
 
-    /// What a host needs to know to ask how namespaces are reached.
+    /// Sets the fields of ANA reporting.
     fn put_access(&self, out: &mut Page) {
-        // CMIC: it says how.
+        // CMIC: ANA reporting is supported.
         out[76] |= 1 << 3;
-        // ANATT: no change takes longer than this many seconds. ANACAP: which states there are, and that a namespace
-        // stays in its group.
+        // ANATT: the maximum transition time in seconds. ANACAP: the reported states, and that a namespace stays in its
+        // group.
         out[342] = 10;
         out[343] = 1 | 1 << 2 | 1 << 6;
         // ANAGRPMAX, NANAGRPID.
@@ -158,23 +158,23 @@ impl Controller<'_> {
     }
 }
 
-/// Limits that only the command set knows (NVM, Figure 102); 0 for none.
+/// Limits specific to the command set (NVM, Figure 102); 0 for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommandSetLimits {
-    /// Most of a Verify as a power of two of pages of 4 KiB (VSL).
+    /// Largest Verify as a power of two of pages of 4 KiB (VSL).
     pub verify_pages_log2: u8,
-    /// The same of Write Zeroes (WZSL).
+    /// Largest Write Zeroes as a power of two of pages of 4 KiB (WZSL).
     pub zeroes_pages_log2: u8,
     /// Ranges of a Dataset Management (DMRL).
     pub dataset_ranges: u8,
-    /// Blocks of one of them (DMRSL).
+    /// Blocks of one range (DMRSL).
     pub dataset_range_blocks: u32,
-    /// Blocks of all of them (DMSL).
+    /// Blocks of all ranges (DMSL).
     pub dataset_blocks: u64,
 }
 
 impl CommandSetLimits {
-    /// As Identify answers it.
+    /// The Identify data structure.
     #[must_use]
     pub fn page(&self) -> Page {
         let mut out = [0; IDENTIFY_BYTES];
@@ -187,58 +187,57 @@ impl CommandSetLimits {
     }
 }
 
-/// What blocks of a namespace read as once they are deallocated (NVM, Figure 97, DLFEAT).
+/// The content of deallocated blocks (NVM, Figure 97, DLFEAT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Deallocated {
-    /// Anything.
+    /// Unspecified.
     Unspecified = 0,
     /// Zeroes.
     Zeroes = 1,
 }
 
-/// What one Copy may do (NVM, Figure 97).
+/// The limits of one Copy (NVM, Figure 97).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyLimits {
     /// Source ranges, 1 to 256 (MSRC).
     pub sources: u16,
-    /// Blocks of one of them (MSSRL).
+    /// Blocks of one source range (MSSRL).
     pub source_blocks: u16,
-    /// Blocks of all of them (MCL).
+    /// Blocks of all source ranges (MCL).
     pub blocks: u32,
 }
 
 /// The identify data of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Namespace {
-    /// Blocks.
+    /// Size in blocks.
     pub blocks: u64,
     /// Bytes of a block as a power of two.
     pub block_log2: u8,
-    /// What deallocated blocks read as.
+    /// The content of deallocated blocks.
     pub deallocated: Deallocated,
-    /// Whether writes are refused.
+    /// Whether writes are rejected.
     pub write_protected: bool,
-    /// Writes like to be of this many blocks and aligned to them; 0 for no preference.
+    /// Preferred size and alignment of writes in blocks; 0 for no preference.
     pub optimal_blocks: u16,
-    /// What one Copy may do.
+    /// The limits of one Copy.
     pub copy: CopyLimits,
-    /// The group of namespaces that are reached in the same way.
+    /// The ANA group.
     pub group: u32,
-    /// What it can do about reservations, see [`capabilities`](crate::reservation::capabilities).
+    /// The reservation capabilities, see [`capabilities`](crate::reservation::capabilities).
     pub reservations: u8,
-    /// Which instance of its device serves it, see
-    /// [`NamespaceFacts::instance`](crate::identified::NamespaceFacts::instance).
+    /// The instance of its device, see [`NamespaceFacts::instance`](crate::identified::NamespaceFacts::instance).
     pub instance: [u8; 16],
 }
 
-/// What a namespace of Strake begins the bytes with that are left to vendors (NVM, Figure 97, bytes 384 to 4095).
-/// Behind it stands which instance of its device serves it.
+/// The prefix of the vendor-specific bytes of a Strake namespace (NVM, Figure 97, bytes 384 to 4095). The instance of
+/// its device follows.
 pub(crate) const INSTANCE_MARK: [u8; 16] = *b"Strake instance:";
-/// Where that is.
+/// The offset of the prefix.
 pub(crate) const INSTANCE_AT: usize = 384;
 
 impl Namespace {
-    /// As Identify answers it (NVM, Figure 97).
+    /// The Identify Namespace data structure (NVM, Figure 97).
     #[must_use]
     pub fn page(&self) -> Page {
         let mut out = [0; IDENTIFY_BYTES];
@@ -246,12 +245,12 @@ impl Namespace {
             put(&mut out, at, &self.blocks.to_le_bytes());
         }
         out[33] = self.deallocated as u8;
-        // NMIC: several controllers at a time.
+        // NMIC: several controllers may be attached.
         out[30] = 1;
         // RESCAP.
         out[31] = self.reservations;
         if let Some(last) = self.optimal_blocks.checked_sub(1) {
-            // NSFEAT: the following are set. NPWG, NPWA, NOWS: less one.
+            // NSFEAT: the following fields are set. NPWG, NPWA, NOWS: less one.
             out[24] = 1 << 4;
             for at in [64, 66, 72] {
                 put(&mut out, at, &last.to_le_bytes());
@@ -272,7 +271,7 @@ impl Namespace {
     }
 }
 
-/// Namespaces that are there, in ascending order, of which there is room for 1024.
+/// The list of active namespace IDs in ascending order, at most 1024.
 #[must_use]
 pub fn active_namespaces(numbers: impl IntoIterator<Item = u32>) -> Page {
     let mut out = [0; IDENTIFY_BYTES];
@@ -282,7 +281,7 @@ pub fn active_namespaces(numbers: impl IntoIterator<Item = u32>) -> Page {
     out
 }
 
-/// What identifies a namespace wherever it shows up: its UUID (Base, Figure 277).
+/// The namespace identification descriptors: the UUID (Base, Figure 277).
 #[must_use]
 pub fn descriptors(uuid: &[u8; 16]) -> Page {
     let mut out = [0; IDENTIFY_BYTES];

@@ -7,21 +7,21 @@ use crate::status::Status;
 
 /// Identifiers of pages (Base, Figure 206).
 pub mod page {
-    /// What went wrong.
+    /// Error information.
     pub const ERRORS: u8 = 0x01;
-    /// How the medium is.
+    /// SMART / health information.
     pub const HEALTH: u8 = 0x02;
-    /// What firmware there is.
+    /// Firmware slot information.
     pub const FIRMWARE: u8 = 0x03;
-    /// Namespaces that changed.
+    /// Changed namespaces.
     pub const CHANGED_NAMESPACES: u8 = 0x04;
-    /// Which commands there are.
+    /// Commands supported and effects.
     pub const COMMANDS: u8 = 0x05;
-    /// How namespaces can be reached.
+    /// Asymmetric namespace access.
     pub const ACCESS: u8 = 0x0c;
-    /// Subsystems.
+    /// Discovery.
     pub const DISCOVERY: u8 = 0x70;
-    /// What others did to reservations.
+    /// Reservation notification.
     pub const RESERVATION: u8 = 0x80;
 }
 
@@ -31,34 +31,34 @@ pub const ERROR_BYTES: usize = 64;
 pub const HEALTH_BYTES: usize = 512;
 /// Bytes of the firmware page.
 pub const FIRMWARE_BYTES: usize = 512;
-/// Bytes of the page about commands.
+/// Bytes of the page of supported commands.
 pub const COMMANDS_BYTES: usize = 4096;
 /// Bytes of the list of changed namespaces.
 pub const CHANGED_BYTES: usize = 4096;
-/// Bytes of the header of the page about access.
+/// Bytes of the header of the ANA page.
 pub const ACCESS_BYTES: usize = 16;
-/// Bytes of each of its groups, without the namespaces in it.
+/// Bytes of each ANA group descriptor, without namespace IDs.
 pub const ACCESS_GROUP_BYTES: usize = 32;
 /// Bytes of the header of the discovery page, and of each of its entries.
 pub const DISCOVERY_BYTES: usize = 1024;
 
-/// What Get Log Page asks for.
+/// The parameters of Get Log Page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Which page.
+    /// The page identifier.
     pub page: u8,
-    /// From which byte on.
+    /// The offset in bytes.
     pub offset: u64,
-    /// How many bytes, at least four.
+    /// The length in bytes, at least four.
     pub length: u64,
-    /// The event is retained: reading does not clear it (RAE).
+    /// Whether the event is retained: the read does not clear it (RAE).
     pub retains_event: bool,
-    /// What it says to the page (LSP).
+    /// The log specific field (LSP).
     pub specific: u8,
 }
 
 impl Request {
-    /// Reads dwords 10 to 13.
+    /// Parses dwords 10 to 13.
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Self {
         let dwords = u64::from(sqe.dword(10) >> 16) | u64::from(sqe.dword(11) & 0xffff) << 16;
@@ -71,7 +71,7 @@ impl Request {
         }
     }
 
-    /// As a command. Over the wire the length is a multiple of four, and less than 16 GiB.
+    /// The command. The length is a multiple of four, and less than 16 GiB.
     #[must_use]
     pub fn command(&self) -> Sqe {
         let dwords = self.length / 4 - 1;
@@ -85,25 +85,25 @@ impl Request {
     }
 }
 
-/// A command that failed (Base, section 5.16.1.2).
+/// A failed command (Base, section 5.16.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Which failure it is, from 1 on.
+    /// The number of the failure, from 1 on.
     pub number: u64,
     /// The queue of the command.
     pub queue: u16,
-    /// The host's name for it.
+    /// The CID of the command.
     pub cid: u16,
-    /// The result.
+    /// The status.
     pub status: Status,
-    /// Its first block, if it has blocks; 0 otherwise.
+    /// The first block, if the command has blocks; 0 otherwise.
     pub block: u64,
-    /// Its namespace, if it has one; 0 otherwise.
+    /// The namespace ID, if the command has one; 0 otherwise.
     pub namespace: u32,
 }
 
 impl Failure {
-    /// As an entry of the error log.
+    /// The entry of the error log.
     #[must_use]
     pub fn bytes(&self) -> [u8; ERROR_BYTES] {
         let mut out = [0; ERROR_BYTES];
@@ -111,7 +111,7 @@ impl Failure {
         put(&mut out, 8, &self.queue.to_le_bytes());
         put(&mut out, 10, &self.cid.to_le_bytes());
         put(&mut out, 12, &self.status.word().to_le_bytes());
-        // No byte of the command is to blame for certain.
+        // Parameter error location: no specific byte of the command.
         put(&mut out, 14, &u16::MAX.to_le_bytes());
         put(&mut out, 16, &self.block.to_le_bytes());
         put(&mut out, 24, &self.namespace.to_le_bytes());
@@ -121,33 +121,33 @@ impl Failure {
     }
 }
 
-/// What there is to say of the health of something that has no wear, and whose temperature is not known.
+/// Health of a device without wear and with unknown temperature.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// Whether writes are refused everywhere.
+    /// Whether all namespaces reject writes.
     pub writes_refused: bool,
     /// Bytes that hosts have read.
     pub read_bytes: u64,
     /// Bytes that hosts have written.
     pub written_bytes: u64,
-    /// Commands with which they did.
+    /// Read commands of hosts.
     pub reads: u64,
-    /// As before, for writes.
+    /// Write commands of hosts.
     pub writes: u64,
-    /// Commands that failed on the medium.
+    /// Commands that failed with a media error.
     pub media_errors: u64,
-    /// Failures that the error log had, including those it no longer holds.
+    /// Failures that were added to the error log, including those it no longer holds.
     pub failures: u64,
 }
 
 impl Health {
-    /// As a page (Base, section 5.16.1.3).
+    /// The log page (Base, section 5.16.1.3).
     #[must_use]
     pub fn page(&self) -> [u8; HEALTH_BYTES] {
         let mut out = [0; HEALTH_BYTES];
         // Critical warning: the medium is read-only.
         out[0] = u8::from(self.writes_refused) << 3;
-        // All spare is there, and the threshold below which it would not be enough.
+        // Available spare, and its threshold.
         out[3] = 100;
         out[4] = 10;
         // Units of a thousand times 512 bytes, rounded up.
@@ -175,8 +175,8 @@ pub fn firmware(revision: &str) -> [u8; FIRMWARE_BYTES] {
     out
 }
 
-/// The list of changed namespaces (Base, section 5.16.1.5): their numbers in ascending order, of which there is room
-/// for 1024. Of more it says only that there are too many.
+/// The list of changed namespaces (Base, section 5.16.1.5): their IDs in ascending order, at most 1024. If there are
+/// more, the list only states that there are too many.
 #[must_use]
 pub fn changed_namespaces(numbers: impl IntoIterator<Item = u32>) -> [u8; CHANGED_BYTES] {
     let mut out = [0; CHANGED_BYTES];
@@ -191,22 +191,22 @@ pub fn changed_namespaces(numbers: impl IntoIterator<Item = u32>) -> [u8; CHANGE
     out
 }
 
-/// What a command does.
+/// The effect of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Does {
-    /// It leaves blocks as they are.
+    /// The command changes no block.
     Nothing,
-    /// It may change their content.
+    /// The command may change blocks.
     Changes,
 }
 
-/// The page about commands (Base, section 5.16.1.6, "Commands Supported and Effects"): those of admin and of I/O queues
-/// that there are.
+/// The page of supported commands (Base, section 5.16.1.6, "Commands Supported and Effects"), for admin and for I/O
+/// queues.
 #[must_use]
 pub fn commands(admin: &[u8], io: &[(u8, Does)]) -> [u8; COMMANDS_BYTES] {
     let mut out = [0; COMMANDS_BYTES];
     for &opcode in admin {
-        // CSUPP: it is there.
+        // CSUPP: the command is supported.
         out[usize::from(opcode) * 4] = 1;
     }
     for &(opcode, does) in io {
@@ -219,23 +219,23 @@ pub fn commands(admin: &[u8], io: &[(u8, Does)]) -> [u8; COMMANDS_BYTES] {
     out
 }
 
-/// How the namespaces of a group can be reached through a controller (Base, section 8.1.1.1).
+/// The ANA state of a group through a controller (Base, section 8.1.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// As well as can be.
+    /// Optimized.
     Optimized = 1,
-    /// In a roundabout way.
+    /// Non-optimized.
     NonOptimized = 2,
-    /// Not, for now.
+    /// Inaccessible.
     Inaccessible = 3,
-    /// No longer.
+    /// Persistent loss.
     Lost = 4,
-    /// Not while that changes, or in a way that is not known.
+    /// Change, or an unknown state.
     Changing = 0xf,
 }
 
 impl Access {
-    /// The way that a code stands for.
+    /// The state of a code.
     const fn of(code: u8) -> Self {
         match code {
             1 => Self::Optimized,
@@ -247,30 +247,29 @@ impl Access {
     }
 }
 
-/// A group of namespaces that are reached in the same way.
+/// A group of namespaces with the same access state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessGroup {
-    /// Its number, from 1 on.
+    /// The group ID, from 1 on.
     pub number: u32,
-    /// Grows with each change of it.
+    /// The change count, which increases with each change of the group.
     pub changes: u64,
-    /// How it is reached.
+    /// The access state.
     pub access: Access,
-    /// The only namespace in it.
+    /// The only namespace of the group.
     pub namespace: u32,
 }
 
-/// Whether the page about access names namespaces.
+/// Whether the ANA page contains namespace IDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Names {
-    /// It does.
+    /// The page contains namespace IDs.
     Given,
-    /// It names groups only (RGO).
+    /// The page contains only groups (RGO).
     LeftOut,
 }
 
-/// The page about access to namespaces (Base, section 5.16.1.13, "Asymmetric Namespace Access"), which has changed as
-/// often as `changes` says.
+/// The ANA page (Base, section 5.16.1.13, "Asymmetric Namespace Access"), with the change count `changes`.
 #[must_use]
 pub fn access(changes: u64, groups: &[AccessGroup], names: Names) -> Vec<u8> {
     let mut out = changes.to_le_bytes().to_vec();
@@ -290,14 +289,14 @@ pub fn access(changes: u64, groups: &[AccessGroup], names: Names) -> Vec<u8> {
     out
 }
 
-/// The groups of which the page tells (NAGRPD; Base, Figure 231).
+/// The number of groups in the page (NAGRPD; Base, Figure 231).
 #[must_use]
 pub fn access_groups_in(page: &[u8]) -> u16 {
     let count = page.get(8..).and_then(|rest| rest.first_chunk());
     count.map_or(0, |count| u16::from_le_bytes(*count))
 }
 
-/// How the namespaces of `group` are reached, as a page about access says; `None` when it says nothing of that group.
+/// The access state of `group` in an ANA page; `None` if the page does not contain the group.
 #[must_use]
 pub fn access_in(page: &[u8], group: u32) -> Option<Access> {
     let u32_of = |bytes: &[u8], at: usize| {
@@ -317,7 +316,7 @@ pub fn access_in(page: &[u8], group: u32) -> Option<Access> {
     None
 }
 
-/// The beginning of the discovery page (Base, Figure 263).
+/// The header of the discovery page (Base, Figure 263).
 #[must_use]
 pub fn discovery_header(generation: u64, records: u64) -> [u8; DISCOVERY_BYTES] {
     let mut out = [0; DISCOVERY_BYTES];
@@ -326,7 +325,7 @@ pub fn discovery_header(generation: u64, records: u64) -> [u8; DISCOVERY_BYTES] 
     out
 }
 
-/// Families of addresses (Base, Figure 264, ADRFAM).
+/// Address families (Base, Figure 264, ADRFAM).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Family {
     /// IPv4.
@@ -335,42 +334,42 @@ pub enum Family {
     Ipv6 = 2,
 }
 
-/// Where a subsystem is reached.
+/// The transport address of a subsystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Portal<'a> {
-    /// What kind of address it is.
+    /// The address family.
     pub family: Family,
     /// The address as text.
     pub address: &'a str,
     /// The TCP port as text.
     pub port: &'a str,
-    /// What a host has to use there.
+    /// The security requirement.
     pub security: Security,
 }
 
-/// Whether a host has to use a secure channel (Base, Figure 264, TREQ; TCP, Figure 17, SECTYPE).
+/// Whether a host must use a secure channel (Base, Figure 264, TREQ; TCP, Figure 17, SECTYPE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Security {
-    /// None is there.
+    /// No secure channel is supported.
     None,
-    /// TLS 1.3, and nothing without it.
+    /// TLS 1.3 is required.
     Tls,
-    /// It has to ask there.
+    /// Not specified.
     NotSpecified,
 }
 
-/// An entry of the discovery page (Base, Figure 264; TCP, section 3.1.1): a subsystem that can be reached over TCP.
+/// An entry of the discovery page (Base, Figure 264; TCP, section 3.1.1): a subsystem that is reached over TCP.
 #[must_use]
 pub fn discovery_entry(nqn: &str, portal: &Portal<'_>) -> [u8; DISCOVERY_BYTES] {
     let mut out = reached_over_tcp(nqn, portal);
-    // SUBTYPE: with namespaces. PORTID: the only one.
+    // SUBTYPE: an NVM subsystem. PORTID: the only port.
     out[2] = 2;
     out[4] = 1;
     out
 }
 
 /// An entry of the discovery page that refers to another discovery service (Base, section 3.1.2.3 and Figure 264). Its
-/// port is none of ours, so PORTID is 0.
+/// port does not belong to this subsystem, so PORTID is 0.
 #[must_use]
 pub fn discovery_referral(nqn: &str, portal: &Portal<'_>) -> [u8; DISCOVERY_BYTES] {
     let mut out = reached_over_tcp(nqn, portal);
@@ -379,7 +378,7 @@ pub fn discovery_referral(nqn: &str, portal: &Portal<'_>) -> [u8; DISCOVERY_BYTE
     out
 }
 
-/// What all entries have in common.
+/// The common fields of all entries.
 fn reached_over_tcp(nqn: &str, portal: &Portal<'_>) -> [u8; DISCOVERY_BYTES] {
     let mut out = [0; DISCOVERY_BYTES];
     out[0] = 3;

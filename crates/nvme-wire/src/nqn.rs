@@ -2,23 +2,23 @@
 
 use std::str;
 
-/// Longest name in bytes.
+/// Maximum length in bytes.
 pub const NQN_BYTES_MAX: usize = 223;
-/// Bytes of the field that holds a name and its end.
+/// Bytes of a field with a name and its terminator.
 pub const FIELD_BYTES: usize = 256;
-/// The name of every discovery subsystem (Base, section 3.1.2.3).
+/// The NQN of every discovery subsystem (Base, section 3.1.2.3).
 pub const DISCOVERY: &str = "nqn.2014-08.org.nvmexpress.discovery";
-/// What names made of a UUID begin with.
+/// The prefix of NQNs that are built from a UUID.
 pub const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
-/// Why something is no name.
+/// The reason why a text is not an NQN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NqnError {
-    /// The field has no end in it, or the name is longer than 223 bytes.
+    /// The field has no terminator, or the name is longer than 223 bytes.
     TooLong,
-    /// It is not text, or has spaces or control characters in it.
+    /// The bytes are not UTF-8, or contain spaces or control characters.
     NotText,
-    /// It does not begin with `nqn.`.
+    /// The prefix `nqn.` is missing.
     NoPrefix,
 }
 
@@ -34,10 +34,10 @@ impl std::fmt::Display for NqnError {
 
 impl std::error::Error for NqnError {}
 
-/// Whether `text` can be a name.
+/// Checks that `text` is a valid NQN.
 ///
 /// # Errors
-/// When it cannot.
+/// Returns an error if it is not.
 pub fn check(text: &str) -> Result<(), NqnError> {
     if text.len() > NQN_BYTES_MAX {
         return Err(NqnError::TooLong);
@@ -51,10 +51,10 @@ pub fn check(text: &str) -> Result<(), NqnError> {
     Ok(())
 }
 
-/// The name in a field. One that fills the field without an end is refused (CVE-2023-6121).
+/// The name in a field. A name that fills the field without a terminator is rejected (CVE-2023-6121).
 ///
 /// # Errors
-/// When there is none.
+/// Returns an error if there is no valid name.
 pub fn parse(field: &[u8; FIELD_BYTES]) -> Result<&str, NqnError> {
     let end = field.iter().position(|&byte| byte == 0).ok_or(NqnError::TooLong)?;
     let text = str::from_utf8(&field[..end]).map_err(|_| NqnError::NotText)?;
@@ -62,10 +62,10 @@ pub fn parse(field: &[u8; FIELD_BYTES]) -> Result<&str, NqnError> {
     Ok(text)
 }
 
-/// A name in its field.
+/// A name as a field.
 ///
 /// # Errors
-/// When it is none.
+/// Returns an error if it is not a valid name.
 pub fn field(text: &str) -> Result<[u8; FIELD_BYTES], NqnError> {
     check(text)?;
     let mut out = [0; FIELD_BYTES];

@@ -23,24 +23,24 @@ pub mod opcode {
     pub const COPY: u8 = 0x19;
 }
 
-/// The namespace that stands for all of them.
+/// The namespace ID that selects all namespaces.
 pub const ALL_NAMESPACES: u32 = 0xffff_ffff;
 
-/// What Read, Write and Write Zeroes have in common.
+/// The common fields of Read, Write and Write Zeroes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocks {
     /// First block.
     pub start: u64,
-    /// How many, at least one.
+    /// The number of blocks, at least one.
     pub count: u32,
-    /// Whether it must reach, or come from, the medium.
+    /// Force Unit Access.
     pub force_unit_access: bool,
-    /// Whether a directive is named.
+    /// Whether the command has a directive.
     pub directive: bool,
 }
 
 impl Blocks {
-    /// Reads dwords 10 to 12.
+    /// Parses dwords 10 to 12.
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Self {
         let dword = sqe.dword(12);
@@ -54,7 +54,7 @@ impl Blocks {
 }
 
 impl Blocks {
-    /// As the command `opcode` to namespace `nsid`. Blocks are 1 to 65536; a directive is never named.
+    /// The command `opcode` for namespace `nsid`, with 1 to 65536 blocks and without a directive.
     #[must_use]
     pub fn command(&self, opcode: u8, nsid: u32, sgl: Sgl) -> Sqe {
         debug_assert!((1..=1 << 16).contains(&self.count), "a command has 1 to 65536 blocks");
@@ -68,26 +68,26 @@ impl Blocks {
 
 /// Bytes of one range of Dataset Management.
 pub const RANGE_BYTES: usize = 16;
-/// Most ranges of one command.
+/// Maximum number of ranges of one command.
 pub const RANGES_MAX: usize = 256;
 
 /// Dataset Management (NVM, section 3.2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dataset {
-    /// Ranges in the data.
+    /// The number of ranges in the data.
     pub ranges: u32,
-    /// Whether their content is no longer needed. All else is a hint about use.
+    /// Whether the ranges are deallocated. All other attributes are hints about use.
     pub deallocate: bool,
 }
 
 impl Dataset {
-    /// Reads dwords 10 and 11.
+    /// Parses dwords 10 and 11.
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Self {
         Self { ranges: (sqe.dword(10) & 0xff) + 1, deallocate: sqe.dword(11) & 1 << 2 != 0 }
     }
 
-    /// As a command. Ranges are 1 to 256.
+    /// The command, with 1 to 256 ranges.
     #[must_use]
     pub fn command(&self, nsid: u32, sgl: Sgl) -> Sqe {
         debug_assert!((1..=RANGES_MAX as u32).contains(&self.ranges), "1 to 256 ranges");
@@ -102,18 +102,18 @@ impl Dataset {
 pub struct Range {
     /// First block.
     pub start: u64,
-    /// How many; may be none.
+    /// The number of blocks; may be zero.
     pub count: u32,
 }
 
 impl Range {
-    /// Reads a range.
+    /// Parses a range.
     #[must_use]
     pub fn parse(bytes: &[u8; RANGE_BYTES]) -> Self {
         Self { start: u64_at(bytes, 8), count: u32_at(bytes, 4) }
     }
 
-    /// As bytes.
+    /// The bytes of a range.
     #[must_use]
     pub fn bytes(&self) -> [u8; RANGE_BYTES] {
         let mut out = [0; RANGE_BYTES];
@@ -129,20 +129,20 @@ pub const SOURCE_BYTES: usize = 32;
 /// Copy (NVM, section 3.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copy {
-    /// First block that is written.
+    /// The first block of the destination.
     pub to: u64,
-    /// Source ranges in the data.
+    /// The number of source ranges in the data.
     pub sources: u32,
-    /// How they are described; only format 0 is known here.
+    /// The format of the ranges; only format 0 is supported here.
     pub format: u8,
-    /// Whether what is written must reach the medium.
+    /// Force Unit Access of the writes.
     pub force_unit_access: bool,
-    /// Whether a directive is named.
+    /// Whether the command has a directive.
     pub directive: bool,
 }
 
 impl Copy {
-    /// Reads dwords 10 to 12.
+    /// Parses dwords 10 to 12.
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Self {
         let dword = sqe.dword(12);
@@ -155,7 +155,7 @@ impl Copy {
         }
     }
 
-    /// As a command to namespace `nsid`. Sources are 1 to 256; a directive is never named.
+    /// The command for namespace `nsid`, with 1 to 256 sources and without a directive.
     #[must_use]
     pub fn command(&self, nsid: u32, sgl: Sgl) -> Sqe {
         debug_assert!((1..=RANGES_MAX as u32).contains(&self.sources), "1 to 256 source ranges");
@@ -173,18 +173,18 @@ impl Copy {
 pub struct SourceRange {
     /// First block.
     pub start: u64,
-    /// How many, 1 to 65536.
+    /// The number of blocks, 1 to 65536.
     pub count: u32,
 }
 
 impl SourceRange {
-    /// Reads a range.
+    /// Parses a range.
     #[must_use]
     pub fn parse(bytes: &[u8; SOURCE_BYTES]) -> Self {
         Self { start: u64_at(bytes, 8), count: u32::from(u16_at(bytes, 16)) + 1 }
     }
 
-    /// As bytes.
+    /// The bytes of a range.
     #[must_use]
     pub fn bytes(&self) -> [u8; SOURCE_BYTES] {
         debug_assert!((1..=1 << 16).contains(&self.count), "a source range has 1 to 65536 blocks");

@@ -1,4 +1,4 @@
-//! Reservations: who of several hosts may use a namespace (Base, sections 7.2 to 7.5 and 8.19).
+//! Reservations: access of several hosts to a namespace (Base, sections 7.2 to 7.5 and 8.19).
 
 use crate::bytes::{array_at, put, u16_at, u32_at, u64_at};
 use crate::command::{Sgl, Sqe};
@@ -16,19 +16,19 @@ pub mod opcode {
     pub const RELEASE: u8 = 0x15;
 }
 
-/// What identifies a host: its 128-bit Host Identifier.
+/// The identity of a host: its 128-bit Host Identifier.
 pub type HostId = [u8; 16];
 
-/// Who is kept out of what (Base, section 8.19.3).
+/// The reservation types (Base, section 8.19.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReservationType {
-    /// The holder writes, everybody reads.
+    /// The holder writes, every host reads.
     WriteExclusive = 1,
-    /// The holder alone reads and writes.
+    /// Only the holder reads and writes.
     ExclusiveAccess = 2,
-    /// Registrants write, everybody reads.
+    /// Registrants write, every host reads.
     WriteExclusiveRegistrants = 3,
-    /// Registrants alone read and write.
+    /// Only registrants read and write.
     ExclusiveAccessRegistrants = 4,
     /// As [`WriteExclusiveRegistrants`](Self::WriteExclusiveRegistrants), and every registrant is a holder.
     WriteExclusiveAll = 5,
@@ -37,7 +37,7 @@ pub enum ReservationType {
 }
 
 impl ReservationType {
-    /// Every type, in the order of their numbers.
+    /// Every type, in the order of the codes.
     pub const ALL: [Self; 6] = [
         Self::WriteExclusive,
         Self::ExclusiveAccess,
@@ -47,25 +47,25 @@ impl ReservationType {
         Self::ExclusiveAccessAll,
     ];
 
-    /// The type of a number, if it has one.
+    /// The type of a code, if it is defined.
     #[must_use]
     pub fn parse(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|&known| known as u8 == number)
     }
 
-    /// Whether every registrant is a holder.
+    /// True if every registrant is a holder.
     #[must_use]
     pub const fn is_held_by_all(self) -> bool {
         matches!(self, Self::WriteExclusiveAll | Self::ExclusiveAccessAll)
     }
 
-    /// Whether registrants may do what the holder may.
+    /// True if registrants have the same access as the holder.
     #[must_use]
     pub const fn favours_registrants(self) -> bool {
         !matches!(self, Self::WriteExclusive | Self::ExclusiveAccess)
     }
 
-    /// Whether those that it keeps out may read.
+    /// True if all other hosts may read.
     #[must_use]
     pub const fn lets_others_read(self) -> bool {
         matches!(
@@ -75,60 +75,60 @@ impl ReservationType {
     }
 }
 
-/// Whether the key that a host has now must be the one that it says (IEKEY).
+/// Whether the current key is checked against the key in the command (IEKEY).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeyCheck {
-    /// It must.
+    /// The key is checked.
     On,
-    /// It may say any.
+    /// The key is ignored.
     Off,
 }
 
-/// The requested change of the persistence through a loss of power (CPTPL).
+/// The requested change of persistence through power loss (CPTPL).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Persistence {
-    /// It stays as it is.
+    /// No change.
     Unchanged,
-    /// A loss of power ends reservation and registrations.
+    /// A power loss clears reservation and registrations.
     Off,
-    /// They outlast it.
+    /// Reservation and registrations persist through a power loss.
     On,
 }
 
-/// How a reservation is acquired (RACQA).
+/// The acquire action (RACQA).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Acquire {
-    /// If no other host has it.
+    /// Acquire, if no other host holds a reservation.
     Free,
-    /// Taking it, or registrations, from those with a key.
+    /// Preempt the holder or the registrants with a key.
     Preempt,
-    /// The same, and their commands are aborted.
+    /// Preempt, and abort the commands of the preempted hosts.
     PreemptAndAbort,
 }
 
-/// What a host wants of a reservation; the keys that go with it are the command's data.
+/// The action of a reservation command; the keys are in its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// To be a registrant with the new key.
+    /// Register with the new key.
     Register(Persistence),
-    /// To be a registrant no longer.
+    /// Unregister.
     Unregister(KeyCheck, Persistence),
-    /// To have the new key in place of the current one.
+    /// Replace the current key by the new one.
     Replace(KeyCheck, Persistence),
-    /// To hold a reservation.
+    /// Acquire a reservation.
     Acquire(Acquire, ReservationType),
-    /// To hold it no longer.
+    /// Release a reservation.
     Release(ReservationType),
-    /// To end the reservation and all registrations.
+    /// Clear the reservation and all registrations.
     Clear,
 }
 
-/// IEKEY.
+/// The IEKEY bit.
 const IGNORE_KEY: u32 = 1 << 3;
 
 impl Action {
-    /// Reads dword 10 of a command that changes a reservation; `None` when it is none, or has a value that is
-    /// reserved. Keys can be ignored by Register only (Base, sections 7.2 and 7.4, IEKEY).
+    /// Parses dword 10 of a command that changes a reservation; `None` for other commands, and for reserved values.
+    /// Only Register may ignore the key (Base, sections 7.2 and 7.4, IEKEY).
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Option<Self> {
         let dword = sqe.dword(10);
@@ -159,7 +159,7 @@ impl Action {
         }
     }
 
-    /// As a command to namespace `nsid`, whose data `sgl` describes.
+    /// The command for namespace `nsid`, whose data `sgl` describes.
     #[must_use]
     pub fn command(&self, nsid: u32, sgl: Sgl) -> Sqe {
         let register = |action: u32, check: KeyCheck, persistence: Persistence| {
@@ -189,7 +189,7 @@ impl Action {
         Sqe::new(opcode, nsid, sgl).with(10, dword)
     }
 
-    /// Bytes of its data: both keys, or for a release the first of them.
+    /// Bytes of its data: both keys, or only the first key for a release.
     #[must_use]
     pub const fn data_bytes(&self) -> u32 {
         match self {
@@ -207,20 +207,20 @@ pub const KEYS_BYTES: usize = 16;
 /// The keys of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
-    /// The one that the host has (CRKEY).
+    /// The current key of the host (CRKEY).
     pub current: u64,
-    /// The one that it wants (NRKEY), or of those that it wants out (PRKEY); nothing in a release.
+    /// The new key (NRKEY), or the key of the preempted registrants (PRKEY); unused in a release.
     pub other: u64,
 }
 
 impl Keys {
-    /// Reads them.
+    /// Parses the keys.
     #[must_use]
     pub fn parse(bytes: &[u8; KEYS_BYTES]) -> Self {
         Self { current: u64_at(bytes, 0), other: u64_at(bytes, 8) }
     }
 
-    /// As bytes.
+    /// The bytes of the keys.
     #[must_use]
     pub fn bytes(&self) -> [u8; KEYS_BYTES] {
         let mut out = [0; KEYS_BYTES];
@@ -233,20 +233,20 @@ impl Keys {
 /// Reservation Report (Base, section 7.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Bytes that the host has room for, at least four.
+    /// The size of the host's buffer in bytes, at least four.
     pub length: u64,
-    /// Whether it requests identifiers of 128 bits (EDS).
+    /// Whether 128-bit host identifiers are requested (EDS).
     pub is_extended: bool,
 }
 
 impl Report {
-    /// Reads dwords 10 and 11.
+    /// Parses dwords 10 and 11.
     #[must_use]
     pub fn parse(sqe: &Sqe) -> Self {
         Self { length: (u64::from(sqe.dword(10)) + 1) * 4, is_extended: sqe.dword(11) & 1 != 0 }
     }
 
-    /// As a command to namespace `nsid`. The length is one of whole dwords.
+    /// The command for namespace `nsid`. The length is a multiple of four.
     #[must_use]
     pub fn command(&self, nsid: u32) -> Sqe {
         let length = self.length as u32;
@@ -256,24 +256,24 @@ impl Report {
     }
 }
 
-/// Bytes of the head of a report with identifiers of 128 bits, and of each of its registrants.
+/// Bytes of the header of a report with 128-bit host identifiers, and of each of its registrants.
 pub const REPORT_BYTES: usize = 64;
 
-/// The head of a report (Base, section 7.5, extended Reservation Status).
+/// The header of a report (Base, section 7.5, extended Reservation Status).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReportHead {
-    /// Changes of registrations there were.
+    /// The number of registration changes.
     pub generation: u32,
-    /// What is reserved.
+    /// The reservation type.
     pub kind: Option<ReservationType>,
-    /// Registrants behind it.
+    /// The number of registrants.
     pub registrants: u16,
-    /// Whether all of it outlasts a loss of power.
+    /// Whether the state persists through a power loss.
     pub persists: bool,
 }
 
 impl ReportHead {
-    /// Reads it.
+    /// Parses the header.
     #[must_use]
     pub fn parse(bytes: &[u8; REPORT_BYTES]) -> Self {
         Self {
@@ -284,7 +284,7 @@ impl ReportHead {
         }
     }
 
-    /// As bytes.
+    /// The bytes of the header.
     #[must_use]
     pub fn bytes(&self) -> [u8; REPORT_BYTES] {
         let mut out = [0; REPORT_BYTES];
@@ -299,22 +299,22 @@ impl ReportHead {
 /// A registrant in a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReportedRegistrant {
-    /// Who it is.
+    /// The host identifier.
     pub host: HostId,
-    /// Its key.
+    /// The reservation key.
     pub key: u64,
     /// Whether it holds the reservation.
     pub holds: bool,
 }
 
 impl ReportedRegistrant {
-    /// Reads it.
+    /// Parses a registrant.
     #[must_use]
     pub fn parse(bytes: &[u8; REPORT_BYTES]) -> Self {
         Self { host: array_at(bytes, 16), key: u64_at(bytes, 8), holds: bytes[2] & 1 != 0 }
     }
 
-    /// As bytes. A controller is created for each host that connects, so none is named (CNTLID).
+    /// The bytes of a registrant. Controllers are dynamic, so CNTLID is FFFFh.
     #[must_use]
     pub fn bytes(&self) -> [u8; REPORT_BYTES] {
         let mut out = [0; REPORT_BYTES];
@@ -326,19 +326,19 @@ impl ReportedRegistrant {
     }
 }
 
-/// What other hosts did, as a host is notified (Base, section 8.19.1).
+/// Notices about the actions of other hosts (Base, section 8.19.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NoticeKind {
-    /// It was a registrant, and no longer is.
+    /// The registration of the host was preempted.
     RegistrationPreempted = 1,
-    /// A reservation that it profited from was released, or is of another type now.
+    /// A reservation that included the host was released, or has changed its type.
     ReservationReleased = 2,
-    /// Reservation and registrations were ended.
+    /// The reservation and the registrations were preempted or cleared.
     ReservationPreempted = 3,
 }
 
 impl NoticeKind {
-    /// Its bit in the mask of notices that are not to be sent (Base, section 5.27.1, feature 82h).
+    /// The bit of the notice in the Reservation Notification Mask (Base, section 5.27.1, feature 82h).
     #[must_use]
     pub const fn mask_bit(self) -> u32 {
         1 << self as u8
@@ -348,24 +348,24 @@ impl NoticeKind {
     pub const MASK: u32 = 0b1110;
 }
 
-/// Bytes of the page with one of them (log page 80h).
+/// Bytes of the log page with one notice (log page 80h).
 pub const NOTICE_BYTES: usize = 64;
 
-/// One of them.
+/// A notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Which one it is, from 1 on; a gap says that some were lost.
+    /// The number of the notice, from 1 on; a gap means that notices were lost.
     pub number: u64,
-    /// What happened.
+    /// The kind.
     pub kind: NoticeKind,
-    /// As many more wait.
+    /// The number of further notices.
     pub left: u8,
-    /// To which namespace.
+    /// The namespace ID.
     pub namespace: u32,
 }
 
 impl NoticeKind {
-    /// The kind of a number, if it has one.
+    /// The kind of a code, if it is defined.
     #[must_use]
     pub fn parse(number: u8) -> Option<Self> {
         [Self::RegistrationPreempted, Self::ReservationReleased, Self::ReservationPreempted]
@@ -375,7 +375,7 @@ impl NoticeKind {
 }
 
 impl Notice {
-    /// Reads a page; `None` when it has no notice, or one of a kind that does not exist.
+    /// Parses a page; `None` if it has no notice, or one of an undefined kind.
     #[must_use]
     pub fn parse(page: &[u8; NOTICE_BYTES]) -> Option<Self> {
         Some(Self {
@@ -386,7 +386,7 @@ impl Notice {
         })
     }
 
-    /// As a page. When there is none it is all zeroes.
+    /// The log page. A page without a notice is all zeroes.
     #[must_use]
     pub fn page(&self) -> [u8; NOTICE_BYTES] {
         let mut out = [0; NOTICE_BYTES];
@@ -398,26 +398,26 @@ impl Notice {
     }
 }
 
-/// Whether reading a page removes the notice: the host reads it from its beginning, and does not retain the event.
+/// True if the read of a page removes the notice: the read starts at offset 0, and does not retain the event.
 #[must_use]
 pub const fn takes_notice(request: &Request) -> bool {
     request.offset == 0 && !request.retains_event
 }
 
-/// Whether a namespace with these capabilities can be reserved so that its holder alone writes.
+/// True if a namespace with these capabilities supports Write Exclusive reservations.
 #[must_use]
 pub const fn has_write_exclusive(capabilities: u8) -> bool {
     capabilities & 1 << ReservationType::WriteExclusive as u8 != 0
 }
 
-/// Whether reservations of a namespace with these capabilities can outlast a loss of power.
+/// True if reservations of a namespace with these capabilities can persist through a power loss.
 #[must_use]
 pub const fn can_persist(capabilities: u8) -> bool {
     capabilities & 1 != 0
 }
 
-/// What a namespace says that it can do (Base, Figure 280 "Reservation Capabilities", RESCAP): all types, keys ignored
-/// where version 1.3 allows it, and whether reservations can outlast a loss of power.
+/// The Reservation Capabilities of a namespace (Base, Figure 280, RESCAP): all types, IEKEY as in version 1.3, and
+/// persistence through a power loss.
 #[must_use]
 pub const fn capabilities(can_persist: bool) -> u8 {
     0b1111_1110 | can_persist as u8

@@ -1,4 +1,4 @@
-//! Bytes against the tables of the specifications, there and back, and any bytes at all.
+//! Compares bytes with the tables of the specifications, checks round trips, and parses random bytes.
 
 use crate::command::{Cqe, SQE_BYTES, Sgl, Sqe, admin};
 use crate::fabrics::{self, Configuration, Connect, ConnectData, FlowControl, Property, Width};
@@ -263,7 +263,7 @@ fn blocks_and_ranges_are_read() {
 }
 
 proptest! {
-    /// Whatever a host sends, parsers answer.
+    /// Parsers return a value or an error for any bytes.
     #[test]
     fn random_bytes_are_read_or_refused(
         bytes in any::<[u8; 32]>(), tail in any::<[u8; 32]>(),
@@ -283,7 +283,7 @@ proptest! {
     }
 }
 
-/// What a host sends is what a controller reads.
+/// A controller parses the commands that a host builds.
 #[test]
 fn commands_are_built_and_read_back() {
     let sgl = Sgl::Transport { length: 8192 };

@@ -1,5 +1,5 @@
-//! Any bytes, and damaged good ones, into everything that reads bytes. What is understood can be said again and means
-//! the same.
+//! Parses random bytes, and damaged valid ones, with every parser. A parsed value has the same meaning after encoding
+//! and parsing it again.
 //!
 //! A failure prints its seed, which `STRAKE_FUZZ_SEED` runs again; `cargo xtask nightly` sets `STRAKE_FUZZ_RUNS`.
 
@@ -16,12 +16,12 @@ use strake_nvme_wire::nvm::{Blocks, Dataset, RANGE_BYTES, RANGES_MAX, Range, opc
 use strake_nvme_wire::reservation::{Action, KEYS_BYTES, Keys, Report};
 use strake_nvme_wire::{Sqe, feature, log, nqn};
 
-/// The first `N` of `bytes`, and zeros for those that are not there.
+/// The first `N` of `bytes`, padded with zeros.
 fn first<const N: usize>(bytes: &[u8]) -> [u8; N] {
     std::array::from_fn(|at| bytes.get(at).copied().unwrap_or(0))
 }
 
-/// A command: whatever it is taken for.
+/// Parses a command as every type.
 fn read_command(sqe: &Sqe) {
     if let Ok(sgl) = sqe.sgl() {
         let again = Sqe::new(sqe.opcode(), sqe.nsid(), sgl).named(sqe.cid());
@@ -53,7 +53,7 @@ fn read_command(sqe: &Sqe) {
     }
 }
 
-/// What comes as data: names, pages, ranges.
+/// Parses data as names, pages and ranges.
 fn read_data(bytes: &[u8]) {
     let data = ConnectData::parse(&first::<CONNECT_DATA_BYTES>(bytes));
     assert_eq!(ConnectData::parse(&data.bytes()).bytes(), data.bytes());
@@ -73,7 +73,7 @@ fn read_data(bytes: &[u8]) {
     read_discovery(&first(bytes));
 }
 
-/// A part of a discovery log: whatever it says can be shown to people.
+/// Parses a part of a discovery log: its texts must be safe to display.
 fn read_discovery(part: &[u8; DISCOVERY_BYTES]) {
     let header = Header::parse(part);
     assert_eq!(part[..8], header.generation.to_le_bytes());
@@ -85,7 +85,7 @@ fn read_discovery(part: &[u8; DISCOVERY_BYTES]) {
     }
 }
 
-/// An entry as targets compose them, damaged by its reader's test.
+/// A discovery entry, which its test damages.
 fn entry(chance: &mut Chance) -> Vec<u8> {
     let family = chance.pick(&[Family::Ipv4, Family::Ipv6]);
     let security = chance.pick(&[Security::None, Security::Tls]);
@@ -101,7 +101,7 @@ fn entry(chance: &mut Chance) -> Vec<u8> {
 
 fn read_all(bytes: &[u8]) {
     read_command(&Sqe(first::<SQE_BYTES>(bytes)));
-    // The corpus has commands behind the first bytes of their PDUs.
+    // The corpus has commands behind the common headers of their PDUs.
     read_command(&Sqe(first::<SQE_BYTES>(bytes.get(8..).unwrap_or_default())));
     read_data(bytes);
 }

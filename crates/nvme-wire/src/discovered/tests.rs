@@ -10,7 +10,7 @@ fn composed() -> Bytes {
     discovery_entry("nqn.x", &portal)
 }
 
-/// What is read of an entry after `change`.
+/// Parses an entry after `change`.
 fn check(change: impl Fn(&mut Bytes), expected: Result<Entry, EntryError>) {
     let mut bytes = composed();
     change(&mut bytes);
@@ -35,7 +35,7 @@ fn what_our_target_composes_is_read() {
     assert_eq!(header, Header { generation: 7, records: 3, format: 0 });
 }
 
-/// What is reached over TLS only says so.
+/// The entry of a subsystem that requires TLS.
 #[test]
 fn a_secure_channel_that_is_required_is_seen() {
     let (family, security) = (Family::Ipv4, Security::Tls);
@@ -56,7 +56,7 @@ fn entries_of_every_kind_are_distinguished() {
     check(|b| b[36..64].fill(0), Ok(usual()));
 }
 
-/// A terminal does what control characters say, and names are read from right to left after some that are none.
+/// A terminal interprets control characters, and some invisible characters reverse the text direction.
 #[test]
 fn texts_that_do_more_than_to_be_read_are_refused() {
     check(|b| b[513] = 0x1b, Err(EntryError::Place));
@@ -79,7 +79,7 @@ fn names_without_end_and_unknown_kinds_are_refused() {
     check(|b| b[3] = 0b11, Err(EntryError::Channel));
 }
 
-/// An address may fill its field; nothing behind it is taken for a part of it.
+/// An address may fill its field; the bytes behind the field do not belong to it.
 #[test]
 fn an_address_ends_with_its_field() {
     let long = "a".repeat(256);

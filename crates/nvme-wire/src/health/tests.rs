@@ -83,7 +83,7 @@ fn every_critical_warning_predicts_what_it_means_exhaustive() {
         let bits = Warning::ALL.iter().enumerate().filter(|(bit, _)| warnings >> bit & 1 == 1);
         let want: Vec<Warning> = bits.map(|(_, warning)| *warning).collect();
         assert_eq!(smart.warned().collect::<Vec<_>>(), want);
-        // All but the temperature and the persistent memory region, which holds no blocks.
+        // All warnings except for the temperature and the persistent memory region, which holds no blocks.
         assert_eq!(smart.prediction().is_some(), warnings & 0b1_1101 != 0, "{warnings:#b}");
     }
     let says = |warnings| Smart { warnings, ..Smart::default() }.prediction().unwrap_or_default();
@@ -116,7 +116,7 @@ fn entries_of_the_error_log_are_read_as_far_as_they_are_used() {
     assert_eq!(ErrorEntry::newest(&[entry.as_slice(), &[1; ERROR_BYTES - 1]].concat(), 9), [want]);
     assert_eq!(ErrorEntry::newest(&[], 9), []);
     assert_eq!(read(&[9, 8, 5, 0, 4], 9), [9, 8, 5], "the rest was never used");
-    // Behind what a drive keeps is anything.
+    // The content behind the kept entries is arbitrary.
     assert_eq!(read(&[9, 8, 9], 9), [9, 8]);
     assert_eq!(read(&[9, 8, 8], 9), [9, 8]);
     assert_eq!(read(&[9, u64::MAX], 9), [9]);
@@ -141,7 +141,7 @@ fn an_extended_page_is_read_if_its_guid_is_that_of_the_project() {
     let mut page = [0; OCP_BYTES];
     let eights = [(0, 1_u64), (16, 2), (48, 5), (56, 6), (64, 7), (104, 12), (192, 16)];
     eights.iter().for_each(|(at, value)| put(&mut page, *at, &value.to_le_bytes()));
-    // Six bytes of a count, and two of a normalized value that is another field.
+    // Six bytes of a count, and two bytes of a separate normalized value.
     put(&mut page, 32, &[3, 0, 0, 0, 0, 1, 0xff, 0xff]);
     put(&mut page, 40, &[4, 0, 0, 0, 0, 0, 0xff, 0xff]);
     put(&mut page, 72, &8_u32.to_le_bytes());

@@ -1,5 +1,5 @@
-//! The control thread that accepts connections and negotiates with their peers, so that nothing of either happens on a
-//! data core.
+//! The acceptor: a control thread that accepts connections and negotiates with their peers, so that data cores do
+//! neither.
 
 use crate::failed_handshakes::FailedHandshakes;
 use crate::limits::{
@@ -22,7 +22,7 @@ use strake_reactor::monotonic;
 use strake_tls::{Input, Received, WireError};
 use strake_units::Nanos;
 
-/// One end of a line on which the only message is "stop".
+/// One end of a channel whose only message is "stop".
 pub(crate) struct Stop(Arc<OwnedFd>);
 
 impl Stop {
@@ -32,42 +32,42 @@ impl Stop {
         Ok((Self(Arc::clone(&event)), Self(event)))
     }
 
-    /// Says it.
+    /// Sends the message.
     pub(crate) fn stop(&self) {
-        // The only failure is a full counter, and then it was said before.
+        // The write fails only if the counter is full, and then the message was sent before.
         let _ = rustix::io::write(self.0.as_fd(), &1_u64.to_ne_bytes());
     }
 }
 
-/// A peer that has not negotiated yet.
+/// A peer whose negotiation has not finished.
 struct Candidate<P: Protocol> {
     peer: Peer,
     ticket: Ticket,
     handshake: P::Handshake,
     out: Vec<u8>,
-    /// Bytes of `out` sent.
+    /// The number of sent bytes of `out`.
     sent: usize,
-    /// Where it is, as far as peers are distinguished; `None` on a unix socket.
+    /// The address, as far as it distinguishes peers; `None` on a unix socket.
     place: Option<IpAddr>,
-    /// When it came.
+    /// The time of the accept.
     since: Nanos,
-    /// Until when all of it is to be over.
+    /// The time limit of the whole negotiation.
     deadline: Nanos,
-    /// The same of the part that it is in, if that has a bound of its own.
+    /// The time limit of the current part, if it has one.
     part_deadline: Option<Nanos>,
     ending: Ending,
 }
 
-/// What to do with a candidate once what is due to it is sent.
+/// The action after the output of a candidate was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// Go on negotiating.
+    /// Continue the negotiation.
     None,
-    /// Disconnect it.
+    /// Close the connection.
     Close,
 }
 
-/// The outcome of a candidate in a round.
+/// The state of a candidate after a round.
 enum Fate<A> {
     Waits,
     Gone,
@@ -81,13 +81,13 @@ pub(crate) struct Acceptor<P: Protocol> {
     setup: Setup,
     stopping: Stop,
     tickets: Arc<AtomicU32>,
-    /// Peers for whom there was no ticket. Relaxed: a count orders nothing.
+    /// Peers that were closed because there was no ticket. Relaxed: a count orders no other access.
     turned_away: Arc<AtomicU64>,
     candidates: Vec<Candidate<P>>,
     failed_handshakes: FailedHandshakes,
-    /// Peers refused for want of room for their address since the last rest.
+    /// Peers rejected at the limit of their address since the last pause.
     refused: usize,
-    /// Until when no peer is accepted.
+    /// The end of the pause in accepting.
     resting: Option<Nanos>,
 }
 
@@ -118,17 +118,17 @@ impl<P: Protocol> Acceptor<P> {
         }
     }
 
-    /// Counts peers for whom there was no ticket.
+    /// The counter of peers that were closed because there was no ticket.
     pub(crate) fn turned_away(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.turned_away)
     }
 
-    /// Runs until it is stopped. Candidates are disconnected then (CVE-2024-7409: a client that keeps its socket open
-    /// while the server stops finds no half-closed server, only the end).
+    /// Runs until it is stopped. It then closes the candidates (CVE-2024-7409: a client that keeps its socket open
+    /// while the server stops must find a closed connection, not a half-closed one).
     pub(crate) fn run(mut self) {
         while self.wait() {
             let now = monotonic();
-            // Candidates that have gone make room before a peer is turned away for want of it.
+            // Finished candidates make room before a new peer is rejected.
             self.negotiate(now);
             if self.resting.is_none_or(|until| now >= until) {
                 self.resting = None;
@@ -137,7 +137,7 @@ impl<P: Protocol> Acceptor<P> {
         }
     }
 
-    /// Waits for something to do; false when that is to stop.
+    /// Waits for an event; returns false after the stop message.
     fn wait(&self) -> bool {
         let mut fds = Vec::with_capacity(2 + self.candidates.len());
         fds.push(PollFd::new(&*self.stopping.0, PollFlags::IN));
@@ -150,14 +150,14 @@ impl<P: Protocol> Acceptor<P> {
         let deadlines = self.candidates.iter().map(Candidate::due);
         let timeout = deadlines.chain(self.resting).min().map(|at| timespec(at.since(monotonic())));
         match poll(&mut fds, timeout.as_ref()) {
-            // Interrupted, or out of memory briefly: look at everything again.
+            // After an interruption, or a brief lack of memory, everything is checked again.
             Err(_) => true,
             Ok(_) => fds[0].revents().is_empty(),
         }
     }
 
-    /// Takes all waiting peers, and rests after a round in which too many were turned away: peers that come again at
-    /// once would keep this thread, and those beside it, from anything else.
+    /// Accepts all waiting peers, and pauses after a round with too many rejections: otherwise peers that reconnect at
+    /// once would keep this thread and the processor busy.
     fn accept(&mut self, now: Nanos) {
         for _ in 0..ACCEPTS_PER_ROUND {
             if self.is_full() && self.intruder(now).is_none() {
@@ -167,13 +167,13 @@ impl<P: Protocol> Acceptor<P> {
             match self.listener.accept() {
                 Ok(socket) => self.receive(socket, now),
                 Err(Errno::AGAIN) => break,
-                // No descriptor or memory to accept with. One failed accept is never the end of the service
+                // There is no descriptor or memory for the accept. A failed accept must not end the service
                 // (RUSTSEC-2024-0376).
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
                     self.resting = Some(now.plus(REST));
                     return;
                 }
-                // That peer is gone already.
+                // The peer has already disconnected.
                 Err(_) => {}
             }
         }
@@ -183,7 +183,7 @@ impl<P: Protocol> Acceptor<P> {
         }
     }
 
-    /// Lets a peer in, or disconnects one too many at once rather than leave it to wonder.
+    /// Accepts a peer, or closes it at once if there is no room.
     fn receive(&mut self, socket: OwnedFd, now: Nanos) {
         let address = address_of(&socket);
         let place = address.map(place_of);
@@ -220,20 +220,20 @@ impl<P: Protocol> Acceptor<P> {
         self.candidates.len() >= self.setup.candidates_max
     }
 
-    /// Whether one more peer of an address may negotiate: an address that only ever begins keeps no other out.
+    /// True if one more peer of an address may negotiate. The limit per address keeps room for other addresses.
     fn has_room_for(&mut self, place: Option<IpAddr>, now: Nanos) -> bool {
         let Some(at) = place else { return true };
         self.count(place) + self.failed_handshakes.of(at, now)
             < self.setup.candidates_per_address_max
     }
 
-    /// Peers of an address that negotiate.
+    /// The number of negotiating peers of an address.
     fn count(&self, place: Option<IpAddr>) -> usize {
         self.candidates.iter().filter(|candidate| candidate.place == place).count()
     }
 
-    /// Who gives way when there is no room: of those that had some time, the first of the address that has the most. A
-    /// peer that came through a unix socket may use it, and is waited for.
+    /// The candidate that is closed if there is no room: of those that had some time, the first of the address with the
+    /// most candidates. A peer on a unix socket has permission to use the socket, and is not closed.
     fn intruder(&self, now: Nanos) -> Option<usize> {
         let has_had_time = |candidate: &Candidate<P>| {
             candidate.place.is_some() && now >= candidate.since.plus(UNDISTURBED_TIME)
@@ -258,19 +258,19 @@ impl<P: Protocol> Acceptor<P> {
         }
     }
 
-    /// Disconnects a peer whose negotiation came to nothing.
+    /// Closes a peer whose negotiation failed.
     fn give_up(&mut self, index: usize, now: Nanos) {
         let gone = self.candidates.swap_remove(index);
         self.failed_handshakes.add(gone.place, now);
     }
 
-    /// Sends a connection to the core with the fewest.
+    /// Passes a connection to the core with the fewest connections.
     fn hand_over(&self, candidate: Candidate<P>, admission: P::Admission) {
         let Candidate { mut peer, ticket, mut out, sent, .. } = candidate;
         peer.try_again();
         out.drain(..sent);
         let accepted_connection = AcceptedConnection { peer, ticket, admission, final_reply: out };
-        // Relaxed: a hint, and only this thread counts up.
+        // Relaxed: the count is a hint, and only this thread increments it.
         let lane = self.lanes.iter().min_by_key(|lane| lane.load.load(Ordering::Relaxed));
         if let Some(lane) = lane {
             lane.load.fetch_add(1, Ordering::Relaxed);
@@ -297,12 +297,12 @@ impl<P: Protocol> Candidate<P> {
         self.sent < self.out.len()
     }
 
-    /// When it is given up.
+    /// The time at which the candidate times out.
     fn due(&self) -> Nanos {
         self.part_deadline.map_or(self.deadline, |part| part.min(self.deadline))
     }
 
-    /// Notes how long the part may take that it is in now.
+    /// Updates the time limit of the current part.
     fn note_part(&mut self, now: Nanos, time_max: Option<Nanos>) {
         let begun = self.part_deadline;
         self.part_deadline = time_max.map(|time| begun.unwrap_or_else(|| now.plus(time)));
@@ -312,9 +312,9 @@ impl<P: Protocol> Candidate<P> {
         if now >= self.due() {
             return Fate::Gone;
         }
-        // Nothing watches the socket of a candidate for edges, so it is tried each time.
+        // No edge-triggered watch reports events of a candidate's socket, so the socket is tried each time.
         self.peer.try_again();
-        // Bounded by what one negotiation may consist of.
+        // The loop is limited by the length of a negotiation.
         loop {
             if !self.send() {
                 return Fate::Gone;
@@ -343,7 +343,7 @@ impl<P: Protocol> Candidate<P> {
         }
     }
 
-    /// Sends what the socket takes; false when it is broken.
+    /// Sends as much as the socket accepts; returns false if the socket has failed.
     fn send(&mut self) -> bool {
         while self.is_sending() {
             match self.peer.send_bytes(&self.out[self.sent..]) {

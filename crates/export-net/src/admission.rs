@@ -1,44 +1,44 @@
-//! What clients may do with an export, and what becomes of them.
+//! Access of clients to an export.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Whether clients may change an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// They may.
+    /// Clients may read and write.
     ReadWrite,
-    /// They may not.
+    /// Clients may only read.
     ReadOnly,
 }
 
-/// Whether the device has an operation, or has it cheaply.
+/// Whether the device supports an operation, or supports it cheaply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ability {
-    /// It has.
+    /// The operation is supported.
     Present,
-    /// It has not.
+    /// The operation is not supported.
     Absent,
 }
 
-/// What a client may do with the blocks of a device that hosts can reserve.
+/// The access rights of a client to the blocks of a reservable device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
-    /// Everything.
+    /// Reads and writes.
     All,
-    /// Nothing that is in the group of writes (NVM Express Base Specification 2.0, section 8.19.3).
+    /// Only commands outside the write group (NVM Express Base Specification 2.0, section 8.19.3).
     Read,
     /// Neither read nor write.
     Nothing,
 }
 
 /// The rights of clients that cannot register, shared by the exports of one device: the export whose hosts reserve the
-/// device sets them, and the others obey.
+/// device sets them, and the others apply them.
 #[derive(Debug, Default)]
 pub struct SharedRights(AtomicU8);
 
 impl SharedRights {
-    /// Sets the rights for what is submitted from now on. Release: a client that learns of the reservation from its
-    /// holder is refused.
+    /// Sets the rights for requests that are submitted from now on. Release: after the holder of the reservation
+    /// informs a client, requests of that client fail.
     pub fn set(&self, rights: Rights) {
         let number = match rights {
             Rights::All => 0,
@@ -48,7 +48,7 @@ impl SharedRights {
         self.0.store(number, Ordering::Release);
     }
 
-    /// The rights now; at first, all.
+    /// The current rights; initially all.
     #[must_use]
     pub fn get(&self) -> Rights {
         match self.0.load(Ordering::Acquire) {
@@ -59,11 +59,11 @@ impl SharedRights {
     }
 }
 
-/// What to do about clients of an export that is to be removed.
+/// The handling of the clients of an export that is to be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// Refuse to remove it while there are any.
+    /// Fail if there are connected clients.
     IfUnused,
-    /// Let what they have begun end, then disconnect them.
+    /// Complete the requests in flight, then disconnect the clients.
     Force,
 }

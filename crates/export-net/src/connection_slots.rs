@@ -1,16 +1,16 @@
-//! Who is connected to an export, and what it has done.
+//! The connections of an export, and its counters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What peers connect to.
+/// An object that peers connect to.
 pub trait Export: Send + Sync + 'static {
     /// Its connection slots.
     fn connection_slots(&self) -> &ConnectionSlots;
 }
 
-/// The connection slots of an export: how many are taken, and whether more can be.
+/// The connection slots of an export: their number, their use, and whether new connections are accepted.
 pub struct ConnectionSlots {
     state: Mutex<State>,
     left: Condvar,
@@ -22,62 +22,62 @@ struct State {
     door: Door,
 }
 
-/// Whether an export takes new connections.
+/// Whether an export accepts new connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Door {
     Open,
-    /// It is being removed; to peers it no longer exists.
+    /// The export is being removed; for peers it no longer exists.
     Closed,
 }
 
-/// Why a peer gets no slot.
+/// The reason why a peer gets no slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoConnectionSlot {
-    /// The export is going.
+    /// The export is being removed.
     Closed,
     /// All connection slots are taken.
     Full,
 }
 
 impl ConnectionSlots {
-    /// As many connection slots, all free.
+    /// Creates `max` free connection slots.
     #[must_use]
     pub const fn new(max: u32) -> Self {
         let state = State { taken: 0, max, door: Door::Open };
         Self { state: Mutex::new(state), left: Condvar::new() }
     }
 
-    /// Nothing panics while holding the lock, so a poisoned one guards a sound number. It is taken when a peer comes or
-    /// goes, never for a request.
+    /// No code panics while it holds the lock, so the state of a poisoned lock is consistent. The lock is taken when a
+    /// peer connects or disconnects, never for a request.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connection slots taken now.
+    /// The number of slots in use.
     #[must_use]
     pub fn taken(&self) -> u32 {
         self.lock().taken
     }
 
-    /// Connection slots that are free now.
+    /// The number of free slots.
     #[must_use]
     pub fn free(&self) -> u32 {
         let state = self.lock();
         state.max - state.taken
     }
 
-    /// True until the export was closed.
+    /// True until [`close`](Self::close).
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.lock().door == Door::Open
     }
 
-    /// Takes no new peers from now on.
+    /// Accepts no new peers from now on.
     pub fn close(&self) {
         self.lock().door = Door::Closed;
     }
 
-    /// Waits until no slot is taken. False after the time limit.
+    /// Waits until no slot is in use. Returns false after the time limit.
     #[must_use]
     pub fn wait_empty(&self, patience: Duration) -> bool {
         let result = self.left.wait_timeout_while(self.lock(), patience, |connection_slots| {
@@ -88,18 +88,17 @@ impl ConnectionSlots {
     }
 }
 
-/// The right to be connected to an export, and the proof that it cannot be removed yet. Dropped by the owner of the
-/// connection, after the last of its I/O has completed.
+/// A slot of a connected peer. The export cannot be removed while it exists. The owner of the connection drops it after
+/// the last I/O has completed.
 pub struct ConnectionSlot<E: Export> {
     /// The export.
     pub export: Arc<E>,
 }
 
 impl<E: Export> ConnectionSlot<E> {
-    /// Sits down at an export.
+    /// Takes a slot of an export.
     ///
-    /// # Errors
-    /// When it is closed, or full.
+    /// Returns an error if the export is closed or full.
     pub fn take(export: &Arc<E>) -> Result<Self, NoConnectionSlot> {
         let mut connection_slots = export.connection_slots().lock();
         match connection_slots.door {
@@ -123,54 +122,54 @@ impl<E: Export> Drop for ConnectionSlot<E> {
     }
 }
 
-/// Counts of one data core for one export. One thread writes, so an update is a plain load and store; 128 bytes apart,
-/// because x86 fetches cache lines in pairs.
+/// Counters of one data core for one export. One thread writes, so an update is a plain load and store. They are 128
+/// bytes apart, because x86 fetches cache lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Counters {
-    /// Reads answered with data.
+    /// Successful reads.
     pub reads: AtomicU64,
-    /// Bytes sent in answer to them.
+    /// Bytes sent for these reads.
     pub read_bytes: AtomicU64,
-    /// Writes that succeeded.
+    /// Successful writes.
     pub writes: AtomicU64,
-    /// Bytes of them.
+    /// Bytes of these writes.
     pub written_bytes: AtomicU64,
-    /// Flushes that succeeded.
+    /// Successful flushes.
     pub flushes: AtomicU64,
-    /// Deallocations, zeroings and copies that succeeded.
+    /// Successful deallocations, zeroings and copies.
     pub effects: AtomicU64,
-    /// Requests answered with an error.
+    /// Failed requests.
     pub errors: AtomicU64,
 }
 
-/// What an export has done since it was added. Read while it runs, so the figures are not of one instant.
+/// Stats of an export since it was added. They are read while it runs, so they are not a consistent snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportStats {
     /// Its name: for NVMe/TCP the NQN of the subsystem.
     pub name: String,
-    /// The namespace in that; 0 where a name stands for one device.
+    /// The namespace ID; 0 if a name stands for one device.
     pub namespace: u32,
-    /// Connections now: of NVMe/TCP, queues of the subsystem, admin queues among them.
+    /// The number of connections: for NVMe/TCP, the queues of the subsystem, including admin queues.
     pub connections: u32,
-    /// Reads answered with data.
+    /// Successful reads.
     pub reads: u64,
-    /// Bytes sent in answer to them.
+    /// Bytes sent for these reads.
     pub read_bytes: u64,
-    /// Writes that succeeded.
+    /// Successful writes.
     pub writes: u64,
-    /// Bytes of them.
+    /// Bytes of these writes.
     pub written_bytes: u64,
-    /// Flushes that succeeded.
+    /// Successful flushes.
     pub flushes: u64,
-    /// Deallocations, zeroings and copies that succeeded.
+    /// Successful deallocations, zeroings and copies.
     pub effects: u64,
-    /// Requests answered with an error.
+    /// Failed requests.
     pub errors: u64,
 }
 
 impl ExportStats {
-    /// What the cores have counted for an export together.
+    /// The sums of the counters of all cores.
     #[must_use]
     pub fn of(name: &str, namespace: u32, connections: u32, cores: &[Counters]) -> Self {
         let sum = |pick: fn(&Counters) -> &AtomicU64| {
@@ -191,7 +190,7 @@ impl ExportStats {
     }
 }
 
-/// Adds to a counter that only this thread writes. Relaxed: a counter orders nothing.
+/// Adds to a counter that only this thread writes. Relaxed: a counter orders no other access.
 pub fn count(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }

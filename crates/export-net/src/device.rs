@@ -1,4 +1,4 @@
-//! The way of a connection to its device.
+//! The device queue of a connection.
 
 use crate::limits::COMPLETIONS_PER_POLL;
 use std::collections::VecDeque;
@@ -6,20 +6,20 @@ use strake_block::{CompletionBatch, Io, IoQueue};
 use strake_reactor::Sleep;
 use strake_units::Nanos;
 
-/// A device queue, with the I/Os that found it full.
+/// A device queue, with a backlog of I/Os that it could not accept.
 pub struct DeviceQueue {
     queue: Box<dyn IoQueue>,
-    /// I/Os that found the device queue full, in order.
+    /// I/Os that wait for room in the device queue, in order.
     backlog: VecDeque<Io>,
-    /// I/Os at the device.
+    /// I/Os in flight at the device.
     outstanding: u32,
-    /// Submitted since the doorbell was last rung.
+    /// Whether an I/O was submitted since the last doorbell.
     unrung: bool,
     batch: CompletionBatch,
 }
 
 impl DeviceQueue {
-    /// A queue of whose I/Os at most `backlog` ever wait for room in it.
+    /// Creates the queue with room for `backlog` waiting I/Os.
     #[must_use]
     pub fn new(queue: Box<dyn IoQueue>, backlog: usize) -> Self {
         Self {
@@ -31,7 +31,7 @@ impl DeviceQueue {
         }
     }
 
-    /// Hands an I/O to the device, behind those that wait already.
+    /// Submits an I/O, behind those that already wait.
     pub fn submit(&mut self, io: Io) {
         if !self.backlog.is_empty() {
             self.backlog.push_back(io);
@@ -44,7 +44,7 @@ impl DeviceQueue {
         }
     }
 
-    /// Hands to the device what waited and finds room now; says how much.
+    /// Submits waiting I/Os for which there is room; returns their number.
     pub fn submit_backlog(&mut self) -> usize {
         let waiting = self.backlog.len();
         self.queue.submit_batch(&mut self.backlog);
@@ -60,7 +60,7 @@ impl DeviceQueue {
         !self.backlog.is_empty()
     }
 
-    /// Rings the doorbell if something was submitted since.
+    /// Rings the doorbell if an I/O was submitted since the last call.
     pub fn ring(&mut self, now: Nanos) {
         if self.unrung {
             self.unrung = false;
@@ -68,8 +68,8 @@ impl DeviceQueue {
         }
     }
 
-    /// Takes what the device has completed. The batch goes to the caller, so that its completions can change the rest
-    /// of the connection; [`give_back`](Self::give_back) returns it. `None` when nothing is at the device.
+    /// Takes the completions of the device. The batch goes to the caller, so that its completions can change the rest
+    /// of the connection; [`give_back`](Self::give_back) returns it. `None` if no I/O is in flight.
     pub fn poll(&mut self, now: Nanos) -> Option<CompletionBatch> {
         if self.outstanding == 0 {
             return None;
@@ -84,19 +84,19 @@ impl DeviceQueue {
         self.batch = batch;
     }
 
-    /// True while anything is at the device.
+    /// True while an I/O is in flight.
     #[must_use]
     pub const fn is_busy(&self) -> bool {
         self.outstanding > 0
     }
 
-    /// True when nothing is at the device or on its way there.
+    /// True if no I/O is in flight or waits.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.outstanding == 0 && self.backlog.is_empty()
     }
 
-    /// Lets completions wake the core.
+    /// Registers the wake-up of the core by completions.
     pub fn sleep(&self, sleep: &mut Sleep) {
         sleep.readiness(self.queue.readiness());
     }

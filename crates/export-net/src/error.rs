@@ -1,55 +1,55 @@
-//! Why an export service could not do what was asked of it.
+//! Errors of an export service.
 
 use std::fmt;
 use std::io;
 
-/// What kind of failure it was.
+/// The kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ExportErrorKind {
-    /// The address or the way of listening is not acceptable.
+    /// The address or the kind of listening is invalid.
     BadAddress,
-    /// The kernel did not let us listen.
+    /// The kernel rejected the listening socket.
     Listen,
-    /// Something about an export is not acceptable.
+    /// A property of an export is invalid.
     BadExport,
     /// Its reservations cannot be read.
     BadReservations,
-    /// Something about a referral is not acceptable.
+    /// A property of a referral is invalid.
     BadReferral,
-    /// There is an export of that name already.
+    /// An export of this name already exists.
     Duplicate,
-    /// There is no export of that name.
+    /// There is no export of this name.
     Unknown,
     /// Clients are connected to the export.
     InUse,
     /// A limit of the service is reached.
     TooMany,
-    /// The device did not complete what was in flight in time.
+    /// The I/O in flight did not complete in time.
     DrainTimeout,
-    /// The service, or a data core it runs on, has stopped.
+    /// The service, or one of its data cores, has stopped.
     Stopped,
-    /// The machine lacks a thread, file descriptor or the like.
+    /// The operating system lacks a resource such as a thread or file descriptor.
     System,
 }
 
-/// Why an export service could not do what was asked of it: a kind to match and a sentence for a person.
+/// The error of an export service: a kind to match and a sentence for the operator.
 #[derive(Debug)]
 pub struct ExportError {
-    /// What to decide on.
+    /// The kind, for decisions of the caller.
     pub kind: ExportErrorKind,
-    /// What failed, on what, why, and what to do, without a final stop.
+    /// The failure, its object, its reason and the remedy, without a final stop.
     pub what: String,
-    /// The operating system's error behind it.
+    /// The underlying error of the operating system.
     pub source: Option<io::Error>,
 }
 
 impl ExportError {
-    /// One that has no other error behind it.
+    /// Creates an error without an underlying error.
     pub fn new(kind: ExportErrorKind, what: impl Into<String>) -> Self {
         Self { kind, what: what.into(), source: None }
     }
 
-    /// One with the operating system's error behind it.
+    /// Creates an error with an underlying error of the operating system.
     pub fn system(kind: ExportErrorKind, what: impl Into<String>, source: io::Error) -> Self {
         Self { kind, what: what.into(), source: Some(source) }
     }

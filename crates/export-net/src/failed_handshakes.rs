@@ -1,36 +1,36 @@
-//! Connections whose negotiation failed, which still count for their address for a while: a peer that breaks the
-//! protocol and comes again at once costs others hardly more than one that breaks it now and then.
+//! Failed negotiations, which count against their address for a while: a peer that repeatedly violates the protocol and
+//! reconnects at once costs little more than one that does so occasionally.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use strake_units::Nanos;
 
-/// The last of them.
+/// The most recent failed negotiations.
 pub(crate) struct FailedHandshakes {
-    /// By the time they end, the next one first.
+    /// The entries in the order of their expiry.
     last: VecDeque<(IpAddr, Nanos)>,
     max: usize,
     time: Nanos,
 }
 
 impl FailedHandshakes {
-    /// At most `max`, of which each lasts for `time`; with no time there are none.
+    /// Creates a list of at most `max` entries that each last for `time`; with a zero time there are none.
     pub(crate) fn new(max: usize, time: Nanos) -> Self {
         Self { last: VecDeque::new(), max, time }
     }
 
-    /// A negotiation with a peer at `address` came to nothing.
+    /// Records a failed negotiation with a peer at `address`.
     pub(crate) fn add(&mut self, address: Option<IpAddr>, now: Nanos) {
         let Some(address) = address.filter(|_| self.time > Nanos::default()) else { return };
         self.forget(now);
-        // Of many addresses the oldest counts the least.
+        // If there are too many entries, the oldest is removed.
         if self.last.len() >= self.max {
             self.last.pop_front();
         }
         self.last.push_back((address, now.plus(self.time)));
     }
 
-    /// How many an address has.
+    /// The number of entries of an address.
     pub(crate) fn of(&mut self, address: IpAddr, now: Nanos) -> usize {
         self.forget(now);
         self.last.iter().filter(|(other, _)| *other == address).count()

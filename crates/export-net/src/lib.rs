@@ -1,15 +1,17 @@
 //! The shared part of exports over sockets.
 //!
-//! **What it is.** The steps of a connection from accept to service, for any protocol. A [`Service`] listens. Its
-//! acceptor (`acceptor`), a control thread, accepts connections and lets a [`Protocol`] negotiate. A negotiated
-//! connection moves to the session poller (`session_poller`) of a data core, which gives each [`Connection`] its turns.
-//! The rest are parts of connections: [`Peer`], [`Pools`], [`Supply`], [`DeviceQueue`] and [`ConnectionSlots`].
+//! **What it is.** This crate implements the steps of a connection from accept to service, for any protocol. A
+//! [`Service`] listens. Its acceptor (`acceptor`), a control thread, accepts connections and calls the [`Protocol`] for
+//! the negotiation. A negotiated connection moves to the session poller (`session_poller`) of a data core, which gives
+//! each [`Connection`] its turns. The rest are parts of connections: [`Peer`], [`Pools`], [`Supply`], [`DeviceQueue`]
+//! and [`ConnectionSlots`].
 //!
-//! **What it must never do.** Know a protocol: no byte of a peer is interpreted here. Allocate, lock or log for a
-//! connection that is served. Let a peer that waits, sends too much or disconnects delay another peer.
+//! **What it must never do.** It must not interpret a byte of a peer: it does not depend on a protocol. It must not
+//! allocate, lock or log for a served connection. A peer that waits, sends too much or disconnects must not delay
+//! another peer.
 //!
-//! **Where to start.** [`protocol`] for what an export implements, `acceptor` and `session_poller` for its callers,
-//! [`limits`] for every bound.
+//! **Where to start.** [`protocol`] defines the traits of an export, `acceptor` and `session_poller` call them, and
+//! [`limits`] has every limit.
 
 #![forbid(unsafe_code)]
 

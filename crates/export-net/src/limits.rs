@@ -1,44 +1,44 @@
-//! Every bound of this crate. Those that differ between exports are arguments: [`Setup`](crate::Setup),
+//! Every limit of this crate. Limits that differ between exports are arguments: [`Setup`](crate::Setup),
 //! [`PoolSizes`](crate::PoolSizes).
 
 use std::time::Duration;
 use strake_units::Nanos;
 
-/// How long accepting rests when the machine has no file descriptor left: the condition stays readable, so trying at
-/// once would spin.
+/// Pause in accepting after a lack of file descriptors: the listening socket stays readable, so a retry without a pause
+/// would spin.
 pub const REST: Nanos = Nanos(100 * Nanos::MILLI.0);
 
-/// Connections that the kernel keeps until they are accepted.
+/// Length of the kernel's queue of connections that wait for an accept.
 pub const BACKLOG: i32 = 1024;
 
-/// Connections accepted between two looks at those already there: all that wait, so that a peer behind many that are
-/// closed at once does not wait for them.
+/// Connections accepted in one round, between two passes over the candidates: all waiting connections, so that a peer
+/// behind many rejected ones does not wait for them.
 pub const ACCEPTS_PER_ROUND: usize = BACKLOG as usize;
 
-/// Connections closed at once, for want of room for their address, since accepting rested last, until it rests again.
+/// Rejections at the limit of an address since the last pause, after which accepting pauses again.
 pub const REFUSALS_UNTIL_REST: usize = 4;
 
-/// How long it rests then, after the round in which that came about. Others wait no longer than this.
+/// The length of this pause, which starts after the round that reached the limit. Other peers wait no longer than this.
 pub const REST_AFTER_REFUSALS: Nanos = Nanos(100 * Nanos::MILLI.0);
 
-/// How long a negotiation continues for certain when there is no room for another; later the greediest address gives
-/// way.
+/// Time for which a negotiation is protected when there is no room for another one; later, a candidate of the address
+/// with the most candidates is closed.
 pub const UNDISTURBED_TIME: Nanos = Nanos(100 * Nanos::MILLI.0);
 
-/// How long a connection that used memory of its own keeps it after all of that came back.
+/// Time for which a connection keeps its own memory after all of that memory was returned.
 pub const REST_AFTER_USE: Nanos = Nanos::SECOND;
 
-/// Orders of control threads executed in one turn.
+/// Orders of control threads that are executed in one turn.
 pub const ORDERS_PER_TURN: usize = 4;
 
-/// Events taken from the kernel at once.
+/// Events that are read from the kernel at once.
 pub const EVENTS_PER_TURN: usize = 64;
 
-/// Completions taken from a device queue at once.
+/// Completions that are taken from a device queue at once.
 pub const COMPLETIONS_PER_POLL: usize = 128;
 
 /// `sendmsg` calls of one connection in one turn.
 pub const SENDS_PER_TURN: usize = 4;
 
-/// How often a removal looks for connections that arrived on their core late.
+/// Interval at which a removal repeats its orders for connections that reach their core late.
 pub const REPEAT_AFTER: Duration = Duration::from_millis(20);

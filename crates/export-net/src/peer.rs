@@ -1,4 +1,4 @@
-//! The socket of a connection, with what is known of it.
+//! The socket of a connection, with its readiness.
 
 use crate::limits::SENDS_PER_TURN;
 use rustix::event::epoll::EventFlags;
@@ -8,16 +8,16 @@ use strake_tls::{
     Channel, Input, Message, Owned, Place, Received, SendQueue, Sent, Wire, WireError,
 };
 
-/// The socket of a connection, with what is known of it. It asks the kernel only for what may be there: a session
+/// The socket of a connection, with its readiness. It calls the kernel only if the call may succeed, because a session
 /// poller watches sockets edge-triggered.
 pub struct Peer {
     wire: Wire,
     input: Input,
-    /// The socket may have bytes for us; cleared when it had fewer than asked for.
+    /// Whether the socket may have bytes; cleared when it had fewer than requested.
     readable: bool,
-    /// The socket may take bytes; cleared when it took fewer than offered.
+    /// Whether the socket may accept bytes; cleared when it accepted fewer than offered.
     writable: bool,
-    /// The peer will send nothing behind what is in the socket, so short reads do not mean "no more".
+    /// Whether the peer has closed its sending side: a short read then does not mean "no more".
     hung_up: bool,
 }
 
@@ -28,31 +28,31 @@ impl AsFd for Peer {
 }
 
 impl Peer {
-    /// A socket that was just connected, and room for what is read ahead.
+    /// Creates a peer from a connected socket and an input buffer.
     #[must_use]
     pub fn new(socket: OwnedFd, input: Input) -> Self {
         Self { wire: socket.into(), input, readable: true, writable: true, hung_up: false }
     }
 
-    /// What is received and sent from here on goes through TLS; what was received before is used up.
+    /// Enables TLS for all further bytes; earlier received bytes were processed.
     pub(crate) fn secure(&mut self, channel: Box<Channel>) {
         self.wire.secure(channel);
-        // What the peer said behind its handshake is in the channel already.
+        // Bytes that the peer sent behind its handshake are already in the channel.
         self.readable = true;
     }
 
-    /// True when everything goes through TLS.
+    /// True if the connection uses TLS.
     #[must_use]
     pub const fn is_secure(&self) -> bool {
         self.wire.is_secure()
     }
 
-    /// What was received and not looked at yet.
+    /// The received bytes that were not processed yet.
     pub const fn input(&mut self) -> &mut Input {
         &mut self.input
     }
 
-    /// Takes note of what the kernel says about the socket.
+    /// Records the readiness that the kernel reports for the socket.
     pub(crate) fn note(&mut self, flags: EventFlags) {
         if flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
             self.readable = true;
@@ -66,12 +66,12 @@ impl Peer {
         }
     }
 
-    /// Forgets what was known: nothing watches the socket.
+    /// Resets the readiness, for a socket that is not watched.
     pub(crate) const fn try_again(&mut self) {
         self.readable = true;
     }
 
-    /// Receives behind what is there, if there may be something.
+    /// Receives more bytes into the input buffer, if there may be some.
     pub fn fill(&mut self) -> Received {
         if !self.readable {
             return Received::Blocked;
@@ -80,8 +80,8 @@ impl Peer {
         self.note_received(received)
     }
 
-    /// Receives into a place, and what follows into the input, which is empty, if there may be something. Bytes beyond
-    /// the place are counted too.
+    /// Receives into `place`, and further bytes into the input buffer, which is empty, if there may be some. Returned
+    /// counts include the bytes beyond `place`.
     pub fn fill_through(&mut self, place: Place<'_>) -> Received {
         if !self.readable {
             return Received::Blocked;
@@ -90,7 +90,7 @@ impl Peer {
         self.note_received(received)
     }
 
-    /// Receives into a place and nothing that follows it, if there may be something.
+    /// Receives into `place` only, if there may be bytes.
     pub fn fill_to(&mut self, place: Place<'_>) -> Received {
         if !self.readable {
             return Received::Blocked;
@@ -101,7 +101,7 @@ impl Peer {
 
     fn note_received(&mut self, received: Received) -> Received {
         match received {
-            // What ended behind these bytes, by its own words or by a breach, is seen by asking again.
+            // The end of the connection behind these bytes, or a violation there, is found by another call.
             Received::Short(_) => self.readable = self.hung_up || self.wire.has_more(),
             Received::Blocked => self.readable = false,
             Received::Full(_) | Received::Ended | Received::Broken(_) => {}
@@ -109,12 +109,13 @@ impl Peer {
         received
     }
 
-    /// Sends what the socket takes of the end of a negotiation; the next call brings what is left of the same bytes.
+    /// Sends as much as the socket accepts of a final reply; the next call passes the rest of the same bytes.
     pub(crate) fn send_bytes(&mut self, bytes: &[u8]) -> Result<usize, WireError> {
         self.wire.send(&[IoSlice::new(bytes)])
     }
 
-    /// Sends what the socket takes, if it may take something; `done` gets what went out whole.
+    /// Sends as much as the socket accepts, if it may accept bytes; `done` receives the messages that were sent
+    /// completely.
     pub fn send<M: Message>(&mut self, queue: &mut SendQueue<M>, done: impl FnMut(M)) -> Sent {
         if !self.writable {
             return Sent::Nothing;

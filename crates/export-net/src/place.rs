@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Bits of an IPv6 address that tell interfaces of one network apart (RFC 4291, section 2.5.1).
+/// Bits of an IPv6 address that distinguish interfaces of one network (RFC 4291, section 2.5.1).
 const INTERFACE_BITS: u32 = 64;
 
-/// What of an address tells one peer from another: of IPv6 the network, since one machine may use every address in it.
+/// The part of an address that distinguishes peers: for IPv6 the network, because one host may use every address in it.
 #[must_use]
 pub const fn place_of(address: IpAddr) -> IpAddr {
     match address {

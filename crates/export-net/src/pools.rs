@@ -1,37 +1,37 @@
-//! Memory for data: two sizes of buffers, fixed when it is made.
+//! Memory for data: buffers of two sizes, in fixed numbers.
 
 use std::sync::Arc;
 use strake_block::{Arena, BufMut, BufPool, Sg, SgMut};
 
-/// How many buffers there are, and how large they are.
+/// The numbers and sizes of buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolSizes {
-    /// Bytes of a small buffer; what is no longer takes one.
+    /// Bytes of a small buffer; data up to this size takes one.
     pub small_bytes: usize,
     /// Small buffers.
     pub small_buffers: usize,
-    /// Bytes of a large buffer, of which longer data takes several.
+    /// Bytes of a large buffer; longer data takes several.
     pub large_bytes: usize,
     /// Large buffers.
     pub large_buffers: usize,
 }
 
-/// One of the two sizes.
+/// The size class of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
     Small,
     Large,
 }
 
-/// What data needs.
+/// The buffers that data needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Need {
     pub(crate) size: Size,
     pub(crate) buffers: usize,
 }
 
-/// Small buffers so that many small requests are in flight, large ones so that few large ones are. A connection has its
-/// own: a peer that does not read what it asked for holds up no other peer. What a core has besides is lent, see
+/// Many small buffers for many small requests in flight, and a few large ones for large requests. Each connection has
+/// separate buffers: a peer that does not read its data delays no other peer. A core lends further buffers, see
 /// [`Supply`](crate::Supply).
 pub struct Pools {
     small: BufPool,
@@ -40,14 +40,13 @@ pub struct Pools {
 }
 
 impl Pools {
-    /// All buffers, in memory.
+    /// Creates all buffers in resident memory.
     #[must_use]
     pub fn new(sizes: PoolSizes) -> Self {
         Self::of(sizes, BufPool::new)
     }
 
-    /// The same in memory that is taken from the machine as it is written to: for buffers that are there in case of
-    /// need.
+    /// Creates all buffers in memory that becomes resident when it is first written: for buffers that are rarely used.
     #[must_use]
     pub fn untouched(sizes: PoolSizes) -> Self {
         Self::of(sizes, BufPool::untouched)
@@ -61,7 +60,8 @@ impl Pools {
         }
     }
 
-    /// Buffers for `bytes` bytes, at most what one list of large buffers holds; `None` until enough come back.
+    /// Takes buffers for `bytes` bytes, at most the size of one list of large buffers; `None` until enough are
+    /// returned.
     pub fn take(&mut self, bytes: usize) -> Option<SgMut> {
         if bytes <= self.sizes.small_bytes
             && let Some(buf) = self.small.get(bytes)
@@ -85,9 +85,9 @@ impl Pools {
         Some(list)
     }
 
-    /// Takes back what was taken at once. A drive that takes too long keeps buffers, and others come in their place
-    /// (see [`strake_block::Completion`]): those are dropped, and new ones stand for what was lost, or a peer would
-    /// have fewer with each such drive and none in the end.
+    /// Accepts the returned list of one call. A drive that takes too long keeps buffers, and other buffers return in
+    /// their place (see [`strake_block::Completion`]): those are dropped, and new buffers replace the lost ones.
+    /// Otherwise a peer would lose buffers with each such drive until none is left.
     pub fn put(&mut self, list: SgMut) {
         let bytes = list.len();
         let (mut own, mut lost) = (0, 0);
@@ -105,7 +105,7 @@ impl Pools {
         }
     }
 
-    /// Accepts returned buffers that were written from. New ones replace those that are still being read.
+    /// Accepts returned buffers that were the source of a write. New buffers replace those that are still being read.
     pub fn put_shared(&mut self, list: Sg) {
         for buf in list.into_parts() {
             match buf.reclaim() {
@@ -117,12 +117,12 @@ impl Pools {
         }
     }
 
-    /// Whether buffers in this memory are of these.
+    /// True if buffers in this memory belong to these pools.
     pub(crate) fn are_in(&self, arena: &Arc<Arena>) -> bool {
         self.small.is_in(arena) || self.large.is_in(arena)
     }
 
-    /// Which buffers data of so many bytes is in, unless small ones lack.
+    /// The buffers for this number of bytes, if there are enough small ones.
     pub(crate) const fn need(&self, bytes: usize) -> Need {
         if bytes <= self.sizes.small_bytes {
             Need { size: Size::Small, buffers: 1 }
@@ -138,12 +138,12 @@ impl Pools {
         }
     }
 
-    /// Buffers of a size that are here.
+    /// The number of available buffers of a size.
     pub(crate) fn available(&self, size: Size) -> usize {
         self.pool(size).available()
     }
 
-    /// Makes new buffers for as many that do not come back.
+    /// Creates replacements for lost buffers.
     pub(crate) fn replace(&mut self, lost: Need) {
         let pool = match lost.size {
             Size::Small => &mut self.small,
@@ -152,17 +152,18 @@ impl Pools {
         (0..lost.buffers).for_each(|_| pool.replace_lost());
     }
 
-    /// Whether all of them are here.
+    /// True if all buffers are available.
     pub(crate) fn is_whole(&self) -> bool {
         !self.misses(Size::Small) && !self.misses(Size::Large)
     }
 
-    /// Whether any of a size is not here.
+    /// True if a buffer of a size is in use.
     pub(crate) fn misses(&self, size: Size) -> bool {
         self.available(size) < self.pool(size).chunks()
     }
 
-    /// Gives memory that was [`untouched`](Self::untouched) back to the machine, as far as all of it is here.
+    /// Returns memory that was [`untouched`](Self::untouched) to the operating system, for pools whose buffers are all
+    /// available.
     pub(crate) fn give_back(&mut self) {
         self.small.give_back();
         self.large.give_back();
@@ -177,7 +178,7 @@ impl Pools {
     }
 }
 
-/// Gives up writing to received data in exchange for handing it to a device.
+/// Converts received data to shared data that can be submitted to a device.
 ///
 /// # Panics
 /// Never: both kinds of list hold the same number of parts.

@@ -1,7 +1,7 @@
-//! What an export brings: how it negotiates, and how it serves a connection that agreed.
+//! The interface of an export protocol: its negotiation, and its connections.
 //!
 //! ```text
-//! accepted -> greet -> step, step, ... -> open -> turn, turn, ... -> gone
+//! accepted -> greet -> step, step, ... -> open -> turn, turn, ... -> end
 //!             '---- control thread ----'  '------ data core ------'
 //! ```
 
@@ -21,53 +21,51 @@ use strake_units::{CoreIndex, Nanos};
 
 /// A socket that peers connect to. It is dropped when no more peers are accepted.
 pub trait Listener: Send {
-    /// What becomes readable when there is a peer to accept.
+    /// The descriptor that becomes readable when a peer can be accepted.
     fn socket(&self) -> BorrowedFd<'_>;
 
-    /// Takes the next peer; its socket does not block.
+    /// Accepts the next peer; its socket is non-blocking.
     ///
-    /// # Errors
-    /// When there is none, or none can be had now.
+    /// Returns an error if there is none, or if the accept is not possible now.
     fn accept(&self) -> Result<OwnedFd, Errno>;
 }
 
-/// What came of looking at bytes.
+/// The result of processing bytes.
 pub struct Step<A> {
-    /// How many of them were used up.
+    /// The number of processed bytes.
     pub taken: usize,
-    /// What to do next.
+    /// The next action.
     pub next: Next<A>,
 }
 
-/// What to do next with a peer.
+/// The next action for a peer.
 pub enum Next<A> {
-    /// Go on once there are more bytes and what is to be sent was sent.
+    /// Continue when there are more bytes and all output was sent.
     More,
-    /// Everything from here on goes through TLS: all bytes were used up, and none are to be sent in the clear.
+    /// Enable TLS: all bytes were processed, and no output is pending.
     Secure(Box<Channel>),
-    /// Serve it. What is to be sent yet is sent when it can be served.
+    /// Serve the peer. Pending output is sent when it can be served.
     Serve(A),
-    /// Send what is to be sent and close the connection.
+    /// Send the pending output and close the connection.
     Close,
 }
 
 /// A protocol between peers and the exports of one service.
 pub trait Protocol: Send + Sync + Sized + 'static {
-    /// How far the negotiation with a peer is.
+    /// The state of a negotiation.
     type Handshake: Send;
-    /// What was agreed on with a peer, and its right to be served.
+    /// The result of a negotiation, with the peer's right to be served.
     type Admission: Send;
-    /// What peers connect to.
+    /// The type of the exports.
     type Export: Export;
-    /// A peer being served.
+    /// The type of a served connection.
     type Connection: Connection<Export = Self::Export> + 'static;
 
-    /// How a negotiation begins with a peer at an address, which it has none of on a unix socket, and the bytes to send
-    /// first.
+    /// Starts the negotiation with a peer at an address (`None` on a unix socket), and returns the bytes to send first.
     fn greet(self: &Arc<Self>, from: Option<IpAddr>) -> (Self::Handshake, Vec<u8>);
 
-    /// Processes the bytes that a peer has sent; answers go to `out`. Called only when all earlier answers were sent,
-    /// so a peer that never reads makes nothing grow. On the control thread.
+    /// Processes the bytes that a peer has sent; output is appended to `out`. Called only when all earlier output was
+    /// sent, so a peer that never reads causes no growth. Runs on the control thread.
     fn step(
         &self,
         handshake: &mut Self::Handshake,
@@ -75,14 +73,13 @@ pub trait Protocol: Send + Sync + Sized + 'static {
         out: &mut Vec<u8>,
     ) -> Step<Self::Admission>;
 
-    /// How long the part of the negotiation may take that it is in, from when it began: parts that cost us more than
-    /// others are to be over sooner. `None` when only the whole is bounded.
+    /// The time limit of the current part of the negotiation, from its start: expensive parts have shorter limits.
+    /// `None` if only the limit of the whole applies.
     fn part_time_max(&self, handshake: &Self::Handshake) -> Option<Nanos>;
 
-    /// Begins to serve a peer. On the data core, because device queues belong to the thread that opens them.
+    /// Starts to serve a peer. Runs on the data core, because device queues belong to the thread that opens them.
     ///
-    /// # Errors
-    /// Those of opening the device; the peer is then disconnected.
+    /// Returns an error if the device cannot be opened; the peer is then disconnected.
     fn open(
         self: &Arc<Self>,
         accepted_connection: AcceptedConnection<Self::Admission>,
@@ -91,54 +88,54 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     ) -> Result<Self::Connection, DeviceError>;
 }
 
-/// A connection that agreed with its peer, on its way to a data core.
+/// A negotiated connection on its way to a data core.
 pub struct AcceptedConnection<A> {
-    /// Its socket, and what the peer sent ahead.
+    /// The socket, and bytes that the peer has already sent.
     pub peer: Peer,
-    /// Its place among the connections of the service.
+    /// The ticket of the connection.
     pub ticket: Ticket,
-    /// What was agreed on.
+    /// The result of the negotiation.
     pub admission: A,
-    /// The end of the negotiation, to be sent first.
+    /// The last output of the negotiation, to be sent first.
     pub final_reply: Vec<u8>,
 }
 
-/// The data core that serves a connection.
+/// The data core of a connection.
 pub struct CoreContext {
-    /// Which core it is.
+    /// The index of the core.
     pub core: CoreIndex,
-    /// Its number among the cores of the service.
+    /// The index of the core within the service.
     pub lane: usize,
-    /// What memory it lends, if the service has it lend some.
+    /// The memory that the core lends, if the service uses this.
     pub stock: Option<Rc<Stock>>,
 }
 
-/// Whether a connection is still there after its turn.
+/// Whether a connection still exists after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// It is, and did this much.
+    /// The connection continues; the value is its amount of work.
     Stays(Turn),
-    /// It can be dropped: nothing of it is at a device.
+    /// The connection can be dropped: none of its I/O is in flight.
     Gone,
 }
 
-/// A peer being served by a data core.
+/// A connection that a data core serves.
 pub trait Connection {
-    /// What it may be connected to.
+    /// The type of the exports.
     type Export: Export;
 
     /// Its socket.
     fn peer(&mut self) -> &mut Peer;
 
-    /// Whether it is connected to this export.
+    /// True if it is connected to this export.
     fn serves(&self, export: &Arc<Self::Export>) -> bool;
 
-    /// Takes nothing further; what was begun is executed and answered.
+    /// Accepts no further requests; requests in flight complete.
     fn drain(&mut self);
 
-    /// One bounded pass over everything.
+    /// Executes one limited pass over all work.
     fn turn(&mut self, now: Nanos) -> After;
 
-    /// What may wake the core for this connection besides its socket.
+    /// Registers the wake-up sources of the core for this connection, in addition to its socket.
     fn sleep(&self, sleep: &mut Sleep);
 }

@@ -1,4 +1,4 @@
-//! A service as the control threads of an export see it: an acceptor, and a session poller on each data core.
+//! The interface of a service for control threads: an acceptor, and a session poller on each data core.
 
 use crate::acceptor::{Acceptor, Stop};
 use crate::connection_slots::Export;
@@ -18,35 +18,36 @@ use std::time::Instant;
 use strake_reactor::{CoreHandle, PollerId};
 use strake_units::Nanos;
 
-/// What differs between services.
+/// The parameters of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
     /// The name of the accepting thread.
     pub thread: &'static str,
-    /// Who connects, in the plural.
+    /// The plural noun for peers in messages.
     pub peers: &'static str,
-    /// Connections at a time, negotiating or served.
+    /// Concurrent connections, negotiating or served.
     pub connections_max: u32,
-    /// Connections negotiating at a time.
+    /// Concurrent negotiations.
     pub candidates_max: usize,
-    /// Connections negotiating at a time from one address.
+    /// Concurrent negotiations of one address.
     pub candidates_per_address_max: usize,
-    /// How long a negotiation that came to nothing counts on for its address.
+    /// Time for which a failed negotiation counts against its address.
     pub failed_handshake_time: Nanos,
-    /// How long a negotiation may take.
+    /// Time limit of a negotiation.
     pub handshake_time_max: Nanos,
-    /// Bytes read ahead of what is known to be data, more than any header or step of a negotiation has.
+    /// Bytes of the receive buffer for bytes that are not known to be data: more than any header or step of a
+    /// negotiation.
     pub input_bytes: usize,
-    /// What each core lends to connections, if it does.
+    /// The pool that each core lends to connections, if there is one.
     pub stock: Option<PoolSizes>,
 }
 
-/// One place among the connections of a service; given back by dropping it.
+/// One of the connections that a service permits; the drop returns it.
 pub struct Ticket(Arc<AtomicU32>);
 
 impl Ticket {
-    /// Takes a place, unless there are `max` connections. Relaxed: the count orders nothing, and only the accepting
-    /// thread counts up.
+    /// Takes a ticket, unless there are `max` connections. Relaxed: the count orders no other access, and only the
+    /// accepting thread increments it.
     pub(crate) fn take(count: &Arc<AtomicU32>, max: u32) -> Option<Self> {
         if count.load(Ordering::Relaxed) >= max {
             return None;
@@ -62,11 +63,11 @@ impl Drop for Ticket {
     }
 }
 
-/// A data core the service runs on.
+/// A data core of the service.
 pub(crate) struct Lane<P: Protocol> {
     core: CoreHandle,
     orders: mpsc::Sender<Order<P>>,
-    /// Connections that were passed to the service and have not ended.
+    /// Connections that were passed to this core and have not ended.
     pub(crate) load: Arc<AtomicU32>,
     poller: PollerId,
 }
@@ -89,7 +90,7 @@ impl<P: Protocol> Lane<P> {
         let load = Arc::new(AtomicU32::new(0));
         let (theirs, protocol) = (Arc::clone(&load), Arc::clone(protocol));
         let index = core.index();
-        // Not on the core: it takes its time, and the core has other things to do.
+        // The pools are created on this thread, because this takes time.
         let lent = setup.stock.map(Pools::new);
         let added = core.call(move |core| {
             let stock = lent.map(|pools| Rc::new(Stock::new(pools)));
@@ -105,7 +106,7 @@ impl<P: Protocol> Lane<P> {
         Ok(Self { core, orders: sender, load, poller })
     }
 
-    /// Sends an order; one to a core that has stopped is dropped, with whatever it carries.
+    /// Sends an order; an order to a core that has stopped is dropped with its content.
     pub(crate) fn send(&self, order: Order<P>) {
         if self.orders.send(order).is_ok() {
             self.core.wake();
@@ -147,15 +148,14 @@ pub struct Service<P: Protocol> {
     lanes: Vec<Lane<P>>,
     stop: Stop,
     turned_away: Arc<AtomicU64>,
-    /// `None` once joined.
+    /// `None` after the join.
     thread: Option<JoinHandle<()>>,
 }
 
 impl<P: Protocol> Service<P> {
     /// Accepts peers and serves them on `cores`, of which there is at least one. Called on a control thread.
     ///
-    /// # Errors
-    /// When a core has stopped, or the machine lacks a resource.
+    /// Returns an error if a core has stopped, or if the operating system lacks a resource.
     pub fn start(
         listener: Box<dyn Listener>,
         cores: Vec<CoreHandle>,
@@ -182,14 +182,14 @@ impl<P: Protocol> Service<P> {
         }
     }
 
-    /// How many peers were disconnected at once because there were as many as there can be.
+    /// The number of peers that were closed because the connection limit was reached.
     #[must_use]
     pub fn turned_away(&self) -> u64 {
         self.turned_away.load(Ordering::Relaxed)
     }
 
-    /// Disconnects the peers of an export that takes no more of them. False when its device did not complete in time
-    /// what was in flight.
+    /// Disconnects the peers of a closed export. Returns false if the I/O in flight at its device did not complete in
+    /// time.
     #[must_use]
     pub fn vacate(&self, export: &Arc<P::Export>, deadline: Instant) -> bool {
         loop {
@@ -208,14 +208,14 @@ impl<P: Protocol> Service<P> {
         }
     }
 
-    /// True once [`shut_down`](Self::shut_down) was called.
+    /// True after [`shut_down`](Self::shut_down).
     #[must_use]
     pub const fn is_over(&self) -> bool {
         self.thread.is_none()
     }
 
-    /// Stops accepting, lets what the peers of `exports` have begun end, disconnects them, and leaves the cores.
-    /// Returns the exports whose devices did not complete in time.
+    /// Stops accepting connections, completes the requests in flight of the peers of `exports`, disconnects them, and
+    /// leaves the cores. Returns the exports whose devices did not complete in time.
     pub fn shut_down<'a>(
         &mut self,
         exports: &'a [Arc<P::Export>],
@@ -223,7 +223,7 @@ impl<P: Protocol> Service<P> {
     ) -> Vec<&'a Arc<P::Export>> {
         let Some(thread) = self.thread.take() else { return Vec::new() };
         self.stop.stop();
-        // A panic there was reported by the panic hook; nothing of it is left to wait for.
+        // The panic hook has reported a panic of the thread; nothing is left to wait for.
         let _ = thread.join();
         exports.iter().for_each(|export| export.connection_slots().close());
         for lane in &self.lanes {
@@ -231,7 +231,7 @@ impl<P: Protocol> Service<P> {
         }
         let mut late: Vec<_> = exports.iter().collect();
         late.retain(|export| !self.vacate(export, deadline));
-        // With I/O still at a device its buffers belong to the device: the poller then stays where it is.
+        // While I/O is in flight, the device owns its buffers: the poller then stays.
         if late.is_empty() {
             self.lanes.drain(..).for_each(Lane::close);
         }

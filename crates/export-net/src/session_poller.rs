@@ -1,4 +1,4 @@
-//! All connections of one data core: the poller that gives each of them its turns.
+//! The poller that gives each connection of one data core its turns.
 
 use crate::limits::{EVENTS_PER_TURN, ORDERS_PER_TURN};
 use crate::protocol::{AcceptedConnection, After, Connection, CoreContext, Protocol};
@@ -12,28 +12,28 @@ use std::sync::mpsc;
 use strake_reactor::{Poller, Sleep, Turn};
 use strake_units::Nanos;
 
-/// What control threads tell a session poller.
+/// An order of a control thread to a session poller.
 pub(crate) enum Order<P: Protocol> {
     /// Serve this connection.
     Adopt(Box<AcceptedConnection<P::Admission>>),
-    /// Let the peers of this export go.
+    /// Disconnect the peers of this export.
     Close(Arc<P::Export>),
-    /// Let all peers go.
+    /// Disconnect all peers.
     CloseAll,
 }
 
-/// The kernel is asked what it has, never waited for.
+/// The kernel is polled without a wait.
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// The poller. Sockets are watched edge-triggered in one epoll instance, so that a sleeping core waits for one
-/// descriptor, a peer that must wait costs no system call, and one that is not read from cannot keep the core awake.
+/// The poller. Sockets are watched edge-triggered in one epoll instance. So a sleeping core waits for one descriptor, a
+/// waiting peer costs no system call, and a peer that is not read from does not keep the core awake.
 pub(crate) struct SessionPoller<P: Protocol> {
     protocol: Arc<P>,
     core_context: CoreContext,
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
     orders: mpsc::Receiver<Order<P>>,
-    /// Connections in fixed places; the place is what the kernel names in its events.
+    /// Connections at fixed indices; the kernel reports the index in its events.
     places: Vec<Option<P::Connection>>,
     load: Arc<AtomicU32>,
 }
@@ -73,7 +73,7 @@ impl<P: Protocol> SessionPoller<P> {
         ORDERS_PER_TURN
     }
 
-    /// Takes a connection on. One that cannot be served is closed: the end of its negotiation was not sent yet.
+    /// Adopts a connection. If it cannot be served, it is closed without the last output of its negotiation.
     fn adopt(&mut self, accepted_connection: AcceptedConnection<P::Admission>, now: Nanos) {
         let Ok(mut connection) = self.protocol.open(accepted_connection, &self.core_context, now)
         else {
@@ -96,15 +96,15 @@ impl<P: Protocol> SessionPoller<P> {
         self.places[place] = Some(connection);
     }
 
-    /// Passes on what the kernel knows of the sockets.
+    /// Passes socket events of the kernel to the connections.
     fn listen(&mut self) -> usize {
         self.events.clear();
         let found = epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&AT_ONCE));
-        // An interrupted call is made again next turn; nothing else can fail here.
+        // An interrupted call is repeated in the next turn; no other failure is possible here.
         let Ok(count) = found else { return 0 };
         for event in &self.events {
             let place = event.data.u64() as usize;
-            // A place is empty when its connection went in an earlier turn; the kernel forgot the socket then.
+            // The entry is empty if its connection ended in an earlier turn; the kernel has then removed the socket.
             let Some(Some(connection)) = self.places.get_mut(place) else { continue };
             connection.peer().note(event.flags);
         }
@@ -124,7 +124,7 @@ impl<P: Protocol> Poller for SessionPoller<P> {
             match connection.turn(now) {
                 After::Stays(did) => turn = turn.or(did),
                 After::Gone => {
-                    // Closing the socket takes it out of the epoll instance: it has no other descriptor.
+                    // The close removes the socket from the epoll instance, because there is no other descriptor of it.
                     *place = None;
                     self.load.fetch_sub(1, Ordering::Relaxed);
                     turn = Turn::Busy;

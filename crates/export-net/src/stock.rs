@@ -1,13 +1,13 @@
-//! Memory that a core has for all its connections, and lends.
+//! The stock: memory of a core that it lends to its connections.
 //!
 //! ```text
-//! Supply of a connection --+-- buffers of the core's Stock, as far as its Borrower may have more
-//!                          '-- buffers of its own: untouched until they are needed, and never another connection's
+//! Supply of a connection --+-- buffers of the core's Stock, within the limit of its Borrower
+//!                          '-- own buffers: not resident until they are used, and never shared
 //! ```
-//! Data lies in lent buffers as a rule: they are in memory, in huge pages where there are any, and the last that came
-//! back is warm. A borrower, which is all connections of one peer, gets no more than it leaves, so that the next one
-//! finds something. Peers that hold what they were lent may still exhaust it: each connection is sure only of its own
-//! memory, with which it continues as if it were alone.
+//! Data is usually in lent buffers: they are resident, in huge pages if available, and the buffer that was returned
+//! last is warm in the cache. A borrower, which stands for all connections of one peer, gets no more than it leaves, so
+//! that the next one finds buffers. Peers that keep lent buffers may still exhaust the stock: the only guarantee of a
+//! connection is its own memory, with which it works without the stock.
 
 use crate::limits::REST_AFTER_USE;
 use crate::pools::{Need, Pools, Size};
@@ -23,13 +23,13 @@ pub struct Stock {
 }
 
 impl Stock {
-    /// Lends these buffers.
+    /// Creates a stock with these buffers.
     #[must_use]
     pub fn new(pools: Pools) -> Self {
         Self { pools: RefCell::new(pools), borrowers: RefCell::default() }
     }
 
-    /// Who borrows under a name.
+    /// The borrower of this name.
     fn borrower(&self, name: &str) -> Rc<Borrower> {
         let mut known = self.borrowers.borrow_mut();
         known.retain(|borrower| borrower.strong_count() > 0);
@@ -42,13 +42,13 @@ impl Stock {
     }
 }
 
-/// All connections of one peer, as far as the stock of their core is concerned.
+/// The borrower for all connections of one peer on a core.
 struct Borrower {
     name: String,
     lent: Counts,
 }
 
-/// Buffers of both sizes.
+/// The numbers of buffers of both sizes.
 #[derive(Default)]
 struct Counts {
     small: Cell<usize>,
@@ -82,7 +82,7 @@ impl Counts {
 struct Loan {
     stock: Rc<Stock>,
     borrower: Rc<Borrower>,
-    /// The part of it that this connection has.
+    /// The part that this connection has borrowed.
     here: Counts,
 }
 
@@ -100,8 +100,8 @@ impl Loan {
         Some(list)
     }
 
-    /// Whether buffers were lent, and are not the connection's own. Where a drive kept them all, and others returned
-    /// in their place, nothing tells: if own ones are out, it was those.
+    /// True if the buffers were lent, and are not the connection's own. If a drive kept all of them and other buffers
+    /// were returned, this is ambiguous: the own buffers are assumed if some of them are in use.
     fn has(&self, list: &SgMut, own: &Pools) -> bool {
         let pools = self.stock.pools.borrow();
         let mut parts = list.parts().iter();
@@ -128,8 +128,8 @@ impl Loan {
         }
     }
 
-    /// Records that buffers were returned. False if other buffers were returned in their place before: the stock then
-    /// has all buffers that it lent.
+    /// Records that buffers were returned. Returns false if other buffers were returned in their place before: the
+    /// stock then has all buffers that it lent.
     fn give_back(&self, need: Need) -> bool {
         let is_lent = self.here.have(need);
         if is_lent {
@@ -141,7 +141,8 @@ impl Loan {
 }
 
 impl Drop for Loan {
-    /// What a connection has yet when it goes was lost on the way (or taken for its own): the stock gets new buffers.
+    /// Buffers that a closing connection has not returned were lost (or were counted as its own): the stock creates
+    /// replacements.
     fn drop(&mut self) {
         for size in [Size::Small, Size::Large] {
             let need = Need { size, buffers: self.here.of(size).get() };
@@ -154,11 +155,11 @@ impl Drop for Loan {
 /// The state of the memory that belongs to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Own {
-    /// The machine has it.
+    /// The memory is not resident.
     Untouched,
     /// Some of it was used.
     Used,
-    /// Since then all of it is here again.
+    /// All of it was returned at this time.
     Rests(Nanos),
 }
 
@@ -170,14 +171,14 @@ pub struct Supply {
 }
 
 impl Supply {
-    /// Memory of its own only.
+    /// Creates a supply with its own memory only.
     #[must_use]
     pub const fn alone(own: Pools) -> Self {
         Self { own, state: Own::Untouched, loan: None }
     }
 
-    /// Memory of its own, and what the stock of its core lends to the peer of this name, whose small buffers are as
-    /// large.
+    /// Creates a supply with its own memory, and a loan from the stock of its core for the peer of this name. The small
+    /// buffers of both have the same size.
     #[must_use]
     pub fn borrowing(own: Pools, stock: &Rc<Stock>, peer: &str) -> Self {
         let (stock, borrower) = (Rc::clone(stock), stock.borrower(peer));
@@ -185,7 +186,8 @@ impl Supply {
         Self { own, state: Own::Untouched, loan }
     }
 
-    /// Buffers for `bytes` bytes, at most what one list of large buffers holds; `None` until enough come back.
+    /// Takes buffers for `bytes` bytes, at most the size of one list of large buffers; `None` until enough are
+    /// returned.
     pub fn take(&mut self, bytes: usize) -> Option<SgMut> {
         if let Some(lent) = self.loan.as_ref().and_then(|loan| loan.take(bytes)) {
             return Some(lent);
@@ -203,7 +205,7 @@ impl Supply {
         }
     }
 
-    /// Accepts returned buffers that were written from.
+    /// Accepts returned buffers that were the source of a write.
     pub fn put_shared(&mut self, list: Sg) {
         let Some(first) = list.parts().first() else { return };
         match &self.loan {
@@ -226,7 +228,7 @@ impl Supply {
         }
     }
 
-    /// When [`rest`](Self::rest) has something to do, if nothing is taken before.
+    /// The time at which [`rest`](Self::rest) has an effect, if no buffer is taken before.
     #[must_use]
     pub fn rests_at(&self) -> Option<Nanos> {
         match self.state {

@@ -1,4 +1,4 @@
-//! When a candidate is given up, by a clock that only the test moves; and, in `accepting`, who becomes one.
+//! Timeouts of candidates, with a clock that only the test moves; and, in `accepting`, the admission of candidates.
 
 mod accepting;
 
@@ -21,10 +21,11 @@ use strake_units::Nanos;
 const WHOLE: Nanos = Nanos(10 * Nanos::SECOND.0);
 const PART: Nanos = Nanos(5 * Nanos::SECOND.0);
 
-/// A protocol of bytes: `(` begins a part with a bound of its own, `)` ends it, `!` ends all; others mean nothing.
+/// A protocol of bytes: `(` starts a part with a limit of its own, `)` ends it, `!` ends the negotiation; others have
+/// no effect.
 struct Brackets;
 
-/// Whether it is in such a part.
+/// Whether the negotiation is in such a part.
 struct Inside(bool);
 
 impl Protocol for Brackets {
@@ -58,7 +59,7 @@ impl Protocol for Brackets {
     }
 }
 
-/// An export that no peer asks for.
+/// An export without peers.
 struct Nothing(ConnectionSlots);
 
 impl Export for Nothing {
@@ -67,7 +68,7 @@ impl Export for Nothing {
     }
 }
 
-/// A connection that is never made.
+/// A connection type without values.
 struct NoConnection(Infallible);
 
 impl Connection for NoConnection {
@@ -115,7 +116,7 @@ fn candidate() -> (Candidate<Brackets>, OwnedFd) {
     (candidate, theirs)
 }
 
-/// The outcome of a peer that says `said` at these seconds, and when it is given up if it says nothing further.
+/// The outcome of a peer that sends `said` at these seconds, and its timeout if it sends nothing further.
 fn check(said: &[(u64, &str)], expected: Result<u64, &str>) {
     let (mut candidate, theirs) = candidate();
     for &(second, bytes) in said {

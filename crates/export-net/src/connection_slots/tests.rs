@@ -14,8 +14,8 @@ fn sit(at: &Arc<Place>) -> Result<ConnectionSlot<Place>, NoConnectionSlot> {
     ConnectionSlot::take(at)
 }
 
-/// An export being removed accepts no peer, and counts as empty only when the last of its I/O has completed: its array
-/// is stopped then.
+/// An export that is being removed accepts no peer, and counts as empty only when its last I/O has completed, because
+/// its array is stopped then.
 #[test]
 fn a_closed_export_accepts_no_connection_and_is_empty_when_the_last_has_left() {
     let export = Arc::new(Place(ConnectionSlots::new(3)));

@@ -8,8 +8,8 @@ const SIZES: PoolSizes = PoolSizes {
     large_buffers: 28,
 };
 
-/// A drive kept a read's buffers, again and again: a client that lost them for good could read nothing more after a few
-/// pauses of a drive.
+/// A drive kept the buffers of reads repeatedly: a client that lost them permanently could read nothing more after a
+/// few pauses of a drive.
 #[test]
 fn buffers_that_a_drive_keeps_are_replaced() {
     let large = SIZES.large_bytes;
@@ -20,7 +20,7 @@ fn buffers_that_a_drive_keeps_are_replaced() {
             kept.push(pools.take(bytes).expect("there are always as many"));
             pools.put(SgMut::from(BufMut::alone(bytes)));
         }
-        // Replacements come back like any others.
+        // Replacements are returned like other buffers.
         let taken = pools.take(bytes).expect("one more");
         let free = (pools.small.available(), pools.large.available());
         pools.put(taken);

@@ -19,7 +19,7 @@ fn supply(stock: &Rc<Stock>, peer: &str) -> Supply {
     Supply::borrowing(Pools::untouched(OWN), stock, peer)
 }
 
-/// Small and large buffers that a stock has.
+/// The available small and large buffers of a stock.
 fn left(stock: &Stock) -> (usize, usize) {
     let pools = stock.pools.borrow();
     (pools.available(Size::Small), pools.available(Size::Large))
@@ -66,7 +66,8 @@ fn with_nothing_to_be_lent_each_has_its_own() {
     drop((held, small));
 }
 
-/// As a host's commands would: read into, written from, kept by a drive, or gone with the connection.
+/// The uses of buffers by commands of a host: read into, source of a write, kept by a drive, or dropped with the
+/// connection.
 #[test]
 fn whatever_becomes_of_it_the_stock_is_whole_in_the_end() {
     let stock = stock();
@@ -84,7 +85,7 @@ fn whatever_becomes_of_it_the_stock_is_whole_in_the_end() {
             drop(kept);
         }
         assert_eq!(left(&stock), ALL, "{bytes}");
-        // With both kinds at a time, which one a drive has kept is unknown until the connection goes.
+        // With both kinds in use, it is unknown which kind a drive has kept until the connection ends.
         let held = take_all(&mut one, bytes);
         for list in held.into_iter().rev() {
             drop(list);

@@ -1,4 +1,4 @@
-//! Which peers are accepted, without a thread: one round of accepting after another, of connections made beforehand.
+//! Admission of peers without a thread: successive rounds of accepts, for connections that were made before.
 
 use super::Brackets;
 use crate::acceptor::{Acceptor, Stop};
@@ -32,7 +32,7 @@ impl Listener for Port {
     }
 }
 
-/// An acceptor, and where it listens.
+/// An acceptor and its address.
 fn open() -> (Acceptor<Brackets>, SocketAddr) {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     bind(&socket, &SocketAddr::from((NEAR, 0))).expect("a port is free");
@@ -56,7 +56,7 @@ fn open() -> (Acceptor<Brackets>, SocketAddr) {
     (Acceptor::new(port, Arc::new(Brackets), Vec::new(), setup, stopping), address)
 }
 
-/// A connection from `from`, which waits to be accepted whether it is dropped or not.
+/// A connection from `from`, which waits for the accept whether it is dropped or not.
 fn dial(from: Ipv4Addr, to: SocketAddr) -> OwnedFd {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     bind(&socket, &SocketAddr::from((from, 0))).expect("all of 127.0.0.0/8 is here");
@@ -64,13 +64,13 @@ fn dial(from: Ipv4Addr, to: SocketAddr) -> OwnedFd {
     socket
 }
 
-/// How many negotiate of an address.
+/// The number of negotiating peers of an address.
 fn inside(acceptor: &Acceptor<Brackets>, address: Ipv4Addr) -> usize {
     acceptor.count(Some(address.into()))
 }
 
-/// The flood of one address once filled the backlog: four of it were turned away ten times a second, and a peer behind
-/// a hundred of them waited for seconds.
+/// A flood from one address once filled the backlog: four of its connections were rejected ten times a second, and a
+/// peer behind a hundred of them waited for seconds.
 #[test]
 fn a_host_behind_a_flood_is_accepted_in_the_next_round() {
     let (mut acceptor, address) = open();

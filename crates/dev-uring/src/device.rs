@@ -1,4 +1,4 @@
-//! The device: what it was opened with, and the properties that it reports.
+//! The device: its options and the properties that it reports.
 
 use crate::error::{Notice, NoticeKind};
 use crate::limits::{DEPTH_MAX, KERNEL_HOLD, OWED_BRIEFLY};
@@ -20,20 +20,20 @@ use strake_block::{
 };
 use strake_units::{BlockSize, CoreIndex, Nanos};
 
-/// What may be done with the device.
+/// The access mode of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
-    /// Reads and writes; falls back to reading, with a notice, when the medium itself is write-protected.
+    /// Read and write; falls back to read-only, with a notice, if the medium itself is write-protected.
     #[default]
     ReadWrite,
-    /// Reads.
+    /// Read only.
     ReadOnly,
 }
 
 /// Whether I/O bypasses the page cache (`O_DIRECT`, open(2)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direct {
-    /// When the file system can; otherwise buffered, with a notice.
+    /// If the file system supports it; otherwise buffered, with a notice.
     #[default]
     Auto,
     /// Always, or the device does not open.
@@ -42,48 +42,48 @@ pub enum Direct {
     No,
 }
 
-/// How completions are found.
+/// The method of detecting completions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Polling {
-    /// The drive interrupts, so that an idle core can sleep.
+    /// By interrupts of the drive, so that an idle core can sleep.
     #[default]
     Interrupts,
-    /// The core asks the drive (`IORING_SETUP_IOPOLL`, io_uring_setup(2)) if the drive has polling queues;
-    /// otherwise interrupts, with a notice.
+    /// By polling (`IORING_SETUP_IOPOLL`, io_uring_setup(2)) if the drive has polling queues; otherwise by interrupts,
+    /// with a notice.
     WhenAvailable,
 }
 
-/// How to open a device.
+/// Options for opening a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// What may be done with it.
+    /// The access mode.
     pub access: Access,
     /// Whether I/O bypasses the page cache.
     pub direct: Direct,
-    /// How completions are found.
+    /// The method of detecting completions.
     pub polling: Polling,
-    /// Block size of a file: by default 512 where direct I/O of 512 bytes works, else 4096. A block device has
-    /// its own; asking for another one is an error.
+    /// Block size of a file: by default 512 if direct I/O of 512 bytes works, else 4096. A block device has its own
+    /// block size, and a request for another one is an error.
     pub block_size: Option<BlockSize>,
 }
 
-/// A regular file or a kernel block device. It cannot be opened this way again until it is dropped.
+/// A regular file or a kernel block device. It cannot be opened a second time in this way until it is dropped.
 #[derive(Debug)]
 pub struct UringDevice {
     shared: Arc<Shared>,
 }
 
-/// What a device and its queues have in common. It closes the file, so it outlives them all.
+/// State that a device and its queues share. Its drop closes the file, so it outlives all of them.
 pub(crate) struct Shared {
     pub(crate) file: ManuallyDrop<OwnedFd>,
     pub(crate) key: Key,
-    /// Others serve the file, so that whatever is done with it may wait for them.
+    /// Whether another process or host serves the file, so that every call on it may wait.
     pub(crate) served: bool,
-    /// The kernel reaches it over a network.
+    /// Whether the kernel reaches it over a network.
     pub(crate) remote: bool,
     pub(crate) name: String,
     pub(crate) identity: String,
-    /// Bytes of a regular file when it was opened; 0 for a block device, whose size is the kernel's business.
+    /// Bytes of a regular file at its opening; 0 for a block device, whose size the kernel manages.
     pub(crate) file_bytes: u64,
     pub(crate) block_size: BlockSize,
     pub(crate) io_bytes_max: u32,
@@ -111,14 +111,14 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// True when the file behind the drive has become shorter. A write would silently make it long again, with a
-    /// hole of zeroes where data was.
+    /// True if the file behind the drive has become shorter. A write would silently extend it again, with zeroes where
+    /// data was.
     pub(crate) fn has_shrunk(&self) -> bool {
         self.file_bytes > 0
             && file_bytes(&self.file, self.served).is_none_or(|now| now < self.file_bytes)
     }
 
-    /// The size now; 0 when the device was removed.
+    /// The current size; 0 if the device was removed.
     fn blocks(&self) -> u64 {
         let bytes = match self.key.is_block() {
             true => block_bytes(&self.file),
@@ -130,10 +130,10 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: it is going away, and nothing uses its file after this.
+        // SAFETY: `self` is being dropped, and no later code uses its file.
         let file = unsafe { ManuallyDrop::take(&mut self.file) };
         if self.served {
-            // Closing may wait for who serves it.
+            // The close may wait for the server of the file.
             reaper::hand_over(self.key, 0, Debt::Close(file));
         }
     }
@@ -150,13 +150,12 @@ pub(crate) fn busy(name: &str, owed: Owed) -> DeviceError {
 }
 
 impl UringDevice {
-    /// Opens the file or block device at `path` and locks every other user out of it.
+    /// Opens the file or block device at `path` and excludes every other user.
     ///
-    /// # Errors
-    /// When there is nothing at `path`, it is neither a file nor a block device, it holds not even one block, it may
-    /// not be opened, or it is in use elsewhere; and when `options` demand what it cannot do.
-    /// [`Timeout`](IoErrorKind::Timeout) when the kernel has not opened it within 10 seconds, also for an earlier
-    /// attempt, or when it still has outstanding requests of an earlier use 2 seconds later.
+    /// # Errors Returns an error if `path` does not exist, is neither a file nor a block device, holds less than one
+    /// block, may not be opened, or is in use elsewhere; and if it does not support a required option. The error is
+    /// [`Timeout`](IoErrorKind::Timeout) if the kernel has not opened it within 10 seconds, also for an earlier
+    /// attempt, or if it still has outstanding requests of an earlier use 2 seconds later.
     pub fn open(path: &Path, options: OpenOptions) -> Result<(Self, Vec<Notice>), DeviceError> {
         let (shared, notices) = opening::open(path, options)?;
         Ok((Self { shared: Arc::new(shared) }, notices))
@@ -167,8 +166,8 @@ impl UringDevice {
         &self.shared
     }
 
-    /// Registers `arenas` with every queue opened from now on: requests whose single buffer lies in one of them
-    /// then need no page look-ups. Says so when the kernel refuses; requests then work as before.
+    /// Registers `arenas` with every queue that is opened later: requests whose single buffer lies in one of them then
+    /// need no page look-ups. Returns a notice if the kernel rejects the registration; requests then work without it.
     #[must_use]
     pub fn with_arenas(mut self, arenas: Vec<Arc<Arena>>) -> (Self, Vec<Notice>) {
         let trial = Ring::open(1, Mode::Interrupts, self.shared.file.as_fd())
@@ -181,7 +180,7 @@ impl UringDevice {
             let device = self.shared.name.clone();
             return (self, vec![Notice { kind: NoticeKind::NotRegistered, device, what }]);
         }
-        // Without queues this device is the only owner; with queues they keep what they were opened with.
+        // Without queues this device is the only owner; existing queues keep the registrations of their opening.
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
             shared.arenas = arenas;
             return (self, Vec::new());

@@ -1,36 +1,36 @@
-//! From error numbers to kinds, and notices to the operator about what works less well than asked.
+//! The mapping of error numbers to kinds, and notices to the operator about unavailable properties.
 
 use rustix::io::Errno;
 use std::fmt;
 use strake_block::{IoError, IoErrorKind};
 
-/// What was asked for and could not be had, while the device still works.
+/// A requested property that is not available, while the device works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NoticeKind {
-    /// I/O goes through the page cache.
+    /// I/O uses the page cache.
     Buffered,
-    /// The device can only be read.
+    /// The device is read-only.
     ReadOnly,
-    /// Nothing keeps another process from using the file at the same time.
+    /// Another process can use the file at the same time.
     NotLocked,
-    /// Completions are announced by interrupts.
+    /// Completions are reported by interrupts.
     NotPolled,
-    /// The last bytes of the file are less than a block and stay unused.
+    /// The file size is not a multiple of the block size, and the last bytes are not used.
     TailUnused,
     /// The device cannot deallocate.
     NoDeallocate,
-    /// Buffers are not registered with the kernel; each request pins its own.
+    /// Buffers are not registered with the kernel; each request pins its own buffer.
     NotRegistered,
 }
 
-/// One notice for the caller that opened the device.
+/// A notice for the caller that opened the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// What to decide on.
+    /// The kind, for decisions of the caller.
     pub kind: NoticeKind,
-    /// The device, as the person named it.
+    /// The device, as the operator named it.
     pub device: String,
-    /// What is different and why, in a sentence without a final stop.
+    /// The difference and its reason, in a sentence without a final stop.
     pub what: String,
 }
 
@@ -40,14 +40,14 @@ impl fmt::Display for Notice {
     }
 }
 
-/// Which kind of request an error number belongs to: the kernel uses one number for different troubles.
+/// The kind of request that failed: the kernel uses one error number for different causes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum During {
     Read,
     Write,
 }
 
-/// The error behind a negative result. The numbers are those of the block layer's table (`blk_errors`,
+/// The error of a negative result. The numbers are those of the table of the block layer (`blk_errors`,
 /// block/blk-core.c) and of file systems (errno(3)).
 pub(crate) fn io_error(errno: Errno, during: During) -> IoError {
     let kind = match errno {

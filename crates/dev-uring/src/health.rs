@@ -1,6 +1,6 @@
-//! What NVMe drives of the kernel say about themselves: log pages, and the Identify page of the controller.
+//! Log pages and the Identify page of NVMe drives that the kernel has connected.
 //!
-//! The only unsafe code is one ioctl, which hands the kernel a command and a buffer that both outlive it.
+//! The only unsafe code is one ioctl, which passes the kernel a command and a buffer that both outlive it.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -8,14 +8,14 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// Most bytes that are read at once: any drive transfers so many in one command.
+/// Largest transfer in bytes: every drive supports it in one command.
 const PAGE_BYTES_MAX: u32 = 4096;
 /// Get Log Page (NVM Express Base Specification 2.0, figure 85).
 const GET_LOG_PAGE: u8 = 0x02;
-/// Identify, and what it asks for: the controller (figures 85 and 273).
+/// Identify, and its CNS value for the controller (figures 85 and 273).
 const IDENTIFY: u8 = 0x06;
 const CONTROLLER: u32 = 1;
-/// The log of the whole controller.
+/// The namespace ID for a log of the whole controller.
 const ALL_NAMESPACES: u32 = 0xffff_ffff;
 /// `NVME_IOCTL_ADMIN_CMD`, which is `_IOWR('N', 0x41, struct nvme_passthru_cmd)` (include/uapi/linux/nvme_ioctl.h).
 const ADMIN_COMMAND: libc::c_ulong = 0xc048_4e41;
@@ -40,8 +40,8 @@ struct Command {
     cdw13: u32,
     cdw14: u32,
     cdw15: u32,
-    /// 0 is the kernel's own for these commands. The kernel resets a controller that exceeds it, so that a short one
-    /// would take a drive away that serves.
+    /// 0 selects the kernel's default for these commands. The kernel resets a controller that exceeds the timeout, so a
+    /// short timeout could remove a working drive.
     timeout_ms: u32,
     result: u32,
 }
@@ -49,11 +49,10 @@ struct Command {
 const _: () = assert!(size_of::<Command>() == 72);
 
 /// Reads the first `bytes` bytes, a multiple of four, of the log page `page` of the NVMe drive at `path`, a block
-/// device or a controller. Waits for as long as the kernel does, which is a minute unless it is set otherwise.
+/// device or a controller. Waits for the kernel's timeout, which is a minute by default.
 ///
-/// # Errors
-/// When it cannot be opened, is not NVMe (`ENOTTY`), the caller may not ask (`EACCES`), it has no such page, or it does
-/// not answer.
+/// Returns an error if the drive cannot be opened, is not NVMe (`ENOTTY`), denies access (`EACCES`), has no such page,
+/// or does not answer.
 pub fn nvme_log_page(path: &Path, page: u8, bytes: u32) -> io::Result<Vec<u8>> {
     let bytes = bytes.clamp(4, PAGE_BYTES_MAX) & !3;
     let command = Command {
@@ -65,22 +64,22 @@ pub fn nvme_log_page(path: &Path, page: u8, bytes: u32) -> io::Result<Vec<u8>> {
     read(path, bytes, command)
 }
 
-/// Reads the Identify page of the controller of the NVMe drive at `path`, of 4096 bytes. Waits as [`nvme_log_page`].
+/// Reads the Identify page of the controller of the NVMe drive at `path`, with 4096 bytes. Waits as [`nvme_log_page`]
+/// does.
 ///
-/// # Errors
-/// As [`nvme_log_page`].
+/// Returns the errors of [`nvme_log_page`].
 pub fn nvme_controller_page(path: &Path) -> io::Result<Vec<u8>> {
     let command = Command { opcode: IDENTIFY, cdw10: CONTROLLER, ..Command::default() };
     read(path, PAGE_BYTES_MAX, command)
 }
 
-/// Has the drive at `path` execute a command that returns `bytes` bytes.
+/// Executes a command that returns `bytes` bytes on the drive at `path`.
 fn read(path: &Path, bytes: u32, command: Command) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     let mut data = vec![0_u8; bytes as usize];
     let mut command = Command { data: data.as_mut_ptr() as u64, data_bytes: bytes, ..command };
-    // SAFETY: the file is open; the command has the layout that this request number stands for, and its buffer is
-    // exactly as long as it says. Both live until the call, which is synchronous, is over.
+    // SAFETY: the file is open; the command has the layout of this request number, and its buffer has the stated
+    // length. Both live until the synchronous call returns.
     let status = unsafe { libc::ioctl(file.as_raw_fd(), ADMIN_COMMAND, &raw mut command) };
     match status {
         0 => Ok(data),

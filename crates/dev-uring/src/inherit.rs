@@ -1,20 +1,19 @@
-//! What programs that this process starts do not get: its descriptors.
+//! Descriptors that child processes do not inherit.
 
 use std::io;
 
-/// Descriptors 0, 1 and 2 are passed on by every program.
+/// Child processes inherit the descriptors 0, 1 and 2.
 const FIRST: u32 = 3;
 
 /// Marks every descriptor of this process except the three standard ones as closed on exec.
 ///
-/// Everything here opens descriptors that way in the first place. This is for those that the process was itself
-/// started with: a drive or a lock that a stray program keeps open cannot be given to another process.
+/// This crate opens every descriptor with close-on-exec. This function is for descriptors that the process itself
+/// inherited: a drive or a lock that a stray child process keeps open cannot be given to another process.
 ///
-/// # Errors
-/// When the kernel cannot do it: before Linux 5.11.
+/// Returns an error if the kernel does not support this (before Linux 5.11).
 pub fn inherit_nothing() -> io::Result<()> {
-    // SAFETY: close_range(2) with this flag reads no memory and closes nothing; it only sets a flag of descriptors
-    // that exist, and every owner of one continues using it as before.
+    // SAFETY: close_range(2) with this flag reads no memory and closes nothing. It sets a flag of existing descriptors,
+    // which their owners can use as before.
     let done =
         unsafe { libc::syscall(libc::SYS_close_range, FIRST, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

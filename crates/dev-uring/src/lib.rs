@@ -6,12 +6,12 @@
 //!
 //! [`Machine`] lists the drives of the host from sysfs without opening them, with their slots and LEDs.
 //!
-//! **What it must never do.** Copy data, wait on the data path (also not where a queue is dropped), open a drive that
-//! another program uses, open a queue while requests of an earlier use are outstanding, or release a buffer that the
-//! kernel may still access. If a requested property is not available, a notice reports this.
+//! **What it must never do.** It must not copy data, wait on the data path (also not when a queue is dropped), open a
+//! drive that another program uses, open a queue while requests of an earlier use are outstanding, or release a buffer
+//! that the kernel may still access. If a requested property is not available, a notice reports this.
 //!
-//! **Where to start.** [`device`] for opening, [`queue`] for the life of a request, `ring` for the only part
-//! that talks to the kernel's rings (and most of the unsafe code).
+//! **Where to start.** [`device`] opens drives, [`queue`] processes requests, and `ring` contains the only code that
+//! accesses the kernel's rings (and most of the unsafe code).
 
 pub mod device;
 pub mod error;

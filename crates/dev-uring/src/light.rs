@@ -1,7 +1,7 @@
-//! The light of a drive's slot: what it can show, and what is written so that it shows that.
+//! The locate LED of a slot: the patterns that it can show, and the writes for each pattern.
 //!
-//! What is written is a value ([`Light::writes`]). Only [`Light::show`] touches the kernel, and the kernel may wait for
-//! firmware meanwhile: an NPEM command has a second to complete, and platforms with `_DSM` send IPMI messages.
+//! The writes are a value ([`Light::writes`]). Only [`Light::show`] accesses the kernel, which may wait for firmware
+//! meanwhile: an NPEM command may take a second, and platforms with `_DSM` send IPMI messages.
 
 use std::fs;
 use std::io;
@@ -11,36 +11,37 @@ use std::time::{Duration, Instant};
 
 use crate::sysfs::attribute;
 
-/// How often an LED is read until it shows what was written to it. An NPEM command takes milliseconds.
+/// Interval at which an LED is read until it shows the written value. An NPEM command takes milliseconds.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// What a light shows about the drive in its slot, by increasing urgency: of several, the last one counts. The words
-/// are those of IBPI (SFF-8489) and of PCIe enclosure management (PCI Express Base Specification 6.1, section 6.28).
+/// The patterns of an LED for the drive in its slot, in the order of urgency: if several apply, the last one is shown.
+/// The names are those of IBPI (SFF-8489) and of PCIe enclosure management (PCI Express Base Specification 6.1, section
+/// 6.28).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pattern {
-    /// Nothing: no drive of ours is in the slot.
+    /// The slot has no drive in use.
     #[default]
     Off,
-    /// The drive is in use and well.
+    /// The drive is in use without faults.
     Ok,
-    /// In a critical array: one more failure loses data.
+    /// The drive is in an array without redundancy left: one more failure loses data.
     Ica,
-    /// In a failed array: more members are absent than it tolerates.
+    /// The drive is in a failed array: more members are absent than the level tolerates.
     Ifa,
     /// The drive is a spare.
     Hotspare,
-    /// Predicted failure: the drive serves and should be replaced.
+    /// Predicted failure: the drive works and should be replaced.
     Pfa,
-    /// The drive is filled by a rebuild or a copy.
+    /// A rebuild or a copy writes to the drive.
     Rebuild,
-    /// The drive failed: it is the one to pull.
+    /// The drive failed and should be removed.
     Fail,
-    /// The operator asked where it is.
+    /// The operator requested the position of the drive.
     Locate,
 }
 
 impl Pattern {
-    /// Every pattern, by increasing urgency.
+    /// Every pattern, in the order of urgency.
     pub const ALL: [Self; 9] = [
         Self::Off,
         Self::Ok,
@@ -53,7 +54,8 @@ impl Pattern {
         Self::Locate,
     ];
 
-    /// The word for it; except for `off`, the indication's in the kernel (drivers/pci/npem.c, `npem_indications`).
+    /// The name of the pattern; except for `off`, it is the name of the indication in the kernel (drivers/pci/npem.c,
+    /// `npem_indications`).
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -70,7 +72,7 @@ impl Pattern {
     }
 }
 
-/// A light that can be switched.
+/// An LED that can be switched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Light(Kind);
 
@@ -78,25 +80,25 @@ pub struct Light(Kind);
 enum Kind {
     /// An element of a SCSI enclosure (Documentation/ABI/testing/sysfs-class-enclosure): `locate` and `fault`.
     Ses { folder: PathBuf, has_fault: bool },
-    /// PCIe enclosure management, of the drive or of the port before it: an LED of the LED class for each indication
+    /// PCIe enclosure management, of the drive or of the port above it: an LED of the LED class for each indication
     /// that the slot supports (drivers/pci/npem.c).
     Npem { folder: PathBuf, device: String, shows: Vec<Pattern> },
-    /// The indicators of a slot behind Intel VMD, which take the two fields of the Slot Control register as they are
-    /// (drivers/pci/hotplug/pciehp_hpc.c, `pciehp_set_raw_indicator_status`).
+    /// The indicators of a slot behind Intel VMD, which accept the raw values of the two fields of the Slot Control
+    /// register (drivers/pci/hotplug/pciehp_hpc.c, `pciehp_set_raw_indicator_status`).
     Vmd(PathBuf),
     /// The attention indicator of a hot-plug slot.
     Attention(PathBuf),
 }
 
 impl Light {
-    /// The light of the element of an enclosure at `folder`, if that has a locate attribute.
+    /// The LED of the enclosure element at `folder`, if it has a locate attribute.
     pub(crate) fn of_enclosure(folder: &Path) -> Option<Self> {
         let has_fault = folder.join("fault").exists();
         let ses = Kind::Ses { folder: folder.to_owned(), has_fault };
         folder.join("locate").exists().then_some(Self(ses))
     }
 
-    /// The LEDs that the kernel has for the PCI function at `folder`.
+    /// The LEDs of the PCI function at `folder` in the kernel.
     pub(crate) fn of_npem(folder: &Path) -> Option<Self> {
         let device = folder.file_name()?.to_str()?.to_owned();
         let folder = folder.join("leds");
@@ -106,7 +108,7 @@ impl Light {
         can_locate.then_some(Self(Kind::Npem { folder, device, shows }))
     }
 
-    /// The indicator of the hot-plug slot at `folder`, whose address is `address`.
+    /// The indicator of the hot-plug slot at `folder` with the address `address`.
     pub(crate) fn of_hotplug(folder: &Path, address: &str) -> Option<Self> {
         let attention = folder.join("attention");
         if !attention.exists() {
@@ -116,7 +118,7 @@ impl Light {
         Some(Self(kind(attention)))
     }
 
-    /// What switches it: `ses`, `npem`, `vmd` or `attention`.
+    /// The interface of the LED: `ses`, `npem`, `vmd` or `attention`.
     #[must_use]
     pub const fn backend(&self) -> &'static str {
         match &self.0 {
@@ -127,7 +129,7 @@ impl Light {
         }
     }
 
-    /// What tells it from other lights, whatever drive is in the slot and whatever driver that has.
+    /// A name that distinguishes the LED from others, independent of the drive in the slot and of its driver.
     #[must_use]
     pub fn name(&self) -> String {
         match &self.0 {
@@ -139,8 +141,8 @@ impl Light {
         }
     }
 
-    /// What an operator sees when it is to show `pattern`. A light that has nothing of its own for a pattern stays off:
-    /// a wrong pattern leads to a wrong drive being removed.
+    /// The visible pattern if the LED is to show `pattern`. An LED without an indication for a pattern stays off,
+    /// because a wrong pattern leads to the removal of a wrong drive.
     #[must_use]
     pub fn seen(&self, pattern: Pattern) -> Pattern {
         let can = match &self.0 {
@@ -154,7 +156,7 @@ impl Light {
         if can { pattern } else { Pattern::Off }
     }
 
-    /// Attributes and what they have to hold so that the light shows `pattern`.
+    /// The attributes, and the values with which the LED shows `pattern`.
     #[must_use]
     pub fn writes(&self, pattern: Pattern) -> Vec<(PathBuf, &'static str)> {
         let bit = |on: bool| if on { "1" } else { "0" };
@@ -173,30 +175,27 @@ impl Light {
         }
     }
 
-    /// Whether what it was made of is still there.
+    /// True if all attributes of the LED still exist.
     #[must_use]
     pub fn is_there(&self) -> bool {
         self.writes(Pattern::Off).iter().all(|(attribute, _)| attribute.exists())
     }
 
-    /// Has it show `pattern`, whatever it showed before. This may wait for firmware, and for `settle` at most until the
-    /// light shows the pattern.
+    /// Shows `pattern`, independent of the previous pattern. This may wait for firmware, and at most for `settle` until
+    /// the LED shows the pattern.
+    /// The kernel switches an LED of the LED class after the write, in a work queue: until then a read returns the old
+    /// value, and a failure is visible only in a later read. So each LED is written regardless of its current value,
+    /// and read afterwards. Other attributes that already have the right value are not written.
     ///
-    /// The kernel switches an LED of the LED class after the write, in a queue of work: until then a read shows the old
-    /// value, and a failure is visible only in a later read. Hence each LED is written, whatever can be read of it,
-    /// and read afterwards. Other attributes that hold what they should are not written.
-    ///
-    /// # Errors
-    /// When the kernel refuses a write, as it does to users other than root; the other attributes were written. When an
-    /// LED does not show what was written to it.
+    /// Returns an error if the kernel rejects a write, as it does for users other than root; the other attributes were
+    /// written. Returns an error if an LED does not show the written value.
     pub fn show(&self, pattern: Pattern, settle: Duration) -> io::Result<()> {
         self.write(pattern, settle, matches!(self.0, Kind::Npem { .. }))
     }
 
-    /// As [`show`](Self::show), for a light that has shown `pattern`: only what no longer does is written.
+    /// As [`show`](Self::show), for an LED that has shown `pattern`: only attributes that differ are written.
     ///
-    /// # Errors
-    /// As [`show`](Self::show).
+    /// Returns the errors of [`show`](Self::show).
     pub fn keep(&self, pattern: Pattern, settle: Duration) -> io::Result<()> {
         self.write(pattern, settle, false)
     }
@@ -216,7 +215,7 @@ impl Light {
                 }
             }
         }
-        // Other attributes are switched by the write itself.
+        // The write itself switches other attributes.
         let late =
             if matches!(self.0, Kind::Npem { .. }) { settled(&written, settle) } else { None };
         result.and(late.map_or(Ok(()), |path| {
@@ -226,7 +225,7 @@ impl Light {
     }
 }
 
-/// Waits until every attribute holds what was written to it. One that still does not after `limit`.
+/// Waits until every attribute has the written value. Returns one that does not after `limit`.
 fn settled(written: &[(PathBuf, &'static str)], limit: Duration) -> Option<PathBuf> {
     let begun = Instant::now();
     for (path, value) in written {
@@ -234,20 +233,19 @@ fn settled(written: &[(PathBuf, &'static str)], limit: Duration) -> Option<PathB
             if begun.elapsed() >= limit {
                 return Some(path.clone());
             }
-            // The kernel reports no change of an LED that it was asked for. Waking up early does no harm.
+            // The kernel reports no completion of a requested LED change. An early wake-up does no harm.
             thread::park_timeout(LOOK_EVERY);
         }
     }
     None
 }
 
-/// Name of the LED of an indication, with its attribute (`led_compose_name`: device name and label).
+/// The name of the LED of an indication, with its attribute (`led_compose_name`: device name and label).
 fn led_of(device: &str, pattern: Pattern) -> String {
     format!("{device}:enclosure:{}/brightness", pattern.word())
 }
 
-/// The domains of VMD begin after those of ACPI, which have 16 bits (drivers/pci/controller/vmd.c,
-/// `vmd_find_free_domain`).
+/// The domains of VMD follow those of ACPI, which have 16 bits (drivers/pci/controller/vmd.c, `vmd_find_free_domain`).
 fn is_behind_vmd(address: &str) -> bool {
     let domain = address.split(':').next().unwrap_or_default();
     u32::from_str_radix(domain, 16).is_ok_and(|domain| domain > 0xffff)
@@ -286,7 +284,7 @@ const fn attention_of(pattern: Pattern) -> &'static str {
     }
 }
 
-/// Whether the attribute at `path` has this value.
+/// True if the attribute at `path` has this value.
 fn holds(path: &Path, value: &str) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     let now = path.parent().zip(name).and_then(|(folder, name)| attribute(folder, name));

@@ -1,7 +1,7 @@
-//! The machine's drives as the kernel reports them, without opening one.
+//! The drives of the host as the kernel reports them, without opening one.
 //!
-//! Attributes are those of the kernel's Documentation/ABI: stable/sysfs-block, testing/sysfs-nvme, stable/sysfs-class-
-//! enclosure, testing/sysfs-class-led, and of drivers/nvme/host/sysfs.c.
+//! The attributes are documented in the kernel's Documentation/ABI: stable/sysfs-block, testing/sysfs-nvme,
+//! stable/sysfs-class-enclosure, testing/sysfs-class-led, and in drivers/nvme/host/sysfs.c.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use crate::slot_names::SlotNames;
 use crate::sysfs::{BlockSysfs, Uses, attribute, entries};
 
-/// Kernel devices that are never drives: memory, loops over files, and what others have built.
+/// Kernel devices that are not drives: memory, loop devices, and devices that other software has built.
 const NOT_DRIVES: [&str; 9] = ["ram", "loop", "zram", "dm-", "md", "nbd", "sr", "fd", "ublk"];
 
-/// Where the kernel tells about drives; the machine's own unless a test lays out another.
+/// The folders of the kernel's information about drives: those of the host, or a test directory.
 #[derive(Clone, Debug)]
 pub struct Machine {
     sys: PathBuf,
@@ -28,52 +28,52 @@ impl Default for Machine {
     }
 }
 
-/// A drive as the kernel reports it. A drive that is reached by several paths is one.
+/// A drive as the kernel reports it. A drive with several paths is listed once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelDrive {
     /// The kernel's name, such as `nvme0n1`.
     pub name: String,
     /// Its device node.
     pub path: String,
-    /// What identifies the medium under every path.
+    /// The identity of the medium, which is the same over every path.
     pub identity: String,
-    /// Manufacturer's name of it; empty when not known.
+    /// The manufacturer's model name; empty if unknown.
     pub model: String,
-    /// Manufacturer's number of it; empty when not known.
+    /// The manufacturer's serial number; empty if unknown.
     pub serial: String,
-    /// Number of the NVMe namespace.
+    /// The NVMe namespace ID.
     pub namespace: Option<u32>,
-    /// Addresses of the PCI functions it hangs on, such as `0000:3b:00.0`; several when it has several ports.
+    /// The addresses of its PCI functions, such as `0000:3b:00.0`; several if it has several ports.
     pub pci: Vec<String>,
-    /// Where it is to be found: see [`Slot::name`](crate::Slot::name).
+    /// The name of its slot: see [`Slot::name`](crate::Slot::name).
     pub slot: String,
     /// Capacity in bytes.
     pub size_bytes: u64,
-    /// Bytes of a block, 0 when not known.
+    /// Bytes of a block, 0 if unknown.
     pub block_bytes: u32,
     /// Other paths of the same drive.
     pub aliases: Vec<String>,
-    /// Who uses it, in words.
+    /// The current user of the drive, as a phrase.
     pub user: Option<String>,
-    /// Why it cannot be used, as far as is known without reading it.
+    /// The reason why it cannot be used, as far as this is known without reading it.
     pub trouble: Option<String>,
     /// Its folder in sysfs.
     pub(crate) folder: PathBuf,
 }
 
-/// What a name for a drive led to.
+/// The result of a lookup of a drive by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Named {
-    /// Nothing of this machine.
+    /// No drive of this host.
     Nothing,
     /// This drive.
     One(Box<KernelDrive>),
-    /// Several drives, by path: it names what they share.
+    /// Several drives, by path, because they share the name.
     Several(Vec<String>),
 }
 
 impl Machine {
-    /// A machine whose /sys, /dev, /proc and /etc are in `root`.
+    /// A host whose /sys, /dev, /proc and /etc are in `root`.
     #[must_use]
     pub fn at(root: &Path) -> Self {
         let [sys, dev, proc, etc] = ["sys", "dev", "proc", "etc"].map(|folder| root.join(folder));
@@ -92,7 +92,7 @@ impl Machine {
         &self.etc
     }
 
-    /// Names of block devices and of NVMe controllers, in order, and nothing about them: a look that costs little.
+    /// The sorted names of block devices and of NVMe controllers, without details; this is cheap.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let mut names = entries(&self.sys.join("block"));
@@ -100,7 +100,7 @@ impl Machine {
         names
     }
 
-    /// Every drive, by name. One that is here and cannot be used is among them, with its trouble.
+    /// Every drive, sorted by name. Unusable drives are included, with the reason.
     #[must_use]
     pub fn drives(&self) -> Vec<KernelDrive> {
         let names = self.slot_names();
@@ -109,7 +109,7 @@ impl Machine {
         drives
     }
 
-    /// Drives with a block device, by name.
+    /// Drives with a block device, sorted by name.
     #[must_use]
     pub fn block_devices(&self) -> Vec<KernelDrive> {
         self.block_devices_in(&self.slot_names())
@@ -125,8 +125,8 @@ impl Machine {
             }
             let Some(mut drive) = self.drive(&name, &uses, names) else { continue };
             drive.aliases = links.get(&PathBuf::from(&drive.path)).cloned().unwrap_or_default();
-            // Two paths to one medium agree about its size as well; it usually distinguishes drives whose maker
-            // gave all of them one number.
+            // Two paths to one medium have the same size as well; the size usually distinguishes drives whose
+            // manufacturer gave all of them one serial number.
             let same = drives
                 .iter_mut()
                 .find(|d| d.identity == drive.identity && d.size_bytes == drive.size_bytes);
@@ -138,8 +138,8 @@ impl Machine {
         drives
     }
 
-    /// The drive that `name` means: a path of it, the kernel's name, its serial number, with `:NAMESPACE` where a
-    /// drive has several, its worldwide name, its PCI address or a name in /dev/disk.
+    /// The drive with the name `name`: a path of it, the kernel's name, its serial number, with `:NAMESPACE` if a drive
+    /// has several, its worldwide name, its PCI address or a name in /dev/disk.
     #[must_use]
     pub fn find(&self, name: &str) -> Named {
         let mut found: Vec<KernelDrive> =
@@ -155,14 +155,14 @@ impl Machine {
         }
     }
 
-    /// Whether `path` is a device node's place, whatever is there now.
+    /// True if `path` is in the folder of device nodes, whether it exists or not.
     #[must_use]
     pub fn has_node(&self, path: &str) -> bool {
         Path::new(path).starts_with(&self.dev)
     }
 
-    /// The drive whose device node is at `path`, or at the end of links from there. `None` when it is not a device node
-    /// of a drive of this machine, such as a regular file.
+    /// The drive whose device node is at `path`, or at the end of links from there. `None` if this is not a device node
+    /// of a drive of this host, for example a regular file.
     #[must_use]
     pub fn at_node(&self, path: &str) -> Option<KernelDrive> {
         let node = fs::canonicalize(path).ok().filter(|node| node.starts_with(&self.dev))?;
@@ -175,7 +175,7 @@ impl Machine {
         let block = BlockSysfs::at(&self.sys.join("block").join(name));
         let folder = block.own().to_owned();
         let is = |what: &str| attribute(&folder, what).as_deref() == Some("1");
-        // One path of several to an NVMe namespace, which has a name of its own; and a reader without a card.
+        // Skips a path of a multipath NVMe namespace, which has a device of its own, and a card reader without a card.
         if is("hidden") || (is("removable") && block.size_bytes() == 0) {
             return None;
         }
@@ -184,7 +184,7 @@ impl Machine {
         let size_bytes = block.size_bytes();
         Some(KernelDrive {
             name: name.to_owned(),
-            // The kernel writes the slash of a name in a folder of /dev as an exclamation mark.
+            // The kernel replaces the slash of a name in a subfolder of /dev by an exclamation mark.
             path: self.dev.join(name.replace('!', "/")).display().to_string(),
             identity: block.identity(),
             model: text("device/model"),
@@ -201,14 +201,14 @@ impl Machine {
         })
     }
 
-    /// NVMe controllers that show no namespace: what is left to be seen of a drive that died.
+    /// NVMe controllers without a namespace: the visible rest of a failed drive.
     fn dead_controllers(&self, names: &SlotNames) -> Vec<KernelDrive> {
         let class = self.sys.join("class/nvme");
         let mut dead = Vec::new();
         for name in entries(&class) {
             let link = class.join(&name);
             let folder = fs::canonicalize(&link).unwrap_or(link);
-            // nvme0n1, or nvme0c0n1 when it is one path of several.
+            // `nvme0n1`, or `nvme0c0n1` for one path of several.
             let is_namespace = |entry: &String| {
                 entry.strip_prefix("nvme").is_some_and(|number| number.contains('n'))
             };
@@ -245,7 +245,7 @@ impl Machine {
         dead
     }
 
-    /// Names in /dev/disk by what they lead to.
+    /// Names in /dev/disk, by the device node that they lead to.
     fn links(&self) -> BTreeMap<PathBuf, Vec<String>> {
         let mut links: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
         let disk = self.dev.join("disk");
@@ -263,7 +263,7 @@ impl Machine {
 }
 
 impl KernelDrive {
-    /// Degrees Celsius. The kernel asks the drive, so that this waits for it: for a minute if it is silent.
+    /// Degrees Celsius. The kernel queries the drive and waits for it, for a minute if it does not answer.
     #[must_use]
     pub fn temperature_c(&self) -> Option<i32> {
         temperature(&self.folder)
@@ -291,14 +291,14 @@ impl KernelDrive {
     }
 }
 
-/// Whether `name` is this PCI address, with its domain or, for domain 0, without.
+/// True if `name` is this PCI address, with its domain or, for domain 0, without.
 fn is_pci(pci: &str, name: &str) -> bool {
     pci.eq_ignore_ascii_case(name)
         || pci.strip_prefix("0000:").is_some_and(|short| short.eq_ignore_ascii_case(name))
 }
 
-/// Where a device hangs. A namespace that several controllers share hangs on none of them: theirs are taken, which
-/// each says about itself.
+/// The PCI addresses of a device. A namespace that several controllers share is below none of them: then the addresses
+/// of its controllers are used.
 fn pci_addresses(folder: &Path) -> Vec<String> {
     let mut names = folder.iter().rev().filter_map(|name| name.to_str());
     if let Some(nearest) = names.find(|name| is_pci_address(name)) {
@@ -320,7 +320,7 @@ pub(crate) fn is_pci_address(name: &str) -> bool {
     parts.len() == 4 && name.matches(':').count() == 2 && parts.iter().all(hex)
 }
 
-/// Degrees by the drive's own sensor, which hwmon shows in thousandths (Documentation/hwmon/sysfs-interface.rst).
+/// Degrees of the drive's own sensor, which hwmon reports in thousandths (Documentation/hwmon/sysfs-interface.rst).
 fn temperature(folder: &Path) -> Option<i32> {
     let device = folder.join("device");
     let mut places = vec![device.clone(), device.join("hwmon"), device.join("device/hwmon")];

@@ -1,4 +1,4 @@
-//! Opening: refuse what must not be opened, lock the rest, and find out what it can do.
+//! Opening a drive: rejects unsuitable paths, locks the drive, and determines its properties.
 
 use crate::device::{self, Access, Direct, OpenOptions, Polling, Shared};
 use crate::error::{Notice, NoticeKind};
@@ -20,21 +20,21 @@ use std::path::Path;
 use strake_block::{BufMut, DeallocateReads, DeviceError, IoErrorKind, VolatileCache};
 use strake_units::BlockSize;
 
-/// What direct I/O asks of buffers and offsets, in bytes.
+/// The alignment of buffers and offsets that direct I/O requires, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Alignment {
     pub(crate) memory: u32,
     pub(crate) offset: u32,
 }
 
-/// The two kinds of thing we open.
+/// The supported kinds of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     File,
     Block,
 }
 
-/// One opening in progress: who it is about and what there is to say.
+/// An open in progress, with its notices.
 struct Opening<'a> {
     path: &'a Path,
     name: String,
@@ -125,8 +125,8 @@ impl Opening<'_> {
         self.fail(IoErrorKind::Device, what).with_source(errno.into())
     }
 
-    /// What is at the path. Looked at before opening, because opening a pipe waits and opening some character
-    /// devices acts.
+    /// Examines the path before opening it, because opening a pipe waits and opening some character devices has side
+    /// effects.
     fn look(&self) -> Result<(Kind, Stat), DeviceError> {
         let found = stat(self.path).map_err(|errno| match errno {
             Errno::NOENT => self.fail(IoErrorKind::Gone, "there is nothing at this path"),
@@ -156,7 +156,8 @@ impl Opening<'_> {
         }
     }
 
-    /// Opens with as much as asked for and possible; returns the file, whether it is read-only and direct.
+    /// Opens with the requested properties as far as possible; returns the file, whether it is read-only, and whether
+    /// it is direct.
     fn open_file(
         &mut self,
         kind: Kind,
@@ -181,7 +182,7 @@ impl Opening<'_> {
         }
     }
 
-    /// Opens; waits where the kernel has not yet released a block device of which an earlier use has just ended.
+    /// Opens, and waits if the kernel has not yet released a block device whose earlier use has just ended.
     fn open_when_closed(
         &self,
         kind: Kind,
@@ -206,14 +207,14 @@ impl Opening<'_> {
             flags |= OFlags::DIRECT;
         }
         if kind == Kind::Block {
-            // On a block device and without O_CREAT this claims the device: mounts, md, dm and other exclusive
-            // openers exclude each other (open(2)).
+            // On a block device and without O_CREAT, this flag claims the device: mounts, md, dm and other exclusive
+            // users exclude each other (open(2)).
             flags |= OFlags::EXCL;
         }
         open_file(self.path, flags, Mode::empty())
     }
 
-    /// Falls back to buffered I/O, or fails when direct I/O was demanded.
+    /// Falls back to buffered I/O, or fails if direct I/O is required.
     fn without_direct(&mut self, why: &str) -> Result<(), DeviceError> {
         if self.options.direct == Direct::Yes {
             let what = format!("{why}, and direct I/O was demanded");
@@ -272,7 +273,7 @@ impl Opening<'_> {
         }
     }
 
-    /// What direct I/O needs: as the kernel says (`STATX_DIOALIGN`, Linux 6.1) or as a trial read shows.
+    /// The alignment for direct I/O: as the kernel reports it (`STATX_DIOALIGN`, Linux 6.1) or as a trial read shows.
     fn alignment(&mut self, file: &OwnedFd, bytes: u64) -> Result<Option<Alignment>, DeviceError> {
         let reported =
             statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok().filter(|found| {
@@ -291,7 +292,7 @@ impl Opening<'_> {
         Ok(Some(align))
     }
 
-    /// Takes `O_DIRECT` off an open file that turned out not to support it.
+    /// Clears `O_DIRECT` of an open file that does not support it.
     fn drop_direct(&mut self, file: &OwnedFd) -> Result<(), DeviceError> {
         self.without_direct("it does not support direct I/O in blocks of 4096 bytes")?;
         let flags =
@@ -356,7 +357,7 @@ impl Opening<'_> {
         let can = match kind {
             Kind::File | Kind::Block if read_only => return DeallocateReads::Unsupported,
             Kind::Block => sysfs.gives_back(),
-            // A hole beyond the end changes nothing and shows whether there can be holes.
+            // A hole beyond the end changes nothing and shows whether the file system supports holes.
             Kind::File => {
                 let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 fallocate(file, flags, bytes.next_multiple_of(4096), 4096)
@@ -383,8 +384,8 @@ impl Opening<'_> {
     }
 }
 
-/// Finds the alignment of direct I/O by reading: only the offset alignment can be found so, and memory is then
-/// aligned like it, which suffices everywhere.
+/// Determines the alignment of direct I/O by trial reads. They show only the offset alignment; memory is then aligned
+/// in the same way, which is always sufficient.
 fn try_alignments(file: &OwnedFd, bytes: u64) -> Alignment {
     let mut buf = BufMut::alone(4096);
     let mut works =

@@ -1,4 +1,4 @@
-//! Opening where it cannot hold up the caller: on a thread of its own, one attempt per path at a time.
+//! Opening in a separate thread, so that it cannot block the caller, with one attempt per path at a time.
 
 use crate::device::{OpenOptions, Shared};
 use crate::error::Notice;
@@ -15,21 +15,21 @@ use strake_units::Nanos;
 
 type Opened = Result<(Shared, Vec<Notice>), DeviceError>;
 
-/// Paths that are being looked at or opened, and since when.
+/// Paths that are being opened, and the start of each attempt.
 static OPENINGS: Mutex<BTreeMap<PathBuf, Nanos>> = Mutex::new(BTreeMap::new());
-/// One of them is done.
+/// Notified when an attempt has finished.
 static DONE: Condvar = Condvar::new();
 
 fn openings() -> MutexGuard<'static, BTreeMap<PathBuf, Nanos>> {
-    // Every change of it is one step: a thread that panicked left it whole.
+    // Every change of the map is one step, so a thread that panicked left it consistent.
     OPENINGS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The right to open a path.
+/// The exclusive right to open a path.
 struct Turn(PathBuf);
 
 impl Turn {
-    /// Waits for the attempt before to end, at most for `limit`; else says since when that is under way.
+    /// Waits for an earlier attempt, at most for `limit`; returns the start of that attempt if it has not finished.
     fn take(path: &Path, limit: Duration) -> Result<Self, Nanos> {
         let (mut openings, _) = DONE
             .wait_timeout_while(openings(), limit, |openings| openings.contains_key(path))
@@ -58,13 +58,13 @@ fn hangs(path: &Path, since: Nanos) -> DeviceError {
     DeviceError::new(IoErrorKind::Timeout, path.display().to_string(), what)
 }
 
-/// As [`open::open`], giving up after [`OPEN_LIMIT`]. The attempt then ends when the kernel lets it; until then there
-/// is no other one at this path.
+/// As [`open::open`], with a timeout of [`OPEN_LIMIT`]. The attempt then continues until the kernel returns; until then
+/// there is no other attempt at this path.
 pub(crate) fn open(path: &Path, options: OpenOptions) -> Opened {
     open_within(path, options, OPEN_LIMIT)
 }
 
-/// The same, giving up after `limit`.
+/// As [`open()`], with a timeout of `limit`.
 pub(crate) fn open_within(path: &Path, options: OpenOptions, limit: Duration) -> Opened {
     let since = now();
     let turn = Turn::take(path, limit).map_err(|since| hangs(path, since))?;
@@ -72,7 +72,7 @@ pub(crate) fn open_within(path: &Path, options: OpenOptions, limit: Duration) ->
     let thread = std::thread::Builder::new().name("strake-open".to_owned());
     let attempt = move || {
         let opened = open::open(&turn.0, options);
-        // Where the caller has given up, what was opened is closed here, before there is another attempt.
+        // If the caller has timed out, the file is closed here, before the next attempt.
         drop(sender.send(opened));
         drop(turn);
     };

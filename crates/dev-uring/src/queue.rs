@@ -1,4 +1,4 @@
-//! A queue: slots that own requests, and the rings that carry them.
+//! A queue: slots that own requests, and the rings that transfer them.
 
 use crate::device::Shared;
 use crate::limits::{DEPTH_MAX, SLOW_DEPTH_MAX};
@@ -17,25 +17,25 @@ use strake_block::{
 };
 use strake_units::{LbaRange, Nanos};
 
-/// A submission and completion path of a [`UringDevice`](crate::UringDevice). Stays on the thread that opened
-/// it: the kernel refuses others (`IORING_SETUP_SINGLE_ISSUER`), and the raw pointers inside make it not `Send`.
+/// A submission and completion path of a [`UringDevice`](crate::UringDevice). It stays on the thread that opened it:
+/// the kernel rejects other threads (`IORING_SETUP_SINGLE_ISSUER`), and the raw pointers inside make it not `Send`.
 pub struct UringQueue {
     shared: Arc<Shared>,
     /// Capacity in blocks when the queue was opened.
     blocks: u64,
     /// Reads and writes.
     ring: ManuallyDrop<Ring>,
-    /// Everything else, when `ring` polls: a polling ring takes only reads and writes.
+    /// All other requests, if `ring` polls: a polling ring accepts only reads and writes.
     other: Option<Ring>,
     slots: Box<[Slot]>,
     free: Vec<u32>,
-    /// Something pushed since the last submission writes.
+    /// Whether a write was pushed since the last submission.
     writes_pushed: bool,
-    /// Requests with the kernel that occupy one of its threads each.
+    /// Requests in the kernel that each occupy one of its threads.
     slow: u32,
-    /// Further ones, which wait for one of those to come back.
+    /// Further such requests, which wait for one of those to complete.
     held_back: VecDeque<u32>,
-    /// Requests that were over before the kernel saw them, and how they ended.
+    /// Requests that completed without reaching the kernel, with their results.
     ready: VecDeque<(u32, Result<(), IoError>)>,
 }
 
@@ -47,7 +47,7 @@ impl UringQueue {
         }
         let mode = if shared.polled { Mode::Polled } else { Mode::Interrupts };
         let mut ring = Ring::open(depth, mode, shared.file.as_fd())?;
-        // `with_arenas` has reported whether registration works; a queue that cannot is slower, not wrong.
+        // `with_arenas` has reported whether registration works; a queue without it is slower, but correct.
         let _ = ring.register(&shared.arenas);
         let other = match mode {
             Mode::Polled => Some(Ring::open(depth, Mode::Interrupts, shared.file.as_fd())?),
@@ -71,7 +71,7 @@ impl UringQueue {
         Context { size: shared.block_size, learned: &shared.learned, zeroes: &shared.zeroes }
     }
 
-    /// Whether the device can do `op`; `Ok(false)` means there is nothing to do.
+    /// Checks that the device supports `op`; `Ok(false)` means that there is nothing to do.
     fn check(&self, op: &Op) -> Result<bool, IoError> {
         let error = |kind| Err(IoError::new(kind));
         let writes = match op {
@@ -101,8 +101,8 @@ impl UringQueue {
         Ok(!LbaRange::is_empty(range))
     }
 
-    /// Direct I/O needs aligned pieces; copying them to aligned memory behind the caller's back would hide a
-    /// cost, so they are refused.
+    /// Direct I/O needs aligned pieces. A hidden copy to aligned memory would hide a cost, so unaligned pieces are
+    /// rejected.
     fn check_data(&self, parts: impl Iterator<Item = (usize, usize)>) -> Result<(), IoError> {
         let mut total = 0;
         for (address, bytes) in parts {
@@ -120,8 +120,8 @@ impl UringQueue {
         Ok(())
     }
 
-    /// Puts the slot's next step into the ring that can carry it, or keeps it back while the kernel has enough of its
-    /// kind.
+    /// Pushes the slot's next step into the suitable ring, or holds it back while the kernel has the maximum number of
+    /// slow steps.
     fn push(&mut self, index: u32) {
         let Self { shared, ring, other, slots, writes_pushed, slow, held_back, .. } = self;
         let slot = &mut slots[index as usize];
@@ -140,24 +140,24 @@ impl UringQueue {
         };
         let mut entry = slot.entry(&Self::context(shared), ring);
         if shared.served {
-            // Otherwise this thread would wait inside the submission for who serves the file.
+            // Otherwise this thread could wait inside the submission for the server of the file.
             entry = entry.flags(squeue::Flags::ASYNC);
         }
-        // SAFETY: the addresses in `entry` are those of the slot's I/O vectors, which sit in a boxed slice that
-        // is neither resized nor dropped while the kernel holds them (see `Drop`), of the buffers the slot's
-        // request owns, exclusively for reads and immutably for writes, and of the device's zeroes, which
-        // `shared` keeps. Nothing touches the vectors or the request before `next` returns this slot.
+        // SAFETY: the addresses in `entry` are those of the slot's I/O vectors, which are in a boxed slice that is
+        // neither resized nor dropped while the kernel holds them (see `Drop`), of the buffers that the slot's request
+        // owns, exclusively for reads and immutably for writes, and of the device's zeroes, which `shared` keeps. No
+        // code accesses the vectors or the request before `next` returns this slot.
         unsafe { ring.push(index, entry) };
     }
 
-    /// Notes that the kernel is done with the slot's step.
+    /// Records that the kernel has completed the slot's step.
     fn came_back(&mut self, index: u32) {
         if mem::take(&mut self.slots[index as usize].occupies) {
             self.slow -= 1;
         }
     }
 
-    /// Hands over what was kept back, as far as there is room for it now. True when something was.
+    /// Pushes held-back requests up to the limit. Returns whether there was one.
     fn push_held_back(&mut self) -> bool {
         let mut pushed = false;
         while self.slow < SLOW_DEPTH_MAX
@@ -169,7 +169,7 @@ impl UringQueue {
         pushed
     }
 
-    /// Submits; when the ring is beyond use, ends what the kernel did not take.
+    /// Submits; if the ring is broken, completes the requests that the kernel has not taken.
     fn submit_all(&mut self) {
         let Self { shared, ring, other, ready, writes_pushed, slow, slots, held_back, .. } = self;
         let shrunk = mem::take(writes_pushed) && shared.has_shrunk();
@@ -246,7 +246,7 @@ impl IoQueue for UringQueue {
         }
         again |= !self.held_back.is_empty() && self.push_held_back();
         if again {
-            // A core that saw nothing complete may sleep on our file descriptor without another doorbell.
+            // A core without completions may sleep on this file descriptor without another doorbell.
             self.submit_all();
         }
     }
@@ -265,10 +265,10 @@ impl IoQueue for UringQueue {
 }
 
 impl Drop for UringQueue {
-    /// Never waits for the drive: what the kernel has not answered goes to the `reaper` with the slots, whose buffers
-    /// the drive may still read and write.
+    /// Never waits for the drive: outstanding requests are passed to the `reaper` together with the slots, whose
+    /// buffers the drive may still read and write.
     fn drop(&mut self) {
-        // SAFETY: the queue is going away, and nothing uses its ring after this.
+        // SAFETY: the queue is being dropped, and no later code uses its ring.
         let ring = unsafe { ManuallyDrop::take(&mut self.ring) };
         let mut rings: Vec<Ring> = std::iter::once(ring).chain(self.other.take()).collect();
         rings.retain_mut(|ring| !ring.call_back());

@@ -1,13 +1,13 @@
-//! What drives still owe: requests that the kernel has not answered when their queue is dropped, and closes that may
-//! wait for who serves a file.
+//! Outstanding requests of drives: requests that the kernel has not completed when their queue is dropped, and closes
+//! that may wait for the server of a file.
 //!
 //! ```text
-//! UringQueue::drop --> ledger (under its lock) --> thread of the drive: waits, however long, then closes
-//! open, open_queue --> ledger: does this drive owe something?  refused after a limit if it does
+//! UringQueue::drop --> ledger (under its lock) --> thread of the drive: waits without a limit, then closes
+//! open, open_queue --> ledger: outstanding requests?  the open fails after a limit
 //! ```
 //!
-//! A debt is in the ledger before `drop` returns, so an opener that asks afterwards cannot miss it. Each drive has a
-//! thread of its own while it has outstanding requests: one that never answers holds up no other.
+//! A debt is in the ledger before `drop` returns, so a later open cannot miss it. Each drive has a separate thread
+//! while it has outstanding requests: an unresponsive drive delays no other.
 
 use crate::limits::{CLOSE_PATIENCE, OWED_LOOK, OWED_THREADS_MAX};
 use crate::ring::Ring;
@@ -22,7 +22,7 @@ use strake_units::Nanos;
 
 use crate::device::Shared;
 
-/// Which file or block device: its file system and inode, and the device number of a block device.
+/// The identity of a file or block device: the file system and inode, or the device number of a block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     device: u64,
@@ -36,7 +36,7 @@ impl Key {
         Self { device: found.st_dev, inode: found.st_ino, node: 0 }
     }
 
-    /// Of a block device: whichever node leads to it, it is the same one.
+    /// Of a block device: every node with this device number is the same device.
     pub(crate) const fn of_block(found: &Stat) -> Self {
         Self { device: 0, inode: 0, node: found.st_rdev }
     }
@@ -46,21 +46,21 @@ impl Key {
     }
 }
 
-/// An outstanding request of a drive.
+/// An outstanding item of a drive.
 pub(crate) enum Debt {
-    /// A dropped queue: the rings with requests the kernel has not answered, and what those requests point at.
+    /// A dropped queue: the rings with outstanding requests, and the memory of those requests.
     Queue { rings: Vec<Ring>, slots: Box<[Slot]>, shared: Arc<Shared> },
-    /// A file whose closing may wait.
+    /// A file whose close may wait.
     Close(OwnedFd),
 }
 
-// SAFETY: a ring may be asked for results from any thread that owns it; only submitting is bound to the thread that
-// made it (`IORING_SETUP_SINGLE_ISSUER`), and the reaper submits nothing. The pointers in slots are to the slots' own
-// vectors and buffers, which move with them as one boxed slice; buffers are `Send`.
+// SAFETY: any thread that owns a ring may read its results; only submission is bound to the thread that created it
+// (`IORING_SETUP_SINGLE_ISSUER`), and the reaper submits nothing. The pointers in slots point to the slots' own vectors
+// and buffers, which move with them as one boxed slice; buffers are `Send`.
 unsafe impl Send for Debt {}
 
 impl Debt {
-    /// Waits for at most `limit` for what is owed. True when nothing is.
+    /// Waits at most for `limit` for outstanding requests. Returns whether none is left.
     fn is_paid(&mut self, limit: Nanos) -> bool {
         match self {
             Self::Queue { rings, .. } => rings.iter_mut().all(|ring| ring.drain(limit)),
@@ -68,14 +68,14 @@ impl Debt {
         }
     }
 
-    /// Releases everything. The kernel no longer holds any address of it.
+    /// Releases all memory. The kernel no longer holds any address of it.
     fn close(self) {
         match self {
             Self::Queue { rings, slots, shared } => {
                 drop(rings);
                 drop(slots);
-                // Rings that another thread made are taken apart by the kernel in its own time, and hold the file until
-                // then. Its lock need not wait for that.
+                // The kernel releases rings of another thread asynchronously, and they hold the file until then. The
+                // lock of the file need not wait for that.
                 if Arc::strong_count(&shared) == 1 {
                     unlock(&shared.file);
                 }
@@ -90,30 +90,30 @@ impl Debt {
 }
 
 fn unlock(file: &OwnedFd) {
-    // A block device has no such lock, and closing gives up the lock as well.
+    // A block device has no such lock, and the close releases the lock as well.
     let _ = flock(file, FlockOperation::NonBlockingUnlock);
 }
 
 /// The outstanding requests of one drive.
 struct Account {
     since: Nanos,
-    /// Requests the kernel had not answered as their queues were dropped.
+    /// Requests that were outstanding when their queues were dropped.
     requests: u32,
-    /// Handed over and not taken by the drive's thread.
+    /// Items that the drive's thread has not taken yet.
     waiting: Vec<Debt>,
-    /// It has a thread.
+    /// Whether the drive has a thread.
     reaped: bool,
 }
 
 struct Accounts {
     open: BTreeMap<Key, Account>,
-    /// When accounts were closed, for [`CLOSE_PATIENCE`].
+    /// The closing times of accounts, for [`CLOSE_PATIENCE`].
     closed: BTreeMap<Key, Nanos>,
 }
 
 struct Ledger {
     accounts: Mutex<Accounts>,
-    /// An account was closed.
+    /// Notified when an account is closed.
     closed: Condvar,
 }
 
@@ -124,7 +124,7 @@ static LEDGER: Ledger = Ledger {
 
 impl Ledger {
     fn accounts(&self) -> MutexGuard<'_, Accounts> {
-        // Every change of it is one step: a thread that panicked left it whole.
+        // Every change of the map is one step, so a thread that panicked left it consistent.
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -132,13 +132,14 @@ impl Ledger {
 /// The outstanding requests of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owed {
-    /// Requests the kernel had not answered as their queues were dropped.
+    /// Requests that were outstanding when their queues were dropped.
     pub(crate) requests: u32,
-    /// For how long something is owed.
+    /// The time since the first of them.
     pub(crate) time: Nanos,
 }
 
-/// Takes over outstanding requests of the drive: `requests` requests, or a close. Never waits for the drive.
+/// Takes over an outstanding item of the drive: a queue with `requests` requests, or a close. Never waits for the
+/// drive.
 pub(crate) fn hand_over(key: Key, requests: u32, debt: Debt) {
     let accounts = &mut LEDGER.accounts().open;
     let reaped = accounts.values().filter(|account| account.reaped).count();
@@ -151,15 +152,16 @@ pub(crate) fn hand_over(key: Key, requests: u32, debt: Debt) {
     account.requests += requests;
     account.waiting.push(debt);
     if account.reaped || reaped >= OWED_THREADS_MAX {
-        // Without a thread it stays in the ledger until another thread is free: its memory stays valid, and the drive
-        // is refused.
+        // Without a thread the item stays in the ledger until another thread is free: its memory stays valid, and the
+        // drive cannot be opened.
         return;
     }
     let thread = std::thread::Builder::new().name("strake-reaper".to_owned());
     account.reaped = thread.spawn(move || reap(key)).is_ok();
 }
 
-/// The thread of a drive: until it has no outstanding request, and then of one for which there was no thread.
+/// The thread of a drive: it waits until the drive has no outstanding requests, and continues with a drive that has no
+/// thread.
 fn reap(mut key: Key) {
     let mut owed: Vec<Debt> = Vec::new();
     loop {
@@ -188,22 +190,22 @@ fn reap(mut key: Key) {
     }
 }
 
-/// The outstanding requests of the drive. Never waits.
+/// Returns the outstanding requests of the drive. Never waits.
 pub(crate) fn owed_by(key: Key) -> Option<Owed> {
     let accounts = LEDGER.accounts();
     let account = accounts.open.get(&key)?;
     Some(Owed { requests: account.requests, time: now().since(account.since) })
 }
 
-/// Whether the drive owed something until lately: the kernel takes the rings apart a little later, which hold it open.
+/// True if the drive had outstanding requests until recently: the kernel releases the rings, which hold the drive open,
+/// a little later.
 pub(crate) fn closed_lately(key: Key) -> bool {
     LEDGER.accounts().closed.get(&key).is_some_and(|at| now().since(*at) < CLOSE_PATIENCE)
 }
 
-/// Waits for at most `limit` until the drive has no outstanding request.
+/// Waits at most for `limit` until the drive has no outstanding request.
 ///
-/// # Errors
-/// What it owes still.
+/// Returns the remaining outstanding requests.
 pub(crate) fn wait_for(key: Key, limit: Duration) -> Result<(), Owed> {
     let accounts = LEDGER.accounts();
     let waited = LEDGER

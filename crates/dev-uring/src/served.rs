@@ -1,13 +1,13 @@
-//! File systems that others serve: handing one of their files a request may wait for a process or another machine.
+//! File systems that another process or host serves: a request to one of their files may wait for that server.
 //!
-//! The only list of its kind: whatever must not wait for such a file asks here.
+//! This is the only list of its kind: all code that must not wait for such a file uses it.
 
 use rustix::fs::fstatfs;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// The magic numbers that statfs(2) gives of file systems that a process, another machine or a cluster answers for,
-/// with their names (`include/uapi/linux/magic.h` and the file systems' own headers).
+/// The magic numbers of statfs(2) of file systems that a process, another host or a cluster serves, with their names
+/// (`include/uapi/linux/magic.h` and the headers of the file systems).
 const SERVED: [(u32, &str); 16] = [
     (0x6573_5546, "FUSE"), // also virtiofs
     (0x6573_5543, "FUSE control"),
@@ -27,7 +27,7 @@ const SERVED: [(u32, &str); 16] = [
     (0x7461_636f, "OCFS2"),
 ];
 
-/// The name of the file system with this magic number when others serve it.
+/// The name of the file system with this magic number, if it is a served one.
 const fn name_of(magic: u32) -> Option<&'static str> {
     let mut at = 0;
     while at < SERVED.len() {
@@ -39,17 +39,17 @@ const fn name_of(magic: u32) -> Option<&'static str> {
     None
 }
 
-/// The name of the file system of an open file when others serve it: a process (FUSE), another machine (NFS, CIFS, 9p)
-/// or a cluster. Requests to such a file may wait as they are submitted, also its closing. `None` for local ones and
-/// where the kernel does not say.
+/// The name of the file system of an open file, if a process (FUSE), another host (NFS, CIFS, 9p) or a cluster serves
+/// it. Requests to such a file may wait during their submission, and so may its close. `None` for local file systems,
+/// and if the kernel does not report it.
 ///
-/// Asking may itself wait for who serves it; data cores do not ask.
+/// This call itself may wait for the server; data cores do not call it.
 pub fn served_by(file: impl AsFd) -> Option<&'static str> {
     // The type of the field differs between architectures; magic numbers have 32 bits.
     fstatfs(file).ok().and_then(|found| name_of(found.f_type as u32))
 }
 
-/// The same for what is at `path`.
+/// As [`served_by`], for the file at `path`.
 #[must_use]
 pub fn served_at(path: &Path) -> Option<&'static str> {
     rustix::fs::statfs(path).ok().and_then(|found| name_of(found.f_type as u32))

@@ -1,4 +1,4 @@
-//! One request between submission and completion: what to ask the kernel next, and what its answer means.
+//! One request between submission and completion: its next system call, and the evaluation of results.
 
 use crate::error::{During, io_error};
 use crate::limits::{RESUBMITS_MAX, ZEROES_BYTES};
@@ -14,15 +14,15 @@ use strake_units::BlockSize;
 /// The queue's only registered file.
 const FILE: types::Fixed = types::Fixed(0);
 
-/// What the device has turned out not to support. Learned from refusals and shared by all queues; only a hint,
-/// because every queue can learn it again, so relaxed order is enough.
+/// Unsupported operations of the device. They are learned from errors and shared by all queues. Relaxed order is
+/// enough, because this is only a hint: every queue can learn it again.
 #[derive(Debug, Default)]
 pub(crate) struct Learned {
     no_dsync: AtomicBool,
     zeroing: AtomicU8,
 }
 
-/// Ways to make blocks zero, best first.
+/// Methods to zero blocks, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Zeroing {
     Range,
@@ -48,12 +48,12 @@ impl Learned {
     }
 }
 
-/// What the kernel is doing for the slot.
+/// The current operation of the kernel for the slot.
 ///
 /// ```text
-/// read, write      Transfer --(FUA the kernel cannot do)--> Sync
-/// deallocate       Punch -> as write zeroes                                       (arrows: refused)
-/// write zeroes     Zero(Range) -> Zero(Punch) -> Zero(Write) --(FUA)--> Sync      (arrows: refused)
+/// read, write      Transfer --(FUA not supported)--> Sync
+/// deallocate       Punch -> as write zeroes                                       (arrows: not supported)
+/// write zeroes     Zero(Range) -> Zero(Punch) -> Zero(Write) --(FUA)--> Sync      (arrows: not supported)
 /// flush            Sync
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,25 +64,25 @@ enum Step {
     Sync,
 }
 
-/// What every slot of a queue needs to know about its device.
+/// Properties of the device that every slot of a queue needs.
 pub(crate) struct Context<'a> {
     pub(crate) size: BlockSize,
     pub(crate) learned: &'a Learned,
     pub(crate) zeroes: &'a Buf,
 }
 
-/// A request's place. It lives in a boxed slice, so its address never changes.
+/// The slot of a request. It is in a boxed slice, so its address never changes.
 pub(crate) struct Slot {
     io: Option<Io>,
     step: Step,
     done: u64,
     resubmits: u32,
-    /// Its step occupies a thread of the kernel.
+    /// Whether its step occupies a kernel thread.
     pub(crate) occupies: bool,
     vectors: [libc::iovec; SEGMENTS_MAX],
 }
 
-/// What to do after a result.
+/// The action after a result.
 pub(crate) enum Next {
     Finish(Result<(), IoError>),
     Again,
@@ -121,12 +121,12 @@ impl Slot {
         &self.io.as_ref().expect("a busy slot holds a request").op
     }
 
-    /// True when the request changes what the device holds.
+    /// True if the request changes the content of the device.
     pub(crate) fn writes(&self) -> bool {
         !matches!(self.op(), Op::Read { .. } | Op::Flush)
     }
 
-    /// True when the current step is a read or write, which is all a polling ring takes.
+    /// True if the current step is a read or write. A polling ring accepts nothing else.
     pub(crate) fn is_transfer(&self) -> bool {
         match self.step {
             Step::Transfer | Step::Zero(Zeroing::Write) => true,
@@ -134,9 +134,8 @@ impl Slot {
         }
     }
 
-    /// True when the current step occupies a thread of the kernel for as long as it takes: every step where others
-    /// serve the file, else giving back and zeroing space. Flushes do as well, but others wait for them, and they are
-    /// few.
+    /// True if the current step occupies a kernel thread for its duration: every step on a served file, otherwise
+    /// deallocating and zeroing. Flushes do so as well, but they are few, and other requests wait for them.
     pub(crate) const fn is_slow(&self, served: bool) -> bool {
         match self.step {
             Step::Punch | Step::Zero(Zeroing::Range | Zeroing::Punch) => true,
@@ -153,7 +152,7 @@ impl Slot {
         }
     }
 
-    /// The ring entry for the current step, from where the previous one stopped.
+    /// The ring entry for the current step, which continues after the previous one.
     pub(crate) fn entry(&mut self, context: &Context<'_>, ring: &Ring) -> squeue::Entry {
         let range = self.op().range(context.size);
         let offset = range.start.bytes(context.size) + self.done;
@@ -184,7 +183,7 @@ impl Slot {
         let first = self.vectors[0];
         let address = first.iov_base.cast::<u8>();
         let reading = matches!(self.op(), Op::Read { .. });
-        // Only the last piece may be left over after a partial transfer, so one vector means one buffer.
+        // Only the last piece may remain after a partial transfer, so one vector means one buffer.
         let fixed =
             if count == 1 { ring.registered(address as usize, first.iov_len) } else { None };
         match (fixed, reading) {
@@ -213,13 +212,13 @@ impl Slot {
             .build()
     }
 
-    /// FUA is one flag of the write (`RWF_DSYNC`, pwritev2(2)) unless that was refused before.
+    /// FUA is a flag of the write (`RWF_DSYNC`, pwritev2(2)), unless the device has rejected the flag before.
     fn write_flags(&self, context: &Context<'_>) -> i32 {
         let dsync = self.fua() && !context.learned.no_dsync.load(Ordering::Relaxed);
         if dsync { libc::RWF_DSYNC } else { 0 }
     }
 
-    /// Points the vectors at the data not transferred yet and returns how many there are.
+    /// Points the vectors at the remaining data; returns their number.
     fn point_at_data(&mut self) -> u32 {
         let mut list = Vectors { vectors: &mut self.vectors, count: 0, skip: self.done as usize };
         match &self.io.as_ref().expect("a busy slot holds a request").op {
@@ -245,7 +244,7 @@ impl Slot {
         list.count as u32
     }
 
-    /// What the kernel's answer to the current step means.
+    /// Evaluates the kernel's result of the current step.
     pub(crate) fn advance(&mut self, result: i32, context: &Context<'_>) -> Next {
         if result >= 0 {
             return self.progress(result as u64, context);
@@ -275,7 +274,7 @@ impl Slot {
         Next::Again
     }
 
-    /// The device does not support the current step: take the next best way, if there is one.
+    /// The device does not support the current step: continues with the next best method, if there is one.
     fn refused(&mut self, context: &Context<'_>) -> Next {
         match self.step {
             Step::Transfer if self.write_flags(context) != 0 => {
@@ -288,7 +287,7 @@ impl Slot {
                 Next::Again
             }
             Step::Punch => {
-                // Zeroes were promised for what is given back, and parity rests on them.
+                // Deallocated blocks must read as zeroes, and parity relies on this.
                 self.step = Step::Zero(context.learned.zeroing());
                 Next::Again
             }
@@ -309,7 +308,7 @@ impl Slot {
     fn transferred(&mut self, bytes: u64, context: &Context<'_>) -> Next {
         let total = self.op().range(context.size).blocks << context.size.shift();
         if bytes == 0 {
-            // The kernel has nothing more to give: the file or device ends before the blocks we were promised.
+            // The file or device ends before the requested blocks.
             return Next::Finish(Err(IoError::new(IoErrorKind::Gone)));
         }
         let before = self.done;
@@ -318,12 +317,12 @@ impl Slot {
             let dsync = self.step == Step::Transfer && self.write_flags(context) != 0;
             return self.stored(!dsync);
         }
-        // Go on at a block boundary, so that direct I/O stays aligned.
+        // The next step starts at a block boundary, so that direct I/O stays aligned.
         self.done &= !u64::from(context.size.bytes() - 1);
         if self.done == before { self.again(Errno::IO) } else { Next::Again }
     }
 
-    /// The blocks are with the device. `sync` tells whether FUA still needs a flush.
+    /// The device has the blocks. `sync` states whether FUA still needs a flush.
     fn stored(&mut self, sync: bool) -> Next {
         if sync && self.fua() {
             self.step = Step::Sync;
@@ -333,7 +332,7 @@ impl Slot {
     }
 }
 
-/// Collects addresses into I/O vectors, leaving out the first `skip` bytes.
+/// Collects addresses into I/O vectors, without the first `skip` bytes.
 struct Vectors<'a> {
     vectors: &'a mut [libc::iovec; SEGMENTS_MAX],
     count: usize,

@@ -1,16 +1,16 @@
 //! `/etc/strake/slots.toml`: the operator's names of slots.
 //!
-//! One kind of line of TOML is understood, and anything else is refused with its line: `"PORT" = "NAME"` in the table
-//! `[slots]`. A port is a PCI address, of the drive or of a bridge before it, or the name that the slot has otherwise.
-//! No name may be given twice: it could lead to the wrong drive.
+//! The parser accepts one kind of line of TOML, and rejects anything else with its line number: `"PORT" = "NAME"` in
+//! the table `[slots]`. A port is a PCI address, of the drive or of a bridge above it, or the default name of the slot.
+//! A duplicate name is an error, because it could lead to the wrong drive.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Most bytes of the file.
+/// Largest size of the file in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What the file says.
+/// The content of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SlotNames {
     /// Names by port.
@@ -18,10 +18,10 @@ pub(crate) struct SlotNames {
 }
 
 impl SlotNames {
-    /// What the file at `path` says; nothing when there is none.
+    /// Reads the file at `path`; empty if there is none.
     ///
     /// # Errors
-    /// When it cannot be read or understood, with the line.
+    /// Returns an error, with the line, if the file cannot be read or parsed.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
         match std::fs::metadata(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -37,7 +37,7 @@ impl SlotNames {
         Self::parse(&text)
     }
 
-    /// What `text` says.
+    /// Parses `text`.
     fn parse(text: &str) -> Result<Self, String> {
         let mut names = Self::default();
         let mut in_slots = false;
@@ -83,7 +83,7 @@ impl SlotNames {
     }
 }
 
-/// The key at the beginning of a line, and what is after the sign behind it.
+/// The key at the start of a line, and the text behind the equals sign.
 fn key_of(line: &str) -> Option<(&str, &str)> {
     let (key, rest) = match string(line) {
         Some(quoted) => quoted,
@@ -96,7 +96,7 @@ fn key_of(line: &str) -> Option<(&str, &str)> {
     Some((key, rest.strip_prefix('=')?.trim_start()))
 }
 
-/// The string at the beginning of `text`, in either quotes and without escapes, and what is after it.
+/// The string at the start of `text`, in either kind of quotes and without escapes, and the text behind it.
 fn string(text: &str) -> Option<(&str, &str)> {
     let quote = text.chars().next().filter(|c| ['"', '\''].contains(c))?;
     let (inside, rest) = text[1..].split_once(quote)?;

@@ -1,7 +1,7 @@
-//! Where drives are: the slots of a machine, named by their ports, with their lights.
+//! The slots of drives in a host, named by their ports, with their LEDs.
 //!
-//! A slot is the port's, not the drive's: it stays the same when another drive is plugged in, and whatever driver the
-//! drive has.
+//! A slot belongs to the port, not to the drive: it stays the same when another drive is inserted, and with every
+//! driver of the drive.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,29 +11,29 @@ use crate::machine::{KernelDrive, Machine, is_pci_address};
 use crate::slot_names::SlotNames;
 use crate::sysfs::{attribute, entries};
 
-/// A place for a drive.
+/// A slot for a drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
-    /// Its name: the operator's, or enclosure and element; for a drive that is a PCI function itself, the number of the
-    /// PCI slot, the number that the firmware gives it (`_SUN`), or the PCI address; empty when nothing is known.
+    /// Its name: the operator's name, or enclosure and element. For a drive that is a PCI function itself, it is the
+    /// number of the PCI slot, the number that the firmware assigns (`_SUN`), or the PCI address. Empty if unknown.
     pub name: String,
-    /// Its light, when there is one that can be switched.
+    /// Its LED, if there is one that can be switched.
     pub light: Option<Light>,
 }
 
-/// A drive in the kernel's tree of devices.
+/// The position of a drive in the kernel's device tree.
 struct Place {
-    /// The element of the enclosure that it is in.
+    /// The enclosure element that contains it.
     enclosure: Option<PathBuf>,
-    /// The PCI functions that are the drive, each with the port before it; several when it has several ports. None when
-    /// it is behind a host bus adapter, whose slot is not the drive's.
+    /// The PCI functions of the drive, each with the ports above it; several if it has several ports. Empty if it is
+    /// behind a host bus adapter, whose slot is not the slot of the drive.
     functions: Vec<Function>,
 }
 
 struct Function {
     address: String,
     folder: Option<PathBuf>,
-    /// The bridges before it, nearest first.
+    /// The bridges above it, nearest first.
     ports: Vec<PathBuf>,
 }
 
@@ -44,21 +44,21 @@ impl Machine {
         self.slot(&drive.folder, &drive.pci, &self.slot_names())
     }
 
-    /// The slot of the PCI function at `address`, whatever driver it has; `None` when there is no such function.
+    /// The slot of the PCI function at `address`, independent of its driver; `None` if there is no such function.
     #[must_use]
     pub fn slot_at(&self, address: &str) -> Option<Slot> {
         let folder = fs::canonicalize(self.pci_devices().join(address)).ok()?;
         Some(self.slot(&folder, &[address.to_owned()], &self.slot_names()))
     }
 
-    /// Why the operator's file about slots has no effect, if that is so.
+    /// The reason why the operator's file of slot names has no effect, if there is one.
     #[must_use]
     pub fn slot_names_trouble(&self) -> Option<String> {
         let file = self.slots_file();
         SlotNames::read(&file).err().map(|why| format!("{}: {why}", file.display()))
     }
 
-    /// Whether a program of this name runs (proc(5), `/proc/PID/comm`).
+    /// True if a process with this name runs (proc(5), `/proc/PID/comm`).
     #[must_use]
     pub fn runs(&self, program: &str) -> bool {
         let proc = self.proc();
@@ -67,7 +67,8 @@ impl Machine {
         processes.any(|process| attribute(&proc.join(process), "comm").as_deref() == Some(program))
     }
 
-    /// A file that is not understood names nothing; see [`slot_names_trouble`](Self::slot_names_trouble).
+    /// Reads the operator's names. An invalid file defines no names; see
+    /// [`slot_names_trouble`](Self::slot_names_trouble).
     pub(crate) fn slot_names(&self) -> SlotNames {
         SlotNames::read(&self.slots_file()).unwrap_or_default()
     }
@@ -99,14 +100,14 @@ impl Machine {
         Slot { name, light }
     }
 
-    /// The folder of the PCI function at `address`, on which the device at `folder` hangs.
+    /// The folder of the PCI function at `address`, which is above the device at `folder`.
     fn function(&self, folder: &Path, address: &str) -> Option<PathBuf> {
         let known = fs::canonicalize(self.pci_devices().join(address)).ok();
         let above = || folder.ancestors().find(|step| step.ends_with(address));
         known.or_else(|| above().map(Path::to_owned))
     }
 
-    /// Whether the PCI function at `address` is a drive by itself: an NVMe controller (class 0108h), or a virtio block
+    /// True if the PCI function at `address` is a drive itself: an NVMe controller (class 0108h), or a virtio block
     /// device, transitional or not (Virtual I/O Device 1.2, section 4.1.2).
     fn is_drive(&self, folder: &Path, address: &str) -> bool {
         let Some(folder) = self.function(folder, address) else { return false };
@@ -145,7 +146,7 @@ impl Machine {
 }
 
 impl Place {
-    /// The name of the slot in the host.
+    /// The default name of the slot.
     fn natural_name(&self, hotplug: Option<&Path>) -> String {
         let text = |path: &Path| Some(path.file_name()?.to_str()?.to_owned());
         let element = || {
@@ -153,7 +154,7 @@ impl Place {
             Some(format!("enclosure {} {}", text(folder.parent()?)?, text(folder)?))
         };
         let numbered = || Some(format!("PCI slot {}", text(hotplug?)?));
-        // Documentation/ABI/testing/sysfs-devices-sun: the number that ACPI has for people.
+        // Documentation/ABI/testing/sysfs-devices-sun: the slot number that ACPI defines for users.
         let sun = || {
             let steps = self.functions.iter().flat_map(|f| f.folder.iter().chain(f.ports.first()));
             let number = |step: &PathBuf| attribute(&step.join("firmware_node"), "sun");
@@ -163,7 +164,7 @@ impl Place {
         element().or_else(numbered).or_else(sun).or_else(address).unwrap_or_default()
     }
 
-    /// PCIe enclosure management of the drive or of the port before it. Bridges further up are shared with other slots.
+    /// PCIe enclosure management of the drive or of the port above it. Bridges further up are shared with other slots.
     fn npem(&self) -> Option<Light> {
         let near =
             |f: &Function| f.folder.iter().chain(f.ports.first()).cloned().collect::<Vec<_>>();
@@ -172,7 +173,7 @@ impl Place {
 }
 
 impl Function {
-    /// Its address and those of the bridges before it.
+    /// Its address and those of the bridges above it.
     fn addresses(&self) -> impl Iterator<Item = &str> {
         let ports = self.ports.iter().filter_map(|port| pci_name(port));
         std::iter::once(self.address.as_str()).chain(ports)

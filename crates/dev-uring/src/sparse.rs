@@ -1,15 +1,13 @@
-//! Making a file to be used as a drive.
+//! Creation of a file that is used as a drive.
 
 use rustix::fs::{Mode, OFlags, ftruncate, open};
 use std::path::Path;
 use strake_block::{DeviceError, IoErrorKind};
 
-/// Creates a file of `bytes` bytes that takes up no space until it is written. Refuses to touch a file that
-/// exists, whatever is in it.
+/// Creates a file of `bytes` bytes that occupies no space until it is written. An existing file is never changed.
 ///
-/// # Errors
-/// When the file exists, its folder does not, `bytes` is 0 or more than the file system allows. Nothing is left
-/// behind then.
+/// Returns an error if the file exists, if its folder does not exist, if `bytes` is 0, or if the file system does not
+/// support the size. No file remains then.
 pub fn create_sparse(path: &Path, bytes: u64) -> Result<(), DeviceError> {
     let fail = |kind, what: &str| DeviceError::new(kind, path.display().to_string(), what);
     if bytes == 0 {
@@ -27,8 +25,8 @@ pub fn create_sparse(path: &Path, bytes: u64) -> Result<(), DeviceError> {
         error.with_source(errno.into())
     })?;
     ftruncate(&file, bytes).map_err(|errno| {
-        // The file is ours (it did not exist), so removing it again does no harm; if even that fails, the first
-        // error says more.
+        // The file was created here (it did not exist), so its removal does no harm; if the removal fails, the first
+        // error is more useful.
         let _ = std::fs::remove_file(path);
         fail(IoErrorKind::NoSpace, "the file cannot be made that large").with_source(errno.into())
     })

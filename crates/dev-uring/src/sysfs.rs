@@ -1,5 +1,5 @@
-//! What sysfs knows about a block device. Attributes that are missing count as "no"
-//! (Documentation/ABI/stable/sysfs-block in the kernel's source names them).
+//! Properties of a block device in sysfs. A missing attribute counts as "no" (Documentation/ABI/stable/sysfs-block in
+//! the kernel's source lists them).
 
 use crate::limits::GRANULE_MAX;
 use rustix::fs::{Dev, major, minor};
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use strake_block::VolatileCache;
 
-/// The sysfs folders of a block device. For a partition, `disk` is the whole disk's.
+/// The sysfs folders of a block device. For a partition, `disk` is the folder of the whole device.
 pub(crate) struct BlockSysfs {
     number: String,
     own: PathBuf,
@@ -18,14 +18,14 @@ fn folder(device: Dev) -> PathBuf {
     Path::new("/sys/dev/block").join(format!("{}:{}", major(device), minor(device)))
 }
 
-/// The text of an attribute, or `None` when it is not there, is empty or cannot be read.
+/// The text of an attribute, or `None` if it does not exist, is empty or cannot be read.
 pub(crate) fn attribute(folder: &Path, name: &str) -> Option<String> {
     let text = fs::read_to_string(folder.join(name)).ok()?;
     let text = text.trim();
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// Names in a folder, sorted; none when it cannot be read.
+/// The sorted names in a folder; empty if it cannot be read.
 pub(crate) fn entries(folder: &Path) -> Vec<String> {
     let Ok(found) = fs::read_dir(folder) else {
         return Vec::new();
@@ -45,7 +45,7 @@ impl BlockSysfs {
 
     /// The device whose sysfs folder, or a link to it, is `folder`.
     pub(crate) fn at(folder: &Path) -> Self {
-        // Resolved, because the parent of the link is not the parent of the device.
+        // The path is resolved, because the parent of the link is not the parent of the device.
         let own = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
         let disk = match (own.join("partition").exists(), own.parent()) {
             (true, Some(parent)) => parent.to_owned(),
@@ -54,13 +54,13 @@ impl BlockSysfs {
         Self { number: attribute(&own, "dev").unwrap_or_default(), own, disk }
     }
 
-    /// Its own folder, without links.
+    /// Its own folder, with links resolved.
     pub(crate) fn own(&self) -> &Path {
         &self.own
     }
 
-    /// What stays the same however the drive is reached: the worldwide name, else the serial number, else the
-    /// device number, which at least is unique while the machine runs.
+    /// An identity that is the same over every path: the worldwide name, else the serial number, else the device
+    /// number, which is unique until a reboot.
     pub(crate) fn identity(&self) -> String {
         let of_disk = |name: &str| attribute(&self.disk, name);
         let drive =
@@ -79,7 +79,7 @@ impl BlockSysfs {
         }
     }
 
-    /// The manufacturer's number of the whole drive.
+    /// The serial number of the whole drive.
     pub(crate) fn serial(&self) -> Option<String> {
         attribute(&self.disk, "device/serial").or_else(|| attribute(&self.disk, "serial"))
     }
@@ -92,8 +92,8 @@ impl BlockSysfs {
         attribute(&self.disk, "queue/io_poll").as_deref() == Some("1")
     }
 
-    /// Whether the kernel reaches the drive over a network. A namespace that several controllers share hangs on none of
-    /// them: each of theirs counts.
+    /// True if the kernel reaches the drive over a network. A namespace that several controllers share is below none of
+    /// them: then each of its controllers is checked.
     pub(crate) fn is_remote(&self) -> bool {
         let device = self.disk.join("device");
         let controllers = entries(&device).into_iter().filter(|name| name.starts_with("nvme"));
@@ -101,7 +101,7 @@ impl BlockSysfs {
         places.filter_map(|place| attribute(&place, "transport")).any(|text| is_network(&text))
     }
 
-    /// Present unless the drive says otherwise.
+    /// Present unless the drive reports that there is none.
     pub(crate) fn cache(&self) -> VolatileCache {
         match attribute(&self.disk, "queue/write_cache").as_deref() {
             Some("write through") => VolatileCache::Absent,
@@ -113,14 +113,14 @@ impl BlockSysfs {
         self.bytes("queue/write_zeroes_max_bytes") > 0
     }
 
-    /// Whether space can be given back so that it reads as zeroes, or why not.
+    /// Checks that space can be deallocated so that it reads as zeroes; returns the reason if not.
     ///
     /// A discard alone (`BLKDISCARD`) is a hint: a drive may ignore any part of it, and members that ignored different
-    /// parts no longer fit their parity. What parity can rest on is zeroing that may unmap (`blkdev_issue_zeroout`,
-    /// block/blk-lib.c; NVMe: Write Zeroes with DEAC), and whether that unmaps at all is what this finds out.
+    /// parts no longer match their parity. Parity can rely only on zeroing that may unmap (`blkdev_issue_zeroout`,
+    /// block/blk-lib.c; NVMe: Write Zeroes with DEAC). This function determines whether that unmaps at all.
     pub(crate) fn gives_back(&self) -> Result<(), String> {
         let granule = self.bytes("queue/discard_granularity");
-        // Linux 6.17 and later say it. Loop devices punch holes and say nothing.
+        // Linux 6.17 and later report this. Loop devices punch holes and do not report it.
         let unmaps = match attribute(&self.disk, "queue/write_zeroes_unmap_max_bytes") {
             Some(bytes) => bytes != "0" || self.disk.join("loop").exists(),
             None => true,
@@ -142,12 +142,12 @@ impl BlockSysfs {
         u32::try_from(self.bytes("queue/optimal_io_size")).unwrap_or(0)
     }
 
-    /// Bytes of a logical block, 0 when not known.
+    /// Bytes of a logical block, 0 if unknown.
     pub(crate) fn block_bytes(&self) -> u32 {
         u32::try_from(self.bytes("queue/logical_block_size")).unwrap_or(0)
     }
 
-    /// Capacity. sysfs counts in units of 512 bytes whatever the block size.
+    /// Capacity in bytes. sysfs counts in units of 512 bytes, independent of the block size.
     pub(crate) fn size_bytes(&self) -> u64 {
         let units = attribute(&self.own, "size").and_then(|text| text.parse::<u64>().ok());
         units.unwrap_or(0).saturating_mul(512)
@@ -157,7 +157,7 @@ impl BlockSysfs {
         attribute(&self.disk, name).and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 
-    /// Who uses it or a partition of it, in words, as far as the kernel tells.
+    /// The users of the device or of a partition of it, as a phrase, as far as the kernel reports them.
     pub(crate) fn users(&self, uses: &Uses) -> Option<String> {
         let mut numbers = vec![self.number.clone()];
         let mut names: Vec<String> =
@@ -180,38 +180,38 @@ impl BlockSysfs {
     }
 }
 
-/// What the kernel says about the use of block devices.
+/// The kernel's lists of used block devices.
 pub(crate) struct Uses {
     mounts: String,
     swaps: String,
 }
 
 impl Uses {
-    /// What the files in `proc` say.
+    /// Reads the files in `proc`.
     pub(crate) fn of(proc: &Path) -> Self {
         let text = |name: &str| fs::read_to_string(proc.join(name)).unwrap_or_default();
         Self { mounts: text("self/mountinfo"), swaps: text("swaps") }
     }
 }
 
-/// Whether the device `name` is in /proc/swaps, whose first field is a path (proc(5)).
+/// True if the device `name` is in /proc/swaps, whose first field is a path (proc(5)).
 fn is_swap(swaps: &str, name: &str) -> bool {
     let paths = swaps.lines().filter_map(|line| line.split_whitespace().next());
     paths.filter_map(|path| path.rsplit('/').next()).any(|last| last == name)
 }
 
-/// Whether an NVMe transport, as the kernel names it (`transport` of a controller, drivers/nvme/host/sysfs.c), is one
-/// over a network. The others are `pcie`, `apple-nvme` and `loop`.
+/// True if an NVMe transport, as the kernel names it (`transport` of a controller, drivers/nvme/host/sysfs.c), is a
+/// network transport. The others are `pcie`, `apple-nvme` and `loop`.
 fn is_network(transport: &str) -> bool {
     matches!(transport, "tcp" | "rdma" | "fc")
 }
 
-/// Who uses a block device or a partition of it, in words, as far as the kernel tells.
+/// The users of a block device or of a partition of it, as a phrase, as far as the kernel reports them.
 pub(crate) fn users(device: Dev) -> Option<String> {
     BlockSysfs::of(device).users(&Uses::of(Path::new("/proc")))
 }
 
-/// Where `number` is mounted: fields 3 and 5 of /proc/self/mountinfo (proc_pid_mountinfo(5)).
+/// The mount point of device `number`: fields 3 and 5 of /proc/self/mountinfo (proc_pid_mountinfo(5)).
 fn mounted(mounts: &str, number: &str) -> Option<String> {
     mounts.lines().find_map(|line| {
         let fields: Vec<&str> = line.split(' ').collect();
@@ -229,7 +229,7 @@ mod tests {
     use super::{BlockSysfs, Path, VolatileCache, attribute, is_network, mounted};
     use std::fs;
 
-    /// What is found out about a drive with these attributes of its queue.
+    /// The result of `look` for a drive with these queue attributes.
     fn of_drive<T>(
         is_loop: bool,
         queue: &[(&str, &str)],
@@ -249,7 +249,7 @@ mod tests {
         answer
     }
 
-    /// A cache that is overlooked is never flushed.
+    /// A cache that is not detected would never be flushed.
     #[test]
     fn a_drive_has_a_cache_unless_it_says_that_it_has_none() {
         let check = |queue: &[(&str, &str)], want: VolatileCache| {
@@ -284,8 +284,8 @@ mod tests {
         check(false, &[(discard, most), (zero, most), (granule, "262144")], "262144 bytes only");
     }
 
-    /// Drives that the kernel had connected over NVMe/TCP had the limit of a drive of this machine, which a path that
-    /// fails and comes back takes longer than.
+    /// Drives that the kernel had connected over NVMe/TCP had the time limit of a local drive, which is shorter than a
+    /// path failure with a reconnect.
     #[test]
     fn drives_that_the_kernel_reaches_over_a_network_are_recognized() {
         for (transport, network) in [
@@ -300,7 +300,8 @@ mod tests {
             assert_eq!(is_network(transport), network, "{transport}");
         }
         let root = std::env::temp_dir().join(format!("strake-transport-{}", std::process::id()));
-        // A namespace of one controller; one that two share; and one of a drive without any.
+        // A namespace of one controller; a namespace that two controllers share; and one of a drive without a
+        // controller.
         let check = |name: &str, controllers: &[(&str, &str)], remote| {
             let disk = root.join(name);
             for (controller, transport) in controllers {

@@ -1,6 +1,6 @@
-//! Real files in the temporary folder: what goes in comes out, what cannot be done says why.
+//! Tests with real files in the temporary folder: reads return written data, and unsupported requests return a reason.
 //!
-//! No test sleeps: loops end with the completions they wait for, or at a count no healthy kernel reaches.
+//! No test sleeps: loops end with the completions they wait for, or at a count that no working kernel reaches.
 
 mod block;
 mod faults;
@@ -16,19 +16,19 @@ use strake_block::{
 };
 use strake_units::{CoreIndex, Lba, LbaRange, Nanos};
 
-/// Turns of a busy loop after which an I/O counts as never coming back.
+/// Turns of a busy loop after which an I/O counts as lost.
 const TURNS_MAX: u64 = 2_000_000_000;
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Reports what a test leaves out, and why. Written to the standard error itself: the test harness hides what a passing
-/// test prints.
+/// Reports a skipped check with its reason. The text is written directly to the standard error, because the test
+/// harness hides the output of a passing test.
 fn skipped(what: &str, why: impl std::fmt::Display) {
     use std::io::Write as _;
     writeln!(std::io::stderr(), "skipped: {what}: {why}").expect("there is an output");
 }
 
-/// A path of our own that is cleaned up when the test ends.
+/// A unique path that is removed when the test ends.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -59,7 +59,7 @@ fn queue(device: &UringDevice, depth: u32) -> Box<dyn IoQueue> {
     device.open_queue(CoreIndex(0), depth).expect("the kernel has io_uring")
 }
 
-/// Rings and polls until `count` requests came back.
+/// Rings and polls until `count` requests have completed.
 fn finish(queue: &mut dyn IoQueue, count: usize) -> Vec<Completion> {
     let mut batch = CompletionBatch::new(count.max(1));
     for _ in 0..TURNS_MAX {
@@ -103,7 +103,7 @@ fn bytes_of(op: Op) -> Vec<u8> {
     }
 }
 
-/// A plain generator (Knuth's MMIX constants): enough to shuffle tests repeatably.
+/// A simple generator (Knuth's MMIX constants): enough to shuffle tests repeatably.
 struct Random(u64);
 
 impl Random {
@@ -114,7 +114,7 @@ impl Random {
     }
 }
 
-/// Random operations, one at a time, against a vector. Works on any device of at least 256 blocks.
+/// Compares random operations, one at a time, with a vector. The device needs at least 256 blocks.
 fn agrees_with_a_model(device: &UringDevice, steps: u32, seed: u64) {
     const BLOCKS: u64 = 256;
     let block = device.info().block_size.bytes() as usize;
@@ -152,7 +152,7 @@ fn agrees_with_a_model(device: &UringDevice, steps: u32, seed: u64) {
     assert!(bytes_of(op) == model, "seed {seed}");
 }
 
-/// `blocks` blocks of `byte` in up to four pieces.
+/// `blocks` blocks of `byte`, in up to four pieces.
 fn in_pieces(byte: u8, blocks: usize, block: usize) -> Sg {
     let mut list = Sg::default();
     let mut left = blocks;

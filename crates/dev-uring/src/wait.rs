@@ -1,10 +1,10 @@
-//! Waiting, for the control plane only.
+//! Blocking waits, for the control plane only.
 
 use rustix::thread::{NanosleepRelativeResult, nanosleep};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use strake_units::Nanos;
 
-/// Calls that only yield before calls begin to sleep: a fast drive answers within them.
+/// Calls that only yield, before later calls sleep: a fast drive answers within them.
 const YIELDS: u32 = 64;
 
 /// The monotonic clock (`CLOCK_MONOTONIC`, clock_gettime(2)).
@@ -13,13 +13,13 @@ pub(crate) fn now() -> Nanos {
     Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// The waiting half of the control plane's I/O. It never gives up: each device has its own limits
-/// ([`Patience`](strake_block::Patience)), so that the silence of one is not held against another.
+/// The wait function of the control plane's I/O. It has no limit: each device has its own limits
+/// ([`Patience`](strake_block::Patience)), so that an unresponsive device does not affect another.
 pub fn control_wait() -> impl FnMut() -> Option<Nanos> {
     control_wait_for(Nanos(u64::MAX))
 }
 
-/// As [`control_wait`], giving up `limit` after it was made.
+/// As [`control_wait`], with a limit after its creation.
 pub fn control_wait_for(limit: Nanos) -> impl FnMut() -> Option<Nanos> {
     let start = now();
     let mut calls = 0u32;
@@ -28,7 +28,7 @@ pub fn control_wait_for(limit: Nanos) -> impl FnMut() -> Option<Nanos> {
         if calls <= YIELDS {
             std::thread::yield_now();
         } else {
-            // Waking early is as good as waking late: the caller looks either way.
+            // An early return does no harm: the caller checks in any case.
             let (NanosleepRelativeResult::Ok
             | NanosleepRelativeResult::Interrupted(_)
             | NanosleepRelativeResult::Err(_)) =

@@ -1,4 +1,4 @@
-//! After a queue is open, I/O allocates nothing: counted, not believed.
+//! After a queue is open, I/O does not allocate: the test counts allocations.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,21 +8,22 @@ use strake_block::{
 use strake_dev_uring::{OpenOptions, UringDevice, create_sparse};
 use strake_units::{CoreIndex, Lba, LbaRange, Nanos};
 
-/// The system's allocator with a counter. Relaxed order: the test reads it on the thread that allocates.
+/// The system allocator with a counter. Relaxed order is enough: the test reads the counter on the thread that
+/// allocates.
 struct Counting;
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: every call goes to the system's allocator unchanged.
+// SAFETY: every call is passed to the system allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as promised by our caller.
+        // SAFETY: the caller fulfils the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as promised by our caller.
+        // SAFETY: the caller fulfils the contract.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

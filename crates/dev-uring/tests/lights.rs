@@ -1,5 +1,5 @@
-//! Slots and their lights, on machines that are laid out in a folder as kernels show them: an enclosure of SAS drives,
-//! PCIe enclosure management on a port and on drives, Intel VMD, and hot-plug slots.
+//! Slots and their LEDs, on hosts that are reproduced in a folder: an enclosure of SAS drives, PCIe enclosure
+//! management on a port and on drives, Intel VMD, and hot-plug slots.
 
 use std::fs;
 use std::ops::Deref;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use strake_dev_uring::{Machine, Named, Pattern, Slot};
 use strake_testkit::Folder;
 
-/// A machine in a folder.
+/// A host in a folder.
 struct Host(Folder);
 
 impl Deref for Host {
@@ -31,7 +31,7 @@ impl Host {
         Machine::at(&self.0)
     }
 
-    /// A PCI function at `folder` below the devices, with a driver other than the kernel's for NVMe.
+    /// Adds a PCI function at `folder` below the devices, with a driver other than the kernel's NVMe driver.
     fn function(&self, folder: &str) -> String {
         let device = format!("sys/devices/{folder}");
         let address = folder.rsplit('/').next().expect("it has a name");
@@ -41,7 +41,7 @@ impl Host {
         device
     }
 
-    /// The same with the kernel's driver and a namespace.
+    /// As [`function`](Self::function), with the kernel's driver and a namespace.
     fn nvme(&self, folder: &str, number: u32) -> String {
         let device = self.function(folder);
         fs::remove_file(self.join(&device).join("driver")).expect("it was there");
@@ -56,7 +56,7 @@ impl Host {
         device
     }
 
-    /// LEDs that the kernel makes for the indications of `address` at `device`.
+    /// Adds the LEDs of the kernel for the indications of `address` at `device`.
     fn npem(&self, device: &str, address: &str, indications: &[&str]) {
         for indication in indications {
             self.put(&format!("{device}/leds/{address}:enclosure:{indication}/brightness"), "0");
@@ -80,8 +80,8 @@ impl Host {
     }
 }
 
-/// Shows every pattern after every other one, and compares what is in `files` then with `want`. What holds already what
-/// it should is written only if it is an LED: the kernel's line ends with a newline, which ours do not.
+/// Shows every pattern after every other one, and compares the content of `files` with `want`. A file that already has
+/// the right value is written only if it is an LED: a line of the kernel ends with a newline, a written value does not.
 fn check(host: &Host, slot: &Slot, files: &[String], want: impl Fn(Pattern) -> Vec<&'static str>) {
     let light = slot.light.as_ref().expect("it has a light");
     assert!(light.is_there());
@@ -103,7 +103,7 @@ fn on(condition: bool) -> &'static str {
     if condition { "1" } else { "0" }
 }
 
-/// A SAS drive behind an expander whose enclosure the kernel's module `ses` has.
+/// A SAS drive behind an expander whose enclosure is managed by the kernel module `ses`.
 #[test]
 fn an_element_of_an_enclosure_has_locate_and_fault_exhaustive() {
     let host = Host::new();
@@ -118,7 +118,7 @@ fn an_element_of_an_enclosure_has_locate_and_fault_exhaustive() {
     host.link(&format!("{device}/block/sda/device"), device);
     host.link(&format!("{device}/enclosure_device:Slot 07"), element);
     host.link("sys/block/sda", &format!("{device}/block/sda"));
-    // The controller's own slot is not the drive's.
+    // The slot of the controller is not the slot of the drive.
     host.put("sys/bus/pci/slots/2/address", "0000:02:00");
     host.put("sys/bus/pci/slots/2/attention", "0");
     let slot = host.drive_slot("sda");
@@ -159,7 +159,7 @@ fn enclosure_management_of_the_port_shows_every_pattern_exhaustive() {
         INDICATIONS.iter().map(|p| p.word()).chain(["idt", "disabled"]).collect();
     host.npem(port, "0000:5c:08.0", &words);
     host.npem(&port.replace("08.0", "09.0"), "0000:5c:09.0", &words);
-    // Further up is the port of a switch, which several slots share.
+    // A port of a switch is further up, which several slots share.
     host.npem("sys/devices/pci0000:5a/0000:5a:01.0", "0000:5a:01.0", &words);
     host.put("sys/bus/pci/slots/12/address", "0000:5d:00");
     host.put("sys/bus/pci/slots/12/attention", "0");
@@ -186,7 +186,7 @@ fn enclosure_management_of_the_port_shows_every_pattern_exhaustive() {
     check(&host, &taken, &files(&port.replace("08.0", "09.0"), "0000:5c:09.0"), want);
 }
 
-/// Drives with the NPEM capability of their own, of which some have few indications.
+/// Drives with the NPEM capability, some of which have few indications.
 #[test]
 fn enclosure_management_of_the_drive_shows_what_it_has_exhaustive() {
     let host = Host::new();
@@ -218,8 +218,8 @@ fn enclosure_management_of_the_drive_shows_what_it_has_exhaustive() {
     assert!(light.show(Pattern::Locate, Duration::ZERO).is_err());
 }
 
-/// Drives behind Intel VMD: the kernel passes the two indicator fields on as they are. Written as for an attention
-/// indicator, 2 was "power indicator reserved, attention blinking", and the backplane showed another pattern.
+/// Drives behind Intel VMD: the kernel passes the two raw indicator fields on. The value 2 for an attention indicator
+/// meant "power indicator reserved, attention blinking", and the backplane showed another pattern.
 #[test]
 fn a_slot_behind_vmd_takes_raw_indicators_exhaustive() {
     let host = Host::new();
@@ -241,7 +241,7 @@ fn a_slot_behind_vmd_takes_raw_indicators_exhaustive() {
     assert_eq!((light.backend(), light.seen(Pattern::Pfa)), ("vmd", Pattern::Off));
 }
 
-/// A hot-plug slot of the platform, with the attention indicator that the PCIe specification describes.
+/// A hot-plug slot of the platform, with the attention indicator of the PCIe specification.
 #[test]
 fn a_hot_plug_slot_blinks_to_be_found_and_is_lit_for_a_failure_exhaustive() {
     let host = Host::new();
@@ -294,8 +294,8 @@ fn a_slot_has_the_name_of_the_operator_the_slot_or_the_firmware() {
     assert!(trouble.contains("slots.toml: line 2"), "{trouble}");
 }
 
-/// The kernel switches LEDs in a queue of work. A drive was located and that was called off before the work ran: the
-/// LED was read as off, was not written, and stayed on.
+/// The kernel switches LEDs in a work queue. The locate pattern was set and cleared before the work ran: the LED was
+/// read as off, was not written, and stayed on.
 #[test]
 fn an_led_whose_work_has_not_run_is_written_and_read_again() {
     let host = Host::new();
@@ -309,15 +309,15 @@ fn an_led_whose_work_has_not_run_is_written_and_read_again() {
     host.put(&locate, "0");
     light.keep(Pattern::Off, Duration::MAX).expect("there is nothing to do");
     assert_eq!(raw(), "0\n");
-    // The kernel accepts the write, and the slot refuses the command.
+    // The kernel accepts the write, and the slot rejects the command.
     fs::remove_file(host.join(&locate)).expect("it was there");
     host.link(&locate, "/dev/null");
     let refused = light.show(Pattern::Locate, Duration::ZERO).expect_err("it stays dark");
     assert!(refused.to_string().contains("locate/brightness does not show"), "{refused}");
 }
 
-/// A drive behind a host bus adapter hangs on the adapter's PCI function. The light of the adapter's slot is not the
-/// drive's: it would lead to the adapter being pulled, with all of its drives.
+/// A drive behind a host bus adapter is below the adapter's PCI function. The LED of the adapter's slot must not be
+/// used: it would lead to the removal of the adapter with all of its drives.
 #[test]
 fn a_drive_behind_an_adapter_has_nothing_of_the_adapters_slot() {
     let host = Host::new();
@@ -348,7 +348,7 @@ fn a_drive_behind_an_adapter_has_nothing_of_the_adapters_slot() {
     assert_eq!((slot.name.as_str(), slot.light.is_some()), ("PCI slot sdc", true));
 }
 
-/// The kernel reads the sensor of an NVMe drive by a command, and waits for a minute if the drive is silent.
+/// The kernel reads the sensor of an NVMe drive by a command, and waits for a minute if the drive does not answer.
 #[test]
 fn drives_are_listed_without_a_question_to_any() {
     let host = Host::new();

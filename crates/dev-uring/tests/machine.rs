@@ -1,4 +1,4 @@
-//! Drives of a machine that is laid out in a folder, as the kernel would.
+//! Drives of a host that is reproduced in a folder.
 
 use std::fs;
 use std::ops::Deref;
@@ -7,7 +7,7 @@ use std::path::Path;
 use strake_dev_uring::{KernelDrive, Machine, Named};
 use strake_testkit::Folder;
 
-/// A machine in a folder.
+/// A host in a folder.
 struct Root(Folder);
 
 impl Deref for Root {
@@ -29,7 +29,7 @@ impl Root {
         Machine::at(&self.0)
     }
 
-    /// An NVMe drive on its own controller, with a device node that is a file.
+    /// Adds an NVMe drive with its own controller; its device node is a file.
     fn nvme(&self, number: u32, pci: &str, serial: &str) -> String {
         let controller = format!("sys/devices/pci0000:00/0000:00:01.0/{pci}/nvme/nvme{number}");
         let block = format!("{controller}/nvme{number}n1");
@@ -108,7 +108,7 @@ fn what_sysfs_knows_of_a_drive_is_reported() {
     assert_eq!((drive.user, drive.trouble), (None, None));
 }
 
-/// Two ports of one drive, without the kernel's own multipath: two block devices, one medium.
+/// Two ports of one drive, without multipath in the kernel: two block devices, one medium.
 #[test]
 fn f20_a_second_path_to_a_drive_is_the_same_drive() {
     let root = Root::new();
@@ -122,7 +122,7 @@ fn f20_a_second_path_to_a_drive_is_the_same_drive() {
     }
 }
 
-/// The same with the kernel's: one namespace below a subsystem, whose paths are hidden.
+/// The same drive with multipath in the kernel: one namespace below a subsystem, with hidden paths.
 #[test]
 fn a_shared_namespace_is_one_drive_on_two_controllers() {
     let root = Root::new();

@@ -1,10 +1,10 @@
-//! Answers of the kernel that are hard to get from a healthy one, fed in by hand.
+//! Rare results of the kernel, as test input.
 
 use super::*;
 use strake_block::{Sg, SgMut, Token};
 use strake_units::{Lba, LbaRange};
 
-/// Feeds `results` to a slot doing `op`; returns the steps it took and how it ended, `None` when it still runs.
+/// Feeds `results` to a slot with `op`; returns the steps and the result, `None` if it still runs.
 fn check(
     op: Op,
     learned: &Learned,
@@ -75,7 +75,7 @@ fn partial_transfers_go_on_where_they_stopped() {
     assert_eq!(check(read(), &learned, &[4096]), (transfers(1), Some(Ok(()))));
     assert_eq!(check(read(), &learned, &[512, 3584]), (transfers(2), Some(Ok(()))));
     assert_eq!(check(write(NORMAL), &learned, &[512, 512]), (transfers(3), None));
-    // 700 bytes are one block and a bit: the bit is done again.
+    // 700 bytes are one block and a part of the next: that part is transferred again.
     assert_eq!(check(read(), &learned, &[700, 3584]), (transfers(2), Some(Ok(()))));
     let gone = Some(Err(IoErrorKind::Gone));
     assert_eq!(check(read(), &learned, &[512, 0]), (transfers(2), gone));
@@ -120,7 +120,7 @@ fn zeroing_falls_back_step_by_step() {
     assert_eq!(check(zeroes(NORMAL), &learned, &[refused]).1, Some(Err(IoErrorKind::Unsupported)));
 }
 
-/// A drive that says at run time that it cannot unmap has promised zeroes nevertheless: they are written.
+/// A drive that reports at run time that it cannot unmap must still return zeroes: they are written.
 #[test]
 fn what_cannot_be_given_back_becomes_zeroes() {
     let learned = Learned::default();
@@ -163,17 +163,17 @@ fn vectors_skip_what_is_done() {
     assert_eq!(slot.point_at_zeroes(&zeroes, u64::MAX), 4);
 }
 
-/// What the kernel is asked for: the operation and its flags (`struct io_uring_sqe`, io_uring_enter(2)).
+/// The opcode and the flags of an entry (`struct io_uring_sqe`, io_uring_enter(2)).
 fn asked(entry: &squeue::Entry) -> (u8, i32) {
     assert_eq!(size_of_val(entry), 64);
     let bytes = ptr::from_ref(entry).cast::<u8>();
-    // SAFETY: an entry is the 64 bytes of the kernel's structure, `repr(C)`, and was just made; both places lie in it,
-    // and need no alignment.
+    // SAFETY: an entry consists of the 64 bytes of the kernel's structure, `repr(C)`, and was just created; both
+    // positions lie in it, and the reads need no alignment.
     unsafe { (bytes.read(), bytes.add(28).cast::<i32>().read_unaligned()) }
 }
 
-/// Durability in the entry that the kernel gets, not in what we think it says: of plain writes, of writes of registered
-/// buffers, and of the rest of a write of which a part is done.
+/// Checks the durability flags of the entries for the kernel: for plain writes, for writes of registered buffers, and
+/// for the rest of a partially completed write.
 #[test]
 fn the_kernel_is_asked_for_durability_in_every_entry_of_a_durable_write() {
     let file = std::fs::File::open("/proc/self/exe").expect("we run from a file");
@@ -204,7 +204,7 @@ fn the_kernel_is_asked_for_durability_in_every_entry_of_a_durable_write() {
     }
 }
 
-/// A flush syncs the data of the file, and a durable write or durable zeroes end with one where a flag cannot do it.
+/// A flush syncs the data of the file; a durable write or durable zeroes end with a sync if no flag is supported.
 #[test]
 fn the_kernel_is_asked_to_sync_data() {
     let file = std::fs::File::open("/proc/self/exe").expect("we run from a file");

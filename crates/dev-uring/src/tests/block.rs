@@ -1,4 +1,4 @@
-//! Data through files, and through a loop device where the machine lets us make one.
+//! Data through files, and through a loop device if the host supports one.
 
 use super::*;
 use crate::{Direct, NoticeKind};
@@ -122,8 +122,8 @@ fn a_file_says_what_it_is() {
     assert!(notices.iter().any(|notice| notice.kind == NoticeKind::TailUnused), "{notices:?}");
 }
 
-/// Rings with deferred task running passed every other test and slept through their completions: the wake-up
-/// was lost and each sleep lasted until its time-out.
+/// Rings with deferred task running passed every other test, but a sleeping core missed their completions: the wake-up
+/// was lost, and each sleep lasted until its timeout.
 #[test]
 fn a_core_can_sleep_on_the_queue() {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -137,7 +137,7 @@ fn a_core_can_sleep_on_the_queue() {
         let op = match round % 4 {
             0 => write(0, buffer(round, 8192), Durability::Fua),
             1 => Op::Flush,
-            // Takes a second step in the kernel, for which no doorbell is rung.
+            // This request takes a second step in the kernel, without a doorbell.
             2 => Op::WriteZeroes { range, durability: Durability::Fua },
             _ => read(0, 8192),
         };
@@ -147,13 +147,13 @@ fn a_core_can_sleep_on_the_queue() {
             let Readiness::Fd(fd) = queue.readiness() else {
                 panic!("a queue at work is {:?}", queue.readiness());
             };
-            // SAFETY: the descriptor belongs to the queue, which lives longer than this borrow.
+            // SAFETY: the descriptor belongs to the queue, which outlives this borrow.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
             let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
             let start = crate::wait::now();
             let woken = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit));
             assert_eq!(woken, Ok(1), "the queue must wake a sleeping core");
-            // At the time-out the kernel looks once more and may find what it did not wake us for.
+            // At the timeout the kernel checks again and may find a completion without a wake-up.
             let slept = crate::wait::now().since(start);
             assert!(slept < Nanos::SECOND.times(10), "round {round} slept until its time-out");
             queue.poll(Nanos(0), &mut batch);
@@ -162,7 +162,7 @@ fn a_core_can_sleep_on_the_queue() {
     }
 }
 
-/// Memory file systems take no `FALLOC_FL_ZERO_RANGE`, so zeroing has to find another way there.
+/// Memory file systems do not support `FALLOC_FL_ZERO_RANGE`, so another method must zero blocks there.
 #[test]
 fn zeroing_finds_a_way_on_memory_file_systems() {
     let folder = Path::new("/dev/shm");
@@ -174,7 +174,7 @@ fn zeroing_finds_a_way_on_memory_file_systems() {
     agrees_with_a_model(&open(&file.0), 200, 5);
 }
 
-/// A loop device over a file, gone when the test ends.
+/// A loop device for a file, removed when the test ends.
 struct Loop(String);
 
 impl Loop {
@@ -196,7 +196,7 @@ impl Drop for Loop {
     }
 }
 
-/// TRIM reached files and never a block device, so a drive of an array filled up and stayed full.
+/// TRIM was executed on files and never on a block device, so a drive of an array filled up and stayed full.
 #[test]
 fn space_of_a_loop_device_goes_back_and_reads_zero() {
     use std::os::unix::fs::MetadataExt;
@@ -231,7 +231,7 @@ fn space_of_a_loop_device_goes_back_and_reads_zero() {
     assert_eq!(wrong, None, "a byte outside changed, or one inside is no zero");
 }
 
-/// A drive without a cache has one nevertheless where the kernel's own is in front of it.
+/// A drive without a cache still needs flushes if the kernel's page cache is in front of it.
 #[test]
 fn a_write_through_device_has_a_cache_only_behind_the_page_cache() {
     let file = Scratch::file(1 << 20);
@@ -253,7 +253,7 @@ fn a_write_through_device_has_a_cache_only_behind_the_page_cache() {
         let (device, _) = UringDevice::open(Path::new(&device.0), options).expect("it opens");
         (device.shared().direct.is_some(), device.info().cache)
     });
-    // The setting outlives what is behind the device.
+    // The setting outlives the backing file of the device.
     std::fs::write(&attribute, "write back").expect("it was written before");
     for (direct, cache) in found {
         let want = if direct { VolatileCache::Absent } else { VolatileCache::Present };

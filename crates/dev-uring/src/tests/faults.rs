@@ -1,4 +1,4 @@
-//! Requests that cannot work, files that shrink, queues dropped in mid-air.
+//! Invalid requests, files that become shorter, and queues that are dropped with requests in flight.
 
 use super::*;
 use crate::{control_wait, control_wait_for};
@@ -32,7 +32,7 @@ fn impossible_requests_complete_with_the_reason() {
     check(Op::Read { at: Lba(0), data: SgMut::default() }, Ok(()));
 }
 
-/// No descriptor turns readable for what the kernel never saw: a core that slept on one would not wake.
+/// No descriptor becomes readable for a request that never reached the kernel: a core that slept on one would not wake.
 #[test]
 fn what_is_over_before_the_kernel_saw_it_is_polled_for() {
     let file = Scratch::file(1 << 20);
@@ -86,8 +86,8 @@ fn reads_beyond_the_end_of_a_file_that_shrank_say_gone() {
     assert_eq!(error.kind, IoErrorKind::Gone);
 }
 
-/// A file that was made shorter while its array served grew again at the next write beyond its new end, with a
-/// hole of zeroes where data had been; the array believed the zeroes.
+/// A file that became shorter while its array was active was extended again by the next write beyond its new end, with
+/// zeroes where data had been; the array returned the zeroes as data.
 #[test]
 fn a_file_that_shrank_takes_no_writes() {
     let file = Scratch::file(1 << 20);
@@ -128,7 +128,7 @@ fn a_queue_dropped_in_mid_air_lets_go_of_everything() {
         }
         drop(data);
         drop(queue);
-        // What the kernel has not answered yet is waited for elsewhere.
+        // The reaper waits for outstanding requests.
         let key = device.shared().key;
         assert_eq!(crate::reaper::wait_for(key, std::time::Duration::from_secs(60)), Ok(()));
         assert!(arena.upgrade().is_none(), "the buffers outlived what the kernel owed");
@@ -159,7 +159,7 @@ fn the_control_plane_reads_what_it_wrote() {
 #[test]
 fn waiting_ends_at_its_limit_and_time_moves_forward() {
     let mut over = control_wait_for(Nanos(0));
-    // The clock may not have moved at the first calls; it has after enough of them.
+    // The clock may not have advanced at the first calls; it has after many of them.
     assert!((0..1_000_000).any(|_| over().is_none()));
     let mut wait = control_wait();
     let first = wait().expect("it has no end");

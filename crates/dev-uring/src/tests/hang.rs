@@ -1,7 +1,7 @@
-//! Files that hang on demand: a FUSE file system whose requests are held until the test lets them go.
+//! Files that hang on demand: a FUSE file system whose requests are held until the test releases them.
 //!
-//! A call that waits for a held request would never return here, because the test releases it only afterwards. No
-//! test measures time: limits are for what must come, and are generous.
+//! A call that waits for a held request would not return, because the test releases the request only afterwards. No
+//! test measures time: limits are for expected events, and are generous.
 
 use super::*;
 use crate::opening;
@@ -13,23 +13,23 @@ use std::sync::{Arc, Barrier, Weak, mpsc};
 use std::time::{Duration, Instant};
 use strake_block::{Arena, DeviceError};
 
-/// For what must come.
+/// For expected events.
 const GENEROUS: Duration = Duration::from_secs(60);
 
-/// For what must come although the drive hangs. Who waits for the drive does so for 30 s, or for ever.
+/// For events that are expected while the drive hangs. A wait for the drive lasts 30 s or forever.
 const SOONER_THAN_THE_DRIVE: Duration = Duration::from_secs(20);
 
-/// For what must not come, and is given up: how long does not matter.
+/// For events that must not happen; the exact time does not matter.
 const BRIEF: Duration = Duration::from_millis(100);
 
-/// A folder of files that hang; it goes away with the test.
+/// A folder with files that hang; it is removed when the test ends.
 struct Hanging {
     folder: PathBuf,
     server: Child,
 }
 
 impl Hanging {
-    /// Serves `files` files of 1 MiB; `None`, and the reason on the error output, where this machine cannot.
+    /// Serves `files` files of 1 MiB; returns `None`, and prints the reason, if the host does not support this.
     fn serve(files: u32) -> Option<Self> {
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/e2e/_fuse.py");
         let python = |arguments: &[&Path]| {
@@ -91,7 +91,7 @@ impl Hanging {
 
 impl Drop for Hanging {
     fn drop(&mut self) {
-        // What is still held ends with an error when its server does.
+        // Held requests fail when their server stops.
         let _ = self.server.kill();
         let _ = self.server.wait();
         let _ = Command::new("umount").arg("-l").arg(self.folder.join("seen")).status();
@@ -99,7 +99,7 @@ impl Drop for Hanging {
     }
 }
 
-/// A buffer of zeroes, and what shows whether it is still in memory.
+/// A buffer of zeroes, and a weak reference that shows whether the buffer is still in memory.
 fn watched(bytes: usize) -> (Sg, Weak<Arena>) {
     let buf = BufMut::alone(bytes);
     let arena = Arc::downgrade(buf.arena());
@@ -111,7 +111,7 @@ fn send(queue: &mut dyn IoQueue, token: u64, op: Op) {
     queue.ring_doorbell(Nanos(0));
 }
 
-/// The completions of `queue` until there are `count`, or fewer when they do not come.
+/// Polls `queue` until there are `count` completions or a timeout; returns their number.
 fn come_back(queue: &mut dyn IoQueue, count: usize) -> usize {
     let (start, mut seen) = (Instant::now(), 0);
     let mut batch = CompletionBatch::new(count);
@@ -157,8 +157,7 @@ fn a_dropped_queue_does_not_wait_and_what_it_is_owed_is_not_gone_around() {
     agrees_with_a_model(&open(&path), 30, 1);
 }
 
-/// A data core that stopped an array waited up to 31 s for each member that did not answer, with everything else that
-/// it serves.
+/// A data core that stopped an array waited up to 31 s for each unresponsive member, and its other work waited as well.
 #[test]
 fn a_core_that_drops_a_queue_goes_on_while_the_drive_hangs() {
     let Some(files) = Hanging::serve(1) else { return };
@@ -166,7 +165,7 @@ fn a_core_that_drops_a_queue_goes_on_while_the_drive_hangs() {
     files.tell("hang write f0");
     let (sent, dropped) = (Barrier::new(2), mpsc::channel());
     std::thread::scope(|scope| {
-        // A queue stays on the thread that made it.
+        // A queue stays on the thread that created it.
         scope.spawn(|| {
             let device = open(&path);
             let mut queue = queue(&device, 4);
@@ -206,7 +205,8 @@ fn a_file_whose_closing_hangs_delays_only_who_opens_it() {
 fn an_opening_that_hangs_is_given_up_and_not_tried_twice_at_a_time() {
     let Some(files) = Hanging::serve(1) else { return };
     let path = files.path("f0");
-    // The look at a path hangs as well as its opening; some of both are made by the kernel on its way.
+    // Both the examination of a path and its open may hang; the kernel executes some of these operations during path
+    // resolution.
     for op in ["open", "getattr", "lookup"] {
         let before: u32 = files.tell(&format!("count {op} f0")).parse().expect("a number");
         files.tell(&format!("hang {op} f0"));
@@ -265,7 +265,7 @@ fn a_file_that_hangs_gets_only_so_many_requests() {
     assert_eq!(come_back(&mut *hung, REQUESTS), REQUESTS, "those kept back follow");
 }
 
-/// Recent kernels need no thread for each read of such a file. Each flush has one, which waits for the flush before.
+/// Recent kernels need no thread for each read of such a file. Each flush has one, which waits for the previous flush.
 #[test]
 fn flushes_of_a_file_that_hangs_leave_threads_of_the_kernel_to_others() {
     const REQUESTS: usize = 100;

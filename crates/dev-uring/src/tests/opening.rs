@@ -1,4 +1,4 @@
-//! What opens, what is refused, and what is said about it.
+//! Successful opens, rejected opens, and their messages.
 
 use super::*;
 use crate::{Access, Direct, NoticeKind, Polling};
@@ -55,7 +55,7 @@ fn a_mounted_disk_is_refused_with_the_reason() {
         skipped("the refusal of a mounted disk", "no disk is mounted");
         return;
     };
-    // Only for reading: should this ever open by mistake, it must not be able to do harm.
+    // The open is read-only, so that an unexpected success does no harm.
     let options = OpenOptions { access: Access::ReadOnly, ..Default::default() };
     let (_, text) = refusal(Path::new(disk), options);
     if text.contains("may not be opened") || text.contains("nothing at this path") {

@@ -1,4 +1,4 @@
-//! How a remote namespace, and this host, are named.
+//! Names of a remote namespace and of this host.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use strake_nvme_auth::{Keys, TlsKey};
 use strake_nvme_wire::nqn;
 
-/// What every address begins with.
+/// The prefix of every address.
 pub const SCHEME: &str = "nvme-tcp://";
 
 /// The port of NVMe/TCP (IANA: nvme).
@@ -15,20 +15,20 @@ const PORT: u16 = 4420;
 /// The port of discovery services (TCP, section 3.1; IANA: nvme-disc).
 const DISCOVERY_PORT: u16 = 8009;
 
-/// Where a namespace is: `nvme-tcp://host:port/nqn?nsid=1`.
+/// The address of a namespace: `nvme-tcp://host:port/nqn?nsid=1`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address {
-    /// The machine's name or address.
+    /// The host name or IP address of the target.
     pub machine: String,
-    /// Its port.
+    /// The TCP port.
     pub port: u16,
-    /// The subsystem.
+    /// The NQN of the subsystem.
     pub nqn: String,
-    /// The namespace in it.
+    /// The namespace ID.
     pub nsid: u32,
 }
 
-/// Why something is no address.
+/// The reason why a text is not an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressError(String);
 
@@ -70,7 +70,7 @@ impl FromStr for Address {
     }
 }
 
-/// The machine's name and port, or what is wrong with them.
+/// Parses name and port of the target; returns the error otherwise.
 fn machine_of(place: &str, usual: u16) -> Result<(String, u16), &'static str> {
     let (machine, port) = split_port(place, usual).ok_or("the port is no number")?;
     if machine.is_empty() || machine.chars().any(|c| c.is_control() || c.is_whitespace()) {
@@ -79,7 +79,7 @@ fn machine_of(place: &str, usual: u16) -> Result<(String, u16), &'static str> {
     Ok((machine.to_owned(), port))
 }
 
-/// Machine and port; the `usual` port where none is given. An IPv6 address is in brackets.
+/// Splits name and port; uses the port `usual` if none is given. An IPv6 address is in brackets.
 fn split_port(place: &str, usual: u16) -> Option<(&str, u16)> {
     let (machine, port) = match place.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?,
@@ -100,7 +100,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// A machine and its port, as [`split_port`] reads them.
+/// A name and its port, in the form that [`split_port`] parses.
 struct Place<'a>(&'a str, u16);
 
 impl fmt::Display for Place<'_> {
@@ -114,26 +114,26 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-/// Where a discovery service is: `nvme-tcp://host:port`. One that has a name of its own has it behind a slash (Base,
+/// The address of a discovery service: `nvme-tcp://host:port`. A unique discovery NQN follows behind a slash (Base,
 /// section 3.1.2.3).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Service {
-    /// The machine's name or address.
+    /// The host name or IP address of the target.
     pub machine: String,
-    /// Its port.
+    /// The TCP port.
     pub port: u16,
-    /// The name of the discovery subsystem.
+    /// The NQN of the discovery subsystem.
     pub nqn: String,
 }
 
 impl Service {
-    /// As something that can be connected to.
+    /// The address of the discovery subsystem for a connection.
     pub(crate) fn subsystem(&self) -> Address {
         Address { machine: self.machine.clone(), port: self.port, nqn: self.nqn.clone(), nsid: 1 }
     }
 }
 
-/// Why something is no address of a discovery service.
+/// The reason why a text is not an address of a discovery service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceError(String);
 
@@ -167,16 +167,16 @@ impl fmt::Display for Service {
     }
 }
 
-/// Who we are to targets.
+/// The identity of this host towards targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName {
-    /// The name that targets allow or refuse.
+    /// The host NQN.
     pub nqn: String,
-    /// The identifier that goes with it (Base, section 5.27.1.25).
+    /// The host identifier (Base, section 5.27.1.25).
     pub id: [u8; 16],
-    /// What it proves itself with to a target that asks, and what the target has to prove itself with.
+    /// The secret with which this host authenticates, and the secret for the authentication of the controller.
     pub keys: Option<Keys>,
-    /// What it uses TLS with; without one it connects in the clear.
+    /// The TLS key; without one, connections do not use TLS.
     pub tls: Option<TlsKey>,
 }
 

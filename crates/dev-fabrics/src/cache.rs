@@ -1,41 +1,41 @@
-//! What may have been lost with the volatile cache of a target.
+//! Detection of writes that may have been lost with the volatile write cache of a target.
 //!
-//! A change that completed is in the target's cache until a flush. When the association ends before that and the target
-//! restarts, the change may be lost, and nothing reports it: a flush over the next association succeeds although it
-//! does not cover the change, and a read returns the data from before the change. So both have to fail; an array then
-//! takes the member out and copies to it what was written since the last flush that worked.
+//! A completed change is in the target's cache until a flush. If the association ends before that and the target
+//! restarts, the change may be lost without a report: a flush over the next association succeeds although it does not
+//! cover the change, and a read returns the data from before the change. Both must fail in this case. An array then
+//! takes the member out of use and copies to it all data written since the last successful flush.
 //!
-//! A queue answers for what completes after it was opened. Losses of earlier changes are reported by the queues of that
-//! time, so a caller that opens several queues for one purpose uses none before all are open.
+//! A queue is responsible for changes that complete after it was opened. Earlier losses are reported by the queues of
+//! that time, so a caller that opens several queues for one purpose opens all of them before it uses one.
 //!
-//! A target that says which instance of a device it serves
-//! ([`instance`](strake_nvme_wire::identified::NamespaceFacts::instance)) shows by the same instance that nothing is
-//! lost. With any other target a loss has to be assumed.
+//! A target can report the instance of its device
+//! ([`instance`](strake_nvme_wire::identified::NamespaceFacts::instance)). An unchanged instance proves that no change
+//! was lost. With any other target a loss must be assumed.
 
 use super::atomic::{AtomicU64, Ordering};
 
-/// Counts for a device. A flush of one of its queues is for all of them.
+/// The counters of a device. A flush of one of its queues covers all of them.
 ///
-/// Completions and the beginning of an association are on several cores: the core that counts a completion reads after
-/// that which association was the first of the instance, and the thread that begins an association reads the count
-/// after it has stored that. One of them sees the other (all of it sequentially consistent; `tests/loom.rs` tries every
+/// Completions and the start of an association happen on several cores. The core that counts a completion then reads
+/// the first association of the instance, and the thread that starts an association reads the count after it has stored
+/// that. At least one of them sees the other (all accesses are sequentially consistent; `tests/loom.rs` checks every
 /// order of the steps).
 #[derive(Debug)]
 pub(crate) struct Cache {
-    /// Changes that completed and are not durable by themselves.
+    /// The number of completed changes that were not written with FUA.
     changes: AtomicU64,
-    /// How many there were when a flush was sent that succeeded.
+    /// The number of changes that the last successful flush covers.
     flushed: AtomicU64,
-    /// The association that is up, or else the next.
+    /// The current association, or the next one if there is none.
     current: AtomicU64,
-    /// The last association with which, as far as is known, another instance began to serve the namespace.
+    /// The first association of the current instance, as far as is known.
     first: AtomicU64,
-    /// The last association at whose beginning something was lost, or may have been.
+    /// The last association at whose start changes were lost, or may have been lost.
     lost: AtomicU64,
 }
 
 impl Cache {
-    /// That of a target over whose first association nothing has completed yet.
+    /// Creates the counters of a target without completed changes.
     pub(crate) fn new() -> Self {
         Self {
             changes: AtomicU64::new(0),
@@ -46,7 +46,7 @@ impl Cache {
         }
     }
 
-    /// A change has completed over `association`, which may have ended meanwhile.
+    /// Counts a change that completed over `association`, which may have ended meanwhile.
     pub(crate) fn changed(&self, association: u64) {
         self.changes.fetch_add(1, Ordering::SeqCst);
         let first = self.first.load(Ordering::SeqCst);
@@ -55,22 +55,22 @@ impl Cache {
         }
     }
 
-    /// What a flush covers that is sent now.
+    /// The changes that a flush covers if it is sent now.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::SeqCst)
     }
 
-    /// A flush that covers `changes` has succeeded.
+    /// Records the success of a flush that covers `changes`.
     pub(crate) fn flushed(&self, changes: u64) {
         self.flushed.fetch_max(changes, Ordering::SeqCst);
     }
 
-    /// `association` has ended.
+    /// Records the end of `association`.
     pub(crate) fn association_ended(&self, association: u64) {
         self.current.store(association + 1, Ordering::SeqCst);
     }
 
-    /// `association` begins, over which nothing has been sent yet.
+    /// Records the start of `association`, over which nothing has been sent yet.
     pub(crate) fn association_began(&self, association: u64, instance: Instance) {
         self.current.store(association, Ordering::SeqCst);
         if instance == Instance::Same {
@@ -83,33 +83,34 @@ impl Cache {
         }
     }
 
-    /// The association that is up, or else the next: a queue that is opened now relies on what completes over it.
+    /// The current association, or the next one if there is none: a queue that is opened now is responsible for its
+    /// completions.
     pub(crate) fn current(&self) -> u64 {
         self.current.load(Ordering::SeqCst)
     }
 
-    /// A number that grows whenever something may have been lost.
+    /// A number that increases whenever changes may have been lost.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::SeqCst)
     }
 
-    /// Whether something may have been lost that completed over association `since` or a later one.
+    /// True if changes may have been lost that completed over association `since` or a later one.
     pub(crate) fn has_lost(&self, since: u64) -> bool {
         self.lost() > since
     }
 }
 
-/// What is known of the instance that serves a namespace, against that of the association before.
+/// The comparison of the instance with the instance of the previous association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Instance {
-    /// It is the same.
+    /// The instance is the same.
     Same,
-    /// It is another, or nothing tells.
+    /// The instance is another one, or is unknown.
     PerhapsAnother,
 }
 
 impl Instance {
-    /// Compares what a target said with what it says.
+    /// Compares the previous report of a target with the current one.
     pub(crate) fn of(was: Option<[u8; 16]>, is: Option<[u8; 16]>) -> Self {
         if was.is_some() && was == is { Self::Same } else { Self::PerhapsAnother }
     }

@@ -31,18 +31,18 @@ use strake_units::{CoreIndex, Nanos};
 
 pub use crate::shared::LinkState;
 
-/// How to treat a drive.
+/// The settings of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// How long requests are held without an association before they fail; brought into the bounds that it has.
+    /// Time for which requests are held without an association before they fail; it is clamped to its limits.
     pub loss_time: Nanos,
-    /// What is done about other hosts that could use it.
+    /// The use of a reservation against other hosts.
     pub reservation: ReservationMode,
-    /// The digests to ask for. Both by default, since the checksum of TCP is too weak for a drive's data; a target that
-    /// has none is used without.
+    /// The digests to request. The default is both, because the TCP checksum is too weak for data of a drive. A target
+    /// without digests is used without them.
     pub digests: Digests,
-    /// Nothing is changed before this time of the monotonic clock: until then the target may execute what another
-    /// process was not answered.
+    /// The monotonic time before which no change is sent: until then the target may execute unanswered commands of
+    /// another process.
     pub settled_at: Nanos,
 }
 
@@ -57,7 +57,7 @@ impl Default for Options {
     }
 }
 
-/// A remote namespace. Its associations end when the device and all its queues are dropped.
+/// A remote namespace. Its associations end when the device and all its queues have been dropped.
 pub struct FabricsDevice {
     shared: Arc<Shared>,
     asker: Asker<Request>,
@@ -98,31 +98,32 @@ fn add(
     Ok(Request::Add(id, thread.map_err(|error| no_thread(address, error))?))
 }
 
-/// How a path to a drive is.
+/// The status of a path to a drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathStatus {
-    /// Where it leads to.
+    /// The address of the path.
     pub address: Address,
-    /// Whether it is connected.
+    /// The connection state.
     pub state: PathState,
-    /// For how long it has been in that state.
+    /// The time in this state.
     pub age: Nanos,
-    /// Why it was lost, or could not be connected, the last time; `None` when neither ever happened.
+    /// The reason of the last loss or failed connect; `None` if there was neither.
     pub last: Option<Reason>,
-    /// Times that it was reconnected.
+    /// The number of reconnects.
     pub reconnects: u64,
-    /// Whether I/O goes over it.
+    /// Whether the path carries I/O.
     pub used: bool,
-    /// Times that it came to do so.
+    /// The number of times that the path was selected.
     pub turns: u64,
 }
 
-/// Whether a path is connected.
+/// The connection state of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathState {
-    /// It is, and the target says this of how the namespace is reached over it.
+    /// The path is connected; the value is the ANA state that the target reports.
     Up(Option<Access>),
-    /// It is not, because of this; so many tries have failed. `None` before the first one.
+    /// The path is not connected, for this reason, after this number of failed attempts. The reason is `None` before
+    /// the first attempt.
     Down(Option<Reason>, u32),
 }
 
@@ -143,14 +144,14 @@ impl PathStatus {
     }
 }
 
-/// Numbers queues of all devices. Relaxed: uniqueness needs the atomic increment and nothing else.
+/// The counter for queue numbers of all devices. Relaxed: uniqueness needs only the atomic increment.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 impl FabricsDevice {
     /// Connects to the namespace. Waits for the target, for seconds if it does not answer.
     ///
-    /// # Errors
-    /// When it cannot be reached, refuses, breaks the protocol, or the namespace is none that can be used.
+    /// Returns an error if the target is unreachable, rejects the host or violates the protocol, or if the namespace is
+    /// not usable.
     pub fn connect(
         address: &Address,
         host: &HostName,
@@ -159,11 +160,10 @@ impl FabricsDevice {
         Self::connect_any(std::slice::from_ref(address), host, options)
     }
 
-    /// Connects to the namespace over the first of these paths that works. The others are tried from then on. The drive
-    /// is named by the first one.
+    /// Connects to the namespace over the first of these paths that works. The other paths are then connected in the
+    /// background. The first address names the drive.
     ///
-    /// # Errors
-    /// As [`connect`](Self::connect), when none works: why the first does not.
+    /// Returns the error of [`connect`](Self::connect) for the first address if no path works.
     pub fn connect_any(
         addresses: &[Address],
         host: &HostName,
@@ -185,7 +185,7 @@ impl FabricsDevice {
         Err(reason.of_device(address, &format!("; we connect as {}", host.nqn)))
     }
 
-    /// Begins to keep the paths, over one of which there is a session already.
+    /// Starts the threads of the paths, one of which has a session already.
     fn start(
         addresses: &[Address],
         host: &HostName,
@@ -218,8 +218,8 @@ impl FabricsDevice {
 
     /// Adds a path to the namespace. Waits for the target, as [`connect`](Self::connect) does.
     ///
-    /// # Errors
-    /// As `connect`, and when it does not lead to the same namespace, or it cannot be determined whether it does.
+    /// Returns the errors of `connect`, and an error if the path leads to another namespace, or if this cannot be
+    /// determined.
     pub fn add_path(&self, address: &Address) -> Result<(), DeviceError> {
         let shared = &self.shared;
         if shared.paths().iter().filter(|entry| !entry.leaving).count() >= PATHS_MAX {
@@ -246,8 +246,8 @@ impl FabricsDevice {
         Ok(())
     }
 
-    /// Does without a path from now on. What is under way over it is answered or sent again over another. False when
-    /// that is not possible: there is no such path, it is the last, or the only one over which the drive is connected.
+    /// Removes a path. Commands in flight over it complete, or are sent again over another path. Returns false if the
+    /// path does not exist, is the last one, or is the only connected one.
     #[must_use]
     pub fn remove_path(&self, address: &Address) -> bool {
         let mut paths = self.shared.paths();
@@ -262,7 +262,7 @@ impl FabricsDevice {
         true
     }
 
-    /// Its paths, in the order in which they were added.
+    /// The paths, in the order in which they were added.
     #[must_use]
     pub fn paths(&self) -> Vec<PathStatus> {
         let paths = self.shared.paths();
@@ -270,85 +270,84 @@ impl FabricsDevice {
         kept.map(PathStatus::of).collect()
     }
 
-    /// Whether it is reserved for this host, so that no other writes to it. `None` when that is not possible, or was
-    /// not asked for.
+    /// Whether the namespace is reserved for this host, so that no other host can write. `None` if it has no
+    /// reservations, or if none was requested.
     #[must_use]
     pub fn is_reserved(&self) -> Option<bool> {
         self.shared.claimed().map(|_| !self.shared.is_taken_over())
     }
 
-    /// Whether its reservation was made when it was connected, and not found.
+    /// True if the reservation was made at the connect, and did not exist before.
     #[must_use]
     pub fn was_reserved_now(&self) -> bool {
         self.shared.claimed().is_some_and(|claimed| claimed.is_new)
     }
 
-    /// Gives up what `host` has of the reservation of the namespace at `address`, so that other hosts may use it; for a
-    /// host that no longer writes. Waits for the target. A target without reservations has nothing to be given up.
+    /// Releases the reservation of `host` for the namespace at `address`, so that other hosts may use it. The host must
+    /// no longer write. Waits for the target. The call succeeds for a target without reservations.
     ///
-    /// # Errors
-    /// When it cannot be reached, or refuses.
+    /// Returns an error if the target is unreachable or rejects the command.
     pub fn release(address: &Address, host: &HostName) -> Result<(), DeviceError> {
         let digests = Options::default().digests;
         reservation::release(&Asked { address, host, digests })
             .map_err(|reason| reason.of_device(address, ""))
     }
 
-    /// Whether changes that closed queues sent, and that were not answered, may still be executed.
+    /// True if unanswered changes of closed queues may still be executed.
     #[must_use]
     pub fn owes(&self) -> bool {
         !self.shared.left(now()).is_empty()
     }
 
-    /// How it is connected now.
+    /// The connection state.
     #[must_use]
     pub fn state(&self) -> LinkState {
         self.shared.state()
     }
 
-    /// Has the next association be made with other secrets. The one that is up stays.
+    /// Sets the secrets for later associations. The current one stays.
     pub fn set_keys(&self, keys: Option<Keys>) {
         self.shared.host_lock().keys = keys;
     }
 
-    /// Has the next connections be made over TLS with another key, or without TLS. Those that are up stay.
+    /// Sets the TLS key for later connections; `None` disables TLS. Existing connections stay.
     pub fn set_tls_key(&self, key: Option<TlsKey>) {
         self.shared.host_lock().tls = key;
     }
 
-    /// Number of the association that is used, counted from 1; 0 while there is none.
+    /// The number of the current association, counted from 1; 0 if there is none.
     #[must_use]
     pub fn association(&self) -> u64 {
         self.shared.association.load(Ordering::Acquire)
     }
 
-    /// What its queues have done that are open.
+    /// Stats of the open queues.
     #[must_use]
     pub fn queues(&self) -> Vec<QueueStats> {
         self.shared.stats().iter().map(|queue| queue.read()).collect()
     }
 
-    /// Times that its association was established again.
+    /// The number of times that the association was established again.
     #[must_use]
     pub fn reconnects(&self) -> u64 {
         self.shared.reconnects.load(Ordering::Relaxed)
     }
 
-    /// A number that grows each time the user of the drive has reason to begin again: when its association was
-    /// established again after a loss, and when what was not flushed may have been lost.
+    /// A number that increases when the user of the drive must recover: when the association was established again
+    /// after a loss, and when unflushed changes may have been lost.
     #[must_use]
     pub fn renewals(&self) -> u64 {
         self.reconnects() + self.shared.cache.lost()
     }
 
-    /// The model and the serial number that its controller tells.
+    /// The model and the serial number that the controller reports.
     #[must_use]
     pub fn model_and_serial(&self) -> (String, String) {
         let facts = self.shared.facts();
         (facts.model.clone(), facts.serial.clone())
     }
 
-    /// Where it is.
+    /// The address of the drive.
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.shared.address
@@ -380,7 +379,8 @@ impl BlockDevice for FabricsDevice {
         }
     }
 
-    /// As its controller tells. With several paths the longest there is: the next association may be with any of them.
+    /// The value that the controller reports. With several paths it is the maximum, because the next association may be
+    /// with any of them.
     fn settle_time(&self) -> Nanos {
         match self.shared.paths().len() {
             0 | 1 => self.shared.facts().settle_time,

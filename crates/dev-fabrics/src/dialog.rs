@@ -1,4 +1,4 @@
-//! One command after another over a connection that is waited for: how everything begins, and the admin queue.
+//! A connection on which one command at a time is sent and awaited: the setup of connections, and the admin queue.
 
 use crate::address::{Address, HostName};
 use crate::error::{Breach, Reason};
@@ -20,20 +20,21 @@ use strake_nvme_tcp::{Digests, framing};
 use strake_nvme_wire::{Cqe, Sqe};
 use strake_tls::Wire;
 
-/// The data of a command: in its capsule, or to be received. A command has one or the other.
+/// The data of a command: in its capsule, or received. A command has at most one of them.
 pub(crate) enum Load<'a> {
     Nothing,
     Sent(&'a [u8]),
     Received(&'a mut [u8]),
-    /// As many bytes as the target has, and no more than there is room for; the room is cut to them.
+    /// The bytes that the target sends, limited by the length of the vector, which is then truncated to the received
+    /// length.
     Message(&'a mut Vec<u8>),
 }
 
-/// Where data is put that comes, and how much of it has.
+/// The buffer for received data, and the number of received bytes.
 struct Room<'a> {
     bytes: &'a mut [u8],
     got: usize,
-    /// It has to be filled.
+    /// True if the buffer must be filled.
     whole: bool,
 }
 
@@ -43,7 +44,7 @@ impl Room<'_> {
     }
 }
 
-/// A connection with its digests and sizes agreed on.
+/// A connection after the negotiation of digests and sizes.
 pub(crate) struct Dialog {
     stream: Stream,
     digests: Digests,
@@ -51,14 +52,14 @@ pub(crate) struct Dialog {
     data_bytes_max: u32,
     cid: u16,
     event: Event,
-    /// When everything has to be over.
+    /// The time limit of all commands.
     ends: Option<Until>,
 }
 
-/// The identifier of the request for events; other commands never have it.
+/// The CID of the Asynchronous Event Request; no other command uses it.
 const EVENT_CID: u16 = 0;
 
-/// Whether the target has been asked for an event (Base, section 5.2), and what it said.
+/// The state of the Asynchronous Event Request (Base, section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     NotAsked,
@@ -67,8 +68,8 @@ enum Event {
 }
 
 impl Dialog {
-    /// Connects, with TLS if there is a key for it, and agrees on sizes and on digests, of which a target may refuse
-    /// some that are `wanted` (TCP, section 3.2).
+    /// Connects, with TLS if there is a key, and negotiates sizes and digests. A target may reject some of the `wanted`
+    /// digests (TCP, section 3.2).
     pub(crate) fn begin(
         address: &Address,
         host: &HostName,
@@ -78,7 +79,7 @@ impl Dialog {
         Self::begin_at(&places_of(address, until)?, address, host, wanted, until)
     }
 
-    /// The same, where the machine was found before.
+    /// As [`begin`](Self::begin), with resolved addresses.
     pub(crate) fn begin_at(
         places: &[SocketAddr],
         address: &Address,
@@ -113,8 +114,8 @@ impl Dialog {
         Ok(dialog)
     }
 
-    /// Sets when everything from now on has to be over, however long each step may take: a target that answers every
-    /// step late must not hold us longer than one that does not answer.
+    /// Sets a time limit for everything from now on, in addition to the limit of each step: a target that answers every
+    /// step late must not delay the caller more than a silent one.
     pub(crate) fn finish_by(&mut self, ends: Until) {
         self.ends = Some(ends);
     }
@@ -124,12 +125,12 @@ impl Dialog {
         self.ends.map_or(until, |ends| ends.min(until))
     }
 
-    /// Where the other end is.
+    /// The address of the peer.
     pub(crate) fn place(&self) -> Result<SocketAddr, Reason> {
         self.stream.place()
     }
 
-    /// What an I/O queue needs to know of the connection.
+    /// The parameters of the connection for an I/O queue.
     pub(crate) fn terms(&self, in_capsule_bytes: u32, window: u32) -> Terms {
         Terms {
             digests: self.digests,
@@ -140,12 +141,12 @@ impl Dialog {
         }
     }
 
-    /// The connection for I/O, on which no call waits from now on.
+    /// Converts the connection for I/O; no call waits from now on.
     pub(crate) fn into_wire(self) -> Result<Wire, Reason> {
         self.stream.into_wire()
     }
 
-    /// Waits for `span`, or until the target sends something unasked.
+    /// Waits for `span`, or until the target sends an unsolicited PDU.
     pub(crate) fn rest(&self, span: Duration) -> Result<(), Reason> {
         let span = Timespec { tv_sec: 0, tv_nsec: i64::from(span.subsec_nanos()) };
         match poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], Some(&span)) {
@@ -154,12 +155,12 @@ impl Dialog {
         }
     }
 
-    /// Closes the connection so that nothing more reaches the target.
+    /// Closes the connection so that no further bytes reach the target.
     pub(crate) fn abort(self) {
         self.stream.abort();
     }
 
-    /// Runs a command to its end. Its status is for the caller to look at.
+    /// Executes a command. The caller checks the status.
     pub(crate) fn run(
         &mut self,
         sqe: Sqe,
@@ -189,7 +190,7 @@ impl Dialog {
         }
     }
 
-    /// Asks for the next event, which is answered when there is one, and not waited for.
+    /// Sends the next Asynchronous Event Request, and does not wait for its completion.
     pub(crate) fn ask_event(&mut self, sqe: Sqe, patience: Duration) -> Result<(), Reason> {
         let capsule = self.capsule(&sqe.named(EVENT_CID), &[]);
         self.stream.put(&capsule, self.until(patience))?;
@@ -197,8 +198,8 @@ impl Dialog {
         Ok(())
     }
 
-    /// Takes what the target says without being asked for anything else: an event. False when that is not there: what
-    /// made the socket readable may have been for TLS alone.
+    /// Receives an unsolicited PDU: the completion of the event request. Returns false if there is none: the readable
+    /// bytes may have been TLS records without data.
     pub(crate) fn listen(&mut self, patience: Duration) -> Result<bool, Reason> {
         let mut first = [0; COMMON_BYTES];
         let got = self.stream.take_now(&mut first)?;
@@ -217,14 +218,14 @@ impl Dialog {
         }
     }
 
-    /// The event that came, once.
+    /// Takes the event that was received.
     pub(crate) fn take_event(&mut self) -> Option<Cqe> {
         let Event::Answered(cqe) = self.event else { return None };
         self.event = Event::NotAsked;
         Some(cqe)
     }
 
-    /// Whether a completion is that of the request for events, which is noted then.
+    /// Returns whether a completion belongs to the event request, and records it.
     fn is_event(&mut self, cqe: &Cqe) -> bool {
         let is = cqe.cid == EVENT_CID && self.event == Event::Asked;
         if is {
@@ -237,7 +238,7 @@ impl Dialog {
         self.stream.as_fd()
     }
 
-    /// Whether there is something to listen to although the socket may have nothing.
+    /// True if there may be a PDU although the socket is not readable.
     pub(crate) fn has_more(&self) -> bool {
         self.stream.has_more()
     }
@@ -248,7 +249,7 @@ impl Dialog {
         framing::whole(&header, self.digests, lead, data)
     }
 
-    /// Takes data and the completion that ends it.
+    /// Receives data and the completion behind it.
     fn answer(&mut self, room: &mut Room<'_>, until: Until) -> Result<Cqe, Reason> {
         loop {
             let (common, frame, header) = self.header(until)?;
@@ -281,7 +282,7 @@ impl Dialog {
         }
     }
 
-    /// A completion that data stood for (TCP, section 3.3.2.2).
+    /// The completion that the SUCCESS flag replaces (TCP, section 3.3.2.2).
     fn succeeded(&self, flags: u8, whole: bool) -> Result<Cqe, Reason> {
         if flags & flag::LAST == 0 || !whole {
             return Err(Breach::Short.into());
@@ -320,14 +321,14 @@ impl Dialog {
         Ok(())
     }
 
-    /// A header, looked at, without its data.
+    /// Receives and checks a header, without the data behind it.
     fn header(&mut self, until: Until) -> Result<(Common, Frame, Vec<u8>), Reason> {
         let mut first = [0; COMMON_BYTES];
         self.stream.take(&mut first, until)?;
         self.header_behind(first, until)
     }
 
-    /// The same, of which the first bytes are there.
+    /// As [`header`](Self::header), after the first bytes were received.
     fn header_behind(
         &mut self,
         first: [u8; COMMON_BYTES],

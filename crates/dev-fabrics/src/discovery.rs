@@ -1,8 +1,8 @@
-//! Asking a discovery service what it offers to this host (Base, sections 3.1.2.3 and 5.16.1.23).
+//! Queries of a discovery service (Base, sections 3.1.2.3 and 5.16.1.23).
 //!
-//! The log is read in pieces, and may change between two of them. So its generation is read again at the end; if that
-//! has changed, the log is read from the beginning. Other discovery services that a log names are reported and not
-//! asked: they usually name each other.
+//! The log is read in pieces, and may change between two reads. The generation is therefore read again at the end; if
+//! it has changed, the log is read from the start. Referrals in a log are returned and not followed, because discovery
+//! services usually refer to each other.
 
 use crate::address::{HostName, Service};
 use crate::dialog::{Dialog, Load};
@@ -20,18 +20,18 @@ use strake_nvme_wire::log::{DISCOVERY_BYTES, page};
 
 pub use strake_nvme_wire::discovered::{Channel, Entry, EntryError, Kind, Transport};
 
-/// Entries of a piece: 4 KiB, which every controller gives at once.
+/// Entries per read: 4 KiB, which every controller supports.
 const PIECE: usize = 4;
 
 type Part = [u8; DISCOVERY_BYTES];
 
-/// Entries in their order; one that cannot be used has the reason in its place.
+/// The entries in their order; an unusable entry is replaced by the reason.
 pub type Offers = Vec<Result<Entry, EntryError>>;
 
-/// Asks what is offered to `host`. Waits for the service, for seconds if it does not answer.
+/// Reads the subsystems that are offered to `host`. Waits for the service, for seconds if it does not answer.
 ///
-/// # Errors
-/// When it cannot be reached, refuses, breaks the protocol, or changes all the time.
+/// Returns an error if the service is unreachable, rejects the host, violates the protocol, or changes its log during
+/// every read.
 pub fn discover(
     service: &Service,
     host: &HostName,
@@ -53,7 +53,7 @@ fn ask(service: &Service, host: &HostName, digests: Digests) -> Result<Offers, R
     Ok(parts.iter().map(Entry::parse).collect())
 }
 
-/// The log of a controller that is ready.
+/// The log of a ready controller.
 struct Log<'a> {
     dialog: &'a mut Dialog,
 }
@@ -64,7 +64,7 @@ impl Log<'_> {
         let mut header = self.header()?;
         for _ in 0..DISCOVERY_TRIES_MAX {
             let parts = self.entries(header.records);
-            // The target refuses a read of what is no longer there.
+            // The target rejects a read behind the end of a log that has become shorter.
             if !matches!(parts, Ok(_) | Err(Reason::Refused(_))) {
                 return parts;
             }
@@ -90,13 +90,13 @@ impl Log<'_> {
     fn entries(&mut self, count: u64) -> Result<Vec<Part>, Reason> {
         let mut parts = vec![[0; DISCOVERY_BYTES]; count as usize];
         for (number, piece) in parts.chunks_mut(PIECE).enumerate() {
-            // The header is as long as an entry.
+            // The header has the length of an entry.
             self.fill(1 + number * PIECE, piece)?;
         }
         Ok(parts)
     }
 
-    /// Reads `parts` of the log, the first of which is its `first`.
+    /// Reads consecutive `parts` of the log, starting at part `first`.
     fn fill(&mut self, first: usize, parts: &mut [Part]) -> Result<(), Reason> {
         let into = parts.as_flattened_mut();
         let command = log_page(page::DISCOVERY, (first * DISCOVERY_BYTES) as u64, into.len());

@@ -1,4 +1,4 @@
-//! Why an association ended, and how a status becomes an I/O error.
+//! Reasons for the end of an association, and the mapping of a status to an I/O error.
 
 use std::fmt;
 
@@ -10,98 +10,98 @@ use strake_nvme_wire::Status;
 use strake_tls::{TlsError, WireError};
 use strake_units::Uuid;
 
-/// Why an association was not made, or ended.
+/// The reason why an association could not be established, or ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The target closed the connection.
     Closed,
     /// The connection failed.
     Socket(Errno),
-    /// The machine's name does not resolve.
+    /// The host name does not resolve.
     NoSuchMachine,
-    /// The machine's name was not resolved in time.
+    /// The host name was not resolved in time.
     NamesSilent,
     /// The target did not answer in time.
     Silent,
-    /// The target ended the connection in anger: with a status and the field it names (TCP, section 3.6.2.5).
+    /// The target terminated the connection, with a status and the field that it names (TCP, section 3.6.2.5).
     Ended(u16, u32),
-    /// The target broke the protocol.
+    /// The target violated the protocol.
     Broken(Breach),
-    /// The target refused a command that a connection begins with.
+    /// The target rejected a command of the connection setup.
     Refused(Status),
     /// The target requires authentication, and no secret is configured.
     Authentication,
-    /// The proof of one side was not given or not accepted.
+    /// One side did not authenticate, or its authentication failed.
     Unproven(Doubt),
     /// The target requires a secure channel with keys from DH-HMAC-CHAP, which is not supported.
     Encryption,
-    /// TLS was not agreed on, or ended the connection.
+    /// The TLS handshake failed, or TLS ended the connection.
     Tls(TlsError),
     /// The controller does not become ready.
     NotReady,
-    /// The namespace is none that can be used.
+    /// The namespace is not usable.
     Unusable(Unfit),
-    /// Another namespace is there now.
+    /// The address now leads to another namespace.
     Replaced,
-    /// The namespace can do less than it could.
+    /// The namespace has fewer capabilities than before.
     Lesser,
-    /// The namespace is the same, and another instance of its device serves it.
+    /// The namespace is the same, but another instance of its device serves it.
     AnotherInstance,
-    /// The discovery log was another one whenever it had been read.
+    /// The discovery log changed during every read.
     Restless,
-    /// Another instance serves the namespace here than over the other paths to it.
+    /// Another instance serves the namespace here than over the other paths.
     OtherInstance,
-    /// Nothing tells whether the namespace is the same as over the other paths.
+    /// It is unknown whether the namespace is the same as over the other paths.
     Nameless,
-    /// This host holds a reservation of the namespace.
+    /// The host with this identifier holds a reservation of the namespace.
     Held([u8; 16]),
-    /// The reservation that we had is gone, so others may have written.
+    /// This host has lost its reservation, so other hosts may have written.
     TakenOver,
 }
 
-/// What a target did that it must not.
+/// A protocol violation of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Breach {
-    /// A PDU that cannot be.
+    /// An invalid PDU.
     Pdu(PduError),
-    /// A PDU that is not for hosts, or not now.
+    /// A PDU that a host must not receive, or not in this state.
     Unexpected,
     /// A header digest mismatch.
     HeaderDigest,
-    /// Data that is not what its digest says, where nothing but a new beginning helps.
+    /// A data digest mismatch that only a new connection can resolve.
     DataDigest,
-    /// Something about a command that is not under way.
+    /// A PDU for a command that is not in flight.
     NoSuchCommand,
-    /// An answer to a command that has not been sent whole.
+    /// A response to a command that has not been sent completely.
     TooEarly,
-    /// Data for a command that reads nothing, or a request for data of one that writes nothing.
+    /// Data for a command that does not read, or an R2T for a command that does not write.
     WrongDirection,
-    /// Data, or a request for it, that does not go on where the one before ended.
+    /// Data, or an R2T, that does not continue at the end of the previous one.
     Offset,
-    /// More data, or a request for more, than the command has; or none.
+    /// More data, or a larger R2T, than the command has; or an empty one.
     Length,
-    /// The end of a command of which data is missing.
+    /// A completion before all data has arrived.
     Short,
-    /// Digests that were not asked for, or none where they were granted.
+    /// Digests that were not requested, or missing digests although they were negotiated.
     Digests,
-    /// A discovery log that is laid out in a way that does not exist, or too long for any use.
+    /// A discovery log of an unknown format, or one that is too long.
     Log,
 }
 
-/// Why a namespace cannot be used.
+/// The reason why a namespace is not usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfit {
-    /// There is none of that number, or it is empty.
+    /// The namespace does not exist, or is empty.
     Absent,
-    /// It has more blocks than bytes of them can be counted.
+    /// Its size in bytes exceeds the limit.
     Size,
     /// Its blocks have neither 512 nor 4096 bytes.
     BlockSize,
-    /// Its blocks carry metadata.
+    /// Its blocks have metadata.
     Metadata,
-    /// Data in a capsule does not follow the command at once.
+    /// Data in a capsule does not directly follow the command.
     Capsule,
-    /// After the end of an association it may execute commands for longer than requests can be held.
+    /// After the end of an association, it may execute commands for longer than requests can be held.
     Quiesce,
 }
 
@@ -253,7 +253,7 @@ impl From<PduError> for Reason {
 }
 
 impl Reason {
-    /// What the operating system said, or that time ran out.
+    /// The reason for an error of the operating system or a timeout.
     pub(crate) fn of_io(error: &std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::TimedOut | std::io::ErrorKind::WouldBlock => Self::Silent,
@@ -262,8 +262,8 @@ impl Reason {
         }
     }
 
-    /// Whether a connection that was not made because of this says nothing against the others of its association: the
-    /// target answers and does not take it, or this machine lacks what one more needs.
+    /// True if a failed connection for this reason does not affect other connections of its association: the target
+    /// answers and rejects it, or this host lacks a resource.
     pub(crate) const fn is_of_one_connection(self) -> bool {
         match self {
             Self::Refused(_)
@@ -292,7 +292,7 @@ impl Reason {
         }
     }
 
-    /// What would let the drive be connected, if that is known.
+    /// The remedy that would permit the connection, if it is known.
     #[must_use]
     pub const fn remedy(self) -> Option<DeviceRemedy> {
         match self {
@@ -322,19 +322,19 @@ impl Reason {
         }
     }
 
-    /// The error of a device that cannot be used because of this. `more` comes behind the reason.
+    /// The device error for this reason. `more` is appended to the message.
     pub(crate) fn of_device(self, device: impl fmt::Display, more: &str) -> DeviceError {
         let error = DeviceError::new(self.kind(), device.to_string(), format!("{self}{more}"));
         DeviceError { remedy: self.remedy(), ..error }
     }
 
-    /// The kind of error that a request fails with which cannot be sent because of this.
+    /// The error kind of a request that cannot be sent for this reason.
     #[must_use]
     pub const fn kind(self) -> IoErrorKind {
         match self {
             Self::Silent | Self::NamesSilent => IoErrorKind::Timeout,
             Self::Unusable(_) => IoErrorKind::Unsupported,
-            // Its target takes no writes from us.
+            // The target rejects writes of this host.
             Self::Held(_) => IoErrorKind::ReadOnly,
             Self::Closed
             | Self::Socket(_)
@@ -358,21 +358,21 @@ impl Reason {
     }
 }
 
-/// The outcome of a command that was answered.
+/// The evaluation of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is done.
+    /// The command succeeded.
     Done,
-    /// It is sent again, after a while: the target cannot, for now.
+    /// The command is sent again after a while: the target cannot execute it for now.
     Later,
-    /// It is sent again, but not often: it did not get through whole.
+    /// The command is sent again a limited number of times: its transfer failed.
     Again,
-    /// It failed.
+    /// The command failed.
     Failed(IoErrorKind),
 }
 
-/// Judges an answer. Only what says that the command was not executed, for now, is sent again; a removed path
-/// for good is a drive that was pulled.
+/// Evaluates a status. Only a command that was not executed for a temporary reason is sent again; a permanently removed
+/// path counts as a removed drive.
 pub(crate) fn verdict(status: Status) -> Verdict {
     const PATH: u8 = 3;
     const MEDIUM: u8 = 2;

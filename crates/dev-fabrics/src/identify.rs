@@ -1,4 +1,4 @@
-//! What there is to be known of a controller and of its namespace, as far as it matters to I/O.
+//! Properties of a controller and its namespace that matter for I/O.
 
 use crate::address::Address;
 use crate::dialog::{Dialog, Load};
@@ -21,10 +21,10 @@ use strake_nvme_wire::nvm::RANGE_BYTES;
 use strake_nvme_wire::{Sgl, Sqe, reservation};
 use strake_units::{BlockSize, Nanos};
 
-/// The beginning of what identifies a namespace that has no name of its own.
+/// The prefix of the identity of a namespace without a globally unique identifier.
 const NAMELESS: &str = "nvme:";
 
-/// What of a namespace and its controller matters to I/O.
+/// Properties of a namespace and its controller that matter for I/O.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) identity: String,
@@ -33,27 +33,27 @@ pub(crate) struct Facts {
     pub(crate) nsid: u32,
     pub(crate) blocks: u64,
     pub(crate) block: BlockSize,
-    /// Most bytes of one command.
+    /// Largest command in bytes.
     pub(crate) transfer_bytes: u32,
-    /// Most bytes of one Write Zeroes; `None` when there is no such command.
+    /// Largest Write Zeroes in bytes; `None` if the command is not supported.
     pub(crate) zeroes_bytes: Option<u64>,
     pub(crate) deallocate: DeallocateReads,
     pub(crate) cache: VolatileCache,
     pub(crate) read_only: bool,
     pub(crate) optimal_bytes: u32,
-    /// How long after the end of an association the target may still execute commands sent over it.
+    /// Time after the end of an association during which the target may still execute its commands.
     pub(crate) settle_time: Nanos,
-    /// Which instance of its device the target says that it serves.
+    /// The instance of its device that the target reports.
     pub(crate) instance: Option<[u8; 16]>,
-    /// What can be done about its reservation; `None` when there are none.
+    /// The reservation capabilities; `None` if there are none.
     pub(crate) reservations: Option<Ability>,
-    /// How the namespace is reached through this controller; `None` when it does not tell, and is to be used then.
+    /// The ANA state of the namespace; `None` if the controller does not report one. The path is then usable.
     pub(crate) access: Option<Access>,
 }
 
 impl Facts {
-    /// Whether `is` describes the same namespace, and it can do what users rely on who know it as described here. It
-    /// may have grown; how much it takes at once is checked with every command.
+    /// Checks that `is` describes the same namespace, with the capabilities that users rely on. The namespace may have
+    /// grown; the transfer limit is checked for every command.
     pub(crate) fn check(&self, is: &Self) -> Result<(), Reason> {
         if is.identity != self.identity || is.block != self.block || is.blocks < self.blocks {
             return Err(Reason::Replaced);
@@ -68,13 +68,13 @@ impl Facts {
         Ok(())
     }
 
-    /// Adds what users may rely on when the namespace is as in `is`: it may have grown, and writes may be allowed.
+    /// Updates the properties that users see: the namespace may have grown, and writes may be permitted now.
     pub(crate) fn tell(&mut self, is: &Self) {
         self.blocks = self.blocks.max(is.blocks);
         self.read_only &= is.read_only;
     }
 
-    /// Whether the namespace has a name that no other one in the world has.
+    /// True if the namespace has a globally unique identifier.
     pub(crate) fn is_named(&self) -> bool {
         !self.identity.starts_with(NAMELESS)
     }
@@ -88,7 +88,7 @@ fn identify(dialog: &mut Dialog, what: u8, nsid: u32) -> Result<Page, Reason> {
     Ok(page)
 }
 
-/// Identifies a controller, and checks whether it can be used.
+/// Identifies a controller, and checks that it is usable.
 pub(crate) fn identify_controller(dialog: &mut Dialog) -> Result<ControllerFacts, Reason> {
     let controller = ControllerFacts::parse(&identify(dialog, cns::CONTROLLER, 0)?);
     if controller.in_capsule_offset != 0 {
@@ -127,7 +127,7 @@ pub(crate) fn identify_namespace(
     if namespace.blocks > BYTES_MAX >> block.shift() {
         return unfit(Unfit::Size);
     }
-    // What the controller does not have, it refuses.
+    // A controller without this data structure rejects the command.
     let descriptors = match identify(dialog, cns::DESCRIPTORS, nsid) {
         Ok(page) => uuid_of(&page),
         Err(Reason::Refused(_)) => None,
@@ -163,7 +163,7 @@ pub(crate) fn identify_namespace(
             {
                 DeallocateReads::Unsupported
             }
-            // NVMe promises it for what was deallocated, not that all of it will be: nothing that parity can rest on.
+            // NVMe specifies the content only of blocks that were actually deallocated, so parity cannot rely on it.
             Deallocated::Zeroes | Deallocated::Unspecified => DeallocateReads::Unspecified,
         },
         cache: if controller.write_cache { VolatileCache::Present } else { VolatileCache::Absent },
@@ -176,7 +176,7 @@ pub(crate) fn identify_namespace(
     })
 }
 
-/// What can be done about reservations. The keys are sent in the capsule.
+/// The reservation capabilities. The keys are sent in the capsule.
 fn reservations_of(controller: &ControllerFacts, namespace: &NamespaceFacts) -> Option<Ability> {
     let is_able = controller.commands & optional::RESERVATIONS != 0
         && reservation::has_write_exclusive(namespace.reservations)
@@ -185,8 +185,7 @@ fn reservations_of(controller: &ControllerFacts, namespace: &NamespaceFacts) -> 
     is_able.then_some(Ability { can_persist })
 }
 
-/// Reads how the namespaces of `group` are reached, which has the controller tell when that changes (Base, section
-/// 8.1.1.3).
+/// Reads the ANA state of `group`. The read also enables reports of changes (Base, section 8.1.1.3).
 fn access_to(dialog: &mut Dialog, groups: u32, group: u32) -> Result<Option<Access>, Reason> {
     let groups = groups.min(ACCESS_GROUPS_MAX) as usize;
     let mut read = vec![0; ACCESS_BYTES + groups * ACCESS_GROUP_BYTES];
@@ -194,8 +193,8 @@ fn access_to(dialog: &mut Dialog, groups: u32, group: u32) -> Result<Option<Acce
     Ok(access_of(&read, group))
 }
 
-/// How the namespaces of `group` are reached. A group that is missing from the page is not reached; when not all groups
-/// fit what was read of it, this is not known.
+/// The ANA state of `group`. A group that is missing from the page is inaccessible; if the page was not read
+/// completely, the state is unknown.
 fn access_of(read: &[u8], group: u32) -> Option<Access> {
     let room = (read.len() - ACCESS_BYTES) / ACCESS_GROUP_BYTES;
     let whole = usize::from(access_groups_in(read)) <= room;
@@ -205,8 +204,8 @@ fn access_of(read: &[u8], group: u32) -> Option<Access> {
 /// The groups without the namespaces in them (RGO; Base, section 5.16.1.13).
 const GROUPS_ONLY: u8 = 1;
 
-/// How long a controller may continue after the end of its association: until it misses Keep Alive commands, and then
-/// until it has stopped (TP4129).
+/// Time for which a controller may continue after the end of its association: until its keep-alive timer expires, and
+/// then until it has quiesced (TP4129).
 fn settle_time(controller: &ControllerFacts) -> Nanos {
     let missed = match controller.traffic_is_life {
         true => KEEP_ALIVES_MISSED_IN_TRAFFIC,
@@ -219,7 +218,7 @@ fn settle_time(controller: &ControllerFacts) -> Nanos {
     Nanos::MILLI.times(missed * u64::from(KEEP_ALIVE_MS)).plus(quiesce)
 }
 
-/// Most bytes of a command (MDTS), in pages of 4 KiB.
+/// Largest command in bytes (MDTS), from a power of two of pages of 4 KiB.
 fn transfer_bytes(pages_log2: u8) -> u32 {
     match pages_log2 {
         0 => IO_BYTES_MAX,
@@ -230,8 +229,8 @@ fn transfer_bytes(pages_log2: u8) -> u32 {
     }
 }
 
-/// What identifies the namespace wherever it shows up. The same as the kernel calls one that it is connected to itself
-/// (`wwid` in sysfs), so that one drive is never taken for two.
+/// The identity of the namespace, which is the same over every path. It equals the `wwid` in sysfs of a kernel
+/// connection, so that one drive is not treated as two.
 fn identity_of(
     namespace: &NamespaceFacts,
     uuid: Option<[u8; 16]>,
@@ -240,7 +239,7 @@ fn identity_of(
 ) -> String {
     let hex = |bytes: &[u8]| {
         bytes.iter().fold(String::new(), |mut text, byte| {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = write!(text, "{byte:02x}");
             text
         })
@@ -283,7 +282,7 @@ mod tests {
         assert_eq!(access_of(&read, 1), Some(Access::Optimized));
     }
 
-    /// TP4129: twice or three times KATO until the target misses its host, and then CQT.
+    /// TP4129: two or three times KATO until the timer of the target expires, and then CQT.
     #[test]
     fn what_was_sent_is_over_when_the_target_says_so() {
         for (attributes, quiesce_ms, expected_ms) in

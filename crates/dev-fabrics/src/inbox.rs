@@ -1,4 +1,4 @@
-//! How the thread of a device is asked for something while it also listens to its target.
+//! Requests to the thread of a device, which also waits for its target.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Read, Write};
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, TryRecvError};
 use std::time::Duration;
 
-/// Asks the thread.
+/// The handle for requests to the thread.
 #[derive(Debug)]
 pub(crate) struct Asker<T> {
-    // Dropped in this order: when the thread hears the bell end, it finds that no asker is left.
+    // Dropped in this order: when the thread sees the end of the bell, it finds no other handle.
     requests: mpsc::Sender<T>,
     bell: Arc<UnixStream>,
 }
@@ -24,14 +24,14 @@ impl<T> Clone for Asker<T> {
 
 impl<T> Asker<T> {
     pub(crate) fn ask(&self, request: T) {
-        // The thread is there as long as an asker is.
+        // The thread runs as long as a handle exists.
         let _ = self.requests.send(request);
-        // A bell that takes no more rings already.
+        // A full bell is already readable.
         let _ = (&*self.bell).write(&[0]);
     }
 }
 
-/// The thread's end.
+/// The receiving end of the thread.
 #[derive(Debug)]
 pub(crate) struct Inbox<T> {
     requests: mpsc::Receiver<T>,
@@ -51,15 +51,15 @@ impl<T> Inbox<T> {
         self.requests.try_recv()
     }
 
-    /// Waits for a request, or for `other`, but not for longer than `patience`. True when there is something to hear of
-    /// the other.
+    /// Waits for a request, or for `other` to become readable, at most for `patience`. Returns whether `other` is
+    /// readable.
     pub(crate) fn wait(&self, other: Option<BorrowedFd<'_>>, patience: Duration) -> bool {
         let span =
             Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
         let bell = PollFd::new(&self.bell, PollFlags::IN);
         let mut fds = vec![bell];
         fds.extend(other.map(|other| PollFd::from_borrowed_fd(other, PollFlags::IN)));
-        // A wait that is cut short is followed by the next one.
+        // After an interrupted wait, the caller waits again.
         let _ = poll(&mut fds, Some(&span));
         let heard = fds.get(1).is_some_and(|other| !other.revents().is_empty());
         if !fds[0].revents().is_empty() {

@@ -1,16 +1,16 @@
 //! Remote drives: NVMe-oF namespaces over NVMe/TCP.
 //!
-//! **What it is.** [`FabricsDevice`] connects to a controller and describes its namespace. A thread per path keeps the
-//! association alive and reconnects when it is lost; with several paths, another thread selects the path that carries
-//! I/O. A queue of the device is one connection, used by one core. It holds requests while no association exists, and
-//! sends unanswered requests again.
+//! **What it is.** A [`FabricsDevice`] connects to a controller and describes its namespace. A thread per path keeps
+//! the association alive and reconnects when it is lost; with several paths, another thread selects the path that
+//! carries I/O. A queue of the device is one connection, used by one core. It holds requests while no association
+//! exists, and sends unanswered requests again.
 //!
-//! **What it must never do.** Wait on a data core: operations that wait run on the threads. Trust a target: every
-//! answer is checked, and a violation ends the association with a readable reason. Repeat a change while the target may
-//! still execute the previous attempt.
+//! **What it must never do.** It must not wait on a data core: operations that wait run on the threads. It must not
+//! trust a target: every response is checked, and a violation ends the association with a readable reason. It must not
+//! repeat a change while the target may still execute the previous attempt.
 //!
-//! **Where to start.** [`discovery`] for what a target offers, [`device`] for connecting, [`path_manager`] for the life
-//! of associations, [`queue`] for the life of a request. Specifications are cited as in `strake-nvme-wire` and
+//! **Where to start.** [`discovery`] reads the offers of a target, [`device`] connects, [`path_manager`] manages
+//! associations, and [`queue`] processes requests. Specifications are cited as in `strake-nvme-wire` and
 //! `strake-nvme-tcp`.
 
 #![forbid(unsafe_code)]
@@ -37,12 +37,12 @@ mod shared;
 mod stats;
 mod stream;
 
-/// What `cache` is built on; `tests/loom.rs` builds it on loom's.
+/// The atomics of `cache`; `tests/loom.rs` replaces them with those of loom.
 mod atomic {
     pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
 }
 
-// Not inside of `cache`, whose source is built elsewhere too.
+// The tests are not inside `cache`, because `tests/loom.rs` also compiles that source.
 #[cfg(test)]
 #[path = "cache/tests.rs"]
 mod cache_tests;

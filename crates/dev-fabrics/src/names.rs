@@ -1,8 +1,8 @@
-//! The addresses of a machine's name.
+//! Resolution of host names.
 //!
-//! The operating system sets no bound to how long resolving takes, so a thread waits for it, and the caller waits for
-//! the thread as long as it chooses. A name has one such thread at a time: each try to connect asks again, and would
-//! leave one more thread behind while a name service is silent.
+//! The operating system has no time limit for name resolution. A thread therefore waits for it, and the caller waits
+//! for the thread up to its own limit. Each name has at most one such thread: otherwise each connect attempt would
+//! leave another thread behind while a name service is silent.
 
 use crate::address::Address;
 use crate::error::Reason;
@@ -12,10 +12,10 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// What is known of a machine.
+/// The result of a name resolution.
 type Answer = Result<Vec<SocketAddr>, Reason>;
 
-/// A name that is being resolved.
+/// A running name resolution.
 struct Lookup {
     machine: String,
     port: u16,
@@ -23,20 +23,20 @@ struct Lookup {
     known: Condvar,
 }
 
-/// Those that are under way, of all drives.
+/// The running resolutions of all drives.
 static LOOKUPS: Mutex<Vec<Arc<Lookup>>> = Mutex::new(Vec::new());
 
-/// Nothing panics while holding these locks.
+/// No code panics while it holds these locks.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where the machine of an address may be reached now.
+/// Resolves the host name of an address.
 pub(crate) fn places_of(address: &Address, until: Until) -> Answer {
     places_by(address, until, |name, port| Ok((name, port).to_socket_addrs()?.collect()))
 }
 
-/// The same by `ask`, which may not return.
+/// As [`places_of`], with the resolver `ask`, which may not return.
 fn places_by(
     address: &Address,
     until: Until,
@@ -62,7 +62,7 @@ fn places_by(
 }
 
 impl Lookup {
-    /// Has a thread look, which waits until it is in the list of those that are under way.
+    /// Starts the thread of a resolution, which waits until it is in the list of running resolutions.
     fn begin(
         machine: &str,
         port: u16,
@@ -73,7 +73,7 @@ impl Lookup {
         let looked_for = Arc::clone(&lookup);
         let look = move || {
             let answer = ask(&looked_for.machine, port).map_err(|_| Reason::NoSuchMachine);
-            // Who asks from now on gets an answer of his own.
+            // Later callers start a new resolution.
             lock(&LOOKUPS).retain(|other| !Arc::ptr_eq(other, &looked_for));
             *lock(&looked_for.answer) = Some(answer);
             looked_for.known.notify_all();

@@ -1,11 +1,11 @@
-//! The thread of a path, which keeps an association over it alive, and establishes it again after a loss.
+//! The thread of a path, which keeps an association alive, and establishes it again after a loss.
 //!
 //! ```text
-//! Up --silence, a breach, a lost connection, an order--> Down --back-off, connect, same namespace--> Up
+//! Up --timeout, violation, lost connection, order--> Down --back-off, connect, same namespace--> Up
 //! ```
-//! When one connection of an association is lost, all are given up: a target then ends the controller, and with it
-//! whatever it was still doing for us. Each path has a thread of its own, since waiting for a silent target would let
-//! the others miss Keep Alive commands.
+//! If one connection of an association is lost, all are closed: the target then disables the controller, and with it
+//! the commands of this host. Each path has a thread of its own, because waiting for a silent target would delay Keep
+//! Alive commands of other paths.
 
 use crate::address::Address;
 use crate::error::Reason;
@@ -23,25 +23,25 @@ use std::thread;
 use std::time::{Duration, Instant};
 use strake_units::Nanos;
 
-/// What the path manager has the thread do.
+/// An order of the path manager to the thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GiveUp {
-    /// The association that can no longer be used.
+    /// The association that must be ended.
     pub(crate) session: u64,
     pub(crate) reason: Reason,
 }
 
-/// What serves the namespace at the end of a path, while something else does at the end of the one in use.
+/// An instance that serves the namespace over a path, while another instance serves it over the path in use.
 struct Other {
     instance: Option<[u8; 16]>,
-    /// The one in use.
+    /// The instance in use.
     used: Option<[u8; 16]>,
     since: Nanos,
-    /// Both were there at a time, so neither is the outcome of the other.
+    /// Both instances existed at the same time, so neither is a restart of the other.
     is_proven: bool,
 }
 
-/// A path, as its thread has it.
+/// The state of a path's thread.
 pub(crate) struct Path {
     id: PathId,
     address: Address,
@@ -49,17 +49,17 @@ pub(crate) struct Path {
     inbox: Inbox<GiveUp>,
     session: Option<(u64, Session)>,
     has_been_up: bool,
-    /// When to show that we are alive, or to try again.
+    /// The time of the next Keep Alive, or of the next attempt.
     due: Instant,
     back_off: Duration,
-    /// Another instance than the one in use, that was found at its end.
+    /// Another instance than the one in use, that was found over this path.
     other: Option<Other>,
-    /// Tries since it was last up for longer than a short time.
+    /// Attempts since the path was last up for longer than a short time.
     tries: u32,
 }
 
 impl Path {
-    /// The path `id` of the device. It connects at once unless it has a session already.
+    /// Creates path `id` of the device. It connects at once unless it has a session.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         (id, address): (PathId, &Address),
@@ -96,7 +96,7 @@ impl Path {
         Ok(asker)
     }
 
-    /// Does what is due and was ordered, and waits for nothing.
+    /// Executes due work and orders without waiting.
     #[cfg(test)]
     pub(crate) fn step(&mut self) {
         while let Ok(order) = self.inbox.next() {
@@ -107,7 +107,7 @@ impl Path {
         }
     }
 
-    /// Runs until the path has no asker left.
+    /// Runs until the path has no handle left.
     fn run(mut self) {
         loop {
             match self.inbox.next() {
@@ -146,7 +146,7 @@ impl Path {
         }
     }
 
-    /// Does what is due: shows that we are alive, or tries again.
+    /// Executes due work: a Keep Alive, or a connect attempt.
     fn act(&mut self) {
         if self.session.is_none() {
             return self.retry();
@@ -156,7 +156,7 @@ impl Path {
         }
     }
 
-    /// Shows that we are alive, and looks whether the target is, and the namespace the same.
+    /// Sends a Keep Alive, and checks the namespace.
     fn show_life(&mut self) -> Result<(), Reason> {
         let Some((_, session)) = &mut self.session else { return Ok(()) };
         self.due = Instant::now() + KEEP_ALIVE_EVERY;
@@ -172,17 +172,18 @@ impl Path {
         Ok(())
     }
 
-    /// Whether what was seen of the target is what can be used on.
+    /// Checks that the path is still usable after a report of the target.
     fn judge(&mut self, news: Result<Option<Facts>, Reason>) -> Result<(), Reason> {
         let reservation = self.shared.options.reservation;
         if reservation == ReservationMode::Off && matches!(news, Err(Reason::TakenOver)) {
-            // Of a reservation that another process made in our name.
+            // The notice concerns a reservation that another process made for this host.
             return Ok(());
         }
         let Some(is) = news? else { return Ok(()) };
         let Some((_, session)) = &mut self.session else { return Ok(()) };
         session.facts.check(&is)?;
-        // Another instance may have lost changes. Queues learn that from associations alone, so this one ends.
+        // Another instance may have lost changes. Queues learn of this only from a new association, so this one is
+        // ended.
         if is.instance != session.facts.instance {
             return Err(Reason::AnotherInstance);
         }
@@ -210,7 +211,7 @@ impl Path {
         }
     }
 
-    /// Whether the connected controller can be used.
+    /// Checks that the connected controller is usable.
     fn accept(&mut self, session: Session) -> Result<Session, Reason> {
         self.shared.promise().check(&session.facts)?;
         if self.is_other(&session.facts) {
@@ -220,8 +221,8 @@ impl Path {
         Ok(session)
     }
 
-    /// Whether it is another instance than the one in use, or than one that was in use beside it: a copy. A target that
-    /// was restarted is another instance as well, but never beside the one before.
+    /// Returns whether the instance differs from the one in use, or from one that was in use at the same time: a copy.
+    /// A restarted target has another instance as well, but never at the same time as the previous one.
     fn is_other(&mut self, is: &Facts) -> bool {
         let shared = Arc::clone(&self.shared);
         let mut other = self.other.take().filter(|other| other.instance == is.instance);
@@ -250,7 +251,7 @@ impl Path {
         let (gate, facts) = (session.gate.clone(), session.facts.clone());
         let live = Box::new(Live { session: number, gate, facts });
         self.session = Some((number, session));
-        // Reserving the drive may have taken most of the time that the target waits for a Keep Alive.
+        // The reservation may have taken most of the keep-alive timeout.
         let rest = match self.shared.options.reservation {
             ReservationMode::Off => KEEP_ALIVE_EVERY,
             ReservationMode::Claim | ReservationMode::TakeOver => Duration::ZERO,
@@ -260,12 +261,13 @@ impl Path {
         self.shared.note(self.id, |entry| {
             entry.standing = Standing::Up(live);
             entry.since = now();
-            // In the same change, so that no reader sees the path reconnected and not counted.
+            // The same critical section counts the reconnect, so that no reader sees a reconnected path without its
+            // count.
             entry.reconnects += again;
         });
     }
 
-    /// Gives up every connection, and tries to connect again soon.
+    /// Closes every connection, and schedules a reconnect.
     pub(crate) fn lose(&mut self, reason: Reason) {
         if let Some((_, session)) = self.session.take() {
             session.abort();

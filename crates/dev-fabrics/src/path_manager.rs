@@ -1,19 +1,18 @@
-//! The thread that has the queues of a device connected, over the path that serves best.
+//! The path manager: the thread that connects the queues of a device over the best path.
 //!
-//! Each path has a thread of its own (`path`), which keeps an association. This one chooses among those that are up
-//! (`path_selection`), has the queues connected over it, each by a thread of its own (`joins`), and tells them the
-//! outcome of the associations that they have used (`Life`). It never waits for a target.
+//! Each path has a thread of its own (`path`), which keeps an association. The path manager selects among the connected
+//! paths (`path_selection`), connects the queues over the selected one, each in a thread of its own (`joins`), and
+//! publishes the state of the associations to the queues that use them (`Life`). It never waits for a target.
 //!
 //! **A change that was sent and not answered** may be executed until its association has ended and its target has
-//! noticed. It would undo what comes after it if that came first (F30). So a queue sends it again only when the target
-//! must have stopped (`settle_time` of what is known of it), over whichever path: then it is executed once more,
-//! with the same data, before anything that was asked for after its end. Reads and flushes change nothing, and new
-//! changes are not ordered with those that have not ended (the contract of [`IoQueue`](strake_block::IoQueue)), so they
-//! need not wait.
+//! detected this. If it were executed late, it could undo later changes (F30). So a queue sends it again only when the
+//! target must have stopped (`settle_time`), over any path: then it is executed once more, with the same data, before
+//! any change that was requested after its completion. Reads and flushes change nothing, and new changes are not
+//! ordered with changes in flight (the contract of [`IoQueue`](strake_block::IoQueue)), so they need not wait.
 //!
-//! **A path that is left though its association lasts**, for a better one or because the namespace is not reached over
-//! it, is left by each queue for itself, when all is answered that it sent over it. Nothing is sent again then but what
-//! the target says it has not done.
+//! **A change of the path while the association lasts**, for a better path or because the namespace is inaccessible
+//! over the old one, is made by each queue when all its commands over the old path have completed. Only commands that
+//! the target rejected are then sent again.
 
 mod joins;
 
@@ -35,16 +34,16 @@ use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 use strake_units::Nanos;
 
-/// What the thread is asked for.
+/// A request to the path manager.
 #[derive(Debug)]
 pub(crate) enum Request {
     /// Connect a queue now, and again whenever another association is used.
     Open(Port),
-    /// A queue is closed.
+    /// A queue was closed.
     Close(u64),
-    /// This association can no longer be used.
+    /// This association must no longer be used.
     Lost(u64, Reason),
-    /// A path has a thread, which is reached thus.
+    /// The handle of the thread of a path.
     Add(PathId, Asker<GiveUp>),
 }
 
@@ -54,76 +53,76 @@ struct Place {
     port: Port,
 }
 
-/// Whether a queue is connected over what is used.
+/// The connection state of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seat {
-    /// It is to be.
+    /// The queue is to be connected.
     Wanted,
-    /// The target did not take it, or there was no number or something else left for it. It is tried again with the
-    /// next Keep Alive: the target may not have noticed yet that a queue was closed.
+    /// The target rejected the queue, or no queue ID or another resource was free. The next Keep Alive triggers another
+    /// attempt: the target may not have detected yet that a queue was closed.
     Refused,
-    /// It is to be, and was refused before.
+    /// The queue is to be connected, after a rejection.
     Again,
-    /// It is being connected, with this number.
+    /// The queue is being connected, with this ID.
     Joining(u16, Try),
-    /// It is, with this number at the target.
+    /// The queue is connected with this ID.
     Taken(u16),
 }
 
-/// Whether a queue was refused before.
+/// Whether a queue was rejected before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Try {
     First,
     Another,
 }
 
-/// Whether there was a number for each queue that is to be connected.
+/// Whether there was a queue ID for each queue to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Numbers {
     Enough,
     Lack,
 }
 
-/// An association over which commands may be in progress.
+/// An association over which commands may be in flight.
 struct Use {
     path: PathId,
     session: u64,
     life: Arc<Life>,
-    /// The time after the end of the association in which the target may still execute its commands.
+    /// Time after the end of the association during which the target may still execute its commands.
     settle_time: Nanos,
 }
 
-/// The association that queues use for what comes next.
+/// The association that new commands use.
 struct Active {
     path: PathId,
     session: u64,
     gate: Gate,
     facts: Arc<Facts>,
-    /// It follows one that was lost, and has not been counted yet.
+    /// True if it follows a lost one, and has not been counted yet.
     uncounted: bool,
 }
 
-/// The thread's own.
+/// The state of the thread.
 pub(crate) struct PathManager {
     shared: Arc<Shared>,
     inbox: Inbox<Request>,
-    /// The threads of paths. One whose asker is dropped leaves.
+    /// The threads of paths. A thread stops when its handle is dropped.
     threads: Vec<(PathId, Asker<GiveUp>)>,
     /// Associations that were ordered to end, and their paths.
     condemned: Vec<(PathId, GiveUp)>,
     places: Vec<Place>,
     joins: Joins,
-    /// Paths over which a queue was not connected, and until when they rank behind others.
+    /// Paths over which a queue was not connected, and the end of their lower rank.
     poor: Vec<(PathId, Instant)>,
     uses: Vec<Use>,
     active: Option<Active>,
-    /// The path that carries I/O, or did last.
+    /// The path that carries I/O, or the last one that did.
     last: Option<PathId>,
-    /// When that came to do so.
+    /// The time of the last change of the path.
     turned: Instant,
-    /// Number of the association that is used, or was last.
+    /// The number of the current or last association.
     association: u64,
-    /// When to look at everything without being asked.
+    /// The time of the next periodic check.
     due: Instant,
     last_number: u16,
 }
@@ -148,7 +147,7 @@ impl PathManager {
         }
     }
 
-    /// Works until the device and all its queues are gone.
+    /// Runs until the device and all its queues are dropped.
     pub(crate) fn run(mut self) {
         while self.look() {
             let patience = self.due.saturating_duration_since(Instant::now());
@@ -156,8 +155,8 @@ impl PathManager {
         }
     }
 
-    /// Takes the requests, looks how the paths stand, and does what follows from it, without waiting for anything.
-    /// False when no asker is left.
+    /// Executes requests, reads the states of the paths, and acts on them, without waiting. Returns false if no handle
+    /// is left.
     pub(crate) fn look(&mut self) -> bool {
         if Instant::now() >= self.due {
             self.due = Instant::now() + KEEP_ALIVE_EVERY;
@@ -179,7 +178,7 @@ impl PathManager {
         true
     }
 
-    /// The same, and waits until no queue is being connected.
+    /// As [`look`](Self::look), and waits until no queue is being connected.
     #[cfg(test)]
     pub(crate) fn settle(&mut self) {
         self.look();
@@ -189,13 +188,13 @@ impl PathManager {
         }
     }
 
-    /// Whether it is known of every queue what became of it.
+    /// True if each queue is connected or rejected.
     fn is_settled(&self) -> bool {
         let is_known = |place: &Place| matches!(place.seat, Seat::Refused | Seat::Taken(_));
         self.active.is_none() || self.places.iter().all(is_known)
     }
 
-    /// Takes all requests; false when no asker is left.
+    /// Executes all requests; returns false if no handle is left.
     fn hear(&mut self) -> bool {
         loop {
             match self.inbox.next() {
@@ -217,7 +216,7 @@ impl PathManager {
                 }
             }
             Request::Add(path, thread) => {
-                // It was used, and turned out to be of no use, before its thread was known.
+                // The path failed before its thread was known.
                 for (_, order) in self.condemned.iter().filter(|(id, _)| *id == path) {
                     thread.ask(*order);
                 }
@@ -226,11 +225,11 @@ impl PathManager {
         }
     }
 
-    /// Looks how the paths stand, and chooses the one that is used.
+    /// Reads the states of the paths, and selects the path in use.
     fn look_at_paths(&mut self) {
-        // An eventfd that was not written to has nothing to read.
+        // An eventfd that was not written to is not readable.
         let _ = rustix::io::read(&self.shared.news, &mut [0; 8]);
-        // After that, so that what comes later is news.
+        // The read precedes the checks, so that later changes are seen in the next pass.
         while let Some(joined) = self.joins.next() {
             self.take_joined(joined);
         }
@@ -249,7 +248,7 @@ impl PathManager {
         self.dismiss();
     }
 
-    /// Tells queues the outcome of associations whose paths are down.
+    /// Publishes the end of associations whose paths are down.
     fn end_uses(&mut self) {
         let up: Vec<u64> = {
             let paths = self.shared.paths();
@@ -266,11 +265,11 @@ impl PathManager {
         let (current, count) = (self.association, self.uses.len());
         self.uses.retain(|used| {
             if !up.contains(&used.session) {
-                // Whatever was sent, by whichever queue, was sent before this.
+                // All commands of all queues were sent before this time.
                 used.life.end(now().plus(used.settle_time));
                 return false;
             }
-            // A queue that no longer holds it has left it.
+            // A queue that no longer holds the association has left it.
             used.life.number == current || Arc::strong_count(&used.life) > 1
         });
         if self.uses.len() < count {
@@ -278,8 +277,8 @@ impl PathManager {
         }
     }
 
-    /// Takes over what the path in use reports of the namespace now, which may have grown. Queues that are connected
-    /// use what they know; those that are opened from now on know this.
+    /// Applies the properties of the namespace that the path in use reports, because it may have grown. Connected
+    /// queues keep their properties; later queues use these.
     fn renew_facts(&mut self) {
         let Some(active) = &mut self.active else { return };
         let paths = self.shared.paths();
@@ -300,7 +299,7 @@ impl PathManager {
         }
     }
 
-    /// Ends paths to what is another namespace, or another instance of it, than the one in use.
+    /// Ends paths to another namespace, or to another instance, than the one in use.
     fn refuse_others(&mut self) {
         let Some(active) = &self.active else { return };
         let facts = self.shared.facts().clone();
@@ -334,11 +333,11 @@ impl PathManager {
         }
     }
 
-    /// The paths that can be chosen.
+    /// The paths that can be selected.
     fn candidates(&self) -> Vec<PathCandidate> {
         let used = self.shared.facts().clone();
         let paths = self.shared.paths();
-        // A path that is to be removed is left when it can be, and not taken up again.
+        // A path that is to be removed may stay in use, but is not selected again.
         let is_used = |entry: &PathEntry| self.active.as_ref().is_some_and(|a| a.path == entry.id);
         let is_open = |entry: &PathEntry| !entry.leaving || is_used(entry);
         let candidate = |entry: &PathEntry| match &entry.standing {
@@ -360,7 +359,7 @@ impl PathManager {
         self.condemned.iter().any(|(_, order)| order.session == session)
     }
 
-    /// Has a path end its association.
+    /// Orders a path to end its association.
     fn condemn(&mut self, path: PathId, session: u64, reason: Reason) {
         if self.is_condemned(session) {
             return;
@@ -379,7 +378,7 @@ impl PathManager {
         }
     }
 
-    /// Has queues send no more, because of this unless the path knows better.
+    /// Stops the use of the association, for this reason unless the path reports a more specific one.
     fn stop(&mut self, reason: Reason) {
         self.active = None;
         *self.shared.state_lock() = LinkState::Down(reason, 0);
@@ -392,7 +391,7 @@ impl PathManager {
         self.disconnect_queues();
     }
 
-    /// No queue is connected to what is used next.
+    /// Marks every queue as not connected to the next association.
     fn disconnect_queues(&mut self) {
         for place in &mut self.places {
             place.seat = Seat::Wanted;
@@ -400,10 +399,10 @@ impl PathManager {
         }
     }
 
-    /// Has queues send what comes next over `path`.
+    /// Selects `path` for new commands.
     fn begin(&mut self, path: PathId) {
         let Some(Live { session, gate, facts }) = self.live(path) else { return };
-        // It may have come up when users had been promised less.
+        // The path may have come up before the users saw the current properties.
         let kept = self.shared.promise().check(&facts);
         if let Err(reason) = kept {
             return self.condemn(path, session, reason);
@@ -429,7 +428,7 @@ impl PathManager {
         self.shared.down_at.store(u64::MAX, Ordering::Relaxed);
     }
 
-    /// Counts an association that follows one that was lost, once its queues are connected.
+    /// Counts an association that follows a lost one, after its queues are connected.
     fn count_reconnect(&mut self) {
         if let Some(active) = &mut self.active
             && std::mem::take(&mut active.uncounted)
@@ -438,7 +437,7 @@ impl PathManager {
         }
     }
 
-    /// What a path is used with, if it is up.
+    /// The resources of a path, if it is up.
     fn live(&self, path: PathId) -> Option<Live> {
         let paths = self.shared.paths();
         match &paths.iter().find(|entry| entry.id == path)?.standing {
@@ -447,7 +446,7 @@ impl PathManager {
         }
     }
 
-    /// Notes that a path comes to be used.
+    /// Marks a path as in use.
     fn turn_to(&self, path: PathId) {
         for entry in self.shared.paths().iter_mut() {
             entry.used = entry.id == path;
@@ -455,7 +454,7 @@ impl PathManager {
         }
     }
 
-    /// A number that no queue has; not that of the queue that was closed last, which the target may not have noticed.
+    /// A free queue ID, other than that of the last closed queue, which the target may not have detected yet.
     fn free_number(&self) -> Option<u16> {
         let granted = self.shared.queues_granted.load(Ordering::Relaxed).max(1) as u16;
         let has = |place: &Place, number| match place.seat {
@@ -467,14 +466,14 @@ impl PathManager {
         (0..granted).map(after).find(|&number| !taken(number))
     }
 
-    /// Has the queues that the target refused be tried again.
+    /// Schedules another attempt for rejected queues.
     fn want_refused(&mut self) {
         for place in self.places.iter_mut().filter(|place| place.seat == Seat::Refused) {
             place.seat = Seat::Again;
         }
     }
 
-    /// Has the queues connected that are to be. Where numbers lack another path may serve better.
+    /// Connects the waiting queues. If there are too few queue IDs, another path may be better.
     fn connect_wanted(&mut self) -> Numbers {
         let mut numbers = Numbers::Enough;
         for at in 0..self.places.len() {
@@ -504,14 +503,14 @@ impl PathManager {
             self.last_number = number;
             match self.joins.begin(join, &self.shared) {
                 Ok(()) => self.places[at].seat = Seat::Joining(number, tried),
-                // The machine has no thread left.
+                // No thread could be created.
                 Err(_) => self.refuse(at, tried, path),
             }
         }
         numbers
     }
 
-    /// A queue is left without a connection for now: the others are of use without it.
+    /// Leaves a queue without a connection for now: the other queues work without it.
     fn refuse(&mut self, at: usize, tried: Try, path: PathId) {
         self.places[at].seat = Seat::Refused;
         if tried == Try::Another {
@@ -519,7 +518,7 @@ impl PathManager {
         }
     }
 
-    /// Takes note of the outcome of a queue. Whatever became of one of another association is of no use.
+    /// Processes the result of a connect. A result for another association is discarded.
     fn take_joined(&mut self, joined: Joined) {
         let Joined { association, queue, number, link } = joined;
         let Some(&Active { path, session, .. }) = self.active.as_ref() else { return };
@@ -540,7 +539,7 @@ impl PathManager {
             (Err(_), Some((at, Seat::Joining(its, tried)))) if its == number => {
                 self.refuse(at, tried, path);
             }
-            // A closed queue takes nothing.
+            // The queue was closed meanwhile.
             (Ok(_) | Err(_), _) => {}
         }
         if self.places.iter().all(|place| matches!(place.seat, Seat::Taken(_))) {
@@ -548,13 +547,13 @@ impl PathManager {
         }
     }
 
-    /// A path did not connect a queue.
+    /// Records that a path did not connect a queue.
     fn is_poor(&mut self, path: PathId) {
         self.poor.retain(|(id, _)| *id != path);
         self.poor.push((path, Instant::now() + POOR_TIME));
     }
 
-    /// Releases paths that are to be removed, when no queue waits for them or `LEAVE_TIME_MAX` is over.
+    /// Removes leaving paths when no queue uses them, or after `LEAVE_TIME_MAX`.
     fn dismiss(&mut self) {
         let used = self.active.as_ref().map(|active| active.path);
         let waits = |path| self.uses.iter().any(|u| u.path == path);
@@ -569,7 +568,7 @@ impl PathManager {
         self.threads.retain(|(id, _)| !leaving.contains(id));
     }
 
-    /// Says how the device is connected.
+    /// Publishes the connection state of the device.
     fn tell_state(&self) {
         let state = match (&self.active, self.last) {
             (Some(_), _) => LinkState::Up,
@@ -580,7 +579,7 @@ impl PathManager {
                     Some(Standing::Down { reason: Some(reason), tries }) => {
                         LinkState::Down(*reason, *tries)
                     }
-                    // It was ordered to end, and the state has the reason.
+                    // The path was ordered to end, and the state has the reason.
                     Some(_) | None => return,
                 }
             }

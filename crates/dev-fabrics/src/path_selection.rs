@@ -1,40 +1,40 @@
-//! Which of the paths to a namespace carries I/O.
+//! Selection of the path that carries I/O.
 //!
-//! One does, for all queues of a drive: what is asked for next goes over it, and a path that is as good as the one in
-//! use is no reason to change. What is chosen here is only where new commands go; when those of another path may be
-//! sent again is a matter of its association ([`Life`](crate::link::Life)).
+//! One path carries the I/O of all queues of a drive. An equally good path is no reason for a change. The selection
+//! concerns only new commands; the association decides when commands of another path may be sent again
+//! ([`Life`](crate::link::Life)).
 
 use crate::identify::Facts;
 use strake_block::VolatileCache;
 use strake_nvme_wire::log::Access;
 
-/// Names a path of a device.
+/// The identifier of a path of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PathId(pub(crate) u64);
 
-/// A path whose association is up.
+/// A path with an association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PathCandidate {
     pub(crate) path: PathId,
-    /// How the namespace is reached over it.
+    /// The ANA state of the namespace over it.
     pub(crate) access: Option<Access>,
-    /// It is to be removed.
+    /// Whether the path is to be removed.
     pub(crate) leaving: bool,
-    /// A flush over it covers what completed over the one in use.
+    /// Whether a flush over it covers changes that completed over the path in use.
     pub(crate) shares_cache: bool,
-    /// A queue could not be connected over it.
+    /// Whether a queue could not be connected over it.
     pub(crate) poor: bool,
 }
 
-/// The path that has carried I/O until now.
+/// The path in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Used {
     pub(crate) path: PathId,
-    /// It has not done so for long.
+    /// Whether the path has been in use only for a short time.
     pub(crate) lately: bool,
 }
 
-/// How well a path serves; the least is best.
+/// The rank of a path; the lowest is the best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Optimized,
@@ -44,7 +44,7 @@ enum Rank {
 }
 
 impl PathCandidate {
-    /// What cannot be reached now is better than nothing: requests are held, and tried, until it can be.
+    /// An inaccessible path is better than no path: requests are held and retried until it becomes accessible.
     const fn rank(&self) -> Rank {
         match self.access {
             _ if self.leaving => Rank::Useless,
@@ -56,9 +56,9 @@ impl PathCandidate {
     }
 }
 
-/// The path that carries I/O from now on, of those in `candidates`.
+/// Selects the path of `candidates` that carries I/O from now on.
 ///
-/// A change that serves nothing but speed is not made where it would cost what is not flushed, nor soon after another.
+/// A change that only improves speed is made neither if it would lose unflushed changes, nor soon after another change.
 pub(crate) fn choose(candidates: &[PathCandidate], used: Option<Used>) -> Option<PathId> {
     let best = candidates.iter().min_by_key(|candidate| candidate.rank())?;
     let Some(Used { path, lately }) = used else { return Some(best.path) };
@@ -66,7 +66,7 @@ pub(crate) fn choose(candidates: &[PathCandidate], used: Option<Used>) -> Option
         return Some(best.path);
     };
     let change = match candidate.rank() {
-        // What a queue is asked that has no connection fails in the end.
+        // The requests of a queue without a connection would eventually fail.
         used @ (Rank::Poor | Rank::Useless) => best.rank() < used,
         Rank::Optimized | Rank::Roundabout => {
             best.rank() < candidate.rank() && best.shares_cache && !lately
@@ -75,15 +75,15 @@ pub(crate) fn choose(candidates: &[PathCandidate], used: Option<Used>) -> Option
     Some(if change { best.path } else { path })
 }
 
-/// Whether a flush over one path covers what completed over another: where nothing is cached, or where both are of one
-/// instance.
+/// True if a flush over one path covers changes that completed over the other: if nothing is cached, or if both have
+/// the same instance.
 pub(crate) fn share_cache(one: &Facts, other: &Facts) -> bool {
     let cached = one.cache == VolatileCache::Present || other.cache == VolatileCache::Present;
     !cached || (one.instance.is_some() && one.instance == other.instance)
 }
 
-/// Whether both can be paths to one namespace at the same time. Targets that tell their instances are the same when
-/// those are; two that serve one name otherwise are not known to write to one medium.
+/// True if both can be paths to one namespace at the same time. Targets that report instances must report the same one;
+/// two other targets with the same identity are not known to write to the same medium.
 pub(crate) fn are_one(one: &Facts, other: &Facts) -> bool {
     one.instance == other.instance
 }

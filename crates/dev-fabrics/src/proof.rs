@@ -1,4 +1,4 @@
-//! Proving who we are on a new connection, and having the target do so (Base, sections 6.1, 6.2 and 8.13).
+//! Authentication of this host on a new connection, and of the controller (Base, sections 6.1, 6.2 and 8.13).
 
 use crate::address::{Address, HostName};
 use crate::dialog::{Dialog, Load};
@@ -11,7 +11,8 @@ use strake_nvme_wire::fabrics::{
     PROOF_REQUIRED, SECURE_CHANNEL_REQUIRED, message_receive, message_send,
 };
 
-/// Does what the result of Connect asks for. A target that has to prove itself must not get around it by not asking.
+/// Authenticates as the result of Connect requires. A target that must authenticate cannot avoid this by not requesting
+/// authentication.
 pub(crate) fn prove(
     dialog: &mut Dialog,
     address: &Address,
@@ -47,7 +48,7 @@ fn tell(dialog: &mut Dialog, message: &[u8]) -> Result<(), Reason> {
     accepted(dialog.run(sqe, Load::Sent(message), SETUP_TIME_MAX)?).map(drop)
 }
 
-/// A target may send all that was asked for, or the message alone.
+/// The target may send the full requested length, or only the message.
 fn hear(dialog: &mut Dialog) -> Result<Vec<u8>, Reason> {
     let mut message = vec![0; MESSAGE_ROOM];
     let sqe = message_receive(MESSAGE_ROOM as u32);
@@ -58,7 +59,7 @@ fn hear(dialog: &mut Dialog) -> Result<Vec<u8>, Reason> {
 fn fresh() -> Result<Fresh, Reason> {
     let (mut challenge, mut exponent, mut sequence) = ([0; 64], [0; 64], [0; 4]);
     for bytes in [&mut challenge[..], &mut exponent, &mut sequence] {
-        // Linux has had them since it was started; without them nothing may be proven.
+        // Linux has random bytes since its start; without them authentication must fail.
         getrandom::fill(bytes).map_err(|_| Reason::Socket(Errno::IO))?;
     }
     Ok(Fresh { challenge, exponent, sequence: u32::from_le_bytes(sequence) })

@@ -1,4 +1,4 @@
-//! A queue: slots that own requests, and the connection that carries them while there is one.
+//! A queue: slots that own requests, and the connection that transfers them.
 //!
 //! ```text
 //!            +--> Ready <----------- again, or the association was lost ------------+
@@ -9,9 +9,8 @@
 //!                               +--answer--> Ready, when more of it is to be done
 //!                               +----------> Over --> poll
 //! ```
-//! `Settling` holds a change that may still be executed by an association that was lost, and what was refused for
-//! now. A request is in one of these stages and nowhere else; its buffers leave it only as what is to be sent or
-//! received.
+//! `Settling` holds changes that a lost association may still execute, and commands that were temporarily rejected. A
+//! request is in exactly one of these stages; its buffers leave it only while they are sent or received.
 
 mod intake;
 mod outbox;
@@ -49,14 +48,14 @@ use strake_block::{
 use strake_tls::{Input, SendQueue, Sent, Wire};
 use strake_units::{CoreIndex, LbaRange, Nanos};
 
-/// What a queue uses to sleep: one descriptor that turns readable for any of the others.
+/// The descriptors with which a queue sleeps: one descriptor becomes readable when any of the others does.
 struct Watch {
     epoll: OwnedFd,
     timer: OwnedFd,
     wake: Arc<OwnedFd>,
-    /// Room to send in the socket is watched, too.
+    /// Whether room in the send buffer of the socket is watched.
     room: bool,
-    /// Before this time the timer has nothing to tell.
+    /// The timer has no event before this time.
     tick_at: Nanos,
 }
 
@@ -67,35 +66,35 @@ pub struct FabricsQueue {
     id: u64,
     offer: Arc<Offer>,
     link: Option<Link>,
-    /// The latest time that is known. A caller that does not know the time passes zero, and time does not run
-    /// backwards.
+    /// The latest known time. A caller that does not know the time passes zero, and the time never decreases.
     now: Nanos,
-    /// Since when there has been no link; `None` while there is one, and before the first look.
+    /// The time since when there has been no link; `None` while there is one, and before the first check.
     down_since: Option<Nanos>,
-    /// The association of a link that was dropped before everything was answered, until it has ended.
+    /// The association of a link that was dropped with unanswered commands, until it has ended.
     dropped: Option<Arc<Life>>,
-    /// Associations over which queues before it left changes without an answer, until they have ended.
+    /// Associations over which earlier queues left unanswered changes, until they have ended.
     left: Vec<Arc<Life>>,
-    /// It changes nothing before this time: what they left may be executed until then.
+    /// The queue sends no change before this time, because unanswered changes of earlier queues may be executed until
+    /// then.
     changes_after: Nanos,
-    /// The first association that it may use: what was lost before that does not concern it.
+    /// The first association that the queue may use: earlier losses do not concern it.
     since: u64,
     watch: Watch,
     ability: Ability,
     slots: Slots,
-    /// To be sent, in order.
+    /// Slots to send, in order.
     ready: VecDeque<SlotIndex>,
-    /// To be sent at the time that its stage says, or later.
+    /// Slots to send at the time that their stage states, or later.
     settling: VecDeque<SlotIndex>,
-    /// To be given back.
+    /// Completed slots.
     over: VecDeque<SlotIndex>,
-    /// Commands at the target.
+    /// Commands in flight at the target.
     in_flight: u32,
-    /// Slots with a PDU to be sent, each with at most one.
+    /// Slots with a PDU to send, each with at most one.
     outbox: SendQueue<SlotIndex>,
     input: Input,
     intake: Intake,
-    /// More may have been received than was looked at: no wake-up comes for it.
+    /// Received bytes may be unprocessed: there is no wake-up for them.
     more: bool,
     stats: Arc<Stats>,
 }
@@ -149,7 +148,7 @@ impl FabricsQueue {
         self.now
     }
 
-    /// Whether the device can do `op` at all; `Ok(false)` means there is nothing to do.
+    /// Checks that the device supports `op`; `Ok(false)` means that there is nothing to do.
     fn check(&self, op: &Op) -> Result<bool, IoErrorKind> {
         let ability = &self.ability;
         let bytes = match op {
@@ -174,17 +173,17 @@ impl FabricsQueue {
         Ok(!LbaRange::is_empty(range))
     }
 
-    /// A request has ended.
+    /// Completes a request.
     fn end(&mut self, index: SlotIndex, result: Result<(), IoErrorKind>) {
         self.slots.get(index).stage = Stage::Over(result.map_err(IoError::new));
         self.over.push_back(index);
     }
 
-    /// Takes the connection that the thread has made, and drops one that has ended. One that shall not be used for
-    /// more, while its association lasts, is dropped when everything is answered.
+    /// Takes the connection that the thread has created, and drops one that has ended. A connection that must not be
+    /// used for new commands, while its association lasts, is dropped when all its commands have completed.
     fn look_at_links(&mut self, now: Nanos) {
-        // Before the look, so that a ring during it is heard at the next. The ring may be about something that a queue
-        // with a connection need not know, and its core would not sleep again before it is heard.
+        // The wake-up is cleared before the check, so that a wake-up during the check is seen by the next one. A
+        // wake-up may concern no queue with a connection, and its core could not sleep before the wake-up is cleared.
         if self.link.is_none() || now >= self.watch.tick_at {
             self.watch.hear();
         }
@@ -197,7 +196,7 @@ impl FabricsQueue {
         }
         let since = *self.down_since.get_or_insert(now);
         if let Some(life) = &self.dropped {
-            // Until then it is not known for how long what was sent may be executed.
+            // Until the end, the settle time of the commands is unknown.
             let Phase::Ended(over_at) = life.phase() else { return };
             self.settle_after(over_at);
             self.dropped = None;
@@ -210,7 +209,7 @@ impl FabricsQueue {
         let current = || self.shared.association.load(Ordering::Acquire);
         let (current, link) = self.offer.take_current(current);
         if current == 0 {
-            // It may have been down for long before the first look.
+            // The association may have been lost long before the first check.
             let down_at = Nanos(self.shared.down_at.load(Ordering::Relaxed));
             self.down_since = Some(since.min(down_at));
             return;
@@ -220,14 +219,14 @@ impl FabricsQueue {
         }
     }
 
-    /// Whether what comes next is sent over `link`.
+    /// True if new commands are sent over `link`.
     fn is_current(&self, link: &Link) -> bool {
         self.shared.association.load(Ordering::Acquire) == link.life.number
     }
 
     fn take_link(&mut self, link: Link) {
         if self.watch.watch_socket(&link.wire).is_err() {
-            // Without being woken the queue would hang: the thread has to make another.
+            // Without wake-ups the queue would stall: the thread must create another connection.
             return self.report(link.life.number, Reason::Socket(rustix::io::Errno::NOMEM));
         }
         self.ability.renew(&link.facts);
@@ -236,7 +235,7 @@ impl FabricsQueue {
         self.link = Some(link);
     }
 
-    /// Changes that were sent may still be executed before that.
+    /// Changes in flight may still be executed before this time.
     fn settle_after(&mut self, time: Nanos) {
         for index in &self.settling {
             self.slots.get(*index).wait_until(time);
@@ -247,7 +246,7 @@ impl FabricsQueue {
         self.asker.ask(Request::Lost(association, reason));
     }
 
-    /// Reports that the connection can no longer be used, and drops it.
+    /// Reports that the connection must no longer be used, and drops it.
     fn break_off(&mut self, now: Nanos, reason: Reason) {
         if let Some(link) = &self.link {
             self.report(link.life.number, reason);
@@ -255,7 +254,7 @@ impl FabricsQueue {
         }
     }
 
-    /// Forgets the connection. What was sent over it is sent again, changes only when they can no longer be under way.
+    /// Drops the connection. Its commands are sent again, changes only after their settle time.
     fn drop_link(&mut self, now: Nanos) {
         let unanswered = self.in_flight > 0;
         self.stats.disconnected();
@@ -278,8 +277,8 @@ impl FabricsQueue {
         }
     }
 
-    /// Sends what the slot is at once more, after `not_before`, or fails it then if that was done often enough: what
-    /// fails is no longer executed.
+    /// Schedules another attempt of the slot's command after `not_before`, or its failure at that time if the attempts
+    /// are exhausted: a change that fails is no longer executed.
     fn send_again(&mut self, index: SlotIndex, not_before: Nanos, failure: IoErrorKind) {
         let slot = self.slots.get(index);
         slot.forget_sent();
@@ -288,8 +287,7 @@ impl FabricsQueue {
         self.stats.again();
     }
 
-    /// Moves slots that need not wait any longer to those that can be sent, before later ones, or to those that have
-    /// ended.
+    /// Moves slots whose wait is over to the ready list, before later ones, or to the completed ones.
     fn settle(&mut self, now: Nanos) {
         for _ in 0..self.settling.len() {
             let Some(index) = self.settling.pop_front() else { break };
@@ -311,21 +309,21 @@ impl FabricsQueue {
         }
     }
 
-    /// How long a request may be held.
+    /// Time for which a request may be held.
     fn hold(&self) -> Nanos {
         self.shared.options.loss_time.max(self.ability.settle_time.plus(SETTLE_MARGIN))
     }
 
-    /// Fails what was held for too long: because there is no link, or because it did not get on with any.
+    /// Fails requests that were held for too long: without a link, or without progress over any link.
     fn give_up(&mut self, now: Nanos) {
         if self.dropped.is_some() {
-            // The thread has not ended that association yet, so what was sent over it is not over.
+            // The thread has not ended that association yet, so its commands may still be executed.
             return;
         }
-        // A drive that was taken over does not come back.
+        // A drive that was taken over does not return.
         let hold = if self.shared.is_taken_over() { Nanos::default() } else { self.hold() };
         let outage = self.down_since.is_some_and(|since| now.since(since) >= hold);
-        // What is ready while there is a link waits for others.
+        // A ready request with a link waits for other requests.
         let no_link = self.link.is_none();
         let mut lists =
             [(mem::take(&mut self.settling), true), (mem::take(&mut self.ready), no_link)];
@@ -356,13 +354,13 @@ impl FabricsQueue {
             self.break_off(now, Reason::Silent);
         }
         self.give_up(now);
-        // Only a link tells when what was lost with the one before is over.
+        // Only a new link shows when the commands of the lost one have settled.
         if self.link.is_some() {
             self.settle(now);
         }
     }
 
-    /// Composes the commands that the target has room for.
+    /// Composes as many commands as the target accepts.
     fn admit(&mut self, now: Nanos) {
         let Some(link) = self.link.as_ref().filter(|link| self.is_current(link)) else { return };
         while self.in_flight < link.terms.window
@@ -391,7 +389,8 @@ impl FabricsQueue {
         let Self { link: Some(link), slots, ability, outbox, watch, .. } = self else { return };
         let mut outgoing = Outgoing { slots, ability, terms: &link.terms };
         let sent = outbox.send(&mut link.wire, SENDS_PER_TURN, &mut outgoing);
-        // With more than a turn's share the socket has room, and an idle core is woken for it.
+        // If data beyond the limit of a turn remains, the queue watches for room in the socket, so that an idle core is
+        // woken.
         let watched = watch.watch_room(&link.wire, !outbox.is_empty());
         match (sent, watched) {
             (Sent::Broken(error), _) => self.break_off(now, error.into()),
@@ -402,7 +401,7 @@ impl FabricsQueue {
         }
     }
 
-    /// Says how many requests wait.
+    /// Publishes the number of waiting requests.
     fn tell(&self) {
         self.stats.holds(self.ready.len() + self.settling.len());
     }
@@ -445,7 +444,7 @@ impl IoQueue for FabricsQueue {
             if let Err(reason) = self.take_in(now) {
                 self.break_off(now, reason);
             }
-            // Perhaps everything is answered that a connection was kept for.
+            // All commands of a kept connection may have completed.
             self.look_at_links(now);
             self.admit(now);
             self.send(now);
@@ -466,8 +465,8 @@ impl IoQueue for FabricsQueue {
 }
 
 impl FabricsQueue {
-    /// Records for later queues which changes it leaves without an answer (F30). An association with such changes has
-    /// to end: it would not be known when the target is done with them.
+    /// Records the unanswered changes of this queue for later queues (F30). An association with such changes must end:
+    /// otherwise their settle time would be unknown.
     fn leave(&mut self) {
         let (mut unanswered, mut settling) = (false, None);
         for at in 0..self.slots.len() {
@@ -487,7 +486,7 @@ impl FabricsQueue {
             self.shared.leave(life);
             self.dropped.take().into_iter().for_each(|life| self.shared.leave(life));
         }
-        // Closed before its association can end.
+        // The connection is closed before its association can end.
         let life = self.link.take().map(|link| Arc::clone(&link.life));
         if let Some(life) = life.filter(|_| unanswered) {
             let association = life.number;
@@ -517,13 +516,13 @@ impl Watch {
         Ok(Self { epoll, timer, wake: Arc::new(wake), room: false, tick_at: Nanos::default() })
     }
 
-    /// Takes note of a ring.
+    /// Clears the wake-up.
     fn hear(&self) {
-        // An eventfd that was not written to has nothing to read.
+        // An eventfd that was not written to is not readable.
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
     }
 
-    /// The socket leaves the set by being closed.
+    /// The close of the socket removes it from the set.
     fn watch_socket(&mut self, socket: &Wire) -> Result<(), rustix::io::Errno> {
         self.room = false;
         epoll::add(&self.epoll, socket, epoll::EventData::new_u64(1), epoll::EventFlags::IN)
@@ -547,7 +546,7 @@ impl Watch {
             it_interval: zero,
             it_value: Timespec { tv_sec: 0, tv_nsec: TICK.0 as i64 },
         };
-        // It fails only for times that cannot be.
+        // The call fails only for invalid times.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
     }
 }

@@ -1,12 +1,12 @@
-//! That no other host writes to a drive while it is ours: a reservation (Base, section 8.19), which the target keeps.
+//! Reservation of a drive at its target, so that no other host can write to it (Base, section 8.19).
 //!
-//! Two hosts that run the same array would write parity and intents over each other's. So a host that connects a drive
-//! becomes its holder, "write exclusive", and a host that finds another holder is refused unless it takes the drive
-//! over. Every host may read. The reservation belongs to the host, not to an association: it outlasts associations and,
-//! where the target supports that, the target's restart.
+//! Two hosts that run the same array would overwrite each other's parity and bitmaps. So a host that connects a drive
+//! becomes the holder of a "write exclusive" reservation. A host that finds another holder is rejected unless it takes
+//! the drive over. Every host may read. The reservation belongs to the host, not to an association: it survives
+//! associations and, if the target supports this, a restart of the target.
 //!
-//! Reservation commands go to I/O queues, and those of a drive belong to the data cores. So the drive is reserved over
-//! a separate association, which ends when this is done.
+//! Reservation commands are sent to I/O queues, and the data cores own the I/O queues of a drive. So a separate
+//! association makes the reservation, and is then closed.
 
 use crate::address::{Address, HostName};
 use crate::dialog::{Dialog, Load};
@@ -25,43 +25,43 @@ use strake_nvme_wire::reservation::{
 };
 use strake_nvme_wire::{Cqe, Sgl, Sqe, Status};
 
-/// What is done about other hosts that could use a drive.
+/// The use of a reservation against other hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ReservationMode {
-    /// Nothing: for who does not write, or writes what is worth nothing.
+    /// No reservation: for a process that does not write, or whose writes may be lost.
     #[default]
     Off,
-    /// The drive is reserved, unless another host has done so.
+    /// The drive is reserved, unless another host has reserved it.
     Claim,
-    /// The drive is reserved, also if another host had done so: what that one writes is refused from then on.
+    /// The drive is reserved even if another host has reserved it: writes of that host then fail.
     TakeOver,
 }
 
-/// What a target can do about reservations of a namespace.
+/// The reservation capabilities of a target for a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ability {
-    /// Whether they can outlast its restart.
+    /// Whether reservations can persist through its restart.
     pub(crate) can_persist: bool,
 }
 
-/// A reservation of ours.
+/// A reservation of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claimed {
     /// Whether it was made just now.
     pub(crate) is_new: bool,
 }
 
-/// Whom a reservation is asked of, and by whom.
+/// The target, and the host of the request.
 pub(crate) struct Asked<'a> {
     pub(crate) address: &'a Address,
     pub(crate) host: &'a HostName,
     pub(crate) digests: Digests,
 }
 
-/// What a target says of the reservation of a namespace.
+/// The reservation state that a target reports for a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Reserved {
-    /// Changes there were since the target knows of reservations of the namespace.
+    /// The number of registration changes that the target has counted.
     generation: u32,
     kind: Option<ReservationType>,
     registrants: Vec<ReportedRegistrant>,
@@ -72,22 +72,22 @@ impl Reserved {
         self.registrants.iter().find(|registrant| registrant.host == host).copied()
     }
 
-    /// Who else holds it, or may write because a type that favours registrants is held.
+    /// Another host that holds the reservation, or that may write because the type includes all registrants.
     fn rival(&self, host: [u8; 16]) -> Option<ReportedRegistrant> {
         let others = || self.registrants.iter().filter(|it| it.host != host);
         let favoured = self.kind.is_some_and(ReservationType::favours_registrants);
         others().find(|it| it.holds).or_else(|| others().find(|_| favoured)).copied()
     }
 
-    /// Whether `host` holds it so that no other host writes, with its own key.
+    /// True if `host` holds the reservation exclusively, with its own key.
     fn is_kept_for(&self, host: [u8; 16]) -> bool {
         let is_sole = self.kind.is_some_and(|kind| !kind.favours_registrants());
         let is_ours = |ours: ReportedRegistrant| ours.holds && ours.key == key_of(host);
         is_sole && self.of(host).is_some_and(is_ours) && self.rival(host).is_none()
     }
 
-    /// Whether no other host can have been there since the target began to count: no host has registered, or `host`
-    /// alone, which got no further.
+    /// True if no other host can have had access since the target started to count: no host has registered, or only
+    /// `host`, which has not acquired the reservation.
     fn is_untouched(&self, host: [u8; 16]) -> bool {
         let is_ours = |it: &ReportedRegistrant| (it.host, it.key) == (host, key_of(host));
         self.kind.is_none()
@@ -99,16 +99,16 @@ impl Reserved {
     }
 }
 
-/// What is to be done to hold a reservation.
+/// The commands that are needed to hold the reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Nothing: it is held.
+    /// None: the reservation is held.
     Keep,
-    /// To become a registrant, if that is not so yet, and to acquire it; a key to take it from, if that is to be.
+    /// Register, if needed, and acquire the reservation, with the key of the preempted holder.
     Acquire { register: Option<Action>, how: Acquire, key: u64 },
 }
 
-/// Decides how `host` comes to hold the reservation; `before` is what it had of it.
+/// Decides how `host` acquires the reservation; `before` is its earlier reservation.
 fn step(
     reserved: &Reserved,
     host: [u8; 16],
@@ -118,7 +118,8 @@ fn step(
     if reserved.is_kept_for(host) {
         return Ok(Step::Keep);
     }
-    // A target that restarted, or offers the namespace again, may have forgotten us. Then no other was there since.
+    // A target that restarted, or serves the namespace again, may have lost the reservation. That is harmless only if
+    // no other host has had access since.
     if before.is_some() && !reserved.is_untouched(host) {
         return Err(Reason::TakenOver);
     }
@@ -127,7 +128,7 @@ fn step(
         Some(other) if reservation != ReservationMode::TakeOver => {
             return Err(Reason::Held(other.host));
         }
-        // No key names all of those that hold it together (Base, section 8.19.7).
+        // No single key identifies the holders of a shared reservation (Base, section 8.19.7).
         _ if reserved.kind.is_some_and(ReservationType::is_held_by_all) => {
             (Acquire::PreemptAndAbort, 0)
         }
@@ -147,18 +148,18 @@ fn step(
     Ok(Step::Acquire { register, how, key })
 }
 
-/// The key of a host: other hosts have others, and it has the same whenever it comes back.
+/// The key of a host: unique per host, and constant.
 fn key_of(host: [u8; 16]) -> u64 {
     let [a, b, c, d, e, f, g, h, ..] = host;
-    // 0 is no key.
+    // 0 is not a valid key.
     u64::from_le_bytes([a, b, c, d, e, f, g, h]).max(1)
 }
 
 const KIND: ReservationType = ReservationType::WriteExclusive;
 
-/// Reserves the namespace for `asked.host`. With the intent goes the reservation that it had while it used the drive:
-/// if that is gone, other hosts may have written, and nothing is known of the drive. Paths of one device take turns to
-/// change anything.
+/// Reserves the namespace for `asked.host`. `intent` includes the reservation that the host had while it used the
+/// drive: if that is lost, other hosts may have written, and the content of the drive is unknown. The paths of one
+/// device change the reservation one after another.
 pub(crate) fn claim(
     asked: &Asked<'_>,
     ability: Ability,
@@ -170,7 +171,8 @@ pub(crate) fn claim(
         if queue.report()?.is_kept_for(host) {
             return Ok(Claimed { is_new: false });
         }
-        // Another path of ours may be about to reserve it: what that one does on the way is no other host's.
+        // Another path of this device may be making the reservation: its intermediate states must not be taken for
+        // another host's.
         let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
         let step = step(&queue.report()?, host, ability.can_persist, intent)?;
         let Step::Acquire { register, how, key } = step else {
@@ -183,7 +185,7 @@ pub(crate) fn claim(
         let after = queue.report()?;
         if !acquired.status.is_success() || !after.is_kept_for(host) {
             if matches!(register, Some(Action::Register(_))) {
-                // It must not stay for ever; whatever becomes of it, we are refused.
+                // The registration must not remain; independently of this, the reservation failed.
                 let _ = queue.unregister(host);
             }
             let status = match acquired.status {
@@ -200,7 +202,7 @@ pub(crate) fn claim(
     })
 }
 
-/// Gives up what `asked.host` has of the reservation of the namespace.
+/// Releases the registration and reservation of `asked.host` for the namespace.
 pub(crate) fn release(asked: &Asked<'_>) -> Result<(), Reason> {
     let released = with_queue(asked, |queue| match queue.report()?.of(asked.host.id) {
         Some(_) => queue.unregister(asked.host.id),
@@ -208,20 +210,20 @@ pub(crate) fn release(asked: &Asked<'_>) -> Result<(), Reason> {
     });
     let nothing = [Status::INVALID_OPCODE, Status::INVALID_NAMESPACE];
     match released {
-        // There are no reservations, or there is nothing to reserve.
+        // The target has no reservations, or the namespace does not exist.
         Err(Reason::Refused(status)) if nothing.iter().any(|it| status.is(*it)) => Ok(()),
         released => released,
     }
 }
 
-/// An I/O queue for commands about the reservation of a namespace.
+/// An I/O queue for reservation commands.
 struct Queue {
     dialog: Dialog,
     nsid: u32,
 }
 
 impl Queue {
-    /// Changes what there is of the reservation.
+    /// Executes a reservation command.
     fn change(&mut self, action: Action, current: u64, other: u64) -> Result<Cqe, Reason> {
         let keys = Keys { current, other }.bytes();
         let data = &keys[..action.data_bytes() as usize];
@@ -240,12 +242,13 @@ impl Queue {
         if whole <= REGISTRANTS_READ {
             return Ok(reserved);
         }
-        // More may have come since.
+        // More registrants may have been added since.
         let (reserved, whole) = self.report_of(REGISTRANTS_MAX)?;
         if whole > REGISTRANTS_MAX { Err(Breach::Log.into()) } else { Ok(reserved) }
     }
 
-    /// Reads what there is room for, and how many registrants there are.
+    /// Reads a report into a buffer for this number of registrants; returns the report and the number of all
+    /// registrants.
     fn report_of(&mut self, registrants: usize) -> Result<(Reserved, usize), Reason> {
         let mut bytes = vec![0; REPORT_BYTES * (1 + registrants)];
         let report = Report { length: bytes.len() as u64, is_extended: true };
@@ -255,7 +258,7 @@ impl Queue {
     }
 }
 
-/// What a report says that was read into room for so many registrants, and how many there are.
+/// Parses a report that was read into a buffer for `room` registrants; returns the number of all registrants, too.
 fn reserved_of(bytes: &[u8], room: usize) -> Result<(Reserved, usize), Reason> {
     let (parts, _) = bytes.as_chunks::<REPORT_BYTES>();
     let (head, rest) = parts.split_first().ok_or(Breach::Short)?;
@@ -268,7 +271,7 @@ fn reserved_of(bytes: &[u8], room: usize) -> Result<(Reserved, usize), Reason> {
     Ok((Reserved { generation: head.generation, kind: head.kind, registrants }, whole))
 }
 
-/// Does something over an I/O queue of an association that is there for nothing else.
+/// Executes `work` with an I/O queue of a temporary association.
 fn with_queue<T>(
     asked: &Asked<'_>,
     work: impl FnOnce(&mut Queue) -> Result<T, Reason>,
@@ -293,7 +296,7 @@ fn with_queue<T>(
     result
 }
 
-/// Entries of the queue, the fewest there can be: one command at a time.
+/// Entries of the queue, the minimum: one command at a time.
 const ENTRIES: u32 = 2;
 
 #[cfg(test)]

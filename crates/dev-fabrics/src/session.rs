@@ -1,4 +1,4 @@
-//! A controller from its Connect command on: making it work, signs of life, and its I/O queues.
+//! A controller after its Connect command: enabling it, Keep Alive, and its I/O queues.
 
 use crate::address::{Address, HostName};
 use crate::dialog::{Dialog, Load};
@@ -27,22 +27,22 @@ use strake_nvme_wire::log::{CHANGED_BYTES, Request, page};
 use strake_nvme_wire::reservation::{NOTICE_BYTES, Notice, NoticeKind};
 use strake_nvme_wire::{Cqe, Sgl, Sqe, Status, nqn};
 
-/// How I/O queues of a controller are connected.
+/// The parameters for connecting I/O queues of a controller.
 #[derive(Clone)]
 pub(crate) struct Gate {
     address: Address,
-    /// Where the admin queue was connected to: the name may be that of several machines, or be another's by now.
+    /// The address of the admin queue: a host name may have several addresses, or may have changed.
     pub(crate) place: SocketAddr,
     digests: Digests,
     controller: u16,
     entries: u32,
     in_capsule_bytes: u32,
-    /// I/O queues granted.
+    /// The number of granted I/O queues.
     pub(crate) queues: u32,
 }
 
 impl Gate {
-    /// Connects I/O queue `number`, 1 or more, as `host`, which may have got other secrets meanwhile.
+    /// Connects I/O queue `number`, 1 or more, as `host`, whose secrets may have changed meanwhile.
     pub(crate) fn queue(
         &self,
         number: u16,
@@ -55,24 +55,24 @@ impl Gate {
         dialog.finish_by(until);
         let connect = connect_of(number, self.entries, 0);
         join(&mut dialog, address, host, (connect, self.controller))?;
-        // A queue is full with one entry left.
+        // A queue is full when one entry is left.
         let terms = dialog.terms(self.in_capsule_bytes, self.entries - 1);
         let (life, facts) = (Arc::clone(life), Arc::clone(facts));
         Ok(Link { wire: dialog.into_wire()?, number, terms, life, facts })
     }
 }
 
-/// A controller of ours.
+/// An association of this host with a controller.
 pub(crate) struct Session {
     dialog: Dialog,
-    /// Whether the target tells when its namespaces change, or the way to them.
+    /// Whether the target reports changes of its namespaces and their access states.
     tells: bool,
     pub(crate) gate: Gate,
     pub(crate) facts: Facts,
 }
 
 impl Session {
-    /// Makes an association and looks at the namespace (Base, section 3.5.1 "Controller Initialization").
+    /// Establishes an association and identifies the namespace (Base, section 3.5.1 "Controller Initialization").
     pub(crate) fn begin(
         address: &Address,
         host: &HostName,
@@ -83,7 +83,7 @@ impl Session {
         let cqe = join(&mut dialog, address, host, (connect, ANY_CONTROLLER))?;
         let entries = enable(&mut dialog)?;
         let controller = identify_controller(&mut dialog)?;
-        // First, so that changes during the look are reported as well.
+        // Events are enabled first, so that changes during the setup are reported as well.
         let tells = watch(&mut dialog, &controller)?;
         let facts = identify_namespace(&mut dialog, address, &controller)?;
         let asked = command(admin::SET_FEATURES, 0)
@@ -99,7 +99,7 @@ impl Session {
             place: dialog.place()?,
             digests,
             controller: cqe.result as u16,
-            // A queue has two entries at least, or nothing fits it.
+            // A queue with fewer than two entries has no room for a command.
             entries: entries.min(commands).clamp(2, IO_ENTRIES_MAX),
             in_capsule_bytes: controller.in_capsule_bytes,
             queues: feature::queues_of(granted.result as u32).min(QUEUES_MAX.into()),
@@ -107,7 +107,7 @@ impl Session {
         Ok(Self { dialog, tells, gate, facts })
     }
 
-    /// Shows that we are alive, and sees whether the target is. Returns what the namespace is now if that may have
+    /// Sends a Keep Alive, and awaits its completion. Returns the current properties of the namespace if they may have
     /// changed.
     pub(crate) fn keep_alive(&mut self) -> Result<Option<Facts>, Reason> {
         self.dialog.finish_by(Until::within(KEEP_ALIVE_ANSWER_MAX));
@@ -116,19 +116,19 @@ impl Session {
         self.news()
     }
 
-    /// Takes what the target says without being asked. Returns what the namespace is now if that may have changed.
+    /// Receives unsolicited PDUs. Returns the current properties of the namespace if they may have changed.
     pub(crate) fn listen(&mut self) -> Result<Option<Facts>, Reason> {
         self.dialog.finish_by(Until::within(KEEP_ALIVE_ANSWER_MAX));
         if self.dialog.listen(KEEP_ALIVE_ANSWER_MAX)? { self.news() } else { Ok(None) }
     }
 
-    /// Whether there is something to listen to although the socket may have nothing.
+    /// True if there may be a PDU although the socket is not readable.
     pub(crate) fn has_more(&self) -> bool {
         self.dialog.has_more()
     }
 
-    /// Looks again if there is an event, or if the target reports none. The next event is asked for and the list read
-    /// before that, so that changes during the look are reported as well.
+    /// Identifies the namespace again after an event, or always if the target reports no events. The next event request
+    /// and the read of the log precede the identification, so that changes during it are reported as well.
     fn news(&mut self) -> Result<Option<Facts>, Reason> {
         match self.dialog.take_event() {
             Some(cqe) if cqe.status.is_success() => {
@@ -136,7 +136,7 @@ impl Session {
                 if cqe.result & event::RESULT_MASK == event::RESERVATION_RESULT {
                     self.notices()?;
                 }
-                // Which namespaces changed: read, so that the target reports the next change.
+                // Reads the list of changed namespaces, so that the target reports the next change.
                 read_log(&mut self.dialog, page::CHANGED_NAMESPACES, 0, &mut [0; CHANGED_BYTES])?;
             }
             Some(_) => self.tells = false,
@@ -147,13 +147,13 @@ impl Session {
         identify_namespace(&mut self.dialog, &self.gate.address, &controller).map(Some)
     }
 
-    /// Reads the target's notices about reservations until none is left (Base, section 8.19.1).
+    /// Reads all reservation notices of the target (Base, section 8.19.1).
     fn notices(&mut self) -> Result<(), Reason> {
         for _ in 0..NOTICES_MAX {
             let mut page = [0; NOTICE_BYTES];
             read_log(&mut self.dialog, page::RESERVATION, 0, &mut page)?;
             let Some(notice) = Notice::parse(&page) else { return Ok(()) };
-            // What another host released was not ours.
+            // A released reservation was not a reservation of this host.
             if notice.namespace == self.gate.address.nsid
                 && notice.kind != NoticeKind::ReservationReleased
             {
@@ -170,23 +170,23 @@ impl Session {
         self.dialog.as_fd()
     }
 
-    /// Leaves at once: nothing more reaches the target, and its end of the connection breaks.
+    /// Closes the connection at once, so that no further bytes reach the target.
     pub(crate) fn abort(self) {
         self.dialog.abort();
     }
 
-    /// Leaves in order, as far as the target cooperates.
+    /// Shuts the controller down, if the target cooperates, and closes the connection.
     pub(crate) fn leave(self) {
         leave(self.dialog);
     }
 }
 
-/// Has the controller shut down, and closes the connection.
+/// Shuts the controller down, and closes the connection.
 pub(crate) fn leave(mut dialog: Dialog) {
     let value = Configuration::SHUTDOWN.0.into();
     let shutdown = Property { offset: property::CC, width: Width::Four, value };
     dialog.finish_by(Until::within(KEEP_ALIVE_ANSWER_MAX));
-    // Whatever it answers, the connection is closed next.
+    // The connection is closed regardless of the result.
     let _ = dialog.run(shutdown.set(), Load::Nothing, KEEP_ALIVE_ANSWER_MAX);
 }
 
@@ -203,7 +203,7 @@ pub(crate) fn accepted(cqe: Cqe) -> Result<Cqe, Reason> {
     if cqe.status.is_success() { Ok(cqe) } else { Err(Reason::Refused(cqe.status)) }
 }
 
-/// Says Connect (Base, section 6.3), and proves who we are where that is asked for.
+/// Sends Connect (Base, section 6.3), and authenticates if the target requires it.
 pub(crate) fn join(
     dialog: &mut Dialog,
     address: &Address,
@@ -223,7 +223,7 @@ pub(crate) fn join(
     Ok(cqe)
 }
 
-/// Makes the controller work and waits until it does. Returns the entries a queue may have.
+/// Enables the controller and waits until it is ready. Returns the maximum number of queue entries.
 pub(crate) fn enable(dialog: &mut Dialog) -> Result<u32, Reason> {
     let get = |dialog: &mut Dialog, offset, width| {
         let sqe = Property { offset, width, value: 0 }.get();
@@ -249,7 +249,7 @@ pub(crate) fn enable(dialog: &mut Dialog) -> Result<u32, Reason> {
     }
 }
 
-/// Asks the target to report when namespaces change, or the way to them. False when it does not do that.
+/// Enables reports of changes of namespaces and of access states. Returns false if the target does not support them.
 fn watch(dialog: &mut Dialog, controller: &ControllerFacts) -> Result<bool, Reason> {
     let access = if controller.access_groups == 0 { 0 } else { event::ACCESS_CHANGED };
     let wanted = event::NAMESPACES_CHANGED | access;
@@ -265,13 +265,13 @@ fn watch(dialog: &mut Dialog, controller: &ControllerFacts) -> Result<bool, Reas
     Ok(reported)
 }
 
-/// The command that reads so many bytes of a log page.
+/// The command that reads this number of bytes of a log page.
 pub(crate) fn log_page(page: u8, offset: u64, bytes: usize) -> Sqe {
     let length = bytes as u64;
     Request { page, offset, length, retains_event: false, specific: 0 }.command()
 }
 
-/// Reads the beginning of a log page into all of `room`, which has the target tell again when it changes (Base, section
+/// Reads the first bytes of a log page into all of `room`. The read re-enables the event of the page (Base, section
 /// 5.16.1).
 pub(crate) fn read_log(
     dialog: &mut Dialog,

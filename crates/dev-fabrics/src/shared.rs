@@ -1,4 +1,4 @@
-//! What a device, its queues and its threads have in common.
+//! State that a device, its queues and its threads share.
 
 use crate::address::{Address, HostName};
 use crate::cache::Cache;
@@ -18,51 +18,50 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use strake_units::Nanos;
 
-/// How a device is connected.
+/// The connection state of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkState {
-    /// Over one of its paths.
+    /// The device is connected over one of its paths.
     Up,
-    /// Over none, because of this, which happened to the path that was used last; so many tries to establish its
-    /// association again have failed.
+    /// The device is not connected: the reason is that of the last used path, with the number of failed reconnects.
     Down(Reason, u32),
 }
 
-/// How a path is.
+/// The connection state of a path.
 pub(crate) enum Standing {
-    /// Its association is up.
+    /// The path has an association.
     Up(Box<Live>),
-    /// It has none, because of this; so many tries to establish it again have failed.
+    /// The path has no association, for this reason, after this number of failed reconnects.
     Down { reason: Option<Reason>, tries: u32 },
 }
 
 /// The association of a path.
 #[derive(Clone)]
 pub(crate) struct Live {
-    /// Which one it is, of all of the device.
+    /// The number of the association among all of the device.
     pub(crate) session: u64,
     pub(crate) gate: Gate,
     pub(crate) facts: Facts,
 }
 
-/// What is known of a path. Its thread says how it stands.
+/// The state of a path, as its thread reports it.
 pub(crate) struct PathEntry {
     pub(crate) id: PathId,
     pub(crate) address: Address,
     pub(crate) standing: Standing,
-    /// Since when it has stood so.
+    /// The time of the last change of the state.
     pub(crate) since: Nanos,
-    /// Why it was lost, or could not be had, the last time.
+    /// The reason of the last loss or failed connect.
     pub(crate) last: Option<Reason>,
-    /// Times that its association was established again.
+    /// The number of reconnects.
     pub(crate) reconnects: u64,
-    /// Whether it carries I/O.
+    /// Whether the path carries I/O.
     pub(crate) used: bool,
-    /// Times that it came to do so.
+    /// The number of times that the path was selected.
     pub(crate) turns: u64,
-    /// It is to be removed.
+    /// Whether the path is to be removed.
     pub(crate) leaving: bool,
-    /// When it was last asked for a sign of life that came, and which instance it led to then.
+    /// The instance and the time of the last answered Keep Alive.
     pub(crate) alive: Option<(Option<[u8; 16]>, Nanos)>,
 }
 
@@ -83,40 +82,40 @@ impl PathEntry {
     }
 }
 
-/// What a device, its queues and its threads have in common.
+/// State that a device, its queues and its threads share.
 pub(crate) struct Shared {
-    /// The address that the drive is named by.
+    /// The address that names the drive.
     pub(crate) address: Address,
     host: Mutex<HostName>,
     pub(crate) options: Options,
-    /// The association to use, counted from 1; 0 while there is none. A queue that reads a number other than its own
-    /// sends no more over its connection; nothing else is published by it.
+    /// The association in use, counted from 1; 0 if there is none. A queue that reads a number other than its own sends
+    /// no new commands over its connection; the value publishes no other data.
     pub(crate) association: AtomicU64,
-    /// When the last one was lost, in nanoseconds, while there is none. Read after `association`, which is stored after
-    /// it.
+    /// The time of the last loss, in nanoseconds, while there is no association. Readers load it after `association`,
+    /// which is stored after it.
     pub(crate) down_at: AtomicU64,
-    /// Queues that are open, and how many the target grants.
+    /// The number of open queues, and of granted queues.
     pub(crate) queues_open: AtomicU32,
     pub(crate) queues_granted: AtomicU32,
-    /// Times that an association had to follow one that was lost.
+    /// The number of associations that followed a lost one.
     pub(crate) reconnects: AtomicU64,
     pub(crate) cache: Cache,
     facts: Mutex<Facts>,
-    /// What users were promised of the namespace, which every path has to keep.
+    /// The properties of the namespace that users rely on, and that every path must have.
     promise: Mutex<Facts>,
     state: Mutex<LinkState>,
-    /// The reservation that we have; `None` while there is none.
+    /// The reservation of this host, if there is one.
     claimed: Mutex<Option<Claimed>>,
-    /// Held by the path that is about to reserve it.
+    /// Held by the path that makes the reservation.
     turn: Mutex<()>,
-    /// It is gone, so the drive is no longer used, whatever becomes of its paths. Nothing else is published by it.
+    /// Whether the reservation was lost. The drive is then not used over any path. The value publishes no other data.
     taken_over: AtomicBool,
     paths: Mutex<Vec<PathEntry>>,
-    /// Associations over which queues that are gone sent changes that were not answered.
+    /// Associations over which closed queues left unanswered changes.
     left: Mutex<Vec<Arc<Life>>>,
-    /// What queues have done that are open.
+    /// Stats of the open queues.
     stats: Mutex<Vec<Weak<Stats>>>,
-    /// Readable once a path stands in another way.
+    /// Readable after a change of a path's state.
     pub(crate) news: OwnedFd,
     numbers: AtomicU64,
 }
@@ -152,27 +151,27 @@ impl Shared {
         })
     }
 
-    /// Who we are, and how the next association proves it.
+    /// The identity of this host, with the keys for the next association.
     pub(crate) fn host(&self) -> HostName {
         self.host_lock().clone()
     }
 
-    /// Nothing panics while holding these locks. They are taken by control threads and when a queue is opened.
+    /// No code panics while it holds these locks. Control threads take them, and queues when they are opened.
     pub(crate) fn host_lock(&self) -> MutexGuard<'_, HostName> {
         self.host.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of the namespace as it is reached now, or was last.
+    /// The current or last properties of the namespace.
     pub(crate) fn facts(&self) -> MutexGuard<'_, Facts> {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What users rely on, however the namespace is reached.
+    /// The properties that users rely on, independent of the path.
     pub(crate) fn promise(&self) -> MutexGuard<'_, Facts> {
         self.promise.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether `instance` was there when it was asked for a sign of life after `since`.
+    /// True if `instance` answered a Keep Alive that was sent after `since`.
     pub(crate) fn was_alive(&self, instance: Option<[u8; 16]>, since: Nanos) -> bool {
         let is = |(it, asked)| it == instance && asked > since;
         self.paths().iter().any(|entry| entry.alive.is_some_and(is))
@@ -186,12 +185,12 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The reservation that we have.
+    /// The reservation of this host.
     pub(crate) fn claimed(&self) -> Option<Claimed> {
         *self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves the namespace that was found at `address`, if it is to be and can be.
+    /// Reserves the namespace that was found at `address`, if this is configured and possible.
     pub(crate) fn claim(
         &self,
         address: &Address,
@@ -206,30 +205,30 @@ impl Shared {
         }
         let before = self.claimed();
         let Some(ability) = is.reservations else {
-            // The drive was reserved; over this path nothing would keep other hosts out.
+            // The drive was reserved before; over this path other hosts would not be excluded.
             return before.map_or(Ok(()), |_| Err(Reason::Lesser));
         };
         let (host, digests) = (self.host(), self.options.digests);
         let asked = Asked { address, host: &host, digests };
         let claimed = reservation::claim(&asked, ability, (reservation, before), &self.turn)?;
-        // Whether it was new: as found the first time.
+        // `is_new` keeps the value of the first reservation.
         self.claimed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(claimed);
         Ok(())
     }
 
-    /// Whether another host may have written.
+    /// True if another host may have written.
     pub(crate) fn is_taken_over(&self) -> bool {
         self.taken_over.load(Ordering::Relaxed)
     }
 
-    /// Stops the use of the drive if an association ended because another host took it over.
+    /// Stops the use of the drive if an association ended because another host took the drive over.
     pub(crate) fn note_loss(&self, reason: Reason) {
         if reason == Reason::TakenOver {
             self.taken_over.store(true, Ordering::Relaxed);
         }
     }
 
-    /// In the order in which they were added.
+    /// The paths in the order in which they were added.
     pub(crate) fn paths(&self) -> MutexGuard<'_, Vec<PathEntry>> {
         self.paths.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -238,37 +237,37 @@ impl Shared {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A queue goes away, and what it has sent over this association may be executed until that is over.
+    /// Records a closed queue whose commands over this association may be executed until it has ended and settled.
     pub(crate) fn leave(&self, life: Arc<Life>) {
         self.left_lock().push(life);
     }
 
-    /// What a queue that is opened at this time has to wait for before it changes anything.
+    /// The associations that a queue that is opened now must await before it changes anything.
     pub(crate) fn left(&self, now: Nanos) -> Vec<Arc<Life>> {
         let mut left = self.left_lock();
         left.retain(|life| !matches!(life.phase(), Phase::Ended(over_at) if over_at <= now));
         left.clone()
     }
 
-    /// Keeps the stats of a queue, as long as the queue does.
+    /// Records the stats of a queue while the queue exists.
     pub(crate) fn keep(&self, stats: &Arc<Stats>) {
         let mut kept = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|other| other.strong_count() > 0);
         kept.push(Arc::downgrade(stats));
     }
 
-    /// The stats of queues that are open, in the order in which they were opened.
+    /// Stats of the open queues, in the order in which they were opened.
     pub(crate) fn stats(&self) -> Vec<Arc<Stats>> {
         let kept = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
         kept.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// A number that nothing else of this device has.
+    /// A number that is unique in this device.
     pub(crate) fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Notes something about a path, and has the path manager look at it.
+    /// Changes the state of a path, and wakes the path manager.
     pub(crate) fn note(&self, id: PathId, change: impl FnOnce(&mut PathEntry)) {
         if let Some(entry) = self.paths().iter_mut().find(|entry| entry.id == id) {
             change(entry);
@@ -276,28 +275,28 @@ impl Shared {
         self.tell();
     }
 
-    /// Has the path manager look.
+    /// Wakes the path manager.
     pub(crate) fn tell(&self) {
-        // It is full only after 2^64 calls without a look.
+        // The counter is full only after 2^64 calls without a read.
         let _ = rustix::io::write(&self.news, &1_u64.to_ne_bytes());
     }
 }
 
-/// The association of an ended process, whose requests are over at `settled_at`.
+/// The association of an earlier process, whose commands have settled at `settled_at`.
 fn before_us(settled_at: Nanos) -> Arc<Life> {
     let life = Life::new(0);
     life.end(settled_at);
     life
 }
 
-/// Adds a path to those of a device.
+/// Adds a path to a device.
 pub(crate) fn enlist(shared: &Arc<Shared>, address: &Address) -> PathId {
     let id = PathId(shared.number());
     shared.paths().push(PathEntry::new(id, address.clone()));
     id
 }
 
-/// The monotonic clock, which is that of data cores.
+/// The time of the monotonic clock, which data cores use as well.
 pub(crate) fn now() -> Nanos {
     let time = clock_gettime(ClockId::Monotonic);
     Nanos(time.tv_sec as u64 * Nanos::SECOND.0 + time.tv_nsec as u64)

@@ -1,4 +1,4 @@
-//! What each queue has done, for users of the drive.
+//! Stats of queues, for users of the drive.
 
 use crate::link::Link;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
@@ -7,40 +7,40 @@ use strake_nvme_tcp::stats::{Command, Counts, count};
 use strake_nvme_tcp::{Digests, QueueCounts};
 use strake_units::{CoreIndex, Nanos};
 
-/// What a queue has done since it was opened, over whichever paths. Read while it runs, so the stats are not of one
-/// instant.
+/// Stats of a queue since it was opened, over all paths. They are read while the queue runs, so they are not a
+/// consistent snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueStats {
-    /// The core that it was opened for.
+    /// The core that opened the queue.
     pub core: CoreIndex,
-    /// How it is connected; `None` while it is not.
+    /// The connection; `None` while there is none.
     pub link: Option<LinkFacts>,
-    /// Times that it was connected.
+    /// The number of connects.
     pub connects: u64,
-    /// What its commands did: each of a request that takes several, and again when it was sent again.
+    /// Counters of commands: each command of a request counts, and each repetition.
     pub counts: QueueCounts,
-    /// Commands that had to be sent once more: refused for now, damaged, or lost with their connection.
+    /// Commands that were sent again: temporarily rejected, damaged, or lost with their connection.
     pub retries: u64,
-    /// Requests that wait here now: for a connection, for room at the target, or to be sent again.
+    /// Requests that wait now: for a connection, for room at the target, or for another attempt.
     pub held: u64,
 }
 
-/// How a queue is connected.
+/// The connection of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkFacts {
-    /// The association that it belongs to.
+    /// The number of its association.
     pub association: u64,
-    /// The queue's number in that.
+    /// The queue ID.
     pub number: u16,
-    /// It goes through TLS.
+    /// Whether the connection uses TLS.
     pub is_secure: bool,
     /// The digests in use.
     pub digests: Digests,
-    /// Since when, on the monotonic clock.
+    /// The time of the connect, on the monotonic clock.
     pub since: Nanos,
 }
 
-/// What a queue has done so far.
+/// The counters of a queue.
 #[derive(Default)]
 pub(crate) struct Stats {
     core: CoreIndex,
@@ -51,20 +51,21 @@ pub(crate) struct Stats {
     held: AtomicU64,
 }
 
-/// [`LinkFacts`] that the core of the queue changes without a lock. A reader may meanwhile see parts of two links.
+/// [`LinkFacts`] that the core of the queue changes without a lock. A reader may see parts of two links during a
+/// change.
 #[derive(Default)]
 struct LinkStats {
-    /// 0 while there is none. Stored last and read first: a reader that sees it sees the rest of this link, or of one
-    /// after it.
+    /// 0 without a link. Stored last and read first: a reader that sees it sees the rest of this link, or of a later
+    /// one.
     association: AtomicU64,
     number: AtomicU16,
-    /// See the constant below.
+    /// The digests, and the bit of the constant below.
     flags: AtomicU8,
     since: AtomicU64,
 }
 
 impl LinkStats {
-    /// Beside the bits of [`Digests::byte`].
+    /// A bit that [`Digests::byte`] does not use.
     const SECURE: u8 = 1 << 7;
 
     fn set(&self, link: &Link, since: Nanos) {
@@ -89,27 +90,27 @@ impl LinkStats {
 }
 
 impl Stats {
-    /// Those of a queue that was opened just now.
+    /// Creates the stats of a queue that was just opened.
     pub(crate) fn new(core: CoreIndex) -> Self {
         Self { core, ..Self::default() }
     }
 
-    /// The queue is connected.
+    /// Records a connect.
     pub(crate) fn connected(&self, link: &Link, since: Nanos) {
         count(&self.connects, 1);
         self.link.set(link, since);
     }
 
-    /// The queue is no longer connected.
+    /// Records a disconnect.
     pub(crate) fn disconnected(&self) {
         self.link.association.store(0, Ordering::Relaxed);
     }
 
-    /// A command of `op` goes to the target, which will move so many bytes.
+    /// Counts a command of `op`, which transfers this number of bytes.
     pub(crate) fn command(&self, op: &Op, bytes: u32) {
         self.counts.command(match op {
             Op::Read { .. } => Command::Read,
-            // Zeroes that a target cannot make by itself are written.
+            // Zeroes for a target without Write Zeroes are sent as writes.
             Op::Write { .. } | Op::WriteZeroes { .. } if bytes > 0 => Command::Write,
             Op::Write { .. } | Op::WriteZeroes { .. } | Op::Flush | Op::Deallocate { .. } => {
                 Command::Other
@@ -117,17 +118,17 @@ impl Stats {
         });
     }
 
-    /// A command is to be sent once more.
+    /// Counts a command that is sent again.
     pub(crate) fn again(&self) {
         count(&self.retries, 1);
     }
 
-    /// So many requests wait.
+    /// Publishes the number of waiting requests.
     pub(crate) fn holds(&self, requests: usize) {
         self.held.store(requests as u64, Ordering::Relaxed);
     }
 
-    /// As they are now.
+    /// The current values.
     pub(crate) fn read(&self) -> QueueStats {
         let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         QueueStats {

@@ -1,4 +1,4 @@
-//! A connection that is waited for, with TLS or without.
+//! A blocking connection, with or without TLS.
 
 use crate::error::Reason;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use strake_nvme_auth::Psk;
 use strake_tls::{Client, TlsError, Wire, WireError};
 
-/// Bytes read at a time while TLS is agreed on.
+/// Bytes that are read at a time during the TLS handshake.
 const HANDSHAKE_ROOM: usize = 4096;
 
-/// Time that is left for something.
+/// A deadline.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Until(Instant);
 
@@ -30,8 +30,8 @@ impl Until {
     }
 }
 
-/// Whether a peer that does not know a key ends TLS this way. One that closes a socket with unread data resets the
-/// connection.
+/// True if a peer that does not know a key may end TLS in this way. A peer that closes a socket with unread data resets
+/// the connection.
 const fn is_refusal(reason: Reason) -> bool {
     matches!(
         reason,
@@ -53,7 +53,8 @@ impl AsFd for Stream {
 }
 
 impl Stream {
-    /// Connects, and agrees on TLS with the first of these keys that the target knows; without TLS if there are none.
+    /// Connects, and completes a TLS handshake with the first of these keys that the target knows; without keys, TLS is
+    /// not used.
     pub(crate) fn open(
         places: &[SocketAddr],
         offers: &[Psk],
@@ -63,7 +64,8 @@ impl Stream {
         for (at, psk) in offers.iter().enumerate() {
             match stream.secure(psk, until) {
                 Ok(()) => break,
-                // One key is offered at a time, and a target that does not know it hangs up, with or without an alert.
+                // One key is offered at a time, and a target that does not know it closes the connection, with or
+                // without an alert.
                 Err(refused) if is_refusal(refused) && at + 1 < offers.len() => {
                     stream = Self::dial(places, until).map_err(|_| refused)?;
                 }
@@ -73,14 +75,15 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Connects to the first of these places that answers. One that does not leaves as much time to each other.
+    /// Connects to the first of these addresses that answers. A silent address leaves an equal share of the time to
+    /// each other one.
     fn dial(places: &[SocketAddr], until: Until) -> Result<Self, Reason> {
         let mut last = Reason::NoSuchMachine;
         for (place, places_left) in places.iter().zip((1..=places.len() as u32).rev()) {
             let socket = TcpStream::connect_timeout(place, until.left()? / places_left);
             let ready = socket.and_then(|socket| {
                 socket.set_nodelay(true)?;
-                // It works without, only slower.
+                // Without this setting the connection is only slower.
                 let _ = strake_tls::skip_pacing_if_local(&socket);
                 socket.set_nonblocking(true)?;
                 Ok(socket)
@@ -93,13 +96,13 @@ impl Stream {
         Err(last)
     }
 
-    /// Where the other end is.
+    /// The address of the peer.
     pub(crate) fn place(&self) -> Result<SocketAddr, Reason> {
         let place = getpeername(&self.wire).map_err(Reason::Socket)?.ok_or(Reason::Closed)?;
         place.try_into().map_err(Reason::Socket)
     }
 
-    /// Agrees on TLS with this key.
+    /// Completes a TLS handshake with this key.
     fn secure(&mut self, psk: &Psk, until: Until) -> Result<(), Reason> {
         let mut out = Vec::new();
         let mut client = Client::begin(psk, &mut out)?;
@@ -116,7 +119,7 @@ impl Stream {
                     return Ok(());
                 }
                 Err(error) => {
-                    // Whether the target hears why or not, this was it.
+                    // The handshake has failed, whether the target receives the alert or not.
                     let _ = self.put(&out, until);
                     return Err(error.into());
                 }
@@ -134,7 +137,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Fills `place`, in the time that is left, however small the pieces are in which bytes come.
+    /// Fills `place` before the deadline, even if bytes arrive in small pieces.
     pub(crate) fn take(&mut self, mut place: &mut [u8], until: Until) -> Result<(), Reason> {
         while !place.is_empty() {
             let got = self.take_some(place, until)?;
@@ -143,7 +146,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Takes what there is now, which may be nothing: with TLS a socket also has what is no data.
+    /// Reads the available bytes, perhaps none: with TLS, a readable socket may have no data.
     pub(crate) fn take_now(&mut self, place: &mut [u8]) -> Result<usize, Reason> {
         match self.wire.receive(&mut [IoSliceMut::new(place)]) {
             Ok(0) => Err(Reason::Closed),
@@ -153,15 +156,15 @@ impl Stream {
         }
     }
 
-    /// Whether there is something to take although the socket may have nothing.
+    /// True if there may be data although the socket is not readable.
     pub(crate) fn has_more(&self) -> bool {
         self.wire.has_more()
     }
 
-    /// Takes one byte at least.
+    /// Reads at least one byte.
     fn take_some(&mut self, place: &mut [u8], until: Until) -> Result<usize, Reason> {
         loop {
-            // A target that talks without end must not hold us any longer than a silent one.
+            // A target that sends forever must not block longer than a silent one.
             until.left()?;
             match self.wire.receive(&mut [IoSliceMut::new(place)]) {
                 Ok(0) => return Err(Reason::Closed),
@@ -171,7 +174,7 @@ impl Stream {
         }
     }
 
-    /// Waits when there was nothing for now; any other error is passed on.
+    /// Waits after an error that means "not ready"; returns any other error.
     fn wait_for(&self, what: PollFlags, error: WireError, until: Until) -> Result<(), Reason> {
         match error {
             WireError::Socket(Errno::INTR) => return Ok(()),
@@ -187,9 +190,9 @@ impl Stream {
         }
     }
 
-    /// Closes the connection so that nothing more reaches the target.
+    /// Closes the connection so that no further bytes reach the target.
     pub(crate) fn abort(self) {
-        // Where that cannot be set, what was sent arrives, and the target times out as it does when it is cut off.
+        // If the option cannot be set, sent bytes arrive, and the target detects the disconnect by its timeout.
         let _ = set_socket_linger(&self.wire, Some(Duration::ZERO));
     }
 
@@ -198,8 +201,8 @@ impl Stream {
         Self { wire }
     }
 
-    /// The connection for I/O, on which no call waits from now on. Closing it resets it, so that nothing more reaches
-    /// the target, also when the daemon is killed (F30).
+    /// Converts the connection for I/O; no call waits from now on. A close resets the connection, so that no further
+    /// bytes reach the target, even if the daemon is killed (F30).
     pub(crate) fn into_wire(self) -> Result<Wire, Reason> {
         set_socket_linger(&self.wire, Some(Duration::ZERO)).map_err(Reason::Socket)?;
         Ok(self.wire)

@@ -1,5 +1,5 @@
-//! Once a queue is connected, I/O allocates nothing, neither here nor at Strake's own target: counted on the threads of
-//! both data paths, not believed.
+//! After the connect of a queue, I/O does not allocate, neither here nor in Strake's own target: the test counts
+//! allocations on the threads of both data paths.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -15,8 +15,8 @@ use strake_export_nvmet::{Export, Target, TargetConfig};
 use strake_reactor::{CoreConfig, CoreThread, monotonic};
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange};
 
-/// The system's allocator with a counter for the threads that say so. Relaxed order: the test reads it when everything
-/// that it asked for has ended.
+/// The system allocator with a counter for threads that enable it. Relaxed order is enough: the test reads the counter
+/// when all its requests have completed.
 struct Counting;
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -25,16 +25,16 @@ thread_local! {
     static COUNTS: Cell<bool> = const { Cell::new(false) };
 }
 
-// SAFETY: every call goes to the system's allocator unchanged.
+// SAFETY: every call is passed to the system allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.fetch_add(u64::from(COUNTS.get()), Ordering::Relaxed);
-        // SAFETY: as promised by our caller.
+        // SAFETY: the caller fulfils the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as promised by our caller.
+        // SAFETY: the caller fulfils the contract.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -45,10 +45,10 @@ static ALLOCATOR: Counting = Counting;
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host";
 const SUBSYSTEM: &str = "nqn.2014-08.org.nvmexpress:uuid:ram";
 const BLOCK: usize = 4096;
-/// Blocks of the requests of a round: in a capsule, of one buffer of the target, and of several.
+/// Blocks of the requests of a round: data in a capsule, in one buffer of the target, and in several.
 const SIZES: [usize; 5] = [1, 2, 4, 32, 256];
 
-/// Every kind of request, with memory of its own.
+/// Every kind of request, with separate memory.
 fn ops() -> Vec<Option<Op>> {
     let buf = |blocks: usize| BufMut::alone(blocks * BLOCK);
     let read = |blocks| Op::Read { at: Lba(0), data: SgMut::from(buf(blocks)) };
@@ -65,7 +65,7 @@ fn ops() -> Vec<Option<Op>> {
     SIZES.into_iter().map(read).chain(SIZES.map(write)).chain(effects).map(Some).collect()
 }
 
-/// Submits everything, and waits until it is back in its place.
+/// Submits all operations, and waits until all have completed.
 fn round(queue: &mut dyn IoQueue, ops: &mut [Option<Op>], batch: &mut CompletionBatch) {
     for (token, place) in ops.iter_mut().enumerate() {
         let op = place.take().expect("it came back");

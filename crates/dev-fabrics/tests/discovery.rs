@@ -1,4 +1,4 @@
-//! Asking what a discovery controller offers: honest services, and those that mean harm.
+//! Queries of a discovery controller: correct and malicious services.
 
 mod proxy;
 
@@ -15,7 +15,7 @@ use strake_nvme_wire::{Cqe, Status};
 const NONE: Digests = Digests { header: Use::Off, data: Use::Off };
 const BOTH: Digests = Digests { header: Use::On, data: Use::On };
 
-/// What a discovery service says to a host that asks, in this order.
+/// The PDUs of a discovery service, in this order.
 const CONNECTED: usize = 1;
 const STATUS: usize = 4;
 const HEADER: usize = 5;
@@ -23,7 +23,7 @@ const ENTRIES: usize = 6;
 const HEADER_AGAIN: usize = 7;
 const ALL: usize = 8;
 
-/// What a host makes of a service of which PDU `number` is changed.
+/// The result of a query when PDU `number` is changed.
 fn changed(
     number: usize,
     change: impl Fn(&mut Vec<u8>) + Send + 'static,
@@ -38,7 +38,7 @@ fn changed(
     hostile.discover(NONE, Box::new(rule)).map_err(|error| error.to_string())
 }
 
-/// The same; the host gives up and says `why`.
+/// As [`changed`]; the query must fail with `why`.
 fn refused(number: usize, change: impl Fn(&mut Vec<u8>) + Send + 'static, why: &str) {
     let error = changed(number, change).expect_err("it is refused");
     assert!(error.contains(why), "PDU {number}: {error}");
@@ -63,13 +63,13 @@ fn what_is_offered_is_reported_as_it_is() {
         assert_eq!((entry.kind, entry.transport), (Kind::Subsystem, Transport::Tcp));
         assert_eq!(entry.nqn, "nqn.2014-08.org.nvmexpress:uuid:ram");
         assert_eq!((entry.address.as_str(), entry.channel), ("127.0.0.1", Channel::NotRequired));
-        // The order that these tests take for granted: three pieces of data, the last of the log.
+        // The order that these tests assume: three PDUs with data, the last of the log.
         let data: Vec<_> = kinds.try_iter().filter(|(_, kind)| *kind == 7).collect();
         assert_eq!(data, [(HEADER, 7), (ENTRIES, 7), (HEADER_AGAIN, 7)]);
     }
 }
 
-/// Reading it all would take all memory there is.
+/// A read of the whole log would exhaust the memory.
 #[test]
 fn a_log_without_end_is_not_read() {
     refused(HEADER, field(8, [0xff; 8]), "endless");
@@ -82,7 +82,7 @@ fn a_log_of_an_unknown_format_is_not_read() {
     refused(HEADER, field(16, [1, 0]), "unknown format");
 }
 
-/// A service that says to have more than it has fills up with zeroes, which are no entries.
+/// A service that reports too many entries pads with zeroes, which are not entries.
 #[test]
 fn entries_that_are_not_there_are_no_offers() {
     let offers = changed(HEADER, field(8, 3_u64.to_le_bytes())).expect("the log is in order");
@@ -91,7 +91,7 @@ fn entries_that_are_not_there_are_no_offers() {
     assert_eq!(offers[1..], [none.clone(), none]);
 }
 
-/// A log that got shorter meanwhile: what is asked for is refused, and the log is another one.
+/// A log that became shorter meanwhile: the read fails, and the generation differs.
 #[test]
 fn a_log_that_shrinks_is_read_again() {
     let refuse = |pdu: &mut Vec<u8>| {
@@ -113,7 +113,7 @@ fn a_log_that_shrinks_is_read_again() {
     assert!(offers.len() == 1 && offers[0].is_ok(), "{offers:?}");
 }
 
-/// A log that changes while it is read is read again, and at some time given up.
+/// A log that changes during a read is read again, up to a limit.
 #[test]
 fn a_log_that_changes_is_read_again() {
     let again = changed(HEADER_AGAIN, field(0, [0xee; 8])).expect("it is quiet then");
@@ -129,7 +129,7 @@ fn a_log_that_changes_is_read_again() {
     assert!(error.to_string().contains("changes faster"), "{error}");
 }
 
-/// What an entry says reaches the terminal of a person.
+/// The text of an entry reaches the terminal of an operator.
 #[test]
 fn entries_that_cannot_be_shown_are_distinguished() {
     for (at, byte, why) in [
@@ -146,7 +146,7 @@ fn entries_that_cannot_be_shown_are_distinguished() {
     assert_eq!(unending, [Err(EntryError::Name(NqnError::TooLong))]);
 }
 
-/// The answer to Connect says what has to be done before the service reports anything (Base, Figure 393).
+/// The result of Connect states what the service requires before it returns the log (Base, Figure 393).
 #[test]
 fn a_service_that_asks_for_proof_or_encryption_says_so() {
     let required = |bits: u64| move |pdu: &mut Vec<u8>| pdu[8 + 2] |= (bits >> 16) as u8;
@@ -168,7 +168,7 @@ fn a_service_may_go_at_any_time() {
     }
 }
 
-/// Anything may be wrong with anything that a service says: the log is reported, or why not, and can be displayed.
+/// Random changes of the responses: the query returns the log or an error, and both can be displayed.
 #[test]
 fn random_logs_are_reported_or_refused() {
     let hostile = Hostile::new();

@@ -1,5 +1,5 @@
-//! Targets that mean harm while a host connects. What breaks other hosts is named after it; what a queue makes of such
-//! targets is among its own tests.
+//! Malicious targets during the connect of a host. Inputs that broke other hosts have their names; the tests of the
+//! queue cover I/O.
 
 mod proxy;
 
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const NONE: Digests = Digests { header: Use::Off, data: Use::Off };
 const BOTH: Digests = Digests { header: Use::On, data: Use::On };
 
-/// What a target says to a host that connects, in this order.
+/// The PDUs of a target to a host that connects, in this order.
 const GRANT: usize = 0;
 const CONNECTED: usize = 1;
 const CAPABILITIES: usize = 2;
@@ -31,7 +31,7 @@ const ACCESS: usize = 10;
 const QUEUES: usize = 11;
 const ALL: usize = 12;
 
-/// PDU `number` is changed; the host does not connect, and says `why`.
+/// Changes PDU `number`; the connect must fail with `why`.
 fn refused(
     digests: Digests,
     number: usize,
@@ -65,7 +65,7 @@ fn the_order_is_what_these_tests_take_it_for() {
     hostile.connect(NONE, Box::new(rule)).expect("an honest target");
     let kinds: Vec<_> = kinds.try_iter().take(ALL).collect();
     let (page, answer) = (DATA_BYTES + 4096, (5, 24));
-    // As many groups as there may be namespaces.
+    // The page has as many groups as there may be namespaces.
     let groups = DATA_BYTES + 16 + 32 * 32;
     let expected = [(1, 128), answer, answer, answer, answer, (7, page), answer]
         .into_iter()
@@ -75,7 +75,7 @@ fn the_order_is_what_these_tests_take_it_for() {
     assert_eq!(kinds, expected);
 }
 
-/// CVE-2025-21927: a header that says to be as long as can be said.
+/// CVE-2025-21927: a header with the largest possible length.
 #[test]
 fn cve_2025_21927_headers_of_255_bytes() {
     for digests in [NONE, BOTH] {
@@ -86,7 +86,7 @@ fn cve_2025_21927_headers_of_255_bytes() {
     }
 }
 
-/// CVE-2021-28361: data without data.
+/// CVE-2021-28361: a data PDU without data.
 #[test]
 fn cve_2021_28361_data_without_data() {
     refused(
@@ -101,8 +101,8 @@ fn cve_2021_28361_data_without_data() {
     );
 }
 
-/// CVE-2022-50717, CVE-2023-6356, CVE-2026-23112, as hosts meet them: data of another command, from elsewhere, and of
-/// another length.
+/// CVE-2022-50717, CVE-2023-6356, CVE-2026-23112 for hosts: data of another command, at a wrong offset, and of a wrong
+/// length.
 #[test]
 fn cve_2026_23112_data_that_does_not_fit() {
     refused(NONE, CONTROLLER, |pdu| pdu[8] ^= 1, "is not in progress");
@@ -122,7 +122,7 @@ fn cve_2026_23112_data_that_does_not_fit() {
     refused(NONE, CONTROLLER, |pdu| pdu[4..8].fill(0xff), "more or less data");
 }
 
-/// CVE-2023-6535, CVE-2023-6536, as hosts meet them: success without what it is about, and twice.
+/// CVE-2023-6535, CVE-2023-6536 for hosts: success without the data, and a repeated completion.
 #[test]
 fn cve_2023_6536_answers_without_what_they_are_about() {
     let done = |cid| {
@@ -142,7 +142,7 @@ fn cve_2023_6536_answers_without_what_they_are_about() {
     refused(NONE, CONNECTED, |pdu| pdu.extend_from_within(..), "is not in progress");
 }
 
-/// CVE-2026-64534, as hosts meet it: digests that are wrong.
+/// CVE-2026-64534 for hosts: wrong digests.
 #[test]
 fn cve_2026_64534_wrong_digests() {
     let end = |by| {
@@ -158,7 +158,7 @@ fn cve_2026_64534_wrong_digests() {
     refused(BOTH, CONTROLLER, |pdu| pdu[1] &= !1, "a broken PDU");
 }
 
-/// CVE-2023-5178 and others around the beginning: what cannot be granted.
+/// CVE-2023-5178 and other bugs of the handshake: invalid parameters in ICResp.
 #[test]
 fn cve_2023_5178_a_connection_that_is_granted_wrongly() {
     refused(NONE, GRANT, |pdu| pdu[8] = 1, "a broken PDU");
@@ -172,7 +172,7 @@ fn cve_2023_5178_a_connection_that_is_granted_wrongly() {
     refused(NONE, GRANT, |pdu| pdu.fill(0xa5), "a broken PDU");
 }
 
-/// nvmet-auth: a target that wants proof in the middle, and one that is no longer in order.
+/// nvmet-auth: a target that requires authentication in the middle, and a controller that stops being ready.
 #[test]
 fn answers_of_another_state() {
     refused(NONE, STATUS, |pdu| pdu[8] = 2, "does not become ready");
@@ -197,8 +197,8 @@ fn answers_of_another_state() {
     }
 }
 
-/// Targets that do not report changes, whether they say so or not: with the next Keep Alive it is seen that the
-/// namespace is another one.
+/// Targets that do not report changes, with or without a statement of this: the next Keep Alive detects another
+/// namespace.
 #[test]
 fn a_target_that_does_not_tell_is_looked_at() {
     for number in [CONTROLLER, EVENTS] {
@@ -221,14 +221,14 @@ fn a_target_that_does_not_tell_is_looked_at() {
     }
 }
 
-/// A target may send a message of the proof alone, although more was asked for.
+/// A target may send only the authentication message, although the host requested more bytes.
 #[test]
 fn a_message_may_be_shorter_than_its_room() {
     let mut hostile = Hostile::new();
     hostile.set_keys(Keys { host: Secret::from([7; 32]), controller: None });
-    // The grant, the answer to Connect, and two times the answer to a message and a message.
+    // ICResp, the completion of Connect, and twice a completion and a message.
     const PROVEN: usize = 6;
-    // No message of these is longer.
+    // No authentication message of this exchange is longer.
     const ENOUGH: usize = 2048;
     let (reported, cut) = channel();
     let rule = move |at, mut pdu: Vec<u8>| {
@@ -244,7 +244,7 @@ fn a_message_may_be_shorter_than_its_room() {
     assert!(cut.try_iter().count() >= 2, "a challenge and a conclusion");
 }
 
-/// After a loss the namespace has a cache, of which those that use it know nothing: they would not flush.
+/// After a loss, the namespace has a volatile cache. Its users do not know this and would not flush.
 #[test]
 fn a_namespace_that_gets_a_cache_is_not_used_on() {
     let hostile = Hostile::new();
@@ -254,7 +254,7 @@ fn a_namespace_that_gets_a_cache_is_not_used_on() {
             Passed::On(pdu)
         }
         at if at < ALL => Passed::On(pdu),
-        // The first sign of life.
+        // The first Keep Alive.
         _ => Passed::Last(Vec::new()),
     };
     let device = hostile.connect(NONE, Box::new(rule)).expect("it can be used");
@@ -266,10 +266,10 @@ fn a_namespace_that_gets_a_cache_is_not_used_on() {
     }
 }
 
-/// How the namespace is reached is what the page about its group says.
+/// The access state of the namespace comes from the page of its group.
 #[test]
 fn a_target_says_how_its_namespace_is_reached() {
-    // The state of the first group.
+    // The offset of the state of the first group.
     const STATE: usize = 32;
     for (change, expected) in [
         (field(STATE, [1]), Access::Optimized),
@@ -289,7 +289,7 @@ fn a_target_says_how_its_namespace_is_reached() {
     }
 }
 
-/// What a namespace must not be.
+/// Invalid namespaces.
 #[test]
 fn namespaces_that_cannot_be() {
     refused(NONE, NAMESPACE, field(0, [0; 8]), "no such namespace");
@@ -301,9 +301,7 @@ fn namespaces_that_cannot_be() {
     refused(NONE, CONTROLLER, field(386, u16::MAX.to_le_bytes()), "too long to stop");
 }
 
-/// A target that goes at any point of the beginning, between PDUs or in the middle of one.
-/// CVE-2024-53169: the host is done with the controller while a sign of life of its own is unanswered. It says that the
-/// controller is to shut down once the answer is there, or not at all, and is gone in the end.
+/// A target that disconnects at any point of the setup, between PDUs or inside one.
 #[test]
 fn cve_2024_53169_the_end_comes_during_a_sign_of_life() {
     for (times, answers) in [(1, Some(1)), (2, None), (0, Some(0))] {
@@ -327,7 +325,7 @@ fn cve_2024_53169_the_end_comes_during_a_sign_of_life() {
         };
         let device = hostile.connect(NONE, Box::new(rule)).expect("an honest target");
         is_asked.recv_timeout(PATIENCE).expect("a sign of life");
-        // The answer is held back until this is over, so it waits for nothing.
+        // The completion is held back until this returns, so this does not wait for it.
         drop(device);
         gone.send(()).expect("the answer is held back");
         let mut count = 0;
@@ -357,7 +355,7 @@ fn a_target_may_go_at_any_time() {
     }
 }
 
-/// Anything may be wrong with anything that a target says: the host connects or tells why not.
+/// Random changes of the responses: the host connects or returns an error.
 #[test]
 fn random_conversations_connect_or_end() {
     let hostile = Hostile::new();
@@ -376,7 +374,7 @@ fn random_conversations_connect_or_end() {
             if seal {
                 seal_again(&mut pdu, digests);
             }
-            // With its length as it was, the conversation continues; the host would wait for the rest of a longer one.
+            // With an unchanged length the exchange continues; the host would wait for the rest of a longer PDU.
             if pdu.get(..8) == whole.get(..8) && pdu.len() == whole.len() {
                 Passed::On(pdu)
             } else {
@@ -393,7 +391,7 @@ fn random_conversations_connect_or_end() {
     });
 }
 
-/// Gives damaged data a digest that is right.
+/// Gives damaged data a matching digest.
 fn seal_again(pdu: &mut [u8], digests: Digests) {
     let lead = DATA_BYTES + digests.header.bytes();
     let end = pdu.len().saturating_sub(digests.data.bytes());

@@ -1,27 +1,27 @@
-//! What may have been lost with a target's cache, counted on several cores at a time: in every order in which the steps
-//! can happen, and with every value that the memory model of C11 lets them read. loom runs the very source of the
-//! product, `src/cache.rs`, on atomics of its own.
+//! A model check of the loss detection of a target's cache, which several cores run concurrently: it covers every order
+//! of the steps, and every value that the C11 memory model lets them read. loom runs the source of the product,
+//! `src/cache.rs`, with its own atomics.
 //!
-//! Not covered: how associations, connections and queues learn of each other (`src/path_manager.rs`, `src/link.rs`),
-//! which goes through locks and descriptors. Here a queue knows its association, as there.
+//! The check does not cover how associations, connections and queues learn of each other (`src/path_manager.rs`,
+//! `src/link.rs`), which uses locks and descriptors. As in that code, a queue knows its association here.
 //!
-//! `LOOM_MAX_PREEMPTIONS` sets how often a thread may be interrupted where it did not have to wait.
+//! `LOOM_MAX_PREEMPTIONS` sets the number of preemptions of a thread outside of waits.
 
-// The source has more than its models use.
+// The models use only a part of the source.
 #[allow(dead_code, unreachable_pub)]
 #[path = "../src/cache.rs"]
 mod cache;
 
-/// What the source is built on here.
+/// The atomics that the source uses here.
 mod atomic {
     pub(crate) use loom::sync::atomic::Ordering;
     use loom::sync::atomic::fence;
     use std::cell::Cell;
 
-    /// loom takes sequentially consistent accesses for acquiring and releasing ones, and has fences that are. A program
-    /// whose accesses are all of this kind is the same with such a fence in front of each, and with one behind each
-    /// (as compilers do it for machines without such accesses). One access that asks for less has none, and each way
-    /// shows one half of what that breaks; so every model is run in both.
+    /// loom treats sequentially consistent accesses as acquire and release accesses, and supports sequentially
+    /// consistent fences. A program whose accesses are all sequentially consistent is equivalent with such a fence in
+    /// front of each, and with one behind each (as compilers do it for machines without such accesses). A weaker access
+    /// has no fence, and each placement shows one half of the resulting failures; so every model runs in both.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Fence {
         InFront,
@@ -29,7 +29,7 @@ mod atomic {
     }
 
     thread_local! {
-        // loom runs all threads of a model on the one that checks it.
+        // loom runs all threads of a model on the checking thread.
         static FENCE: Cell<Fence> = const { Cell::new(Fence::InFront) };
     }
 
@@ -82,7 +82,7 @@ use cache::{Cache, Instance};
 use loom::sync::Arc;
 use loom::thread;
 
-/// Enough for every known way to break this; the night has more.
+/// Enough for every known way to break the source; the nightly run has more.
 const PREEMPTIONS: usize = 2;
 
 fn check(model: impl Fn() + Sync + Send + Copy + 'static) {
@@ -94,8 +94,8 @@ fn check(model: impl Fn() + Sync + Send + Copy + 'static) {
     }
 }
 
-/// A change completes over an association that is just being followed by one with another instance. Whatever comes
-/// first, it counts as lost for users of the old association, and for no others.
+/// A change completes over an association while it is being followed by one with another instance. In every order, the
+/// change counts as lost for users of the old association, and for no others.
 #[test]
 fn a_change_that_meets_another_instance_counts_as_lost() {
     check(|| {
@@ -110,7 +110,7 @@ fn a_change_that_meets_another_instance_counts_as_lost() {
     });
 }
 
-/// The same with a flush that was answered before: what it covered is not lost, what came after it is.
+/// The same scenario after a completed flush: changes that it covered are not lost, later ones are.
 #[test]
 fn a_change_after_a_flush_is_not_covered_by_it() {
     check(|| {
@@ -125,14 +125,15 @@ fn a_change_after_a_flush_is_not_covered_by_it() {
     });
 }
 
-/// A flush over the old association is answered while another queue changes something over the next one, which it does
-/// not cover: either it is sent again, or it does not count that change.
+/// A flush over the old association completes while another queue changes blocks over the next one, which the flush
+/// does not cover: either the flush is sent again, or it does not count that change.
 #[test]
 fn a_flush_over_an_association_that_has_ended_covers_nothing_of_the_next() {
     check(|| {
         let cache = Arc::new(Cache::new());
         let old = Arc::clone(&cache);
-        // As a queue does it: what it covers when it is sent, and whether it counts when it is answered.
+        // The steps of a queue: it reads the covered changes at the submission, and checks at the completion whether
+        // they count.
         let old = thread::spawn(move || {
             let covers = old.changes();
             if 1 >= old.current() {

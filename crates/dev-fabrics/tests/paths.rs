@@ -1,4 +1,4 @@
-//! A drive over several paths, to Strake's own target: the portals are between them and the target, which has one.
+//! A drive over several paths to Strake's own target: each path leads through a portal to the one port of the target.
 
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,7 +49,7 @@ impl Machine {
     }
 }
 
-/// A way to a target that can be closed.
+/// A TCP proxy to a target that can be closed.
 struct Portal {
     address: SocketAddr,
     open: Arc<AtomicBool>,
@@ -77,7 +77,7 @@ impl Portal {
                     let clone = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
                     let (mut from, mut to) = (clone(from), clone(to));
                     thread::spawn(move || {
-                        // Either end may go at any time.
+                        // Either end may close at any time.
                         let _ = std::io::copy(&mut from, &mut to);
                         let _ = to.shutdown(Shutdown::Both);
                     });
@@ -94,11 +94,11 @@ impl Portal {
 
     fn close(&mut self) {
         if self.open.swap(false, Ordering::SeqCst) {
-            // Who waits for a connection gets one.
+            // The connect ends a wait in `accept`.
             drop(TcpStream::connect(self.address));
             let _ = self.listener.take().map(JoinHandle::join);
             for stream in self.streams.lock().expect("nobody panics").drain(..) {
-                // It may have gone already.
+                // The connection may already be closed.
                 let _ = stream.shutdown(Shutdown::Both);
             }
         }
@@ -129,7 +129,7 @@ fn run(queue: &mut dyn IoQueue, op: Op) -> Result<(), IoError> {
     run_at(monotonic, queue, op)
 }
 
-/// The same with a clock for the queue.
+/// As [`run`], with a clock for the queue.
 fn run_at(clock: impl Fn() -> Nanos, queue: &mut dyn IoQueue, op: Op) -> Result<(), IoError> {
     assert!(queue.submit(Io { token: Token(1), op }).is_ok(), "there is room");
     let (ends, mut batch) = (Instant::now() + PATIENCE, CompletionBatch::new(1));
@@ -161,7 +161,7 @@ fn write(queue: &mut dyn IoQueue) {
     assert_eq!(run(queue, a_write()), Ok(()));
 }
 
-/// What `device` says of its paths: whether each is up, and whether I/O goes over it.
+/// The paths of `device`: whether each is up, and whether it carries I/O.
 fn paths(device: &FabricsDevice) -> Vec<(bool, bool)> {
     let reported = device.paths();
     reported.iter().map(|path| (matches!(path.state, PathState::Up(_)), path.used)).collect()
@@ -184,8 +184,8 @@ fn a_path_that_is_lost_costs_nothing_while_there_is_another() {
     let mut queue = open(&device);
     write(&mut *queue);
     assert_eq!(paths(&device), [(true, true), (true, false)]);
-    // What changes blocks and is not answered waits until the target must have missed us, 8 seconds at least. This
-    // clock never gets there, so nothing of this can have waited.
+    // An unanswered change waits until the target must have detected the disconnect, at least 8 seconds. This clock
+    // does not reach that time, so no change can have waited.
     let end = monotonic().plus(Nanos::SECOND);
     let clock = || monotonic().min(end);
     first.close();

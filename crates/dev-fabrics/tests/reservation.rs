@@ -1,4 +1,4 @@
-//! Several hosts that want one drive, of Strake's own target.
+//! Several hosts that use one drive of Strake's own target.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ const BLOCK: usize = 4096;
 /// Longest wait before a test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What outlasts a target.
+/// A reservation record that survives a target.
 #[derive(Default)]
 struct Book(Mutex<Option<Reservations>>);
 
@@ -82,7 +82,7 @@ impl Machine {
         FabricsDevice::connect(&self.address(), &host(number), options)
     }
 
-    /// Ends it, and starts it again with what it remembers.
+    /// Stops the target, and starts it again with the recorded reservations.
     fn again(self, book: Option<&Arc<Book>>) -> Self {
         let place = self.target.address();
         drop(self);
@@ -146,7 +146,7 @@ fn f19_a_drive_of_one_host_is_refused_to_another() {
     let again = machine.connect(1, ReservationMode::Claim).expect("it is its own");
     assert_eq!((again.is_reserved(), again.was_reserved_now()), (Some(true), false));
     assert_eq!(write(&mut *open(&first)), Ok(()));
-    // Who does not ask whose it is cannot write nevertheless.
+    // A host that uses no reservation mode also cannot write.
     let careless = machine.connect(2, ReservationMode::Off).expect("everybody may look");
     assert_eq!(careless.is_reserved(), None);
     let mut queue = open(&careless);
@@ -174,7 +174,7 @@ fn f19_a_host_that_a_drive_was_taken_from_stops_using_it() {
     let mut queue = open(&first);
     assert_eq!(write(&mut *queue), Ok(()));
     let second = machine.connect(2, ReservationMode::TakeOver).expect("it takes the drive over");
-    // It is notified, whether it writes or not.
+    // The host is notified, even if it does not write.
     until("it hears of it", || is_taken(&first));
     assert_eq!(first.is_reserved(), Some(false));
     let mut further = machine.address();
@@ -184,7 +184,7 @@ fn f19_a_host_that_a_drive_was_taken_from_stops_using_it() {
     assert_eq!(write(&mut *open(&second)), Ok(()));
     assert!(write(&mut *queue).is_err(), "it is another's");
     assert!(read(&mut *queue).is_err(), "nothing is known of what is on it");
-    // Not even when no host holds it any longer: it is not what it was.
+    // A released reservation does not make the drive usable again, because its content may have changed.
     drop(second);
     FabricsDevice::release(&machine.address(), &host(2)).expect("the target answers");
     let tries = |device: &FabricsDevice| match device.state() {
@@ -217,7 +217,7 @@ fn f19_what_a_target_remembers_is_ours_or_not() {
     let machine = machine.again(Some(&book));
     assert_eq!(read(&mut *queue), Ok(()));
     assert_eq!(device.is_reserved(), Some(true));
-    // While we cannot see it another host has it, and gives it back.
+    // While the target is unreachable, another host takes the reservation, and releases it.
     let place = machine.target.address();
     drop(machine);
     let machine = Machine::start(Some(&book));
@@ -240,7 +240,7 @@ fn every_path_is_of_the_same_host() {
     assert_eq!(write(&mut *open(&device)), Ok(()));
 }
 
-/// All of them find it gone at once, and each does something about it.
+/// All paths detect the lost reservation at once, and each tries to restore it.
 #[test]
 fn paths_that_come_back_together_reserve_it_once() {
     let mut machine = Machine::at("0.0.0.0:0".parse().expect("an address"), None);

@@ -75,7 +75,7 @@ fn connect(machine: &Machine) -> Arc<FabricsDevice> {
     Arc::new(device.expect("the target takes us"))
 }
 
-/// Uses a queue as a shard does, on a core that sleeps when there is nothing to do.
+/// Uses a queue like a shard, on a core that sleeps without work.
 struct Client {
     queue: Box<dyn IoQueue>,
     ops: mpsc::Receiver<Io>,
@@ -127,7 +127,7 @@ impl Queue {
         Self { core, ops, done }
     }
 
-    /// Runs everything in `ops` and returns the operations in their order, with how they ended.
+    /// Executes all operations, and returns them in their order with their results.
     fn run(&self, ops: Vec<Op>) -> Vec<(Op, Result<(), IoError>)> {
         let count = ops.len();
         for (at, op) in ops.into_iter().enumerate() {
@@ -225,8 +225,8 @@ fn a_target_that_asks_for_proof_is_left_with_the_reason() {
     assert_eq!(error.remedy, Some(DeviceRemedy::Secret), "{error}");
 }
 
-/// A host with its secret uses a drive over queues that prove themselves too. A host with another secret is refused,
-/// and so is a target that should prove itself and does not.
+/// A host with its secret uses a drive over queues that authenticate as well. A host with another secret is rejected,
+/// and so is a target that fails mutual authentication.
 #[test]
 fn a_host_and_a_target_prove_who_they_are() {
     let machine = Machine::start(&ram(), 0, 7);
@@ -253,7 +253,7 @@ fn a_host_and_a_target_prove_who_they_are() {
     }
 }
 
-/// A queue that is opened after the secret was changed is connected with the new one, over the association that is up.
+/// A queue that is opened after a change of the secret is connected with the new one, over the existing association.
 #[test]
 fn a_queue_proves_itself_with_the_secret_of_now() {
     let machine = Machine::start(&ram(), 0, 7);
@@ -279,7 +279,7 @@ fn no_listener_at_the_address_is_reported() {
     assert!(error.to_string().contains("refused"), "{error}");
 }
 
-/// F32 from the other side: the target goes in the midst of I/O and comes back at its address. Nothing fails.
+/// F32 with a restarted target: the target stops during I/O and returns at its address. No request fails.
 #[test]
 fn f32_a_target_that_restarts_costs_no_request() {
     let ram = ram();
@@ -305,7 +305,7 @@ fn f32_a_target_that_restarts_costs_no_request() {
     drop(again.join());
 }
 
-/// Another namespace under a familiar name must not be written to.
+/// Another namespace under the same name must not be written to.
 #[test]
 fn another_namespace_at_the_address_is_not_taken() {
     let machine = Machine::start(&ram(), 0, 7);
@@ -334,17 +334,17 @@ fn until(what: &str, is: impl Fn() -> bool) {
     }
 }
 
-/// A queue works as soon as it is connected; the device's state is reported when the outcome is known for all queues.
+/// A queue works as soon as it is connected; the device's state is published when the result is known for all queues.
 fn assert_made_again_once(device: &FabricsDevice) {
     until("it is told", || device.state() == LinkState::Up);
     assert_eq!(device.reconnects(), 1);
 }
 
-/// Another namespace gets the number while the association is up: the target reports it, and nothing more is written.
+/// Another namespace gets the ID while the association is up: the target reports this, and no further write is sent.
 #[test]
 fn a_namespace_that_is_swapped_under_its_number_is_noticed() {
     let machine = Machine::start(&ram(), 0, 7);
-    // A subsystem stays as long as it has a namespace.
+    // A subsystem remains as long as it has a namespace.
     machine.export(&ram(), 2, 9);
     let options = Options { loss_time: Nanos::default(), ..Options::default() };
     let device = FabricsDevice::connect(&machine.address(), &host(HOST), options);

@@ -1,4 +1,4 @@
-//! Addresses there and back, and what is none.
+//! Parsing and printing of addresses, and invalid addresses.
 
 use super::{Address, Service};
 

@@ -1,8 +1,8 @@
-//! What counts as lost, by counts and associations alone.
+//! Detection of losses, from counters and associations alone.
 
 use crate::cache::{Cache, Instance};
 
-/// The association ends, and another begins, while its answers are still being taken in.
+/// The association ends, and another one starts, while its completions are still being received.
 #[test]
 fn a_change_that_completes_after_the_end_of_its_association_is_not_covered() {
     for instance in [Instance::PerhapsAnother, Instance::Same] {
@@ -18,7 +18,7 @@ fn a_change_that_completes_after_the_end_of_its_association_is_not_covered() {
     }
 }
 
-/// The cache outlives associations: what completed over one is lost after another.
+/// The cache outlives associations: a change over one association may be lost after another one.
 #[test]
 fn a_change_is_in_the_cache_until_a_flush_over_whatever_association() {
     for (flushed, expected) in [(false, true), (true, false)] {
@@ -37,7 +37,7 @@ fn a_change_is_in_the_cache_until_a_flush_over_whatever_association() {
     }
 }
 
-/// Silence is no answer to which instance it is.
+/// A target that reports no instance is not known to be the same.
 #[test]
 fn an_instance_is_the_same_only_if_the_target_says_so() {
     let (a, b) = (Some([1; 16]), Some([2; 16]));

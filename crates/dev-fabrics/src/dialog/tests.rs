@@ -1,4 +1,4 @@
-//! Listening to a target through TLS, without a target: the other end of a pair of sockets.
+//! Receiving from a target through TLS: the peer is the other end of a socket pair.
 
 use super::{Dialog, EVENT_CID, Event};
 use crate::error::Reason;
@@ -23,7 +23,7 @@ impl KnownKeys for Knows {
     }
 }
 
-/// Both ends of a connection: ours, and that of a target.
+/// Both ends of a TLS connection: of the host, and of a target.
 fn channels() -> (Box<Channel>, Box<Channel>) {
     let key: TlsKey = KEY.parse().expect("a key");
     let names =
@@ -40,7 +40,7 @@ fn channels() -> (Box<Channel>, Box<Channel>) {
     (ours.expect("it agrees").channel, theirs.expect("it agrees").channel)
 }
 
-/// A connection that waits for an event, the channel of its target, and the target's socket.
+/// A connection with an outstanding event request, the channel of its target, and the target's socket.
 fn dialog() -> (Dialog, Box<Channel>, OwnedFd) {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (socket, target) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
@@ -60,7 +60,7 @@ fn dialog() -> (Dialog, Box<Channel>, OwnedFd) {
     (dialog, theirs, target)
 }
 
-/// What a target sends for some data.
+/// The records of a target for some data.
 fn sealed(channel: &mut Channel, data: &[u8]) -> Vec<u8> {
     let mut wire = Vec::new();
     let sent = channel.send(&[IoSlice::new(data)], |bytes| {
@@ -76,11 +76,11 @@ fn event(result: u64) -> (Cqe, Vec<u8>) {
     (cqe, pdu::capsule_resp(&cqe, Digests::default()).to_vec())
 }
 
-/// The time for the rest of a header of which something came.
+/// Time limit for the rest of a header after its first bytes.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A change of keys on an idle admin queue once counted as the beginning of a PDU, which was waited for until no Keep
-/// Alive arrived in time.
+/// A key update on an idle admin queue once counted as the start of a PDU, and the wait for the PDU delayed Keep Alive
+/// beyond its timeout.
 #[test]
 fn a_change_of_keys_is_nothing_to_wait_for() {
     let (mut dialog, mut target, socket) = dialog();
@@ -97,7 +97,7 @@ fn a_change_of_keys_is_nothing_to_wait_for() {
     assert_eq!(dialog.take_event(), Some(cqe));
 }
 
-/// What came in one record with something else is no longer in the socket, so the socket does not report it.
+/// Data that arrived in one record with other data is no longer in the socket, so the socket does not report it.
 #[test]
 fn what_came_together_is_reported_and_the_end_behind_it_too() {
     let (mut dialog, mut target, socket) = dialog();

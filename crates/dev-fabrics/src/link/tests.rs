@@ -1,4 +1,4 @@
-//! A connection between the thread that made it and the queue that takes it.
+//! The transfer of a connection from the thread that created it to the queue.
 
 use super::{Life, Link, Offer, Port, Terms};
 use crate::queue::tests::facts;
@@ -26,8 +26,8 @@ fn taken(offer: &Offer, current: impl FnOnce() -> u64) -> Option<u64> {
     offer.take_current(current).1.map(|link| link.life.number)
 }
 
-/// A core that was held up between its look at which association is used and its look at the offer took the connection
-/// of the next one for an old one and closed it. This went unnoticed, so the queue never got another.
+/// A core that was delayed between its read of the current association and its read of the offer took the connection of
+/// the next association for an old one and closed it. This was not detected, so the queue never got another one.
 #[test]
 fn a_connection_that_comes_during_the_look_is_not_dropped() {
     let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("a descriptor");

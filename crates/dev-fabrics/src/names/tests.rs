@@ -1,4 +1,4 @@
-//! Asking for names those who answer, who do not, and who do later.
+//! Resolution of names that succeeds, never returns, or returns late.
 
 use super::places_by;
 use crate::address::Address;
@@ -39,15 +39,15 @@ fn a_name_means_what_is_answered() {
     assert_eq!(places_by(&address("[::1]:7"), late(), no_answer), Ok(vec![place]));
 }
 
-/// A resolver may not answer: a path once waited for that without a bound. Later, each of its tries left a thread
-/// behind that continued waiting, with all that a thread takes.
+/// A resolver may not return: a path once waited for it without a limit. Later, each attempt left a thread behind that
+/// kept waiting.
 #[test]
 fn a_name_that_is_not_resolved_in_time_is_waited_for_once() {
     let (end, is_over) = mpsc::channel::<()>();
     let (begun, has_begun) = mpsc::channel();
     let silent = move |_: &str, _| {
         begun.send(()).expect("the test waits for it");
-        // Until the test says so.
+        // The resolver returns when the test sends.
         let _ = is_over.recv();
         Ok(vec![place(1)])
     };

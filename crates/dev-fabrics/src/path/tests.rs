@@ -1,4 +1,4 @@
-//! What a path notes of its target.
+//! The state of a path after reports of its target.
 
 use super::Path;
 use crate::device::Options;
@@ -12,7 +12,7 @@ use crate::shared::{Shared, Standing, enlist};
 use std::sync::Arc;
 use strake_export_nvmet::TargetConfig;
 
-/// A namespace had grown, and was as small as before when the path was used.
+/// A namespace had grown, and the path was used with its old size.
 #[test]
 fn what_has_changed_is_what_the_path_is_used_with() {
     let (target, _core) = target(TargetConfig::default());

@@ -1,5 +1,5 @@
-//! Connecting queues: each on a thread of its own, so that a target that takes its time, or is dead, holds up neither
-//! other queues nor the choice of another path.
+//! Connecting queues: each in a thread of its own, so that a slow or silent target delays neither other queues nor the
+//! selection of another path.
 
 use crate::address::HostName;
 use crate::error::Reason;
@@ -13,20 +13,20 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
-/// A queue that is to be connected.
+/// A queue to connect.
 pub(super) struct Join {
-    /// Whose it is.
+    /// The queue.
     pub(super) queue: u64,
-    /// The number it is to have at the target.
+    /// The queue ID at the target.
     pub(super) number: u16,
     pub(super) gate: Gate,
     pub(super) host: HostName,
-    /// Of the association that it is to be part of, with what is known of the namespace over it.
+    /// The association of the queue, and the properties of the namespace over it.
     pub(super) life: Arc<Life>,
     pub(super) facts: Arc<Facts>,
 }
 
-/// The outcome of one.
+/// The result of a connect.
 pub(super) struct Joined {
     pub(super) association: u64,
     pub(super) queue: u64,
@@ -41,8 +41,8 @@ impl Join {
     }
 }
 
-/// Queues that are being connected. When their association is lost meanwhile, they go on for as long as their target
-/// lets them, and the result is discarded.
+/// Queues that are being connected. If their association is lost meanwhile, the connects continue until the target
+/// fails them, and the results are discarded.
 pub(super) struct Joins {
     results: Receiver<Joined>,
     teller: Sender<Joined>,
@@ -55,17 +55,17 @@ impl Joins {
         Self { results, teller, under_way: 0 }
     }
 
-    /// Whether another can be begun; if not, there is news when one can.
+    /// True if another connect can be started; otherwise a finished connect wakes the path manager.
     pub(super) const fn has_room(&self) -> bool {
         self.under_way < JOINS_MAX
     }
 
-    /// Begins to connect a queue. The path manager has news when it is known what became of it.
+    /// Starts to connect a queue. The path manager is woken when the result is there.
     pub(super) fn begin(&mut self, join: Join, shared: &Arc<Shared>) -> io::Result<()> {
         let (teller, shared) = (self.teller.clone(), Arc::clone(shared));
         let connect = move || {
             let link = join.gate.queue(join.number, &join.host, (&join.life, &join.facts));
-            // It fails when the path manager is gone, which needs no result.
+            // The send fails if the path manager has stopped, which needs no result.
             let _ = teller.send(join.ended(link));
             shared.tell();
         };
@@ -74,14 +74,14 @@ impl Joins {
         Ok(())
     }
 
-    /// What is known of one.
+    /// The next result.
     pub(super) fn next(&mut self) -> Option<Joined> {
         let joined = self.results.try_recv().ok()?;
         self.under_way -= 1;
         Some(joined)
     }
 
-    /// The same, and waits for it; `None` when none is under way.
+    /// As [`next`](Self::next), but waits; `None` if no connect is in progress.
     #[cfg(test)]
     pub(super) fn wait(&mut self) -> Option<Joined> {
         if self.under_way == 0 {

@@ -1,4 +1,4 @@
-//! The thread's work step by step, against Strake's own target.
+//! The path manager step by step, with Strake's own target.
 
 use super::joins::Joined;
 use super::{PathManager, Request, Seat};
@@ -55,7 +55,7 @@ fn export(namespace: u32) -> Export {
     }
 }
 
-/// A path manager and the threads of paths to one namespace, none of which runs: tests take their steps.
+/// A path manager and the threads of paths to one namespace, none of which runs: tests execute their steps.
 struct Rig {
     path_manager: PathManager,
     shared: Arc<Shared>,
@@ -65,7 +65,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// With a path to each of these targets, of which the first is connected already.
+    /// Creates a rig with a path to each of these targets; the first path is connected.
     fn to(targets: &[&Target]) -> Self {
         let host = host();
         let options = Options::default();
@@ -94,7 +94,7 @@ impl Rig {
         self.path_manager.settle();
     }
 
-    /// Another path, that is up, and whose thread the path manager does not know yet.
+    /// Adds a connected path whose thread the path manager does not know yet.
     fn connected(&mut self, target: &Target) -> (PathId, (Asker<GiveUp>, Inbox<GiveUp>)) {
         let (address, host) = (address(target), self.shared.host());
         let session = Session::begin(&address, &host, self.shared.options.digests);
@@ -105,7 +105,7 @@ impl Rig {
         (id, Inbox::open().expect("descriptors"))
     }
 
-    /// Has everybody take the steps that are due.
+    /// Executes all due steps.
     fn step(&mut self) {
         for path in &mut self.paths {
             path.step();
@@ -119,18 +119,18 @@ impl Rig {
         self.path_manager.settle();
     }
 
-    /// How many paths are up.
+    /// The number of connected paths.
     fn ups(&self) -> usize {
         let paths = self.shared.paths();
         paths.iter().filter(|entry| matches!(entry.standing, Standing::Up(_))).count()
     }
 
-    /// Which path carries I/O.
+    /// Whether each path carries I/O.
     fn used(&self) -> Vec<bool> {
         self.shared.paths().iter().map(|entry| entry.used).collect()
     }
 
-    /// Has the target of a path say how the namespace is reached.
+    /// Sets the access state that the target of a path reports.
     fn reach(&mut self, path: usize, how: Access) {
         match &mut self.shared.paths()[path].standing {
             Standing::Up(live) => live.facts.access = Some(how),
@@ -139,7 +139,7 @@ impl Rig {
         self.path_manager.settle();
     }
 
-    /// Takes steps until something is so.
+    /// Executes steps until a condition holds.
     fn until(&mut self, what: &str, is: impl Fn(&Self) -> bool) {
         let ends = Instant::now() + PATIENCE;
         while !is(self) {
@@ -163,8 +163,8 @@ fn port(id: u64) -> (Port, Arc<Offer>) {
     (Port { id, offer: Arc::clone(&offer), wake: Arc::new(wake) }, offer)
 }
 
-/// A queue may have used an association of which the rest could not be connected: what it sent is over only when that
-/// association is, not when the one before was.
+/// A queue may have used an association whose other queues could not be connected: its commands have settled only when
+/// that association has ended, not when the previous one had.
 #[test]
 fn an_association_that_was_half_made_is_one_that_ended() {
     let (target, _core) = target(TargetConfig { connections_max: 2, ..TargetConfig::default() });
@@ -191,7 +191,7 @@ fn an_association_that_was_half_made_is_one_that_ended() {
     assert!(matches!(rig.shared.state(), LinkState::Down(_, 1..)), "a try that failed");
 }
 
-/// The others go on, and the queue is connected when there is room.
+/// The other queues continue, and the queue is connected when the target has room.
 #[test]
 fn a_queue_that_is_refused_costs_no_other() {
     let config = TargetConfig { connections_per_export_max: 2, ..TargetConfig::default() };
@@ -209,7 +209,7 @@ fn a_queue_that_is_refused_costs_no_other() {
     assert_eq!((rig.shared.state(), rig.path_manager.association), (LinkState::Up, 1));
 }
 
-/// Secrets are changed at the target first, and then here: a queue that was opened in between cost the association.
+/// Secrets are changed first at the target, and then here: a queue that was opened in between ended the association.
 #[test]
 fn a_queue_that_is_not_believed_costs_no_other() {
     let (target, _core) = target(TargetConfig::default());
@@ -245,7 +245,7 @@ fn an_association_that_breaks_costs_nothing_that_the_target_has() {
 
 #[test]
 fn a_target_that_restarts_may_have_lost_its_cache() {
-    // No other test takes the port meanwhile.
+    // No other test can take the port meanwhile.
     let alone = "127.83.11.7:0".parse().expect("an address");
     let (before, _core) = target_at(alone, TargetConfig::default());
     let mut rig = Rig::to(&[&before]);
@@ -263,7 +263,7 @@ fn a_target_that_restarts_may_have_lost_its_cache() {
 #[test]
 fn a_device_that_is_served_again_ends_the_association() {
     let (target, _core) = target(TargetConfig::default());
-    // As long as there is another, hosts stay.
+    // Hosts stay connected as long as there is another namespace.
     target.add_export(&export(2)).expect("a fresh number can be exported");
     let mut rig = Rig::to(&[&target]);
     rig.shared.cache.changed(1);
@@ -275,7 +275,7 @@ fn a_device_that_is_served_again_ends_the_association() {
     assert!(rig.shared.cache.has_lost(1));
 }
 
-/// The second path is used at once, and what its target serves is the same, so nothing is lost.
+/// The second path is used at once, and its target serves the same instance, so nothing is lost.
 #[test]
 fn another_path_takes_over_when_one_is_lost() {
     let (target, _core) = target(TargetConfig::default());
@@ -297,13 +297,13 @@ fn another_path_takes_over_when_one_is_lost() {
     assert_eq!(rig.used(), [false, true], "which is no reason to change either");
 }
 
-/// A queue that was being connected to a target that does not answer held up the change to another path for 10 seconds.
+/// A queue that was being connected to a silent target delayed the change to another path by 10 seconds.
 #[test]
 fn a_target_that_does_not_answer_holds_up_no_other_path() {
     let (target, _core) = target(TargetConfig::default());
     let mut rig = Rig::to(&[&target, &target]);
     rig.until("both are up", |rig| rig.ups() == 2);
-    // It takes connections and says nothing.
+    // This target accepts connections and sends nothing.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let Some(active) = &mut rig.path_manager.active else { panic!("it is up") };
     active.gate.place = silent.local_addr().expect("it has an address");
@@ -324,12 +324,12 @@ fn a_target_that_does_not_answer_holds_up_no_other_path() {
     assert_eq!((link.life.number, rig.used()), (2, vec![false, true]));
     assert_eq!(rig.shared.state(), LinkState::Up);
     assert_eq!(rig.path_manager.joins.under_way, 1, "nobody waited for the first");
-    // Its thread ends with this.
+    // The drop ends the thread of the connect.
     drop(silent);
     assert!(rig.path_manager.joins.wait().is_some_and(|joined| joined.link.is_err()));
 }
 
-/// A queue finds out before the path does.
+/// A queue detects the loss before the path does.
 #[test]
 fn another_path_takes_over_before_the_target_has_heard_of_it() {
     let (target, _core) = target(TargetConfig::default());
@@ -347,7 +347,7 @@ fn another_path_takes_over_before_the_target_has_heard_of_it() {
     assert_eq!(rig.shared.state(), LinkState::Up);
 }
 
-/// The path manager hears of an association before it hears of the thread that keeps it.
+/// The path manager learns of an association before it learns of its thread.
 #[test]
 fn a_path_is_given_up_that_was_used_before_its_thread_was_known() {
     let (target, _core) = target(TargetConfig::default());
@@ -361,7 +361,7 @@ fn a_path_is_given_up_that_was_used_before_its_thread_was_known() {
     assert_eq!(order.reason, Reason::Closed);
 }
 
-/// A target that says every moment that another path is better, and an idle queue.
+/// A target that permanently changes its preferred path, and an idle queue.
 #[test]
 fn no_more_than_one_connection_waits_for_a_queue() {
     let (target, _core) = target(TargetConfig::default());
@@ -377,13 +377,13 @@ fn no_more_than_one_connection_waits_for_a_queue() {
     assert!(links.take().is_none(), "and so is what waits when there is no association");
 }
 
-/// Whether the second path was refused since it leads to another instance.
+/// True if the second path was rejected because it leads to another instance.
 fn second_is_refused(rig: &Rig) -> bool {
     let paths = rig.shared.paths();
     matches!(paths[1].standing, Standing::Down { reason: Some(Reason::OtherInstance), .. })
 }
 
-/// A target that restarts is found by one path before the other is lost.
+/// One path finds a restarted target before the other path is lost.
 #[test]
 fn another_instance_is_used_when_the_one_before_is_gone() {
     let ((one, _core), (other, _other_core)) =
@@ -399,15 +399,15 @@ fn another_instance_is_used_when_the_one_before_is_gone() {
     assert!(rig.shared.cache.has_lost(1), "what was not flushed is not in its cache");
 }
 
-/// Two targets serve namespaces of one name at a time, so one of them is a copy: it was used, without a word, as soon
-/// as the path to the other was down.
+/// Two targets served namespaces of one name at the same time, so one of them is a copy: the copy was used without a
+/// report as soon as the path to the other target was down.
 #[test]
 fn a_copy_is_no_path_when_there_is_no_other_either() {
     let ((one, _core), (other, _other_core)) =
         (target(TargetConfig::default()), target(TargetConfig::default()));
     let mut rig = Rig::to(&[&one, &other]);
     rig.until("it is refused", second_is_refused);
-    // It shows life, after the other was found.
+    // The first target answers a Keep Alive after the other was found.
     rig.step();
     drop(one);
     rig.lose(0, Reason::Closed);
@@ -421,7 +421,8 @@ fn a_copy_is_no_path_when_there_is_no_other_either() {
     assert_eq!(rig.used(), [false, false]);
 }
 
-/// A move that costs a cache is no loss of an association, but arrays have to take their members back after it.
+/// A change of the path that loses a cache is not a loss of an association, but arrays must re-add their members after
+/// it.
 #[test]
 fn users_start_again_after_a_move_that_cost_a_cache() {
     let (target, _core) = target(TargetConfig::default());
@@ -439,7 +440,7 @@ fn users_start_again_after_a_move_that_cost_a_cache() {
     assert_eq!(rig.shared.reconnects.load(Ordering::Relaxed), 0);
 }
 
-/// A path came up before users were promised what it does not have.
+/// A path came up before the users saw properties that it does not have.
 #[test]
 fn a_path_that_breaks_a_promise_is_not_used() {
     let (target, _core) = target(TargetConfig::default());
@@ -454,7 +455,7 @@ fn a_path_that_breaks_a_promise_is_not_used() {
     assert!(matches!(standing, Standing::Down { reason: Some(Reason::Replaced), .. }));
 }
 
-/// A namespace that is no longer reached over one path is reached over another without any loss.
+/// A namespace that becomes inaccessible over one path is used over another path without a loss.
 #[test]
 fn a_path_is_left_when_the_namespace_is_not_reached_over_it() {
     let (target, _core) = target(TargetConfig::default());
@@ -482,7 +483,7 @@ fn a_path_is_left_when_the_namespace_is_not_reached_over_it() {
     assert_eq!(rig.shared.reconnects.load(Ordering::Relaxed), 0);
 }
 
-/// It took over, being the better one, and was kept although a queue had no connection.
+/// The better path was selected and kept although one queue had no connection over it.
 #[test]
 fn a_path_that_connects_not_all_queues_is_left_for_one_that_does() {
     let (target, _core) = target(TargetConfig::default());
@@ -526,8 +527,8 @@ fn a_path_that_is_removed_is_left_when_no_queue_waits_for_it() {
     assert_eq!(links.take().expect("the queue is connected").life.number, 2);
 }
 
-/// A target that makes a namespace larger and continues with it: who looked saw the old size until the association had
-/// been lost for another reason.
+/// A target grows a namespace that stays connected: users saw the old size until the association was lost for another
+/// reason.
 #[test]
 fn a_namespace_that_grows_is_larger_at_the_next_identify() {
     let (target, _core) = target(TargetConfig::default());
@@ -545,8 +546,8 @@ fn a_namespace_that_grows_is_larger_at_the_next_identify() {
     assert_eq!((link.life.number, link.facts.blocks), (1, before + 1), "nothing was lost for it");
 }
 
-/// Its thread is about to leave: a device that began to use it lost it at once, and what was not flushed perhaps with
-/// it.
+/// The thread of the path is about to stop: a device that started to use the path lost it at once, perhaps with
+/// unflushed writes.
 #[test]
 fn a_path_that_is_removed_is_not_taken_up_again() {
     let (target, _core) = target(TargetConfig::default());
@@ -559,7 +560,7 @@ fn a_path_that_is_removed_is_not_taken_up_again() {
     assert_eq!((rig.path_manager.association, rig.used()), (2, vec![true, false]));
 }
 
-/// A target took its time, and another association came to be used meanwhile.
+/// A target was slow, and another association was selected meanwhile.
 #[test]
 fn a_queue_that_is_connected_late_keeps_nothing_at_the_target() {
     let (target, _core) = target(TargetConfig::default());

@@ -1,4 +1,4 @@
-//! Which path is chosen.
+//! Selection of a path.
 
 use super::{PathCandidate, PathId, Used, choose, share_cache};
 use crate::identify::Facts;
@@ -10,12 +10,12 @@ const fn candidate(path: u64, access: Option<Access>) -> PathCandidate {
     PathCandidate { path: PathId(path), access, leaving: false, shares_cache: true, poor: false }
 }
 
-/// A path that has been used for a while.
+/// A path that has been in use for a while.
 const fn long(path: u64) -> Option<Used> {
     Some(Used { path: PathId(path), lately: false })
 }
 
-/// What is chosen of paths that are reached like this, the first one being number 1.
+/// The selected path among paths with these access states; the first has number 1.
 fn chosen(access: &[Option<Access>], used: Option<u64>) -> Option<u64> {
     let candidates: Vec<_> =
         access.iter().zip(1..).map(|(access, path)| candidate(path, *access)).collect();
@@ -88,7 +88,7 @@ fn a_path_that_is_removed_is_left_for_any_other_that_serves() {
     assert_eq!(choose(&[leaving, candidate(2, USELESS[0])], long(1)), Some(PathId(1)));
 }
 
-/// A target that does not tell which instance it is may have a cache of its own at the end of each path.
+/// A target that reports no instance may have a separate cache at the end of each path.
 #[test]
 fn a_flush_covers_another_path_only_to_what_is_known_to_be_the_same() {
     let of = |cache: VolatileCache, instance: Option<u8>| Facts {

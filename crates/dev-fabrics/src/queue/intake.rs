@@ -1,4 +1,4 @@
-//! From what a target sends to completed requests.
+//! Reception: from the bytes of a target to completed requests.
 
 use super::FabricsQueue;
 use crate::error::{Breach, Reason, Unfit, Verdict, verdict};
@@ -15,20 +15,20 @@ use strake_nvme_wire::Status;
 use strake_tls::{Place, Received};
 use strake_units::Nanos;
 
-/// Data on its way to its command.
+/// Data that is being received for a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Incoming {
     index: SlotIndex,
-    /// Where it begins in the data of the request.
+    /// The offset in the data of the request.
     start: usize,
     length: u32,
     got: u32,
     digest: Use,
-    /// It stands for a completion.
+    /// Whether the SUCCESS flag replaces a completion.
     ends: bool,
 }
 
-/// What is looked at next.
+/// The kind of bytes that is processed next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Intake {
     Header,
@@ -40,12 +40,12 @@ pub(crate) enum Intake {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Yes,
-    /// The socket has no more for now.
+    /// The socket has no more bytes for now.
     No,
 }
 
 impl FabricsQueue {
-    /// Takes in what has come, as far as a poll's share goes.
+    /// Receives up to the limit of a poll.
     pub(super) fn take_in(&mut self, now: Nanos) -> Result<(), Reason> {
         self.more = false;
         if self.in_flight == 0 && self.slots.are_free() {
@@ -108,8 +108,8 @@ impl FabricsQueue {
         Ok(Progress::Yes)
     }
 
-    /// The target is ready for data (TCP, section 3.6.2.10): for what follows what it had, one request at a time, as
-    /// was agreed on.
+    /// The target requests data (R2T; TCP, section 3.6.2.10): the bytes behind the previous ones, with one R2T at a
+    /// time, as negotiated.
     fn asked(&mut self, transfer: &Transfer) -> Result<(), Reason> {
         let (index, slot) = self.slots.find(transfer.cid).ok_or(Breach::NoSuchCommand)?;
         if slot.stage != Stage::Waiting {
@@ -136,7 +136,7 @@ impl FabricsQueue {
         Ok(())
     }
 
-    /// Data of a read (TCP, section 3.6.2.9): what follows what came before.
+    /// Data of a read (C2HData; TCP, section 3.6.2.9): the bytes behind the previous ones.
     fn begin_data(
         &mut self,
         transfer: &Transfer,
@@ -167,7 +167,7 @@ impl FabricsQueue {
         Ok(())
     }
 
-    /// Puts data where it belongs.
+    /// Copies data to its destination.
     fn receive(&mut self, mut incoming: Incoming, now: Nanos) -> Result<Progress, Reason> {
         let Some(link) = &mut self.link else { return Ok(Progress::No) };
         let Op::Read { data, .. } = self.slots.get(incoming.index).op() else {
@@ -194,7 +194,8 @@ impl FabricsQueue {
         Ok(going_on)
     }
 
-    /// Compares data with its digest. Damaged data is read again; the connection is still sound (TCP, section 3.3.1.1).
+    /// Verifies the data digest. After a mismatch the data is read again; the connection remains usable (TCP, section
+    /// 3.3.1.1).
     fn compare(&mut self, incoming: Incoming, now: Nanos) -> Result<Progress, Reason> {
         let Some(said) = self.input.bytes().first_chunk::<DIGEST_BYTES>().copied() else {
             return self.fill();
@@ -229,15 +230,15 @@ impl FabricsQueue {
         self.conclude(index, status, now)
     }
 
-    /// A command has completed.
+    /// Processes the completion of a command.
     fn conclude(&mut self, index: SlotIndex, status: Status, now: Nanos) -> Result<(), Reason> {
         let slot = self.slots.get(index);
         if status.is_success() && slot.moved != slot.piece.bytes {
             return Err(Breach::Short.into());
         }
         if status.is(Status::INVALID_NAMESPACE) {
-            // The number may be another namespace's next: nothing more is sent before the namespace was identified
-            // again.
+            // The namespace ID may next belong to another namespace: no command is sent before the namespace is
+            // identified again.
             return Err(Reason::Unusable(Unfit::Absent));
         }
         let is_reserving = self.shared.options.reservation != ReservationMode::Off;
@@ -252,7 +253,7 @@ impl FabricsQueue {
         match if damaged { Verdict::Again } else { verdict(status) } {
             Verdict::Done => self.done(index, now),
             Verdict::Later => {
-                // Only time ends this, see `give_up`.
+                // The number of attempts is not limited, only their time; see `give_up`.
                 slot.tries -= 1;
                 self.send_again(index, now.plus(RETRY_AFTER), IoErrorKind::Gone);
             }
@@ -265,7 +266,7 @@ impl FabricsQueue {
         Ok(())
     }
 
-    /// A command has succeeded.
+    /// Processes the success of a command.
     fn done(&mut self, index: SlotIndex, now: Nanos) {
         let (slot, shared) = (self.slots.get(index), &self.shared);
         if self.ability.caches
@@ -281,12 +282,12 @@ impl FabricsQueue {
         if let (Op::Flush, Some(link)) = (slot.op(), &self.link)
             && link.life.number < shared.cache.current()
         {
-            // What completed over the next association before this was sent may not be covered.
+            // The flush may not cover changes that completed over the next association before it was sent.
             return self.send_again(index, now, IoErrorKind::Gone);
         }
         let lost = shared.cache.has_lost(self.since);
         let result = match slot.op() {
-            // What a read found may be older than what completed before.
+            // The data of the read may be older than completed changes.
             Op::Flush | Op::Read { .. } if lost => Err(IoErrorKind::Gone),
             Op::Flush => {
                 shared.cache.flushed(slot.covers);
@@ -309,12 +310,12 @@ fn progress(received: Received) -> Result<Progress, Reason> {
     }
 }
 
-/// The fields of a header that is there whole.
+/// The fields of a complete header.
 fn transfer_of(bytes: &[u8]) -> Transfer {
     Transfer::parse(&bytes.first_chunk().copied().unwrap_or([0; DATA_BYTES]))
 }
 
-/// Only a read has blocks that cannot be read; a write that the medium refused is a drive that fails.
+/// Only a read can have unreadable blocks; a write that the medium rejected is a drive failure.
 fn failure(op: &Op, kind: IoErrorKind) -> IoErrorKind {
     match (op, kind) {
         (Op::Read { .. }, kind) => kind,

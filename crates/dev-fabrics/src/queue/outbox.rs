@@ -1,4 +1,4 @@
-//! PDUs on their way out, in the order they were composed. Each slot has at most one.
+//! Outgoing PDUs, in the order in which they were composed. Each slot has at most one.
 
 use crate::link::Terms;
 use crate::queue::piece::Ability;
@@ -11,23 +11,23 @@ use strake_nvme_wire::Sqe;
 use strake_nvme_wire::nvm::RANGE_BYTES;
 use strake_tls::{Message, Messages};
 
-/// Longest header with its digest: a command.
+/// The longest header with its digest: a command.
 const HEAD_BYTES: usize = CAPSULE_CMD_BYTES + DIGEST_BYTES;
-/// Longest end: the range of a deallocation, and its digest.
+/// The longest trailer: the range of a deallocation, and its digest.
 const TAIL_BYTES: usize = RANGE_BYTES + DIGEST_BYTES;
 
-/// Data that the target has asked for and that was not sent yet.
+/// Requested data that was not sent yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub(crate) cid: u16,
     pub(crate) tag: u16,
-    /// Where the next PDU begins in the data of the command.
+    /// The offset of the next PDU in the data of the command.
     pub(crate) from: u32,
-    /// Where the last one ends.
+    /// The end of the requested data.
     pub(crate) until: u32,
 }
 
-/// A PDU to be sent, and what follows it.
+/// A PDU to send, and the data behind it.
 #[derive(Default)]
 pub(crate) struct Out {
     framing: Framing<HEAD_BYTES, TAIL_BYTES>,
@@ -61,7 +61,7 @@ impl Out {
         self.put(&header, lead, data, terms.digests);
     }
 
-    /// A command with a few bytes of its own.
+    /// A command with a few bytes as data.
     pub(crate) fn command_with_bytes(
         &mut self,
         sqe: &Sqe,
@@ -74,7 +74,7 @@ impl Out {
         *self = Self { framing, ..Self::default() };
     }
 
-    /// The next data PDU of what was asked for, with `data` as far as one PDU holds it.
+    /// The next data PDU of an R2T, with `data` up to the limit of one PDU.
     pub(crate) fn data_for(&mut self, asked: Asked, data: Sg, terms: &Terms) {
         let lead = pdu::lead(DATA_BYTES, terms.digests, terms.alignment);
         let Asked { cid, tag, from: offset, until } = asked;
@@ -98,7 +98,7 @@ impl Message for Out {
     }
 }
 
-/// Where the PDUs of slots are while they are sent.
+/// Access to the PDUs of slots while they are sent.
 pub(crate) struct Outgoing<'a> {
     pub(crate) slots: &'a mut Slots,
     pub(crate) ability: &'a Ability,
@@ -112,7 +112,7 @@ impl Messages<SlotIndex> for Outgoing<'_> {
         &self.slots.peek(*index).out
     }
 
-    /// What has been sent waits for its answer; of what the target has asked for, the next PDU follows.
+    /// A sent command waits for its completion; after a data PDU, the next one of the R2T follows.
     fn sent(&mut self, index: SlotIndex) -> Option<SlotIndex> {
         let slot = self.slots.get(index);
         let asked = slot.out.asked;

@@ -1,4 +1,4 @@
-//! Requests cut into commands that the target takes.
+//! Splits requests into commands within the limits of the target.
 
 use crate::identify::Facts;
 use crate::limits::{COMMAND_BLOCKS_MAX, DEALLOCATE_BYTES_MAX};
@@ -9,7 +9,7 @@ use strake_nvme_wire::nvm::{Blocks, Dataset, RANGE_BYTES, Range, opcode};
 use strake_nvme_wire::{Sgl, Sqe};
 use strake_units::{BlockSize, Lba, LbaRange, Nanos};
 
-/// What the namespace and its controller can do.
+/// The capabilities of the namespace and its controller.
 pub(crate) struct Ability {
     nsid: u32,
     pub(crate) blocks: u64,
@@ -17,9 +17,9 @@ pub(crate) struct Ability {
     pub(crate) deallocate: DeallocateReads,
     pub(crate) read_only: bool,
     transfer_blocks: u64,
-    /// Blocks of one Write Zeroes; `None` when zeroes have to be sent.
+    /// Blocks of one Write Zeroes; `None` if zeroes must be sent as data.
     zeroes_blocks: Option<u64>,
-    /// What completed may be in a cache that can be lost.
+    /// Whether completed changes may be in a volatile cache.
     pub(crate) caches: bool,
     /// See [`Facts`].
     pub(crate) settle_time: Nanos,
@@ -44,7 +44,7 @@ impl Ability {
         }
     }
 
-    /// The same with what a new association knows.
+    /// Updates the capabilities after a new association.
     pub(crate) fn renew(&mut self, facts: &Facts) {
         *self = Self::of(facts, self.zeroes.clone());
     }
@@ -53,18 +53,18 @@ impl Ability {
 /// A part of a request that is one command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// Its first block.
+    /// The first block.
     pub(crate) start: u64,
-    /// How many; none for a flush.
+    /// The number of blocks; zero for a flush.
     pub(crate) blocks: u64,
-    /// Where its data begins in that of the request.
+    /// The offset of its data in the data of the request.
     pub(crate) offset: usize,
-    /// Bytes of its data.
+    /// The number of bytes.
     pub(crate) bytes: u32,
 }
 
 impl Piece {
-    /// What comes after `done` blocks of `op`.
+    /// The piece that follows `done` blocks of `op`.
     pub(crate) fn next(op: &Op, done: u64, ability: &Ability) -> Self {
         let shift = ability.block.shift();
         let LbaRange { start: Lba(start), blocks } = op.range(ability.block);
@@ -91,7 +91,7 @@ impl Piece {
         }
     }
 
-    /// Composes the command into `out`. Returns how much of its data goes along with it.
+    /// Composes the command into `out`. Returns the number of data bytes that are sent with the command.
     pub(crate) fn compose(
         self,
         op: &Op,
@@ -153,7 +153,7 @@ impl Piece {
         blocks.command(opcode, nsid, sgl)
     }
 
-    /// `length` bytes of the piece's data from `from` on, sharing memory.
+    /// Bytes `from..from + length` of the piece's data, with shared memory.
     pub(crate) fn data(self, op: &Op, ability: &Ability, (from, length): (u32, u32)) -> Sg {
         match op {
             Op::Write { data, .. } => data.slice(self.offset + from as usize, length as usize),

@@ -1,4 +1,4 @@
-//! The requests of a queue, each in a slot from `submit` to `poll`.
+//! The requests of a queue. Each occupies a slot from `submit` to `poll`.
 
 use crate::link::Terms;
 use crate::queue::outbox::{Asked, Out};
@@ -6,37 +6,37 @@ use crate::queue::piece::{Ability, Piece};
 use strake_block::{Durability, Io, IoError, IoErrorKind, Op};
 use strake_units::Nanos;
 
-/// Bits of a command identifier that name a slot; those above tell the commands of one slot apart, so that a late or
-/// second answer is not taken for that of the next command.
+/// The bits of a CID that identify a slot. The higher bits distinguish the commands of one slot, so that a late or
+/// repeated completion is not taken for the next command.
 const SLOT_BITS: u32 = 10;
 
 const _: () = assert!(1 << SLOT_BITS >= crate::limits::DEPTH_MAX);
 
-/// Names a slot of a queue.
+/// The index of a slot of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotIndex(u16);
 
 impl SlotIndex {
-    /// The slot at place `at`, of which there are at most [`DEPTH_MAX`](crate::limits::DEPTH_MAX).
+    /// The index of slot `at`, below [`DEPTH_MAX`](crate::limits::DEPTH_MAX).
     pub(crate) const fn of(at: usize) -> Self {
         Self(at as u16)
     }
 }
 
-/// Where a request is; see the diagram of the queue.
+/// The stage of a request; see the diagram of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// There is none.
+    /// The slot has no request.
     Free,
-    /// It waits for room at the target.
+    /// The request waits until the target accepts another command.
     Ready,
-    /// It is not sent before this time, and fails like this then if it was sent often enough.
+    /// The request is not sent before this time. If its attempts are exhausted, it then fails with this error.
     Settling { not_before: Nanos, failure: IoErrorKind },
-    /// A PDU of it waits to be sent, or is being sent.
+    /// A PDU of the request waits to be sent, or is being sent.
     Sending,
-    /// It has been sent, and is not answered.
+    /// The command was sent and has not completed.
     Waiting,
-    /// It has ended.
+    /// The request has completed.
     Over(Result<(), IoError>),
 }
 
@@ -44,20 +44,20 @@ pub(crate) enum Stage {
 pub(crate) struct Slot {
     io: Option<Io>,
     pub(crate) stage: Stage,
-    /// Blocks of it that are done.
+    /// The number of completed blocks.
     done: u64,
-    /// What is at the target, or was last.
+    /// The current or last command.
     pub(crate) piece: Piece,
     generation: u16,
     pub(crate) tries: u8,
-    /// Since when it has not got on; `None` before it was sent or looked at.
+    /// The time of the last progress; `None` before the request was sent or checked.
     pub(crate) since: Option<Nanos>,
-    /// What a flush covers, see [`Cache`](crate::cache::Cache).
+    /// The changes that a flush covers, see [`Cache`](crate::cache::Cache).
     pub(crate) covers: u64,
     pub(crate) sent_at: Nanos,
-    /// Bytes of the piece that came, or were asked for.
+    /// Bytes of the piece that were received or requested.
     pub(crate) moved: u32,
-    /// Data of it came damaged.
+    /// Whether received data was damaged.
     pub(crate) damaged: bool,
     pub(crate) out: Out,
 }
@@ -85,7 +85,7 @@ impl Slot {
         &mut self.io.as_mut().expect("a slot in use holds a request").op
     }
 
-    /// Whether it changes blocks.
+    /// True if the request changes blocks.
     pub(crate) fn changes(&mut self) -> bool {
         match self.op() {
             Op::Write { .. } | Op::Deallocate { .. } | Op::WriteZeroes { .. } => true,
@@ -93,7 +93,7 @@ impl Slot {
         }
     }
 
-    /// Whether it changes blocks in a way that needs a flush to last.
+    /// True if the request changes blocks and needs a flush to be stable.
     pub(crate) fn needs_flush(&mut self) -> bool {
         match self.op() {
             Op::Write { durability, .. } | Op::WriteZeroes { durability, .. } => {
@@ -104,7 +104,7 @@ impl Slot {
         }
     }
 
-    /// Whether it has not got on for `hold`, and nothing that was sent of it can still be executed.
+    /// True if the request has made no progress for `hold`, and none of its commands can still be executed.
     pub(crate) fn is_overdue(&mut self, now: Nanos, hold: Nanos) -> bool {
         let since = *self.since.get_or_insert(now);
         let settled = match self.stage {
@@ -130,14 +130,14 @@ impl Slot {
         self.moved = piece.compose(op, (ability, terms), cid, out);
     }
 
-    /// The piece is done. True when the request is, too.
+    /// Completes the piece. Returns true if the request is complete.
     pub(crate) fn advance(&mut self, ability: &Ability) -> bool {
         self.done += self.piece.blocks;
         (self.tries, self.since) = (0, None);
         self.done >= self.op().range(ability.block).blocks
     }
 
-    /// Composes the next PDU of what the target asked for.
+    /// Composes the next data PDU of an R2T.
     pub(crate) fn send_data(&mut self, asked: Asked, ability: &Ability, terms: &Terms) {
         let length = (asked.until - asked.from).min(terms.data_bytes_max);
         let piece = self.piece;
@@ -145,12 +145,12 @@ impl Slot {
         self.out.data_for(asked, data, terms);
     }
 
-    /// Releases what waited to be sent.
+    /// Releases data that waited to be sent.
     pub(crate) fn forget_sent(&mut self) {
         self.out.clear();
     }
 
-    /// Waits longer, if it changes blocks.
+    /// Extends the wait, if the request changes blocks.
     pub(crate) fn wait_until(&mut self, time: Nanos) {
         if self.changes()
             && let Stage::Settling { not_before, .. } = &mut self.stage
@@ -186,8 +186,8 @@ impl Slots {
         self.slots.iter().any(is)
     }
 
-    /// Puts a request into a slot, or hands it back.
-    // Handing the request back is the contract of `IoQueue::submit`.
+    /// Puts a request into a slot, or returns it if there is none.
+    // Returning the request is the contract of `IoQueue::submit`.
     #[allow(clippy::result_large_err)]
     pub(crate) fn take(&mut self, io: Io) -> Result<SlotIndex, Io> {
         let Some(at) = self.free.pop() else { return Err(io) };
@@ -205,7 +205,7 @@ impl Slots {
         &mut self.slots[usize::from(index.0)]
     }
 
-    /// The slot whose command a target means, if that command was sent and is not answered.
+    /// The slot of a CID, if its command was sent and has not completed.
     pub(crate) fn find(&mut self, cid: u16) -> Option<(SlotIndex, &mut Slot)> {
         let at = cid & ((1 << SLOT_BITS) - 1);
         let slot = self.slots.get_mut(usize::from(at))?;
@@ -214,7 +214,7 @@ impl Slots {
         (current && sent).then_some((SlotIndex(at), slot))
     }
 
-    /// Takes out a completed request, and how it ended.
+    /// Removes a completed request and its result.
     pub(crate) fn end(&mut self, index: SlotIndex) -> (Io, Result<(), IoError>) {
         let slot = self.get(index);
         let stage = std::mem::replace(&mut slot.stage, Stage::Free);

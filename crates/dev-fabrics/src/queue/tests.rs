@@ -1,5 +1,5 @@
-//! A queue against a target that is a script: what it sends, and what it does about every answer. Time is what the test
-//! says it is.
+//! A queue with a scripted target: the commands that it sends, and its reaction to every response. The test sets the
+//! time.
 
 mod breaches;
 mod conversations;
@@ -35,7 +35,7 @@ use strake_nvme_tcp::{Digests, digest, framing};
 use strake_nvme_wire::{Cqe, Sgl, Sqe, Status, nvm};
 use strake_units::{BlockSize, CoreIndex, Lba, LbaRange, Nanos};
 
-/// How long what was sent may be executed after the end of an association.
+/// Settle time of commands after the end of an association.
 const SETTLE: Nanos = Nanos(8 * Nanos::SECOND.0);
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 1 << 20;
@@ -129,7 +129,7 @@ impl Rig {
         rig
     }
 
-    /// Makes association `number`, as the thread does; another instance may serve the namespace.
+    /// Establishes association `number`, as the thread does; another instance may serve the namespace.
     fn connect(&mut self, number: u64, in_capsule_bytes: u32) {
         self.connect_to(Instance::PerhapsAnother, number, in_capsule_bytes);
     }
@@ -139,7 +139,7 @@ impl Rig {
         self.target = self.use_next(instance, number, in_capsule_bytes);
     }
 
-    /// Has association `number` be used, and returns its target's end. The one before continues.
+    /// Selects association `number`, and returns its target's end. The previous association continues.
     fn use_next(&mut self, instance: Instance, number: u64, in_capsule_bytes: u32) -> UnixStream {
         let (ours, theirs) = UnixStream::pair().expect("sockets");
         ours.set_nonblocking(true).expect("a socket");
@@ -156,7 +156,7 @@ impl Rig {
         theirs
     }
 
-    /// Has no association be used, as the thread does.
+    /// Selects no association, as the thread does.
     fn stop(&mut self) {
         self.shared.down_at.store(self.now.0, Ordering::Relaxed);
         let association = self.shared.association.swap(0, Ordering::AcqRel);
@@ -164,7 +164,7 @@ impl Rig {
         self.life.condemn();
     }
 
-    /// The association has ended, if it had not.
+    /// Ends the association, unless it has ended.
     fn end(&mut self) {
         if !matches!(self.life.phase(), Phase::Ended(_)) {
             self.life.end(self.now.plus(SETTLE));
@@ -182,7 +182,7 @@ impl Rig {
         self.queue.ring_doorbell(self.now);
     }
 
-    /// Flushes, and says how that ended.
+    /// Executes a flush; returns its result.
     fn flush(&mut self, token: u64) -> Result<(), IoErrorKind> {
         self.submit(token, Op::Flush);
         let cid = self.command().cid();
@@ -190,7 +190,7 @@ impl Rig {
         self.ended().result.map_err(|error| error.kind)
     }
 
-    /// Opens the queue again, which uses association `number` then.
+    /// Opens the queue again, with association `number`.
     fn reopen(&mut self, zeroes: Buf, number: u64) {
         let (asker, requests) = Inbox::open().expect("descriptors");
         let queue =
@@ -286,7 +286,7 @@ impl Rig {
         framing::whole(&header, digests, lead, data)
     }
 
-    /// The only completion since the last look.
+    /// The only completion since the last call.
     fn ended(&mut self) -> Completion {
         assert_eq!(self.done.len(), 1, "one request has ended");
         self.done.pop().expect("there is one")
@@ -302,7 +302,7 @@ impl Rig {
         self.ended().result.expect_err("it failed").kind
     }
 
-    /// The association was given up because of this, nothing has ended, and nothing is sent.
+    /// Checks that the association was ended for this reason, and that no request has completed and nothing is sent.
     fn is_lost_because(&mut self, reason: Reason) {
         let Ok(Request::Lost(_, said)) = self.requests.next() else {
             panic!("the association is still in use")
@@ -515,7 +515,7 @@ fn statuses_become_errors_and_what_is_refused_for_now_is_sent_again() {
     assert_eq!(rig.failed(), IoErrorKind::Device, "not for ever");
 }
 
-/// What a target cannot do for now is tried as long as a lost target is waited for; then the drive counts as pulled.
+/// A temporarily rejected command is repeated for as long as requests are held; then the drive counts as removed.
 #[test]
 fn what_cannot_be_done_for_now_is_tried_until_requests_are_held_no_longer() {
     for status in [Status::NOT_READY, Status::INACCESSIBLE, Status::INTERRUPTED] {
@@ -548,8 +548,8 @@ fn damaged_data_is_read_again() {
     rig.ended_well(1);
 }
 
-/// F30: a change that was sent may still be executed after its connection is lost. Sent again at once, and followed
-/// by another change of the same blocks, it would come last.
+/// F30: a change in flight may still be executed after its connection is lost. If it were sent again at once, and
+/// another change of the same blocks followed, it could be executed last.
 #[test]
 fn f30_a_change_is_sent_again_only_when_the_old_association_is_over() {
     let mut rig = Rig::new();
@@ -577,7 +577,7 @@ fn f30_a_change_is_sent_again_only_when_the_old_association_is_over() {
     rig.ended_well(1);
 }
 
-/// The queue may notice the loss before the thread gives up the last connection of the association.
+/// The queue may detect the loss before the thread ends the association.
 #[test]
 fn f30_a_change_waits_for_the_end_that_the_thread_knows_of() {
     let mut rig = Rig::new();
@@ -609,8 +609,8 @@ fn a_target_that_falls_silent_is_left() {
     rig.is_lost_because(Reason::Silent);
 }
 
-/// The control plane reads labels without asking for the time first: every read failed at once, because it seemed to
-/// have been held, or to have had no answer, since the machine was started.
+/// The control plane reads labels without a known time: every read failed at once, because it seemed to have been held,
+/// or unanswered, since the boot.
 #[test]
 fn who_does_not_know_the_time_is_not_late() {
     let mut rig = Rig::new();

@@ -58,12 +58,13 @@ fn what_was_ours_is_ours_or_lost_unless_no_host_can_have_been_there() {
     let forgotten = Reserved { generation: 0, ..reserved(&[]) };
     let register = Some(Action::Register(Persistence::On));
     assert_eq!(of(&forgotten), acquired(register, Acquire::Free, 0));
-    // A target that counts nothing.
+    // A target that always reports generation 0.
     let theirs = Reserved { generation: 0, ..reserved(&[registrant(THEY, true)]) };
     assert_eq!(of(&theirs), Err(Reason::TakenOver));
 }
 
-/// The connection was lost after we had registered with a target that had forgotten us, or another path is at it.
+/// The connection was lost after this host had registered with a target that had lost its reservations, or another path
+/// is making the reservation.
 #[test]
 fn what_is_half_reserved_by_us_was_of_no_other_host() {
     let of = |reserved: &Reserved| step(reserved, WE, true, (ReservationMode::Claim, Some(OURS)));
@@ -81,7 +82,7 @@ fn what_is_half_reserved_by_us_was_of_no_other_host() {
     }
 }
 
-/// Every registrant may write then.
+/// Every registrant may write in this case.
 #[test]
 fn what_is_held_so_that_others_may_write_is_not_ours_yet() {
     let kind = Some(ReservationType::WriteExclusiveRegistrants);
@@ -93,7 +94,7 @@ fn what_is_held_so_that_others_may_write_is_not_ours_yet() {
     assert_eq!(of(ReservationMode::Claim, Some(OURS)), Err(Reason::TakenOver));
     let alone = Reserved { kind, ..reserved(&[registrant(WE, true)]) };
     assert_eq!(step(&alone, WE, true, (ReservationMode::Claim, None)), own);
-    // The key is the holder's, whichever registrant is reported first.
+    // The key must be the holder's, in any order of the report.
     let theirs = Reserved {
         kind,
         ..reserved(&[
@@ -130,8 +131,8 @@ fn every_host_has_a_key() {
     assert_ne!(key_of(WE), key_of(THEY));
 }
 
-/// Whatever a target says, nothing that others may write to counts as kept, and what was ours is never taken again from
-/// who has it.
+/// For any report, a namespace that others may write to does not count as reserved, and a lost reservation is never
+/// taken again from its new holder.
 #[test]
 fn random_reports_are_refused_or_understood() {
     runs(2000, |seed| {

@@ -16,7 +16,7 @@ fn begin(target: &Target) -> Session {
     session.expect("the target takes us")
 }
 
-/// The name of a machine may be that of several, or another's by the time that a queue is connected: a queue of another
+/// A host name may have several addresses, or may have changed by the time of the connect: a queue of another
 /// controller may lead to another namespace.
 #[test]
 fn queues_are_connected_where_their_admin_queue_is() {
@@ -28,8 +28,8 @@ fn queues_are_connected_where_their_admin_queue_is() {
     assert!(link.is_ok(), "{:?}", link.err());
 }
 
-/// A target that answers each of many things late held the thread of a path for a minute, and with it all that waited
-/// for the end of its association.
+/// A target that answered each of many commands late blocked the thread of a path for a minute, and with it all
+/// requests that waited for the end of its association.
 #[test]
 fn what_has_to_be_over_is_over_however_long_each_thing_may_take() {
     let (target, _core) = target(TargetConfig::default());
@@ -39,8 +39,8 @@ fn what_has_to_be_over_is_over_however_long_each_thing_may_take() {
     assert_eq!(identify_controller(&mut session.dialog).err(), Some(Reason::Silent));
 }
 
-/// The kernel closes what a daemon leaves that is killed, and continued sending what was in its sockets: over a link
-/// that lost it before, after what the next daemon had written to the same blocks.
+/// The kernel closes the sockets of a killed daemon, and continued to send queued bytes: over a lossy link, these
+/// arrived after writes of the next daemon to the same blocks.
 #[test]
 fn f30_nothing_is_sent_for_a_daemon_that_was_killed() {
     let (target, _core) = target(TargetConfig::default());

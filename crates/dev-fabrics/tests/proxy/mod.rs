@@ -1,5 +1,4 @@
-//! A target behind a proxy that may change what it says on the way: how tests get a hostile target that is otherwise
-//! right.
+//! A target behind a proxy that may change its PDUs: tests use it as a hostile target that is otherwise correct.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -18,19 +17,19 @@ use strake_units::{BlockSize, CoreIndex};
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host";
 const SUBSYSTEM: &str = "nqn.2014-08.org.nvmexpress:uuid:ram";
 
-/// What is done about the PDUs of a connection: it gets the number of each and may change it. What it returns is sent
-/// in its place.
+/// A rule for the PDUs of a connection: it receives the number and the bytes of each. The returned bytes are sent
+/// instead.
 pub type Rule = Box<dyn FnMut(usize, Vec<u8>) -> Passed + Send>;
 
 /// The outcome of a PDU.
 pub enum Passed {
-    /// These bytes are sent in its stead.
+    /// These bytes are sent instead.
     On(Vec<u8>),
-    /// The same, and the connection is closed then.
+    /// These bytes are sent instead, and then the connection is closed.
     Last(Vec<u8>),
 }
 
-/// A target, and the one in between.
+/// A target and its proxy.
 pub struct Hostile {
     proxy: std::net::SocketAddr,
     rule: Arc<Mutex<Option<Rule>>>,
@@ -68,14 +67,14 @@ impl Hostile {
         Self { proxy, rule, stopping, keys: None, listener: Some(listener), target, _core: core }
     }
 
-    /// Has the host and the target prove who they are.
+    /// Requires mutual authentication of the host and the target.
     #[allow(dead_code, reason = "not every test program does")]
     pub fn set_keys(&mut self, keys: Keys) {
         self.target.set_keys(HOST, Some(keys.clone()));
         self.keys = Some(keys);
     }
 
-    /// Puts another namespace in the place of the one that hosts connect to.
+    /// Replaces the namespace that hosts connect to by another one.
     #[allow(dead_code, reason = "not every test program does")]
     pub fn swap(&self) {
         self.target.remove_export(SUBSYSTEM, 1, Removal::Force).expect("it is there");
@@ -91,7 +90,7 @@ impl Hostile {
         FabricsDevice::connect(&address, &self.host(), Options { digests, ..Options::default() })
     }
 
-    /// Asks what is offered, in the same way.
+    /// Queries the discovery service, with the same use of `rule`.
     #[allow(dead_code, reason = "not every test program does")]
     pub fn discover(&self, digests: Digests, rule: Rule) -> Result<Offers, DeviceError> {
         self.follow(rule);
@@ -111,7 +110,7 @@ impl Hostile {
 impl Drop for Hostile {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Relaxed);
-        // The thread that waits for a connection gets one.
+        // The connect ends a wait in `accept`.
         let _ = TcpStream::connect(self.proxy);
         let _ = self.listener.take().map(JoinHandle::join);
     }
@@ -131,7 +130,7 @@ fn export(target: &Target, namespace: u32, uuid: u8) {
     target.add_export(&export).expect("a fresh number can be exported");
 }
 
-/// Carries what both say, until one of them closes.
+/// Forwards bytes in both directions until one side closes.
 fn between(host: TcpStream, target: TcpStream, rule: Option<Rule>) {
     for stream in [&host, &target] {
         stream.set_nodelay(true).expect("delays can be switched off");
@@ -139,7 +138,7 @@ fn between(host: TcpStream, target: TcpStream, rule: Option<Rule>) {
     let clone = |stream: &TcpStream| stream.try_clone().expect("a descriptor is free");
     let (mut from_host, mut to_target) = (clone(&host), clone(&target));
     std::thread::spawn(move || {
-        // Either end may go at any time.
+        // Either end may close at any time.
         let _ = std::io::copy(&mut from_host, &mut to_target);
         let _ = to_target.shutdown(Shutdown::Both);
     });
@@ -161,7 +160,7 @@ fn between(host: TcpStream, target: TcpStream, rule: Option<Rule>) {
     });
 }
 
-/// The next PDU of an honest target.
+/// The next PDU of the correct target.
 fn next(target: &mut TcpStream) -> Option<Vec<u8>> {
     let mut pdu = vec![0; 8];
     target.read_exact(&mut pdu).ok()?;

@@ -24,7 +24,7 @@ fn secured(address: &Address, text: &str) -> Result<FabricsDevice, DeviceError> 
     FabricsDevice::connect(address, &host, Options::default())
 }
 
-/// A target at which the host has to use TLS.
+/// A target at which the host must use TLS.
 fn guarded() -> Machine {
     let machine = Machine::start(&ram(), 0, 7);
     machine.target.set_tls_key(HOST, key(KEY));
@@ -49,7 +49,7 @@ fn a_drive_is_used_over_tls() {
             assert_eq!(result, Ok(()));
             assert!(bytes_of(op) == pattern(9, sizes[at]), "{} blocks", sizes[at]);
         }
-        // Many at once: records begin and end anywhere in PDUs, and sockets take what they have room for.
+        // Many reads at once: records start and end anywhere in PDUs, and sockets accept partial records.
         let reads = (0..64).map(|at| read(at, 64)).collect();
         assert!(queue.run(reads).iter().all(|(_, result)| result.is_ok()));
     }
@@ -112,7 +112,8 @@ fn a_target_that_restarts_costs_no_request_over_tls() {
     assert_made_again_once(&device);
 }
 
-/// One key is offered at a time, so a target that knows the older of a host's two names for it is asked again.
+/// One key is offered at a time, so the host connects again to a target that knows only the older of its two
+/// identities.
 #[test]
 fn the_older_identity_is_offered_where_the_newer_is_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -126,7 +127,7 @@ fn the_older_identity_is_offered_where_the_newer_is_refused() {
             let names = format!("{identity}{HOST} {SUBSYSTEM}");
             let found = room[..count].windows(names.len()).any(|part| part == names.as_bytes());
             offered.send(found).expect("the test goes on");
-            // It does not know the key (RFC 8446, section 6.2).
+            // An alert of a peer that does not know the key (RFC 8446, section 6.2).
             stream.write_all(&[21, 3, 3, 0, 2, 2, 51]).expect("the host listens");
         }
     });
@@ -136,7 +137,7 @@ fn the_older_identity_is_offered_where_the_newer_is_refused() {
     assert_eq!(offers.try_iter().collect::<Vec<_>>(), [true, true]);
 }
 
-/// The same of a target that closes its socket without having read: the connection is reset.
+/// A target that closes its socket with unread data: the connection is reset.
 #[test]
 fn the_older_identity_is_offered_to_one_that_resets_the_connection_too() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -157,7 +158,7 @@ fn the_older_identity_is_offered_to_one_that_resets_the_connection_too() {
     assert_eq!(offers.try_iter().collect::<Vec<_>>(), [true, true]);
 }
 
-/// What lies between changes a byte of what the target says, or cuts it off.
+/// A proxy that changes a byte of the target's output, or truncates it.
 fn between(
     machine: &Machine,
     change: impl Fn(usize, &mut Vec<u8>) -> bool + Send + 'static,
@@ -172,7 +173,7 @@ fn between(
         let clone = |stream: &TcpStream| stream.try_clone().expect("a descriptor is free");
         let (mut from_host, mut to_target) = (clone(&host), clone(&target));
         std::thread::spawn(move || {
-            // Either end may go at any time.
+            // Either end may close at any time.
             let _ = std::io::copy(&mut from_host, &mut to_target);
             let _ = to_target.shutdown(Shutdown::Both);
         });
@@ -192,8 +193,8 @@ fn between(
     format!("nvme-tcp://{address}/{SUBSYSTEM}").parse().expect("an address")
 }
 
-/// The bytes of a target up to the end of its answer to Connect are a few hundred: changing one of them, or ending
-/// there, has a reason that people can read.
+/// The output of a target up to the completion of Connect has a few hundred bytes: a change of one of them, or a
+/// truncation there, causes an error with a readable reason.
 #[test]
 fn a_changed_byte_or_a_cut_ends_a_connection_with_a_reason() {
     let machine = guarded();

@@ -7,7 +7,7 @@ use crate::shared::Standing;
 use std::time::Instant;
 use strake_export_nvmet::TargetConfig;
 
-/// A queue finds out, over one of the paths.
+/// A queue detects this over one of the paths.
 #[test]
 fn every_path_is_left_and_none_comes_back() {
     let (target, _core) = target(TargetConfig::default());

@@ -1,4 +1,4 @@
-//! What a target must not do, and what becomes of it.
+//! Protocol violations of a target, and their effects.
 
 use strake_block::{Completion, IoErrorKind, Token};
 use strake_nvme_tcp::pdu::{self, PduKind, Transfer, flag};
@@ -8,7 +8,7 @@ use super::{BLOCK, BOTH, NONE, Rig, facts};
 use crate::error::{Breach, Reason};
 use crate::path_manager::Request;
 
-/// One read and one announced write are under way; then the target says `bytes` about one of them.
+/// One read and one announced write are in flight; then the target sends bytes about one of them.
 fn breach(of: impl Fn(&mut Rig, u16, u16), expected: Breach) {
     let mut rig = Rig::new();
     rig.read(1, 0, 2);
@@ -119,7 +119,7 @@ fn the_reason_of_a_target_that_leaves_is_reported() {
     rig.is_lost_because(Reason::Ended(1, 24));
 }
 
-/// Any bytes at all, after commands of every kind: nothing but an end of the association, or nothing.
+/// Arbitrary bytes, after commands of every kind: the only permitted effect is the end of the association.
 #[test]
 fn random_bytes_never_panic_or_end_a_read_well() {
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;

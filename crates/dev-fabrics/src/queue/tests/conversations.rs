@@ -1,9 +1,9 @@
-//! Targets that answer as they should until they do not: what an honest one would say, in another order, cut, repeated
-//! and damaged. Whatever it is, the queue continues speaking correctly, no read ends well with a byte that was not
-//! sent, and over the next association, which is honest, everything ends.
+//! Targets that respond correctly at first: then the responses are reordered, cut, repeated and damaged. The queue must
+//! keep to the protocol, no read may succeed with a byte that was not sent, and over the next, correct association
+//! every request completes.
 //!
-//! A failure prints its seed, which `STRAKE_FUZZ_SEED` runs again, and what the target said, to be kept in the corpus
-//! of `strake-fuzz`; `cargo xtask nightly` sets `STRAKE_FUZZ_RUNS`.
+//! A failure prints its seed, which `STRAKE_FUZZ_SEED` runs again, and the responses of the target, for the corpus of
+//! `strake-fuzz`; `cargo xtask nightly` sets `STRAKE_FUZZ_RUNS`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read, Write};
@@ -19,30 +19,30 @@ use super::{BLOCK, BOTH, NONE, Rig, SETTLE, facts};
 use crate::limits::{RETRY_AFTER, TRIES_MAX};
 use crate::path_manager::Request;
 
-/// What a read's memory holds before anything came.
+/// The initial content of a read buffer.
 const POISON: u8 = 0xee;
-/// Blocks that belong to one request alone.
+/// Blocks that only one request uses.
 const SHARE: u64 = 8;
 const CAPSULE: u32 = 8192;
 
-/// What an unwritten block holds.
+/// The content of an unwritten block.
 const fn content(block: u64) -> u8 {
     (block % 200) as u8
 }
 
-/// A write on its way to a target.
+/// A write whose data is being transferred to a target.
 struct Announced {
     at: u64,
     total: u32,
     got: Vec<u8>,
 }
 
-/// A target that does what it should.
+/// A correct target.
 struct Honest {
     digests: Digests,
     heard: Vec<u8>,
     announced: BTreeMap<u16, Announced>,
-    /// What was written, by block.
+    /// Written blocks.
     medium: BTreeMap<u64, u8>,
 }
 
@@ -52,7 +52,7 @@ impl Honest {
         Self { digests, heard, announced, medium }
     }
 
-    /// Listens to what the queue says, which is always correct, and says what is to be answered.
+    /// Processes the PDUs of the queue, which are always correct, and returns the responses.
     fn answer(&mut self, rig: &mut Rig, chance: &mut Chance) -> Vec<Vec<u8>> {
         let mut more = [0; 64 << 10];
         loop {
@@ -60,7 +60,7 @@ impl Honest {
                 Ok(0) => break,
                 Ok(count) => self.heard.extend_from_slice(&more[..count]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                // The queue has left with answers of ours unread.
+                // The queue has disconnected with unread responses.
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
                 Err(error) => panic!("{error}"),
             }
@@ -129,7 +129,7 @@ impl Honest {
         }
     }
 
-    /// Asks for the next bytes of a write.
+    /// Requests the next bytes of a write.
     fn ask(&self, cid: u16, length: u32) -> Vec<Vec<u8>> {
         let offset = self.announced[&cid].got.len() as u32;
         let asked = Transfer { cid, tag: cid ^ 0x5555, offset, length };
@@ -156,7 +156,7 @@ impl Honest {
     }
 
     fn data(&mut self, transfer: &Transfer, data: &[u8], last: bool) -> Vec<Vec<u8>> {
-        // A damaged request may have asked for anything of a write that there is.
+        // A damaged R2T may have requested any bytes of an existing write.
         let Some(write) = self.announced.get_mut(&transfer.cid) else { return Vec::new() };
         assert!(data.len() <= 8192, "no more than the target takes at a time");
         if transfer.offset as usize == write.got.len() {
@@ -182,7 +182,7 @@ impl Honest {
     }
 }
 
-/// The same PDU about something else: well made, with the right digests, and wrong.
+/// A PDU of the same kind with other parameters: well-formed, with the right digests, and wrong.
 fn lie(part: &[u8], rig: &Rig, honest: &Honest, chance: &mut Chance) -> Vec<u8> {
     let Some(common) = part.first_chunk().and_then(|first| Common::parse(first).ok()) else {
         return part.to_vec();
@@ -216,19 +216,19 @@ fn lie(part: &[u8], rig: &Rig, honest: &Honest, chance: &mut Chance) -> Vec<u8> 
     }
 }
 
-/// How far what ended is to be believed.
+/// The assumption about the results of requests.
 #[derive(Clone, Copy)]
 enum Belief<'a> {
-    /// The target lied: only that data came at all.
+    /// The target sent wrong PDUs: only received data is certain.
     Liar,
-    /// Bytes were damaged on the way, which digests find.
+    /// Bytes were damaged in transit, which digests detect.
     Damaged(Digests),
-    /// All is as this target has it.
+    /// The result must match this target.
     Honest(&'a Honest),
 }
 
 impl Belief<'_> {
-    /// Whether reads have the right bytes.
+    /// Whether reads must have the right bytes.
     fn is_exact(self) -> bool {
         match self {
             Self::Liar => false,
@@ -238,7 +238,7 @@ impl Belief<'_> {
     }
 }
 
-/// Requests on a queue, and what is known of them.
+/// Requests on a queue, and their state.
 struct Host {
     rig: Rig,
     submitted: u64,
@@ -250,7 +250,7 @@ impl Host {
         Self { rig: Rig::with(facts(), digests, CAPSULE), submitted: 0, ended: BTreeSet::new() }
     }
 
-    /// Asks for something in blocks of its own.
+    /// Submits a request for blocks of its own.
     fn ask(&mut self, chance: &mut Chance) {
         let token = self.submitted;
         self.submitted += 1;
@@ -267,13 +267,13 @@ impl Host {
         self.rig.submit(token, op);
     }
 
-    /// Says bytes to the queue. It may have left.
+    /// Sends bytes to the queue, which may have disconnected.
     fn hear(&mut self, bytes: &[u8]) {
         let _ = self.rig.target.write_all(bytes);
         self.rig.poll();
     }
 
-    /// Checks what has ended; what came from an honest target is as it has it.
+    /// Checks completed requests; results from a correct target must match it.
     fn look(&mut self, belief: Belief<'_>) {
         for Completion { token, op, result } in std::mem::take(&mut self.rig.done) {
             assert!(self.ended.insert(token.0), "request {} ends once", token.0);
@@ -306,7 +306,7 @@ impl Host {
         }
     }
 
-    /// Ends the association, and makes another with a target that does what it should: all that was asked for ends.
+    /// Ends the association, and establishes another with a correct target: every request completes.
     fn recover(mut self, belief: Belief<'_>, digests: Digests, chance: &mut Chance) {
         let reported = std::iter::from_fn(|| self.rig.requests.next().ok())
             .filter(|reported| matches!(reported, Request::Lost(..)));
@@ -317,7 +317,8 @@ impl Host {
         let mut honest = Honest::new(digests);
         self.rig.connect(2, CAPSULE);
         self.rig.pass(SETTLE);
-        // What is refused for now was so in the first association: one try is enough, in several steps for a write.
+        // Temporary rejections happened only over the first association: one attempt is enough, with several steps for
+        // a write.
         for _ in 0..u64::from(TRIES_MAX) * 2 * SHARE {
             for part in honest.answer(&mut self.rig, chance) {
                 self.hear(&part);
@@ -389,7 +390,7 @@ fn random_conversations_end_well() {
                     parts[at] = lie(&parts[at], &host.rig, &honest, &mut chance);
                 } else {
                     damage(&mut parts[at], &mut chance);
-                    // Without digests damage may come as data: it is never what stands for no data.
+                    // Without digests, damaged bytes may arrive as data, but never as the byte that marks missing data.
                     parts[at]
                         .iter_mut()
                         .filter(|byte| **byte == POISON)

@@ -1,4 +1,4 @@
-//! What a remote drive is asked for: the bit of each command, whatever way its data goes and however it is cut.
+//! The FUA bit of each command of a remote drive, for every kind of transfer and every split.
 
 use super::{BLOCK, NONE, Rig, facts};
 use crate::identify::Facts;
@@ -12,7 +12,7 @@ fn write(at: u64, blocks: usize, durability: Durability) -> Op {
     Op::Write { at: Lba(at), data, durability }
 }
 
-/// The command, answered; its data, if there is any that goes along, is read and dropped.
+/// Reads a command with its data, and completes it.
 fn reported(rig: &mut Rig) -> (u8, u64, u32, bool) {
     let command = rig.command();
     let blocks = nvm::Blocks::parse(&command);
@@ -46,7 +46,7 @@ fn a_write_whose_data_is_asked_for_says_how_durable_it_is() {
     }
 }
 
-/// Every piece: one without the bit leaves a hole in what was acknowledged.
+/// Every piece has the bit: a piece without it would leave a gap in acknowledged data.
 #[test]
 fn every_command_of_a_write_that_is_cut_says_how_durable_it_is() {
     let mut rig = Rig::with(Facts { transfer_bytes: 8192, ..facts() }, NONE, 8192);
@@ -59,7 +59,7 @@ fn every_command_of_a_write_that_is_cut_says_how_durable_it_is() {
     }
 }
 
-/// As commands of their own, and as writes where a drive has no such command.
+/// Zeroes as Write Zeroes commands, and as writes if a drive does not support them.
 #[test]
 fn zeroes_say_how_durable_they_are() {
     let plain = Facts { zeroes_bytes: None, transfer_bytes: 8192, ..facts() };

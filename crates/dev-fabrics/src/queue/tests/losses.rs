@@ -1,4 +1,4 @@
-//! The outcome of requests when an association is lost, and what a target had acknowledged perhaps with it.
+//! The outcome of requests after the loss of an association, perhaps with acknowledged changes of the target.
 
 use strake_block::{BufMut, IoErrorKind, IoQueue, Op, Readiness, VolatileCache};
 use strake_nvme_tcp::pdu::flag;
@@ -12,7 +12,7 @@ use crate::identify::Facts;
 use crate::limits::{LOSS_TIME, RETRY_AFTER, TRIES_MAX};
 use crate::reservation::ReservationMode;
 
-/// A reservation refuses a change: what is on a drive that was ours is no longer known.
+/// A change fails with a reservation conflict: the content of the drive is then unknown.
 #[test]
 fn f19_a_drive_that_another_host_has_taken_is_not_used_on() {
     let mut rig = Rig::guarded(ReservationMode::Claim, (facts(), NONE, 8192));
@@ -45,7 +45,8 @@ fn f19_a_drive_that_another_host_has_taken_is_not_used_on() {
     assert_eq!(rig.failed(), IoErrorKind::Device, "it was nobody's in particular");
 }
 
-/// A link that comes and goes holds a change for no longer, and only what it was sent over counts.
+/// Repeated reconnects do not extend the time for which a change is held, and only the last association of the change
+/// counts.
 #[test]
 fn a_change_is_held_only_so_long_however_many_associations_there_are() {
     let mut rig = Rig::new();
@@ -69,8 +70,8 @@ fn a_change_is_held_only_so_long_however_many_associations_there_are() {
     assert_eq!(rig.failed(), IoErrorKind::Gone);
 }
 
-/// F30: the last try of a change failed at once when its association was lost, and what came after it was undone when
-/// the target carried it out nevertheless.
+/// F30: the last attempt of a change failed at once when its association was lost, and later changes were undone when
+/// the target executed the attempt nevertheless.
 #[test]
 fn f30_a_change_that_used_its_tries_fails_only_when_it_is_over() {
     for connected in [false, true] {
@@ -94,7 +95,7 @@ fn f30_a_change_that_used_its_tries_fails_only_when_it_is_over() {
     }
 }
 
-/// A write that a target has acknowledged is lost with its cache, and the target that came back knows nothing of it.
+/// An acknowledged write is lost with the cache of its target, and the restarted target does not report this.
 #[test]
 fn a_flush_fails_after_a_cache_may_have_been_lost() {
     for (cache, flushed, instance, expected) in [
@@ -122,7 +123,7 @@ fn a_flush_fails_after_a_cache_may_have_been_lost() {
     }
 }
 
-/// And it shows what was there before the write.
+/// A read returns the data from before the lost write.
 #[test]
 fn nothing_is_read_after_a_cache_may_have_been_lost() {
     for (cache, instance, expected) in [
@@ -145,7 +146,7 @@ fn nothing_is_read_after_a_cache_may_have_been_lost() {
     }
 }
 
-/// A flush covers what had completed when it was sent, and no more.
+/// A flush covers only changes that had completed when it was sent.
 #[test]
 fn a_change_that_completes_during_a_flush_is_not_covered() {
     let mut rig = Rig::new();
@@ -163,7 +164,7 @@ fn a_change_that_completes_during_a_flush_is_not_covered() {
     assert_eq!(rig.flush(3), Err(IoErrorKind::Gone));
 }
 
-/// The drive is opened again while it is away, before it is known whether its cache is lost.
+/// The drive is opened again while it is disconnected, before the loss of its cache is known.
 #[test]
 fn who_comes_after_a_loss_relies_on_nothing_from_before_it() {
     let mut rig = Rig::new();
@@ -176,7 +177,7 @@ fn who_comes_after_a_loss_relies_on_nothing_from_before_it() {
     assert_eq!(rig.flush(2), Ok(()));
 }
 
-/// The namespace went, and another may get its number next.
+/// The namespace was removed, and its ID may be assigned to another one.
 #[test]
 fn a_number_without_a_namespace_ends_the_association() {
     let mut rig = Rig::new();
@@ -209,7 +210,7 @@ fn requests_are_held_while_there_is_no_association_and_then_fail() {
     assert_eq!(rig.queue.readiness(), Readiness::Idle);
 }
 
-/// A command that ends every connection it is sent over is not sent for ever.
+/// A command that ends every connection is not sent without a limit.
 #[test]
 fn a_command_is_sent_only_so_often() {
     let mut rig = Rig::new();

@@ -1,4 +1,4 @@
-//! A queue that goes from one path to another.
+//! A queue that changes its path.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,7 @@ use crate::error::Reason;
 use crate::limits::{RETRY_AFTER, TICK};
 use crate::path_manager::Request;
 
-/// Has the queue leave its path for another one, and returns the target's end of that; `target` is still the first.
+/// Moves the queue to another path, and returns the target's end of that; `target` is still the first.
 fn leave(rig: &mut Rig, instance: Instance) -> UnixStream {
     let next = rig.use_next(instance, 2, 8192);
     rig.poll();
@@ -46,7 +46,7 @@ fn what_was_sent_over_a_path_that_is_left_is_answered_there() {
     assert!(rig.requests.next().is_err(), "no association is lost");
 }
 
-/// What the target refused because the namespace is no longer reached there is done over the other path.
+/// A command that was rejected because the namespace became inaccessible is executed over the other path.
 #[test]
 fn what_is_refused_over_a_path_that_is_left_goes_over_the_next() {
     let mut rig = Rig::new();
@@ -85,8 +85,8 @@ fn f30_a_path_that_breaks_while_it_is_left_is_waited_for() {
     assert_eq!(rig.pdu().data, [1; BLOCK]);
 }
 
-/// F30 as it happens: one path breaks with a write that its target is slow to execute, and what is written after it
-/// over the other path, to the same block, is what has to be read for ever.
+/// The F30 scenario: one path breaks with a write that its target executes late, and a later write to the same block
+/// over the other path must determine the content.
 #[test]
 fn f30_a_late_write_of_a_broken_path_does_not_overwrite_what_came_after_it() {
     const STEP: Nanos = TICK;
@@ -102,7 +102,7 @@ fn f30_a_late_write_of_a_broken_path_does_not_overwrite_what_came_after_it() {
     while written < 2 || rig.now <= lost_at.plus(SETTLE) {
         rig.pass(STEP);
         if rig.now.since(lost_at) == Nanos(SETTLE.0 - STEP.0) {
-            // The last moment at which the first path's target has not missed us.
+            // The last moment at which the first path's target has not detected the disconnect.
             medium.clone_from(&late);
         }
         let mut waiting = [0; 1];
@@ -121,7 +121,7 @@ fn f30_a_late_write_of_a_broken_path_does_not_overwrite_what_came_after_it() {
     assert_eq!(medium, [2; BLOCK], "the write that came last");
 }
 
-/// A flush over one path need not cover what completed over another before it was sent.
+/// A flush over one path may not cover changes that completed over another path before the flush was sent.
 #[test]
 fn a_flush_over_a_path_that_is_left_is_sent_again() {
     let mut rig = Rig::new();
@@ -138,7 +138,7 @@ fn a_flush_over_a_path_that_is_left_is_sent_again() {
     rig.ended_well(1);
 }
 
-/// The caches of two targets are not one: what completes over a path that is left is not flushed over the next.
+/// Two targets have two caches: a flush over the next path does not cover changes that complete over the old path.
 #[test]
 fn what_completes_over_a_path_that_is_left_is_in_its_cache() {
     for (instance, expected) in
@@ -155,8 +155,8 @@ fn what_completes_over_a_path_that_is_left_is_in_its_cache() {
     }
 }
 
-/// A queue is rung for whatever happens to associations, also to those that it does not use. Its core, which sleeps
-/// until there is something to hear, was woken at once for as long as the queue kept its connection.
+/// A queue is woken for all changes of associations, including those that it does not use. Its sleeping core was woken
+/// repeatedly for as long as the queue kept its connection.
 #[test]
 fn a_queue_that_is_rung_while_it_is_connected_sleeps_again() {
     let mut rig = Rig::new();
@@ -167,8 +167,8 @@ fn a_queue_that_is_rung_while_it_is_connected_sleeps_again() {
     assert_eq!(rung, Err(rustix::io::Errno::AGAIN), "nothing is left to hear");
 }
 
-/// F30: a command that gives up closes its queue, and the next one opens another. What the first had sent to a target
-/// that did not answer could be executed after what the second wrote.
+/// F30: a failed command closes its queue, and the next command opens another one. Commands of the first queue at a
+/// silent target could be executed after writes of the second.
 #[test]
 fn f30_what_a_queue_leaves_without_an_answer_is_waited_for_by_the_next() {
     let mut rig = Rig::new();
@@ -194,7 +194,7 @@ fn f30_what_a_queue_leaves_without_an_answer_is_waited_for_by_the_next() {
     assert_eq!(rig.pdu().data, [2; BLOCK]);
 }
 
-/// Neither does a queue leave anything that has got its answers, nor is it waited for.
+/// A queue without unanswered commands neither ends its association, nor delays later queues.
 #[test]
 fn a_queue_that_leaves_nothing_costs_no_association() {
     let mut rig = Rig::new();

@@ -1,11 +1,11 @@
-//! Data that lies in several places, as what it is: one piece of data, with one digest.
+//! Data in several buffers is one piece of data with one digest.
 
 use super::{BLOCK, BOTH, Rig, facts};
 use strake_block::{BufMut, Durability, Op, Sg};
 use strake_nvme_wire::Status;
 use strake_units::Lba;
 
-/// Blocks with a byte of their own each, every one in memory of its own; and their bytes.
+/// Blocks with a distinct byte each, every one in a separate buffer; and their bytes.
 fn scattered(blocks: u8) -> (Sg, Vec<u8>) {
     let mut data = Sg::default();
     for block in 0..blocks {
@@ -17,11 +17,10 @@ fn scattered(blocks: u8) -> (Sg, Vec<u8>) {
     (data, bytes)
 }
 
-/// A digest of the first part alone fits what the target gets of the rest in whatever way it was damaged. `Rig::pdu`
-/// compares digests.
+/// A digest of the first part alone would accept any damage of the rest. `Rig::pdu` compares digests.
 #[test]
 fn data_in_several_places_has_a_digest_of_all_of_it() {
-    // With its data along, and asked for: 16 KiB in two PDUs of two blocks.
+    // Data in the capsule, and data after an R2T: 16 KiB in two PDUs of two blocks.
     for (blocks, along) in [(2, true), (4, false)] {
         let mut rig = Rig::with(facts(), BOTH, 8192);
         let (data, bytes) = scattered(blocks);

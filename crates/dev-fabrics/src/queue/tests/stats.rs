@@ -1,4 +1,4 @@
-//! What a queue has counted.
+//! The counters of a queue.
 
 use super::{BLOCK, NONE, Rig, SETTLE, facts};
 use crate::limits::RETRY_AFTER;

@@ -1,6 +1,6 @@
-//! What an admin queue answers (Base, section 5).
+//! Admin commands and their results (Base, section 5).
 //!
-//! Decisions are pure; a page is assembled when there is memory to send it from.
+//! Decisions are pure functions. A page is assembled when a buffer is available for it.
 
 mod reserved;
 
@@ -27,31 +27,31 @@ use strake_nvme_wire::nvm::{ALL_NAMESPACES, opcode};
 use strake_nvme_wire::reservation::{self, HostId, NOTICE_BYTES, Notice};
 use strake_nvme_wire::{Sqe, Status};
 
-/// A page to send.
+/// A data structure that is sent to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Page {
-    /// The controller.
+    /// The Identify Controller data structure.
     Controller,
-    /// A namespace; one that is not there is all zeroes.
+    /// The Identify Namespace data structure; all zeroes for a namespace that does not exist.
     Namespace(Option<identify::Namespace>),
-    /// Namespaces after this one.
+    /// The active namespace IDs above this one.
     Active(u32),
-    /// What identifies a namespace.
+    /// The identification descriptors of a namespace.
     Descriptors([u8; 16]),
     /// Limits of the command set.
     CommandSet,
-    /// Who the host is.
+    /// The host identifier.
     HostId,
-    /// Who is a registrant of a namespace, and who holds what.
+    /// The registrants and the reservation of a namespace.
     Reservations { namespace: u32, bytes: u32 },
-    /// What others did to reservations.
+    /// The Reservation Notification log page.
     Notice(log::Request),
     /// A part of a log page.
     Log(log::Request),
 }
 
 impl Page {
-    /// Bytes to send.
+    /// Length in bytes.
     pub(crate) const fn bytes(&self) -> u32 {
         match self {
             Self::Log(request) | Self::Notice(request) => request.length as u32,
@@ -70,30 +70,30 @@ impl Page {
     }
 }
 
-/// What to do for an admin command.
+/// The effect of an admin command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// Answer with this result.
+    /// The command completes with this result.
     Result(u64),
-    /// Send a page.
+    /// The controller sends a page.
     Page(Page),
-    /// Keep it until there is an event.
+    /// The command stays outstanding until there is an event.
     Hold,
-    /// Have reservations of a namespace outlast a loss of power, or no more.
+    /// Reservations of the namespace persist through a power loss, or no longer do so.
     Persist(bool, u32),
-    /// The host is alive.
+    /// The host sent a keep-alive.
     Alive,
     /// The host requests a keep-alive timeout of this many milliseconds.
     KeepAlive(u32),
-    /// Answer, then end the connection.
+    /// The command completes, then the connection is closed.
     Disconnect,
 }
 
-/// What an admin queue knows besides its controller.
+/// State of an admin queue that is not part of the controller.
 pub(crate) struct Setting {
     /// The events that the host requests.
     pub(crate) events: u32,
-    /// I/O queues that it may connect.
+    /// The number of I/O queues that the host may connect.
     pub(crate) queues: u16,
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn decide(
         return Err(Status::INVALID_FIELD);
     }
     let io = controller.kind() == ControllerKind::Io;
-    // Until it is enabled a controller knows fabrics commands only (Base, section 3.5.1).
+    // A controller that is not enabled executes only fabrics commands (Base, section 3.5.1).
     if !controller.is_ready() {
         return Err(Status::SEQUENCE_ERROR);
     }
@@ -121,13 +121,13 @@ pub(crate) fn decide(
             .unwrap_or_else(|| set_feature(sqe, controller, registry, setting)),
         admin::GET_FEATURES => reserved::get(sqe, controller)
             .unwrap_or_else(|| get_feature(sqe, controller, setting).map(Decision::Result)),
-        // Commands cannot be called back from a device: "not aborted" (Base, section 5.1).
+        // A device cannot abort an I/O. The result is "not aborted" (Base, section 5.1).
         admin::ABORT if io => Ok(Decision::Result(1)),
         _ => Err(Status::INVALID_OPCODE),
     }
 }
 
-/// Decides on a fabrics command, on a queue of whatever kind (Base, section 6).
+/// Decides on a fabrics command, on an admin or an I/O queue (Base, section 6).
 pub(crate) fn decide_fabrics(
     sqe: &Sqe,
     controller: &Controller,
@@ -166,10 +166,10 @@ fn identified(sqe: &Sqe, controller: &Controller) -> Result<Page, Status> {
             subsystem.uuid(number).map(Page::Descriptors).ok_or(Status::INVALID_NAMESPACE)
         }
         (cns::NAMESPACE, _) => Err(Status::INVALID_NAMESPACE),
-        // Base, section 5.17.2.3: the two highest numbers are no numbers.
+        // Base, section 5.17.2.3: the two highest values are not valid here.
         (cns::ACTIVE_NAMESPACES, 0xffff_fffe..) => Err(Status::INVALID_NAMESPACE),
         (cns::ACTIVE_NAMESPACES, after) => Ok(Page::Active(after)),
-        // Of the command sets only NVM, number 0, is here.
+        // The only command set is NVM, number 0.
         (cns::COMMAND_SET_CONTROLLER, _) if sqe.dword(11) >> 24 == 0 => Ok(Page::CommandSet),
         _ => Err(Status::INVALID_FIELD),
     }
@@ -184,7 +184,7 @@ fn logged(sqe: &Sqe, controller: &Controller) -> Result<Page, Status> {
         (ControllerKind::Io, page::COMMANDS) => log::COMMANDS_BYTES as u64,
         (ControllerKind::Io, page::RESERVATION) => NOTICE_BYTES as u64,
         (ControllerKind::Io, page::CHANGED_NAMESPACES) => log::CHANGED_BYTES as u64,
-        // They grow and shrink, so what lies behind their end is zeroes rather than an error.
+        // These pages have variable lengths, so a read behind the end returns zeroes and does not fail.
         (ControllerKind::Io, page::ACCESS) | (ControllerKind::Discovery, page::DISCOVERY) => {
             u64::MAX
         }
@@ -212,7 +212,7 @@ fn set_feature(
     setting: &mut Setting,
 ) -> Result<Decision, Status> {
     let io = controller.kind() == ControllerKind::Io;
-    // Nothing is kept over a reset of the controller (SV, "save").
+    // No feature is saved over a reset of the controller (SV, "save").
     if sqe.dword(10) & 1 << 31 != 0 {
         return Err(Status::INVALID_FIELD);
     }
@@ -232,7 +232,7 @@ fn set_feature(
             controller.set_keep_alive(value);
             Ok(Decision::KeepAlive(value))
         }
-        // It was said in Connect (Base, section 5.27.1.25).
+        // Connect sets the host identifier (Base, section 5.27.1.25).
         feature::HOST_ID => Err(Status::SEQUENCE_ERROR),
         feature::WRITE_CACHE
         | feature::ARBITRATION
@@ -248,7 +248,7 @@ fn set_feature(
     }
 }
 
-/// I/O queues that a host can connect now, but at least one: a host that is granted none does not ask again.
+/// The number of I/O queues that a host can connect now, but at least one: a host that is granted none does not retry.
 fn queues_free(controller: &Controller, registry: &Registry) -> u16 {
     let (subsystem, host) = (controller.subsystem.as_deref(), &controller.host.nqn);
     let room = subsystem.map_or(0, |subsystem| registry.room_for(subsystem, host));
@@ -256,7 +256,7 @@ fn queues_free(controller: &Controller, registry: &Registry) -> u16 {
 }
 
 fn get_feature(sqe: &Sqe, controller: &Controller, setting: &Setting) -> Result<u64, Status> {
-    // Only the current value: there are no others to select.
+    // Only the current value can be selected.
     if sqe.dword(10) >> 8 & 0b111 != 0 {
         return Err(Status::INVALID_FIELD);
     }
@@ -264,8 +264,8 @@ fn get_feature(sqe: &Sqe, controller: &Controller, setting: &Setting) -> Result<
     match (sqe.dword(10) as u8, controller.kind()) {
         (feature::QUEUES, ControllerKind::Io) => Ok(last_queue | last_queue << 16),
         (feature::WRITE_CACHE, ControllerKind::Io) => Ok(1),
-        // Bursts without a limit; the only power state; no threshold of an unknown temperature; no limit on recovering;
-        // each block is written whole, whatever the length of a write.
+        // Arbitration: no burst limit. The values of the others are zero: one power state, no temperature threshold, no
+        // error recovery limit, and each block is written atomically for any length of the write.
         (feature::ARBITRATION, ControllerKind::Io) => Ok(0b111),
         (
             feature::POWER
@@ -280,15 +280,15 @@ fn get_feature(sqe: &Sqe, controller: &Controller, setting: &Setting) -> Result<
     }
 }
 
-/// What pages are made of.
+/// The sources of pages.
 pub(crate) struct Content<'a> {
     pub(crate) controller: &'a Controller,
     pub(crate) registry: &'a Registry,
-    /// Where the host reached us.
+    /// The local address of the connection.
     pub(crate) address: SocketAddr,
-    /// What it had seen before of the topic of the log that it asks for.
+    /// The state of the topic of the requested log page that the host had seen before.
     pub(crate) since: u64,
-    /// The notice that it reads.
+    /// The notice that the host reads.
     pub(crate) notice: Option<Notice>,
 }
 
@@ -296,7 +296,7 @@ impl Content<'_> {
     /// Fills `data`, whose length is that of the page.
     ///
     /// # Errors
-    /// With the status to answer when what the page is about has gone since it was asked for.
+    /// Returns a status if the object of the page was removed after the request.
     pub(crate) fn fill(&self, page: Page, data: &mut SgMut) -> Result<(), Status> {
         match page {
             Page::Log(request) => put_from(&request, &self.log(&request), data),
@@ -349,7 +349,7 @@ impl Content<'_> {
             commands: if is_io { COMMANDS } else { 0 },
             compare_and_write: is_io,
             copy_formats: u16::from(is_io),
-            // Namespaces come and go, and any of them may have one.
+            // Namespaces are added and removed, and each of them may have a write cache.
             write_cache: is_io,
             in_capsule_bytes: if is_io { IN_CAPSULE_BYTES } else { 0 },
         };
@@ -377,7 +377,7 @@ impl Content<'_> {
         }
     }
 
-    /// How the subsystem is, counted since its devices are served and the controller exists.
+    /// The health of the subsystem. Counters start when its devices are first served or when the controller is created.
     fn health(&self, subsystem: &Subsystem) -> log::Health {
         let served = subsystem.online();
         let is_read_only = |served: &Arc<Served>| served.facts.terms.access == Access::ReadOnly;
@@ -395,7 +395,7 @@ impl Content<'_> {
     }
 }
 
-/// What admin queues of controllers with namespaces answer.
+/// Commands of admin queues of I/O controllers.
 const ADMIN_COMMANDS: [u8; 7] = [
     admin::GET_LOG_PAGE,
     admin::IDENTIFY,
@@ -406,7 +406,7 @@ const ADMIN_COMMANDS: [u8; 7] = [
     admin::KEEP_ALIVE,
 ];
 
-/// What their I/O queues answer.
+/// Commands of I/O queues.
 const IO_COMMANDS: [(u8, Does); 12] = [
     (opcode::FLUSH, Does::Nothing),
     (opcode::WRITE, Does::Changes),
@@ -422,7 +422,7 @@ const IO_COMMANDS: [(u8, Does); 12] = [
     (reservation::opcode::RELEASE, Does::Nothing),
 ];
 
-/// Optional commands that are here.
+/// The optional commands that are supported.
 const COMMANDS: u16 = optional::COMPARE
     | optional::WRITE_ZEROES
     | optional::DATASET_MANAGEMENT
@@ -444,13 +444,13 @@ const fn pages_log2(bytes: u64) -> u8 {
     (bytes / 4096).ilog2() as u8
 }
 
-/// Fills `data` with the part of a page that is asked for.
+/// Copies the requested part of a page to `data`.
 fn put_from(request: &log::Request, whole: &[u8], data: &mut SgMut) {
     let from = usize::try_from(request.offset).unwrap_or(usize::MAX).min(whole.len());
     put(&whole[from..], data);
 }
 
-/// Fills `data` with `bytes` and zeroes behind them.
+/// Copies `bytes` to `data` and fills the rest with zeroes.
 fn put(bytes: &[u8], data: &mut SgMut) {
     let used = bytes.len().min(data.len());
     data.copy_from(0, &bytes[..used]);

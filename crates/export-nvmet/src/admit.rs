@@ -1,6 +1,6 @@
-//! What an I/O command may do: the checks between a host's numbers and a device.
+//! Admission of I/O commands: the checks of the values that a host sends, before they reach a device.
 //!
-//! Pure functions, so that every rule of the specifications is one line of a table in a test.
+//! All functions are pure, so each rule of the specifications is one line of a table in a test.
 
 use crate::limits::{COPY_BYTES_MAX, EFFECT_BYTES_MAX, IN_CAPSULE_BYTES, TRANSFER_BYTES_MAX};
 use crate::reservation::Rights;
@@ -14,21 +14,21 @@ use strake_nvme_wire::nvm::{
 use strake_nvme_wire::{Sgl, SglError, Sqe, Status};
 use strake_units::{BlockSize, Lba, LbaRange};
 
-/// What commands are checked against.
+/// Properties of a namespace that commands are checked against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// Size of the namespace.
+    /// Size of the namespace in logical blocks.
     pub blocks: u64,
     /// Size of a block.
     pub block: BlockSize,
-    /// Whether the namespace may be changed.
+    /// Whether the namespace is writable.
     pub access: Access,
     /// Whether the device can deallocate.
     pub deallocate: Ability,
 }
 
 impl Terms {
-    /// What one Copy may do (NVM, section 3.2.2).
+    /// The limits of one Copy (NVM, section 3.2.2).
     #[must_use]
     pub const fn copy(&self) -> CopyLimits {
         let blocks = (COPY_BYTES_MAX >> self.block.shift()) as u32;
@@ -40,53 +40,53 @@ impl Terms {
 /// Whether a read may be answered from a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// It may.
+    /// The cache may be used.
     Any,
-    /// What it returns is on the medium first (Force Unit Access).
+    /// The data is on non-volatile media before it is returned (Force Unit Access).
     Stable,
 }
 
-/// What to do for an acceptable command.
+/// The operation of an admitted command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Read and send data.
     Read(LbaRange, Freshness),
     /// Receive and write data.
     Write(LbaRange, Durability),
-    /// Make a range read as zeroes.
+    /// Write zeroes to a range.
     Zeroes(LbaRange, Durability),
-    /// Receive as many ranges and deallocate them.
+    /// Receive this number of ranges and deallocate them.
     Deallocate(u32),
-    /// Receive as many ranges, which are only a hint about use.
+    /// Receive this number of ranges, which are only hints about use.
     Advice(u32),
-    /// Receive so many source ranges, and write what is in them from this block on.
+    /// Receive this number of source ranges, and copy them to the blocks from this block on.
     Copy(Lba, u32, Durability),
-    /// Receive data, and say whether it is what is there.
+    /// Receive data, and compare the data with the blocks.
     Compare(LbaRange, Freshness),
-    /// Read, and send nothing.
+    /// Read, and send no data.
     Verify(LbaRange, Freshness),
     /// Make completed writes stable.
     Flush,
 }
 
-/// Data of a command, seen from the controller.
+/// The data of a command, from the controller's view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// None.
+    /// No data.
     Nothing,
-    /// As many bytes for the host.
+    /// This number of bytes is sent to the host.
     Send(u32),
-    /// Bytes from the host. Linux sends all 256 ranges of Dataset Management, however few of them it means.
+    /// Bytes from the host. Linux sends all 256 ranges of Dataset Management, even if the command uses fewer.
     Receive {
-        /// As many are needed.
+        /// The number of bytes that the command needs.
         least: u32,
-        /// As many may come.
+        /// The number of bytes that the host may send.
         most: u32,
     },
 }
 
 impl Work {
-    /// The first block that it is about, if there is one.
+    /// The first block that the command addresses, if the command has one.
     #[must_use]
     pub const fn first_block(&self) -> Option<Lba> {
         match self {
@@ -100,7 +100,7 @@ impl Work {
         }
     }
 
-    /// The data it needs, on a namespace with blocks of `block`.
+    /// The data of the command, on a namespace with blocks of `block`.
     #[must_use]
     pub const fn need(&self, block: BlockSize) -> Need {
         match self {
@@ -122,11 +122,10 @@ impl Work {
     }
 }
 
-/// Whether a command can be what it says of a fused operation: of these there is Compare and Write of one block, which
-/// is what is written whole (NVM, section 2.1.4, ACWU).
+/// Checks that a command can be this half of a fused operation. The only fused operation is Compare and Write of one
+/// block, because writes of one block are atomic (NVM, section 2.1.4, ACWU).
 ///
-/// # Errors
-/// With the status to answer.
+/// Returns the status of the completion.
 pub fn fused(fuse: Fuse, work: &Work) -> Result<(), Status> {
     match (fuse, work) {
         (Fuse::Alone, _) => Ok(()),
@@ -141,8 +140,7 @@ pub fn fused(fuse: Fuse, work: &Work) -> Result<(), Status> {
 
 /// Decides on a command of an I/O queue to a namespace with these `terms` (NVM, section 3.2).
 ///
-/// # Errors
-/// With the status to answer.
+/// Returns the status of the completion.
 pub fn admit(sqe: &Sqe, terms: &Terms) -> Result<Work, Status> {
     let work = match sqe.opcode() {
         opcode::FLUSH => Work::Flush,
@@ -157,11 +155,10 @@ pub fn admit(sqe: &Sqe, terms: &Terms) -> Result<Work, Status> {
     Ok(work)
 }
 
-/// Whether reservations permit this command to a host. A host that may only read may issue no command of the write
-/// group, which includes Flush and Dataset Management (Base, section 8.19.3; NVM, section 3.2).
+/// Checks that reservations permit this command to a host. A host with read access only may issue no command of the
+/// write group, which includes Flush and Dataset Management (Base, section 8.19.3; NVM, section 3.2).
 ///
-/// # Errors
-/// When they do not.
+/// Returns a reservation conflict if they do not.
 pub const fn permit(work: &Work, rights: Rights) -> Result<(), Status> {
     match (rights, work) {
         (Rights::All, _)
@@ -179,7 +176,7 @@ pub const fn permit(work: &Work, rights: Rights) -> Result<(), Status> {
     }
 }
 
-/// A device that cannot deallocate takes the wish as advice, which a wish to deallocate is by definition.
+/// If the device cannot deallocate, the command is treated as advice, which the specification permits.
 fn dataset(sqe: &Sqe, terms: &Terms) -> Result<Work, Status> {
     let dataset = Dataset::parse(sqe);
     if !dataset.deallocate {
@@ -192,7 +189,7 @@ fn dataset(sqe: &Sqe, terms: &Terms) -> Result<Work, Status> {
     })
 }
 
-/// Where to is known, and how much comes with the ranges.
+/// The destination is in the command; the length is known when the ranges have arrived.
 fn copy(sqe: &Sqe, terms: &Terms) -> Result<Work, Status> {
     let copy = Copy::parse(sqe);
     if copy.format != 0 || copy.directive {
@@ -250,19 +247,19 @@ fn inside(start: u64, count: u64, terms: &Terms) -> Result<LbaRange, Status> {
     Ok(LbaRange::new(Lba(start), count))
 }
 
-/// A range of Dataset Management, which may be empty.
+/// Parses a range of Dataset Management, which may be empty.
 ///
 /// # Errors
-/// When it is not inside the namespace.
+/// Returns an error if the range is not inside the namespace.
 pub fn range(bytes: &[u8; RANGE_BYTES], terms: &Terms) -> Result<LbaRange, Status> {
     let range = Range::parse(bytes);
     inside(range.start, u64::from(range.count), terms)
 }
 
-/// A source range of Copy.
+/// Parses a source range of Copy.
 ///
 /// # Errors
-/// When it is longer than it may be, or not inside the namespace.
+/// Returns an error if the range is longer than the limit, or not inside the namespace.
 pub fn source_range(bytes: &[u8; SOURCE_BYTES], terms: &Terms) -> Result<LbaRange, Status> {
     let range = SourceRange::parse(bytes);
     if range.count > u32::from(terms.copy().source_blocks) {
@@ -271,11 +268,10 @@ pub fn source_range(bytes: &[u8; SOURCE_BYTES], terms: &Terms) -> Result<LbaRang
     inside(range.start, u64::from(range.count), terms)
 }
 
-/// Decides on a Copy of these `sources` to the blocks from `to` on. It is done piece by piece, so nothing that it reads
-/// may be where it writes (NVM 1.1, section 3.2.2.5, "Overlapping I/O Range").
+/// Checks a Copy of these `sources` to the blocks from `to` on. A Copy is executed in pieces, so its sources may not
+/// overlap its destination (NVM 1.1, section 3.2.2.5, "Overlapping I/O Range").
 ///
-/// # Errors
-/// With the status to answer.
+/// Returns the status of the completion.
 pub fn copied(
     to: Lba,
     sources: impl Iterator<Item = Result<LbaRange, Status>> + Clone,
@@ -292,22 +288,21 @@ pub fn copied(
     Ok(())
 }
 
-/// Where the data of a command is.
+/// The location of the data of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Nowhere: it has none, or it is the controller that sends it.
+    /// There is no data, or the controller sends the data.
     Nothing,
-    /// As many bytes in the capsule.
+    /// This number of bytes is in the capsule.
     Capsule(u32),
-    /// As many bytes with the host until they are asked for.
+    /// The host keeps this number of bytes until an R2T requests them.
     Host(u32),
 }
 
-/// Whether a command's descriptor fits its `need`, and what its capsule brought, which are `carried` bytes (TCP,
+/// Checks that the data descriptor of a command fits its `need` and the `carried` bytes of data in its capsule (TCP,
 /// section 3.3.2).
 ///
-/// # Errors
-/// With the status to answer.
+/// Returns the status of the completion.
 pub fn source(sqe: &Sqe, need: Need, carried: u32) -> Result<Source, Status> {
     let sgl = match need {
         Need::Nothing => return Ok(Source::Nothing),

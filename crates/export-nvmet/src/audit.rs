@@ -1,8 +1,9 @@
-//! Rejected hosts, as reported to the operator.
+//! Reports of rejected hosts for the operator.
 //!
-//! Hosts decide how often that happens, from where, and under what name. So rejections are counted: the first of each
-//! address and reason is reported at once, later ones as a number at intervals; once there are too many addresses,
-//! further ones are reported together. Noted when a connection is refused, on the thread that accepts connections.
+//! The number, addresses and names of rejected hosts are under the control of the hosts. Rejections are therefore
+//! counted: the first of each address and reason is reported at once, later ones as a number at intervals. If there are
+//! too many addresses, further ones are reported together. The thread that accepts connections counts a rejection when
+//! it rejects the connection.
 
 use crate::limits::{REJECTION_PLACES_MAX, REJECTIONS_REPORTED_EVERY};
 use std::collections::BTreeMap;
@@ -10,42 +11,42 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use strake_units::Nanos;
 
-/// Why a host was rejected.
+/// The reason of a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// What it asked for does not have it on its list, or nothing has.
+    /// The host is not on the list of the subsystem, or no subsystem lists the host.
     NotListed,
-    /// It had to use TLS and did not.
+    /// The host must use TLS and did not.
     Bare,
-    /// It used a key for TLS that is another's, or for another subsystem.
+    /// The host used a TLS key of another host or of another subsystem.
     OtherNames,
-    /// TLS was not agreed on: its name or key is not known, or it broke the protocol.
+    /// The TLS handshake failed: the identity or key is unknown, or the peer violated the protocol.
     Tls,
-    /// It did not prove who it is, or gave up proving it (DH-HMAC-CHAP).
+    /// The host did not complete its authentication (DH-HMAC-CHAP).
     Unproven,
 }
 
 /// Rejected hosts of one address and one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// Their address; `None` for addresses that are not reported one by one.
+    /// The address of the hosts; `None` for addresses that are not reported one by one.
     pub from: Option<IpAddr>,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// The name that the first of them gave, which is whatever it liked; empty when it got to give none.
+    /// The NQN that the first of them sent, which is not authenticated; empty if it sent none.
     pub host: String,
-    /// How many there were since the last report.
+    /// The number of rejections since the last report.
     pub count: u64,
 }
 
-/// What is known of one address and reason.
+/// The state of one address and reason.
 #[derive(Default)]
 struct Entry {
-    /// The name that the first unreported host gave.
+    /// The NQN of the first unreported host.
     host: String,
-    /// How many hosts are unreported.
+    /// The number of unreported rejections.
     count: u64,
-    /// When it was last reported.
+    /// The time of the last report.
     reported: Option<Nanos>,
 }
 
@@ -58,17 +59,17 @@ impl Entry {
 
 type Entries = BTreeMap<(Option<IpAddr>, Reason), Entry>;
 
-/// All of them at one target.
+/// The rejections of one target.
 #[derive(Default)]
 pub(crate) struct Audit(Mutex<Entries>);
 
 impl Audit {
-    /// Nothing panics while holding the lock, so a poisoned one holds sound entries.
+    /// No code panics while it holds the lock, so the entries of a poisoned lock are consistent.
     fn lock(&self) -> MutexGuard<'_, Entries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes one.
+    /// Counts a rejection.
     pub(crate) fn note(&self, from: Option<IpAddr>, reason: Reason, host: &str) {
         let mut entries = self.lock();
         let is_known = entries.contains_key(&(from, reason));
@@ -82,7 +83,7 @@ impl Audit {
         entry.count = entry.count.saturating_add(1);
     }
 
-    /// What is to be reported now.
+    /// The rejections that are due for a report.
     pub(crate) fn take(&self, now: Nanos) -> Vec<Rejection> {
         let mut entries = self.lock();
         let mut due = Vec::new();
@@ -110,7 +111,7 @@ mod tests {
         IpAddr::from([192, 0, 2, number as u8])
     }
 
-    /// Reads like a sentence: who, why, how often.
+    /// The fields of a rejection in order: address, reason, name, number.
     fn reported(rejection: &Rejection) -> (Option<IpAddr>, Reason, &str, u64) {
         (rejection.from, rejection.reason, &rejection.host, rejection.count)
     }
@@ -154,7 +155,7 @@ mod tests {
         assert_eq!((others.from, others.count), (None, 1000 - 5 * REJECTION_PLACES_MAX as u64));
         audit.note(Some(address(201)), Reason::Bare, "nqn.x");
         assert_eq!(audit.take(Nanos(2)), [], "it is one of the others, who were told of just now");
-        // Addresses that have been quiet make room.
+        // Addresses without recent rejections are removed.
         let later = Nanos(2).plus(REJECTIONS_REPORTED_EVERY);
         assert_eq!(audit.take(later).len(), 1, "the one above");
         audit.note(Some(address(202)), Reason::Bare, "nqn.x");

@@ -1,10 +1,10 @@
-//! What a connection begins with: TLS or not, and then the [handshake] of NVMe/TCP.
+//! The first bytes of a connection: with or without TLS, and then the [handshake] of NVMe/TCP.
 //!
 //! ```text
 //! Opening --first byte of TLS--> Securing --Finished--> Talking
 //!    '-----any other--------------------------------------^
 //! ```
-//! Both come to one address, and a host that has a key gets no further without TLS (`docs/decisions/0021-tls.md`).
+//! Both kinds use one address. A host that has a key is rejected without TLS (`docs/decisions/0021-tls.md`).
 
 use crate::audit::Reason;
 use crate::connect_handler::ConnectHandler;
@@ -15,10 +15,10 @@ use crate::tls::Proven;
 use strake_export_net::{Next, Pools, Step};
 use strake_tls::Server;
 
-/// The type of the record in which TLS begins (RFC 8446, section 5.1). That of an ICReq is zero (TCP, section 3.6.2.2).
+/// The type of the first record of TLS (RFC 8446, section 5.1). The type of an ICReq is zero (TCP, section 3.6.2.2).
 const TLS_HANDSHAKE: u8 = 22;
 
-/// What a queue is served with.
+/// The parameters and buffers of an accepted queue.
 pub(crate) struct Accepted {
     pub(crate) admission: Admission,
     pub(crate) agreement: Agreement,
@@ -26,7 +26,7 @@ pub(crate) struct Accepted {
 }
 
 impl Accepted {
-    /// With all that the queue needs; making it takes its time, so not on a data core.
+    /// Creates everything that the queue needs. This takes time and is not done on a data core.
     pub(crate) fn new(admission: Admission, agreement: Agreement) -> Self {
         let sizes = if admission.place.queue == 0 { ADMIN_POOLS } else { IO_POOLS };
         Self { admission, agreement, pools: Pools::untouched(sizes) }
@@ -39,7 +39,7 @@ enum Stage {
     Talking(Handshake<ConnectHandler>),
 }
 
-/// How far a connection is that is not served yet.
+/// A connection whose handshake has not completed.
 pub(crate) struct Beginning {
     connect_handler: ConnectHandler,
     stage: Stage,
@@ -50,12 +50,12 @@ impl Beginning {
         Self { connect_handler, stage: Stage::Opening }
     }
 
-    /// Whether TLS was begun and is not agreed on.
+    /// True during the TLS handshake.
     pub(crate) const fn is_securing(&self) -> bool {
         matches!(self.stage, Stage::Securing(_))
     }
 
-    /// Processes the bytes that the host has sent; answers go to `out`.
+    /// Processes the bytes that the host has sent; responses are appended to `out`.
     pub(crate) fn step(&mut self, input: &[u8], out: &mut Vec<u8>) -> Step<Accepted> {
         if let (Stage::Opening, Some(&first)) = (&self.stage, input.first()) {
             self.stage = match first {
@@ -75,7 +75,7 @@ impl Beginning {
                         Next::Secure(secured.channel)
                     }
                     Err(_) => {
-                        // What it is called is not known: nothing was proven.
+                        // The name of the host is unknown, because it has not authenticated.
                         self.connect_handler.note(Reason::Tls, "");
                         Next::Close
                     }
@@ -114,7 +114,8 @@ mod tests {
     use std::sync::Arc;
     use strake_export_net::Protocol;
 
-    /// How long the acceptor gives a connection that said this, apart from the bound of all of it, is tested there.
+    /// The time limit of a connection that sent these bytes; tests of the acceptor cover the limit of the whole
+    /// handshake.
     #[test]
     fn tls_has_a_time_of_its_own_from_its_first_byte() {
         let (reservation_thread, thread) = ReservationThread::start(Vec::new()).expect("a thread");

@@ -1,4 +1,4 @@
-//! Where a host asks for a queue: what it may have, and why not.
+//! Connect commands: which queue a host receives, and the reasons of a rejection.
 
 use crate::audit::Reason;
 use crate::controller::Place;
@@ -18,23 +18,23 @@ fn no_connection_slot(why: NoConnectionSlot) -> Refusal {
     }
 }
 
-/// The registry as one peer meets it.
+/// The registry, and the properties of one peer.
 pub(crate) struct ConnectHandler {
     pub(crate) registry: Arc<Registry>,
-    /// Where the peer is; `None` when the kernel does not say.
+    /// The address of the peer; `None` if the kernel does not report one.
     pub(crate) from: Option<IpAddr>,
-    /// What it has proven by a key for TLS; `None` without TLS.
+    /// The names that TLS authenticated; `None` without TLS.
     pub(crate) proven: Option<Proven>,
 }
 
 impl ConnectHandler {
-    /// Notes that this peer is rejected.
+    /// Counts a rejection of this peer.
     pub(crate) fn note(&self, reason: Reason, host: &str) {
         self.registry.audit.note(self.from, reason, host);
     }
 
-    /// Whether a host may continue over this connection: one that has a key for TLS has to have used it, and for these
-    /// names; and a secure subsystem accepts no host without TLS.
+    /// Checks whether a host may continue over this connection: a host that has a TLS key must have used it for these
+    /// names, and a secure subsystem accepts no host without TLS.
     fn check_channel(&self, names: Names<'_>) -> Result<(), Refusal> {
         let Registry { tls, .. } = &*self.registry;
         let reason = match &self.proven {
@@ -49,7 +49,7 @@ impl ConnectHandler {
         Err(Refusal::plain(Status::INVALID_HOST))
     }
 
-    /// What a host connects to, if that is there and it is on its list.
+    /// The target of a Connect command, if the target exists and lists the host.
     fn find(
         &self,
         connect: &Connect,
@@ -60,7 +60,7 @@ impl ConnectHandler {
             0 => self.registry.open_admin(connect, data, names),
             _ => self.registry.open_io(connect, data, names),
         };
-        // One that is welcome elsewhere may ask for what was removed.
+        // A host that another subsystem lists may connect to a removed one; this is not reported.
         let is_stranger = |refusal: &Refusal| {
             refusal.status == Status::INVALID_HOST || !self.registry.lists(names.host)
         };
@@ -86,8 +86,8 @@ impl Directory for ConnectHandler {
             nqn::parse(&data.host).map_err(|_| Refusal::of(Part::Data, ConnectData::HOST_AT))?;
         let names = Names { subsystem, host };
         let claim = self.find(connect, data, names)?;
-        // After the refusals that every host gets, or a stranger would learn which names have a key; a claim takes no
-        // place.
+        // This check follows the refusals that every host gets, so that an unlisted host cannot learn which names have
+        // a key. A claim takes no connection slot.
         self.check_channel(names)?;
         let proof = self.registry.proof(names)?;
         Ok(Welcome { controller: claim.controller.id, claim, proof })
@@ -100,7 +100,7 @@ impl Directory for ConnectHandler {
             return Err(Refusal::plain(Status::BUSY));
         }
         let place = Place::take(&controller, queue).ok_or(Refusal::plain(Status::QUEUE_TAKEN))?;
-        // Asked after the place was taken: a controller that is disabled after this makes the queue leave.
+        // This check follows the allocation of the slot: if the controller is disabled later, the queue is closed.
         if queue > 0 && !controller.is_ready() {
             return Err(Refusal::plain(Status::SEQUENCE_ERROR));
         }

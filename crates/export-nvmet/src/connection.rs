@@ -1,20 +1,22 @@
-//! One queue on a data core, from its Connect command to the last of its I/O.
+//! One queue on a data core, from its Connect command to the completion of its last I/O.
 //!
 //! ```text
 //! socket -> Intake -> Queue -> waiting for buffers -> R2T, data from the host -> Devices -> Queue -> Sending -> socket
 //!           |  one PDU at a time                     any number in flight, in any order
 //! ```
-//! [`Intake`] receives, [`Queue`] has the commands in flight, [`Devices`] their I/Os, [`Sending`] what goes out.
-//! [`AdminQueue`] is what only an admin queue has, [`Accounting`] what is counted. A command with its data in the
-//! capsule always finds a buffer, since there is one for each place of the queue; others queue for theirs, and take all
-//! that they need at once, so that none that waits holds what another waits for.
+//! [`Intake`] receives PDUs, [`Queue`] holds the commands in flight, [`Devices`] their I/Os, and [`Sending`] the
+//! outgoing PDUs. [`AdminQueue`] is the additional state of an admin queue, and [`Accounting`] the counters. A command
+//! with its data in the capsule always finds a buffer, because there is one buffer for each entry of the queue. Other
+//! commands wait for their buffers and take all of them at once, so that no waiting command holds a buffer that another
+//! command waits for.
 //!
 //! ```text
-//! Open -> Draining -> Gone      host left, broke the protocol, or was disconnected: what is at the device ends
-//!   +---> Broken ---> Gone      socket failed, or the controller ended: nothing more is sent
+//! Open -> Draining -> Gone      the host left, violated the protocol, or was disconnected: I/O in flight completes
+//!   +---> Broken ---> Gone      the socket failed, or the controller was disabled: nothing more is sent
 //! ```
-//! `Gone` is reached only when no I/O is at the device: the buffers are the device's until then. A write is handed to
-//! the device when all its data has arrived, so a host that disappears in the middle of one has changed nothing.
+//! A queue enters `Gone` only when no I/O is in flight, because the device owns the buffers until then. A write is
+//! submitted to the device when all its data has arrived, so a host that disconnects in the middle of a write has
+//! changed nothing.
 
 mod accounting;
 mod admin_queue;
@@ -81,7 +83,7 @@ impl Connection {
         let mut reserving = Reserving::default();
         let (devices, admin) = match &room {
             Room::ConnectionSlot(slot) if place.queue > 0 => {
-                // Before the devices: no change may be missed by both.
+                // This precedes the opening of the devices, so that no change is missed.
                 let export = &slot.export;
                 reserving = Reserving::of(export, host, registry.reservation_thread.thread());
                 (Devices::open(export, at.core, host, now)?, None)
@@ -118,14 +120,14 @@ impl Connection {
         }
     }
 
-    /// The socket is no longer usable.
+    /// Closes the queue after a failure of the socket.
     fn break_off(&mut self) {
         self.intake.close();
         self.queue.break_off();
     }
 
-    /// Ends an I/O queue whose controller ended, and a controller whose host is silent (Base, section 3.9). What was
-    /// begun is answered yet where the subsystem goes and takes its controllers along.
+    /// Closes an I/O queue whose controller was disabled, and a controller whose keep-alive timeout expired (Base,
+    /// section 3.9). If the subsystem is being removed, commands in flight still complete.
     fn check_controller(&mut self, now: Nanos) {
         if self.queue.life == Life::Broken {
             return;
@@ -141,22 +143,22 @@ impl Connection {
         }
     }
 
-    /// When the host counts as gone, unless it says something.
+    /// The time at which the keep-alive timeout expires.
     fn silent_at(&self) -> Option<Nanos> {
         let Queue { admin, place, .. } = &self.queue;
         admin.as_ref()?.deadline(&place.controller, &self.room)
     }
 
-    /// Follows the devices of the subsystem; says how much there was to do.
+    /// Opens and closes devices after changes of the subsystem; returns the number of steps.
     fn follow(&mut self, now: Nanos) -> usize {
         self.queue.follow(now).unwrap_or_else(|| {
-            // The same as when it connects: a host that cannot have all of it gets nothing.
+            // As at Connect, a host that cannot have all devices gets none.
             self.break_off();
             1
         })
     }
 
-    /// Receives as much as fits; says how much that was.
+    /// Receives up to the limit of a turn; returns the number of steps.
     fn take_in(&mut self, now: Nanos) -> usize {
         let (work, end) = self.intake.take_in(&mut self.peer, &mut self.queue, now);
         match end {
@@ -191,7 +193,7 @@ impl Connection {
     fn check_life(&mut self, now: Nanos) {
         let Life::Draining { since, voice } = self.queue.life else { return };
         match since {
-            // The clock runs only while the host has to read: devices are waited for.
+            // The time limit applies only while the host has to read. I/O in flight at devices has no limit here.
             _ if !self.queue.devices.is_quiet() => {}
             None => self.queue.life = Life::Draining { since: Some(now), voice },
             Some(since) if now.since(since) >= LINGER_TIME_MAX => self.break_off(),
@@ -209,7 +211,7 @@ impl Connection {
     }
 }
 
-/// What a queue is, as its stats report it.
+/// The properties of a queue that its stats report.
 fn facts(peer: &Peer, agreement: &Agreement, number: u16, at: &CoreContext) -> QueueFacts {
     let name = rustix::net::getpeername(peer).ok().flatten();
     let from = name.and_then(|name| SocketAddr::try_from(name).ok());
@@ -218,7 +220,7 @@ fn facts(peer: &Peer, agreement: &Agreement, number: u16, at: &CoreContext) -> Q
     QueueFacts { number, from, core: at.core, is_secure, digests }
 }
 
-/// Where the host reached us.
+/// The local address of the connection.
 fn address(peer: &Peer) -> SocketAddr {
     let name = rustix::net::getsockname(peer).ok();
     let address = name.and_then(|name| SocketAddr::try_from(name).ok());

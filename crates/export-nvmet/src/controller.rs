@@ -1,8 +1,8 @@
-//! A controller: what the queues of one host have in common.
+//! A controller: the state that the queues of one host share.
 //!
 //! ```text
-//! made by Connect of the admin queue -> enabled -> disabled, shut down or its admin queue gone
-//!                                          I/O queues connect and work          I/O queues leave
+//! created by Connect of the admin queue -> enabled -> disabled, shut down or admin queue closed
+//!                                          I/O queues connect and work       I/O queues are closed
 //! ```
 
 use crate::failures::Failures;
@@ -18,43 +18,44 @@ use strake_nvme_wire::identify::ControllerKind;
 use strake_nvme_wire::reservation::NoticeKind;
 use strake_reactor::CoreHandle;
 
-/// The version of the base specification that controllers follow: 1.4. Later ones demand log pages that are not here.
+/// The version of the base specification that controllers implement: 1.4. Later versions require log pages that are not
+/// implemented.
 pub(crate) const VERSION: u32 = 0x0001_0400;
 
-/// How long a host may wait for a controller to become ready, in half seconds. It is ready at once.
+/// The time that a controller may take to become ready, in units of half a second. It is ready at once.
 const READY_HALF_SECONDS: u8 = 30;
 
 /// Largest controller identifier (Base, section 5.17.2.1, CNTLID).
 pub(crate) const CONTROLLER_MAX: u16 = 0xffef;
 
-/// Who a host says it is.
+/// The identity that a host reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Host {
     pub(crate) nqn: String,
     pub(crate) id: [u8; 16],
 }
 
-/// The state, shared by the data cores of its queues.
+/// The state of a controller, shared by the cores of its queues.
 pub(crate) struct Controller {
     pub(crate) id: u16,
     pub(crate) host: Host,
-    /// What it is a controller of; `None` for discovery.
+    /// The subsystem; `None` for a discovery controller.
     pub(crate) subsystem: Option<Arc<Subsystem>>,
     configuration: AtomicU32,
     status: AtomicU32,
-    /// Grows with each end of work, so that an I/O queue knows that it is from before.
+    /// Incremented each time the controller is disabled, so that an I/O queue detects that it is from before.
     life: AtomicU32,
-    /// Queues that are connected, as bits.
+    /// Bitmap of the connected queues.
     queues: AtomicU32,
-    /// What they have done.
+    /// Stats of its queues.
     stats: Mutex<Vec<Weak<Stats>>>,
-    /// How long the host may be silent, in milliseconds; 0 for ever. The admin queue's core decides.
+    /// Keep-alive timeout in milliseconds; 0 disables it. The core of the admin queue applies it.
     keep_alive_ms: AtomicU32,
     failures: Mutex<Failures>,
     notices: Mutex<Notices>,
-    /// How many of those there were.
+    /// The number of notices so far.
     noticed: AtomicU64,
-    /// Cores that may have to be woken when it ends.
+    /// Cores to wake when the controller is disabled.
     cores: Vec<CoreHandle>,
 }
 
@@ -89,43 +90,44 @@ impl Controller {
         }
     }
 
-    /// The commands that failed last. Nothing panics while holding the lock, so a poisoned one holds a sound list.
-    /// Only this host's queues take it, and only for a command that failed or a page.
+    /// The last failed commands. No code panics while it holds the lock, so the list of a poisoned lock is consistent.
+    /// Only the queues of this host take the lock, and only for a failed command or a page.
     pub(crate) fn failures(&self) -> MutexGuard<'_, Failures> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notices of reservations for the host; the lock is as for failures.
+    /// Reservation notices for the host; the lock is as for failures.
     pub(crate) fn notices(&self) -> MutexGuard<'_, Notices> {
         self.notices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many such notices there were. Acquire: a thread that sees the number finds them.
+    /// The number of such notices so far. Acquire pairs with the Release in `notify`: a thread that reads the number
+    /// finds the notices.
     pub(crate) fn noticed(&self) -> u64 {
         self.noticed.load(Ordering::Acquire)
     }
 
-    /// Adds one.
+    /// Adds a notice.
     pub(crate) fn notify(&self, kind: NoticeKind, namespace: u32) {
         let mut notices = self.notices();
         notices.note(kind, namespace);
         self.noticed.store(notices.count, Ordering::Release);
     }
 
-    /// Nothing panics while holding the lock, so a poisoned one holds a sound list. It is taken when a queue comes, and
-    /// when the stats are read.
+    /// No code panics while it holds the lock, so the list of a poisoned lock is consistent. The lock is taken when a
+    /// queue connects, and when the stats are read.
     fn queue_stats(&self) -> MutexGuard<'_, Vec<Weak<Stats>>> {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the stats of a queue, as long as the queue does.
+    /// Records the stats of a queue while the queue exists.
     pub(crate) fn keep(&self, stats: &Arc<Stats>) {
         let mut kept = self.queue_stats();
         kept.retain(|other| other.strong_count() > 0);
         kept.push(Arc::downgrade(stats));
     }
 
-    /// What its queues have done.
+    /// Stats of the queues.
     pub(crate) fn stats(&self) -> ControllerStats {
         let mut queues: Vec<_> =
             self.queue_stats().iter().filter_map(Weak::upgrade).map(|queue| queue.read()).collect();
@@ -139,7 +141,7 @@ impl Controller {
         }
     }
 
-    /// How long the host may be silent, in milliseconds; 0 for ever. Relaxed: a number that orders nothing.
+    /// Keep-alive timeout in milliseconds; 0 disables it. Relaxed: the value orders no other access.
     pub(crate) fn keep_alive_ms(&self) -> u32 {
         self.keep_alive_ms.load(Ordering::Relaxed)
     }
@@ -148,7 +150,8 @@ impl Controller {
         self.keep_alive_ms.store(milliseconds, Ordering::Relaxed);
     }
 
-    /// True when it was enabled and nothing ended that. Acquire: what was set up before is seen.
+    /// True from the enabling until the controller is disabled. Acquire pairs with the Release in `set`, so that
+    /// earlier settings are visible.
     pub(crate) fn is_ready(&self) -> bool {
         self.status.load(Ordering::Acquire) == ready::READY
     }
@@ -168,7 +171,7 @@ impl Controller {
         })
     }
 
-    /// Sets a property. Only the admin queue's core does, so loads and stores do not race.
+    /// Sets a property. Only the core of the admin queue does this, so loads and stores do not race.
     pub(crate) fn set(&self, wanted: Property) -> Result<u64, Status> {
         if (wanted.offset, wanted.width) != (property::CC, Width::Four) {
             return Err(Status::INVALID_FIELD);
@@ -192,7 +195,7 @@ impl Controller {
         Ok(0)
     }
 
-    /// Makes I/O queues leave, on whatever core they are.
+    /// Closes the I/O queues, on any core.
     fn end_work(&self) {
         self.status.store(0, Ordering::Release);
         self.life.fetch_add(1, Ordering::AcqRel);
@@ -201,12 +204,12 @@ impl Controller {
         }
     }
 
-    /// Queues that are connected, the admin queue among them.
+    /// The number of connected queues, including the admin queue.
     pub(crate) fn places(&self) -> u32 {
         self.queues.load(Ordering::Acquire).count_ones()
     }
 
-    /// Takes a queue's number; `None` when it is not possible or taken.
+    /// Takes a queue number; `None` if the number is invalid or in use.
     fn take(&self, queue: u16) -> Option<()> {
         if queue > QUEUES_MAX {
             return None;
@@ -216,7 +219,8 @@ impl Controller {
     }
 }
 
-/// A queue of a controller; it is free again once this is dropped. With its admin queue a controller ends.
+/// A queue of a controller; its number is free again after the drop. The drop of the admin queue disables the
+/// controller.
 pub(crate) struct Place {
     pub(crate) controller: Arc<Controller>,
     pub(crate) queue: u16,
@@ -224,14 +228,14 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Takes the place of a queue, 0 for the admin queue; `None` when it is not possible or taken.
+    /// Takes a queue number, 0 for the admin queue; `None` if the number is invalid or in use.
     pub(crate) fn take(controller: &Arc<Controller>, queue: u16) -> Option<Self> {
         let life = controller.life();
         controller.take(queue)?;
         Some(Self { controller: Arc::clone(controller), queue, life })
     }
 
-    /// False when the controller stopped working after this I/O queue was connected.
+    /// False if the controller was disabled after this I/O queue had connected.
     pub(crate) fn is_current(&self) -> bool {
         self.queue == 0 || self.controller.life() == self.life
     }

@@ -1,7 +1,7 @@
-//! Who is connected to discovery.
+//! Connections to discovery controllers.
 //!
-//! Discovery goes by names and asks for no proof, so any peer that knows the name of a host can connect to it. That
-//! must not take the places of hosts that have something to do here: discovery has few, and few for each address.
+//! Discovery requires no authentication, so any peer that knows the NQN of a host can connect. Such peers must not take
+//! the connection slots of authenticated hosts: discovery has a small limit, and a smaller one for each address.
 
 use crate::controller::CONTROLLER_MAX;
 use crate::limits::{DISCOVERY_CONNECTIONS_MAX, DISCOVERY_CONNECTIONS_PER_ADDRESS_MAX};
@@ -11,34 +11,34 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strake_export_net::place_of;
 use strake_units::Nanos;
 
-/// All of them.
+/// All connections to discovery controllers.
 pub(crate) struct DiscoveryConnections {
-    /// Where each is; `None` when the kernel did not say.
+    /// The addresses of the peers; `None` if the kernel did not report one.
     places: Mutex<Vec<Option<IpAddr>>>,
     silence_max: Nanos,
-    /// Numbers that were given to their controllers.
+    /// The number of controller IDs assigned so far.
     numbered: AtomicU64,
 }
 
 impl DiscoveryConnections {
-    /// No connection yet. A host that asks for no other time is given up after a silence of `silence_max`.
+    /// Creates an empty list. `silence_max` is the keep-alive timeout of a host that requests none.
     pub(crate) const fn new(silence_max: Nanos) -> Self {
         Self { places: Mutex::new(Vec::new()), silence_max, numbered: AtomicU64::new(0) }
     }
 
-    /// Nothing panics while holding the lock, so a poisoned one holds a sound list. It is taken when a host comes or
-    /// goes.
+    /// No code panics while it holds the lock, so the list of a poisoned lock is consistent. The lock is taken when a
+    /// host connects or disconnects.
     fn lock(&self) -> MutexGuard<'_, Vec<Option<IpAddr>>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number for a controller. No host connects a second queue to one by it, so numbers may repeat. Relaxed: a count
-    /// orders nothing.
+    /// An ID for a controller. A discovery controller has no second queue, so IDs may repeat. Relaxed: a count orders
+    /// no other access.
     pub(crate) fn next_number(&self) -> u16 {
         (self.numbered.fetch_add(1, Ordering::Relaxed) % u64::from(CONTROLLER_MAX) + 1) as u16
     }
 
-    /// Takes a place; `None` when there is none, for this address or at all.
+    /// Takes a connection slot; `None` at the total limit or at the limit of the address.
     pub(crate) fn receive(self: &Arc<Self>, from: Option<IpAddr>) -> Option<DiscoveryConnection> {
         let from = from.map(place_of);
         let mut places = self.lock();
@@ -53,14 +53,14 @@ impl DiscoveryConnections {
     }
 }
 
-/// A place at discovery; free again once this is dropped.
+/// A connection slot of discovery; it is free again after the drop.
 pub(crate) struct DiscoveryConnection {
     discovery_connections: Arc<DiscoveryConnections>,
     from: Option<IpAddr>,
 }
 
 impl DiscoveryConnection {
-    /// How long its host may be silent that asked for no other time.
+    /// The keep-alive timeout of a host that requests none.
     pub(crate) fn silence_max(&self) -> Nanos {
         self.discovery_connections.silence_max
     }

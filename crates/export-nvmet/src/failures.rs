@@ -1,34 +1,34 @@
-//! The commands of a controller that failed last.
+//! The last failed commands of a controller.
 
 use crate::limits::FAILURES_MAX;
 use std::collections::VecDeque;
 use strake_nvme_wire::Status;
 use strake_nvme_wire::log::Failure;
 
-/// What is remembered of them.
+/// The list of failed commands, with counters.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     /// Newest first.
     last: VecDeque<Failure>,
-    /// How many there were.
+    /// The number of failures so far.
     pub(crate) count: u64,
-    /// How many of them the medium is to blame for.
+    /// The number of failures that the medium caused.
     pub(crate) media: u64,
 }
 
 impl Failures {
-    /// Remembers a failure, whose number is given here.
+    /// Records a failure and assigns its number.
     pub(crate) fn note(&mut self, failure: Failure) {
         self.count += 1;
-        // Others of their type are none: a Compare that differs read what it wanted (Base, section 5.16.1.3, "Media and
-        // Data Integrity Errors").
+        // Other media errors do not count: a Compare failure is no media error (Base, section 5.16.1.3, "Media and Data
+        // Integrity Errors").
         let blamed = [Status::WRITE_FAULT, Status::UNRECOVERED_READ];
         self.media += u64::from(blamed.iter().any(|&status| failure.status.is(status)));
         self.last.truncate(usize::from(FAILURES_MAX) - 1);
         self.last.push_front(Failure { number: self.count, ..failure });
     }
 
-    /// As the error log.
+    /// The error log page.
     pub(crate) fn page(&self) -> Vec<u8> {
         self.last.iter().flat_map(Failure::bytes).collect()
     }

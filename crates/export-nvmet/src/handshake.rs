@@ -1,10 +1,10 @@
-//! How a connection begins: the host asks for it, connects it to a queue, and proves who it is if it has to.
+//! The handshake of a connection: initialization, Connect command, and authentication if the host needs it.
 //!
 //! ```text
-//! Asking --ICReq--> Connecting --Connect--> served, or refused and closed
-//!                                   '-----> Proving --messages--> served, or refused and closed
+//! Asking --ICReq--> Connecting --Connect--> served, or rejected and closed
+//!                                   '-----> Proving --messages--> served, or rejected and closed
 //! ```
-//! Pure: bytes go in, bytes and decisions come out (TCP, section 3.2; Base, sections 6.3 and 8.13).
+//! Pure: bytes are the input, bytes and decisions are the output (TCP, section 3.2; Base, sections 6.3 and 8.13).
 
 mod proof;
 
@@ -22,54 +22,52 @@ use strake_nvme_wire::fabrics::{
 };
 use strake_nvme_wire::{Cqe, Sgl, Sqe, Status};
 
-/// Who decides whether a host may connect.
+/// Decides whether a host may connect.
 pub trait Directory {
-    /// What a host asks for, before it has proven its identity. It occupies no place.
+    /// A request of a host that has not authenticated yet. It takes no connection slot.
     type Claim;
-    /// What is needed to serve it.
+    /// The resources for serving the host.
     type Admission;
 
     /// Decides on a Connect command.
     ///
-    /// # Errors
-    /// With what to tell the host.
+    /// Returns the completion of the Connect command.
     fn connect(
         &self,
         connect: &Connect,
         data: &ConnectData,
     ) -> Result<Welcome<Self::Claim>, Refusal>;
 
-    /// Lets a host in that is who it says.
+    /// Admits an authenticated host.
     ///
-    /// # Errors
-    /// With what to tell the host.
+    /// Returns the reason for the host.
     fn settle(&self, claim: Self::Claim) -> Result<Self::Admission, Refusal>;
 
-    /// Takes note of a host that did not prove who it is.
+    /// Records a host that failed to authenticate.
     fn failed_handshake(&self, claim: &Self::Claim);
 }
 
-/// The outcome of a host that may connect.
+/// The result for a host that may connect.
 pub struct Welcome<C> {
-    /// The controller.
+    /// The controller ID.
     pub controller: u16,
     /// The request of the host.
     pub claim: C,
-    /// How it has to prove who it is, if it has to.
+    /// The authentication that the host must complete; `None` if it needs none.
     pub proof: Option<Exchange>,
 }
 
-/// Why a host may not connect.
+/// The reason why a host may not connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The status of its Connect command.
+    /// The status of the Connect command.
     pub status: Status,
-    /// The result of it.
+    /// The result of the Connect command.
     pub result: u64,
 }
 
 impl Refusal {
-    /// A refusal that is about nothing in particular.
+    /// A refusal that names no field.
     #[must_use]
     pub const fn plain(status: Status) -> Self {
         Self { status, result: 0 }
@@ -82,7 +80,7 @@ impl Refusal {
     }
 }
 
-/// What was agreed on for a connection.
+/// The negotiated parameters of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreement {
     /// The digests in use.
@@ -91,16 +89,16 @@ pub struct Agreement {
     pub data_offset: usize,
     /// Entries of the queue.
     pub entries: u16,
-    /// Whether the host watches the queue's head.
+    /// Whether SQ flow control is in use.
     pub flow_control: FlowControl,
-    /// How long to wait for a Keep Alive, in milliseconds; 0 for ever.
+    /// Keep-alive timeout in milliseconds; 0 disables it.
     pub keep_alive_ms: u32,
-    /// Commands taken from the queue already.
+    /// Commands that were already taken from the queue.
     pub taken: u16,
 }
 
 impl Agreement {
-    /// The queue head in the answer to Connect; all ones without flow control (Base, section 6.3).
+    /// The SQ head in the completion of Connect; FFFFh without flow control (Base, section 6.3).
     #[must_use]
     pub const fn head(&self) -> u16 {
         match self.flow_control {
@@ -109,7 +107,8 @@ impl Agreement {
         }
     }
 
-    /// The queue head to report after `taken` commands; 0 without flow control (Base, section 3.3.2.5 of revision 2.1).
+    /// The SQ head in completions after `taken` commands; 0 without flow control (Base, section 3.3.2.5 of revision
+    /// 2.1).
     #[must_use]
     pub const fn head_at(&self, taken: u16) -> u16 {
         match self.flow_control {
@@ -119,29 +118,29 @@ impl Agreement {
     }
 }
 
-/// Who connects to what.
+/// The subsystem and the host of a connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Names<'a> {
     pub(crate) subsystem: &'a str,
     pub(crate) host: &'a str,
 }
 
-/// What to do next.
+/// The next action.
 pub enum Next<A> {
-    /// Nothing, until there are more bytes.
+    /// Wait for more bytes.
     More,
-    /// Serve the host. The bytes are the answer to its Connect command, to be sent when it can be served; none if that
-    /// was answered.
+    /// Serve the host. The bytes are the completion of its Connect command, to be sent when the host can be served;
+    /// empty if that was sent before.
     Serve(A, Agreement, Vec<u8>),
-    /// Send what is to be sent and close the connection.
+    /// Send the pending bytes and close the connection.
     Close,
 }
 
-/// What came of looking at bytes.
+/// The result of processing bytes.
 pub struct Step<A> {
-    /// How many of them were used up.
+    /// The number of bytes that were processed.
     pub taken: usize,
-    /// What to do next.
+    /// The next action.
     pub next: Next<A>,
 }
 
@@ -151,20 +150,20 @@ impl<A> Step<A> {
     }
 }
 
-/// The steps of a connection before it becomes a queue.
+/// The states of a connection before it becomes a queue.
 #[derive(Default)]
 pub enum Handshake<D: Directory> {
-    /// Nothing was agreed on.
+    /// The connection waits for ICReq.
     #[default]
     Asking,
-    /// The Connect command is awaited.
+    /// The connection waits for the Connect command.
     Connecting(IcReq),
-    /// The host was asked to prove its identity.
+    /// The host must authenticate.
     Proving(Box<Proving<D>>),
 }
 
 impl<D: Directory> Handshake<D> {
-    /// Processes the bytes that the host has sent; answers go to `out`.
+    /// Processes the bytes that the host has sent; responses are appended to `out`.
     pub fn step(&mut self, input: &[u8], directory: &D, out: &mut Vec<u8>) -> Step<D::Admission> {
         let step = match self {
             Self::Asking => self.ask(input, out),
@@ -198,19 +197,19 @@ impl<D: Directory> Handshake<D> {
     }
 }
 
-/// A whole capsule.
+/// A complete capsule.
 struct Capsule<'a> {
     sqe: Sqe,
-    /// What goes with the command.
+    /// The data of the command.
     data: &'a [u8],
-    /// Whether that is what its digest says.
+    /// Whether the data digest matches.
     is_sound: bool,
-    /// Bytes of all of it.
+    /// Length of the capsule in bytes.
     bytes: usize,
 }
 
 impl<'a> Capsule<'a> {
-    /// Reads one with at most `most` bytes of data; `None` when it is not all there.
+    /// Reads a capsule with at most `most` bytes of data; `None` if it is incomplete.
     fn read(input: &'a [u8], digests: Digests, most: usize) -> Result<Option<Self>, PduError> {
         let Some((common, frame)) = pdu::header(input, digests)? else { return Ok(None) };
         if common.kind != PduKind::CapsuleCmd {
@@ -231,7 +230,7 @@ impl<'a> Capsule<'a> {
     }
 }
 
-/// A completion as it is sent.
+/// A capsule with a completion.
 fn completion(cqe: &Cqe, digests: Digests) -> Vec<u8> {
     framing::whole(&pdu::capsule_resp(cqe, digests), digests, 0, &[])
 }
@@ -289,10 +288,10 @@ impl<D: Directory> Handshake<D> {
     }
 }
 
-/// The command and its data, if that is what the capsule holds.
+/// The command and its data, if the capsule holds a Connect command.
 fn parse(sqe: &Sqe, data: &[u8]) -> Result<(Connect, ConnectData), Status> {
     let command = Connect::parse(sqe).ok_or(match sqe.opcode() {
-        // Nothing else can come first (Base, section 3.3.2.2).
+        // Connect must be the first command (Base, section 3.3.2.2).
         FABRICS => Status::SEQUENCE_ERROR,
         _ => Status::INVALID_OPCODE,
     })?;

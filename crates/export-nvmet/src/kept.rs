@@ -1,27 +1,28 @@
-//! The reservations of a namespace while it is served, and where they outlast that.
+//! The reservations of a namespace, and their persistent record.
 
 use crate::reservation::{Change, Reservations, Rights};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strake_nvme_wire::reservation::{HostId, NoticeKind};
 
-/// Where the reservations of one namespace outlast a loss of power.
+/// The persistent record of the reservations of one namespace.
 pub trait Ledger: Send + Sync {
-    /// What is recorded, if something is.
+    /// Reads the record, if there is one.
     ///
     /// # Errors
-    /// With a sentence for a person when it cannot be known. Nothing is served then: without the reservation that was
-    /// there, hosts would write that it keeps out.
+    /// Returns a sentence for the operator if the record cannot be read. The namespace is then not served: without the
+    /// recorded reservation, hosts could write that the reservation excludes.
     fn read(&self) -> Result<Option<Reservations>, String>;
 
-    /// Records what is to be in force, `None` for nothing. When this returns it is durable.
+    /// Writes the record; `None` removes it. The record is durable when this returns.
     ///
     /// # Errors
-    /// With a sentence for a person. What was recorded before still is, unless the sentence says that this is unknown.
+    /// Returns a sentence for the operator. The previous record is unchanged, unless the sentence states that this is
+    /// unknown.
     fn write(&self, reservations: Option<&Reservations>) -> Result<(), String>;
 
-    /// Called with what comes into force, recorded or not, before any host is answered. Exports of the same device by
-    /// other protocols are to obey it. Must not wait.
+    /// Called with the reservations that take effect, recorded or not, before any command completes. Exports of the
+    /// same device by other protocols must apply them. Must not wait.
     fn enforced(&self, _reservations: &Reservations) {}
 }
 
@@ -29,27 +30,27 @@ pub trait Ledger: Send + Sync {
 pub(crate) struct Kept {
     ledger: Option<Arc<dyn Ledger>>,
     state: Mutex<InForce>,
-    /// Kinds of notices to send to no host.
+    /// Kinds of notices that are masked.
     mask: AtomicU32,
-    /// Held while something is being written down.
+    /// Held while the record is written.
     pen: Mutex<()>,
 }
 
 struct InForce {
     reservations: Reservations,
-    /// The change of the subsystem that gave up commands last, and whose.
+    /// The last change of the subsystem that aborted commands, and the hosts of those commands.
     expelled: (u64, Vec<HostId>),
-    /// Why the last change that was to be written down was not.
+    /// The reason why the last change was not recorded.
     trouble: Option<String>,
-    /// The namespace was removed: what is written now would be found by another one.
+    /// The namespace was removed: a later namespace would find a record that is written now.
     is_over: bool,
 }
 
 impl Kept {
-    /// What a ledger says, or nothing yet.
+    /// Reads the record of a ledger; without a ledger, there are no reservations.
     ///
     /// # Errors
-    /// Those of the ledger, or what is wrong with what it says.
+    /// Returns the error of the ledger, or the inconsistency of its record.
     pub(crate) fn open(ledger: Option<Arc<dyn Ledger>>) -> Result<Self, String> {
         let known = ledger.as_ref().map_or(Ok(None), |ledger| ledger.read())?;
         let reservations = known.unwrap_or_default();
@@ -63,8 +64,8 @@ impl Kept {
         Ok(Self { ledger, state, mask, pen })
     }
 
-    /// Nothing panics while holding the lock, so a poisoned one holds a sound value. It is taken when reservations
-    /// change, when a host asks for them, and when a queue opens the device, never for another command.
+    /// No code panics while it holds the lock, so the value of a poisoned lock is consistent. The lock is taken when
+    /// reservations change, for reservation commands, and when a queue opens the device, never for other commands.
     fn lock(&self) -> MutexGuard<'_, InForce> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -81,16 +82,16 @@ impl Kept {
         self.lock().reservations.rights(host)
     }
 
-    /// Whether a change after `seen` gave up a host's commands.
+    /// Returns whether a change after `seen` aborted the commands of a host.
     pub(crate) fn has_expelled(&self, host: &HostId, seen: u64) -> bool {
         let state = self.lock();
         state.expelled.0 > seen && state.expelled.1.contains(host)
     }
 
-    /// Makes a change durable, if it is to last. Called by the reservation thread alone, like the next.
+    /// Records a change if reservations persist. Only the reservation thread calls this and `enforce`.
     ///
     /// # Errors
-    /// Those of the ledger, and that the namespace was removed.
+    /// Returns the error of the ledger, or that the namespace was removed.
     pub(crate) fn record(&self, before: &Reservations, next: &Reservations) -> Result<(), String> {
         let Some(ledger) = &self.ledger else { return Ok(()) };
         if !before.persists && !next.persists {
@@ -105,32 +106,32 @@ impl Kept {
         written
     }
 
-    /// Why the last change that was to be written down was not, in a sentence for a person.
+    /// The reason why the last change was not recorded, as a sentence for the operator.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.lock().trouble.clone()
     }
 
-    /// Lets no further write begin. Once this has returned, the ledger hears of no change that comes into force.
+    /// Prevents further writes of the record. After this returns, the ledger is not called for changes.
     pub(crate) fn end(&self) {
         self.lock().is_over = true;
     }
 
-    /// Waits for a write in progress. Once this has returned after the [`end`](Self::end), a record that the caller
-    /// removes stays removed. Called on control threads.
+    /// Waits for a write in progress. After [`end`](Self::end) and this have returned, a record that the caller removes
+    /// stays removed. Called on control threads.
     pub(crate) fn wait_written(&self) {
         drop(self.pen());
     }
 
-    /// Nothing panics while holding it but a ledger, which has its own state.
+    /// Only a ledger can panic while it holds the lock, and a ledger has its own state.
     fn pen(&self) -> MutexGuard<'_, ()> {
         self.pen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a change in force as the subsystem's change `number`; queues obey it when they see that number.
+    /// Applies a change as the subsystem's change `number`; queues obey it when they read that number.
     pub(crate) fn enforce(&self, change: &Change, number: u64) {
         let mut state = self.lock();
         state.reservations = change.next.clone();
-        // Under the lock: the exports that obey outlast the namespace.
+        // The lock is held here, because exports that apply reservations outlive the namespace.
         if let Some(ledger) = self.ledger.as_ref().filter(|_| !state.is_over) {
             ledger.enforced(&change.next);
         }
@@ -139,7 +140,7 @@ impl Kept {
         }
     }
 
-    /// Kinds of notices to send to no host. Relaxed: it orders nothing.
+    /// Kinds of notices that are masked. Relaxed: the value orders no other access.
     pub(crate) fn mask(&self) -> u32 {
         self.mask.load(Ordering::Relaxed)
     }

@@ -1,19 +1,19 @@
 //! Serves block devices to hosts over NVMe/TCP.
 //!
-//! **What it is.** The controller side of NVMe over TCP, for hosts such as Linux and VMware. A [`Target`] listens on a
-//! TCP address and offers subsystems with namespaces there, and a discovery subsystem that names them. A control thread
-//! takes a connection up to and including its Connect command; then the socket, which is one queue, is handed to a data
+//! **What it is.** It is the controller side of NVMe over TCP, for hosts such as Linux and VMware. A [`Target`] listens
+//! on a TCP address and offers subsystems with namespaces there, and a discovery subsystem that lists them. A control
+//! thread processes a connection up to its Connect command. Then it passes the socket, which is one queue, to a data
 //! core, where commands become [`strake_block::Io`]s.
 //!
-//! **What it must never do.** Trust a host: no length, offset, tag, order or timing of its bytes may panic, hang, grow
-//! memory or disturb another host. Serve a host that is not on the subsystem's list. Allocate, lock or log per I/O
-//! command. Report a feature that it does not support. Use more of a device than the traits of `strake-block`: it does
-//! not know arrays.
+//! **What it must never do.** It must not trust a host: no length, offset, tag, order or timing of its bytes may panic,
+//! hang, grow memory or disturb another host. It must not serve a host that is not on the subsystem's list, allocate,
+//! lock or log per I/O command, or report an unsupported feature. It uses a device only through the traits of
+//! `strake-block` and does not depend on arrays.
 //!
-//! **Where to start.** [`strake_nvme_tcp`] for the bytes, [`handshake`] for the first messages of a connection,
-//! [`admit`] for the checks of a command, `connection` for the life of a queue on a data core, [`reservation`] for the
-//! rules of reservations and `reservation_thread` for the thread that applies them, [`limits`] for every bound.
-//! [`strake_export_net`] accepts connections and passes them to data cores.
+//! **Where to start.** [`strake_nvme_tcp`] defines the bytes, [`handshake`] the first messages of a connection,
+//! [`admit`] the checks of a command, `connection` a queue on a data core, [`reservation`] the rules of reservations,
+//! `reservation_thread` the thread that applies them, and [`limits`] every limit. [`strake_export_net`] accepts
+//! connections and passes them to data cores.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What is served: a device as a namespace, what hosts have to know of it, and what they have done to it.
+//! The namespace of a device: its configuration, its properties for hosts, and its counters.
 
 use crate::admit::{Ability, Access, Terms};
 use crate::kept::{Kept, Ledger};
@@ -15,22 +15,22 @@ use strake_nvme_wire::reservation::capabilities;
 /// A device as a namespace of a subsystem.
 #[derive(Clone)]
 pub struct Export {
-    /// The subsystem's name: an NQN.
+    /// The NQN of the subsystem.
     pub nqn: String,
-    /// The namespace's number in it, from 1 to [`NAMESPACES_MAX`](crate::limits::NAMESPACES_MAX).
+    /// The namespace ID, from 1 to [`NAMESPACES_MAX`](crate::limits::NAMESPACES_MAX).
     pub namespace: u32,
-    /// What identifies the namespace permanently.
+    /// The permanent identifier of the namespace.
     pub uuid: [u8; 16],
-    /// What is served. Its size and block size are those at the time it is added. While there is none, hosts may
-    /// connect, and the namespace is reported as inaccessible for now.
+    /// The device. Its size and block size are read when it is added. Without a device, hosts may connect, and the
+    /// namespace is reported as inaccessible.
     pub device: Option<Arc<dyn BlockDevice>>,
-    /// Refuse writes even if the device takes them.
+    /// Reject writes even if the device accepts them.
     pub read_only: bool,
-    /// Where reservations outlast a loss of power; without it they cannot.
+    /// The persistent record of reservations; without it, reservations do not persist through a power loss.
     pub ledger: Option<Arc<dyn Ledger>>,
-    /// NQNs of the hosts that may connect, at least one. All namespaces of a subsystem have the same.
+    /// NQNs of the hosts that may connect, at least one. All namespaces of a subsystem have the same list.
     pub hosts: Vec<String>,
-    /// Refuse hosts without TLS, even those that have no key. The same for all namespaces of a subsystem.
+    /// Reject hosts without TLS, including hosts that have no key. All namespaces of a subsystem have the same setting.
     pub secure: bool,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Debug for Export {
     }
 }
 
-/// What of a device matters to hosts, taken once.
+/// The properties of a device that hosts see, read once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) terms: Terms,
@@ -54,8 +54,8 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// `None` when the device takes less at once than controllers say (MDTS). `instance` differs for every device, also
-    /// for that of an array that was restarted.
+    /// Returns `None` if the device has a smaller transfer limit than controllers report (MDTS). `instance` differs for
+    /// every device, including the device of a restarted array.
     pub(crate) fn of(info: &DeviceInfo, export: &Export, instance: [u8; 16]) -> Option<Self> {
         let read_only = export.read_only || info.read_only;
         let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
@@ -84,21 +84,21 @@ impl Facts {
     }
 }
 
-/// A device being served.
+/// A served device.
 pub(crate) struct Served {
     pub(crate) namespace: u32,
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) facts: Facts,
     pub(crate) kept: Arc<Kept>,
-    /// One per data core the target runs on.
+    /// One entry per data core of the target.
     pub(crate) counters: Box<[Counters]>,
-    /// What holds writes off while a host compares and writes.
+    /// The range locks for fused commands.
     pub(crate) gate: Arc<Gate>,
-    /// Who has a queue of the device. Closed when it is to be served no more.
+    /// The queues of the device. Closed when the device is no longer served.
     pub(crate) connection_slots: ConnectionSlots,
 }
 
-/// A device that takes no new commands, while some may be in flight.
+/// A device that accepts no new commands, while I/O may be in flight.
 pub struct Leaving(Option<Arc<Served>>);
 
 impl fmt::Debug for Leaving {
@@ -112,7 +112,7 @@ impl Leaving {
         Self(served)
     }
 
-    /// Waits at most so long for the last command to end and every queue of the device to be closed; true when that has
+    /// Waits at most `time_max` until no I/O is in flight and every queue of the device is closed; returns whether this
     /// happened. Called on a control thread, never on a data core.
     #[must_use]
     pub fn is_over(&self, time_max: Duration) -> bool {

@@ -1,20 +1,20 @@
-//! What a controller is to tell its host about reservations (Base, section 8.19.1).
+//! Reservation notices of a controller for its host (Base, section 8.19.1).
 
 use crate::limits::NOTICES_MAX;
 use std::collections::VecDeque;
 use strake_nvme_wire::reservation::{Notice, NoticeKind};
 
-/// What waits to be read.
+/// The unread notices.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     /// Oldest first.
     waiting: VecDeque<Notice>,
-    /// How many there were.
+    /// The number of notices so far.
     pub(crate) count: u64,
 }
 
 impl Notices {
-    /// Adds one. When there is no room the oldest goes: the numbers tell.
+    /// Adds a notice. If the list is full, the oldest is dropped; the gap in the numbers shows this.
     pub(crate) fn note(&mut self, kind: NoticeKind, namespace: u32) {
         self.count += 1;
         if self.waiting.len() >= NOTICES_MAX {
@@ -23,13 +23,13 @@ impl Notices {
         self.waiting.push_back(Notice { number: self.count, kind, left: 0, namespace });
     }
 
-    /// The oldest, and how many are behind it.
+    /// The oldest notice, with the number of notices behind it.
     pub(crate) fn first(&self) -> Option<Notice> {
         let left = self.waiting.len().saturating_sub(1) as u8;
         self.waiting.front().map(|notice| Notice { left, ..*notice })
     }
 
-    /// Takes the oldest away.
+    /// Removes the oldest notice.
     pub(crate) fn drop_first(&mut self) {
         self.waiting.pop_front();
     }

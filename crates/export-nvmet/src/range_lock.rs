@@ -1,26 +1,27 @@
-//! Range locks: how a Compare and a Write that are fused are one step for every host that writes to the same blocks
+//! Range locks: they make a fused Compare and Write one atomic operation for every host that writes to the same blocks
 //! (Base, section 3.4.2; NVM, section 2.1.4).
 //!
 //! ```text
-//! raise -> every queue of the device has seen it, and has no earlier write there left -> stands -> lower
+//! raise -> every queue of the device has seen it, and its earlier writes there have completed -> stands -> lower
 //! ```
-//! A queue that has seen a range lock begins no write to its blocks until it is lowered, and says so once what it began
-//! before is over. A range lock *stands* when all have said so, and no range lock that was raised before it is around
-//! any of its blocks: then only its owner writes there. An ordinary write only checks what its queue knows, which is
-//! nearly always nothing; queues check the shared list in their turns, when its number of changes differs.
+//! A queue that has seen a range lock starts no write to its blocks until it is lowered, and acknowledges the range
+//! lock when its earlier writes there have completed. A range lock is granted (*stands*) when all queues have
+//! acknowledged it and no earlier range lock overlaps it: then only its owner writes there. An ordinary write checks
+//! only the view of its queue, which is usually empty. Queues check the shared list in their turns, when its change
+//! counter differs.
 //!
-//! Range locks and the writes that wait for them are ordered by their tickets: a write waits for the range locks that
-//! its queue knew when it came, and later range locks wait for it. Each waits for earlier ones only, so no wait is
-//! endless, and a write that waits is not passed by one pair after another.
+//! Tickets order range locks and the writes that wait for them: a write waits for the range locks that its queue knew
+//! when the write arrived, and later range locks wait for the write. Each waits for earlier ones only, so there is no
+//! deadlock, and a waiting write is not overtaken repeatedly.
 //!
-//! [`RangeLocks`] and [`Outlook`] are pure; [`Gate`], [`Sentry`] and [`Raised`] put them between threads.
+//! [`RangeLocks`] and [`Outlook`] are pure; [`Gate`], [`Sentry`] and [`Raised`] share them between threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use strake_reactor::CoreHandle;
 use strake_units::LbaRange;
 
-/// When a range lock was raised, in order; its name.
+/// The identifier of a range lock; range locks are ordered by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Ticket(u64);
 
@@ -28,9 +29,9 @@ pub(crate) struct Ticket(u64);
 struct RangeLock {
     ticket: Ticket,
     range: LbaRange,
-    /// Queues that have not said yet that they write nothing there.
+    /// The number of queues that have not acknowledged it yet.
     missing: u32,
-    /// Range locks that were raised before it, and are around some of its blocks.
+    /// The number of earlier range locks that overlap it.
     ahead: u32,
 }
 
@@ -40,22 +41,22 @@ impl RangeLock {
     }
 }
 
-/// All range locks of a device in the order in which they were raised, of which each queue has one at most.
+/// All range locks of a device in the order of their tickets. Each queue has at most one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct RangeLocks {
     raised: Vec<RangeLock>,
     queues: u32,
     last: u64,
-    /// Grows with whatever queues have to look at.
+    /// Incremented by every change that queues have to read.
     changes: u64,
 }
 
 impl RangeLocks {
-    /// A queue is opened. It has written nothing, and knows what is raised.
+    /// Adds a queue that has written nothing. Its view contains all current range locks.
     pub(crate) fn join(&mut self) -> Outlook {
         self.queues += 1;
-        // Every queue may raise a range lock: room for that is made now, and not when it does. The others look, and
-        // make theirs.
+        // Every queue may request a range lock. The memory for it is allocated here, and other queues allocate theirs
+        // when they next check the list.
         let queues = self.queues as usize;
         self.raised.reserve(queues.saturating_sub(self.raised.len()));
         self.changes += 1;
@@ -64,7 +65,7 @@ impl RangeLocks {
         outlook
     }
 
-    /// A queue closes that has nothing left at the device.
+    /// Removes a queue that has no I/O in flight.
     pub(crate) fn leave(&mut self, outlook: &Outlook) {
         self.queues -= 1;
         let mut known = outlook.known.iter().peekable();
@@ -79,7 +80,7 @@ impl RangeLocks {
         }
     }
 
-    /// Raises a range lock around these blocks.
+    /// Adds a range lock of these blocks.
     pub(crate) fn raise(&mut self, range: LbaRange) -> Ticket {
         self.last += 1;
         let ticket = Ticket(self.last);
@@ -89,7 +90,7 @@ impl RangeLocks {
         ticket
     }
 
-    /// Lowers a range lock, whether it stands or not.
+    /// Removes a range lock, granted or not.
     pub(crate) fn lower(&mut self, ticket: Ticket) {
         let Some(at) = self.raised.iter().position(|range_lock| range_lock.ticket == ticket) else {
             return;
@@ -102,14 +103,14 @@ impl RangeLocks {
     }
 }
 
-/// Whether a queue has said that it writes nothing where a range lock is.
+/// Whether a queue has acknowledged a range lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Said {
     No,
     Yes,
 }
 
-/// A range lock as a queue knows it.
+/// A range lock in the view of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Known {
     ticket: Ticket,
@@ -124,55 +125,55 @@ impl Known {
     }
 }
 
-/// What a queue knows of the range locks of a device.
+/// The view that a queue has of the range locks of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Outlook {
     /// In the order of tickets.
     known: Vec<Known>,
-    /// Changes there were when it last looked.
+    /// The change counter at the last check.
     seen: u64,
 }
 
 impl Outlook {
-    /// True when no range lock is known.
+    /// True if the view contains no range lock.
     pub(crate) const fn is_clear(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// The last range lock that a write to these blocks has to wait for, if there is one.
+    /// The last range lock that a write to these blocks must wait for, if there is one.
     pub(crate) fn before(&self, range: LbaRange) -> Option<Ticket> {
         let around = self.known.iter().filter(|known| known.range.overlaps(range));
         around.map(|known| known.ticket).max()
     }
 
-    /// Whether a write to these blocks that had to wait for the range locks up to `last` can continue.
+    /// True if a write to these blocks that waited for the range locks up to `last` can continue.
     pub(crate) fn is_past(&self, range: LbaRange, last: Ticket) -> bool {
         !self.known.iter().any(|known| known.ticket <= last && known.range.overlaps(range))
     }
 
-    /// Whether a range lock stood when the queue last looked. Once it stands it does until it is lowered.
+    /// True if a range lock was granted at the last check. A granted range lock stays granted until it is removed.
     pub(crate) fn stands(&self, ticket: Ticket) -> bool {
         self.known.iter().any(|known| known.ticket == ticket && known.stands)
     }
 
-    /// Whether the queue has something to learn, because there were other `changes`, or to say that it could not say
-    /// before. `writes` tells whether a write to blocks of this range lock is at the device, or waits for an earlier
-    /// range lock.
+    /// True if the queue has to check the list, because `changes` differs, or because it can now acknowledge a range
+    /// lock. `writes` returns whether a write to blocks of this range lock is in flight, or waits for an earlier range
+    /// lock.
     fn has_to_look(&self, changes: u64, writes: &mut impl FnMut(Ticket, LbaRange) -> bool) -> bool {
         self.seen != changes
             || self.known.iter().any(|k| k.said == Said::No && !writes(k.ticket, k.range))
     }
 
-    /// Learns what range locks there are now, and says of each around whose blocks there are no `writes` that it is so.
+    /// Updates the view, and acknowledges each range lock whose blocks have no `writes`.
     pub(crate) fn look(
         &mut self,
         range_locks: &mut RangeLocks,
         mut writes: impl FnMut(Ticket, LbaRange) -> bool,
     ) {
-        // Memory is taken only after another queue was opened.
+        // Memory is allocated only after another queue was opened.
         let room = (range_locks.queues as usize).saturating_sub(self.known.len());
         self.known.reserve(room);
-        // All that was raised before the last look is known: what is known and is there yet comes first in both lists.
+        // The view contains all range locks from before the last check, so the common entries come first in both lists.
         let mut both = 0;
         self.known.retain(|known| {
             let is_raised = range_locks.raised.get(both).is_some_and(|g| g.ticket == known.ticket);
@@ -206,13 +207,14 @@ impl Gate {
         Self { range_locks: Mutex::new(RangeLocks::default()), changes: AtomicU64::new(0), cores }
     }
 
-    /// Nothing panics while holding the lock, so a poisoned one holds a sound list. Ordinary commands do not take it.
+    /// No code panics while it holds the lock, so the list of a poisoned lock is consistent. Ordinary commands do not
+    /// take it.
     fn lock(&self) -> MutexGuard<'_, RangeLocks> {
         self.range_locks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies `it` to the list, and wakes the cores if that changed it. Release: a thread that sees the number finds
-    /// the list changed.
+    /// Applies `it` to the list, and wakes the cores if it changed the list. The Release pairs with the Acquire in
+    /// `look`: a thread that reads the counter finds the changed list.
     fn apply<R>(
         &self,
         mut range_locks: MutexGuard<'_, RangeLocks>,
@@ -230,8 +232,8 @@ impl Gate {
     }
 }
 
-/// A queue's place among those that are asked before a range lock stands. It goes after the queue, when nothing of the
-/// queue is left at the device.
+/// The registration of a queue with the range locks of a device. It is dropped after the queue, when the queue has no
+/// I/O in flight.
 pub(crate) struct Sentry {
     gate: Arc<Gate>,
     pub(crate) outlook: Outlook,
@@ -243,14 +245,14 @@ impl Sentry {
         Self { gate: Arc::clone(gate), outlook }
     }
 
-    /// Raises a range lock around these blocks. It stands at a later look.
+    /// Requests a range lock of these blocks. A later check shows that it is granted.
     pub(crate) fn raise(&self, range: LbaRange) -> Raised {
         let ticket = self.gate.apply(self.gate.lock(), |range_locks| range_locks.raise(range));
         Raised { gate: Arc::clone(&self.gate), ticket }
     }
 
-    /// Checks the range locks if there is something to learn or to say; says whether there was. `writes` is as in
-    /// [`Outlook::look`]. Who finds another queue looking comes back in the next turn.
+    /// Checks the range locks if the view is outdated or an acknowledgement is due; returns whether there was one.
+    /// `writes` is as in [`Outlook::look`]. If another queue holds the lock, the check is repeated in the next turn.
     pub(crate) fn look(&mut self, mut writes: impl FnMut(Ticket, LbaRange) -> bool) -> usize {
         let changes = self.gate.changes.load(Ordering::Acquire);
         if !self.outlook.has_to_look(changes, &mut writes) {
@@ -272,7 +274,7 @@ impl Drop for Sentry {
     }
 }
 
-/// A range lock that is raised; dropping it lowers it.
+/// A requested range lock; the drop removes it.
 pub(crate) struct Raised {
     gate: Arc<Gate>,
     pub(crate) ticket: Ticket,

@@ -1,4 +1,4 @@
-//! Other discovery services that hosts are referred to (Base, section 3.1.2.3).
+//! Referrals of hosts to other discovery services (Base, section 3.1.2.3).
 
 use crate::limits::REFERRALS_MAX;
 use std::net::SocketAddr;
@@ -9,27 +9,27 @@ use strake_nvme_wire::{log, nqn};
 /// Another discovery service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Referral {
-    /// Where it is.
+    /// Its address.
     pub address: SocketAddr,
-    /// Its name: that of all discovery subsystems, or one of its own.
+    /// Its NQN: the well-known discovery NQN, or a unique one.
     pub nqn: String,
 }
 
 impl Referral {
-    /// Whether it refers to this address, which may be written as one of IPv6 although it is of IPv4.
+    /// True if it refers to this address, which may be an IPv4-mapped IPv6 address.
     pub(crate) fn is_at(&self, address: SocketAddr) -> bool {
         let canonical = |address: SocketAddr| (address.ip().to_canonical(), address.port());
         canonical(self.address) == canonical(address)
     }
 
-    /// As an entry of the discovery page.
+    /// The entry in the discovery log page.
     pub(crate) fn entry(&self) -> [u8; DISCOVERY_BYTES] {
         let compose = |portal: &Portal<'_>| log::discovery_referral(&self.nqn, portal);
         with_portal(self.address, Security::NotSpecified, compose)
     }
 }
 
-/// What `compose` makes of an address.
+/// Calls `compose` with the text form of an address.
 pub(crate) fn with_portal<T>(
     address: SocketAddr,
     security: Security,
@@ -40,7 +40,7 @@ pub(crate) fn with_portal<T>(
     compose(&Portal { family, address: &ip, port: &port, security })
 }
 
-/// Refuses referrals that a host could do nothing with.
+/// Rejects referrals that no host could use.
 pub(crate) fn check(referrals: &[Referral]) -> Result<(), ExportError> {
     let refuse = |what| Err(ExportError::new(ExportErrorKind::BadReferral, what));
     if referrals.len() > REFERRALS_MAX {

@@ -1,4 +1,4 @@
-//! The subsystems of a target, and who may connect to which.
+//! The subsystems of a target, and the access of hosts to them.
 
 use crate::audit::Audit;
 use crate::controller::{Controller, Host, Place};
@@ -37,47 +37,47 @@ pub(crate) struct Claim {
     pub(crate) queue: u16,
 }
 
-/// What a connection is for.
+/// An admitted connection: its queue and its connection slot.
 pub(crate) struct Admission {
     pub(crate) place: Place,
     pub(crate) room: Room,
 }
 
-/// Where there is room for a connection.
+/// The connection slot of a connection.
 pub(crate) enum Room {
-    /// At a subsystem.
+    /// A slot of a subsystem.
     ConnectionSlot(ConnectionSlot<Subsystem>),
-    /// At discovery.
+    /// A slot of discovery.
     DiscoveryConnection(DiscoveryConnection),
 }
 
-/// What is to be waited for before an export is removed.
+/// The object that must be quiet before an export is removed.
 pub(crate) enum Withdrawn {
-    /// It was the last namespace: all connected hosts leave.
+    /// The export was the last namespace: all connected hosts are disconnected.
     Subsystem(Arc<Subsystem>),
-    /// There are others: the device of this one, if it has one, is let go.
+    /// Other namespaces remain: only the device of this one is released, if it has one.
     Namespace(Arc<Subsystem>, Option<Arc<Served>>),
 }
 
-/// All subsystems of a target. Control threads, and data cores for what admin queues ask.
+/// All subsystems of a target. It is used by control threads, and by data cores for admin commands.
 pub(crate) struct Registry {
-    /// `None` once the target is stopping.
+    /// `None` after the target was stopped.
     subsystems: Mutex<Option<BTreeMap<String, Arc<Subsystem>>>>,
     cores: Vec<CoreHandle>,
     connections_per_export: u32,
     pause_time_max: Nanos,
-    /// Changes with every change of what discovery tells.
+    /// Incremented by every change of the discovery log page.
     generation: AtomicU64,
     pub(crate) discovery_connections: Arc<DiscoveryConnections>,
-    /// Other discovery services that hosts are referred to.
+    /// Referrals to other discovery services.
     referrals: Mutex<Vec<Referral>>,
-    /// Who changes reservations.
+    /// The thread that changes reservations.
     pub(crate) reservation_thread: ReservationThread,
-    /// What hosts have to prove themselves with, by their NQNs.
+    /// Authentication keys of hosts, by NQN.
     keys: Mutex<BTreeMap<String, Keys>>,
-    /// Keys of those that have to use TLS.
+    /// TLS keys of hosts that must use TLS.
     pub(crate) tls: TlsKeys,
-    /// Rejected hosts.
+    /// Counters of rejected hosts.
     pub(crate) audit: Audit,
 }
 
@@ -107,19 +107,19 @@ impl Registry {
     }
 
     fn note_change(&self) {
-        // Release: a thread that sees the number sees what changed.
+        // The Release pairs with the Acquire in `generation`: a thread that reads the number finds the change.
         self.generation.fetch_add(1, Ordering::Release);
         self.wake();
     }
 
-    /// Has connections look at what changed.
+    /// Wakes the cores, so that connections apply a change.
     pub(crate) fn wake(&self) {
         for core in &self.cores {
             core.wake();
         }
     }
 
-    /// Changes whenever what discovery tells may have.
+    /// A number that changes with the discovery log page.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -156,7 +156,7 @@ impl Registry {
         }
     }
 
-    /// What of an export is to be served, if its device is there.
+    /// The device of an export as it is served, if there is a device.
     fn prepare(&self, export: &Export) -> Result<Option<Arc<Served>>, ExportError> {
         let refuse = |why: String| {
             let what = format!("cannot export {:?}: {why}", export.nqn);
@@ -177,8 +177,8 @@ impl Registry {
             return refuse(format!("namespaces are numbered from 1 to {NAMESPACES_MAX}"));
         }
         let Some(device) = &export.device else { return Ok(None) };
-        // A device that lost what it had acknowledged is not served on: an array that was lost answers with errors
-        // until it is started again, as another device.
+        // A device that may have lost acknowledged writes gets a new instance: a failed array returns errors until it
+        // is started again as another device.
         let (known, info) = (self.find(&export.nqn), device.info());
         let gate = known.as_ref().and_then(|known| known.paused_gate(export.namespace));
         let instance = match known.and_then(|known| known.next_instance(export.namespace, &info)) {
@@ -194,7 +194,7 @@ impl Registry {
         Ok(Some(Arc::new(served)))
     }
 
-    /// The reservations that a namespace has yet, or those that are recorded.
+    /// The current reservations of a namespace, or the recorded ones.
     fn kept_of(&self, export: &Export) -> Result<Arc<Kept>, ExportError> {
         let known = self.find(&export.nqn).and_then(|known| known.kept(export.namespace).ok());
         if let Some(kept) = known {
@@ -220,19 +220,19 @@ impl Registry {
         self.place(nqn, namespace).map(|place| place.kept.reservations())
     }
 
-    /// Why the last change of them that was to be written down was not.
+    /// The reason why the last change of its reservations was not recorded.
     pub(crate) fn reservation_trouble(&self, nqn: &str, namespace: u32) -> Option<String> {
         self.place(nqn, namespace)?.kept.trouble()
     }
 
-    /// Ends them; `None` when there is no such namespace.
+    /// Clears the reservations of a namespace; `None` if there is no such namespace.
     pub(crate) fn clear_reservations(&self, nqn: &str, namespace: u32) -> Option<Status> {
         let place = self.place(nqn, namespace)?;
         Some(self.reservation_thread.ask(&Asker::Operator, vec![place], Wish::Clear).wait())
     }
 
-    /// Closes an export to new commands, and its subsystem to new connections if it has no other namespace. It stays in
-    /// the registry until [`forget`](Self::forget): its name is not free before its last I/O has completed.
+    /// Closes an export to new commands, and its subsystem to new connections if it has no other namespace. The export
+    /// stays in the registry until [`forget`](Self::forget): its name is in use until its last I/O has completed.
     pub(crate) fn withdraw(
         &self,
         nqn: &str,
@@ -263,28 +263,28 @@ impl Registry {
         Ok(Withdrawn::Subsystem(Arc::clone(subsystem)))
     }
 
-    /// Serves the device of a namespace no more, which stays without it.
+    /// Stops serving the device of a namespace. The namespace remains without a device.
     pub(crate) fn detach(&self, nqn: &str, namespace: u32) -> Leaving {
         let served = self.find(nqn).and_then(|subsystem| subsystem.close(namespace));
         self.wake();
         Leaving::new(served)
     }
 
-    /// The same, but has commands wait for the next device.
+    /// As [`detach`](Self::detach), but commands wait for the next device.
     pub(crate) fn pause(&self, nqn: &str, namespace: u32) -> Leaving {
         let served = self.find(nqn).and_then(|subsystem| subsystem.pause(namespace));
         self.wake();
         Leaving::new(served)
     }
 
-    /// Has the next device of a namespace count as the one that it had.
+    /// Marks the next device of a namespace as the same instance.
     pub(crate) fn keep_instance(&self, nqn: &str, namespace: u32) {
         if let Some(subsystem) = self.find(nqn) {
             subsystem.keep_instance(namespace);
         }
     }
 
-    /// Takes back what was said of it.
+    /// Removes this mark.
     pub(crate) fn forget_instance(&self, nqn: &str, namespace: u32) {
         if let Some(subsystem) = self.find(nqn) {
             subsystem.forget_instance(namespace);
@@ -292,7 +292,7 @@ impl Registry {
         }
     }
 
-    /// Removes a withdrawn export. Its reservations are no longer written when this returns.
+    /// Removes a withdrawn export. Its reservations are no longer recorded after this returns.
     pub(crate) fn forget(&self, withdrawn: &Withdrawn, namespace: u32) {
         let kept = match withdrawn {
             Withdrawn::Namespace(subsystem, _) => {
@@ -310,7 +310,7 @@ impl Registry {
         kept.iter().for_each(|kept| kept.wait_written());
     }
 
-    /// Ends the registry and returns what was in it.
+    /// Closes the registry and returns its subsystems.
     pub(crate) fn close(&self) -> Vec<Arc<Subsystem>> {
         self.lock().take().into_iter().flat_map(BTreeMap::into_values).collect()
     }
@@ -319,7 +319,7 @@ impl Registry {
         self.lock().iter().flat_map(BTreeMap::values).flat_map(|known| known.stats()).collect()
     }
 
-    /// What the hosts of a subsystem have done; nothing when there is none of that name.
+    /// Stats of the controllers of a subsystem; empty if there is no subsystem of this name.
     pub(crate) fn controllers(&self, nqn: &str) -> Vec<ControllerStats> {
         let known = self.lock().as_ref().and_then(|subsystems| subsystems.get(nqn).cloned());
         known.map_or_else(Vec::new, |subsystem| subsystem.controller_stats())
@@ -331,7 +331,7 @@ impl Registry {
         known.is_some_and(|known| known.uuid(namespace).is_some())
     }
 
-    /// True when there is nothing that a host could connect to.
+    /// True if there is no subsystem.
     pub(crate) fn is_empty(&self) -> bool {
         self.lock().as_ref().is_none_or(BTreeMap::is_empty)
     }
@@ -340,7 +340,7 @@ impl Registry {
         self.referrals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells hosts of these other services and no others.
+    /// Replaces the list of referrals.
     pub(crate) fn refer(&self, referrals: Vec<Referral>) -> Result<(), ExportError> {
         referral::check(&referrals)?;
         let mut known = self.referrals();
@@ -352,12 +352,12 @@ impl Registry {
         Ok(())
     }
 
-    /// The discovery page for a host that reached this target at `address`: of what is here only what it may connect
-    /// to, and no referral to where it is already, which it would follow for nothing.
+    /// The discovery log page for a host that reached this target at `address`: only the subsystems to which it may
+    /// connect, and no referral to this address.
     pub(crate) fn discovery_page(&self, host: &str, address: SocketAddr) -> Vec<u8> {
-        // Read before the contents: a host that gets too old a number reads the page again.
+        // The number is read before the contents: a host that gets an outdated number reads the page again.
         let generation = self.generation();
-        // Copied out, because hosts ask for it as often as they like.
+        // The lock is held only for the copy, because hosts control how often they read the page.
         let known: Vec<_> = self.lock().iter().flat_map(BTreeMap::values).cloned().collect();
         let is_open =
             |known: &&Arc<Subsystem>| known.connection_slots.is_open() && known.admits(host);
@@ -381,7 +381,7 @@ impl Registry {
         self.lock().as_ref()?.get(nqn).filter(|known| known.connection_slots.is_open()).cloned()
     }
 
-    /// How many more queues of a subsystem a host can connect, of those it has everywhere.
+    /// The number of further queues of a subsystem that a host can connect, within its limit for all subsystems.
     pub(crate) fn room_for(&self, subsystem: &Subsystem, host: &str) -> u32 {
         let taken: u32 =
             self.lock().iter().flat_map(BTreeMap::values).map(|known| known.taken_by(host)).sum();
@@ -413,7 +413,7 @@ impl Registry {
         Ok(Claim { controller, queue: 0 })
     }
 
-    /// Whether any subsystem has a host on its list.
+    /// True if any subsystem lists the host.
     pub(crate) fn lists(&self, host: &str) -> bool {
         self.lock().iter().flat_map(BTreeMap::values).any(|known| known.admits(host))
     }
@@ -423,7 +423,7 @@ impl Registry {
         self.find(subsystem).is_some_and(|known| known.secure)
     }
 
-    /// Whether a host may connect: to a subsystem that has it on its list, and to discovery when any subsystem has.
+    /// The subsystem of a Connect command, if it lists the host. Discovery accepts a host that any subsystem lists.
     fn admit(&self, names: Names<'_>) -> Result<Option<Arc<Subsystem>>, Refusal> {
         let not_allowed = Refusal::plain(Status::INVALID_HOST);
         if names.subsystem == nqn::DISCOVERY {
@@ -445,7 +445,7 @@ impl Registry {
         let controller = found
             .controller(data.controller)
             .ok_or(Refusal::of(Part::Data, ConnectData::CONTROLLER_AT))?;
-        // No host joins the controller of another host (Base, section 6.3).
+        // A host cannot connect to the controller of another host (Base, section 6.3).
         if (controller.host.nqn.as_str(), controller.host.id) != (names.host, data.host_id) {
             return Err(Refusal::of(Part::Data, ConnectData::HOST_AT));
         }
@@ -458,8 +458,7 @@ impl Registry {
         Ok(Claim { controller, queue: connect.queue })
     }
 
-    /// What a host has to prove itself with from now on; `None` to believe it by its name. Those that are connected
-    /// stay.
+    /// Sets the authentication keys of a host; with `None`, its NQN is sufficient. Existing connections stay.
     pub(crate) fn set_keys(&self, host: &str, keys: Option<Keys>) {
         let mut known = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         match keys {
@@ -468,7 +467,8 @@ impl Registry {
         };
     }
 
-    /// The proof that a host owes, if it does. Discovery goes by names: it tells names only.
+    /// The authentication that a host must complete, if it must. Discovery requires none, because it returns names
+    /// only.
     pub(crate) fn proof(&self, names: Names<'_>) -> Result<Option<Exchange>, Refusal> {
         let known = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(keys) = known.get(names.host).filter(|_| names.subsystem != nqn::DISCOVERY) else {
@@ -479,7 +479,7 @@ impl Registry {
         for bytes in [&mut fresh.challenge[..], &mut fresh.exponent, &mut sequence] {
             getrandom::fill(bytes).map_err(|_| Refusal::plain(Status::INTERNAL))?;
         }
-        // Zero would say that nothing was asked (Base, section 8.13.5.4).
+        // Zero would mean that there is no challenge (Base, section 8.13.5.4).
         fresh.sequence = u32::from_le_bytes(sequence).max(1);
         let names =
             auth::Names { host: names.host.to_owned(), subsystem: names.subsystem.to_owned() };

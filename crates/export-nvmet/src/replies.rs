@@ -1,4 +1,4 @@
-//! What PDUs on their way out consist of.
+//! Outgoing PDUs.
 
 use crate::limits::IO_ENTRIES;
 use crate::slots::SlotIndex;
@@ -7,42 +7,42 @@ use strake_nvme_tcp::digest::DIGEST_BYTES;
 use strake_nvme_tcp::pdu::DATA_BYTES;
 use strake_nvme_tcp::{Digests, Framing};
 
-/// Longest header with its digest.
+/// The longest header with its digest.
 const HEAD_BYTES: usize = DATA_BYTES + DIGEST_BYTES;
-/// PDUs that wait to be sent: a request for data, which a host may foresee, or data, and the end of each command;
-/// besides them the answer to Connect and the request to end the connection.
+/// Queued PDUs: for each command an R2T, or data, and the completion; in addition the completion of Connect and the
+/// request to terminate the connection.
 pub(crate) const REPLIES_MAX: usize = 2 * IO_ENTRIES as usize + 2;
 
-/// One PDU. It is small, because it moves with every command.
+/// One PDU. The type is small, because it is moved for every command.
 pub(crate) struct Reply {
-    /// Bytes as they are, before everything else; a command has none.
+    /// Raw bytes that precede everything else; a command has none.
     raw: Box<[u8]>,
     framing: Framing<HEAD_BYTES, DIGEST_BYTES>,
     pub(crate) data: SgMut,
-    /// The command that ends when this has been sent.
+    /// The command that ends when this PDU was sent.
     pub(crate) ends: Option<SlotIndex>,
 }
 
 impl Reply {
-    /// Bytes as they are: the answer to Connect, or a request to end the connection.
+    /// Raw bytes: the completion of Connect, or a request to terminate the connection.
     pub(crate) fn raw(bytes: &[u8]) -> Self {
         let (framing, data) = (Framing::default(), SgMut::default());
         Self { raw: bytes.into(), framing, data, ends: None }
     }
 
-    /// A PDU that is only a header.
+    /// A PDU that consists of a header.
     pub(crate) fn bare(header: &[u8], digests: Digests) -> Self {
         Self { framing: Framing::bare(header, digests), ..Self::raw(&[]) }
     }
 
-    /// Data for the host behind a header, padded so that it begins at byte `lead`.
+    /// A header with data for the host, padded so that the data starts at byte `lead`.
     pub(crate) fn data(header: &[u8], digests: Digests, lead: usize, data: SgMut) -> Self {
         let parts = data.parts().iter().map(|part| part.as_slice());
         let framing = Framing::around(header, digests, lead, parts);
         Self { framing, data, ..Self::raw(&[]) }
     }
 
-    /// The same as the last of its command.
+    /// Marks the PDU as the last of its command.
     pub(crate) fn ending(mut self, slot: SlotIndex) -> Self {
         self.ends = Some(slot);
         self

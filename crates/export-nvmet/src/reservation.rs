@@ -1,10 +1,10 @@
-//! Who of several hosts may use a namespace: what each command makes of that (Base, section 8.19).
+//! The rules of reservations: the effect of each command on the access of hosts to a namespace (Base, section 8.19).
 //!
-//! Pure: a value that commands turn into the next one, so that it can be recorded before any queue applies it.
+//! Pure: a command turns a value into the next value, which can be recorded before any queue applies it.
 //!
 //! ```text
-//! none   --Register--> registrants --Acquire--> registrants, one of whom holds it, or all
-//!    ^--Unregister, Clear--'   ^--Release, Unregister of the holder--'--Preempt--> the same of another
+//! none   --Register--> registrants --Acquire--> registrants with one holder, or all as holders
+//!    ^--Unregister, Clear--'   ^--Release, Unregister of the holder--'--Preempt--> another holder
 //! ```
 
 use crate::limits::{REGISTRANTS_MAX, REGISTRANTS_PER_NAME_MAX};
@@ -18,20 +18,20 @@ use strake_nvme_wire::reservation::{
 /// A registrant of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registrant {
-    /// Its identifier, which is what counts.
+    /// The host identifier, which identifies the registrant.
     pub host: HostId,
-    /// The NQN it registered under, for people.
+    /// The NQN under which the host registered, for operators.
     pub name: String,
-    /// Its key, which is not zero.
+    /// The reservation key, which is not zero.
     pub key: u64,
 }
 
 /// A reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Who is kept out of what.
+    /// The type, which defines the access of other hosts.
     pub kind: ReservationType,
-    /// Who holds it; `None` when every registrant does.
+    /// The holder; `None` if all registrants are holders.
     pub holder: Option<HostId>,
 }
 
@@ -41,25 +41,25 @@ impl Held {
     }
 }
 
-/// All there is to know of the reservations of a namespace.
+/// The reservation state of a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reservations {
-    /// Changes of registrations there were, modulo 2^32.
+    /// The number of registration changes, modulo 2^32.
     pub generation: u32,
-    /// Whether all this outlasts a loss of power, which for hosts a restart is too.
+    /// Whether the state persists through a power loss, which for hosts includes a restart.
     pub persists: bool,
     /// The reservation.
     pub held: Option<Held>,
-    /// Registrants, in the order in which they came.
+    /// Registrants in the order of their registration.
     pub registrants: Vec<Registrant>,
 }
 
-/// What a command makes of reservations.
+/// The effect of a command on reservations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// What they are then.
+    /// The next state.
     pub next: Reservations,
-    /// Which hosts to send which notices.
+    /// Notices, with the hosts that receive them.
     pub reported: Vec<(HostId, NoticeKind)>,
     /// Hosts whose commands are to be aborted.
     pub expelled: Vec<HostId>,
@@ -72,7 +72,7 @@ impl Change {
 }
 
 impl Reservations {
-    /// What `host` may do (Base, section 8.19.3 "Reservation Types").
+    /// The access rights of `host` (Base, section 8.19.3 "Reservation Types").
     #[must_use]
     pub fn rights(&self, host: &HostId) -> Rights {
         let Some(held) = &self.held else { return Rights::All };
@@ -86,14 +86,14 @@ impl Reservations {
         }
     }
 
-    /// What a client may do that cannot register, because its protocol has no reservations.
+    /// The access rights of a client that cannot register, because its protocol has no reservations.
     #[must_use]
     pub fn rights_of_others(&self) -> Rights {
         // No host has this identifier.
         self.rights(&[0; 16])
     }
 
-    /// Whether a host holds the reservation, perhaps with others.
+    /// True if a host holds the reservation, perhaps with others.
     #[must_use]
     pub fn holds(&self, host: &HostId) -> bool {
         match self.held {
@@ -107,10 +107,9 @@ impl Reservations {
         self.registrants.iter().find(|known| known.host == *host).map(|known| known.key)
     }
 
-    /// Whether this can have come about. What is wrong otherwise.
+    /// Checks that the state is consistent.
     ///
-    /// # Errors
-    /// With what is wrong.
+    /// Returns the inconsistency.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.registrants.len() > REGISTRANTS_MAX {
             return Err("it has too many registrants");
@@ -133,17 +132,16 @@ impl Reservations {
         }
     }
 
-    /// What a command of `host`, which is called `name`, makes of it.
+    /// The effect of a command of `host`, whose NQN is `name`.
     ///
-    /// # Errors
-    /// With the status to answer; nothing changes then.
+    /// Returns the status of the completion; the state is then unchanged.
     pub fn after(
         &self,
         (host, name): (&HostId, &str),
         action: Action,
         keys: Keys,
     ) -> Result<Change, Status> {
-        // A host without an identity cannot be distinguished from others.
+        // A host without an identifier cannot be distinguished from others.
         if *host == [0; 16] {
             return Err(Status::INVALID_FIELD);
         }
@@ -176,7 +174,7 @@ impl Reservations {
         .map(Change::quiet)
     }
 
-    /// Without reservation and registrants, by the command of a host or of an operator.
+    /// The state without reservation and registrants, after a command of a host or of an operator.
     #[must_use]
     pub fn cleared(&self, by: Option<&HostId>) -> Change {
         let next = Self { held: None, registrants: Vec::new(), ..self.clone() }.counted();
@@ -215,13 +213,13 @@ impl Reservations {
         }
     }
 
-    /// Whether another host that is called `name` can be a registrant.
+    /// True if another host with the NQN `name` can register.
     fn has_room_for(&self, name: &str) -> bool {
         let of_it = self.registrants.iter().filter(|known| known.name == name).count();
         self.registrants.len() < REGISTRANTS_MAX && of_it < REGISTRANTS_PER_NAME_MAX
     }
 
-    /// Base, section 8.19.2. The same again changes nothing but the count.
+    /// Base, section 8.19.2. A repeated registration changes only the generation.
     fn register(&self, (host, name): (&HostId, &str), key: u64) -> Result<Self, Status> {
         if key == 0 {
             return Err(Status::INVALID_FIELD);
@@ -237,7 +235,7 @@ impl Reservations {
         Ok(next)
     }
 
-    /// With the check of its key off, a host need not have one yet.
+    /// If the key is not checked, the host need not be registered.
     fn replace(&self, who: (&HostId, &str), check: KeyCheck, keys: Keys) -> Result<Self, Status> {
         if keys.other == 0 {
             return Err(Status::INVALID_FIELD);
@@ -253,7 +251,7 @@ impl Reservations {
         Ok(next)
     }
 
-    /// Without some registrants, and without a reservation that then has no holder.
+    /// The state without some registrants, and without a reservation that then has no holder.
     fn without(&self, leaves: impl Fn(&Registrant) -> bool) -> Self {
         let mut next = self.clone();
         next.registrants.retain(|known| !leaves(known));
@@ -321,7 +319,7 @@ impl Reservations {
         Ok(Self { held: Some(Held::by(*host, kind)), ..taken })
     }
 
-    /// Which hosts are notified of a preemption by `host`, and whose commands it concerns.
+    /// The notices after a preemption by `host`, and the hosts whose commands are aborted.
     fn preemption(&self, host: &HostId, next: Self) -> Change {
         let out = |known: &&Registrant| next.key_of(&known.host).is_none() && known.host != *host;
         let expelled: Vec<HostId> = self.registrants.iter().filter(out).map(|k| k.host).collect();
@@ -334,7 +332,7 @@ impl Reservations {
         Change { next, reported, expelled }
     }
 
-    /// Base, section 8.19.6. A host that does not hold it has nothing to release, which is no error.
+    /// Base, section 8.19.6. A release by a host that is not the holder succeeds without an effect.
     fn release(&self, host: &HostId, kind: ReservationType) -> Result<Change, Status> {
         let Some(held) = self.held.filter(|_| self.holds(host)) else {
             return Ok(Change::quiet(self.clone()));
@@ -350,7 +348,7 @@ impl Reservations {
         Ok(change)
     }
 
-    /// As reported to a host.
+    /// The Reservation Status data structure.
     #[must_use]
     pub fn report(&self) -> Vec<u8> {
         let head = ReportHead {

@@ -1,11 +1,11 @@
-//! Who changes reservations: one thread of a target, one command after another, of each host in turn.
+//! The thread of a target that changes reservations. It executes one command at a time, and serves hosts in turn.
 //!
 //! ```text
-//! recorded durably -> in force -> every open I/O queue applies it -> hosts are notified -> answered
+//! recorded durably -> in force -> every open I/O queue applies it -> hosts are notified -> completed
 //!                                                                     '-> aborted commands have completed
 //! ```
-//! The order is the promise. What was answered outlasts a loss of power. Once it is answered, no command is handed to a
-//! device that it keeps out; and when other hosts' commands were to be given up, none of those is at a device.
+//! This order gives two guarantees. A completed change persists through a power loss. After the completion, no excluded
+//! command is submitted to a device, and no aborted command of another host is in flight.
 
 mod line;
 
@@ -32,56 +32,56 @@ pub(crate) struct Place {
     pub(crate) kept: Arc<Kept>,
 }
 
-/// What is to be done.
+/// A request.
 pub(crate) enum Wish {
-    /// What a host's command says.
+    /// Execute the command of a host.
     Act(Host, Action, Keys),
-    /// To have all this outlast a loss of power, or no more.
+    /// Make reservations persist through a power loss, or stop this.
     Persist(bool),
-    /// To end reservation and registrations, because an operator says so.
+    /// Clear the reservation and the registrations for an operator.
     Clear,
 }
 
-/// The outcome of a wish.
+/// The outcome of a request.
 #[derive(Default)]
 pub(crate) struct Answer(OnceLock<Status>);
 
 impl Answer {
-    /// The result, after the end.
+    /// The status, if the request has completed.
     pub(crate) fn get(&self) -> Option<Status> {
         self.0.get().copied()
     }
 
-    /// Says how it ended, which is said once.
+    /// Completes the request; only the first call has an effect.
     fn set(&self, status: Status) {
         let _ = self.0.set(status);
     }
 
-    /// Waits for that; for control threads.
+    /// Waits for the completion; for control threads.
     pub(crate) fn wait(&self) -> Status {
         *self.0.wait()
     }
 }
 
 struct Job {
-    /// Where it is yet to be done.
+    /// The remaining namespaces.
     places: VecDeque<Place>,
     wish: Wish,
     answer: Arc<Answer>,
 }
 
-/// What waits for the thread; `None` once the target stops.
+/// The waiting requests; `None` after the target was stopped.
 struct Jobs(Mutex<Option<Line<Job>>>);
 
 impl Jobs {
-    /// Nothing panics while holding the lock, so a poisoned one holds a sound list. Only commands about reservations
-    /// take it, briefly.
+    /// No code panics while it holds the lock, so the list of a poisoned lock is consistent. Only reservation commands
+    /// take the lock, briefly.
     fn lock(&self) -> MutexGuard<'_, Option<Line<Job>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A way to the thread.
+/// A handle of the thread.
 #[derive(Clone)]
 pub(crate) struct ReservationThread {
     jobs: Arc<Jobs>,
@@ -89,10 +89,10 @@ pub(crate) struct ReservationThread {
 }
 
 impl ReservationThread {
-    /// Starts the thread, which wakes `cores` when there is something for them to see.
+    /// Starts the thread, which wakes `cores` after changes.
     ///
     /// # Errors
-    /// When the machine has no thread.
+    /// Returns an error if the operating system cannot create a thread.
     pub(crate) fn start(cores: Vec<CoreHandle>) -> io::Result<(Self, JoinHandle<()>)> {
         let jobs = Arc::new(Jobs(Mutex::new(Some(Line::new()))));
         let work = Work { jobs: Arc::clone(&jobs), cores, unquiet: Vec::new() };
@@ -103,12 +103,12 @@ impl ReservationThread {
         Ok((Self { jobs, thread }, handle))
     }
 
-    /// The thread, for those who tell it what they have seen.
+    /// The thread, for queues that unpark it.
     pub(crate) fn thread(&self) -> Thread {
         self.thread.clone()
     }
 
-    /// Has something done at all these places, one after the other.
+    /// Executes a request for all these namespaces, one after the other.
     pub(crate) fn ask(&self, asker: &Asker, places: Vec<Place>, wish: Wish) -> Arc<Answer> {
         let answer = Arc::new(Answer::default());
         let job = Job { places: places.into(), wish, answer: Arc::clone(&answer) };
@@ -124,17 +124,17 @@ impl ReservationThread {
         answer
     }
 
-    /// Ends the thread; the requests that wait are not executed.
+    /// Stops the thread; waiting requests fail.
     pub(crate) fn close(&self) {
         let left = self.jobs.lock().take();
-        // No asker waits for ever.
+        // No asker waits forever.
         let left = left.into_iter().flat_map(Line::into_jobs);
         left.for_each(|job| job.answer.set(Status::INTERNAL));
         self.thread.unpark();
     }
 }
 
-/// An answer that waits for aborted commands.
+/// A completion that waits for aborted commands.
 struct Unquiet {
     subsystem: Arc<Subsystem>,
     namespace: u32,
@@ -142,7 +142,7 @@ struct Unquiet {
     answer: Arc<Answer>,
 }
 
-/// What the thread finds when it looks for something to do.
+/// The next work item of the thread.
 enum Next {
     Job(Asker, Job),
     Nothing,
@@ -156,8 +156,8 @@ struct Work {
 }
 
 impl Work {
-    /// A thread that has something for this one stores it, then unparks this one. One unpark may stand for several, and
-    /// may be consumed by another wait, so everything is checked before every park.
+    /// Another thread stores its request and then unparks this thread. One unpark may stand for several, and another
+    /// wait may consume it, so everything is checked before every park.
     fn run(mut self) {
         loop {
             self.answer_quiet();
@@ -191,14 +191,15 @@ impl Work {
         self.wake();
     }
 
-    /// Does something at the next of its places. What is to be done at several lets others go in between.
+    /// Executes a request at the next of its namespaces. Between the namespaces of one request, other requests are
+    /// executed.
     fn carry_out(&mut self, asker: &Asker, mut job: Job) {
         let Some(place) = job.places.pop_front() else {
             return self.answer(&job.answer, Status::SUCCESS);
         };
         match self.change(&place, &job.wish) {
             Err(status) => self.answer(&job.answer, status),
-            // Only a command to one namespace gives up others.
+            // Only a command for one namespace aborts commands.
             Ok(hosts) if !hosts.is_empty() => {
                 let Place { subsystem, namespace, .. } = place;
                 self.unquiet.push(Unquiet { subsystem, namespace, hosts, answer: job.answer });
@@ -211,7 +212,8 @@ impl Work {
         }
     }
 
-    /// Executes a request at one namespace. Says which hosts' commands are to be over before it is answered.
+    /// Executes a request for one namespace. Returns the hosts whose commands must complete before the request
+    /// completes.
     fn change(&self, place: &Place, wish: &Wish) -> Result<Vec<HostId>, Status> {
         let before = place.kept.reservations();
         let change = match wish {
@@ -232,18 +234,18 @@ impl Work {
         if change.next.persists && !place.kept.can_persist() {
             return Err(Status::INVALID_FIELD);
         }
-        // `kept` keeps the reason, for the operator to read.
+        // `kept` keeps the reason for the operator.
         place.kept.record(&before, &change.next).map_err(|_| Status::INTERNAL)?;
         self.enforce(place, &change)?;
         place.subsystem.notify(place.namespace, &place.kept, &change.reported);
         if !change.reported.is_empty() {
-            // The answer may be a long time coming.
+            // The completion of the request may take long.
             self.wake();
         }
         Ok(change.expelled)
     }
 
-    /// Puts a change in force, and waits until every queue applies it, which takes each a turn.
+    /// Applies a change, and waits until every queue has applied it, which takes each queue one turn.
     fn enforce(&self, place: &Place, change: &Change) -> Result<(), Status> {
         let watches = &place.subsystem.watches;
         let number = watches.changes() + 1;
@@ -259,7 +261,7 @@ impl Work {
         Ok(())
     }
 
-    /// Answers what no longer waits for commands at a device, and drops answers that no queue waits for.
+    /// Completes requests whose aborted commands have completed, and drops requests whose queue is closed.
     fn answer_quiet(&mut self) {
         let is_over = |known: &mut Unquiet| {
             let watches = &known.subsystem.watches;

@@ -1,4 +1,4 @@
-//! The commands of a connection between their arrival and the departure of their completions.
+//! The commands of a connection, from their arrival until their completion was sent.
 
 use crate::admin::Page;
 use crate::admit::Work;
@@ -10,71 +10,71 @@ use strake_nvme_wire::command::Fuse;
 use strake_nvme_wire::reservation::Action;
 use strake_units::LbaRange;
 
-/// Names a command of a connection while it lasts; to the host it is the tag of transfers.
+/// The index of a command of a connection; it is also the transfer tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotIndex(pub(crate) u16);
 
-/// What is to be done for a command.
+/// The task of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
-    /// Nothing but the answer.
+    /// Complete the command without further work.
     Answer,
-    /// Something at a device.
+    /// Execute an operation on a device.
     Device(Work, DeviceIndex),
-    /// Fill in a page and send it.
+    /// Send a page.
     Page(Page),
-    /// Receive keys, and have the reservations of a namespace changed.
+    /// Receive keys, and change the reservations of a namespace.
     Reserve(Action, u32),
-    /// Have them outlast a loss of power, or no more.
+    /// Make reservations persist through a power loss, or stop this.
     Persist(bool, u32),
-    /// Keep it until there is an event.
+    /// Keep the command outstanding until there is an event.
     Hold,
-    /// Answer, then end the connection.
+    /// Complete the command, then close the connection.
     Leave,
 }
 
-/// How far a command is.
+/// The progress of a command.
 ///
 /// ```text
-/// Waiting -> Receiving -> Ready <-> AtDevice -> Replying      each may be left out
-/// Held -> Replying                                            a request for events
+/// Waiting -> Receiving -> Ready <-> AtDevice -> Replying      each may be skipped
+/// Held -> Replying                                            an event request
 /// Receiving -> Asked -> Replying                              a change of reservations
 /// ```
 #[derive(Debug)]
 pub(crate) enum Stage {
-    /// It needs buffers for as many bytes, which are not free yet.
+    /// The command needs buffers for this number of bytes, which are not free yet.
     Waiting { bytes: u32 },
-    /// Its data is on its way here; `got` bytes have arrived. What it is to be compared with goes to `spare`, which is
-    /// empty for other commands.
+    /// The data of the command is being received; `got` bytes have arrived. `spare` is the buffer for the comparison
+    /// data of a Compare, and empty for other commands.
     Receiving { data: SgMut, got: u32, spare: SgMut },
-    /// All its data is here, and it waits: for a Copy before it, the other half of a pair, or a range lock. What it is
-    /// to be compared with goes to `spare`, as before.
+    /// All data has arrived, and the command waits: for an earlier Copy, the other half of a pair, or a range lock.
+    /// `spare` is as above.
     Ready { data: SgMut, spare: SgMut, at: Progress },
-    /// An I/O of it is at the device. Meanwhile the ranges of a deallocation or a Copy, and the memory of a read that
-    /// waits for a flush, stay here.
+    /// An I/O of the command is in flight. Meanwhile `kept` holds the ranges of a deallocation or a Copy, or the memory
+    /// of a read that waits for a flush.
     AtDevice { kept: Option<SgMut>, at: Progress },
-    /// The reservation thread has it.
+    /// The reservation thread executes the command.
     Asked,
-    /// Kept until there is an event.
+    /// The command is outstanding until there is an event.
     Held,
-    /// Its completion waits to be sent.
+    /// The completion waits to be sent.
     Replying,
 }
 
-/// How far a command is that takes several I/Os, one after the other.
+/// The progress of a command that takes several I/Os, one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// I/Os or ranges that are over.
+    /// Completed I/Os or ranges.
     pub(crate) steps: u32,
-    /// Blocks of the range at hand that are over.
+    /// Completed blocks of the current range.
     pub(crate) blocks: u64,
-    /// Blocks of all ranges that are over.
+    /// Completed blocks of all ranges.
     pub(crate) done: u64,
 }
 
 impl Progress {
-    /// What comes next of a command of `count` ranges: a part of one of them, of at most `most` blocks. `None` when all
-    /// of them are over.
+    /// The next part of a command of `count` ranges: a part of one range, of at most `most` blocks. `None` if all
+    /// ranges are complete.
     pub(crate) fn next_part(
         &mut self,
         count: u32,
@@ -100,21 +100,22 @@ pub(crate) struct Slot {
     pub(crate) cid: u16,
     pub(crate) task: Task,
     pub(crate) stage: Stage,
-    /// How it ends, as far as is known.
+    /// The status of the completion, as far as it is known.
     pub(crate) status: Status,
     pub(crate) result: u64,
-    /// Another host took over: nothing more of it is begun, and what is at a device is waited for.
+    /// Another host preempted the reservation: the command is aborted, and its I/O in flight still has to complete.
     pub(crate) is_given_up: bool,
-    /// Whether it is one half of a pair.
+    /// Whether the command is one half of a fused pair.
     pub(crate) fuse: Fuse,
-    /// Blocks that its I/O at hand changes, or would if it were not held off; none if it changes none, or is of a pair.
+    /// Blocks that the current I/O changes, or will change after a wait for a range lock; empty if it changes none, or
+    /// if the command is part of a pair.
     pub(crate) changes: LbaRange,
-    /// The last range lock that it waits for, while it does.
+    /// The last range lock that the command waits for.
     pub(crate) behind: Option<Ticket>,
 }
 
 impl Slot {
-    /// One of which nothing is known yet but its name.
+    /// Creates the entry of a command of which only the identifier is known.
     pub(crate) fn new(cid: u16) -> Self {
         Self {
             cid,
@@ -129,12 +130,12 @@ impl Slot {
         }
     }
 
-    /// Takes the stage with what is in it, to put another one in its place.
+    /// Takes the stage, which the caller then replaces.
     pub(crate) const fn take_stage(&mut self) -> Stage {
         std::mem::replace(&mut self.stage, Stage::Held)
     }
 
-    /// Whether nothing of it was handed to a device yet, and it is not over.
+    /// True if no I/O of the command was submitted, and the command has not completed.
     pub(crate) const fn is_before_device(&self) -> bool {
         match self.stage {
             Stage::Waiting { .. } | Stage::Receiving { .. } | Stage::Ready { .. } => true,
@@ -142,14 +143,14 @@ impl Slot {
         }
     }
 
-    /// Has it end with this status when it would go on, unless it ends with another one.
+    /// Sets the status of the completion, unless the command has already failed.
     pub(crate) const fn fail(&mut self, status: Status) {
         if self.status.is_success() {
             self.status = status;
         }
     }
 
-    /// Whether it writes to blocks of a range lock, or will before that stands.
+    /// True if the command writes to blocks of a range lock, or will before the range lock is granted.
     pub(crate) fn writes(&self, ticket: Ticket, range: LbaRange) -> bool {
         self.changes.overlaps(range)
             && match self.stage {
@@ -175,24 +176,24 @@ impl Slots {
         Self { slots: (0..count).map(|_| None).collect(), free: (0..count).rev().collect() }
     }
 
-    /// Begins a command; `None` when the host has sent more than the queue holds.
+    /// Adds a command; `None` if the host has sent more commands than the queue holds.
     pub(crate) fn begin(&mut self, slot: Slot) -> Option<SlotIndex> {
         let index = self.free.pop()?;
         self.slots[usize::from(index)] = Some(slot);
         Some(SlotIndex(index))
     }
 
-    /// The command, which has begun and not ended.
+    /// The command at an index in use.
     pub(crate) fn get(&mut self, index: SlotIndex) -> &mut Slot {
         self.find(index.0).expect("a slot in use holds a command")
     }
 
-    /// The command that a host means by a tag, if there is one.
+    /// The command of a transfer tag, if there is one.
     pub(crate) fn find(&mut self, tag: u16) -> Option<&mut Slot> {
         self.slots.get_mut(usize::from(tag))?.as_mut()
     }
 
-    /// A request for events that is kept.
+    /// An outstanding Asynchronous Event Request.
     pub(crate) fn held(&self) -> Option<SlotIndex> {
         let is_held = |slot: &Option<Slot>| {
             matches!(slot, Some(Slot { task: Task::Hold, stage: Stage::Held, .. }))
@@ -200,14 +201,14 @@ impl Slots {
         self.slots.iter().position(is_held).map(|index| SlotIndex(index as u16))
     }
 
-    /// Ends a command, after its completion was sent or will never be.
+    /// Removes a command, after its completion was sent or discarded.
     pub(crate) fn end(&mut self, index: SlotIndex) {
         let ended = self.slots[usize::from(index.0)].take();
         assert!(ended.is_some(), "a command ended twice");
         self.free.push(index.0);
     }
 
-    /// Whether any of a device writes to blocks of a range lock, or will before that stands.
+    /// True if any command for a device writes to blocks of a range lock, or will before the range lock is granted.
     pub(crate) fn any_writes(&self, place: DeviceIndex, ticket: Ticket, range: LbaRange) -> bool {
         let is_there = |slot: &Slot| matches!(slot.task, Task::Device(_, at) if at == place);
         self.slots.iter().flatten().any(|slot| is_there(slot) && slot.writes(ticket, range))
@@ -218,7 +219,7 @@ impl Slots {
         self.slots.iter_mut().flatten()
     }
 
-    /// Ends every command that `over` says can, after it was looked at.
+    /// Calls `over` for every command, and removes the commands for which it returns true.
     pub(crate) fn end_if(&mut self, mut over: impl FnMut(&mut Slot) -> bool) {
         for (index, place) in self.slots.iter_mut().enumerate() {
             if place.as_mut().is_some_and(&mut over) {

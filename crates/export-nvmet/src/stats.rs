@@ -1,4 +1,4 @@
-//! What each queue has done, for the operator.
+//! Stats of queues, for the operator.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -7,48 +7,48 @@ use strake_nvme_tcp::{Digests, QueueCounts};
 use strake_nvme_wire::{Sqe, nvm};
 use strake_units::CoreIndex;
 
-/// A controller of a subsystem, which one host made, with its queues.
+/// A controller that a host created in a subsystem, with its queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerStats {
-    /// Its number in the subsystem.
+    /// The controller ID.
     pub id: u16,
     /// NQN of the host.
     pub host: String,
-    /// What identifies the host.
+    /// The host identifier.
     pub host_id: [u8; 16],
-    /// How long the host may be silent before it counts as gone, in milliseconds; 0 for ever.
+    /// Keep-alive timeout in milliseconds; 0 disables it.
     pub keep_alive_ms: u32,
-    /// Queues that are connected, by their numbers.
+    /// The connected queues in the order of their numbers.
     pub queues: Vec<QueueStats>,
 }
 
-/// What a connected queue has done. Read while it runs, so the stats are not of one instant.
+/// Stats of a connected queue. They are read while the queue runs, so they are not a consistent snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueStats {
-    /// What it is.
+    /// The properties of the queue.
     pub facts: QueueFacts,
-    /// How long it has been connected.
+    /// The time since the connection.
     pub age: Duration,
-    /// What its commands did.
+    /// The counters of its commands.
     pub counts: QueueCounts,
 }
 
-/// What a queue is for as long as it is connected.
+/// The properties of a queue, which do not change while it is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueFacts {
-    /// Its number; 0 is the admin queue.
+    /// The queue ID; 0 is the admin queue.
     pub number: u16,
-    /// Where the host is; `None` when the kernel did not say.
+    /// The address of the host; `None` if the kernel did not report one.
     pub from: Option<SocketAddr>,
     /// The data core that serves it.
     pub core: CoreIndex,
-    /// It goes through TLS.
+    /// Whether the connection uses TLS.
     pub is_secure: bool,
     /// The digests in use.
     pub digests: Digests,
 }
 
-/// What a queue is and has done so far.
+/// The properties and counters of a queue.
 pub(crate) struct Stats {
     facts: QueueFacts,
     since: Instant,
@@ -56,12 +56,13 @@ pub(crate) struct Stats {
 }
 
 impl Stats {
-    /// Those of a queue that was connected just now.
+    /// Creates the stats of a queue that has just connected.
     pub(crate) fn new(facts: QueueFacts) -> Self {
         Self { facts, since: Instant::now(), counts: Counts::default() }
     }
 
-    /// A command arrived. An admin queue knows no reads and writes: its commands have their numbers from another set.
+    /// Counts a command. Opcodes of an admin queue belong to another command set, so an admin queue has no reads and
+    /// writes.
     pub(crate) fn command(&self, sqe: &Sqe) {
         self.counts.command(match sqe.opcode() {
             nvm::opcode::READ if self.facts.number > 0 => Command::Read,
@@ -70,7 +71,7 @@ impl Stats {
         });
     }
 
-    /// As they are now.
+    /// The current values.
     pub(crate) fn read(&self) -> QueueStats {
         let (facts, age) = (self.facts, self.since.elapsed());
         QueueStats { facts, age, counts: self.counts.read() }

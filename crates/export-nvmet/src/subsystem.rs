@@ -1,4 +1,4 @@
-//! A subsystem: its namespaces, who may connect to it, and what of it has changed.
+//! A subsystem: its namespaces, the hosts that may connect, and its change counters.
 
 use crate::controller::{CONTROLLER_MAX, Controller};
 use crate::kept::Kept;
@@ -23,27 +23,27 @@ pub(crate) struct Subsystem {
     hosts: Vec<String>,
     /// TLS is required.
     pub(crate) secure: bool,
-    /// Its connections.
+    /// Its connection slots.
     pub(crate) connection_slots: ConnectionSlots,
     controllers: Mutex<Controllers>,
     namespaces: Mutex<Namespaces>,
-    /// When a namespace last came, went or got another size, as a count of changes.
+    /// The change number of the last addition, removal or resize of a namespace.
     listed: AtomicU64,
-    /// The same for devices whose coming and going is reported to hosts.
+    /// The change number of the last attach or detach of a device that is reported to hosts.
     reached: AtomicU64,
-    /// The same for all devices that came and went, those that are paused among them.
+    /// The change number of the last attach or detach of any device, including pauses.
     moved: AtomicU64,
-    /// What its I/O queues have seen of reservations.
+    /// The reservation changes that its I/O queues have applied.
     pub(crate) watches: Watches,
-    /// How long commands wait for the next device of a namespace that is paused.
+    /// The time for which commands wait for the next device of a paused namespace.
     pub(crate) pause_time_max: Nanos,
 }
 
-/// Its controllers.
+/// The controllers of a subsystem.
 #[derive(Default)]
 struct Controllers {
     there: Vec<Weak<Controller>>,
-    /// The number that was given last.
+    /// The last assigned ID.
     last: u16,
 }
 
@@ -56,21 +56,21 @@ impl Controllers {
 #[derive(Default)]
 struct Namespaces {
     there: BTreeMap<u32, Namespace>,
-    /// When each last came, went or got another size: those that are gone are still to be reported.
+    /// The change number of each namespace; removed namespaces stay, because their removal is still reported.
     listed: BTreeMap<u32, u64>,
-    /// Changes there were.
+    /// The number of changes so far.
     changes: u64,
 }
 
 struct Namespace {
     uuid: [u8; 16],
-    /// Its device. One whose connection slots are closed is on its way out.
+    /// Its device. If the connection slots of the device are closed, the device is being removed.
     served: Option<Arc<Served>>,
-    /// When its device last came or went.
+    /// The change number of the last attach or detach of its device.
     reached: u64,
-    /// The instance that its next device is, when that has everything that this one acknowledged.
+    /// The instance of the next device, if that device has every acknowledged write of this one.
     next: Option<[u8; 16]>,
-    /// Commands wait for its next device, which is to come at once.
+    /// Whether commands wait for the next device, which is expected.
     is_paused: bool,
 }
 
@@ -84,20 +84,20 @@ impl Namespace {
         self.served.as_ref().filter(|served| self.is_paused && !served.connection_slots.is_open())
     }
 
-    /// The device that hosts are to see: the one that is served, or the one that was until the pause.
+    /// The device that hosts see: the served device, or the device before the pause.
     fn seen(&self) -> Option<&Arc<Served>> {
         self.online().or_else(|| self.paused())
     }
 }
 
-/// What a host learns of a namespace.
+/// The state of a namespace as a host sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
-    /// There is none of that number.
+    /// The namespace does not exist.
     Absent,
-    /// There is, and it cannot be reached for now.
+    /// The namespace exists and is inaccessible for now.
     Inaccessible,
-    /// It can be used.
+    /// The namespace is accessible.
     Online(Facts),
 }
 
@@ -108,7 +108,7 @@ impl strake_export_net::Export for Subsystem {
 }
 
 impl Subsystem {
-    /// The one that an export belongs to, without namespaces.
+    /// Creates the subsystem of an export, without namespaces.
     pub(crate) fn of(export: &Export, connection_slots: u32) -> Self {
         Self {
             nqn: export.nqn.clone(),
@@ -125,8 +125,8 @@ impl Subsystem {
         }
     }
 
-    /// Nothing panics while holding the lock, so a poisoned one holds a sound list. It is taken when a host comes or
-    /// asks, and when devices come and go, never for an I/O command.
+    /// No code panics while it holds the lock, so the list of a poisoned lock is consistent. The lock is taken for
+    /// connects and admin commands, and when devices are attached and detached, never for an I/O command.
     fn lock(&self) -> MutexGuard<'_, Namespaces> {
         self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -135,13 +135,13 @@ impl Subsystem {
         self.hosts.iter().any(|allowed| allowed == host)
     }
 
-    /// As for namespaces: a poisoned lock holds a sound list.
+    /// The list of a poisoned lock is consistent, as for namespaces.
     fn controllers(&self) -> MutexGuard<'_, Controllers> {
         self.controllers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number for a controller, which none has that is there: numbers come around, and a controller may last. There
-    /// are far fewer controllers than numbers.
+    /// An unused controller ID. IDs wrap around, and a controller may exist for long. There are far fewer controllers
+    /// than IDs.
     pub(crate) fn next_number(&self) -> u16 {
         let mut controllers = self.controllers();
         loop {
@@ -152,8 +152,8 @@ impl Subsystem {
         }
     }
 
-    /// Remembers a controller, so that I/O queues find it. False when another with its number came first, while the
-    /// host of this one was proving who it is.
+    /// Adds a controller, so that I/O queues find it. Returns false if another controller received the ID while this
+    /// host authenticated.
     #[must_use]
     pub(crate) fn add_controller(&self, controller: &Arc<Controller>) -> bool {
         let mut controllers = self.controllers();
@@ -169,21 +169,22 @@ impl Subsystem {
         self.controllers().iter().find(|controller| controller.id == id)
     }
 
-    /// How many queues a host has connected.
+    /// The number of queues that a host has connected.
     pub(crate) fn taken_by(&self, host: &str) -> u32 {
         let controllers = self.controllers();
         let of_it = controllers.iter().filter(|controller| controller.host.nqn == host);
         of_it.map(|controller| controller.places()).sum()
     }
 
-    /// How many more it can connect here: as many as there are connection slots, and no more than one host may have.
+    /// The number of further queues that a host can connect here: limited by the free connection slots and by the limit
+    /// of one host.
     pub(crate) fn room_for(&self, host: &str) -> u32 {
         CONNECTIONS_PER_HOST_MAX
             .saturating_sub(self.taken_by(host))
             .min(self.connection_slots.free())
     }
 
-    /// Puts a namespace in, or gives one that is here its device.
+    /// Adds a namespace, or attaches the device of an existing one.
     pub(crate) fn put(
         &self,
         export: &Export,
@@ -205,7 +206,7 @@ impl Subsystem {
             if known.uuid != export.uuid || known.online().is_some() {
                 return refuse(ExportErrorKind::Duplicate, "is there already");
             }
-            // Its reservations are those of the device that it had, until it has another one.
+            // The reservations stay those of the previous device until there is a new one.
             served = served.or_else(|| known.served.clone());
         } else if namespaces.there.values().any(|other| other.uuid == export.uuid) {
             return refuse(ExportErrorKind::Duplicate, "is there under another number");
@@ -220,7 +221,7 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Release: a thread that sees the number sees what changed.
+    /// The Release pairs with the Acquire in `listed`: a thread that reads the number finds the change.
     fn note(&self, now: u64) {
         self.note_reach(now);
         self.listed.store(now, Ordering::Release);
@@ -231,7 +232,7 @@ impl Subsystem {
         self.moved.store(now, Ordering::Release);
     }
 
-    /// Serves the device of a namespace no more; returns it, because it may be in use yet.
+    /// Stops serving the device of a namespace; returns the device, because it may still be in use.
     pub(crate) fn close(&self, namespace: u32) -> Option<Arc<Served>> {
         let mut namespaces = self.lock();
         namespaces.changes += 1;
@@ -246,7 +247,7 @@ impl Subsystem {
         known.served.clone()
     }
 
-    /// The same, but has commands wait for the next device of the namespace. To hosts it looks as before.
+    /// As [`close`](Self::close), but commands wait for the next device of the namespace, and hosts see no change.
     pub(crate) fn pause(&self, namespace: u32) -> Option<Arc<Served>> {
         let mut namespaces = self.lock();
         namespaces.changes += 1;
@@ -261,8 +262,8 @@ impl Subsystem {
         served
     }
 
-    /// Has commands wait no longer for the next device of a namespace, if any do: from now on it cannot be reached.
-    /// True when that is new.
+    /// Ends the pause of a namespace, if it is paused: the namespace becomes inaccessible. Returns whether it was
+    /// paused.
     pub(crate) fn end_pause(&self, namespace: u32) -> bool {
         let mut namespaces = self.lock();
         let now = namespaces.changes + 1;
@@ -280,14 +281,14 @@ impl Subsystem {
         self.lock().there.values().filter_map(Namespace::paused).cloned().collect()
     }
 
-    /// What orders the writes of a namespace whose commands wait: its next device continues with it, because range
-    /// locks may stand around blocks of what waits.
+    /// The range locks of a paused namespace. The next device continues with them, because they may cover blocks of
+    /// waiting commands.
     pub(crate) fn paused_gate(&self, namespace: u32) -> Option<Arc<Gate>> {
         let namespaces = self.lock();
         Some(Arc::clone(&namespaces.there.get(&namespace)?.paused()?.gate))
     }
 
-    /// Has the next device of a namespace be the same instance as the one that is served no more.
+    /// Marks the next device of a namespace as the same instance as the detached one.
     pub(crate) fn keep_instance(&self, namespace: u32) {
         if let Some(known) = self.lock().there.get_mut(&namespace)
             && let Some(served) =
@@ -297,7 +298,7 @@ impl Subsystem {
         }
     }
 
-    /// Has the next device of a namespace be another instance, whatever was said before: no command waits for it.
+    /// Marks the next device of a namespace as another instance, and ends the pause.
     pub(crate) fn forget_instance(&self, namespace: u32) {
         if let Some(known) = self.lock().there.get_mut(&namespace) {
             known.next = None;
@@ -305,9 +306,8 @@ impl Subsystem {
         self.end_pause(namespace);
     }
 
-    /// The instance that a device is which comes next to a namespace, if it is one that was there before. One that is
-    /// smaller does not have everything, whatever was said; and blocks of another size are not where hosts that go on
-    /// look for them.
+    /// The instance of the next device of a namespace, if it is the previous one. A smaller device does not have all
+    /// writes; and with another block size, hosts would address the wrong blocks.
     pub(crate) fn next_instance(&self, namespace: u32, info: &DeviceInfo) -> Option<[u8; 16]> {
         let namespaces = self.lock();
         let known = namespaces.there.get(&namespace)?;
@@ -316,7 +316,7 @@ impl Subsystem {
         known.next.filter(|_| has_all)
     }
 
-    /// Takes a namespace out, and has its reservations end; returns them, if it ever had a device.
+    /// Removes a namespace, and stops the recording of its reservations; returns them, if it ever had a device.
     pub(crate) fn take(&self, namespace: u32) -> Option<Arc<Kept>> {
         let mut namespaces = self.lock();
         namespaces.changes += 1;
@@ -329,17 +329,17 @@ impl Subsystem {
         Some(kept)
     }
 
-    /// When a namespace last came, went or got another size.
+    /// The change number of the last addition, removal or resize of a namespace.
     pub(crate) fn listed(&self) -> u64 {
         self.listed.load(Ordering::Acquire)
     }
 
-    /// When a device last came or went, as reported to hosts.
+    /// The change number of the last attach or detach of a device that is reported to hosts.
     pub(crate) fn reached(&self) -> u64 {
         self.reached.load(Ordering::Acquire)
     }
 
-    /// When a device last came or went, for good or for a pause.
+    /// The change number of the last attach or detach of any device, including pauses.
     pub(crate) fn moved(&self) -> u64 {
         self.moved.load(Ordering::Acquire)
     }
@@ -355,17 +355,17 @@ impl Subsystem {
             .collect()
     }
 
-    /// Numbers of its namespaces in ascending order.
+    /// The namespace IDs in ascending order.
     pub(crate) fn numbers(&self) -> Vec<u32> {
         self.lock().there.keys().copied().collect()
     }
 
-    /// Devices that are served.
+    /// The served devices.
     pub(crate) fn online(&self) -> Vec<Arc<Served>> {
         self.lock().there.values().filter_map(Namespace::online).cloned().collect()
     }
 
-    /// What was done to the devices that are served.
+    /// Stats of the served devices.
     pub(crate) fn stats(&self) -> Vec<ExportStats> {
         let connections = self.connection_slots.taken();
         let stats = |served: &Arc<Served>| {
@@ -374,7 +374,7 @@ impl Subsystem {
         self.online().iter().map(stats).collect()
     }
 
-    /// What the queues of its hosts have done, by the numbers of their controllers.
+    /// Stats of the queues of its hosts, in the order of controller IDs.
     pub(crate) fn controller_stats(&self) -> Vec<ControllerStats> {
         let controllers: Vec<_> = self.controllers().iter().collect();
         let mut all: Vec<_> = controllers.iter().map(|controller| controller.stats()).collect();
@@ -395,11 +395,10 @@ impl Subsystem {
         self.lock().there.get(&namespace).map(|known| known.uuid)
     }
 
-    /// The reservations of a namespace that has or had a device: they are in force again with the device that takes the
-    /// place of one that went.
+    /// The reservations of a namespace that has or had a device. They stay in force for a device that replaces a
+    /// detached one.
     ///
-    /// # Errors
-    /// With the status to answer when there is no such namespace, or it never had a device.
+    /// Returns a status if there is no such namespace, or if it never had a device.
     pub(crate) fn kept(&self, namespace: u32) -> Result<Arc<Kept>, Status> {
         let namespaces = self.lock();
         let known = namespaces.there.get(&namespace).ok_or(Status::INVALID_NAMESPACE)?;
@@ -420,7 +419,7 @@ impl Subsystem {
         }
     }
 
-    /// How each namespace is reached: every one is a group of its own.
+    /// The access state of each namespace; every namespace has an ANA group of its own.
     pub(crate) fn groups(&self) -> Vec<AccessGroup> {
         let group = |(&number, known): (&u32, &Namespace)| AccessGroup {
             number,
@@ -431,7 +430,7 @@ impl Subsystem {
         self.lock().there.iter().map(group).collect()
     }
 
-    /// Its serial number: one that its name always gives.
+    /// The serial number, which is derived from the NQN.
     pub(crate) fn serial(&self) -> String {
         // FNV-1a: offset basis and prime of 64 bits.
         let hash = self.nqn.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -441,7 +440,7 @@ impl Subsystem {
     }
 }
 
-/// Whether a number can be one of a namespace.
+/// True if a number is a valid namespace ID here.
 pub(crate) const fn is_number(namespace: u32) -> bool {
     namespace >= 1 && namespace <= NAMESPACES_MAX
 }

@@ -1,4 +1,4 @@
-//! The target as control threads see it.
+//! The interface of the target for control threads.
 
 use crate::audit::Rejection;
 use crate::limits::{
@@ -29,24 +29,24 @@ use strake_nvme_auth::{Keys, TlsKey};
 use strake_reactor::CoreHandle;
 use strake_units::Nanos;
 
-/// What of a target can be set.
+/// Settings of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetConfig {
-    /// Connections at a time.
+    /// Concurrent connections.
     pub connections_max: u32,
-    /// Connections of one subsystem at a time.
+    /// Concurrent connections of one subsystem.
     pub connections_per_export_max: u32,
-    /// What each data core lends to I/O queues.
+    /// The pool of each data core for I/O queues.
     pub stock: PoolSizes,
-    /// How long a host may take from connecting to the end of its Connect command.
+    /// Time limit from the start of a connection to the end of its Connect command.
     pub handshake_time_max: Nanos,
-    /// How long a connection that did not get as far counts on for its address.
+    /// Time for which a failed handshake still counts against its address.
     pub failed_handshake_time: Nanos,
-    /// How long a connection to discovery may be silent whose host asked for no other time.
+    /// Keep-alive timeout of a discovery connection whose host requests none.
     pub visit_silence_max: Nanos,
-    /// How long commands wait for the next device of a namespace that is paused.
+    /// Time for which commands wait for the next device of a paused namespace.
     pub pause_time_max: Nanos,
-    /// How long removing an export, or stopping, waits for the device.
+    /// Time for which the removal of an export, or a stop, waits for I/O in flight.
     pub drain_time_max: Duration,
 }
 
@@ -65,7 +65,7 @@ impl Default for TargetConfig {
     }
 }
 
-/// Listens, and says at which address, with the port the kernel chose if none was given.
+/// Listens; returns the address, with the port that the kernel chose if none was given.
 fn listen(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), ExportError> {
     let failed = |source: io::Error| {
         let what = format!("cannot listen on {address}");
@@ -75,10 +75,9 @@ fn listen(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), ExportError> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let open = || -> rustix::io::Result<(OwnedFd, SocketAddr)> {
         let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-        // Hosts reconnect at once after a restart; what the kernel remembers of the old connections must not keep
-        // the port from us.
+        // Hosts reconnect at once after a restart; old connections in TIME_WAIT must not block the port.
         sockopt::set_socket_reuseaddr(&socket, true)?;
-        // Sockets that are accepted have the same. The kernel may give less, and any size serves.
+        // Accepted sockets inherit these sizes. The kernel may grant less, and any size works.
         let _ = sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
         let _ = sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES);
         rustix::net::bind(&socket, &address)?;
@@ -90,10 +89,10 @@ fn listen(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), ExportError> {
     open().map_err(|errno| failed(errno.into()))
 }
 
-/// Whether a target could listen at an address now: listens there briefly.
+/// Checks that a target can listen at an address now, by listening briefly.
 ///
 /// # Errors
-/// Those of [`Target::start`] about the address.
+/// Returns the errors of [`Target::start`] about the address.
 pub fn try_listen(address: SocketAddr) -> Result<(), ExportError> {
     listen(address).map(drop)
 }
@@ -109,8 +108,8 @@ impl Listener for Port {
     fn accept(&self) -> Result<OwnedFd, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::accept_with(&self.0, flags)?;
-        // What is sent is sent whole, so waiting to fill a segment would only delay it; and a host whose machine
-        // vanished is noticed in the end. Neither is worth refusing a host over.
+        // Every send is complete, so Nagle's algorithm would only add delay; and keep-alive probes detect a host that
+        // vanished. A failure of these settings is no reason to reject a host.
         let _ = sockopt::set_tcp_nodelay(&socket, true);
         let _ = sockopt::set_socket_keepalive(&socket, true);
         let _ = strake_tls::skip_pacing_if_local(&socket);
@@ -123,11 +122,11 @@ fn too_late(nqn: &str) -> ExportError {
     ExportError::new(ExportErrorKind::DrainTimeout, what)
 }
 
-/// A running NVMe/TCP target. Dropping it stops it like [`stop`](Self::stop).
+/// A running NVMe/TCP target. The drop stops it as [`stop`](Self::stop) does.
 pub struct Target {
     registry: Arc<Registry>,
     service: Service<Registry>,
-    /// The thread that changes reservations, until it has ended.
+    /// The thread that changes reservations, until it has stopped.
     reservation_thread: Option<JoinHandle<()>>,
     address: SocketAddr,
     config: TargetConfig,
@@ -142,8 +141,7 @@ impl fmt::Debug for Target {
 impl Target {
     /// Listens on `address` and serves hosts on `cores`, of which there is at least one. Called on a control thread.
     ///
-    /// # Errors
-    /// When the address is taken, a core has stopped, or the machine lacks a resource.
+    /// Returns an error if the address is in use, a core has stopped, or the operating system lacks a resource.
     pub fn start(
         address: SocketAddr,
         cores: Vec<CoreHandle>,
@@ -172,35 +170,34 @@ impl Target {
         Ok(Self { registry, service, reservation_thread: Some(thread), address, config })
     }
 
-    /// How many connections were closed at once because there were as many as there can be.
+    /// The number of connections that were closed because the connection limit was reached.
     #[must_use]
     pub fn turned_away(&self) -> u64 {
         self.service.turned_away()
     }
 
-    /// The address it listens on, with the port the kernel chose if none was given.
+    /// The listening address, with the port that the kernel chose if none was given.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Offers a namespace to hosts, or gives one that is offered its device. Connected hosts that asked for notices are
+    /// Adds a namespace, or attaches the device of an existing one. Connected hosts that enabled the event are
     /// notified.
     ///
-    /// # Errors
-    /// When the namespace is there already, something about the export is not acceptable, or there are too many.
+    /// Returns an error if the namespace already exists, if a property of the export is invalid, or if a limit is
+    /// reached.
     pub fn add_export(&self, export: &Export) -> Result<(), ExportError> {
         self.registry.add(export)
     }
 
-    /// Withdraws an export. When this returns without an error, no I/O of it is in flight, its device queues are
-    /// closed, and its reservations are no longer written. Connected hosts are notified; with the last namespace of a
+    /// Removes an export. After a return without an error, no I/O of the export is in flight, its device queues are
+    /// closed, and its reservations are no longer recorded. Connected hosts are notified; with the last namespace of a
     /// subsystem they are disconnected. Called on a control thread, never on a data core.
     ///
-    /// # Errors
-    /// When there is no such export; when it has hosts and [`Removal::IfUnused`] was asked for; when the device did
-    /// not complete what was in flight within the configured time (the export then takes no more commands, and
-    /// removing it can be tried again).
+    /// Returns an error if there is no such export; if it has hosts and the removal is [`Removal::IfUnused`]; or if the
+    /// I/O in flight did not complete within the configured time (the export then accepts no more commands, and the
+    /// removal can be repeated).
     pub fn remove_export(
         &self,
         nqn: &str,
@@ -221,9 +218,9 @@ impl Target {
         Ok(())
     }
 
-    /// Serves the device of an export no more: hosts keep the export as one that cannot be reached for now, until
-    /// [`add_export`](Self::add_export) gives it another device. Nothing is waited for: what is in flight ends as it
-    /// would have. Nothing happens when there is no such export, or its device is not there.
+    /// Detaches the device of an export: the namespace remains, inaccessible, until [`add_export`](Self::add_export)
+    /// attaches another device. This function does not wait, and I/O in flight completes normally. It has no effect if
+    /// there is no such export, or if it has no device.
     pub fn detach_device(&self, nqn: &str, namespace: u32) -> Leaving {
         self.registry.detach(nqn, namespace)
     }
@@ -238,7 +235,7 @@ impl Target {
         self.registry.pause(nqn, namespace)
     }
 
-    /// Reports that the next device has all writes that the detached device acknowledged, flushed or not. Hosts then
+    /// States that the next device has all writes that the detached device acknowledged, flushed or not. Hosts then
     /// stay connected, and are notified of changes of the namespace, such as a new size. Without this call, or if the
     /// next device is smaller or has another block size, the hosts are disconnected. Call this only after
     /// [`Leaving::is_over`].
@@ -246,8 +243,8 @@ impl Target {
         self.registry.keep_instance(nqn, namespace);
     }
 
-    /// Takes back what [`keep_instance`](Self::keep_instance) said: the device that was meant did not come, and what
-    /// becomes of it before another one comes is unknown. Nothing happens when it came.
+    /// Revokes [`keep_instance`](Self::keep_instance): the expected device was not attached, and it may change before
+    /// another one is attached. This has no effect after the device was attached.
     pub fn forget_instance(&self, nqn: &str, namespace: u32) {
         self.registry.forget_instance(nqn, namespace);
     }
@@ -262,72 +259,71 @@ impl Target {
         self.registry.set_keys(host, keys);
     }
 
-    /// Has a host use TLS with this key whenever it connects, to discovery too; `None` believes it without. Hosts that
-    /// are connected stay.
+    /// Requires a host to use TLS with this key for every connection, including discovery; with `None`, TLS is
+    /// optional. Existing connections stay.
     pub fn set_tls_key(&self, host: &str, key: Option<TlsKey>) {
         self.registry.tls.set(host, key);
     }
 
-    /// Tells hosts that ask for discovery of these other discovery services, and no longer of those before. Hosts that
-    /// are connected to discovery and asked for notices are notified.
+    /// Replaces the referrals to other discovery services. Hosts that are connected to discovery and enabled the event
+    /// are notified.
     ///
-    /// # Errors
-    /// When there are too many, or one has no address or name that a host could use.
+    /// Returns an error if there are too many, or if one has an unusable address or NQN.
     pub fn set_referrals(&self, referrals: Vec<Referral>) -> Result<(), ExportError> {
         self.registry.refer(referrals)
     }
 
-    /// Hosts rejected since the last call, as far as that is to be reported now: the first of each address and reason
-    /// at once, later ones as a number at intervals. `now` never decreases.
+    /// Rejections since the last call that are due for a report: the first of each address and reason at once, later
+    /// ones as a number at intervals. `now` never decreases.
     #[must_use]
     pub fn take_rejections(&self, now: Nanos) -> Vec<Rejection> {
         self.registry.audit.take(now)
     }
 
-    /// What each export has done whose device is served.
+    /// Stats of the exports whose device is served.
     #[must_use]
     pub fn exports(&self) -> Vec<ExportStats> {
         self.registry.stats()
     }
 
-    /// The hosts that are connected to a subsystem, with what each of their queues has done. None when there is no
-    /// subsystem of that name.
+    /// The controllers of the hosts that are connected to a subsystem, with the stats of their queues. Empty if there
+    /// is no such subsystem.
     #[must_use]
     pub fn controllers(&self, nqn: &str) -> Vec<ControllerStats> {
         self.registry.controllers(nqn)
     }
 
-    /// True when hosts find this namespace here, with its device or without.
+    /// True if this namespace exists here, with or without its device.
     #[must_use]
     pub fn offers(&self, nqn: &str, namespace: u32) -> bool {
         self.registry.offers(nqn, namespace)
     }
 
-    /// True when nothing is offered, not even without its device.
+    /// True if there is no export, with or without a device.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.registry.is_empty()
     }
 
-    /// The reservations of a namespace, also while its device is away; `None` when there is no such namespace, or it
-    /// never had a device, so that what is recorded of it has not been read.
+    /// The reservations of a namespace, also while its device is detached; `None` if there is no such namespace, or if
+    /// it never had a device, so that its record has not been read.
     #[must_use]
     pub fn reservations(&self, nqn: &str, namespace: u32) -> Option<Reservations> {
         self.registry.reservations(nqn, namespace)
     }
 
-    /// Why the last change of the reservations of a namespace that was to be recorded was not; the host was informed
-    /// that it failed. `None` when it was.
+    /// The reason why the last change of the reservations of a namespace was not recorded; the command of the host
+    /// failed. `None` after a success.
     #[must_use]
     pub fn reservation_trouble(&self, nqn: &str, namespace: u32) -> Option<String> {
         self.registry.reservation_trouble(nqn, namespace)
     }
 
-    /// Ends reservation and registrations of a namespace, recorded ones too; connected hosts are notified. When this
-    /// returns without an error every queue obeys it.
+    /// Clears the reservation and the registrations of a namespace, including the record; connected hosts are notified.
+    /// After a return without an error every queue applies the change.
     ///
-    /// # Errors
-    /// When it never had a device, or that cannot be recorded; nothing has changed then.
+    /// Returns an error if the namespace never had a device, or if the change cannot be recorded; nothing has changed
+    /// then.
     pub fn clear_reservations(&self, nqn: &str, namespace: u32) -> Result<(), ExportError> {
         let refuse = |kind, why: &str| {
             let what =
@@ -345,11 +341,10 @@ impl Target {
         }
     }
 
-    /// Stops accepting, lets what hosts have begun end, disconnects them, and leaves the cores. A host that does not
-    /// read what is due to it is given up on after [`LINGER_TIME_MAX`](crate::limits::LINGER_TIME_MAX).
+    /// Stops accepting connections, completes commands in flight, disconnects hosts, and leaves the cores. A host that
+    /// does not read the completions is disconnected after [`LINGER_TIME_MAX`](crate::limits::LINGER_TIME_MAX).
     ///
-    /// # Errors
-    /// When a device did not complete what was in flight within the configured time.
+    /// Returns an error if the I/O in flight did not complete within the configured time.
     pub fn stop(mut self) -> Result<(), ExportError> {
         self.shut_down()
     }
@@ -362,7 +357,7 @@ impl Target {
         let late = self.service.shut_down(&subsystems, deadline);
         self.registry.reservation_thread.close();
         if let Some(thread) = self.reservation_thread.take() {
-            // It panics on nothing that is expected, and nothing is left that a panic could be reported to.
+            // The thread is not expected to panic, and a panic could no longer be reported.
             let _ = thread.join();
         }
         late.first().map_or(Ok(()), |subsystem| Err(too_late(&subsystem.nqn)))

@@ -1,4 +1,4 @@
-//! Keys of hosts for TLS, and what a host has proven with one (`docs/decisions/0021-tls.md`).
+//! TLS keys of hosts, and the names that a connection has authenticated with a key (`docs/decisions/0021-tls.md`).
 
 use crate::handshake::Names;
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use strake_nvme_auth::{Identity, Psk, TlsKey};
 use strake_tls::{KnownKeys, Secured};
 
-/// The keys of hosts for TLS, by their names.
+/// The TLS keys of hosts, by NQN.
 #[derive(Default)]
 pub(crate) struct TlsKeys(Mutex<BTreeMap<String, TlsKey>>);
 
@@ -19,7 +19,7 @@ impl TlsKeys {
         };
     }
 
-    /// Whether a host has to use TLS.
+    /// True if a host must use TLS.
     pub(crate) fn has(&self, host: &str) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(host)
     }
@@ -36,7 +36,7 @@ impl KnownKeys for TlsKeys {
     }
 }
 
-/// Who a host has proven to be by the key that it used, and for which subsystem.
+/// The host and the subsystem that the key of a connection belongs to.
 pub(crate) struct Proven {
     host: String,
     subsystem: String,

@@ -1,8 +1,8 @@
-//! Which changes of reservations I/O queues apply already.
+//! The reservation changes that each I/O queue has applied.
 //!
-//! A queue looks once a turn whether there was a change, takes over its rights, and says so here; the reservation
-//! thread waits for that before it answers the command behind the change. A command pays for nothing but a look at a
-//! value of its own queue.
+//! Once per turn, a queue checks for a change, updates its access rights, and reports this here. The reservation thread
+//! waits for these reports before it completes the command that made the change. The only cost of a command is a read
+//! of a value of its own queue.
 
 use crate::limits::NAMESPACES_MAX;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -17,12 +17,12 @@ pub(crate) struct Namespaces(u32);
 const _: () = assert!(NAMESPACES_MAX <= u32::BITS);
 
 impl Namespaces {
-    /// The one of this number.
+    /// The set of one namespace.
     pub(crate) const fn one(number: u32) -> Self {
         Self(1 << ((number - 1) % u32::BITS))
     }
 
-    /// These and those.
+    /// The union of two sets.
     pub(crate) const fn and(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
@@ -36,22 +36,22 @@ impl Namespaces {
     }
 }
 
-/// What one I/O queue says.
+/// The reports of one I/O queue.
 pub(crate) struct Watch {
     host: HostId,
-    /// The change up to which it applies them.
+    /// The last change that the queue has applied.
     applied: AtomicU64,
-    /// Namespaces at whose devices commands are that it gave up, as [`Namespaces`]: those of each change from when it
-    /// applies the change.
+    /// The namespaces, as [`Namespaces`], where the queue has aborted commands in flight. A change is included from the
+    /// moment the queue applies it.
     awaited: AtomicU32,
-    /// Who waits to hear.
+    /// The thread that waits for the reports.
     reservation_thread: Thread,
 }
 
 impl Watch {
-    /// Says that the changes up to `number` apply to every command that is begun from now on, and where commands are
-    /// waited for that were given up. Release: a thread that sees the number knows that what was begun before was
-    /// begun, and where it is waited for.
+    /// Reports that changes up to `number` apply to every command that is started from now on, and the namespaces with
+    /// aborted commands in flight. The Release pairs with the Acquire in `have_applied`: a thread that reads the number
+    /// also finds `awaited`.
     pub(crate) fn set_applied(&self, number: u64, awaited: Namespaces) {
         self.awaited.store(awaited.0, Ordering::Release);
         self.applied.store(number, Ordering::Release);
@@ -60,7 +60,7 @@ impl Watch {
 }
 
 impl Drop for Watch {
-    /// A queue that goes is waited for no more.
+    /// The reservation thread no longer waits for a closed queue.
     fn drop(&mut self) {
         self.reservation_thread.unpark();
     }
@@ -70,28 +70,29 @@ impl Drop for Watch {
 #[derive(Default)]
 pub(crate) struct Watches {
     there: Mutex<Vec<Weak<Watch>>>,
-    /// Changes of reservations there were.
+    /// The number of reservation changes so far.
     changes: AtomicU64,
 }
 
 impl Watches {
-    /// Nothing panics while holding the lock, so a poisoned one holds a sound list.
+    /// No code panics while it holds the lock, so the list of a poisoned lock is consistent.
     fn lock(&self) -> MutexGuard<'_, Vec<Weak<Watch>>> {
         self.there.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes there were. Acquire: a thread that sees the number finds what changed.
+    /// The number of changes so far. Acquire pairs with the Release in `publish`: a thread that reads the number finds
+    /// the change.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Tells queues of a change that is in force. Only the reservation thread does.
+    /// Publishes a change that is in force. Only the reservation thread calls this.
     pub(crate) fn publish(&self, number: u64) {
         self.changes.store(number, Ordering::Release);
     }
 
-    /// A queue that opens. It has to look at its rights after this: a change that is not waited for by this queue is in
-    /// force by then.
+    /// Adds a queue. The queue must read its rights after this call: a change that does not wait for this queue is then
+    /// in force.
     pub(crate) fn join(&self, host: HostId, reservation_thread: Thread) -> Arc<Watch> {
         let (applied, awaited) = (AtomicU64::new(0), AtomicU32::new(0));
         let watch = Arc::new(Watch { host, applied, awaited, reservation_thread });
@@ -101,15 +102,15 @@ impl Watches {
         watch
     }
 
-    /// True when every queue that is open applies the changes up to `number`.
+    /// True if every open queue has applied the changes up to `number`.
     pub(crate) fn have_applied(&self, number: u64) -> bool {
-        // Acquire: see `set_applied` of a queue.
+        // Acquire pairs with the Release in `set_applied`.
         let has = |watch: Arc<Watch>| watch.applied.load(Ordering::Acquire) >= number;
         self.lock().iter().filter_map(Weak::upgrade).all(has)
     }
 
-    /// True when the device of a namespace has no command left of these hosts that was given up by a change that every
-    /// queue applies.
+    /// True if no aborted command of these hosts is in flight at the device of a namespace, for changes that every
+    /// queue has applied.
     pub(crate) fn are_quiet(&self, hosts: &[HostId], namespace: u32) -> bool {
         let quiet = |watch: Arc<Watch>| {
             let awaited = Namespaces(watch.awaited.load(Ordering::Acquire));

@@ -1,5 +1,5 @@
-//! In which order what belongs to several commands goes out, where success needs a completion: hosts of the test
-//! machine have flow control on.
+//! The order of the PDUs of several commands if success needs a completion: the hosts of the test machine use SQ flow
+//! control.
 
 mod common;
 
@@ -14,7 +14,7 @@ const DATA: u8 = 7;
 const COMPLETION: u8 = 5;
 const REQUEST_TO_END: u8 = 3;
 
-/// Reads of so many blocks each, in one piece: the target finds all of them in one turn.
+/// Reads of these numbers of blocks, sent at once, so that the target finds all of them in one turn.
 fn read_together(io: &mut Host, blocks: &[u32]) {
     let read = |(cid, &blocks): (usize, &u32)| {
         let sgl = Sgl::Transport { length: blocks * BLOCK as u32 };
@@ -24,7 +24,7 @@ fn read_together(io: &mut Host, blocks: &[u32]) {
     io.put(&blocks.iter().enumerate().flat_map(read).collect::<Vec<_>>());
 }
 
-/// The kind of a PDU and the command it belongs to, and how many places of the queue are free again by then.
+/// The kind of a PDU, the command it belongs to, and the SQ head that it reports.
 fn next(host: &mut Host) -> (u8, u16, u16) {
     let pdu = host.pdu().expect("the connection stays");
     match pdu.kind {
@@ -62,7 +62,7 @@ fn a_completion_does_not_wait_behind_much_data_of_others() {
     }
 }
 
-/// Nor behind the data of one large command, which is more than all that it may wait for.
+/// A completion also does not wait for the data of one large command, which exceeds the limit.
 #[test]
 fn a_small_read_does_not_wait_for_a_large_one() {
     let machine = Machine::start();
@@ -89,7 +89,7 @@ fn what_was_answered_before_a_breach_is_complete() {
     assert_eq!(next(&mut admin).0, REQUEST_TO_END);
 }
 
-/// A host that asks for both digests, and for data that begins at multiples of 64 bytes.
+/// A host that requests both digests, and data that starts at multiples of 64 bytes.
 struct Careful(Host);
 
 impl Careful {
@@ -118,7 +118,7 @@ impl Careful {
         [header, digest.to_vec(), data.to_vec(), ends].concat()
     }
 
-    /// The next PDU, whose digests are right: its kind, what names its command, and its data.
+    /// The next PDU, with correct digests: its kind, the tag of its command, and its data.
     fn next(&mut self) -> (u8, u16, Vec<u8>) {
         let mut bytes = vec![0; 24];
         self.0.stream.read_exact(&mut bytes).expect("the target answers");
@@ -167,7 +167,7 @@ fn careful_queue(machine: &Machine, admin: &mut Host) -> (Careful, u16) {
     (io, id)
 }
 
-/// Whose digest of a transfer's second PDU is wrong.
+/// The wrong digest of a transfer's second PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wrong {
     Nothing,
@@ -175,7 +175,8 @@ enum Wrong {
     Data,
 }
 
-/// Writes a few blocks in two PDUs behind the capsule; the kind of the answer, and its status when it is a completion.
+/// Writes a few blocks in two PDUs behind the capsule; returns the kind of the response, and the status of a
+/// completion.
 fn write_in_two(io: &mut Careful, fill: u8, wrong: Wrong) -> (u8, u16) {
     const HALF: usize = 4 * BLOCK;
     let sgl = Sgl::Transport { length: 2 * HALF as u32 };
@@ -203,8 +204,8 @@ fn write_in_two(io: &mut Careful, fill: u8, wrong: Wrong) -> (u8, u16) {
     (answer.kind, status >> 1 & 0x7ff)
 }
 
-/// The digests of every PDU count, not only those of the first: damaged data changes nothing and fails its command,
-/// and a damaged header ends the connection, since it is unknown what it was of.
+/// Every PDU of a write has digests that are checked: a data digest mismatch fails the command without a change, and a
+/// header digest mismatch ends the connection, because the PDU cannot be assigned to a command.
 #[test]
 fn every_pdu_of_a_write_is_judged_by_its_digests() {
     const TRANSPORT_ERROR: u16 = 0x22;
@@ -220,7 +221,7 @@ fn every_pdu_of_a_write_is_judged_by_its_digests() {
     assert_eq!(bare.read(0, 8), (vec![3; 8 * BLOCK], 0), "nor what a damaged header was of");
 }
 
-/// What a host does not read waits, data and completions in their order, and takes no more than there are places for.
+/// PDUs for a host that does not read wait in their order, and use no more entries than the queue has.
 #[test]
 fn a_host_that_reads_late_finds_everything() {
     let machine = Machine::start();

@@ -1,4 +1,4 @@
-//! Compare: equal or not, however the data comes, and no command waits for ever.
+//! Compare: equal and different data, from capsules and transfers, without a deadlock.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn compare(io: &mut Host, block: u32, flags: u32, data: &[u8]) -> u16 {
     status
 }
 
-/// Sends what the target asks for, a piece at a time.
+/// Sends the data that the target requests, in pieces.
 fn supply(io: &mut Host, header: &[u8], data: &[u8]) {
     let number = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
     let (cid, tag, length) = (number(0), number(2), u32_of(&header[8..]) as usize);
@@ -53,8 +53,8 @@ fn what_is_there_is_distinguished_from_what_is_not() {
     assert_eq!(io.read(3, 2), (data, 0), "nothing was changed");
 }
 
-/// Each takes twice its size, and together they take more than there is: one that held its half while it waited for
-/// the other would hold up all.
+/// Each command takes twice its size, and together they exceed the memory: a command that held one half while it waited
+/// for the other would block all.
 #[test]
 fn more_than_fits_is_compared_one_after_another() {
     let machine = Machine::start();
@@ -78,8 +78,8 @@ fn more_than_fits_is_compared_one_after_another() {
     }
 }
 
-/// More than there is room for, with their data and on a drive that takes its time: a command that finds no room gets a
-/// status to try again, and all room comes back.
+/// More commands than there is memory for, with their data in the capsules and on a slow drive: a command without
+/// memory gets a retryable status, and all memory is returned.
 #[test]
 fn room_that_lacks_is_said_and_comes_back() {
     let ram = RamDevice::new(BLOCKS, BlockSize::B4096);
@@ -88,7 +88,7 @@ fn room_that_lacks_is_said_and_comes_back() {
     let (machine, plan) = Machine::planned_with(ram, config);
     let (_admin, mut io) = machine.controller();
     let sgl = Sgl::InCapsule { offset: 0, length: 2 * BLOCK as u32 };
-    // The read has the only small buffer that is lent; what is left is taken by two.
+    // The read holds the only small buffer of the pool; each compare takes two of the remaining buffers.
     let fit = (SMALL_BUFFERS + LARGE_BUFFERS) / 2;
     for _ in 0..3 {
         plan.add(Rule::new(Ops::READ, Effect::Hang));

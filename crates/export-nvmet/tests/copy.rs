@@ -1,4 +1,4 @@
-//! Copy: what is copied, what is refused, what is reported of a Copy that fails, and what it costs others.
+//! Copy: its effect, its errors, the result of a failed Copy, and its cost for others.
 
 mod common;
 
@@ -18,14 +18,14 @@ fn described(sources: &[(u64, u32)]) -> Vec<u8> {
     sources.iter().flat_map(|&(start, count)| SourceRange { start, count }.bytes()).collect()
 }
 
-/// Asks for a Copy of `said` ranges with these bytes in its capsule.
+/// Sends a Copy of `said` ranges with these bytes in its capsule.
 fn ask(io: &mut Host, to: u64, said: u32, flags: u32, bytes: &[u8]) {
     let sgl = Sgl::InCapsule { offset: 0, length: bytes.len() as u32 };
     let words = [(1, 1), (10, to as u32), (11, (to >> 32) as u32), (12, (said - 1) | flags)];
     io.send(opcode::COPY, sgl, &words, bytes);
 }
 
-/// Copies blocks from these ranges to the ones from `to` on; the result and the status.
+/// Copies blocks from these ranges to the blocks from `to` on; returns the result and the status.
 fn copy(io: &mut Host, to: u64, sources: &[(u64, u32)], flags: u32) -> (u64, u16) {
     ask(io, to, sources.len() as u32, flags, &described(sources));
     let (data, result, status) = io.finish();
@@ -33,7 +33,7 @@ fn copy(io: &mut Host, to: u64, sources: &[(u64, u32)], flags: u32) -> (u64, u16
     (result, status)
 }
 
-/// A drive of which block `n` is full of the byte `n % 251 + 1`.
+/// A drive whose block `n` is filled with the byte `n % 251 + 1`.
 fn marked() -> RamDevice {
     let ram = RamDevice::new(BLOCKS, BlockSize::B4096);
     for block in 0..BLOCKS {
@@ -46,7 +46,7 @@ const fn mark(block: u64) -> u8 {
     (block % 251) as u8 + 1
 }
 
-/// What each block from `from` on is full of.
+/// The byte that fills each block from `from` on.
 fn marks(ram: &RamDevice, from: u64, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count * BLOCK];
     ram.read_at(from * BLOCK as u64, &mut bytes).expect("on the drive");
@@ -62,7 +62,7 @@ fn what_was_there_is_where_it_was_to_be() {
     let ram = marked();
     let machine = Machine::with(Arc::new(ram.clone()));
     let (_admin, mut io) = machine.controller();
-    // The second takes several pieces, of which the last is short.
+    // The second source takes several pieces, of which the last is short.
     let sources = [(100, 1), (1000, 200), (7, 3), (100, 1)];
     let expected: Vec<u8> =
         sources.iter().flat_map(|&(at, count)| (at..at + u64::from(count)).map(mark)).collect();
@@ -75,7 +75,7 @@ fn what_was_there_is_where_it_was_to_be() {
     assert_eq!(machine.target.exports()[0].effects, 2);
 }
 
-/// As many ranges as there may be, which the host sends when it is asked to; more data than is meant is no harm.
+/// The largest number of ranges, sent after an R2T; additional data is permitted.
 #[test]
 fn as_many_ranges_as_are_announced_can_be_sent() {
     let ram = marked();
@@ -98,7 +98,7 @@ fn as_many_ranges_as_are_announced_can_be_sent() {
     }
 }
 
-/// What NVM, Figure 97 and Base, Figure 275 have fields for.
+/// The limits in NVM, Figure 97, and Base, Figure 275.
 #[test]
 fn limits_are_announced() {
     let machine = Machine::start();
@@ -111,7 +111,7 @@ fn limits_are_announced() {
     assert_eq!((page[521] & 1, page[534], page[535]), (1, 1, 0), "ONCS, OCFS");
 }
 
-/// Each is refused before anything is written, and the connection serves on.
+/// Each Copy fails before anything is written, and the connection continues.
 #[test]
 fn copies_that_are_not_possible_are_refused_and_change_nothing() {
     let ram = marked();
@@ -159,7 +159,7 @@ fn a_copy_to_a_namespace_that_cannot_be_written_is_refused() {
     assert_eq!(io.finish().2, code(Status::WRITE_PROTECTED));
 }
 
-/// The host learns which range was the first that was not copied, 0 when nothing was written at all.
+/// The result is the first range that was not copied, 0 if nothing was written.
 #[test]
 fn a_copy_that_fails_tells_how_far_it_came() {
     let ram = marked();
@@ -183,8 +183,8 @@ fn a_copy_that_fails_tells_how_far_it_came() {
     assert_eq!(marks(&ram, 1102, 1), [mark(1102)], "what lies behind is not written");
 }
 
-/// As many as the queue takes, of which the first hangs: others find all their memory, and each is executed in the
-/// end.
+/// A full queue of Copies, of which the first hangs: other commands get their memory, and each Copy is executed
+/// eventually.
 #[test]
 fn a_flood_of_copies_delays_no_other_host() {
     let ram = marked();
@@ -208,7 +208,7 @@ fn a_flood_of_copies_delays_no_other_host() {
     assert_eq!(marks(&ram, 1000, 100), (0..100).map(mark).collect::<Vec<_>>());
 }
 
-/// It ends with what is at hand, and those behind it are not begun.
+/// The Copy ends after its current piece, and later Copies are not started.
 #[test]
 fn a_copy_does_not_go_on_at_a_device_that_goes() {
     let (machine, plan) = Machine::planned(marked());
@@ -236,7 +236,7 @@ fn a_copy_does_not_go_on_at_a_device_that_goes() {
     assert_eq!(plan.struck(rule), Some(1), "no other piece was begun");
 }
 
-/// Nothing is begun for a host that has gone, and the place of its queue becomes free.
+/// No further piece is started for a disconnected host, and the queue number becomes free.
 #[test]
 fn a_copy_of_a_host_that_goes_ends_with_the_piece_at_hand() {
     let (machine, plan) = Machine::planned(marked());

@@ -1,5 +1,5 @@
-//! Inputs that broke other targets, by the names they are known under. Each is answered or refused, and the next
-//! command on the connection, or the next connection, is served.
+//! Inputs that broke other targets, by their known names. Each completes or is rejected, and the next command on the
+//! connection, or the next connection, is served.
 
 mod common;
 
@@ -14,7 +14,7 @@ use strake_nvme_tcp::pdu::{Digests, IcReq, Use};
 use strake_nvme_wire::Sgl;
 use strake_units::BlockSize;
 
-/// Runs an attack on an admin queue, then sees that the controller works.
+/// Sends an attack on an admin queue, then checks that the controller works.
 fn check_admin(attack: impl FnOnce(&mut Host)) {
     let machine = Machine::start();
     let (mut admin, mut io) = machine.controller();
@@ -25,7 +25,7 @@ fn check_admin(attack: impl FnOnce(&mut Host)) {
     assert_eq!(io.read(0, 1), (vec![0; BLOCK], 0));
 }
 
-/// A Connect of a queue as it is, whatever its size and names.
+/// A Connect command with any size and names.
 fn connect(host: &mut Host, queue: u16, controller: u16, size: u32, names: [&[u8]; 2]) -> u16 {
     let mut data = vec![0; 1024];
     data[..16].fill(1);
@@ -39,7 +39,7 @@ fn connect(host: &mut Host, queue: u16, controller: u16, size: u32, names: [&[u8
 
 const NAMES: [&[u8]; 2] = [SUBSYSTEM.as_bytes(), HOST.as_bytes()];
 
-/// CVE-2023-6121: names that fill their fields without an end.
+/// CVE-2023-6121: names that fill their fields without a terminator.
 #[test]
 fn cve_2023_6121_names_without_an_end() {
     let machine = Machine::start();
@@ -50,7 +50,7 @@ fn cve_2023_6121_names_without_an_end() {
     assert_eq!(connect(&mut Host::asked(&machine), 0, 0xffff, 31, NAMES), 0);
 }
 
-/// CVE-2026-64534: a digest that is wrong, of data of a command that was refused before.
+/// CVE-2026-64534: a data digest mismatch for a command that was rejected before.
 #[test]
 fn cve_2026_64534_a_wrong_digest_behind_a_refused_command() {
     let machine = Machine::start();
@@ -93,7 +93,7 @@ fn cve_2026_64534_a_wrong_digest_behind_a_refused_command() {
     assert_eq!(machine.queue(2, id).read(0, 1), (vec![8; BLOCK], 0));
 }
 
-/// SPDK `f513182217`: Identify into more room than a page, and into less.
+/// SPDK `f513182217`: Identify with a buffer larger than a page, and with a smaller one.
 #[test]
 fn spdk_f513182217_identify_into_other_room() {
     check_admin(|admin| {
@@ -107,7 +107,7 @@ fn spdk_f513182217_identify_into_other_room() {
     });
 }
 
-/// SPDK `7a2a588c62`, `4201dfaff3`: log pages from behind their ends.
+/// SPDK `7a2a588c62`, `4201dfaff3`: reads of log pages behind their ends.
 #[test]
 fn spdk_7a2a588c62_log_pages_from_behind_their_ends() {
     let read = |host: &mut Host, page: u32, offset: u64, length: u32| {
@@ -140,7 +140,7 @@ fn spdk_7a2a588c62_log_pages_from_behind_their_ends() {
     }
 }
 
-/// SPDK `acc4d1766c`, `e749fa9c27`: answers that need several buffers.
+/// SPDK `acc4d1766c`, `e749fa9c27`: responses that need several buffers.
 #[test]
 fn spdk_acc4d1766c_an_answer_in_several_buffers() {
     let machine = Machine::start();
@@ -159,7 +159,7 @@ fn spdk_acc4d1766c_an_answer_in_several_buffers() {
     assert_eq!(discovery.finish().2, 2, "more than a transfer");
 }
 
-/// SPDK `9e3d841d3e`, `30ee7c04c6`, `a1b2c9d635`: a queue that is connected, sizes that are none, requests to end.
+/// SPDK `9e3d841d3e`, `30ee7c04c6`, `a1b2c9d635`: a queue ID in use, invalid queue sizes, Disconnect.
 #[test]
 fn spdk_9e3d841d3e_queues_twice_and_of_no_size() {
     let machine = Machine::start();
@@ -185,7 +185,7 @@ fn spdk_9e3d841d3e_queues_twice_and_of_no_size() {
         ended.resize(24, 0);
         host.put(&ended);
         assert!(host.pdu().is_none(), "the connection is closed");
-        // The place is free again once the connection is gone, which its host may learn a moment earlier.
+        // The queue ID is free after the target has closed the connection, which the host may see a moment earlier.
         while connect(&mut Host::asked(&machine), 2, id, 127, NAMES) == 0x0c {
             std::thread::yield_now();
         }
@@ -198,7 +198,7 @@ fn spdk_9e3d841d3e_queues_twice_and_of_no_size() {
     assert_eq!(admin.finish().2, 0, "Keep Alive");
 }
 
-/// What outlasts a target.
+/// A reservation record that survives a target.
 #[derive(Default)]
 struct Page(Mutex<Option<Reservations>>);
 
@@ -213,7 +213,7 @@ impl Ledger for Page {
     }
 }
 
-/// A machine with a second namespace, whose reservations are on this page, for all that [`name_of`] names.
+/// A machine with a second namespace, whose reservations are recorded on this page, for all hosts of [`name_of`].
 fn kept_on(page: &Arc<Page>) -> Machine {
     let machine = Machine::start();
     machine.target.remove_export(SUBSYSTEM, 1, Removal::Force).expect("it is there");
@@ -229,7 +229,7 @@ fn kept_on(page: &Arc<Page>) -> Machine {
     machine
 }
 
-/// The NQN of a host, of which so many identifiers are possible.
+/// The NQN of a host; the registrants of one NQN stay within the limit.
 fn name_of(id: u16) -> String {
     format!("{HOST}-{}", usize::from(id) / REGISTRANTS_PER_NAME_MAX)
 }
@@ -240,7 +240,7 @@ fn identifier(id: u16) -> [u8; 16] {
     host
 }
 
-/// The queues of a host with an identifier of its own.
+/// The queues of a host with a unique identifier.
 fn controller_of(machine: &Machine, id: u16) -> (Host, Host) {
     let mut data = connect_data((&name_of(id), SUBSYSTEM), 0xffff);
     data[..16].copy_from_slice(&identifier(id));
@@ -259,7 +259,7 @@ fn controller_of(machine: &Machine, id: u16) -> (Host, Host) {
     (admin, io)
 }
 
-/// Reservation Report of the second namespace in its extended form, into so much room.
+/// Reservation Report of the second namespace in its extended form, with a buffer of this size.
 fn report(io: &mut Host, length: u32) -> Vec<u8> {
     let words = [(1, 2), (10, length / 4 - 1), (11, 1)];
     io.send(0x0e, Sgl::Transport { length }, &words, &[]);
@@ -270,7 +270,7 @@ fn report(io: &mut Host, length: u32) -> Vec<u8> {
 
 const WHOLE_REPORT: u32 = 64 * (REGISTRANTS_MAX as u32 + 1);
 
-/// CVE-2025-57275: more registrants than a list has room for, written down so that they outlast a restart.
+/// CVE-2025-57275: more registrants than the limit, recorded so that they survive a restart.
 #[test]
 fn cve_2025_57275_more_registrants_than_there_is_room_for() {
     let page = Arc::new(Page::default());
@@ -278,7 +278,7 @@ fn cve_2025_57275_more_registrants_than_there_is_room_for() {
     let register = |id: u16| {
         let (admin, mut io) = controller_of(&machine, id);
         let sgl = Sgl::InCapsule { offset: 0, length: 16 };
-        // They are to outlast a loss of power (CPTPL of 3).
+        // The registrations persist through a power loss (CPTPL of 3).
         io.send(0x0d, sgl, &[(1, 2), (10, 3 << 30)], &[[0; 8], [1; 8]].concat());
         let status = io.finish().2;
         let seen = report(&mut io, 64);
@@ -298,7 +298,8 @@ fn cve_2025_57275_more_registrants_than_there_is_room_for() {
     assert!(report(&mut io, WHOLE_REPORT) == before, "what a restart left is what was there");
 }
 
-/// SPDK `6b372f419d`: a report of more registrants than there are hosts, into less room than it takes, and into more.
+/// SPDK `6b372f419d`: a report of more registrants than there are hosts, with a buffer that is too small, and with a
+/// larger one.
 #[test]
 fn spdk_6b372f419d_a_report_of_more_registrants_than_hosts() {
     let registrant = |number: usize| Registrant {
@@ -323,7 +324,7 @@ fn spdk_6b372f419d_a_report_of_more_registrants_than_hosts() {
     assert!(longer[..whole.len()] == whole && longer[whole.len()..].iter().all(|byte| *byte == 0));
 }
 
-/// nvmet `cb8563f5`: the data of one command in several PDUs, whose offsets are no multiples of anything large.
+/// nvmet `cb8563f5`: the data of one command in several PDUs with unaligned offsets.
 #[test]
 fn nvmet_cb8563f5_data_in_pieces_of_odd_sizes() {
     let machine = Machine::start();

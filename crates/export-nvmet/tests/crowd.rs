@@ -1,4 +1,5 @@
-//! As many connections as there can be, the memory they take, and what is left for others when hosts hold all they may.
+//! The maximum number of connections, their memory, and the resources that remain for others when hosts use all they
+//! may.
 
 mod common;
 
@@ -20,10 +21,10 @@ use strake_units::{BlockSize, Nanos};
 /// Both ends of every connection are in this process.
 const FILES: u64 = 4 * CONNECTIONS_MAX as u64;
 
-/// Most memory that an idle connection may take, with the end that the test has of it.
+/// Largest memory of an idle connection, including the test's end of the connection.
 const IDLE_BYTES_MAX: usize = 192 << 10;
 
-/// Most that it may take besides when it wrote one block.
+/// Largest additional memory after a write of one block.
 const WRITER_BYTES_MAX: usize = 64 << 10;
 
 fn allow_files() {
@@ -34,14 +35,14 @@ fn allow_files() {
     }
 }
 
-/// Bytes of this process that are in memory.
+/// Resident bytes of this process.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("the kernel tells");
     let kib = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("0 kB");
         line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number")
     };
-    // Huge pages that were set aside are counted apart.
+    // Reserved huge pages are counted separately.
     (kib("VmRSS:") + kib("HugetlbPages:")) << 10
 }
 
@@ -53,7 +54,7 @@ fn subsystem_name(number: u32) -> String {
     format!("{SUBSYSTEM}-{number}")
 }
 
-/// A machine with so many subsystems for so many hosts.
+/// A machine with this number of subsystems and hosts.
 fn machine(subsystems: u32, hosts: u32, config: TargetConfig) -> Machine {
     allow_files();
     let config = TargetConfig { failed_handshake_time: Nanos(0), ..config };
@@ -69,7 +70,7 @@ fn machine(subsystems: u32, hosts: u32, config: TargetConfig) -> Machine {
     machine
 }
 
-/// Connects a controller of a host with so many I/O queues; the admin queue is the first.
+/// Connects a controller of a host with this number of I/O queues; the admin queue is the first.
 fn controller(machine: &Machine, names: (&str, &str), queues: u16) -> Vec<Host> {
     let mut admin = Host::asked(machine);
     let id = admin.connect_as(names, 0, 0xffff, 0).expect("a controller") as u16;
@@ -94,8 +95,8 @@ fn write_one_each(hosts: &mut [Host]) {
     }
 }
 
-/// One listener serves as many as it promises in little memory, a host gets no more than its part of them, and one
-/// connection too many is counted.
+/// One listener serves its maximum number of connections in little memory, a host gets no more than its share, and a
+/// connection above the limit is counted.
 #[test]
 fn a_listener_has_a_thousand_connections() {
     const HOSTS: u32 = CONNECTIONS_MAX / CONNECTIONS_OF_HOST_MAX;
@@ -135,14 +136,14 @@ fn a_listener_has_a_thousand_connections() {
     drop(ios.pop());
     until("there is room again", || {
         let mut next = machine.dial();
-        // It may be disconnected before it has said anything.
+        // The connection may be closed before the host has sent anything.
         let asked = IcReq { alignment: 0, digests: Digests::default(), r2ts_max: 0 };
         next.stream.write_all(&asked.bytes()).is_ok() && next.pdu().is_some()
     });
     write_one_each(&mut ios);
 }
 
-/// Sends what the target asks for next.
+/// Sends the data of the next R2T.
 fn give(host: &mut Host, cid: u16, byte: u8) {
     let r2t = host.pdu().expect("the connection stays");
     assert_eq!(r2t.kind, 9, "R2T");
@@ -154,15 +155,15 @@ fn give(host: &mut Host, cid: u16, byte: u8) {
     }
 }
 
-/// A host asks for all the memory it can get and never gives it back. Whether its core has some left for others or
-/// lends nothing at all, every command of another host is executed, the largest ones too.
+/// A host takes all the memory it can get and never returns it. Whether the pool of its core has some left for others
+/// or is empty, every command of another host is executed, including the largest ones.
 #[test]
 fn a_host_that_holds_all_it_may_delays_no_other() {
     const GREEDY: u16 = 15;
     let length = TRANSFER_BYTES_MAX;
     let largest = [(1, 1), (10, 0), (12, length / BLOCK as u32 - 1)];
     let nothing = PoolSizes { small_buffers: 2, large_buffers: 2, ..STOCK };
-    // Commands that two cores lend to one host.
+    // The number of commands for which two cores lend buffers to one host.
     for (stock, lent) in [(STOCK, 2 * STOCK.large_buffers / 2 / SEGMENTS_MAX), (nothing, 0)] {
         let machine = machine(1, 2, TargetConfig { stock, ..TargetConfig::default() });
         let subsystem = subsystem_name(0);
@@ -172,7 +173,7 @@ fn a_host_that_holds_all_it_may_delays_no_other() {
             for _ in 0..100 {
                 queue.send(1, Sgl::Transport { length }, &largest, &[]);
             }
-            // Taken in behind all of them, and needs no memory.
+            // This command is received behind all others, and needs no memory.
             queue.send(0, Sgl::Transport { length: 0 }, &[(1, 1)], &[]);
             let kinds = std::iter::from_fn(|| queue.pdu()).map(|pdu| pdu.kind);
             asked_for += kinds.take_while(|kind| *kind == 9).count();

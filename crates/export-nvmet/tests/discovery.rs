@@ -50,7 +50,7 @@ fn completion(host: &mut Host) -> (u16, u64, u16) {
     (cqe.cid, cqe.result, cqe.status.word() >> 1 & 0x7ff)
 }
 
-/// Entries of what discovery names; `retain` leaves an event unanswered.
+/// The number of entries of the discovery log page; with `retain`, the event stays pending.
 fn look(host: &mut Host, retain: u32) -> u64 {
     let length = 1024;
     let numd = length / 4 - 1;
@@ -61,7 +61,7 @@ fn look(host: &mut Host, retain: u32) -> u64 {
     u64::from_le_bytes(page[8..16].try_into().expect("8 bytes"))
 }
 
-/// What a host may not connect to it does not learn the name of either.
+/// A host does not learn the names of subsystems to which it may not connect.
 #[test]
 fn discovery_names_to_a_host_only_what_it_may_connect_to() {
     let machine = Machine::start();
@@ -98,21 +98,21 @@ fn a_host_is_notified_once_of_what_is_new_until_it_looks() {
     let second = ask(&mut host);
     add_other(&machine);
     assert_eq!(completion(&mut host), (first, 0x70_f002, 0));
-    // Nothing more before it has looked; a look that retains the event is none.
+    // No further event before the host has read the page; a read that retains the event does not count.
     remove_other(&machine);
     assert_eq!(look(&mut host, 1), 1);
     add_other(&machine);
     assert_eq!(look(&mut host, 0), 2);
     remove_other(&machine);
     assert_eq!(completion(&mut host), (second, 0x70_f002, 0));
-    // What happens while no request is outstanding is reported later.
+    // Changes without an outstanding request are reported later.
     assert_eq!(look(&mut host, 0), 1);
     add_other(&machine);
     let third = ask(&mut host);
     assert_eq!(completion(&mut host), (third, 0x70_f002, 0));
 }
 
-/// Other discovery services are listed behind what is here (Base, section 3.1.2.3), and their changes are reported.
+/// Referrals are listed behind the local subsystems (Base, section 3.1.2.3), and their changes are reported.
 #[test]
 fn a_host_is_notified_of_other_discovery_services() {
     let machine = Machine::start();
@@ -149,7 +149,7 @@ fn a_host_is_notified_of_other_discovery_services() {
     set(&[]).expect("none");
     assert_eq!(completion(&mut host), (asked, 0x70_f002, 0));
     assert_eq!(look(&mut host, 0), 1);
-    // Where the host is already it is not sent, however that is written.
+    // There is no referral to the address of the connection, in any notation.
     let SocketAddr::V4(here) = machine.target.address() else { panic!("it has one of IPv4") };
     let mapped = SocketAddr::from((here.ip().to_ipv6_mapped(), here.port()));
     let itself = [SocketAddr::V4(here), mapped]
@@ -159,7 +159,7 @@ fn a_host_is_notified_of_other_discovery_services() {
     assert_eq!(page(&mut host, 2)[1].address, "192.0.2.1");
 }
 
-/// What discovery names, each as hosts read it.
+/// The entries of the discovery log page, as hosts parse them.
 fn page(host: &mut Host, count: u32) -> Vec<Entry> {
     let length = (1 + count) * 1024;
     let words = [(10, (length / 4 - 1) << 16 | 1 << 15 | 0x70)];
@@ -195,7 +195,7 @@ fn a_host_that_did_not_ask_is_not_notified() {
     );
 }
 
-/// Discovery asks for no proof, so it is no way to take the places of hosts that have given one.
+/// Discovery requires no authentication, so it must not take connection slots of authenticated hosts.
 #[test]
 fn discovery_leaves_places_to_hosts() {
     let machine = Machine::start();
@@ -219,7 +219,7 @@ fn discovery_leaves_places_to_hosts() {
             let from =
                 Ipv4Addr::new(127, 0, 1, (number / DISCOVERY_CONNECTIONS_PER_ADDRESS_MAX) as u8);
             let mut discovery_connection = visit(from);
-            // Those that went may still have their places.
+            // Closed connections may still have their slots.
             until("there is room", || {
                 discovery_connection.is_ok() || {
                     discovery_connection = visit(from);
@@ -235,7 +235,7 @@ fn discovery_leaves_places_to_hosts() {
     drop(all);
 }
 
-/// One that is silent is given up although it did not ask for that (Base, section 3.9).
+/// A silent connection is closed, even if its host requested no keep-alive timeout (Base, section 3.9).
 #[test]
 fn a_silent_discovery_connection_is_closed() {
     let config =

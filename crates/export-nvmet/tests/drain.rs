@@ -1,4 +1,4 @@
-//! What was begun when an export is removed, or the target stops: it is answered, and nothing further is begun.
+//! Commands in flight when an export is removed or the target stops: they complete, and nothing further is started.
 
 mod common;
 
@@ -12,7 +12,7 @@ use strake_nvme_wire::nvm::{RANGE_BYTES, Range};
 use strake_nvme_wire::{Cqe, Sgl, Status};
 use strake_units::BlockSize;
 
-/// Blocks of a drive of which a deallocation takes many parts.
+/// Blocks of a drive whose deallocation takes many parts.
 const BLOCKS: u64 = 1 << 20;
 
 fn drive() -> RamDevice {
@@ -26,13 +26,13 @@ fn hanging(ops: Ops) -> (Machine, FaultPlan, RuleId) {
     (machine, plan, rule)
 }
 
-/// Asks to deallocate these blocks.
+/// Deallocates these blocks.
 fn deallocate(io: &mut Host, namespace: u32, range: Range) {
     let sgl = Sgl::InCapsule { offset: 0, length: RANGE_BYTES as u32 };
     io.send(9, sgl, &[(1, namespace), (10, 0), (11, 1 << 2)], &range.bytes());
 }
 
-/// A controller whose I/O queue has a write at the device of a machine.
+/// A controller whose I/O queue has a write in flight at the device of a machine.
 fn writing(machine: &Machine, plan: &FaultPlan, rule: RuleId) -> (Host, Host) {
     let (admin, mut io) = machine.controller();
     let sgl = Sgl::InCapsule { offset: 0, length: BLOCK as u32 };
@@ -41,7 +41,7 @@ fn writing(machine: &Machine, plan: &FaultPlan, rule: RuleId) -> (Host, Host) {
     (admin, io)
 }
 
-/// A caller that detaches the device of a namespace waits for commands that hosts have begun, and these succeed.
+/// A caller that detaches the device of a namespace waits for commands in flight, and these succeed.
 #[test]
 fn a_device_that_is_detached_is_over_when_its_last_command_is() {
     let (machine, plan, rule) = hanging(Ops::WRITE);
@@ -53,7 +53,7 @@ fn a_device_that_is_detached_is_over_when_its_last_command_is() {
     assert!(leaving.is_over(Duration::from_secs(60)), "nothing is left");
 }
 
-/// A command that takes many I/Os ends with the one at hand: a namespace would not go for hours otherwise.
+/// A command of many I/Os ends with the current one: otherwise the removal of a namespace would take hours.
 #[test]
 fn a_deallocation_does_not_go_on_at_a_device_that_goes() {
     let (machine, plan, rule) = hanging(Ops::DEALLOCATE);
@@ -73,7 +73,7 @@ fn a_deallocation_does_not_go_on_at_a_device_that_goes() {
     assert_eq!(plan.struck(rule), Some(1), "no other part was begun");
 }
 
-/// The same when the whole subsystem goes; and a deallocation that was done in full is reported so.
+/// The same holds for the whole subsystem; and a deallocation that was fully executed succeeds.
 #[test]
 fn a_deallocation_that_was_done_is_answered_so_when_its_subsystem_goes() {
     for (count, expected) in [(1, 0), (BLOCKS as u32, code(Status::INACCESSIBLE))] {
@@ -91,7 +91,7 @@ fn a_deallocation_that_was_done_is_answered_so_when_its_subsystem_goes() {
     }
 }
 
-/// The admin queue is closed at once, because nothing of it is at a device. The write is answered nevertheless.
+/// The admin queue is closed at once, because it has no I/O in flight. The write still completes.
 #[test]
 fn a_write_is_answered_when_its_subsystem_goes() {
     let (machine, plan, rule) = hanging(Ops::WRITE);
@@ -105,8 +105,8 @@ fn a_write_is_answered_when_its_subsystem_goes() {
     });
 }
 
-/// A host that leaves may write the same blocks by another queue next: its Disconnect is answered when none of its
-/// writes can land behind those.
+/// A disconnecting host may next write the same blocks through another queue: its Disconnect completes when none of its
+/// writes can overwrite those.
 #[test]
 fn a_host_that_leaves_hears_so_when_its_last_command_is_over() {
     let (machine, plan, rule) = hanging(Ops::WRITE);

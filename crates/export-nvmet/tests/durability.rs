@@ -1,4 +1,4 @@
-//! What each command of a host is when it reaches the device: where, in which pieces, and how durable.
+//! The commands of a host as they reach the device: position, pieces, and durability.
 
 mod common;
 
@@ -12,12 +12,12 @@ use strake_units::{BlockSize, Lba, LbaRange};
 
 const FUA: u32 = 1 << 30;
 
-/// A machine whose drive records what reaches it, with the controller's two queues.
+/// A machine whose drive records its I/O, with the two queues of a controller.
 fn recorded() -> (Machine, Host, Host, Record) {
     let (device, record) = Recorder::new(RamDevice::new(BLOCKS, BlockSize::B4096));
     let machine = Machine::with(Arc::new(device));
     let (admin, io) = machine.controller();
-    // Whatever the target looks at by itself.
+    // Discards the I/O of the target itself.
     let _ = record.take();
     (machine, admin, io, record)
 }
@@ -26,7 +26,7 @@ fn blocks(at: u64, count: u64) -> LbaRange {
     LbaRange::new(Lba(at), count)
 }
 
-/// Both ways that data comes: in the capsule, and when it is asked for.
+/// Data arrives in the capsule, and after an R2T.
 #[test]
 fn a_write_is_as_durable_as_it_asked_to_be() {
     let (_machine, _admin, mut io, record) = recorded();
@@ -69,7 +69,7 @@ fn zeroes_are_as_durable_as_they_asked_to_be() {
     }
 }
 
-/// Every piece of a Copy: one that is left out leaves a hole in what was acknowledged.
+/// Every piece of a Copy is stable: an omitted piece would leave a gap in acknowledged data.
 #[test]
 fn every_piece_of_a_copy_is_as_durable_as_it_asked_to_be() {
     let (_machine, _admin, mut io, record) = recorded();
@@ -93,7 +93,7 @@ fn every_piece_of_a_copy_is_as_durable_as_it_asked_to_be() {
     }
 }
 
-/// The second half of a fused pair.
+/// The second half of a fused pair is stable.
 #[test]
 fn a_compare_and_write_is_as_durable_as_it_asked_to_be() {
     let (_machine, _admin, mut io, record) = recorded();
@@ -127,7 +127,7 @@ fn flushes_and_deallocations_reach_the_device_each_time() {
     assert_eq!(record.take(), wanted);
 }
 
-/// A read with FUA has to find what is stable: the target flushes first.
+/// A read with FUA must return stable data: the target flushes first.
 #[test]
 fn a_stable_read_flushes_first() {
     let (_machine, _admin, mut io, record) = recorded();

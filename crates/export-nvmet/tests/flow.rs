@@ -1,4 +1,4 @@
-//! What is reported to hosts of the places of a queue (Base, sections 3.3.2.5 and 3.3.2.6 of revision 2.1).
+//! The SQ head in completions (Base, sections 3.3.2.5 and 3.3.2.6 of revision 2.1).
 
 mod common;
 
@@ -10,7 +10,7 @@ use strake_units::BlockSize;
 /// Entries of the queue.
 const ENTRIES: u16 = 4;
 
-/// In Connect: the host will not watch the head.
+/// Connect attribute: the host does not use the SQ head.
 const FLOW_CONTROL_OFF: u32 = 1 << 18;
 
 fn completion(host: &mut Host) -> Cqe {
@@ -22,7 +22,7 @@ fn completion(host: &mut Host) -> Cqe {
     }
 }
 
-/// An I/O queue of so many entries, and how its Connect was answered.
+/// An I/O queue with this number of entries, and the completion of its Connect.
 fn queue(machine: &Machine, controller: u16, attributes: u32) -> (Host, Cqe) {
     let mut io = Host::asked(machine);
     let size = u32::from(ENTRIES - 1) | attributes;
@@ -45,15 +45,15 @@ fn flush(io: &mut Host) -> u16 {
     io.send(0, Sgl::Transport { length: 0 }, &[(1, 1)], &[])
 }
 
-/// A host may send as long as the queue is not full, by the head that was last reported to it. What is at the device
-/// yet is not forgotten in that: a host that had commands there for longer was disconnected.
+/// A host may send while the queue is not full according to the last reported head. Commands that are still in flight
+/// count: a host with commands in flight for longer was disconnected.
 #[test]
 fn a_host_that_goes_by_the_head_of_its_queue_never_sends_too_much() {
     let (machine, plan) = Machine::planned(RamDevice::new(64, BlockSize::B4096));
     plan.add(Rule::new(Ops::READ, Effect::Hang));
     let (_admin, id) = admin(&machine);
     let (mut io, connected) = queue(&machine, id, 0);
-    // Where the next command goes: Connect took the first place.
+    // The position of the next command: Connect took the first entry.
     let (mut tail, mut head) = (1, connected.head);
     assert_eq!(head, 1);
     let mut reads = 0;

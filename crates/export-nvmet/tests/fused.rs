@@ -1,4 +1,5 @@
-//! Compare and Write as one step: what it does, for whom it is one, and the outcome of halves.
+//! Compare and Write as one atomic operation: its effect, its atomicity towards other hosts, and the outcome of single
+//! halves.
 
 mod common;
 
@@ -20,7 +21,7 @@ const DIFFERS: u16 = code(Status::COMPARE_FAILURE);
 const FAILED: u16 = code(Status::FAILED_FUSED);
 const MISSING: u16 = code(Status::MISSING_FUSED);
 const INVALID: u16 = code(Status::INVALID_FIELD);
-/// The block that it is all about.
+/// The block of all commands.
 const LOCK: u32 = 5;
 const FUA: u32 = 1 << 30;
 
@@ -28,14 +29,14 @@ fn full(byte: u8) -> Vec<u8> {
     vec![byte; BLOCK]
 }
 
-/// A target whose drive does what a plan says.
+/// A target whose drive follows a fault plan.
 fn planned() -> (Machine, FaultPlan, RamDevice) {
     let ram = RamDevice::new(BLOCKS, BlockSize::B4096);
     let (machine, plan) = Machine::planned(ram.clone());
     (machine, plan, ram)
 }
 
-/// Has such operations to the block hang.
+/// Hangs these operations on the block.
 fn hang(plan: &FaultPlan, ops: Ops) -> RuleId {
     plan.add(Rule::new(ops, Effect::Hang).within(LbaRange::new(Lba(LOCK.into()), 1)))
 }
@@ -45,12 +46,12 @@ fn release(plan: &FaultPlan) {
     plan.release();
 }
 
-/// Waits until the target has looked at everything that was sent on a queue.
+/// Waits until the target has processed all commands that were sent on a queue.
 fn is_taken_in(io: &mut Host) {
     assert_eq!(io.read(100, 1).1, 0);
 }
 
-/// What changes the block besides Write, with what is there afterwards; [`SOURCE`] has to be full of it.
+/// The opcodes besides Write that change the block, with the new content; [`SOURCE`] must have this content.
 const CHANGES: [(u8, u8); 4] = [(1, 9), (8, 0), (9, 0), (opcode::COPY, 9)];
 const SOURCE: u32 = 50;
 
@@ -97,7 +98,7 @@ fn what_is_as_expected_is_written_and_nothing_else() {
     assert_eq!(io.read(LOCK + 1, 1), (full(0), 0), "its neighbours are as they were");
 }
 
-/// Sends a capsule whose data is asked for.
+/// Sends a capsule whose data is transferred after an R2T.
 fn announce_half(io: &mut Host, half: u8, opcode: u8, cid: u16) {
     let sgl = Sgl::Transport { length: BLOCK as u32 };
     let mut capsule = common::capsule(opcode, cid, sgl, &[(1, 1), (10, LOCK)], &[]);
@@ -105,7 +106,7 @@ fn announce_half(io: &mut Host, half: u8, opcode: u8, cid: u16) {
     io.put(&capsule);
 }
 
-/// The command and the tag that data is asked for with.
+/// The CID and the tag of an R2T.
 fn asked(io: &mut Host) -> (u16, u16) {
     let pdu = io.pdu().expect("the connection stays");
     assert_eq!(pdu.kind, 9, "R2T");
@@ -113,7 +114,7 @@ fn asked(io: &mut Host) -> (u16, u16) {
     (number(0), number(2))
 }
 
-/// The data of either half may come later than the capsules, in any order, and between them.
+/// The data of the halves may arrive after the capsules, in any order, and between them.
 #[test]
 fn data_that_is_asked_for_may_come_in_any_order() {
     let machine = Machine::start();
@@ -135,7 +136,7 @@ fn data_that_is_asked_for_may_come_in_any_order() {
         assert_eq!(io.endings(2).into_values().collect::<Vec<_>>(), [0, 0]);
         assert_eq!(io.read(LOCK, 1), (new, 0));
     }
-    // The data of the first comes between the capsules, and that of the second with its own.
+    // The data of the first half arrives between the capsules, and the data of the second in its capsule.
     announce_half(&mut io, 1, 5, 1000);
     let (cid, tag) = asked(&mut io);
     io.put(&h2c(cid, tag, 0, BLOCK as u32, 4, &full(2)));
@@ -143,7 +144,7 @@ fn data_that_is_asked_for_may_come_in_any_order() {
     assert_eq!(io.endings(2).into_values().collect::<Vec<_>>(), [0, 0]);
 }
 
-/// Numbers in a block: how often it was counted up, and which plain write it has seen.
+/// Numbers in a block: its counter, and the last plain write.
 fn numbers(block: &[u8]) -> (u64, u64) {
     let number = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().expect("8 bytes"));
     (number(0), number(8))
@@ -156,7 +157,7 @@ fn block(count: u64, tag: u64) -> Vec<u8> {
     bytes
 }
 
-/// Tries to increment the block until that succeeds; each time that it does not, another host has changed the block.
+/// Increments the block with retries; each failure means that another host has changed the block.
 fn count_up(io: &mut Host) {
     let mut known = io.read(LOCK, 1).0;
     for _ in 0..TRIES_MAX {
@@ -170,13 +171,13 @@ fn count_up(io: &mut Host) {
     panic!("somebody else is always first");
 }
 
-/// How often another host may be first.
+/// The maximum number of retries.
 const TRIES_MAX: u32 = 100_000;
 
 const COUNTERS: u64 = 6;
 const ROUNDS: u64 = 60;
 
-/// Every host has a controller of its own, and they are on two cores.
+/// Every host has a controller of its own, and the controllers are on two cores.
 #[test]
 fn no_count_of_many_hosts_is_lost() {
     let machine = Machine::start();
@@ -192,7 +193,7 @@ fn no_count_of_many_hosts_is_lost() {
     assert_eq!(numbers(&io.read(LOCK, 1).0), (COUNTERS * ROUNDS, 0));
 }
 
-/// Says that it is over, also when a test fails.
+/// Sets the flag when dropped, also if a test fails.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -201,7 +202,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// A plain write that was answered is seen by every later compare, so none of them is undone.
+/// Every later compare sees a completed plain write, so none of these writes is undone.
 #[test]
 fn no_plain_write_is_undone_by_those_who_compare() {
     let machine = Machine::start();
@@ -215,7 +216,7 @@ fn no_plain_write_is_undone_by_those_who_compare() {
                 }
             });
         }
-        // They also go when this fails, so that it does not wait for them.
+        // The other hosts stop even if this thread fails.
         let _over = Over(&done);
         let (_admin, mut io) = machine.controller();
         for tag in 1..=4 * ROUNDS {
@@ -225,7 +226,7 @@ fn no_plain_write_is_undone_by_those_who_compare() {
     });
 }
 
-/// Whatever changes the block waits until what is compared is also written.
+/// Every command that changes the block waits until the write of the pair has completed.
 #[test]
 fn a_write_that_arrives_during_the_compare_waits() {
     for (opcode, after) in CHANGES {
@@ -247,7 +248,7 @@ fn a_write_that_arrives_during_the_compare_waits() {
     }
 }
 
-/// What is at the drive when a pair comes is waited for before anything is compared.
+/// A compare waits for I/O that was in flight before the pair.
 #[test]
 fn what_was_begun_before_is_waited_for() {
     for (opcode, after) in CHANGES {
@@ -282,7 +283,7 @@ fn of_two_pairs_that_expect_the_same_one_is_notified_that_it_is_late() {
     assert_eq!((late_ended[&late.0], late_ended[&late.1]), (DIFFERS, FAILED));
 }
 
-/// Other blocks are free for everybody meanwhile, also for pairs, and this one can be read.
+/// Other blocks are not locked meanwhile, not even for pairs, and the locked block can be read.
 #[test]
 fn no_host_waits_that_writes_elsewhere() {
     let (machine, plan, _ram) = planned();
@@ -301,7 +302,7 @@ fn no_host_waits_that_writes_elsewhere() {
     assert_eq!((ended[&pair.0], ended[&pair.1]), (0, 0));
 }
 
-/// A host that holds back the data of one half, or goes without the other, makes no other host wait.
+/// A host that withholds the data of one half, or omits the second half, delays no other host.
 #[test]
 fn a_host_that_does_not_continue_delays_no_other() {
     let machine = Machine::start();
@@ -319,7 +320,7 @@ fn a_host_that_does_not_continue_delays_no_other() {
     until("they are gone", || machine.target.exports()[0].connections == 3);
 }
 
-/// A host that goes while its pair waits, or is compared, leaves nothing behind, and nothing written.
+/// A host that disconnects while its pair waits, or during the compare, leaves no range lock and no write behind.
 #[test]
 fn a_host_that_goes_in_the_middle_lets_the_block_go() {
     for (ops, begins) in [(Ops::WRITE, false), (Ops::READ, true)] {
@@ -387,11 +388,10 @@ fn a_drive_that_fails_fails_the_pair() {
     assert_eq!(io.compare_and_write(LOCK, &full(0), &full(1)), (0, 0), "the block is free again");
 }
 
-/// One half after the other as they are sent: which it says it is, its opcode, its block, blocks less one and
-/// namespace, and how it ends.
+/// Halves in the order of sending: the fuse bits, opcode, block, blocks less one and namespace of each, and its status.
 type Row<'a> = (&'a str, &'a [(u8, u8, u32, u32, u32, u16)]);
 
-/// Base, section 3.4.2: halves that are not next to each other, and pairs that are none.
+/// Base, section 3.4.2: halves that are not adjacent, and invalid pairs.
 #[test]
 fn halves_that_do_not_fit_are_refused_and_change_nothing() {
     const PROTECTED: u16 = code(Status::WRITE_PROTECTED);
@@ -454,7 +454,7 @@ fn halves_with_too_little_data_are_refused() {
     assert_eq!(io.compare_and_write(LOCK, &full(0), &full(1)), (0, 0));
 }
 
-/// Data that is not what its digest says fails one half, and so the other.
+/// A data digest mismatch fails one half, and so the other.
 #[test]
 fn a_half_whose_data_was_damaged_fails_the_other() {
     let machine = Machine::start();
@@ -487,7 +487,7 @@ fn a_half_whose_data_was_damaged_fails_the_other() {
         send(&mut io, (1, 2, 2), &words, &full(1), damage[1]);
         let ended = io.endings(2);
         let found = [ended[&1], ended[&2]];
-        // The first may have ended before the second was looked at.
+        // The first half may have completed before the second was processed.
         assert!(found == expected || damage == [1, 1] && found == [damaged, FAILED], "{damage:?}");
         let (_a, mut other) = machine.controller();
         assert_eq!(other.read(LOCK, 1), (full(0), 0), "{damage:?}");
@@ -509,7 +509,7 @@ fn halves_on_an_admin_queue_are_refused() {
     assert_eq!(io.read(0, 1).1, 0);
 }
 
-/// As many first halves as a queue has room for, over and over: each ends with the next.
+/// A full queue of first halves, repeatedly: each fails with the next one.
 #[test]
 fn a_flood_of_halves_is_answered() {
     let machine = Machine::start();
@@ -524,8 +524,8 @@ fn a_flood_of_halves_is_answered() {
     }
 }
 
-/// More pairs than there is memory for, which is three buffers for each: a pair that finds none gets a status to try
-/// again, all others are executed in some order, and each sees what another wrote. All memory comes back.
+/// More pairs than there is memory for, three buffers each: a pair without memory gets a retryable status, all others
+/// are executed in some order, and each sees the write of another. All memory is returned.
 #[test]
 fn a_flood_of_pairs_is_answered() {
     let again = code(Status::INTERRUPTED);

@@ -1,9 +1,9 @@
-//! Conversations with a whole target that begin well and go wrong: what hosts say, in another order, cut, repeated and
-//! damaged, from the first byte, on admin queues and on I/O queues. The target answers in PDUs that a host understands
-//! or closes; nothing that is another host's changes, and nothing stays behind.
+//! Fuzzes a whole target with connections that start correctly: the PDUs of a host are reordered, cut, repeated and
+//! damaged, from the first byte, on admin queues and on I/O queues. The target responds with valid PDUs or closes; it
+//! changes no data of another host, and keeps no resource.
 //!
-//! A failure prints its seed, which `STRAKE_FUZZ_SEED` runs again, and what was said, to be kept in the corpus of
-//! `strake-fuzz`; `cargo xtask nightly` sets `STRAKE_FUZZ_RUNS`.
+//! A failure prints its seed, which `STRAKE_FUZZ_SEED` runs again, and the input, for the corpus of `strake-fuzz`;
+//! `cargo xtask nightly` sets `STRAKE_FUZZ_RUNS`.
 
 mod common;
 
@@ -23,10 +23,10 @@ use strake_units::BlockSize;
 /// The subsystem that is not attacked.
 const CALM: &str = "nqn.2014-08.org.nvmexpress:uuid:calm";
 const CALM_BLOCKS: u64 = 32;
-/// Memory that a target may take for good in half of all runs; an I/O queue alone has 6 MiB.
+/// Memory that a target may take permanently in half of all runs; an I/O queue alone has 6 MiB.
 const GROWTH_MAX: u64 = 64 << 20;
 
-/// A target with an export that is attacked, and one with a host that must not notice.
+/// A target with an export that is attacked, and one with a host that must not be affected.
 struct Field {
     machine: Machine,
     calm: RamDevice,
@@ -65,7 +65,7 @@ impl Field {
         assert!(medium == self.written, "another export was written to");
     }
 
-    /// Waits until nothing is left of the hosts that went; a hang is the test's.
+    /// Waits until all resources of disconnected hosts are released; a hang fails the test.
     fn is_left(&self) {
         let attacked = || {
             let all = self.machine.target.exports();
@@ -76,7 +76,7 @@ impl Field {
         }
     }
 
-    /// Says `parts` as `role`, in pieces of any size, and looks at every answer.
+    /// Sends `parts` as `role`, in pieces of any size, and checks every response.
     fn hear(&self, role: &str, parts: &[Vec<u8>], chance: &mut Chance) -> Heard {
         let (mut host, _admin, begins) = match role {
             "fresh" => (self.machine.dial(), None, Begins::Here),
@@ -90,27 +90,27 @@ impl Field {
         let mut rest = &bytes[..];
         while !rest.is_empty() {
             let piece = if chance.one_in(2) { rest.len() } else { 1 + chance.below(rest.len()) };
-            // The target may close in the middle.
+            // The target may close during the input.
             if host.stream.write_all(&rest[..piece]).is_err() {
                 break;
             }
             rest = &rest[piece..];
         }
-        // What the target has closed already cannot be shut.
+        // A connection that the target has closed cannot be shut down.
         let _ = host.stream.shutdown(Shutdown::Write);
         let (answers, ending) = answers(&mut host);
         check(&answers, begins, ending).unwrap_or_else(|why| panic!("{why}"))
     }
 }
 
-/// Whether a conversation has its beginning.
+/// Whether the input contains the start of the connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Begins {
     Here,
     Before,
 }
 
-/// How a connection ended. Where it was reset, what was on the way is lost.
+/// The end of a connection. After a reset, the bytes in flight are lost.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Closed,
@@ -126,16 +126,16 @@ fn answers(host: &mut Host) -> (Vec<u8>, Ending) {
     }
 }
 
-/// What a target answered.
+/// The response of a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Heard {
-    /// Commands that ended.
+    /// The number of completions.
     completions: usize,
-    /// Whether it ended the connection because of what it received.
+    /// Whether the target terminated the connection because of the input.
     terminated: bool,
 }
 
-/// Whether these are PDUs that a target may send, whole, and nothing behind the one that ends it all.
+/// Checks that these are complete PDUs that a target may send, without bytes behind a terminating one.
 fn check(mut bytes: &[u8], begins: Begins, ending: Ending) -> Result<Heard, String> {
     let mut heard = Heard::default();
     let mut digests = Digests::default();
@@ -170,7 +170,7 @@ fn check(mut bytes: &[u8], begins: Begins, ending: Ending) -> Result<Heard, Stri
     }
 }
 
-/// What a host says that does nothing wrong, and does not wait for answers.
+/// Input of a host that violates nothing, and does not wait for responses.
 fn usual(role: &str, chance: &mut Chance) -> Vec<Vec<u8>> {
     match role {
         "fresh" => [opening(), admin_commands(chance)].concat(),
@@ -207,9 +207,8 @@ fn admin_commands(chance: &mut Chance) -> Vec<Vec<u8>> {
     (1..2 + chance.below(12) as u16).map(|cid| command(cid, chance)).collect()
 }
 
-/// Writes whose data follows come first: as long as none of them is over, their tags count up from 0, so that the data
-/// can be sent without having been asked for. There is at most one Copy, because one that waits for another is given up
-/// with a host that says no more.
+/// Writes with H2CData come first: while none of them has completed, their tags count up from 0, so that the data can
+/// be sent without an R2T. There is at most one Copy, because a waiting Copy is dropped when its host sends no more.
 fn io_commands(chance: &mut Chance) -> Vec<Vec<u8>> {
     let (mut announced, mut sent, mut others) = (Vec::new(), Vec::new(), Vec::new());
     let mut copies = false;
@@ -246,8 +245,8 @@ fn io_commands(chance: &mut Chance) -> Vec<Vec<u8>> {
     [announced, sent, others].concat()
 }
 
-/// A Compare and a Write that are fused. They are not among what is usual, because a pair that waits is given up with a
-/// host that says no more.
+/// A fused Compare and Write. Pairs are not part of the usual input, because a waiting pair is dropped when its host
+/// sends no more.
 fn pair(chance: &mut Chance) -> [Vec<u8>; 2] {
     let words = [(1, 1), (10, chance.below(4000) as u32)];
     let sgl = Sgl::InCapsule { offset: 0, length: BLOCK as u32 };
@@ -258,7 +257,7 @@ fn pair(chance: &mut Chance) -> [Vec<u8>; 2] {
     })
 }
 
-/// Memory of this process that is in use.
+/// Resident memory of this process.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").expect("Linux tells");
     let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
@@ -278,8 +277,8 @@ fn what_is_kept_is_answered_or_refused() {
     }
 }
 
-/// A host that does nothing wrong has each command answered, and its connection is not terminated. Otherwise the
-/// conversations derived from these below would fail early, and test little of what follows.
+/// All commands of a correct host complete, and its connection is not terminated. Otherwise the inputs that are derived
+/// from these would fail early, and would test little of the later code.
 #[test]
 fn what_is_usual_is_answered() {
     let field = Field::new();

@@ -1,5 +1,4 @@
-//! Hosts that mean harm, or merely vanish. Each leaves the target as it found it: a bystander is served before and
-//! after.
+//! Malicious hosts, and hosts that disconnect. None affects the target: another host is served before and after.
 
 mod common;
 
@@ -15,7 +14,7 @@ use strake_nvme_tcp::pdu::{Digests, IC_BYTES, IcReq};
 use strake_nvme_wire::Sgl;
 use strake_units::{BlockSize, Nanos};
 
-/// A host that does nothing wrong.
+/// A correct host.
 struct Bystander {
     _admin: Host,
     io: Host,
@@ -34,7 +33,7 @@ impl Bystander {
     }
 }
 
-/// Runs `attack` on an I/O queue of its own beside a bystander, and sees that all of it goes away.
+/// Runs `attack` on a separate I/O queue beside a correct host, and checks that all its resources are released.
 fn check(attack: impl FnOnce(&mut Host)) {
     let machine = Machine::start();
     let mut bystander = Bystander::of(&machine);
@@ -50,7 +49,7 @@ fn check(attack: impl FnOnce(&mut Host)) {
 
 const LAST: u8 = 4;
 
-/// CVE-2022-50717: a tag beyond the queue, and one that no command has.
+/// CVE-2022-50717: a tag beyond the queue, and an unused tag.
 #[test]
 fn cve_2022_50717_data_with_a_tag_that_was_not_given_out() {
     check(|io| {
@@ -63,16 +62,16 @@ fn cve_2022_50717_data_with_a_tag_that_was_not_given_out() {
     });
 }
 
-/// CVE-2023-6356, CVE-2023-52454, CVE-2026-23112: data that is not what was asked for.
+/// CVE-2023-6356, CVE-2023-52454, CVE-2026-23112: data that does not match the R2T.
 #[test]
 fn cve_2023_6356_data_outside_what_was_asked_for() {
     let pieces: [(u32, u32, u8, u16, u32); 6] = [
-        (4, 4096, 0, 4, 12),            // from an odd place
+        (4, 4096, 0, 4, 12),            // at an unaligned offset
         (16384, 4096, 0, 4, 12),        // behind the end
-        (0, 32768, LAST, 4, 12),        // more than was asked for
+        (0, 32768, LAST, 4, 12),        // more than the R2T
         (u32::MAX - 1, 4096, 0, 4, 12), // around the end
-        (0, 4096, LAST, 1, 1),          // said to be the last
-        (0, 16384, 0, 1, 1),            // not said to be the last
+        (0, 4096, LAST, 1, 1),          // with the LAST flag
+        (0, 16384, 0, 1, 1),            // without the LAST flag
     ];
     for (offset, length, flags, status, field) in pieces {
         check(|io| {
@@ -93,7 +92,7 @@ fn cve_2023_6356_data_outside_what_was_asked_for() {
     });
 }
 
-/// CVE-2023-6535, CVE-2023-6536: data for a command that was answered already.
+/// CVE-2023-6535, CVE-2023-6536: data for a completed command.
 #[test]
 fn cve_2023_6535_data_for_a_command_that_is_over() {
     check(|io| {
@@ -106,11 +105,11 @@ fn cve_2023_6535_data_for_a_command_that_is_over() {
     });
 }
 
-/// CVE-2026-22998: data before its command has buffers, which it has once it was asked for.
+/// CVE-2026-22998: data before its command has buffers, which are there after the R2T.
 #[test]
 fn cve_2026_22998_data_before_it_was_asked_for() {
     check(|io| {
-        // The tag can be guessed; a host that guesses it gets what a patient host gets.
+        // The tag can be guessed; a host that guesses it gets the same result as a waiting host.
         let sgl = Sgl::Transport { length: 16384 };
         let mut burst = capsule(1, 0x77, sgl, &[(1, 1), (10, 0), (12, 3)], &[]);
         let (cid, tag) = io.announce(8, 4);
@@ -124,7 +123,7 @@ fn cve_2026_22998_data_before_it_was_asked_for() {
     });
 }
 
-/// SPDK `8d1c4f74d4`: the capsule's length and the descriptor's differ.
+/// SPDK `8d1c4f74d4`: the length of the capsule differs from the length in the descriptor.
 #[test]
 fn spdk_8d1c4f74d4_a_capsule_that_contradicts_its_descriptor() {
     check(|io| {
@@ -142,7 +141,7 @@ fn spdk_8d1c4f74d4_a_capsule_that_contradicts_its_descriptor() {
     });
 }
 
-/// SPDK `414f91a0c7` and its neighbours: fused commands, unknown opcodes, reserved descriptors.
+/// SPDK `414f91a0c7` and related bugs: fused commands, unknown opcodes, reserved descriptors.
 #[test]
 fn spdk_414f91a0c7_commands_that_are_not_possible() {
     check(|io| {
@@ -178,14 +177,14 @@ fn a_write_whose_data_never_arrives_changes_nothing() {
     });
 }
 
-/// More commands than the queue has entries: the host broke the rules, and pays alone.
+/// More commands than the queue has entries: this violates the protocol, and affects only this host.
 #[test]
 fn a_flood_of_announcements_ends_the_connection() {
     check(|io| {
         let sgl = Sgl::Transport { length: 1 << 20 };
         let flood: Vec<u8> =
             (0..400).flat_map(|n| capsule(1, n, sgl, &[(1, 1), (10, 0), (12, 255)], &[])).collect();
-        // The target may close in the middle of it.
+        // The target may close during the write.
         let _ = io.stream.write_all(&flood);
         let mut asked = 0;
         while let Some(pdu) = io.pdu() {
@@ -195,13 +194,13 @@ fn a_flood_of_announcements_ends_the_connection() {
                 other => panic!("PDU {other} is not expected"),
             }
         }
-        // Its own memory, and half of what its core lends.
+        // Commands that fit the memory of the queue and half of the pool of its core.
         let most = (LARGE_BUFFERS + STOCK.large_buffers / 2) / SEGMENTS_MAX;
         assert!(asked <= most, "memory for {most} of them is there, {asked} were asked for");
     });
 }
 
-/// CVE-2016-5403 and its kind: a host that asks and never reads holds up only itself.
+/// CVE-2016-5403 and similar bugs: a host that sends commands and never reads delays only itself.
 #[test]
 fn a_host_that_never_reads_holds_up_only_itself() {
     let machine = Machine::start();
@@ -220,7 +219,7 @@ fn a_host_that_never_reads_holds_up_only_itself() {
     assert!(target.exports().is_empty());
 }
 
-/// CVE-2023-5178 and others around the beginning: wrong PDUs, wrong orders, halves.
+/// CVE-2023-5178 and other bugs of the handshake: wrong PDUs, wrong orders, partial PDUs.
 #[test]
 fn cve_2023_5178_a_connection_that_begins_wrongly() {
     let machine = Machine::start();
@@ -244,13 +243,13 @@ fn cve_2023_5178_a_connection_that_begins_wrongly() {
     let mut early = Host::asked(&machine);
     early.put(&capsule_first);
     assert_eq!(early.finish().2, 0x01, "Identify before Connect");
-    // Half a capsule, and then nothing: it is closed when the handshake took too long, or with the target.
+    // An incomplete capsule: the connection is closed at the time limit of the handshake, or with the target.
     let mut half = Host::asked(&machine);
     half.put(&capsule_first[..40]);
     bystander.is_served();
 }
 
-/// An address from which all hosts begin and none continues keeps no other address out.
+/// An address whose connections never continue excludes no other address.
 #[test]
 fn an_address_that_only_begins_keeps_no_other_out() {
     let machine = Machine::start();
@@ -259,7 +258,7 @@ fn an_address_that_only_begins_keeps_no_other_out() {
         (0..CANDIDATES_PER_ADDRESS_MAX).map(|_| Host::dial_from(&machine, far)).collect();
     let mut late = Host::dial_from(&machine, far);
     assert!(late.pdu().is_none(), "one too many is closed");
-    // Not because its time was over: those that came before it still have theirs.
+    // The close is not caused by the time limit: earlier connections are still open.
     silent[0].put(&IcReq { alignment: 0, digests: Digests::default(), r2ts_max: 0 }.bytes());
     assert_eq!(silent[0].pdu().map(|pdu| pdu.kind), Some(1), "ICResp");
     let mut other = Host::dial_from(&machine, near);
@@ -267,7 +266,7 @@ fn an_address_that_only_begins_keeps_no_other_out() {
     other.put(&asked.bytes());
     assert_eq!(other.pdu().map(|pdu| pdu.kind), Some(1), "ICResp");
     assert!(other.connect(0, 0xffff, 0).is_ok());
-    // Hosts that leave make room.
+    // Closed connections make room.
     drop(silent);
     until("there is room again", || {
         let mut again = Host::dial_from(&machine, far);
@@ -275,7 +274,7 @@ fn an_address_that_only_begins_keeps_no_other_out() {
     });
 }
 
-/// An address that breaks the protocol and comes again is not listened to for a while; others are.
+/// Connections of an address that repeatedly violates the protocol are closed for a while; other addresses are served.
 #[test]
 fn an_address_that_breaks_the_protocol_again_and_again_gets_no_further() {
     let failed_handshake_time = Nanos(3600 * Nanos::SECOND.0);
@@ -292,7 +291,7 @@ fn an_address_that_breaks_the_protocol_again_and_again_gets_no_further() {
     }
     let asked = IcReq { alignment: 0, digests: Digests::default(), r2ts_max: 0 }.bytes();
     let mut again = Host::dial_from(&machine, far);
-    // It may be closed already.
+    // The connection may already be closed.
     let _ = again.stream.write_all(&asked);
     assert!(again.pdu().is_none(), "what it says is not looked at");
     let mut other = Host::dial_from(&machine, Ipv4Addr::LOCALHOST);
@@ -301,7 +300,7 @@ fn an_address_that_breaks_the_protocol_again_and_again_gets_no_further() {
     assert_eq!(io.read(0, 1).1, 0, "and whoever was there before is served on");
 }
 
-/// Deny by default: only hosts on the list connect, to the subsystem as to discovery.
+/// Deny by default: only listed hosts connect, to the subsystem and to discovery.
 #[test]
 fn a_host_that_was_not_named_is_refused() {
     let machine = Machine::start();
@@ -314,7 +313,7 @@ fn a_host_that_was_not_named_is_refused() {
         ((stranger, nqn::DISCOVERY), Some(0x184)),
         ((HOST, "nqn.2014-08.org.nvmexpress:uuid:other"), Some(0x182)),
         (("", SUBSYSTEM), Some(0x182)),
-        // Names are compared whole: neither a part of a name that may, nor more than it, nor another case of it.
+        // Names are compared exactly: a prefix, an extension and another case do not match.
         ((&HOST[..HOST.len() - 1], SUBSYSTEM), Some(0x184)),
         ((&longer, SUBSYSTEM), Some(0x184)),
         ((&louder, SUBSYSTEM), Some(0x184)),
@@ -326,7 +325,7 @@ fn a_host_that_was_not_named_is_refused() {
         let refused = host.connect_as(names, 0, 0xffff, 0).err();
         assert_eq!(refused, wanted, "{names:?}");
     }
-    // Nor does it get into the controller of one who may.
+    // An unlisted host also cannot connect to the controller of a listed host.
     let (_admin, _io) = machine.controller();
     for controller in 1..8 {
         let mut host = Host::asked(&machine);
@@ -335,7 +334,7 @@ fn a_host_that_was_not_named_is_refused() {
     }
 }
 
-/// A controller ends with its admin queue, and its I/O queues with it.
+/// A controller is disabled with its admin queue, and its I/O queues are closed.
 #[test]
 fn io_queues_leave_with_their_controller() {
     let machine = Machine::start();
@@ -347,7 +346,7 @@ fn io_queues_leave_with_their_controller() {
     until("both queues are gone", || left() == 0);
 }
 
-/// A host without a Keep Alive is given up (Base, section 3.9).
+/// A controller without a Keep Alive within its timeout is closed (Base, section 3.9).
 #[test]
 fn a_host_that_is_silent_for_too_long_is_given_up() {
     let machine = Machine::start();
@@ -359,7 +358,7 @@ fn a_host_that_is_silent_for_too_long_is_given_up() {
     assert!(io.pdu().is_none(), "the I/O queue is closed");
 }
 
-/// The target stops while hosts keep their connections open (CVE-2024-7409 is the same of NBD).
+/// The target stops while hosts keep their connections open (CVE-2024-7409 is the same bug of NBD).
 #[test]
 fn the_target_stops_while_hosts_stay() {
     let machine = Machine::start();

@@ -1,4 +1,4 @@
-//! What is reported to a host of failures, health and settings.
+//! The log pages and features about failures, health and settings.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn log(admin: &mut Host, page: u32, length: u32) -> Vec<u8> {
     data
 }
 
-/// A page of Identify.
+/// An Identify data structure.
 fn identify(admin: &mut Host, cns: u32) -> Vec<u8> {
     admin.send(6, Sgl::Transport { length: 4096 }, &[(10, cns)], &[]);
     let (data, _, status) = admin.finish();
@@ -51,7 +51,7 @@ fn verify_finds_what_cannot_be_read_and_sends_nothing() {
     assert_eq!(verify(&mut io, 0, 256), code(Status::UNRECOVERED_READ));
     assert_eq!(verify(&mut io, 0, 257), code(Status::INVALID_FIELD), "more than VSL");
     assert_eq!(verify(&mut io, BLOCKS as u32 - 1, 2), code(Status::OUT_OF_RANGE));
-    // Its memory came back: as many as there are places in the queue, and again.
+    // The memory of failed commands is returned: repeats this more often than the queue has entries.
     for _ in 0..256 {
         assert_eq!(verify(&mut io, 8, 256), 0);
     }
@@ -73,13 +73,13 @@ fn the_error_log_has_the_last_failures_newest_first() {
     let status = u16::from_le_bytes([oldest[12], oldest[13]]) >> 1 & 0x7ff;
     assert_eq!((status, oldest[16], oldest[24]), (code(Status::UNRECOVERED_READ), 7, 1));
 
-    // Only the last ones are kept, and all are counted.
+    // The log keeps the last failures, and counts all of them.
     for _ in 0..70 {
         assert_eq!(io.read(7, 1).1, code(Status::UNRECOVERED_READ));
     }
     let page = log(&mut admin, 1, 64 * 64);
     assert_eq!((page[0], page[63 * 64]), (72, 9));
-    // One that differs is a failure, and nothing is wrong with the medium.
+    // A Compare failure is a failed command, but no media error.
     let sgl = Sgl::InCapsule { offset: 0, length: BLOCK as u32 };
     io.send(5, sgl, &[(1, 1), (10, 8)], &[1; BLOCK]);
     assert_eq!(io.finish().2, code(Status::COMPARE_FAILURE));
@@ -119,7 +119,7 @@ fn every_feature_that_must_be_there_has_a_value() {
     }
 }
 
-/// The page about commands names those that are answered, and no other.
+/// The page of supported commands lists exactly the commands that are executed.
 #[test]
 fn commands_that_are_named_are_there() {
     let machine = Machine::start();
@@ -131,10 +131,10 @@ fn commands_that_are_named_are_there() {
     for (bit, opcode) in [(0, 5), (1, 4), (2, 9), (3, 8), (5, 0xd), (7, 0xc), (8, 0x19)] {
         assert_eq!(optional & 1 << bit != 0, named(1024, opcode), "optional command {opcode:#x}");
     }
-    // Too little for whatever takes or sends data, which is refused for another reason than the opcode then.
+    // This length is too small for every command with data, which then fails with a status other than invalid opcode.
     let short = Sgl::Transport { length: 4 };
     for opcode in 0..=0x7e {
-        // A request for events is kept and not answered.
+        // An Asynchronous Event Request stays outstanding.
         if opcode != 0x0c {
             admin.send(opcode, short, &[(1, 1)], &[]);
             let known = admin.finish().2 != code(Status::INVALID_OPCODE);
@@ -146,7 +146,7 @@ fn commands_that_are_named_are_there() {
     }
 }
 
-/// The controller reports how much to deallocate with one command, and a host that knows of no limit is served.
+/// The controller reports the recommended limit of one deallocation, and larger deallocations are executed too.
 #[test]
 fn deallocations_have_a_limit_that_is_recommended() {
     let blocks = 2 * u64::from(DATASET_BLOCKS_MAX);

@@ -1,4 +1,4 @@
-//! Several namespaces in a subsystem, which come and go while hosts are connected.
+//! Several namespaces in a subsystem, which are added and removed while hosts are connected.
 
 mod common;
 
@@ -39,7 +39,7 @@ fn write(io: &mut Host, namespace: u32, byte: u8) -> u16 {
     io.finish().2
 }
 
-/// A page of Identify.
+/// An Identify data structure.
 fn identify(admin: &mut Host, cns: u32, namespace: u32) -> (Vec<u8>, u16) {
     let sgl = Sgl::Transport { length: 4096 };
     admin.send(6, sgl, &[(1, namespace), (10, cns)], &[]);
@@ -47,7 +47,7 @@ fn identify(admin: &mut Host, cns: u32, namespace: u32) -> (Vec<u8>, u16) {
     (data, status)
 }
 
-/// The beginning of a log page.
+/// The first bytes of a log page.
 fn log(admin: &mut Host, page: u32, length: u32) -> Vec<u8> {
     let words = [(10, (length / 4 - 1) << 16 | page)];
     admin.send(2, Sgl::Transport { length }, &words, &[]);
@@ -56,7 +56,7 @@ fn log(admin: &mut Host, page: u32, length: u32) -> Vec<u8> {
     data
 }
 
-/// A controller whose host enabled notices, with one I/O queue.
+/// A controller whose host enabled events, with one I/O queue.
 fn controller(machine: &Machine) -> (Host, Host) {
     let (mut admin, io) = machine.controller();
     let wanted = event::NAMESPACES_CHANGED | event::ACCESS_CHANGED;
@@ -65,14 +65,14 @@ fn controller(machine: &Machine) -> (Host, Host) {
     (admin, io)
 }
 
-/// Sends an Asynchronous Event Request, and what it returns: the result and the status.
+/// Sends an Asynchronous Event Request, and waits for its completion; returns the result and the status.
 fn reported(admin: &mut Host) -> (u64, u64) {
     admin.send(0x0c, Sgl::Transport { length: 0 }, &[], &[]);
     let (_, result, status) = admin.finish();
     (result, status.into())
 }
 
-/// Checks what is new: which namespaces changed, and which can be reached and how.
+/// Reads the changed namespaces, and the access states.
 fn look(admin: &mut Host) -> (Vec<u8>, Vec<(u8, u8)>) {
     let changed = log(admin, 4, 4096).chunks(4).map(|c| c[0]).take_while(|&n| n > 0).collect();
     let page = log(admin, 0x0c, 16 + 4 * 36);
@@ -122,7 +122,7 @@ fn hosts_see_namespaces_come_and_go() {
     assert_eq!(read(&mut io, 2).1, code(Status::INVALID_NAMESPACE));
     assert_eq!(write(&mut io, 1, 0x11), 0, "the other one stays");
 
-    // Its number is free, also for another size.
+    // The namespace ID is free, also for another size.
     machine.target.add_export(&other(2, ram(128))).expect("the number is free");
     assert_eq!((reported(&mut admin), reported(&mut admin)), (ACCESS, NAMESPACES));
     assert_eq!(identify(&mut admin, 0, 2).0[0], 128);
@@ -149,7 +149,7 @@ fn a_namespace_without_its_device_cannot_be_reached_until_it_is_there() {
     assert_eq!((write(&mut io, 2, 0x22), read(&mut io, 2)), (0, (vec![0x22; BLOCK], 0)));
 }
 
-/// What a host did not flush may be gone with the device: its queue ends, and it looks at the namespace again.
+/// Unflushed writes may be lost with the device: the queue is closed, and the host reads the namespace again.
 #[test]
 fn a_namespace_whose_device_goes_stays_and_gets_another() {
     let machine = Machine::start();
@@ -173,8 +173,8 @@ fn a_namespace_whose_device_goes_stays_and_gets_another() {
     assert_eq!(read(&mut io, 2), (vec![0; BLOCK], 0));
 }
 
-/// An array that was stopped in order and is started again larger has everything that it acknowledged: hosts stay, hear
-/// of the new size, and use what has come to it.
+/// An array that was stopped cleanly and is started again larger has every acknowledged write: hosts stay connected,
+/// are notified of the new size, and use the additional blocks.
 #[test]
 fn a_namespace_grows_while_hosts_are_connected() {
     let machine = Machine::start();
@@ -207,15 +207,15 @@ fn a_namespace_grows_while_hosts_are_connected() {
     let (data, _, status) = io.finish();
     assert_eq!((data, status), (vec![0x77; BLOCK], 0));
 
-    // Only the device that was meant: the next one is another instance again, unless `keep_instance` is called again.
+    // The mark applies to one device: the next one is a new instance, unless `keep_instance` is called again.
     drop(machine.target.detach_device(SUBSYSTEM, 2));
     assert_eq!(read(&mut io, 2).1, code(Status::INACCESSIBLE));
     machine.target.add_export(&other(2, ram(128))).expect("its device is there again");
     assert!(io.pdu().is_none(), "nothing is said over it to another device");
 }
 
-/// A device that cannot have all that its predecessor had is another one, whatever was said before: a host that
-/// continued would find other blocks where it looks, and would zero or deallocate those.
+/// A device that is smaller or has another block size is a new instance, even after `keep_instance`: a host that
+/// continued would access the wrong blocks, and would zero or deallocate those.
 #[test]
 fn a_device_that_is_smaller_or_has_other_blocks_is_another() {
     let devices = [(63, BlockSize::B4096, false), (512, BlockSize::B512, false)];
@@ -237,8 +237,8 @@ fn a_device_that_is_smaller_or_has_other_blocks_is_another() {
     }
 }
 
-/// The number of a namespace that was removed in the middle of a write is given to another device: the write must not
-/// reach that one.
+/// The ID of a namespace that was removed during a write is used for another device: the write must not reach that
+/// device.
 #[test]
 fn a_write_to_a_namespace_that_has_gone_reaches_no_other() {
     let machine = Machine::start();
@@ -251,7 +251,7 @@ fn a_write_to_a_namespace_that_has_gone_reaches_no_other() {
     machine.target.remove_export(SUBSYSTEM, 2, Removal::Force).expect("it goes");
     let fresh: Arc<dyn BlockDevice> = Arc::new(RamDevice::new(64, BlockSize::B4096));
     machine.target.add_export(&other(2, Some(fresh))).expect("the number is free");
-    // The queue may have ended already.
+    // The queue may already be closed.
     let _ = io.stream.write_all(&common::h2c(cid, tag, 0, length, 4, &vec![0xee; length as usize]));
     assert!(io.pdu().is_none(), "the queue ends");
     let (_admin, mut io) = machine.controller();

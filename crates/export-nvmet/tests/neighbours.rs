@@ -1,4 +1,4 @@
-//! A namespace whose device does not answer holds up no other one of the same queue.
+//! A namespace whose device does not answer delays no other namespace of the same queue.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn ram() -> RamDevice {
     RamDevice::new(BLOCKS, BlockSize::B4096)
 }
 
-/// Three namespaces, of whose first reads hang, and the queues of a host.
+/// Three namespaces; reads of the first one hang. Returns them with the queues of a host.
 fn with_neighbours() -> (Machine, FaultPlan, RuleId, (Host, Host)) {
     let (machine, plan) = Machine::planned(ram());
     let rule = plan.add(Rule::new(Ops::READ, Effect::Hang));
@@ -31,14 +31,14 @@ fn with_neighbours() -> (Machine, FaultPlan, RuleId, (Host, Host)) {
     (machine, plan, rule, hosts)
 }
 
-/// Sends a Compare and a Write of the first block of a namespace that are fused.
+/// Sends a fused Compare and Write of the first block of a namespace.
 fn send_pair(io: &mut Host, namespace: u32, old: u8, new: u8) -> [u16; 2] {
     let words = [(1, namespace)];
     let first = io.send_half(1, opcode::COMPARE, &words, &[old; BLOCK]);
     [first, io.send_half(2, opcode::WRITE, &words, &[new; BLOCK])]
 }
 
-/// How commands ended.
+/// The status words of two commands.
 fn of(ended: &BTreeMap<u16, u16>, commands: [u16; 2]) -> [u16; 2] {
     commands.map(|cid| ended[&cid])
 }
@@ -78,7 +78,7 @@ fn a_copy_that_hangs_holds_up_none_of_another_namespace() {
     plan.release();
     let ended = io.endings(2);
     assert_eq!(of(&ended, [stuck, behind]), [0, 0]);
-    // Of those that wait for another one nothing is begun after their namespace went.
+    // Copies that wait for another one are not started after the removal of their namespace.
     let rule = plan.add(Rule::new(Ops::READ, Effect::Hang));
     let stuck = send_copy(&mut io, 1, 0, 1);
     until("it is read", || plan.struck(rule) == Some(1));
@@ -93,11 +93,11 @@ fn a_copy_that_hangs_holds_up_none_of_another_namespace() {
     assert_eq!(plan.struck(rule), Some(1));
 }
 
-/// A Reservation Report that waits for memory while its namespace goes said that there are no reservations.
+/// A Reservation Report that waited for memory during the removal of its namespace reported no reservations.
 #[test]
 fn a_report_of_a_namespace_that_went_meanwhile_says_so() {
     const LARGEST: u32 = TRANSFER_BYTES_MAX;
-    // A core that lends next to nothing: two commands of the largest size take all that a queue has of its own.
+    // The pool of the core has almost no buffers: two commands of the largest size take all buffers of a queue.
     let stock = PoolSizes { small_buffers: 1, large_buffers: 1, ..TargetConfig::default().stock };
     let config = TargetConfig { stock, ..TargetConfig::default() };
     let (machine, plan) = Machine::planned_with(ram(), config);

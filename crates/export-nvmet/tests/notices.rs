@@ -1,4 +1,4 @@
-//! A notice for a host is not lost because the host asked for it in a wrong way.
+//! A host does not lose a notice when its command to read the notice fails.
 
 mod common;
 
@@ -15,7 +15,7 @@ use strake_units::BlockSize;
 
 const SHORT: u16 = (Status::SGL_LENGTH.code_type() as u16) << 8 | Status::SGL_LENGTH.code() as u16;
 
-/// Asks for 64 bytes of a log page with room for so many.
+/// Requests 64 bytes of a log page with a buffer of this size.
 fn log(admin: &mut Host, page: u8, room: u32) -> Result<Vec<u8>, u16> {
     let words = [(10, 15 << 16 | u32::from(page))];
     admin.send(2, Sgl::Transport { length: room }, &words, &[]);
@@ -25,12 +25,12 @@ fn log(admin: &mut Host, page: u8, room: u32) -> Result<Vec<u8>, u16> {
     }
 }
 
-/// Sends an Asynchronous Event Request; it is answered when there is an event.
+/// Sends an Asynchronous Event Request, which completes when there is an event.
 fn ask(admin: &mut Host) {
     admin.send(0x0c, Sgl::Transport { length: 0 }, &[], &[]);
 }
 
-/// A notice was taken away by a command that was refused for having too little room.
+/// A command that failed because its buffer was too small removed a notice.
 #[test]
 fn a_refused_look_takes_no_notice() {
     let machine = Machine::start();
@@ -48,7 +48,7 @@ fn a_refused_look_takes_no_notice() {
     assert_eq!((notice[0], notice[8], notice[12]), (1, 3, 1));
 }
 
-/// The same for pages that say what changed since the host last looked.
+/// The same bug affected pages that report changes since the last read.
 #[test]
 fn a_refused_look_sees_no_change() {
     let machine = Machine::start();

@@ -1,4 +1,4 @@
-//! An array that is stopped and started again at once: what hosts send meanwhile waits for it.
+//! An array that is restarted: commands of hosts wait meanwhile.
 
 mod common;
 
@@ -13,7 +13,7 @@ use strake_nvme_wire::{Sgl, Status};
 use strake_units::{BlockSize, Nanos};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A pause that no test waits for.
+/// A pause that outlasts every test.
 const LONG: Nanos = Nanos(600 * Nanos::SECOND.0);
 
 /// Namespace 2 with this drive.
@@ -22,7 +22,7 @@ fn second(drive: &RamDevice) -> Export {
     Export { namespace: 2, uuid: [2; 16], ..first }
 }
 
-/// A machine whose pauses last as long.
+/// A machine whose pauses have this time limit.
 fn machine(pause_time_max: Nanos) -> (Machine, RamDevice) {
     let config = TargetConfig { pause_time_max, ..Machine::patient() };
     let machine = Machine::set_up(Arc::new(RamDevice::new(64, BlockSize::B4096)), config);
@@ -31,7 +31,7 @@ fn machine(pause_time_max: Nanos) -> (Machine, RamDevice) {
     (machine, drive)
 }
 
-/// Stops the device of namespace 2 with everything that it acknowledged, as growing an array does.
+/// Detaches the device of namespace 2 with every acknowledged write, as a grow of an array does.
 fn pause(machine: &Machine) {
     assert!(machine.target.pause_device(SUBSYSTEM, 2).is_over(PATIENCE), "its queues are closed");
     machine.target.keep_instance(SUBSYSTEM, 2);
@@ -47,7 +47,7 @@ fn send_write(io: &mut Host, block: u32, byte: u8) -> u16 {
     io.send(1, sgl, &[(1, 2), (10, block)], &[byte; BLOCK])
 }
 
-/// Shows that everything before it on this queue was looked at: another namespace answers.
+/// Waits until all earlier commands on this queue were processed: a command for another namespace completes.
 fn settle(io: &mut Host) {
     send_read(io, 1, 0);
     assert_eq!(
@@ -64,7 +64,7 @@ fn block_of(drive: &RamDevice, block: u64) -> u8 {
     bytes[0]
 }
 
-/// The state of namespace 2 in the log of asymmetric access.
+/// The access state of namespace 2 in the ANA log page.
 fn access(admin: &mut Host) -> u8 {
     let length = 16 + 2 * 36;
     let words = [(10, (length / 4 - 1) << 16 | 0x0c)];
@@ -81,7 +81,7 @@ fn commands_wait_for_the_next_device_and_hosts_notice_nothing() {
     admin.send(9, Sgl::Transport { length: 0 }, &[(10, 0x0b), (11, event::ACCESS_CHANGED)], &[]);
     assert_eq!(admin.finish().2, 0, "Set Features");
     let asked = admin.send(0x0c, Sgl::Transport { length: 0 }, &[], &[]);
-    // One whose data the target has asked for, and which comes during the pause.
+    // A write whose data was requested before the pause, and arrives during the pause.
     let length = 4 * BLOCK as u32;
     let large = io.send(1, Sgl::Transport { length }, &[(1, 2), (10, 8), (12, 3)], &[]);
     let request = io.pdu().expect("the target asks for its data");
@@ -141,8 +141,8 @@ fn a_pause_ends_when_the_device_does_not_come() {
     }
 }
 
-/// What is held must not reach a device that does not have everything its predecessor acknowledged, nor come behind
-/// what a host sends that has connected again.
+/// Held I/O must not reach a device that lacks acknowledged writes of its predecessor, and must not be executed after
+/// later commands of a host that has reconnected.
 #[test]
 fn what_is_held_reaches_no_other_device_and_nothing_behind_its_host() {
     for host_leaves in [true, false] {

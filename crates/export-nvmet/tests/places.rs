@@ -1,4 +1,4 @@
-//! How many queues hosts get of a subsystem.
+//! The number of queues that hosts get in a subsystem.
 
 mod common;
 
@@ -12,7 +12,8 @@ use strake_units::BlockSize;
 
 const OTHER: &str = "nqn.2014-08.org.nvmexpress:uuid:another";
 
-/// A controller of a host: its admin queue, its number, and the I/O queues that it is granted of all it can ask for.
+/// A controller of a host: its admin queue, its ID, and the number of I/O queues that it is granted if it requests the
+/// maximum.
 fn controller(machine: &Machine, host: &str) -> (Host, u16, u16) {
     let mut admin = Host::asked(machine);
     let id = admin.connect_as((host, SUBSYSTEM), 0, 0xffff, 0).expect("a controller") as u16;
@@ -26,7 +27,7 @@ fn controller(machine: &Machine, host: &str) -> (Host, u16, u16) {
     (admin, id, feature::queues_of(granted as u32) as u16)
 }
 
-/// Connects a queue; how that ends if it is refused.
+/// Connects a queue; returns the status on a failure.
 fn queue(machine: &Machine, host: &str, number: u16, id: u16) -> Result<Host, Status> {
     let mut io = Host::asked(machine);
     match io.connect_as((host, SUBSYSTEM), number, id, 0) {
@@ -35,7 +36,7 @@ fn queue(machine: &Machine, host: &str, number: u16, id: u16) -> Result<Host, St
     }
 }
 
-/// What a host is granted it can connect, and one host leaves room for another.
+/// A host can connect all queues that it was granted, and one host leaves room for another.
 #[test]
 fn what_is_granted_is_there_and_no_host_has_all() {
     let connection_slots = CONNECTIONS_PER_HOST_MAX + u32::from(QUEUES_MAX) + 1 + 13;
@@ -68,7 +69,7 @@ fn what_is_granted_is_there_and_no_host_has_all() {
     assert_eq!(more.err(), Some(Status::BUSY), "there is no seat");
 }
 
-/// The refusal of a host that connects again is not final while its old connection is still closing.
+/// A host that reconnects gets a retryable status while its old connection is being closed.
 #[test]
 fn a_queue_that_is_taken_can_be_asked_for_again() {
     let machine = Machine::start();

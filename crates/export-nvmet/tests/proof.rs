@@ -1,4 +1,4 @@
-//! Hosts that have to prove who they are, and those that cannot.
+//! Authentication of hosts: successes and failures.
 
 mod common;
 
@@ -13,7 +13,7 @@ use strake_units::{BlockSize, Nanos};
 const SECRET: &str = "DHHC-1:00:BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwfLJNij:";
 const OTHER: &str = "DHHC-1:00:CQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQkJCQlGwA0N:";
 
-/// Of the commands of authentication, what is the same in all of them: SECP, SPSP1 and SPSP0.
+/// The constant part of authentication commands: SECP, SPSP1 and SPSP0.
 const PROTOCOL: u32 = 0xe901_0100;
 const TRANSACTION: u16 = 0x77;
 const EXPONENT: [u8; 64] = [0x35; 64];
@@ -22,7 +22,7 @@ fn secret(text: &str) -> Secret {
     text.parse().expect("a secret")
 }
 
-/// A target at which the host has to prove itself.
+/// A target at which the host must authenticate.
 fn range_locked() -> Machine {
     let machine = Machine::start();
     let keys = Keys { host: secret(SECRET), controller: Some(secret(OTHER)) };
@@ -30,7 +30,7 @@ fn range_locked() -> Machine {
     machine
 }
 
-/// Sends a message; the status that the command ends with.
+/// Sends an authentication message; returns the status of the command.
 fn say(host: &mut Host, message: &[u8]) -> u16 {
     let length = message.len() as u32;
     let words = [(1, 5), (10, PROTOCOL), (11, length)];
@@ -38,7 +38,7 @@ fn say(host: &mut Host, message: &[u8]) -> u16 {
     host.finish().2
 }
 
-/// Asks for a message.
+/// Receives an authentication message.
 fn hear(host: &mut Host, room: u32) -> (Vec<u8>, u16) {
     let words = [(1, 6), (10, PROTOCOL), (11, room)];
     host.send(0x7f, Sgl::Transport { length: room }, &words, &[]);
@@ -59,7 +59,8 @@ fn offer(hash: Hash, group: Group) -> Vec<u8> {
     out
 }
 
-/// What a host that knows a secret says to a challenge, and what it expects to hear if it asks for proof itself.
+/// The reply of a host with a secret to a challenge, and the response that it expects if it requests mutual
+/// authentication.
 fn reply(challenge: &[u8], known: &str, asks: bool) -> (Vec<u8>, Vec<u8>) {
     let hash = Hash::of(challenge[8]).expect("a hash function");
     let group = Group::of(challenge[9]).expect("a group");
@@ -91,7 +92,7 @@ fn reply(challenge: &[u8], known: &str, asks: bool) -> (Vec<u8>, Vec<u8>) {
     (out, expected.to_vec())
 }
 
-/// Connects a queue of which the host has to prove who it is.
+/// Connects a queue whose host must authenticate.
 fn connect(machine: &Machine, queue: u16, controller: u16) -> (Host, u16) {
     let mut host = Host::asked(machine);
     let result = host.connect(queue, controller, 0).expect("the name is on the list");
@@ -99,7 +100,7 @@ fn connect(machine: &Machine, queue: u16, controller: u16) -> (Host, u16) {
     (host, result as u16)
 }
 
-/// Goes through the whole conversation.
+/// Runs the whole authentication.
 fn prove(host: &mut Host, hash: Hash, group: Group, asks: bool) {
     assert_eq!(say(host, &offer(hash, group)), 0);
     let (challenge, status) = hear(host, 4096);
@@ -114,7 +115,7 @@ fn prove(host: &mut Host, hash: Hash, group: Group, asks: bool) {
     }
 }
 
-/// Fails unless the conversation ends here, for this reason, and with it the connection.
+/// Fails unless the authentication fails here with this reason, and the connection is closed.
 fn is_refused(host: &mut Host, why: u8) {
     let (message, status) = hear(host, 4096);
     assert_eq!((status, &message[..2], &message[6..8]), (0, &[0, 0xf1][..], &[1, why][..]));
@@ -150,7 +151,7 @@ fn nothing_is_answered_without_proof_and_no_host_is_kept_out() {
     admin.send(0x7f, Sgl::Transport { length: 0 }, &[(1, 4), (11, 0x1c)], &[]);
     assert_eq!(admin.finish().2, 0x191, "Property Get");
     assert_eq!(admin.connect(0, 0xffff, 0), Err(0x0c), "Connect again");
-    // An I/O queue finds no controller before its host is believed.
+    // A host that has not authenticated cannot connect an I/O queue.
     assert_eq!(Host::asked(&machine).connect(1, id, 0), Err(0x182));
     assert_eq!(machine.target.exports()[0].connections, 0, "no seat is taken");
     let mut discovery = Host::asked(&machine);
@@ -168,7 +169,7 @@ fn a_host_without_a_secret_is_refused() {
         is_refused(&mut host, 1);
     }
     assert_eq!(machine.target.exports()[0].connections, 0);
-    // A response is good for one challenge.
+    // A response is valid for one challenge.
     let (mut first, _) = connect(&machine, 0, 0xffff);
     say(&mut first, &offer(Hash::Sha256, Group::Null));
     let (challenge, _) = hear(&mut first, 4096);
@@ -180,7 +181,7 @@ fn a_host_without_a_secret_is_refused() {
     is_refused(&mut second, 1);
 }
 
-/// nvmet-auth: repeated negotiation, steps out of order, SC_C that does not fit.
+/// nvmet-auth: repeated negotiation, steps out of order, an invalid SC_C.
 #[test]
 fn nvmet_auth_a_conversation_out_of_order() {
     let machine = range_locked();
@@ -205,7 +206,7 @@ fn nvmet_auth_a_conversation_out_of_order() {
     is_refused(&mut host, 7);
 }
 
-/// Lengths that contradict each other, another protocol, no room: the command fails, and too many end the connection.
+/// Contradictory lengths, another protocol, no buffer: the command fails, and too many failures close the connection.
 #[test]
 fn commands_of_authentication_are_bounded() {
     let machine = range_locked();
@@ -266,7 +267,7 @@ fn keys_are_those_of_the_moment_of_connecting() {
     assert_eq!(io.read(0, 1), (vec![0; BLOCK], 0));
 }
 
-/// A host that does not go on is let go after the time of a handshake.
+/// A host that does not continue is disconnected at the time limit of the handshake.
 #[test]
 fn a_host_that_does_not_prove_itself_in_time_is_let_go() {
     let config =
@@ -278,7 +279,7 @@ fn a_host_that_does_not_prove_itself_in_time_is_let_go() {
     assert!(host.pdu().is_none(), "the connection is closed");
 }
 
-/// The rejection is noted when it is known: a host that has failed need not stay for the answer.
+/// A failure is recorded when it is detected: the host need not wait for the completion.
 #[test]
 fn a_host_that_does_not_prove_who_it_is_is_reported_once() {
     let machine = range_locked();

@@ -1,4 +1,4 @@
-//! Random bytes and random commands: a target answers or closes, and continues serving.
+//! Random bytes and random commands: a target responds or closes, and continues serving.
 
 mod common;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use std::io::Write;
 use strake_nvme_wire::Sgl;
 
-/// A command capsule of which some bytes were changed.
+/// A command capsule with some changed bytes.
 fn mangled() -> impl Strategy<Value = Vec<u8>> {
     let data = prop::sample::select(vec![0_usize, 16, 512, 4096, 8192]);
     let words = prop::collection::vec((1_usize..16, any::<u32>()), 0..6);
@@ -29,9 +29,9 @@ fn mangled() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Reads until the target closes.
+/// Reads until the target closes the connection.
 fn drain(host: &mut Host) {
-    // What the target has closed already cannot be shut.
+    // A connection that the target has closed cannot be shut down.
     let _ = host.stream.shutdown(std::net::Shutdown::Write);
     while host.pdu().is_some() {}
 }
@@ -44,7 +44,7 @@ proptest! {
         let machine = Machine::start();
         let (_admin, mut io) = machine.controller();
         let mut fresh = machine.dial();
-        // The target may close in the middle.
+        // The target may close during the write.
         let _ = fresh.stream.write_all(&bytes);
         let _ = io.stream.write_all(&bytes);
         drain(&mut fresh);

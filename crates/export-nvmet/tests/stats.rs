@@ -1,4 +1,4 @@
-//! What each queue has done, as the operator sees it.
+//! Stats of queues as the operator sees them.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn only(machine: &Machine) -> ControllerStats {
     controller
 }
 
-/// What it has counted: reads, writes, others, bytes from and to the host in blocks, failures.
+/// The counters: reads, writes, others, bytes from and to the host in blocks, failures.
 fn counts(queue: &QueueStats) -> [u64; 6] {
     let blocks = |bytes| bytes / BLOCK as u64;
     let QueueCounts { reads, writes, others, bytes_in, bytes_out, failures } = queue.counts;
@@ -51,7 +51,7 @@ fn queues_count_commands_data_and_failures_each_for_itself() {
 
     let controller = only(&machine);
     let [of_admin, of_io, of_other] = &controller.queues[..] else { panic!("{controller:?}") };
-    // The second of an admin queue made the controller work; Connect came before there was a queue.
+    // The second command of an admin queue enabled the controller; Connect preceded the queue.
     assert_eq!(counts(of_admin), [0, 0, 2, 0, 1, 0]);
     assert_eq!(counts(of_io), [3, 2, 1, 18, 8, 2]);
     assert_eq!(counts(of_other), [0; 6]);

@@ -1,5 +1,5 @@
-//! A namespace whose device goes and comes back, the same each time, while hosts have all kinds of commands on their
-//! way: each is answered once, as done or as one to send again, and the queue stays.
+//! A namespace whose device is detached and attached again, as the same instance, while hosts have all kinds of
+//! commands in flight: each completes once, with success or with a retryable status, and the queue stays open.
 
 mod common;
 
@@ -17,18 +17,18 @@ use strake_nvme_wire::nvm::{Range, SourceRange};
 use strake_nvme_wire::{Cqe, Sgl, Status};
 use strake_units::{BlockSize, Nanos};
 
-/// Commands on their way at once.
+/// Commands in flight at once.
 const COMMANDS_MAX: usize = 60;
-/// How often so many are sent.
+/// The number of rounds.
 const ROUNDS: usize = 20;
 
-/// A second namespace with this device, some of whose I/Os take longer than others.
+/// A second namespace with this device, some of whose I/Os take longer.
 fn second(ram: &RamDevice, plan: &FaultPlan) -> Export {
     let device: Arc<dyn BlockDevice> = Arc::new(Faulty::new(ram.clone(), plan.clone()));
     Export { namespace: 2, uuid: [2; 16], ..export(device) }
 }
 
-/// Has the device go and come back until it is `done`.
+/// Detaches and attaches the device until it is `done`.
 fn switch(machine: &Machine, next: &dyn Fn() -> Export, chance: &mut Chance, done: &AtomicBool) {
     while !done.load(Ordering::Relaxed) {
         (0..chance.below(300)).for_each(|_| thread::yield_now());
@@ -41,7 +41,7 @@ fn switch(machine: &Machine, next: &dyn Fn() -> Export, chance: &mut Chance, don
     }
 }
 
-/// A command or a pair to either namespace, the first with this number.
+/// A command or a fused pair for either namespace; the first has this CID.
 fn command(chance: &mut Chance, cid: u16) -> Vec<Vec<u8>> {
     let namespace = (1, chance.pick(&[1, 2, 2, 2]));
     let start = chance.below(2000) as u32;
@@ -75,7 +75,7 @@ fn command(chance: &mut Chance, cid: u16) -> Vec<Vec<u8>> {
     vec![one]
 }
 
-/// Sends many commands in pieces, and the data that is asked for; fails unless each is answered once.
+/// Sends many commands in pieces, and the requested data; fails unless each completes once.
 fn round(io: &mut Host, chance: &mut Chance) {
     let mut sent = Vec::new();
     while sent.len() < COMMANDS_MAX {

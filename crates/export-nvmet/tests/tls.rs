@@ -1,4 +1,4 @@
-//! Hosts that have to use TLS, and what else may come to a target's port.
+//! TLS: hosts that must use it, and other connections to the port of a target.
 
 mod common;
 
@@ -29,14 +29,14 @@ fn key(text: &str) -> TlsKey {
     text.parse().expect("a key")
 }
 
-/// A target at which the host has to use TLS.
+/// A target at which the host must use TLS.
 fn range_locked() -> Machine {
     let machine = Machine::start();
     machine.target.set_tls_key(HOST, Some(key(KEY)));
     machine
 }
 
-/// A connection with TLS for these names, and an ICReq answered through it.
+/// A connection with TLS for these names, after ICReq and ICResp.
 fn secured(machine: &Machine, text: &str, names: (&str, &str)) -> Host {
     let mut host = machine.dial();
     host.secure(&key(text), names).expect("the key is known");
@@ -44,7 +44,7 @@ fn secured(machine: &Machine, text: &str, names: (&str, &str)) -> Host {
     host
 }
 
-/// An enabled controller and an I/O queue of it.
+/// An enabled controller and one I/O queue.
 fn controller(machine: &Machine) -> (Host, Host) {
     let mut admin = secured(machine, KEY, NAMES);
     let id = admin.connect(0, 0xffff, 0).expect("a controller") as u16;
@@ -58,7 +58,7 @@ fn pattern(blocks: usize) -> Vec<u8> {
     (0..blocks * BLOCK).map(|at| (at / 3 + at / BLOCK) as u8).collect()
 }
 
-/// Waits for the target to hang up; what it says before that.
+/// Waits until the target closes the connection; returns the bytes before that.
 fn last_words(host: &mut Host) -> Vec<u8> {
     let mut said = Vec::new();
     match host.stream.read_to_end(&mut said) {
@@ -86,7 +86,7 @@ fn everything_goes_through_tls() {
     assert_eq!(io.finish().2, 0, "with data that was asked for");
     assert_eq!(io.read(100, 64), (data, 0));
     assert_eq!(io.read(1, 2), (pattern(2), 0));
-    // 1 MiB is many records, of which the socket takes some now and some later.
+    // 1 MiB takes many records, which the socket accepts in several parts.
     let (large, status) = io.read(0, 256);
     assert_eq!((large.len(), status), (256 * BLOCK, 0));
     assert!(large[100 * BLOCK..164 * BLOCK] == pattern(64));
@@ -102,13 +102,14 @@ fn a_host_with_a_key_is_refused_without_tls() {
     let mut host = Host::asked(&machine);
     let names = (HOST, nqn::DISCOVERY);
     assert_eq!(host.connect_as(names, 0, 0xffff, 0), Err(INVALID_HOST), "discovery too");
-    // For a subsystem that is not there it gets the answer that every host gets: nothing reveals that it has a key.
+    // For a subsystem that does not exist, the host gets the completion that every host gets: the completion does not
+    // reveal that the host has a key.
     for host in [HOST, "nqn.2014-08.org.stranger"] {
         let names = (host, "nqn.2014-08.org.nvmexpress:uuid:none");
         let refused = Host::asked(&machine).connect_as(names, 0, 0xffff, 0);
         assert_eq!(refused, Err(INVALID_PARAMETERS), "{host}");
     }
-    // Nor does an I/O queue come to a controller over a bare connection.
+    // An I/O queue also cannot connect without TLS.
     let mut admin = secured(&machine, KEY, NAMES);
     let id = admin.connect(0, 0xffff, 0).expect("a controller") as u16;
     admin.enable();
@@ -135,8 +136,8 @@ fn controller_with(machine: &Machine, text: &str) {
     secured(machine, text, NAMES).connect(0, 0xffff, 0).expect("a controller");
 }
 
-/// A key is good for the names that it was derived for: a host that knows the key of another, or that its own is for
-/// another subsystem, does not get further by saying other names afterwards.
+/// A key is valid for the names from which it was derived: a host with the key of another host, or with a key for
+/// another subsystem, is rejected if its Connect command has other names.
 #[test]
 fn the_names_of_connect_are_those_of_the_key() {
     let machine = range_locked();
@@ -146,7 +147,7 @@ fn the_names_of_connect_are_those_of_the_key() {
     assert_eq!(host.connect(0, 0xffff, 0), Err(INVALID_HOST), "another host");
     let mut host = secured(&machine, KEY, (HOST, nqn::DISCOVERY));
     assert_eq!(host.connect(0, 0xffff, 0), Err(INVALID_HOST), "another subsystem");
-    // A host that needs none does not get by behind one that has a key.
+    // A host that needs no key cannot use a connection of a host that has one.
     machine.target.set_tls_key(HOST, None);
     let mut host = secured(&machine, OTHER, (other, SUBSYSTEM));
     assert_eq!(host.connect(0, 0xffff, 0), Err(INVALID_HOST));
@@ -173,7 +174,7 @@ fn discovery_says_who_has_to_use_tls() {
     }
 }
 
-/// The discovery page as a host reads it over TLS or without: TREQ and SECTYPE of each subsystem, by name.
+/// The discovery log page over TLS or without: TREQ and SECTYPE of each subsystem, by name.
 fn discovered(host: &mut Host) -> Vec<(String, u8, u8)> {
     host.connect_as((HOST, nqn::DISCOVERY), 0, 0xffff, 0).expect("discovery");
     host.enable();
@@ -229,7 +230,7 @@ fn a_host_that_is_rejected_is_reported() {
         let mut host = Host::asked(&machine);
         assert_eq!(host.connect_as((stranger, subsystem), 0, 0xffff, 0), Err(status));
     }
-    // What a host asks for that is welcome here, and is not there, is no reason to be wary of it.
+    // A listed host that connects to a removed subsystem is not reported.
     let mut welcome = secured(&machine, KEY, (HOST, STRICT));
     assert_eq!(welcome.connect_as((HOST, STRICT), 0, 0xffff, 0), Err(0x182));
 
@@ -281,7 +282,7 @@ fn garbage_instead_of_a_hello_ends_the_connection_and_no_other() {
     assert_eq!(io.read(0, 1).1, 0, "another host goes on");
 }
 
-/// A target at which the host has to use TLS, and to be quick.
+/// A target at which the host must use TLS, with a short time limit.
 fn impatient(handshake_time_max: Nanos) -> Machine {
     let config = TargetConfig {
         handshake_time_max,
@@ -305,7 +306,7 @@ fn a_host_that_only_begins_tls_is_given_up() {
         host.stream.write_all(&hello[..end]).expect("the target takes bytes");
         assert!(last_words(&mut host).is_empty(), "{end} bytes");
     }
-    // Those that have to get further are given the time for it on a busy machine, too.
+    // The time limit is longer for hosts that must succeed, also on a busy machine.
     let machine = impatient(Nanos::SECOND.times(2));
     let mut host = machine.dial();
     host.stream.write_all(&hello).expect("the target takes bytes");
@@ -315,7 +316,7 @@ fn a_host_that_only_begins_tls_is_given_up() {
     assert!(host.pdu().is_none(), "it agreed, and asked for nothing");
 }
 
-/// The record of a command without data of its own.
+/// The record of a command without data from the host.
 fn sealed(host: &mut Host, opcode: u8) -> Vec<u8> {
     let mut wire = Vec::new();
     let capsule = common::capsule(opcode, 9, Sgl::Transport { length: 4096 }, &[(1, 1)], &[]);
@@ -341,8 +342,9 @@ fn a_record_that_was_changed_ends_the_connection() {
     assert_eq!(other.read(0, 1).1, 0, "another queue goes on");
 }
 
-/// What was wrong behind good data of the same read was once seen only when more came, which it never did. A request
-/// for events is one that is not answered now, so nothing else tells the target that the connection has ended.
+/// A modified record behind valid data of the same read was once detected only when more data arrived, which never
+/// happened. An Asynchronous Event Request does not complete here, so no other event shows the target that the
+/// connection has ended.
 #[test]
 fn a_record_that_was_changed_behind_a_good_one_ends_the_connection_too() {
     let machine = range_locked();
@@ -355,7 +357,7 @@ fn a_record_that_was_changed_behind_a_good_one_ends_the_connection_too() {
     assert_eq!(last_words(&mut admin).len(), 24, "an alert, and nothing else");
 }
 
-/// The same behind a command that was answered in the same turn: neither data nor completion is sent.
+/// The same modification behind a command that completed in the same turn: neither data nor completion is sent.
 #[test]
 fn a_record_that_was_changed_behind_an_answered_command_ends_the_connection_too() {
     let machine = range_locked();
@@ -386,7 +388,7 @@ fn a_target_that_stops_says_so() {
     let (mut admin, mut io) = controller(&machine);
     let Machine { target, .. } = machine;
     target.stop().expect("it stops");
-    // `pdu` is none where the channel was ended, and panics where it was cut.
+    // `pdu` returns `None` if the channel was closed properly, and panics otherwise.
     assert!(io.pdu().is_none());
     assert!(admin.pdu().is_none());
 }

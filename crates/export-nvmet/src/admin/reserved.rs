@@ -1,4 +1,4 @@
-//! Features that are about reservations and who a host is (Base, section 5.27.1, features 81h to 83h).
+//! Features of reservations, and the host identifier (Base, section 5.27.1, features 81h to 83h).
 
 use super::{Decision, Page};
 use crate::controller::Controller;
@@ -8,7 +8,7 @@ use strake_nvme_wire::nvm::ALL_NAMESPACES;
 use strake_nvme_wire::reservation::NoticeKind;
 use strake_nvme_wire::{Sqe, Status};
 
-/// What Set Features makes of it; `None` when it is about something else.
+/// Executes Set Features; returns `None` for other features.
 pub(super) fn set(sqe: &Sqe, controller: &Controller) -> Option<Result<Decision, Status>> {
     let subsystem = controller.subsystem.as_deref()?;
     let (value, namespace) = (sqe.dword(11), sqe.nsid());
@@ -17,7 +17,7 @@ pub(super) fn set(sqe: &Sqe, controller: &Controller) -> Option<Result<Decision,
         feature::RESERVATION_PERSISTENCE => 1,
         _ => return None,
     };
-    // Nothing is kept over a reset of the controller (SV, "save").
+    // No feature is saved over a reset of the controller (SV, "save").
     if sqe.dword(10) & 1 << 31 != 0 || value & !allowed != 0 {
         return Some(Err(Status::INVALID_FIELD));
     }
@@ -33,7 +33,7 @@ pub(super) fn set(sqe: &Sqe, controller: &Controller) -> Option<Result<Decision,
     }))
 }
 
-/// What Get Features makes of it; `None` when it is about something else.
+/// Executes Get Features; returns `None` for other features.
 pub(super) fn get(sqe: &Sqe, controller: &Controller) -> Option<Result<Decision, Status>> {
     let subsystem = controller.subsystem.as_deref()?;
     let wanted = sqe.dword(10) as u8;
@@ -43,7 +43,7 @@ pub(super) fn get(sqe: &Sqe, controller: &Controller) -> Option<Result<Decision,
     ) {
         return None;
     }
-    // Only the current value, and over fabrics only identifiers of 128 bits (EXHID).
+    // Only the current value can be selected, and over fabrics only 128-bit identifiers (EXHID).
     let is_other = sqe.dword(10) >> 8 & 0b111 != 0;
     if is_other || wanted == feature::HOST_ID && sqe.dword(11) & 1 == 0 {
         return Some(Err(Status::INVALID_FIELD));
@@ -60,7 +60,7 @@ pub(super) fn get(sqe: &Sqe, controller: &Controller) -> Option<Result<Decision,
     }))
 }
 
-/// Whether a namespace is there and can be reached.
+/// Checks that a namespace exists and is accessible.
 fn check(subsystem: &Subsystem, namespace: u32) -> Result<(), Status> {
     if !is_number(namespace) {
         return Err(Status::INVALID_NAMESPACE);

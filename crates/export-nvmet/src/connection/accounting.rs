@@ -1,4 +1,4 @@
-//! What a queue counts: for its own statistics, for those of namespaces, and for the error log.
+//! The counters of a queue: its own stats, the stats of namespaces, and the error log.
 
 use super::devices::Devices;
 use crate::admit::Work;
@@ -12,12 +12,12 @@ use strake_nvme_wire::log::Failure;
 /// The counters of a queue.
 pub(super) struct Accounting {
     pub(super) stats: Arc<Stats>,
-    /// Which of the export's counters are this core's.
+    /// The index of this core in the counters of the export.
     pub(super) lane: usize,
 }
 
 impl Accounting {
-    /// Remembers a command that ends, if it failed, for those who ask for the error log.
+    /// Records a failed command in the error log.
     pub(super) fn failure(&self, slot: &Slot, devices: &Devices, place: &Place) {
         let Slot { cid, status, task, .. } = *slot;
         if status.is_success() {
@@ -33,7 +33,7 @@ impl Accounting {
         place.controller.failures().note(failure);
     }
 
-    /// Counts an I/O command that ends.
+    /// Counts a completed I/O command.
     #[inline]
     pub(super) fn end(&self, slot: &Slot, devices: &Devices) {
         let Task::Device(work, at) = slot.task else { return };

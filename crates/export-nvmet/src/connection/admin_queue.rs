@@ -1,5 +1,5 @@
-//! What an admin queue has besides what every queue has: what its host set, whether that is alive, and its requests for
-//! events.
+//! The additional state of an admin queue: features that the host has set, the keep-alive time, and outstanding
+//! Asynchronous Event Requests.
 
 use super::news::News;
 use crate::admin::{self, Decision, Page, Setting};
@@ -12,9 +12,9 @@ use strake_units::Nanos;
 
 pub(super) struct AdminQueue {
     setting: Setting,
-    /// When the host last showed that it is alive.
+    /// The time of the last keep-alive.
     pub(super) heard: Nanos,
-    /// Requests for events that are kept.
+    /// The number of outstanding Asynchronous Event Requests.
     held: u8,
     news: News,
 }
@@ -25,7 +25,7 @@ impl AdminQueue {
         Self { setting, heard: now, held: 0, news: News::of(controller, registry) }
     }
 
-    /// When the host counts as gone.
+    /// The time at which the keep-alive timeout expires.
     pub(super) fn deadline(&self, controller: &Controller, room: &Room) -> Option<Nanos> {
         let patience = match (controller.keep_alive_ms(), room) {
             (0, Room::ConnectionSlot(_)) => return None,
@@ -44,7 +44,7 @@ impl AdminQueue {
         admin::decide(sqe, controller, registry, &mut self.setting)
     }
 
-    /// Keeps one more request for events.
+    /// Keeps one more Asynchronous Event Request outstanding.
     pub(super) const fn hold(&mut self) -> Result<(), Status> {
         if self.held >= EVENT_REQUESTS_MAX {
             return Err(Status::TOO_MANY_EVENT_REQUESTS);
@@ -53,7 +53,7 @@ impl AdminQueue {
         Ok(())
     }
 
-    /// What to answer to a request for events that is kept, if there is one and something is new.
+    /// The result of an outstanding Asynchronous Event Request, if there is one and an event has occurred.
     pub(super) fn next_event(
         &mut self,
         controller: &Controller,
@@ -67,7 +67,8 @@ impl AdminQueue {
         Some(event)
     }
 
-    /// The host reads a page. Returns what it had seen before of its topic, and the notice that it reads.
+    /// Records that the host reads a page. Returns the state of its topic that the host had seen before, and the notice
+    /// that it reads.
     pub(super) fn read(
         &mut self,
         page: &Page,

@@ -8,24 +8,25 @@ use strake_block::{BufPool, Sg, SgMut};
 /// The Copies of a queue at one device.
 pub(super) struct Copies {
     buffer: BufPool,
-    /// The first is executed, the others wait for it.
+    /// The first is executed; the others wait.
     pub(super) line: VecDeque<SlotIndex>,
 }
 
 impl Copies {
-    /// None yet, and the buffer for all that come.
+    /// Creates an empty list, with the buffer for all Copies.
     pub(super) fn new() -> Self {
         let buffer = BufPool::untouched(1, COPY_PIECE_BYTES as usize);
         Self { buffer, line: VecDeque::with_capacity(IO_ENTRIES.into()) }
     }
 
-    /// The buffer for a piece of so many bytes. It lacks after a drive kept it permanently and none came in its place.
+    /// The buffer for a piece of `bytes` bytes. There is none after a drive kept the buffer permanently and no
+    /// replacement could be allocated.
     pub(super) fn take(&mut self, bytes: usize) -> Option<SgMut> {
         Some(self.buffer.get(bytes)?.into())
     }
 
-    /// Accepts the returned buffers of a read. Where other memory returned, because a drive may still write to the own,
-    /// new one stands for that.
+    /// Accepts the returned buffers of a read. If a drive may still write to the original buffer, other memory returns
+    /// and a new buffer replaces the original.
     pub(super) fn put(&mut self, data: SgMut) {
         let pool = &mut self.buffer;
         for buf in data.into_parts() {
@@ -33,7 +34,7 @@ impl Copies {
         }
     }
 
-    /// Takes back what was written from.
+    /// Accepts the returned buffers of a write.
     pub(super) fn put_shared(&mut self, data: Sg) {
         data.into_parts().for_each(|buf| self.buffer.put_frozen(buf));
     }

@@ -1,4 +1,4 @@
-//! The ways of an I/O queue to the devices of its subsystem.
+//! The device queues of an I/O queue, one for each namespace of its subsystem.
 
 use super::copies::Copies;
 use crate::admit::Terms;
@@ -17,37 +17,37 @@ use strake_nvme_wire::reservation::HostId;
 use strake_reactor::Sleep;
 use strake_units::{CoreIndex, LbaRange, Nanos};
 
-/// Names a device of an I/O queue while it has one open.
+/// The index of an open device of an I/O queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceIndex(u16);
 
 /// A queue of a device. The order of the fields is the order of dropping: the queue first, before the buffer of Copies;
-/// then what says for it that it writes nowhere; and the connection slot last, whose release reports the end of
-/// the connection.
+/// then the sentry, which reports that this queue has no write in flight; and the connection slot last, because its
+/// release reports the end of the connection.
 struct Device {
-    /// None once the last I/O of a device that is paused has ended.
+    /// `None` after the last I/O of a paused device has completed.
     queue: Option<DeviceQueue>,
-    /// I/Os that wait for the next device, in order; to the rest of the connection they are at this one.
+    /// I/Os that wait for the next device, in order. The rest of the connection treats them as in flight.
     held: VecDeque<Io>,
     copies: Copies,
     sentry: Sentry,
     served: Arc<Served>,
-    /// Taken exactly while there is a queue.
+    /// Present exactly while there is a queue.
     connection_slot: Option<ConnectionSlot<Served>>,
     standing: Standing,
-    /// What reservations let the host do.
+    /// The access rights of the host under reservations.
     rights: Rights,
 }
 
-/// Whether a device takes new commands.
+/// Whether a device accepts new commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Serves,
-    /// It takes them, and holds what they do until then at most: the next device is to come at once.
+    /// The device accepts commands and holds their I/Os, at most until this time: the next device is expected.
     Pauses {
         until: Nanos,
     },
-    /// It goes when what is in flight has completed. What it holds is given up.
+    /// The device is closed when the I/O in flight has completed. Held I/O fails.
     Leaves,
 }
 
@@ -64,7 +64,7 @@ impl Device {
         Ok(Some(device))
     }
 
-    /// One without a queue.
+    /// Creates a device without a queue.
     fn closed(served: &Arc<Served>, standing: Standing, host: &HostId) -> Self {
         let (queue, connection_slot, held, served) =
             (None, None, VecDeque::new(), Arc::clone(served));
@@ -81,13 +81,13 @@ impl Device {
         }
     }
 
-    /// Holds what comes from now on. Room for all of it is made here, not when it comes.
+    /// Holds I/O from now on. The memory for held I/O is reserved here, not on the data path.
     fn pause(&mut self, until: Nanos) {
         self.held.reserve(IO_ENTRIES.into());
         self.standing = Standing::Pauses { until };
     }
 
-    /// Continues with the next device, and hands it what was held. False when it cannot.
+    /// Continues with the next device, and submits the held I/O. Returns false on failure.
     fn go_on(&mut self, next: &Arc<Served>, core: CoreIndex, host: &HostId) -> bool {
         let is_ready = self.queue.is_none() && Arc::ptr_eq(&self.served.gate, &next.gate);
         let (true, Ok(connection_slot)) = (is_ready, ConnectionSlot::take(next)) else {
@@ -101,7 +101,7 @@ impl Device {
         true
     }
 
-    /// Closes the queue of a paused device once nothing is in flight.
+    /// Closes the queue of a paused device when no I/O is in flight.
     fn close_paused(&mut self) {
         let is_quiet = self.queue.as_ref().is_some_and(DeviceQueue::is_quiet);
         if is_quiet && matches!(self.standing, Standing::Pauses { .. }) {
@@ -110,7 +110,7 @@ impl Device {
         }
     }
 
-    /// Whether the next device should have come by now.
+    /// True if the pause has exceeded its time limit.
     const fn is_overdue(&self, now: Nanos) -> bool {
         match self.standing {
             Standing::Pauses { until } => now.0 >= until.0,
@@ -123,7 +123,7 @@ impl Device {
         self.held.is_empty() && self.queue.as_ref().is_none_or(DeviceQueue::is_quiet)
     }
 
-    /// Whether it takes new commands.
+    /// True if the device accepts new commands.
     const fn takes(&self) -> bool {
         match self.standing {
             Standing::Serves | Standing::Pauses { .. } => true,
@@ -137,37 +137,37 @@ fn open_queue(served: &Served, core: CoreIndex) -> Result<DeviceQueue, DeviceErr
     Ok(DeviceQueue::new(queue, IO_ENTRIES.into()))
 }
 
-/// Whether a command can change blocks at once.
+/// Whether a command can change blocks at once, or waits for a range lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// It can.
+    /// The command can proceed.
     Free,
-    /// There is a range lock around some of them, for which it has to wait.
+    /// A range lock overlaps the blocks, and the command waits.
     Locked,
 }
 
-/// All of them.
+/// All devices of a queue.
 pub(super) struct Devices {
-    /// Devices in fixed places.
+    /// Devices at fixed indices.
     places: Vec<Option<Device>>,
-    /// Namespaces without a device that can be used.
+    /// Namespaces whose devices are inaccessible.
     inaccessible: Vec<u32>,
-    /// Namespaces that had a device here, and which instance it was.
+    /// Namespaces that had a device here, and the instance of each.
     used: BTreeMap<u32, [u8; 16]>,
-    /// The change of the subsystem that they are of.
+    /// The last change of the subsystem that was applied.
     seen: u64,
     core: CoreIndex,
     host: HostId,
 }
 
 impl Devices {
-    /// None, as of an admin queue.
+    /// Creates the empty set of an admin queue.
     pub(super) fn none(core: CoreIndex, host: HostId) -> Self {
         let (places, inaccessible) = (Vec::new(), Vec::new());
         Self { places, inaccessible, used: BTreeMap::new(), seen: 0, core, host }
     }
 
-    /// Opens the devices that a subsystem has now.
+    /// Opens the current devices of a subsystem.
     pub(super) fn open(
         subsystem: &Subsystem,
         core: CoreIndex,
@@ -212,11 +212,11 @@ impl Devices {
         Ok(())
     }
 
-    /// Follows a subsystem that has changed: releases devices that are no longer served, continues with those that come
-    /// back from a pause, and opens new ones. Says which take no new commands from now on.
+    /// Applies changes of the subsystem: releases devices that are no longer served, continues with devices after a
+    /// pause, and opens new ones. Returns the devices that no longer accept commands.
     ///
-    /// `None` when the queue cannot go on: a device cannot be opened, or another instance has come where the host
-    /// relies on what it wrote and did not flush. That may be lost, and hosts look for it when they connect.
+    /// Returns `None` if the queue must be closed: a device cannot be opened, or another instance replaced a device to
+    /// which the host wrote without a flush. Those writes may be lost, and hosts check for this when they connect.
     #[inline]
     pub(super) fn follow(&mut self, subsystem: &Subsystem, now: Nanos) -> Option<Vec<DeviceIndex>> {
         let moved = subsystem.moved();
@@ -224,8 +224,8 @@ impl Devices {
             return Some(Vec::new());
         }
         self.seen = moved;
-        // One look at each: what comes behind it is found by the next one, and judged then. Whatever is neither paused
-        // nor online has gone, also when it came back between the looks.
+        // Each list is read once; later changes are found by the next call. A device that is neither paused nor online
+        // was removed, even if it was added again between two calls.
         let (paused, online) = (subsystem.paused(), subsystem.online());
         let another = |served: &Arc<Served>| {
             let used = self.used.get(&served.namespace);
@@ -263,15 +263,15 @@ impl Devices {
         Some(leaving)
     }
 
-    /// Ends pauses that have lasted too long, for all queues of the subsystem; says whether there was one.
+    /// Ends pauses that exceed the time limit, for all queues of the subsystem; returns whether there was one.
     #[inline]
     pub(super) fn end_pauses(&self, subsystem: &Subsystem, now: Nanos) -> bool {
         let overdue = self.places.iter().flatten().filter(|device| device.is_overdue(now));
         overdue.filter(|device| subsystem.end_pause(device.served.namespace)).count() > 0
     }
 
-    /// Gives up what is held: the host has disconnected, and nothing that it sent may reach a device behind what it
-    /// sends next.
+    /// Marks held I/O as failed: the host has disconnected, and none of its commands may reach a device after its next
+    /// commands.
     pub(super) fn give_up_held(&mut self) {
         for device in self.places.iter_mut().flatten() {
             if matches!(device.standing, Standing::Pauses { .. }) {
@@ -280,14 +280,14 @@ impl Devices {
         }
     }
 
-    /// An I/O that was held and reaches no device.
+    /// The next held I/O that fails.
     #[inline]
     pub(super) fn next_given_up(&mut self) -> Option<Io> {
         let leaves = |device: &&mut Device| device.standing == Standing::Leaves;
         self.places.iter_mut().flatten().filter(leaves).find_map(|device| device.held.pop_front())
     }
 
-    /// When the first pause ends.
+    /// The earliest end of a pause.
     fn pause_ends_at(&self) -> Option<Nanos> {
         let until = |device: &Device| match device.standing {
             Standing::Pauses { until } => Some(until),
@@ -305,10 +305,10 @@ impl Devices {
         self.places.iter().position(serves)
     }
 
-    /// The device of a namespace, and what is to be known of it.
+    /// The device of a namespace, and its properties.
     ///
     /// # Errors
-    /// With the status to answer when there is none.
+    /// Returns a status if there is none.
     pub(super) fn of(&self, namespace: u32) -> Result<(DeviceIndex, &Facts), Status> {
         if let Some(place) = self.find(namespace)
             && let Some(device) = &self.places[place]
@@ -321,8 +321,8 @@ impl Devices {
         Err(Status::INVALID_NAMESPACE)
     }
 
-    /// Takes over what reservations let the host do now. Says at which devices a change after `seen` gave up its
-    /// commands.
+    /// Updates the access rights of the host. Returns the devices at which a change after `seen` aborted the commands
+    /// of the host.
     pub(super) fn refresh_rights(&mut self, seen: u64) -> Vec<DeviceIndex> {
         let mut expelled = Vec::new();
         for (place, device) in self.places.iter_mut().enumerate() {
@@ -336,7 +336,7 @@ impl Devices {
         expelled
     }
 
-    /// What reservations let the host do at a device.
+    /// The access rights of the host at a device.
     pub(super) fn rights(&self, index: DeviceIndex) -> Rights {
         self.get(index).map_or(Rights::Nothing, |device| device.rights)
     }
@@ -345,17 +345,17 @@ impl Devices {
         self.places.get(usize::from(index.0))?.as_ref()
     }
 
-    /// What is served at a place, unless it has gone.
+    /// The served device at an index, unless it was removed.
     pub(super) fn served(&self, index: DeviceIndex) -> Option<&Served> {
         self.get(index).map(|device| &*device.served)
     }
 
-    /// Whether the device at a place takes new commands.
+    /// True if the device at an index accepts new commands.
     pub(super) fn serves(&self, index: DeviceIndex) -> bool {
         self.get(index).is_some_and(Device::takes)
     }
 
-    /// The Copies of the device at a place, which does not go while it has one.
+    /// The Copies of a device, which is not removed while it has one.
     pub(super) fn copies(&mut self, index: DeviceIndex) -> &mut Copies {
         match self.places.get_mut(usize::from(index.0)) {
             Some(Some(device)) => &mut device.copies,
@@ -363,19 +363,19 @@ impl Devices {
         }
     }
 
-    /// Forgets Copies that are not at a device yet.
+    /// Removes Copies that have no I/O in flight.
     pub(super) fn forget_copies(&mut self) {
         self.places.iter_mut().flatten().for_each(|device| device.copies.line.clear());
     }
 
-    /// What commands of the device at a place have to keep to.
+    /// The properties that commands for a device are checked against.
     #[inline]
     pub(super) fn terms(&self, index: DeviceIndex) -> Result<&Terms, Status> {
         self.served(index).map(|served| &served.facts.terms).ok_or(Status::INTERNAL)
     }
 
-    /// Notes that a command changes these blocks of the device at `place` next, and says whether it can. Until the I/O
-    /// that it hands to the device then is over, no range lock stands around any of them.
+    /// Records that a command is about to change these blocks of the device at `place`, and returns whether it can
+    /// proceed. If it can, no range lock is granted for any of the blocks until the next I/O of the command completes.
     pub(super) fn begin_change(&self, slot: &mut Slot, place: DeviceIndex, range: LbaRange) -> Way {
         slot.changes = range;
         let Some(outlook) = self.outlook(place) else { return Way::Free };
@@ -388,17 +388,17 @@ impl Devices {
         if slot.behind.is_some() { Way::Locked } else { Way::Free }
     }
 
-    /// What is known of the range locks of the device at a place.
+    /// The view of the range locks of a device.
     pub(super) fn outlook(&self, index: DeviceIndex) -> Option<&Outlook> {
         self.get(index).map(|device| &device.sentry.outlook)
     }
 
-    /// Raises a range lock on the device at a place.
+    /// Requests a range lock on a device.
     pub(super) fn raise(&self, index: DeviceIndex, range: LbaRange) -> Option<Raised> {
         self.get(index).map(|device| device.sentry.raise(range))
     }
 
-    /// Checks the range locks of the device at a place, as [`Sentry::look`] does.
+    /// Checks the range locks of a device, as [`Sentry::look`] does.
     #[inline]
     pub(super) fn look(
         &mut self,
@@ -410,7 +410,7 @@ impl Devices {
         device.sentry.look(|ticket, range| writes(index, ticket, range))
     }
 
-    /// Hands an I/O to a device, which does not go while one is in flight.
+    /// Submits an I/O to a device, which is not removed while an I/O is in flight.
     #[inline]
     pub(super) fn submit(&mut self, index: DeviceIndex, io: Io) {
         match self.places.get_mut(usize::from(index.0)) {
@@ -436,18 +436,18 @@ impl Devices {
         self.queues_mut().for_each(|queue| queue.ring(now));
     }
 
-    /// How many places there are.
+    /// The number of indices.
     pub(super) const fn places(&self) -> usize {
         self.places.len()
     }
 
-    /// Takes what the device at a place has completed, as [`DeviceQueue::poll`] does.
+    /// Takes the completions of a device, as [`DeviceQueue::poll`] does.
     #[inline]
     pub(super) fn poll(&mut self, place: usize, now: Nanos) -> Option<CompletionBatch> {
         self.places[place].as_mut()?.queue.as_mut()?.poll(now)
     }
 
-    /// Returns the batch of the last poll of a place.
+    /// Returns the batch of the last poll of a device.
     #[inline]
     pub(super) fn give_back(&mut self, place: usize, batch: CompletionBatch) {
         let device = self.places[place].as_mut();
@@ -456,7 +456,7 @@ impl Devices {
         }
     }
 
-    /// Closes devices that leave or are paused, once they have nothing in flight.
+    /// Closes removed and paused devices that have no I/O in flight.
     #[inline]
     pub(super) fn close_quiet(&mut self) {
         for place in &mut self.places {

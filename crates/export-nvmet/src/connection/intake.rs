@@ -1,4 +1,4 @@
-//! From bytes of the socket to commands and their data.
+//! Reception: parses the bytes of the socket into commands and their data.
 
 use super::queue::Queue;
 use crate::limits::{
@@ -15,63 +15,63 @@ use strake_nvme_tcp::pdu::{
 use strake_nvme_wire::Status;
 use strake_units::Nanos;
 
-/// What is received of a connection. It looks at PDUs strictly one after another and never waits for memory: behind a
-/// command that needs some may be the data that frees it.
+/// The receive state of a connection. PDUs are processed strictly in order, and processing never waits for memory: the
+/// data behind a command that needs memory may belong to a command that frees memory.
 pub(super) struct Intake {
     front: Front,
-    /// Why that is, when nothing more is received.
+    /// The reason, if nothing more is received.
     end: Option<End>,
     digests: Digests,
-    /// Bytes of data received this turn.
+    /// Bytes of data received in this turn.
     received_now: usize,
-    /// A piece of a large command's data was received this turn, and more of it is to come.
+    /// True if a piece of a large command's data was received in this turn, and more of the data is outstanding.
     took_piece: bool,
-    /// The host has sent more than was asked for the last time: it waits for us, and not we for it.
+    /// True if the last receive call returned all requested bytes: the host is ahead of the controller.
     is_ahead: bool,
 }
 
-/// Why nothing more is received.
+/// The reason why nothing more is received.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End {
-    /// The host has left, or asked to.
+    /// The host closed the connection, or requested this.
     Left,
-    /// The host ends the connection because of what it received.
+    /// The host terminated the connection because of a PDU that it received.
     Terminated,
-    /// The host broke the protocol.
+    /// The host violated the protocol.
     Refused(PduError),
     /// The socket failed.
     Broken,
 }
 
-/// What the front of the stream of bytes is.
+/// The kind of bytes at the front of the stream.
 #[derive(Clone, Copy, Debug)]
 enum Front {
     /// The header of a PDU.
     Header,
-    /// The data of one.
+    /// The data of a PDU.
     Data(Incoming),
-    /// The digest of the data.
+    /// The data digest.
     Digest(Incoming),
-    /// Nothing more will be looked at.
+    /// Nothing more is processed.
     Closed,
 }
 
-/// Data of one PDU on its way into a command's memory.
+/// Data of one PDU that is being copied to the memory of a command.
 #[derive(Clone, Copy, Debug)]
 struct Incoming {
-    /// Whose it is; `None` for data of a command that was refused.
+    /// The command; `None` for data of a refused command.
     slot: Option<SlotIndex>,
-    /// Where it begins in the command's data.
+    /// The offset in the data of the command.
     start: u32,
-    /// Bytes of it.
+    /// The length in bytes.
     length: u32,
-    /// As many are there.
+    /// The number of bytes received.
     got: u32,
-    /// Whether a digest follows it.
+    /// Whether a digest follows the data.
     digest: Use,
 }
 
-/// Whether intake can continue at once.
+/// Whether reception can continue at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Yes,
@@ -89,7 +89,7 @@ impl Intake {
         self.front = Front::Closed;
     }
 
-    /// Takes in as much as fits, within the bound of a turn; says how much that was, and whether it was the last.
+    /// Receives up to the limit of a turn; returns the number of steps, and the reason if reception has ended.
     #[inline]
     pub(super) fn take_in(
         &mut self,
@@ -116,14 +116,14 @@ impl Intake {
         (PDUS_PER_TURN, self.end.take())
     }
 
-    /// Receives nothing more, because of this.
+    /// Ends reception for this reason.
     const fn stop(&mut self, end: End) -> Progress {
         self.front = Front::Closed;
         self.end = Some(end);
         Progress::No
     }
 
-    /// Reads from the socket, or finds out that there is nothing to read.
+    /// Reads from the socket; reports whether there was something to read.
     fn fill(&mut self, peer: &mut Peer) -> Progress {
         let received = peer.fill();
         self.note_received(received)
@@ -183,7 +183,7 @@ impl Intake {
         Ok(Progress::Yes)
     }
 
-    /// Goes past a header, to the data behind it if there is some: that of `whose`, from an offset on.
+    /// Skips a header, and prepares for the data behind it, if there is some: the data of `whose`, from an offset on.
     fn begin_data(&mut self, peer: &mut Peer, whose: Option<(SlotIndex, u32)>, frame: &Frame) {
         peer.input().consume(frame.lead);
         if frame.data == 0 {
@@ -194,7 +194,7 @@ impl Intake {
         self.front = Front::Data(Incoming { slot, start, length, got: 0, digest });
     }
 
-    /// Receives data into its place, or throws it away.
+    /// Copies data to its destination, or discards it.
     fn receive(&mut self, peer: &mut Peer, queue: &mut Queue, mut incoming: Incoming) -> Progress {
         let left = incoming.length - incoming.got;
         let mut progress = Progress::Yes;
@@ -217,7 +217,7 @@ impl Intake {
         if incoming.got < incoming.length {
             progress = self.receive_more(peer, queue, &mut incoming);
         }
-        // Receiving may have found the end of the connection.
+        // The receive call may have found the end of the connection.
         if self.end.is_some() {
             return Progress::No;
         }
@@ -259,7 +259,7 @@ impl Intake {
         self.note_received(received)
     }
 
-    /// Compares data with its digest. Damaged data fails its command and nothing else (TCP, section 3.3.1.1).
+    /// Verifies the data digest. A mismatch fails only the command (TCP, section 3.3.1.1).
     fn check(&mut self, peer: &mut Peer, queue: &mut Queue, incoming: Incoming) -> Progress {
         let Some(said) = peer.input().bytes().first_chunk::<DIGEST_BYTES>().copied() else {
             return self.fill(peer);
@@ -278,7 +278,7 @@ impl Intake {
         Progress::Yes
     }
 
-    /// The data of a PDU is there.
+    /// Finishes a PDU whose data has arrived.
     fn finish(&mut self, queue: &mut Queue, incoming: Incoming) {
         self.front = Front::Header;
         let Some(index) = incoming.slot else { return };
@@ -290,8 +290,8 @@ impl Intake {
     }
 }
 
-/// The command that data is for, if it is what was asked for: the next bytes, and marked as the last if they are
-/// (TCP, section 3.6.2.8).
+/// The command of an H2CData PDU, if the PDU carries the requested bytes: the next ones, and with the LAST flag if they
+/// are the last (TCP, section 3.6.2.8).
 fn awaited(
     slots: &mut Slots,
     transfer: &Transfer,

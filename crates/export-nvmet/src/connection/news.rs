@@ -1,4 +1,4 @@
-//! What a host knows, and which events to report to it (Base, section 5.2).
+//! The state that a host has seen, and the events that are due (Base, section 5.2).
 
 use crate::controller::Controller;
 use crate::registry::Registry;
@@ -6,22 +6,22 @@ use strake_nvme_wire::feature::event;
 use strake_nvme_wire::log::{self, page};
 use strake_nvme_wire::reservation::{Notice, takes_notice};
 
-/// What there can be news about.
+/// The subject of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Topic {
-    /// Subsystems.
+    /// The subsystems of the discovery log page.
     Discovery,
-    /// How namespaces are reached.
+    /// The access states of namespaces.
     Access,
-    /// Namespaces and their sizes.
+    /// The namespaces and their sizes.
     Namespaces,
-    /// What others did to reservations.
+    /// Reservations that other hosts changed.
     Reservations,
 }
 
 impl Topic {
-    /// Its log page, the bit with which a host enables its event (none when that is always enabled), and the event's
-    /// result.
+    /// The log page, the bit with which a host enables the event (zero if it is always enabled), and the result of the
+    /// event.
     const fn names(self) -> (u8, u32, u64) {
         match self {
             Self::Discovery => {
@@ -33,12 +33,12 @@ impl Topic {
                 event::NAMESPACES_CHANGED,
                 event::NAMESPACES_CHANGED_RESULT,
             ),
-            // It is masked by a feature of its own (Base, section 5.27.1, feature 82h).
+            // Another feature masks this event (Base, section 5.27.1, feature 82h).
             Self::Reservations => (page::RESERVATION, 0, event::RESERVATION_RESULT),
         }
     }
 
-    /// A number that changes with it.
+    /// A number that changes with the topic.
     fn now(self, controller: &Controller, registry: &Registry) -> u64 {
         match (self, &controller.subsystem) {
             (Self::Access, Some(subsystem)) => subsystem.reached(),
@@ -49,27 +49,27 @@ impl Topic {
     }
 }
 
-/// What a host knows of a topic.
+/// The state of a topic that a host has seen.
 struct Known {
     topic: Topic,
-    /// What it saw when it last looked.
+    /// The number of the topic when the host last read its log page.
     seen: u64,
     reported: Reported,
 }
 
-/// Whether an event was reported to a host since it last looked.
+/// Whether an event was reported since the host last read the log page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reported {
     No,
     Yes,
 }
 
-/// What a host knows of all topics of its controller.
+/// The seen state of all topics of a controller.
 pub(super) struct News(Vec<Known>);
 
 impl News {
-    /// A host knows what there is when it connects, but no notices: those are of what happened to it, and some may have
-    /// come since its controller was made.
+    /// A host that connects knows the current state, except for notices: a notice may have arrived after the controller
+    /// was created.
     pub(super) fn of(controller: &Controller, registry: &Registry) -> Self {
         let topics: &[Topic] = match controller.subsystem {
             Some(_) => &[Topic::Access, Topic::Namespaces, Topic::Reservations],
@@ -83,7 +83,7 @@ impl News {
         Self(topics.iter().map(known).collect())
     }
 
-    /// What to tell a host that wants to know of `wanted`, each thing once until it looks.
+    /// The next event for a host that enabled `wanted`. Each event is reported once until the host reads the log page.
     pub(super) fn next(
         &mut self,
         wanted: u32,
@@ -101,7 +101,7 @@ impl News {
         Some(known.topic.names().2)
     }
 
-    /// A host looks at a page. Returns what it had seen before.
+    /// Records that a host reads a log page. Returns the state that it had seen before.
     pub(super) fn look(
         &mut self,
         request: &log::Request,
@@ -117,8 +117,8 @@ impl News {
         before
     }
 
-    /// A host reads the oldest notice of reservations, or that there is none, and takes it away unless it says
-    /// otherwise. Later changes are reported again, also changes directly after this check.
+    /// A host reads the oldest notice of reservations, or an empty one. The notice is removed unless the host retains
+    /// it. Later changes are reported again, including changes directly after this call.
     pub(super) fn read_notice(
         &mut self,
         request: &log::Request,

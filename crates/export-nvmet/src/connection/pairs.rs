@@ -1,10 +1,10 @@
-//! Compare and Write as one step (Base, section 3.4.2; NVM, section 2.1.4).
+//! Compare and Write as one atomic operation (Base, section 3.4.2; NVM, section 2.1.4).
 //!
 //! ```text
-//! capsule of the first, capsule of the second -> data of both -> range lock raised -> it stands -> compare -> write
+//! capsule of the first, capsule of the second -> data of both -> range lock requested -> granted -> compare -> write
 //! ```
-//! The capsules come one right behind the other. A range lock is raised when everything is here, so that no other
-//! command waits for a host, and a queue has one at a time at each device, so that a device has no more of them than
+//! The two capsules are adjacent. A range lock is requested when all data has arrived, so that no other command waits
+//! for a host. A queue has one range lock at a time at each device, so a device has at most as many range locks as
 //! queues.
 
 use super::devices::{DeviceIndex, Devices};
@@ -13,29 +13,29 @@ use crate::range_lock::Raised;
 use crate::slots::{SlotIndex, Slots, Stage, Task};
 use strake_units::LbaRange;
 
-/// What to do for a command, with what data, and where that is.
+/// The task of a command, its data, and the location of the data.
 pub(super) type Placed = (Task, Need, Source);
 
-/// Whether the last command was the first half of a pair.
+/// Whether the last command was the first half of a fused pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Half {
-    /// It was not.
+    /// The last command was not fused.
     #[default]
     None,
-    /// It was, and this is the one.
+    /// The last command was this first half.
     Waits(SlotIndex),
-    /// It was, and has failed.
+    /// The last command was a first half that failed.
     Failed,
 }
 
-/// Two commands that are one.
+/// The two commands of a fused operation.
 pub(super) struct Pair {
-    /// `None` once it is over.
+    /// `None` after its completion.
     pub(super) first: Option<SlotIndex>,
     pub(super) second: SlotIndex,
     pub(super) place: DeviceIndex,
     pub(super) range: LbaRange,
-    /// The range lock around its blocks, from when everything is here.
+    /// The range lock of the blocks, requested when all data has arrived.
     pub(super) range_lock: Option<Raised>,
 }
 
@@ -46,19 +46,19 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// None yet, of a queue with so many entries.
+    /// Creates an empty list for a queue with this number of entries.
     pub(super) fn new(entries: u16) -> Self {
         Self { half: Half::None, there: Vec::with_capacity(usize::from(entries) / 2) }
     }
 
-    /// Forgets what is not at the device yet.
+    /// Removes pairs whose write is not in flight.
     pub(super) fn abandon(&mut self, slots: &mut Slots) {
         self.half = Half::None;
         let writes = |pair: &Pair| matches!(slots.get(pair.second).stage, Stage::AtDevice { .. });
         self.there.retain(writes);
     }
 
-    /// Raises range locks for pairs that are all here; says how many.
+    /// Requests range locks for pairs whose data has arrived; returns their number.
     #[inline]
     pub(super) fn raise_range_locks(&mut self, slots: &mut Slots, devices: &Devices) -> usize {
         let pairs = &mut self.there;
@@ -80,7 +80,7 @@ impl Pairs {
         raised
     }
 
-    /// The first half of a pair whose range lock stands, and the range.
+    /// The first half of a pair whose range lock is granted, and its range.
     #[inline]
     pub(super) fn next(
         &self,

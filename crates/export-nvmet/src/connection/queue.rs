@@ -3,9 +3,9 @@
 //! ```text
 //! command -> waiting for buffers -> data from the host -> (range lock) -> device -> deliver
 //! ```
-//! [`command`] decides what a command needs and takes it as far as the device, [`deliver`] continues from there. In
-//! between are Copies ([`copy`]), fused commands ([`fused`]), range locks ([`range_locked`]) and reservations
-//! ([`reserve`]).
+//! [`command`] decides what a command needs and processes it up to submission to the device; [`deliver`] continues
+//! after the completion. Between them are Copies ([`copy`]), fused commands ([`fused`]), range locks ([`range_locked`])
+//! and reservations ([`reserve`]).
 
 mod command;
 mod copy;
@@ -32,7 +32,7 @@ use strake_nvme_wire::Status;
 use strake_nvme_wire::command::Fuse;
 use strake_units::Nanos;
 
-/// How a queue ends, see [`connection`](super).
+/// The states of a queue, see [`connection`](super).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Life {
     Open,
@@ -44,7 +44,7 @@ pub(super) enum Life {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Voice {
     Speaks,
-    /// The request to end the connection was the last word.
+    /// The host's request to end the connection was the last PDU.
     Silent,
 }
 
@@ -60,9 +60,9 @@ impl Life {
 
 /// The order of the fields is the order of dropping: device queues before the buffers.
 pub(super) struct Queue {
-    /// None of an admin queue.
+    /// Empty for an admin queue.
     pub(super) devices: Devices,
-    /// `None` of an I/O queue.
+    /// `None` for an I/O queue.
     pub(super) admin: Option<AdminQueue>,
     pub(super) slots: Slots,
     pub(super) sending: Sending,
@@ -78,12 +78,12 @@ pub(super) struct Queue {
     pub(super) life: Life,
     pub(super) registry: Arc<Registry>,
     accounting: Accounting,
-    /// Where the host reached us.
+    /// The local address of the connection.
     address: SocketAddr,
     pub(super) place: Place,
 }
 
-/// What a queue consists of when it begins.
+/// The initial parts of a queue.
 pub(super) struct Parts {
     pub(super) devices: Devices,
     pub(super) admin: Option<AdminQueue>,
@@ -97,7 +97,7 @@ pub(super) struct Parts {
 }
 
 impl Queue {
-    /// One with so many entries.
+    /// Creates a queue with this number of entries.
     pub(super) fn new(parts: Parts, entries: u16) -> Self {
         let line = || VecDeque::with_capacity(usize::from(entries));
         Self {
@@ -119,7 +119,7 @@ impl Queue {
         }
     }
 
-    /// Answers a request for events if there is something new.
+    /// Completes an Asynchronous Event Request if an event has occurred.
     #[inline]
     pub(super) fn announce(&mut self) {
         let Some(admin) = &mut self.admin else { return };
@@ -132,9 +132,9 @@ impl Queue {
         self.conclude(index);
     }
 
-    /// Follows the devices of the subsystem as they come and go. What has not reached one that goes is not begun.
-    /// Says how much that was: what leaves is closed in a later turn, so there has to be one. `None` when the queue
-    /// cannot go on.
+    /// Applies changes of the subsystem's devices. Commands that have not reached a removed device are not submitted.
+    /// Returns the number of steps: removed devices are closed in a later turn, so that turn must run. Returns `None`
+    /// if the queue must be closed.
     #[inline]
     pub(super) fn follow(&mut self, now: Nanos) -> Option<usize> {
         let (None, Some(subsystem)) = (&self.admin, &self.place.controller.subsystem) else {
@@ -162,7 +162,7 @@ impl Queue {
         Some(leaving.len())
     }
 
-    /// Ends what was held for a device that does not come; says how much that was.
+    /// Fails the I/Os that were held for a device that was not replaced in time; returns their number.
     #[inline]
     pub(super) fn end_given_up(&mut self) -> usize {
         let mut ended = 0;
@@ -174,19 +174,19 @@ impl Queue {
         ended
     }
 
-    /// Whether the host asked to end this queue.
+    /// True after the Disconnect command of the host.
     pub(super) const fn is_parting(&self) -> bool {
         self.parting.is_some()
     }
 
-    /// Sends nothing from now on.
+    /// Stops sending.
     pub(super) fn break_off(&mut self) {
         self.life = Life::Broken;
         self.sending.abandon(&mut self.pools, &mut self.slots);
         self.abandon();
     }
 
-    /// Gives up every command that is not at the device yet.
+    /// Drops every command that has no I/O in flight.
     pub(super) fn abandon(&mut self) {
         self.waiting.clear();
         self.devices.forget_copies();
@@ -208,17 +208,17 @@ impl Queue {
         });
     }
 
-    /// Whether something further can be begun at a device.
+    /// True if a new step may be started at a device.
     fn is_open_at(&self, place: DeviceIndex) -> bool {
         self.life == Life::Open && self.devices.serves(place)
     }
 
-    /// Hands an I/O of a command to the device; `kept` stays here meanwhile.
+    /// Submits an I/O of a command to the device; `kept` stays here meanwhile.
     fn submit(&mut self, index: SlotIndex, kept: Option<SgMut>, op: Op) {
         self.submit_step(index, kept, Progress::default(), op);
     }
 
-    /// The same for a command that takes several I/Os and is so far.
+    /// Submits the next I/O of a command that takes several; `at` is its progress.
     #[inline]
     fn submit_step(&mut self, index: SlotIndex, kept: Option<SgMut>, at: Progress, op: Op) {
         let slot = self.slots.get(index);
@@ -236,7 +236,7 @@ impl Queue {
         self.conclude(index);
     }
 
-    /// Answers a command of which nothing is outstanding and which has no data for the host.
+    /// Completes a command that has nothing outstanding and no data for the host.
     #[inline]
     fn conclude(&mut self, index: SlotIndex) {
         let slot = self.slots.get(index);

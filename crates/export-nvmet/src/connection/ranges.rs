@@ -1,4 +1,4 @@
-//! The lists of ranges that commands bring with them: to deallocate, and to copy from.
+//! The range lists of Dataset Management and Copy.
 
 use super::devices::{DeviceIndex, Devices};
 use crate::admit;
@@ -17,7 +17,7 @@ pub(super) fn range(
     admit::range(entry::<RANGE_BYTES>(data, number)?, devices.terms(place)?)
 }
 
-/// Nothing is deallocated unless everything can be.
+/// Checks all ranges before the first is deallocated.
 pub(super) fn check(
     devices: &Devices,
     place: DeviceIndex,
@@ -37,7 +37,7 @@ pub(super) fn source(
     admit::source_range(entry::<SOURCE_BYTES>(data, number)?, devices.terms(place)?)
 }
 
-/// Nothing is copied unless everything can be.
+/// Checks all sources before the first is copied.
 pub(super) fn check_copy(
     devices: &Devices,
     place: DeviceIndex,
@@ -49,7 +49,7 @@ pub(super) fn check_copy(
     admit::copied(to, sources, devices.terms(place)?)
 }
 
-/// Entry `number` of a list, which is smaller than one buffer.
+/// Entry `number` of a list that fits one buffer.
 fn entry<const BYTES: usize>(data: &SgMut, number: u32) -> Result<&[u8; BYTES], Status> {
     let from = number as usize * BYTES;
     let entry = data.parts().first().and_then(|part| part.as_slice().get(from..));

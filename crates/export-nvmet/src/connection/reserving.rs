@@ -1,8 +1,8 @@
-//! Reservations as a queue sees them: applying them, and passing on commands about them.
+//! The reservation state of a queue: access rights, and commands for the reservation thread.
 //!
-//! Commands go to the reservation thread, which may have to write to a file; the queue continues meanwhile. What the
-//! reservation thread puts in force is taken over between two turns, so that a command is checked against a value of
-//! its own queue.
+//! Commands go to the reservation thread, which may have to write to a file; the queue continues meanwhile. The queue
+//! applies changes of the reservation thread between two turns, so that a command is checked against a value of its own
+//! queue.
 
 use super::devices::Devices;
 use crate::admin::Page;
@@ -17,21 +17,21 @@ use std::thread::Thread;
 use strake_nvme_wire::reservation::{Action, HostId, KEYS_BYTES, Report, opcode};
 use strake_nvme_wire::{Sqe, Status};
 
-/// What a connection knows of reservations.
+/// The reservation state of a connection.
 #[derive(Default)]
 pub(super) struct Reserving {
-    /// Commands that the reservation thread has, with where it answers.
+    /// Commands at the reservation thread, with the place of the answer.
     pub(super) asked: Vec<(SlotIndex, Arc<Answer>)>,
-    /// What an I/O queue tells the reservation thread.
+    /// The reports of an I/O queue to the reservation thread.
     watch: Option<Arc<Watch>>,
-    /// The change up to which they are applied here.
+    /// The last change that this queue has applied.
     seen: u64,
-    /// Namespaces at whose devices commands are that were given up.
+    /// Namespaces with aborted commands that are still in flight.
     awaited: Namespaces,
 }
 
 impl Reserving {
-    /// Those of an I/O queue. Its devices are to be opened after this.
+    /// Creates the state of an I/O queue. Its devices are opened later.
     pub(super) fn of(subsystem: &Subsystem, host: HostId, reservation_thread: Thread) -> Self {
         let watch = subsystem.watches.join(host, reservation_thread);
         let seen = subsystem.watches.changes();
@@ -41,9 +41,8 @@ impl Reserving {
         Self { asked, watch: Some(watch), seen, awaited }
     }
 
-    /// Takes over what reservations let the host do, if that has changed, and tells the reservation thread when
-    /// aborted commands have completed. Says whether there was something to do: a device is not hurried by looking
-    /// again.
+    /// Updates the access rights of the host if they have changed, and reports completed aborted commands to the
+    /// reservation thread. Returns whether there was a change; polling again does not speed up a device.
     #[inline]
     pub(super) fn apply(
         &mut self,
@@ -67,8 +66,8 @@ impl Reserving {
         is_reported.into()
     }
 
-    /// Applies the changes up to `now`: a command that has not reached a device and is no longer permitted does not
-    /// reach it.
+    /// Applies the changes up to `now`: a command that has not reached a device and is no longer permitted is not
+    /// submitted.
     fn take_over(&mut self, now: u64, slots: &mut Slots, devices: &mut Devices) {
         let expelled = devices.refresh_rights(self.seen);
         self.seen = now;
@@ -87,7 +86,7 @@ impl Reserving {
         }
     }
 
-    /// A command that the reservation thread is done with, and how it ends.
+    /// The next command that the reservation thread has answered, and its status.
     #[inline]
     pub(super) fn next_answer(&mut self) -> Option<(SlotIndex, Status)> {
         let mut asked = self.asked.iter().enumerate();
@@ -101,7 +100,7 @@ impl Reserving {
     }
 }
 
-/// Decides on a command of an I/O queue that is about reservations; `None` when it is about something else.
+/// Decides on a reservation command of an I/O queue; returns `None` for other commands.
 pub(super) fn decide(sqe: &Sqe) -> Option<Result<(Task, Need), Status>> {
     let namespace = sqe.nsid();
     match sqe.opcode() {
@@ -110,7 +109,7 @@ pub(super) fn decide(sqe: &Sqe) -> Option<Result<(Task, Need), Status>> {
         }
         opcode::REGISTER | opcode::ACQUIRE | opcode::RELEASE => {
             let action = Action::parse(sqe).ok_or(Status::INVALID_FIELD);
-            // Some hosts bring two keys where one is enough.
+            // Some hosts send two keys where one is enough.
             let need = |action: &Action| Need::Receive {
                 least: action.data_bytes(),
                 most: KEYS_BYTES as u32,
@@ -131,7 +130,7 @@ pub(super) fn decide(sqe: &Sqe) -> Option<Result<(Task, Need), Status>> {
     }
 }
 
-/// Namespaces at whose devices commands are that were given up.
+/// Namespaces whose devices have aborted commands in flight.
 fn given_up_at(slots: &mut Slots, devices: &Devices) -> Namespaces {
     let of_slot = |slot: &mut Slot| {
         let (Task::Device(_, at), Stage::AtDevice { .. }) = (slot.task, &slot.stage) else {

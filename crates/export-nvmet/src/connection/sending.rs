@@ -1,4 +1,4 @@
-//! What goes out on a connection, in order: requests for data, data, completions.
+//! The outgoing PDUs of a connection, in order: R2T, data, completions.
 
 use crate::handshake::Agreement;
 use crate::limits::OWED_BEHIND_MAX;
@@ -14,17 +14,18 @@ use strake_nvme_wire::fabrics::FlowControl;
 /// PDUs that wait to be sent.
 pub(super) struct Sending {
     link: Agreement,
-    /// Commands answered, modulo the size of the queue: a place is free when nothing is left of who had it.
+    /// The number of completed commands, modulo the size of the queue. An entry is free when its command has completed
+    /// and its data was sent.
     head: u16,
     replies: SendQueue<Reply>,
-    /// Commands whose data is in `replies` and whose completion is not yet.
+    /// Commands whose data is in `replies` and whose completion is not yet there.
     owed: VecDeque<SlotIndex>,
-    /// Bytes of that data.
+    /// The number of bytes of that data.
     owed_behind: usize,
 }
 
 impl Sending {
-    /// Begins with the answer to Connect, where that is not sent yet.
+    /// Creates the queue, with the completion of Connect unless that was sent before.
     pub(super) fn new(link: Agreement, final_reply: &[u8]) -> Self {
         let mut replies = SendQueue::new(REPLIES_MAX);
         if !final_reply.is_empty() {
@@ -34,15 +35,15 @@ impl Sending {
         Self { link, head, replies, owed: VecDeque::with_capacity(entries), owed_behind: 0 }
     }
 
-    /// Asks the host for `length` bytes of a command's data.
+    /// Requests `length` bytes of a command's data from the host (R2T).
     pub(super) fn ask_for_data(&mut self, index: SlotIndex, cid: u16, length: u32) {
         let wanted = Transfer { cid, tag: index.0, offset: 0, length };
         let digests = self.link.digests;
         self.replies.push(Reply::bare(&wanted.r2t(digests), digests));
     }
 
-    /// Sends the data of a command that succeeded, and its completion, unless success needs none (TCP, section
-    /// 3.3.2.2, "SUCCESS flag").
+    /// Sends the data of a command that succeeded, and a completion if the host needs one (TCP, section 3.3.2.2,
+    /// "SUCCESS flag").
     pub(super) fn data(&mut self, slots: &mut Slots, index: SlotIndex, data: SgMut) {
         let digests = self.link.digests;
         let (flags, needs_completion) = match self.link.flow_control {
@@ -67,8 +68,8 @@ impl Sending {
         self.owed_behind += length as usize;
     }
 
-    /// Puts the completions of commands whose data is on its way behind all that data. A host that gets them together
-    /// sends its next commands together, which takes it and us fewer calls.
+    /// Queues the completions of commands behind the data of all of them. A host that receives completions together
+    /// sends its next commands together, which saves system calls on both sides.
     #[inline]
     pub(super) fn complete_owed(&mut self, slots: &mut Slots) {
         self.owed_behind = 0;
@@ -77,8 +78,8 @@ impl Sending {
         }
     }
 
-    /// Puts a completion behind what is to be sent. Only now does its command count as taken from the queue: a host
-    /// that goes by that alone (Base, section 3.3.2.6 of revision 2.1) would otherwise send more than fits.
+    /// Queues a completion. The SQ head advances only now: a host that uses only the head (Base, section 3.3.2.6 of
+    /// revision 2.1) would otherwise send more commands than fit.
     pub(super) fn completion(&mut self, slots: &mut Slots, index: SlotIndex) {
         self.head = (self.head + 1) % self.link.entries;
         let (head, digests) = (self.link.head_at(self.head), self.link.digests);
@@ -88,7 +89,7 @@ impl Sending {
         self.replies.push(reply.ending(index));
     }
 
-    /// Requests the end of the connection because of what the host sent, which begins with `bytes`, and says why (TCP,
+    /// Terminates the connection because of a PDU of the host, which begins with `bytes`, and reports the reason (TCP,
     /// section 3.5).
     pub(super) fn terminate(&mut self, slots: &mut Slots, error: PduError, bytes: &[u8]) {
         self.complete_owed(slots);
@@ -101,7 +102,7 @@ impl Sending {
         peer.send(&mut self.replies, |reply| retire(reply, pools, slots))
     }
 
-    /// Sends nothing from now on.
+    /// Discards all queued PDUs.
     pub(super) fn abandon(&mut self, pools: &mut Supply, slots: &mut Slots) {
         self.replies.abandon(|reply| retire(reply, pools, slots));
         self.owed.drain(..).for_each(|slot| slots.end(slot));
@@ -112,7 +113,7 @@ impl Sending {
     }
 }
 
-/// Gives back what a reply consisted of.
+/// Releases the buffers and the command of a reply.
 fn retire(reply: Reply, pools: &mut Supply, slots: &mut Slots) {
     pools.put(reply.data);
     if let Some(slot) = reply.ends {

@@ -1,4 +1,4 @@
-//! A host that has to prove who it is (Base, sections 6.1, 6.2 and 8.13).
+//! Authentication of a host (Base, sections 6.1, 6.2 and 8.13).
 
 use super::{Agreement, Capsule, Directory, Next, Refusal, Step, completion};
 use crate::limits::{COMMANDS_BEFORE_PROOF, IN_CAPSULE_BYTES, MESSAGE_ROOM_MAX};
@@ -9,27 +9,27 @@ use strake_nvme_wire::command::FABRICS;
 use strake_nvme_wire::fabrics::{FlowControl, kind, message_bytes};
 use strake_nvme_wire::{Cqe, Sgl, Sqe, Status};
 
-/// A connected queue whose host has not proven its identity. It occupies no place.
+/// A connected queue whose host has not authenticated. It takes no connection slot.
 pub struct Proving<D: Directory> {
     link: Agreement,
     stand: Stand<D>,
     exchange: Exchange,
 }
 
-/// How far a host has come.
+/// The progress of an authentication.
 enum Stand<D: Directory> {
-    /// It has not proven its identity yet.
+    /// The host has not authenticated yet.
     Claims(D::Claim),
-    /// It has, and is served once it is notified.
+    /// The host has authenticated, and is served after the notification.
     Admitted(D::Admission),
-    /// It will not be served.
+    /// The host will not be served.
     Over,
 }
 
-/// What a command is answered with.
+/// The response to a command.
 enum Reply {
     Status(Status),
-    /// A message, with zeroes behind it up to so many bytes.
+    /// A message, padded with zeroes to this number of bytes.
     Message(Vec<u8>, u32),
 }
 
@@ -38,7 +38,7 @@ impl<D: Directory> Proving<D> {
         Self { link, stand: Stand::Claims(claim), exchange }
     }
 
-    /// Checks the next command. Whatever it is, it is answered; after too many the connection ends.
+    /// Processes the next command. Every command completes; after too many of them the connection is closed.
     pub(super) fn step(
         &mut self,
         input: &[u8],
@@ -59,7 +59,7 @@ impl<D: Directory> Proving<D> {
         self.link.taken += 1;
         let was_sound = self.exchange.failure().is_none();
         let (mut reply, answer) = self.decide(&capsule);
-        // Noted when it is known: a host need not come back to hear of it.
+        // A failure is recorded when it is detected, because the host need not send another command.
         if let (true, true, Stand::Claims(claim)) =
             (was_sound, self.has_failed(answer), &self.stand)
         {
@@ -78,12 +78,12 @@ impl<D: Directory> Proving<D> {
         Ok(Step { taken: capsule.bytes, next })
     }
 
-    /// Whether the host has not proven who it is, or has given up.
+    /// True if the authentication failed or the host aborted it.
     fn has_failed(&self, answer: Answer) -> bool {
         answer == Answer::Failed || self.exchange.failure().is_some()
     }
 
-    /// Lets a host in that is who it says.
+    /// Admits an authenticated host.
     fn admit(&mut self, directory: &D) -> Result<(), Status> {
         let Stand::Claims(claim) = std::mem::replace(&mut self.stand, Stand::Over) else {
             return Err(Status::SEQUENCE_ERROR);
@@ -107,7 +107,7 @@ impl<D: Directory> Proving<D> {
             (FABRICS, kind::AUTHENTICATION_RECEIVE) => match room(sqe) {
                 Err(status) => refuse(status),
                 Ok(room) => match self.exchange.give() {
-                    // What does not fit is lost, and with it the conversation.
+                    // A message that does not fit is lost, and the authentication fails.
                     (message, _) if message.len() > room as usize => {
                         (Reply::Status(Status::INVALID_FIELD), Answer::Failed)
                     }
@@ -143,7 +143,7 @@ impl<D: Directory> Proving<D> {
     }
 }
 
-/// The message of an Authentication Send, which is in its capsule.
+/// The message of an Authentication Send, from its capsule.
 fn sent<'a>(capsule: &Capsule<'a>) -> Result<&'a [u8], Status> {
     let bytes = message_bytes(&capsule.sqe).ok_or(Status::INVALID_FIELD)?;
     match capsule.sqe.sgl() {
@@ -157,7 +157,7 @@ fn sent<'a>(capsule: &Capsule<'a>) -> Result<&'a [u8], Status> {
     }
 }
 
-/// The room of an Authentication Receive.
+/// The buffer size of an Authentication Receive.
 fn room(sqe: &Sqe) -> Result<u32, Status> {
     let bytes = message_bytes(sqe).ok_or(Status::INVALID_FIELD)?;
     match sqe.sgl() {

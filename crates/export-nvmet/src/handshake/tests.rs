@@ -1,4 +1,4 @@
-//! A host's first words, whole and in pieces.
+//! The first bytes of a host, whole and in pieces.
 
 use super::{Agreement, Directory, Handshake, Next, Refusal, Step, Welcome};
 use proptest::prelude::*;
@@ -45,7 +45,7 @@ fn connect(digests: Digests) -> Vec<u8> {
     framing::whole(&header, digests, lead, &data)
 }
 
-/// The outcome of `input`, given whole: the bytes for the host, and the agreement if there is one.
+/// The outcome of `input` as one piece: the bytes for the host, and the agreement if there is one.
 fn check(input: &[u8], door: &Door) -> (Vec<u8>, Option<Agreement>) {
     let (mut handshake, mut out, mut at) = (Handshake::default(), Vec::new(), 0);
     loop {

@@ -3,7 +3,7 @@ use crate::reservation::{Change, Reservations};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A ledger that counts what comes into force.
+/// A ledger that counts calls of `enforced`.
 #[derive(Default)]
 struct Counts(AtomicU32);
 
@@ -21,7 +21,7 @@ impl Ledger for Counts {
     }
 }
 
-/// The removal of an export gives others their rights back; a change in progress took them away again, for good.
+/// The removal of an export restored the rights of others, and a change in progress revoked them permanently.
 #[test]
 fn a_change_after_the_end_concerns_no_other_export() {
     let counts = Arc::new(Counts::default());

@@ -1,8 +1,8 @@
-//! Every order in which queues can look, write, raise range locks, come and go: no other queue writes where a range
-//! lock stands, and everything terminates.
+//! Enumerates every order in which queues check, write, request range locks, open and close: no other queue writes to
+//! the blocks of a granted range lock, and every run terminates.
 //!
-//! A queue that finds nothing to do sleeps until something comes from outside or others have to look. So a missed
-//! wake-up is found as a world in which all sleep before they are done.
+//! A queue without work sleeps until an external event or a change of the list. A missed wake-up is therefore found as
+//! a state in which all queues sleep before they have finished.
 
 use super::{Outlook, RangeLocks, Ticket};
 use std::collections::HashSet;
@@ -19,10 +19,10 @@ enum Write {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Pair {
     New,
-    /// All of it is here.
+    /// All its data has arrived.
     Here,
     Raised(Ticket),
-    /// It compares and writes.
+    /// The compare and the write are in progress.
     Works(Ticket),
     Over,
 }
@@ -33,12 +33,12 @@ enum Task {
     Pair(LbaRange, Pair),
 }
 
-/// A queue with what it has to do; `None` before it is opened and after it is closed.
+/// A queue with its tasks; no outlook before it is opened and after it is closed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Queue {
     outlook: Option<Outlook>,
     tasks: Vec<Task>,
-    /// Its core has turns.
+    /// Its core runs.
     is_awake: bool,
 }
 
@@ -56,7 +56,7 @@ struct World {
     queues: Vec<Queue>,
 }
 
-/// Whether a queue writes to blocks of a range lock, as the target would say it.
+/// Whether a queue writes to blocks of a range lock, as the target computes it.
 fn writes(tasks: &[Task], ticket: Ticket, range: LbaRange) -> bool {
     tasks.iter().any(|task| match *task {
         Task::Write(at, Write::AtDevice) => at.overlaps(range),
@@ -72,7 +72,7 @@ impl World {
         Self { range_locks: RangeLocks::default(), queues: plans.iter().map(queue).collect() }
     }
 
-    /// The world after something that a queue does, or that happens to it. Others are woken if they have to look.
+    /// The state after a step of a queue, or after an event. Other queues are woken if the list changed.
     fn after(&self, number: usize, it: impl FnOnce(&mut Queue, &mut RangeLocks)) -> Self {
         let mut world = self.clone();
         world.queues[number].is_awake = true;
@@ -80,7 +80,7 @@ impl World {
         if world.range_locks.changes != self.range_locks.changes {
             world.queues.iter_mut().for_each(|queue| queue.is_awake = true);
         }
-        // How many changes there were does not matter, only whether all of them were seen.
+        // Only whether all changes were seen matters, not their number.
         for outlook in world.queues.iter_mut().filter_map(|queue| queue.outlook.as_mut()) {
             outlook.seen = u64::from(outlook.seen == world.range_locks.changes);
         }
@@ -88,8 +88,7 @@ impl World {
         world
     }
 
-    /// Every world that a step leads to which nothing relies on: a host goes, before its pair was executed or after
-    /// it was done with everything.
+    /// The states after optional steps: a host disconnects, before its pair was executed or after its last task.
     fn departures(&self) -> Vec<Self> {
         let mut found = Vec::new();
         for (number, queue) in self.queues.iter().enumerate() {
@@ -105,7 +104,7 @@ impl World {
         found
     }
 
-    /// Every world that another step leads to.
+    /// The states after one further step.
     fn next(&self) -> Vec<Self> {
         let mut found = Vec::new();
         for (number, queue) in self.queues.iter().enumerate() {
@@ -140,7 +139,7 @@ impl World {
         found
     }
 
-    /// What a kind of step makes of each task of a queue.
+    /// Applies a kind of step to each task of a queue.
     fn steps<'a>(
         &'a self,
         number: usize,
@@ -181,14 +180,14 @@ impl World {
     }
 }
 
-/// A pair that waits for its range lock ends with its host.
+/// A pair that waits for its range lock is dropped when its host disconnects.
 fn is_given_up(task: Task, _: &Outlook, range_locks: &mut RangeLocks, _: &[Task]) -> Option<Task> {
     let Task::Pair(range, Pair::Raised(ticket)) = task else { return None };
     range_locks.lower(ticket);
     Some(Task::Pair(range, Pair::Over))
 }
 
-/// What comes from outside: commands, and ends of I/Os.
+/// External events: commands, and completions of I/O.
 fn happens(
     task: Task,
     outlook: &Outlook,
@@ -209,7 +208,7 @@ fn happens(
     })
 }
 
-/// What a queue does in its turns.
+/// Steps of a queue in its turns.
 fn goes_on(
     task: Task,
     outlook: &Outlook,
@@ -231,7 +230,7 @@ fn goes_on(
     })
 }
 
-/// Goes everywhere that steps lead to. How many worlds there were.
+/// Visits every reachable state. Returns their number.
 fn explore(plans: &[&[Task]]) -> usize {
     let first = World::of(plans);
     let mut seen = HashSet::from([first.clone()]);
@@ -278,7 +277,7 @@ fn several_pairs_of_a_queue_and_writes_of_another_all_come_to_an_end() {
     explore(&[&[pair(0, 1), pair(0, 1)], &[write(0, 1), write(0, 1)]]);
 }
 
-/// Room for range locks is as much as there are queues, and made when one comes, not when range locks are raised.
+/// Memory for one range lock per queue is allocated when a queue is opened, not when a range lock is requested.
 #[test]
 fn room_is_made_when_queues_come() {
     let mut range_locks = RangeLocks::default();

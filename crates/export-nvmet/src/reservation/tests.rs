@@ -1,4 +1,4 @@
-//! The rules against a model that is written down in another way, and each rule by itself.
+//! Compares the rules with an independent model, and checks each rule separately.
 
 use super::{Held, Registrant, Reservations, Rights};
 use crate::limits::{REGISTRANTS_MAX, REGISTRANTS_PER_NAME_MAX};
@@ -19,7 +19,7 @@ const fn keys(current: u64, other: u64) -> Keys {
     Keys { current, other }
 }
 
-/// Hosts 1, 2, ... with these keys, and who holds what.
+/// Hosts 1, 2, ... with these keys, and the reservation with its holder.
 fn with(keys: &[u64], held: Option<(T, u8)>) -> Reservations {
     let registrants = keys.iter().enumerate().map(|(at, &key)| {
         let number = at as u8 + 1;
@@ -38,7 +38,7 @@ fn after(
     state.after((&host(by), "somebody"), action, keys)
 }
 
-/// The model: numbers of hosts with their keys, the type, and who has it.
+/// The model: numbers of hosts with their keys, the type, and the holders.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Model {
     keys: BTreeMap<u8, u64>,
@@ -69,7 +69,7 @@ impl Model {
         before != self.keys.len()
     }
 
-    /// Carries a command out; true when that is possible.
+    /// Executes a command; returns whether it is possible.
     fn obey(&mut self, by: u8, action: Action, Keys { current, other }: Keys) -> bool {
         let own = self.keys.get(&by).copied();
         let knows = |check| own.is_some() && (check == KeyCheck::Off || own == Some(current));
@@ -131,7 +131,7 @@ impl Model {
         }
     }
 
-    /// The table of the specification, a line for each type: holder, registrant, any other host.
+    /// The table of the specification, one line for each type: holder, registrant, any other host.
     fn rights(&self, of: u8) -> Rights {
         use Rights::{All, Nothing, Read};
         let table = [
@@ -177,7 +177,7 @@ fn random_commands_do_what_the_model_does() {
         for step in 0..40 {
             let by = chance.below(4) as u8 + 1;
             let action = any_action(&mut chance);
-            // Mostly the key that the host has, so that most commands get past it.
+            // Mostly the current key of the host, so that most commands pass the key check.
             let own = model.keys.get(&by).copied().unwrap_or(0);
             let current = if chance.below(8) == 0 { chance.below(4) as u64 } else { own };
             let keys = keys(current, chance.below(4) as u64);
@@ -210,7 +210,7 @@ fn random_commands_do_what_the_model_does() {
     });
 }
 
-/// What a status is for, case by case: a model that only says no would agree with any of them.
+/// Checks each status: a model that only knows success and failure would accept any of them.
 #[test]
 fn each_refusal_has_its_status() {
     let conflict = Status::RESERVATION_CONFLICT;
@@ -293,7 +293,7 @@ fn which_host_is_notified_of_what() {
     }
 }
 
-/// As many registrants as this, with identifiers of their own, under these names in turn.
+/// This number of registrants, with unique identifiers, under these names in turn.
 fn crowd(count: usize, names: &[&str]) -> Reservations {
     (1..=count as u16).fold(Reservations::default(), |state, number| {
         let mut id = host(0);
@@ -304,7 +304,7 @@ fn crowd(count: usize, names: &[&str]) -> Reservations {
     })
 }
 
-/// How another one ends, when it comes in any way there is.
+/// The results of another registration in each possible way.
 fn another(state: &Reservations, name: &str) -> [Result<(), Status>; 2] {
     [Action::Register(KEPT), Action::Replace(KeyCheck::Off, KEPT)]
         .map(|action| state.after((&host(0xff), name), action, keys(0, 1)).map(|_| ()))
@@ -320,7 +320,7 @@ fn registrants_are_limited() {
     assert_eq!(another(&state, "late"), [Err(Status::NO_ROOM); 2]);
 }
 
-/// One host that makes up identifiers took all the room there was.
+/// One host that invented identifiers used up all entries.
 #[test]
 fn one_name_leaves_room_for_others() {
     let state = crowd(REGISTRANTS_PER_NAME_MAX - 1, &["a"]);

@@ -1,25 +1,25 @@
-//! What waits for the reservation thread. Hosts take turns: however much one of them asks for, another waits for one
-//! thing of it at a time.
+//! The queue of the reservation thread. Hosts take turns: a host waits for at most one request of each other host.
 
 use crate::limits::RESERVATIONS_WAITING_MAX;
 use std::collections::VecDeque;
 
-/// Who asks. Hosts go by the name they are admitted under: an identifier they could invent.
+/// The origin of a request. Hosts are distinguished by their authenticated NQN, because they can choose their
+/// identifiers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Asker {
     /// The host of this NQN.
     Host(String),
-    /// A person at this machine.
+    /// The operator.
     Operator,
 }
 
-/// What one of them asks for, in order.
+/// The requests of one asker, in order.
 struct Lane<J> {
     asker: Asker,
     jobs: VecDeque<J>,
 }
 
-/// All of it. The first lane is next; none is empty.
+/// All requests. The first lane is next; no lane is empty.
 pub(super) struct Line<J>(VecDeque<Lane<J>>);
 
 impl<J> Line<J> {
@@ -35,7 +35,7 @@ impl<J> Line<J> {
         &mut self.0[at].jobs
     }
 
-    /// Adds a job. It comes back when the asker has the maximum here.
+    /// Adds a job. Returns the job if its asker has reached the limit.
     pub(super) fn push(&mut self, asker: &Asker, job: J) -> Result<(), J> {
         let jobs = self.lane(asker);
         if jobs.len() >= RESERVATIONS_WAITING_MAX {
@@ -45,12 +45,12 @@ impl<J> Line<J> {
         Ok(())
     }
 
-    /// Puts back a job that is done in part, to continue in the next turn of its asker.
+    /// Returns a partially executed job, which continues in the next turn of its asker.
     pub(super) fn put_back(&mut self, asker: &Asker, job: J) {
         self.lane(asker).push_front(job);
     }
 
-    /// Takes out the next job. Its asker has its next turn after all others.
+    /// Removes the next job. Its asker then has its next turn after all others.
     pub(super) fn next(&mut self) -> Option<(Asker, J)> {
         let mut lane = self.0.pop_front()?;
         let job = lane.jobs.pop_front()?;
@@ -61,7 +61,7 @@ impl<J> Line<J> {
         Some((asker, job))
     }
 
-    /// All of it, when nothing more is to be done.
+    /// Removes all jobs.
     pub(super) fn into_jobs(self) -> impl Iterator<Item = J> {
         self.0.into_iter().flat_map(|lane| lane.jobs)
     }

@@ -9,8 +9,7 @@ use std::thread;
 use strake_nvme_wire::Status;
 use strake_nvme_wire::reservation::{Action, Keys, Persistence};
 
-/// A ledger that stops the reservation thread during a write, and then waits in a way that consumes the thread's
-/// unpark.
+/// A ledger that stops the reservation thread during a write, and then consumes the unpark of the thread.
 #[derive(Default)]
 struct StopsMeanwhile {
     reservation_thread: OnceLock<ReservationThread>,
@@ -28,7 +27,7 @@ impl Ledger for StopsMeanwhile {
     }
 }
 
-/// It parked for ever when the unpark of the close was spent on something else.
+/// The thread parked forever when another wait had consumed the unpark of the close.
 #[test]
 fn a_stop_is_noticed_whatever_became_of_its_unpark() {
     let ledger = Arc::new(StopsMeanwhile::default());

@@ -1,12 +1,11 @@
-//! Tests with drives that do not respond, which end although they fail.
+//! Tests with unresponsive drives, which end even if they fail.
 
 use super::{Machine, SUBSYSTEM};
 use std::thread;
 use strake_dev_mem::FaultPlan;
 use strake_export_nvmet::Removal;
 
-/// What hangs because of this plan continues when a test fails: a target that stops waits for it, and the test would,
-/// too.
+/// Releases hung I/O when a test fails: otherwise the stop of the target, and so the test, would wait for it.
 pub struct Released(pub FaultPlan);
 
 impl Drop for Released {
@@ -18,7 +17,7 @@ impl Drop for Released {
     }
 }
 
-/// Has a namespace go, which waits for what is at its device, and does this meanwhile.
+/// Removes a namespace, which waits for I/O in flight, and calls `does` meanwhile.
 pub fn while_it_goes(machine: &Machine, namespace: u32, does: impl FnOnce()) {
     thread::scope(|scope| {
         let _released = Released(machine.plan.0.clone());

@@ -1,7 +1,7 @@
-//! A target with a RAM drive behind it, and a small host that can also misbehave. Every wait has a bound, so a target
-//! that hangs fails the test instead of hanging it.
+//! A target with a RAM drive, and a small host that can also violate the protocol. Every wait has a limit, so a target
+//! that hangs fails the test.
 
-// Each test binary uses its own part of this.
+// Each test binary uses a part of this module.
 #![allow(dead_code)]
 
 pub mod faults;
@@ -27,10 +27,10 @@ use strake_units::{BlockSize, CoreIndex, Nanos};
 /// Longest wait for the target before the test fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often a test looks for something another thread does before it gives up; each look yields the CPU.
+/// The number of checks for an event of another thread before a test fails; each check yields the CPU.
 const LOOKS_MAX: u32 = 50_000_000;
 
-/// Waits for it.
+/// Waits for an event.
 pub fn until(what: &str, mut happened: impl FnMut() -> bool) {
     for _ in 0..LOOKS_MAX {
         if happened() {
@@ -41,7 +41,7 @@ pub fn until(what: &str, mut happened: impl FnMut() -> bool) {
     panic!("never happened: {what}");
 }
 
-/// The host that may connect, and the subsystem.
+/// The NQNs of the host that may connect, and of the subsystem.
 pub const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:host";
 pub const SUBSYSTEM: &str = "nqn.2014-08.org.nvmexpress:uuid:ram";
 
@@ -49,7 +49,7 @@ pub const BLOCK: usize = 4096;
 /// Blocks of the RAM drive.
 pub const BLOCKS: u64 = 4096;
 
-/// How a status says what happened: its type and its code.
+/// The type and the code of a status as one number.
 pub const fn code(status: Status) -> u16 {
     (status.code_type() as u16) << 8 | status.code() as u16
 }
@@ -71,17 +71,17 @@ impl Machine {
         Self::set_up(device, Self::patient())
     }
 
-    /// Hosts of tests have one address, and many of them fail on purpose.
+    /// Hosts of tests share one address, and many of them fail on purpose.
     pub fn patient() -> TargetConfig {
         TargetConfig { failed_handshake_time: Nanos(0), ..TargetConfig::default() }
     }
 
-    /// A machine whose drive does what a plan says.
+    /// A machine whose drive follows a fault plan.
     pub fn planned(drive: RamDevice) -> (Self, FaultPlan) {
         Self::planned_with(drive, Self::patient())
     }
 
-    /// The same with a configuration.
+    /// As [`planned`](Self::planned), with a configuration.
     pub fn planned_with(drive: RamDevice, config: TargetConfig) -> (Self, FaultPlan) {
         let plan = FaultPlan::new(1);
         let mut machine = Self::set_up(Arc::new(Faulty::new(drive, plan.clone())), config);
@@ -89,7 +89,7 @@ impl Machine {
         (machine, plan)
     }
 
-    /// Another drive that does what the plan of this machine says.
+    /// Another drive that follows the fault plan of this machine.
     pub fn planned_drive(&self, drive: RamDevice) -> Arc<dyn BlockDevice> {
         Arc::new(Faulty::new(drive, self.plan.0.clone()))
     }
@@ -111,13 +111,13 @@ impl Machine {
         Host::dial(self)
     }
 
-    /// Whether a data core waits for something to happen.
+    /// True if a data core sleeps.
     pub fn is_asleep(&self, core: CoreIndex) -> bool {
         let found = self.cores.iter().map(CoreThread::handle).find(|known| known.index() == core);
         found.expect("a core of this machine").stats().sleeping
     }
 
-    /// A controller that is enabled, with one I/O queue.
+    /// An enabled controller with one I/O queue.
     pub fn controller(&self) -> (Host, Host) {
         let mut admin = Host::asked(self);
         let id = admin.connect(0, 0xffff, 0).expect("a controller") as u16;
@@ -156,17 +156,17 @@ pub struct Pdu {
 
 pub struct Host {
     pub stream: TcpStream,
-    /// What it talks through, once it does.
+    /// The TLS channel, after the handshake.
     channel: Option<Box<Channel>>,
-    /// How the last command ended.
+    /// The status of the last command.
     pub said: Status,
-    /// Every byte of its identifier.
+    /// The value of every byte of its host identifier.
     pub id: u8,
     cid: u16,
 }
 
 impl Host {
-    /// Connects and says nothing.
+    /// Connects and sends nothing.
     pub fn dial(machine: &Machine) -> Self {
         let stream = TcpStream::connect(machine.target.address()).expect("the target listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
@@ -175,7 +175,7 @@ impl Host {
         Self { stream, channel: None, said: Status::SUCCESS, id: 1, cid: 0 }
     }
 
-    /// The same from another address of this machine.
+    /// As [`dial`](Self::dial), from another local address.
     pub fn dial_from(machine: &Machine, address: Ipv4Addr) -> Self {
         let flags = SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
@@ -187,14 +187,14 @@ impl Host {
         Self { stream, channel: None, said: Status::SUCCESS, id: 1, cid: 0 }
     }
 
-    /// Connects and asks for a connection without digests.
+    /// Connects and requests a connection without digests.
     pub fn asked(machine: &Machine) -> Self {
         let mut host = Self::dial(machine);
         host.ask();
         host
     }
 
-    /// Asks for a connection without digests.
+    /// Requests a connection without digests.
     pub fn ask(&mut self) {
         let asked = IcReq { alignment: 0, digests: Digests::default(), r2ts_max: 0 };
         self.put(&asked.bytes());
@@ -227,7 +227,7 @@ impl Host {
         }
     }
 
-    /// Agrees on TLS with keys for these names.
+    /// Completes a TLS handshake with keys for these names.
     pub fn secure(
         &mut self,
         key: &TlsKey,
@@ -252,12 +252,12 @@ impl Host {
         }
     }
 
-    /// What it talks through.
+    /// The TLS channel.
     pub fn channel(&mut self) -> &mut Channel {
         self.channel.as_mut().expect("it is secure")
     }
 
-    /// The next PDU; `None` when the target has closed the connection.
+    /// The next PDU; `None` if the target has closed the connection.
     pub fn pdu(&mut self) -> Option<Pdu> {
         let mut common = [0; 8];
         match self.fill(&mut common) {
@@ -282,7 +282,7 @@ impl Host {
         self.cid
     }
 
-    /// The outcome of a command that sends no data of its own: its data, result and status word.
+    /// The outcome of a command without data from the host: its data, result and status word.
     pub fn finish(&mut self) -> (Vec<u8>, u64, u16) {
         let mut data = Vec::new();
         loop {
@@ -300,12 +300,12 @@ impl Host {
         }
     }
 
-    /// Connects a queue; the status word when that is refused.
+    /// Connects a queue; returns the status word on a failure.
     pub fn connect(&mut self, queue: u16, controller: u16, keep_alive_ms: u32) -> Result<u64, u16> {
         self.connect_as((HOST, SUBSYSTEM), queue, controller, keep_alive_ms)
     }
 
-    /// The same under other names of the host and the subsystem.
+    /// As [`connect`](Self::connect), with other names of the host and the subsystem.
     pub fn connect_as(
         &mut self,
         (host, subsystem): (&str, &str),
@@ -344,7 +344,7 @@ impl Host {
         (data, status)
     }
 
-    /// Asks to write without sending data; the tag that the target asks for it with.
+    /// Sends a write without its data; returns the CID and the tag of the R2T.
     pub fn announce(&mut self, block: u32, blocks: u32) -> (u16, u16) {
         let length = blocks * BLOCK as u32;
         let words = [(1, 1), (10, block), (12, blocks - 1)];
@@ -355,7 +355,7 @@ impl Host {
         (cid, u16::from_le_bytes([pdu.header[2], pdu.header[3]]))
     }
 
-    /// Sends one half of a pair, 1 or 2, with its data in the capsule.
+    /// Sends one half of a fused pair, 1 or 2, with its data in the capsule.
     pub fn send_half(&mut self, half: u8, opcode: u8, words: &[(usize, u32)], data: &[u8]) -> u16 {
         self.cid += 1;
         let sgl = Sgl::InCapsule { offset: 0, length: data.len() as u32 };
@@ -365,13 +365,13 @@ impl Host {
         self.cid
     }
 
-    /// Sends a Compare and a Write of a block of namespace 1 that are fused.
+    /// Sends a fused Compare and Write of a block of namespace 1.
     pub fn send_pair(&mut self, block: u32, old: &[u8], new: &[u8]) -> (u16, u16) {
         let words = [(1, 1), (10, block)];
         (self.send_half(1, 5, &words, old), self.send_half(2, 1, &words, new))
     }
 
-    /// How so many commands without data end, by their numbers.
+    /// The status words of this number of commands without data, by CID.
     pub fn endings(&mut self, count: usize) -> BTreeMap<u16, u16> {
         let mut found = BTreeMap::new();
         while found.len() < count {
@@ -384,14 +384,14 @@ impl Host {
         found
     }
 
-    /// Compares and writes, and says how both ended.
+    /// Sends a Compare and Write, and returns both status words.
     pub fn compare_and_write(&mut self, block: u32, old: &[u8], new: &[u8]) -> (u16, u16) {
         let (first, second) = self.send_pair(block, old, new);
         let ended = self.endings(2);
         (ended[&first], ended[&second])
     }
 
-    /// Fails unless the target ends the connection with a request that names this status and field.
+    /// Fails unless the target terminates the connection with this status and field.
     pub fn is_ended_because(&mut self, status: u16, field: u32) {
         let pdu = self.pdu().expect("the target says why");
         assert_eq!(pdu.kind, 3, "C2HTermReq");

@@ -1,4 +1,4 @@
-//! A drive that holds up a core.
+//! A drive that blocks a core.
 
 use crate::common::BLOCKS;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +11,7 @@ use strake_units::{BlockSize, CoreIndex};
 pub struct Gated {
     drive: RamDevice,
     pub gate: Arc<Mutex<()>>,
-    /// How often a core came to the gate.
+    /// The number of calls that reached the gate.
     pub knocks: Arc<AtomicU32>,
 }
 
@@ -32,7 +32,7 @@ impl BlockDevice for Gated {
         let (gate, knocks) = (Arc::clone(&self.gate), Arc::clone(&self.knocks));
         Ok(Box::new(Intercept::new(queue, move |queue, io| {
             knocks.fetch_add(1, Ordering::SeqCst);
-            // A test that fails lets every request through.
+            // A failed test lets every request pass.
             let _open = gate.lock().unwrap_or_else(PoisonError::into_inner);
             queue.submit(io)
         })))

@@ -1,4 +1,4 @@
-//! What is written down, and what happens while it is, or when it cannot be.
+//! Records of reservations: durability, commands during a write, and failed writes.
 
 use crate::common::{BLOCK, HOST, Host, Machine, SUBSYSTEM, code, export, until};
 use crate::{CONFLICT, KEPT, ask_of, controller, notice, ram, registrants, report, reported};
@@ -13,14 +13,14 @@ use strake_nvme_wire::nvm::opcode as nvm;
 use strake_nvme_wire::reservation::{Acquire, Action, KeyCheck, Persistence, ReservationType as T};
 use strake_nvme_wire::{Sgl, Status};
 
-/// A record that stays when the target goes; it can be made to fail.
+/// A record that survives the target; its writes can be made to fail.
 #[derive(Default)]
 pub struct Book {
     page: Mutex<Option<Reservations>>,
     fails: Mutex<Option<&'static str>>,
-    /// Held by a test for as long as nothing is to be written.
+    /// A test holds this lock to block writes.
     gate: Mutex<()>,
-    /// How often something was to be written.
+    /// The number of started writes.
     knocks: AtomicU32,
 }
 
@@ -45,7 +45,7 @@ impl Ledger for Book {
 
     fn write(&self, reservations: Option<&Reservations>) -> Result<(), String> {
         self.knocks.fetch_add(1, Ordering::SeqCst);
-        // A test that fails lets everybody through.
+        // A failed test lets every write pass.
         let _open = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
         self.verdict()?;
         *self.page.lock().expect("no panic") = reservations.cloned();
@@ -58,7 +58,7 @@ pub fn with_book(device: Arc<dyn BlockDevice>, book: &Arc<Book>) -> Export {
     Export { ledger: Some(ledger), namespace: 2, uuid: [2; 16], ..export(device) }
 }
 
-/// What was acknowledged to a host is in force after the target was gone, if the host asked for that.
+/// Acknowledged reservations are in force after a restart of the target, if the host requested persistence.
 #[test]
 fn reservations_outlast_the_target_if_they_shall() {
     let book = Arc::new(Book::default());
@@ -94,8 +94,8 @@ fn reservations_outlast_the_target_if_they_shall() {
     assert_eq!(registrants(&mut one, 2), (0, vec![]));
 }
 
-/// Those that are not written down stay with their namespace while its device is away, also when it is offered without
-/// one meanwhile.
+/// Reservations without a record stay with their namespace while its device is detached, even if it is exported without
+/// a device meanwhile.
 #[test]
 fn reservations_stay_while_their_device_is_away() {
     let machine = Machine::start();
@@ -114,7 +114,7 @@ fn reservations_stay_while_their_device_is_away() {
     }
 }
 
-/// A command that cannot be written down has not happened; and a record that cannot be read is not taken for none.
+/// A command that cannot be recorded has no effect; and an unreadable record is not treated as empty.
 #[test]
 fn what_cannot_be_recorded_is_refused() {
     let machine = Machine::start();
@@ -151,7 +151,7 @@ fn what_cannot_be_recorded_is_refused() {
     assert!(refused.what.contains("no key"), "{refused}");
 }
 
-/// The operator's way out of a cluster that is gone.
+/// An operator clears the reservations of a removed cluster.
 #[test]
 fn an_operator_ends_what_no_host_does() {
     let machine = Machine::start();
@@ -179,7 +179,8 @@ fn an_operator_ends_what_no_host_does() {
     assert_eq!(unknown.map_err(|e| e.kind), Err(ExportErrorKind::Unknown));
 }
 
-/// A host that sends many of them while nothing can be written gets a status to try again, and its queue continues.
+/// A host that sends many reservation commands while no write completes gets a retryable status, and its queue
+/// continues.
 #[test]
 fn reservation_commands_that_wait_are_few_and_hold_up_nothing() {
     let machine = Machine::start();
@@ -198,7 +199,7 @@ fn reservation_commands_that_wait_are_few_and_hold_up_nothing() {
     }
 }
 
-/// A host that leaves while its command is being executed is not waited for.
+/// A host that disconnects while its command is executed delays no other host.
 #[test]
 fn a_host_that_leaves_in_the_middle_of_it_delays_no_other() {
     let machine = Machine::start();
@@ -218,8 +219,8 @@ fn a_host_that_leaves_in_the_middle_of_it_delays_no_other() {
     assert_eq!(registrants(&mut io, 2).1, [(1, 1, 0), (2, 2, 0)], "it came into force");
 }
 
-/// An export was removed while the reservation thread was writing, and its record with it: the reservation thread
-/// brought it back, and the next export of the array had a reservation of hosts that had long gone.
+/// An export and its record were removed while the reservation thread was writing: the thread created the record again,
+/// and the next export of the array had a reservation of hosts that no longer existed.
 #[test]
 fn nothing_is_written_down_after_a_namespace_was_removed() {
     let machine = Machine::start();

@@ -1,4 +1,4 @@
-//! Reservations over the wire: whom they keep out and from when on, what outlasts a restart, and what is refused.
+//! Reservations over the wire: which hosts are excluded and from when on, persistence, and rejected requests.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -28,7 +28,7 @@ fn controller(machine: &Machine, id: u8) -> (Host, Host) {
     controller_as(machine, (HOST, SUBSYSTEM), id)
 }
 
-/// The same under other names of the host and the subsystem.
+/// As [`controller`], with other names of the host and the subsystem.
 fn controller_as(machine: &Machine, names: (&str, &str), id: u8) -> (Host, Host) {
     let mut admin = Host::asked(machine);
     admin.id = id;
@@ -48,7 +48,7 @@ fn core_of(machine: &Machine, host: &Host) -> CoreIndex {
     found.expect("it is connected").core
 }
 
-/// A controller of a host, and as many I/O queues as it takes until one is on such a core.
+/// A controller of a host, with I/O queues until one is on a core with the given property.
 fn queues_until(
     machine: &Machine,
     id: u8,
@@ -70,7 +70,7 @@ fn queues_until(
     }
 }
 
-/// Sends a command about the reservations of a namespace.
+/// Sends a reservation command for a namespace.
 fn ask_of(io: &mut Host, namespace: u32, action: Action, current: u64, other: u64) {
     let length = action.data_bytes();
     let sgl = Sgl::InCapsule { offset: 0, length };
@@ -79,7 +79,7 @@ fn ask_of(io: &mut Host, namespace: u32, action: Action, current: u64, other: u6
     io.send(sqe.opcode(), sgl, &[(1, namespace), (10, sqe.dword(10))], &keys[..length as usize]);
 }
 
-/// The same for the first namespace, with its status.
+/// As [`ask_of`], for the first namespace; returns the status.
 fn act(io: &mut Host, action: Action, current: u64, other: u64) -> u16 {
     ask_of(io, 1, action, current, other);
     io.finish().2
@@ -97,7 +97,8 @@ fn report(io: &mut Host, namespace: u32, length: u32) -> Vec<u8> {
     data
 }
 
-/// Registrants as in a report: identifier, key, and whether they hold the reservation; before that its type.
+/// The type of the reservation, and the registrants of a report: identifier, key, and whether they hold the
+/// reservation.
 fn registrants(io: &mut Host, namespace: u32) -> (u8, Vec<(u8, u8, u8)>) {
     let report = report(io, namespace, 4096);
     let count = usize::from(report[5]);
@@ -105,7 +106,7 @@ fn registrants(io: &mut Host, namespace: u32) -> (u8, Vec<(u8, u8, u8)>) {
     (report[4], all.collect())
 }
 
-/// Sends an Asynchronous Event Request, and its result.
+/// Sends an Asynchronous Event Request; returns its result.
 fn reported(admin: &mut Host) -> u64 {
     admin.send(0x0c, Sgl::Transport { length: 0 }, &[], &[]);
     let (_, result, status) = admin.finish();
@@ -113,7 +114,7 @@ fn reported(admin: &mut Host) -> u64 {
     result
 }
 
-/// The page of notices: number, kind, how many more, namespace.
+/// The notification log page: number, kind, number of further notices, namespace.
 fn notice(admin: &mut Host, flags: u32) -> (u8, u8, u8, u8) {
     let words = [(10, 15 << 16 | flags | 0x80)];
     admin.send(2, Sgl::Transport { length: 64 }, &words, &[]);

@@ -1,4 +1,4 @@
-//! Which reservation features are reported to hosts, and which requests are refused.
+//! Reservation features that are reported to hosts, and rejected requests.
 
 use crate::common::{Machine, code, h2c};
 use crate::kept::{Book, with_book};
@@ -113,7 +113,7 @@ fn reservation_commands_that_make_no_sense_are_refused() {
         ),
         ("less room than asked for", opcode::REPORT, room(4), [(1, 1), (10, 15)], 0, short),
     ] {
-        // Every key is zero, and a report is one with identifiers of 128 bits unless it is about that.
+        // Every key is zero, and reports request 128-bit identifiers except in the test of this field.
         let eds = u32::from(status != code(Status::HOST_ID_FORMAT));
         let words = [words[0], words[1], (11, eds)];
         io.send(opcode, sgl, &words, &vec![0; length]);
@@ -125,7 +125,7 @@ fn reservation_commands_that_make_no_sense_are_refused() {
     assert_eq!(report(&mut io, 1, 4).len(), 4, "the beginning of a report");
 }
 
-/// Some hosts bring two keys for a release, too; and keys may come as any data.
+/// Some hosts also send two keys for a release; and keys may arrive in the capsule or after an R2T.
 #[test]
 fn keys_come_in_any_way_that_data_comes() {
     let machine = Machine::start();

@@ -1,4 +1,4 @@
-//! Who waits for whom when several hosts change reservations, and who hears of it when.
+//! The order of reservation changes of several hosts, and the time of notifications.
 
 use crate::common::faults::Released;
 use crate::common::{BLOCK, HOST, Host, Machine, SUBSYSTEM, export, until};
@@ -22,10 +22,10 @@ const SECOND: &str = "nqn.2014-08.org.nvmexpress:uuid:second-host";
 const SHARED: &str = "nqn.2014-08.org.nvmexpress:uuid:shared";
 const PREEMPT: Action = Action::Acquire(Acquire::PreemptAndAbort, T::WriteExclusive);
 
-/// A record that lets one write after another through, when a test says so.
+/// A record whose writes block until a test releases them one by one.
 struct Turnstile {
     passes: Mutex<Receiver<()>>,
-    /// How many registrants there were with each write that came here.
+    /// The number of registrants of each write that arrived here.
     seen: Mutex<Vec<usize>>,
 }
 
@@ -48,7 +48,7 @@ impl Ledger for Turnstile {
     fn write(&self, reservations: Option<&Reservations>) -> Result<(), String> {
         let registrants = reservations.map_or(0, |known| known.registrants.len());
         self.seen.lock().expect("no panic").push(registrants);
-        // A test that is over, or has failed, lets everybody through.
+        // A test that has finished or failed lets every write pass.
         let _ = self.passes.lock().expect("no panic").recv();
         Ok(())
     }
@@ -60,14 +60,14 @@ fn recorded(ledger: &Arc<Turnstile>) -> Export {
     Export { ledger: Some(ledger), namespace: 2, uuid: [2; 16], ..export(ram()) }
 }
 
-/// Asks who is a registrant, which waits for nothing, and sees that everything sent before has been taken in.
+/// Sends a Reservation Report, which does not wait, and so checks that all earlier commands were received.
 fn is_taken_in(io: &mut Host, namespace: u32) {
     let words = [(1, namespace), (10, 15), (11, 1)];
     io.send(opcode::REPORT, Sgl::Transport { length: 64 }, &words, &[]);
     assert_eq!(io.finish().2, 0, "Reservation Report");
 }
 
-/// Whatever one host asks for, another one waits for one command of it: however many were there before.
+/// A host waits for at most one command of another host, even if the other host has sent many.
 #[test]
 fn hosts_take_turns() {
     let machine = Machine::start();
@@ -97,7 +97,7 @@ fn hosts_take_turns() {
     }
 }
 
-/// What is to be done at all namespaces is done at one of them in each turn of its host.
+/// A request for all namespaces is executed for one namespace in each turn of its host.
 #[test]
 fn others_have_turns_between_the_namespaces_of_a_command() {
     let machine = Machine::start();
@@ -120,12 +120,12 @@ fn others_have_turns_between_the_namespaces_of_a_command() {
     assert_eq!(ledger.seen(), [0, 1, 0], "the other host's, and then the second namespace");
 }
 
-/// As [`when::contested`], and the second one's write hangs.
+/// As [`when::contested`], with a write of the second host that hangs.
 fn contested() -> (Machine, FaultPlan, [(Host, Host); 2]) {
     contested_with(Machine::patient())
 }
 
-/// The same with a configuration.
+/// As [`contested`], with a configuration.
 fn contested_with(config: TargetConfig) -> (Machine, FaultPlan, [(Host, Host); 2]) {
     let (machine, plan, rule, mut hosts) = when::contested_with(Ops::WRITE, config);
     let sgl = Sgl::InCapsule { offset: 0, length: BLOCK as u32 };
@@ -134,12 +134,12 @@ fn contested_with(config: TargetConfig) -> (Machine, FaultPlan, [(Host, Host); 2
     (machine, plan, hosts)
 }
 
-/// Whether the other registrant of [`contested`] was taken its registration.
+/// True if the registration of the other registrant of [`contested`] was removed.
 fn is_preempted(machine: &Machine) -> bool {
     machine.target.reservations(SUBSYSTEM, 1).is_some_and(|known| known.registrants.len() == 1)
 }
 
-/// Preempt and Abort is answered when what it waits for has completed, not only once no other host asks for anything.
+/// Preempt and Abort completes as soon as the aborted commands have completed, even if other hosts send requests.
 #[test]
 fn a_preemption_is_answered_between_commands_of_others() {
     let (machine, plan, [(_admin, mut taker), (_other, mut victim)]) = contested();
@@ -162,8 +162,8 @@ fn a_preemption_is_answered_between_commands_of_others() {
     assert_eq!((many.finish().2, many.finish().2), (0, 0));
 }
 
-/// A namespace could not be taken over while the device of another one did not answer, from which the same host had
-/// been shut out before.
+/// A namespace could not be preempted while the device of another namespace did not answer, from which the same host
+/// had been excluded before.
 #[test]
 fn a_preemption_waits_for_no_device_of_another_namespace() {
     let (machine, plan, [(_admin, mut taker), (_other, mut victim)]) = contested();
@@ -184,7 +184,7 @@ fn a_preemption_waits_for_no_device_of_another_namespace() {
     assert_eq!((all[0].1, all[1].1), (0, 0));
 }
 
-/// What one host has at a device does not hold up a host that shuts out another one.
+/// I/O in flight of a third host does not delay a preemption.
 #[test]
 fn a_preemption_waits_for_commands_of_no_other_host() {
     let (machine, plan, [(_admin, mut taker), (_other, mut victim)]) = contested();
@@ -203,8 +203,8 @@ fn a_preemption_waits_for_commands_of_no_other_host() {
     assert_eq!((all[0].1, all[1].1), (0, 0));
 }
 
-/// A queue whose host has disconnected stays for what is at a device, and has forgotten what it asked for: an answer
-/// that comes then is dropped.
+/// A queue whose host has disconnected remains while I/O is in flight, but no longer waits for the reservation thread:
+/// a later answer is dropped.
 #[test]
 fn an_answer_to_a_host_that_is_gone_is_dropped() {
     let (machine, plan, [_taker, (admin, mut gone)]) = contested();
@@ -228,7 +228,7 @@ fn an_answer_to_a_host_that_is_gone_is_dropped() {
     until("its other queue is gone", || connections() == 4);
 }
 
-/// A core that waits for a device which does not answer has nothing to do.
+/// A core that waits for an unresponsive device sleeps.
 #[test]
 fn a_preemption_that_waits_for_a_device_lets_cores_sleep() {
     let (machine, plan, [(_admin, mut taker), (_other, mut victim)]) = contested();
@@ -241,8 +241,8 @@ fn a_preemption_that_waits_for_a_device_lets_cores_sleep() {
     assert_eq!((taker.finish().2, victim.finish().2), (0, 0));
 }
 
-/// A preempted host is notified when the preemption is in force, not when it is answered: the answer may come long
-/// after, and the core of the admin queue is asleep before that.
+/// A preempted host is notified when the preemption takes effect, not when the command completes: the completion may
+/// come much later, when the core of the admin queue already sleeps.
 #[test]
 fn a_host_is_notified_before_the_preemption_is_answered() {
     let (machine, plan, [_taker, (mut reported, mut victim)]) = contested();
@@ -270,8 +270,8 @@ fn a_host_is_notified_before_the_preemption_is_answered() {
     assert_eq!((taker.finish().2, victim.finish().2, slow.finish().2), (0, 0, 0));
 }
 
-/// A target that stops waits for the device as long as configured, and then for nothing else: neither for the answer to
-/// a Preempt and Abort, nor for what was to be written next.
+/// A target that stops waits for the device up to the configured time, and for nothing else: neither for the completion
+/// of a Preempt and Abort, nor for later writes of the record.
 #[test]
 fn a_target_that_stops_waits_for_no_answer() {
     let (ledger, pass) = Turnstile::new();
@@ -287,7 +287,7 @@ fn a_target_that_stops_waits_for_no_answer() {
     let released = Released(plan);
     thread::scope(|scope| {
         let stop = scope.spawn(|| machine.target.stop());
-        // What was not begun may be answered yet, before the host is let go.
+        // Commands that were not started may still complete before the host is disconnected.
         while let Some(pdu) = hosts[0].1.pdu() {
             let bytes = pdu.header[..].try_into().expect("a completion");
             assert_eq!(Cqe::parse(&bytes).status, Status::INTERNAL);

@@ -1,4 +1,4 @@
-//! From which moment on a reservation keeps out: nothing that it keeps out follows its answer.
+//! The time from which a reservation applies: after the command completes, no excluded command is executed.
 
 use crate::common::{BLOCK, Host, Machine, SUBSYSTEM, code, h2c, until};
 use crate::gated::Gated;
@@ -12,8 +12,8 @@ use strake_nvme_wire::reservation::{Acquire, Action, ReservationType as T};
 use strake_nvme_wire::{Sgl, Status};
 use strake_units::BlockSize;
 
-/// A write that is accepted before an Acquire, and whose data comes after the answer, changes nothing: a check on
-/// arrival alone would carry it out.
+/// A write that is accepted before an Acquire, and whose data arrives after the completion of the Acquire, has no
+/// effect: a check only at the arrival of the command would execute it.
 #[test]
 fn a_write_whose_data_comes_after_the_answer_is_not_carried_out() {
     let machine = Machine::start();
@@ -29,8 +29,8 @@ fn a_write_whose_data_comes_after_the_answer_is_not_carried_out() {
     assert_eq!(holder.read(0, 4), (vec![0; 4 * BLOCK], 0));
 }
 
-/// A queue of another core that has checked a write, and has not handed it over yet, is waited for: otherwise the
-/// write would follow the answer.
+/// The completion waits for a queue on another core that has checked a write and not submitted it yet: otherwise the
+/// write would be executed after the completion.
 #[test]
 fn the_answer_waits_for_a_core_that_has_not_seen_it() {
     let device = Gated::new();
@@ -50,14 +50,14 @@ fn the_answer_waits_for_a_core_that_has_not_seen_it() {
         known.is_some_and(|known| known.held.is_some())
     };
     until("it is in force", is_held);
-    // The answer to this comes first, so there is none to the other yet.
+    // This report completes first, so the Acquire has not completed yet.
     assert_eq!(registrants(&mut holder, 1), (1, vec![(1, 1, 1)]));
     drop(held);
     assert_eq!(slow.finish().2, 0, "it was before");
     assert_eq!(holder.finish().2, 0, "now it is answered");
 }
 
-/// Many times over, on queues of different cores: a write that is sent after the answer is refused every time.
+/// Many repetitions on queues of different cores: a write that is sent after the completion always fails.
 #[test]
 fn nothing_that_is_sent_after_the_answer_is_carried_out() {
     let machine = Machine::start();
@@ -78,12 +78,13 @@ fn nothing_that_is_sent_after_the_answer_is_carried_out() {
     assert_eq!(holder.read(0, 1), (vec![0; BLOCK], 0));
 }
 
-/// A machine on whose drive these operations hang, and two registrants, of whom the second has what all may have.
+/// A machine on whose drive these operations hang, and two registrants; the second holds the reservation of all
+/// registrants.
 pub fn contested(ops: Ops) -> (Machine, FaultPlan, RuleId, [(Host, Host); 2]) {
     contested_with(ops, Machine::patient())
 }
 
-/// The same with a configuration.
+/// As [`contested`], with a configuration.
 pub fn contested_with(
     ops: Ops,
     config: TargetConfig,
@@ -97,7 +98,8 @@ pub fn contested_with(
     (machine, plan, rule, hosts)
 }
 
-/// Preempt and Abort: what is at a device is waited for, what is not there yet ends with a word of its own.
+/// Preempt and Abort: commands in flight at a device complete, and commands that are not submitted fail with a status
+/// of their own.
 #[test]
 fn a_preemption_with_abort_is_answered_when_commands_of_the_other_are_over() {
     let (_machine, plan, rule, [(_admin, mut taker), (_other, mut victim)]) = contested(Ops::WRITE);
@@ -113,7 +115,7 @@ fn a_preemption_with_abort_is_answered_when_commands_of_the_other_are_over() {
         victim.send(nvm::FLUSH, Sgl::Transport { length: 0 }, &[(1, 1)], &[]);
         victim.finish().2 == CONFLICT
     });
-    // The answer to this comes first, so there is none to the other yet.
+    // This report completes first, so the preemption has not completed yet.
     assert_eq!(registrants(&mut taker, 1), (1, vec![(1, 1, 1)]));
     let length = 4 * BLOCK as u32;
     victim.put(&h2c(late, tag, 0, length, 4, &vec![0xee; length as usize]));
@@ -126,8 +128,7 @@ fn a_preemption_with_abort_is_answered_when_commands_of_the_other_are_over() {
     assert_eq!(taker.read(8, 4), (vec![0; 4 * BLOCK], 0));
 }
 
-/// A deallocation and a Copy take many I/Os, and what is to be on the medium is put there behind a comparison: the next
-/// one is not begun.
+/// A deallocation and a Copy take many I/Os, and a Compare with FUA writes after its read: the next I/O is not started.
 #[test]
 fn a_command_of_many_parts_does_not_go_on_after_it_was_shut_out() {
     let mut range = [0; 16];
@@ -162,7 +163,7 @@ fn a_command_of_many_parts_does_not_go_on_after_it_was_shut_out() {
     }
 }
 
-/// What a host begins after it was shut out is not given up by the next change of anything.
+/// Commands that a host starts after its exclusion are not aborted by a later change.
 #[test]
 fn what_is_begun_after_it_was_shut_out_is_not_given_up() {
     let machine = Machine::start();
@@ -180,8 +181,8 @@ fn what_is_begun_after_it_was_shut_out_is_not_given_up() {
     assert_eq!(taker.read(0, 4), (vec![0xee; 4 * BLOCK], 0));
 }
 
-/// What waits for a range lock has not reached the device either, nor has the second half of a pair of which the first
-/// is being compared.
+/// A command that waits for a range lock has not reached the device either, and neither has the second half of a pair
+/// during its compare.
 #[test]
 fn what_waits_for_a_comparison_is_not_carried_out_after_it_was_shut_out() {
     let (machine, plan, rule, [(_admin, mut taker), (_other, mut victim)]) = contested(Ops::READ);
@@ -206,8 +207,8 @@ fn what_waits_for_a_comparison_is_not_carried_out_after_it_was_shut_out() {
     assert_eq!(machine.target.exports()[0].effects, 0, "nothing was done");
 }
 
-/// A host that is excluded while it waits for the range lock of another host's pair gets its answer at once: the wait
-/// may take long.
+/// A host that is excluded while it waits for the range lock of another host's pair gets its completion at once,
+/// because the wait may be long.
 #[test]
 fn what_waits_for_the_range_lock_of_another_host_ends_when_it_is_shut_out() {
     let (_machine, plan, rule, [(_admin, mut taker), (_other, mut victim)]) = contested(Ops::READ);

@@ -1,4 +1,4 @@
-//! Whom a reservation keeps out, and from what.
+//! The hosts that a reservation excludes, and the commands.
 
 use crate::common::{BLOCK, Host, Machine};
 use crate::{
@@ -9,14 +9,14 @@ use strake_nvme_wire::feature::event;
 use strake_nvme_wire::nvm::{SOURCE_BYTES, SourceRange, opcode as nvm};
 use strake_nvme_wire::reservation::{Acquire, Action, ReservationType as T};
 
-/// Copies the first block behind it.
+/// Copies the first block to the second.
 fn copy(io: &mut Host) -> u16 {
     let sgl = Sgl::InCapsule { offset: 0, length: SOURCE_BYTES as u32 };
     io.send(nvm::COPY, sgl, &[(1, 1), (10, 1)], &SourceRange { start: 0, count: 1 }.bytes());
     io.finish().2
 }
 
-/// The outcome of each command that the table of the specification names.
+/// The status of each command in the table of the specification.
 fn access(io: &mut Host) -> (Vec<u16>, Vec<u16>) {
     let capsule = Sgl::InCapsule { offset: 0, length: BLOCK as u32 };
     let status = |io: &mut Host, opcode, sgl, data: &[u8], word| {
@@ -43,7 +43,7 @@ fn access(io: &mut Host) -> (Vec<u16>, Vec<u16>) {
     (reads, writes)
 }
 
-/// Base, section 8.19.3: all types, for the holder, another registrant and any other host, each command.
+/// Base, section 8.19.3: all types, for the holder, another registrant and any other host, with each command.
 #[test]
 fn each_type_keeps_out_whom_it_should() {
     let machine = Machine::start();
@@ -71,7 +71,7 @@ fn each_type_keeps_out_whom_it_should() {
     }
 }
 
-/// Base, section 8.19: identifiers of hosts count, not controllers.
+/// Base, section 8.19: registrants are host identifiers, not controllers.
 #[test]
 fn all_controllers_of_a_host_are_one_registrant() {
     let machine = Machine::start();
@@ -110,7 +110,7 @@ fn hosts_are_notified_of_what_others_did_to_them() {
     assert_eq!(notice(&mut second, 0), (0, 0, 0, 0), "that was all");
     assert_eq!(notice(&mut first, 0), (0, 0, 0, 0), "whoever did it knows");
 
-    // What is masked is not noted either.
+    // Masked notices are not recorded.
     register(&mut other, 2);
     assert_eq!(set_feature(&mut first, 0x82, 1, 0b1000), 0);
     assert_eq!(get_feature(&mut second, 0x82, 1), (0b1000, 0), "it is the namespace's");

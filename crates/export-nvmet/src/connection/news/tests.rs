@@ -11,7 +11,7 @@ use strake_nvme_wire::feature::event;
 use strake_nvme_wire::log::{Request, page};
 use strake_nvme_wire::reservation::NoticeKind;
 
-/// A controller, and the registry that is asked for other news.
+/// A controller, and the registry for other events.
 fn controller() -> (Arc<Controller>, Registry) {
     let export = Export {
         nqn: String::new(),
@@ -27,7 +27,7 @@ fn controller() -> (Arc<Controller>, Registry) {
     let subsystem = Some(Arc::new(Subsystem::of(&export, 1)));
     let controller = Arc::new(Controller::new(1, host, subsystem, Vec::new()));
     let (reservation_thread, _thread) = ReservationThread::start(Vec::new()).expect("a thread");
-    // It is not asked anything here.
+    // No request is sent to it here.
     reservation_thread.close();
     (controller, Registry::new(Vec::new(), &TargetConfig::default(), reservation_thread))
 }
@@ -46,8 +46,8 @@ fn a_notice_from_before_the_admin_queue_was_opened_is_news() {
     assert_eq!((read, news.next(0, &controller, &registry)), (Some(1), None), "that was all");
 }
 
-/// A host that finds nothing to read and gets no event has read everything, also when notices come while it looks: one
-/// that came between the look and the note of it was never reported.
+/// A host that finds no notice and receives no event has read all notices, even if notices arrive during the read. A
+/// notice that arrived between the read and its record was never reported.
 #[test]
 fn no_notice_is_left_that_no_host_is_sent() {
     let (controller, registry) = controller();

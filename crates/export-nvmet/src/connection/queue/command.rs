@@ -1,4 +1,4 @@
-//! From a command to I/Os at the device, or to an answer.
+//! Processing from the command to I/Os at the device, or to a completion.
 
 use super::Queue;
 use crate::admin::{self, Content, Decision, Page};
@@ -15,14 +15,14 @@ use strake_nvme_wire::identify::ControllerKind;
 use strake_nvme_wire::{Sqe, Status};
 use strake_units::Nanos;
 
-/// What was decided about a command: what to do, or at once how it ends.
+/// The decision about a command: its task and data, or its status.
 type Decided = Result<(Task, Need), Status>;
 
 impl Queue {
-    /// Begins a command. Returns whose the data in its capsule is, if it is wanted.
+    /// Starts a command. Returns the destination of the data in its capsule, if that data is wanted.
     ///
     /// # Errors
-    /// When the host sends more commands than the queue has room for.
+    /// Returns an error if the host sends more commands than the queue has entries.
     pub(in crate::connection) fn command(
         &mut self,
         sqe: &Sqe,
@@ -49,7 +49,8 @@ impl Queue {
         Ok(None)
     }
 
-    /// What a command is of a pair. Only commands of the NVM command set can be fused, and on an admin queue none is.
+    /// The part of a command in a fused operation. Only commands of the NVM command set can be fused, and no command of
+    /// an admin queue.
     const fn fuse_of(&self, sqe: &Sqe) -> Fuse {
         match &self.admin {
             None if sqe.opcode() != FABRICS => sqe.fuse(),
@@ -73,11 +74,11 @@ impl Queue {
         None
     }
 
-    /// Prepares for data in the capsule, which is there already.
+    /// Prepares for the data in the capsule.
     fn expect_capsule(&mut self, index: SlotIndex, bytes: u32) -> Option<(SlotIndex, u32)> {
         let Some((data, spare)) = self.take_buffers(index, bytes) else {
-            // There is one buffer for each command, but not a second one for each that compares; and one buffer may
-            // lack after a drive kept memory permanently and none could be had in its place.
+            // There is one buffer for each command, but no second one for each Compare. A buffer may also be missing
+            // after a drive kept memory permanently and no replacement could be allocated.
             self.slots.get(index).status = Status::INTERRUPTED;
             self.conclude(index);
             return None;
@@ -86,8 +87,8 @@ impl Queue {
         Some((index, 0))
     }
 
-    /// Buffers for `bytes` bytes of a command, and as many more for what it compares them with: all at once, because
-    /// who waits must not hold what others wait for.
+    /// Takes buffers for `bytes` bytes of a command, and the same number for the comparison data of a Compare. The
+    /// command takes all at once, because a waiting command must not hold buffers that others wait for.
     fn take_buffers(&mut self, index: SlotIndex, bytes: u32) -> Option<(SgMut, SgMut)> {
         let data = self.pools.take(bytes as usize)?;
         let Task::Device(Work::Compare(..), _) = self.slots.get(index).task else {
@@ -108,7 +109,7 @@ impl Queue {
         }
         let controller = &self.place.controller;
         if let (Some(admin), ControllerKind::Discovery) = (&mut self.admin, controller.kind()) {
-            // Whatever a host asks of discovery shows that it is alive.
+            // Every command of a host to a discovery controller counts as a keep-alive.
             admin.heard = now;
         }
         let decision = match &mut self.admin {
@@ -129,7 +130,7 @@ impl Queue {
         self.carry_out(index, decision, now)
     }
 
-    /// What an admin or fabrics command changes here.
+    /// Executes an admin or fabrics command.
     fn carry_out(&mut self, index: SlotIndex, decision: Decision, now: Nanos) -> Decided {
         let mut task = Task::Answer;
         match (decision, &mut self.admin) {
@@ -151,7 +152,7 @@ impl Queue {
         Ok((task, Need::Nothing))
     }
 
-    /// Gives buffers to commands that wait for them, first come, first served; says to how many.
+    /// Assigns buffers to waiting commands in order; returns their number.
     #[inline]
     pub(in crate::connection) fn serve_waiting(&mut self) -> usize {
         let mut served = 0;
@@ -167,7 +168,7 @@ impl Queue {
         served
     }
 
-    /// Continues with a command that has its buffers now.
+    /// Continues with a command that has its buffers.
     fn equip(&mut self, index: SlotIndex, data: SgMut, spare: SgMut) {
         if !self.slots.get(index).status.is_success() {
             self.pools.put(data);
@@ -205,7 +206,7 @@ impl Queue {
         }
     }
 
-    /// Sends a page. Only now has the host looked at what it is about: a command that is refused looks at nothing.
+    /// Sends a page. The host counts as having read the page only now: a refused command reads nothing.
     fn send_page(&mut self, index: SlotIndex, page: Page, mut data: SgMut) {
         let (controller, registry, address) =
             (&self.place.controller, &*self.registry, self.address);
@@ -300,8 +301,9 @@ impl Queue {
         }
     }
 
-    /// Submits the next part of a deallocation of as many ranges on the device at `place`, or ends it. It can have so
-    /// many parts that neither a removal nor a shutdown, which wait for what was begun, waits for all of them.
+    /// Submits the next part of a deallocation of `count` ranges on the device at `place`, or completes the command. A
+    /// deallocation can have many parts, so a removal or a shutdown, which waits for I/O in flight, does not wait for
+    /// all of them.
     pub(super) fn deallocate(
         &mut self,
         index: SlotIndex,

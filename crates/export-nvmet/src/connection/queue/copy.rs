@@ -1,8 +1,8 @@
-//! Copy: blocks of a namespace are written to another place of it (NVM, section 3.2.2).
+//! Copy: blocks of a namespace are written to other blocks of the same namespace (NVM, section 3.2.2).
 //!
-//! A queue executes one Copy of a device after another, piece by piece, through a buffer that is there for nothing
-//! else. So however many a host asks for, what each holds while it waits is the small buffer with its ranges, of which
-//! a queue has one for each of its places; and a device that does not answer holds up no Copy of another one.
+//! A queue executes the Copies of a device one after another, in pieces, through a dedicated buffer. A waiting Copy
+//! holds only the small buffer with its ranges, and a queue has one such buffer for each entry. A device that does not
+//! answer delays no Copy of another device.
 
 use super::Queue;
 use crate::admit::Work;
@@ -22,18 +22,18 @@ enum Copying {
     Ended,
 }
 
-/// What is next in a Copy.
+/// The next step of a Copy.
 enum Piece {
-    /// This I/O.
+    /// Submit this I/O.
     Read(Op),
-    /// A piece that has to wait for a range lock.
+    /// Wait for a range lock.
     Waits,
-    /// Nothing.
+    /// The Copy has finished.
     None,
 }
 
 impl Queue {
-    /// Begins a Copy of these sources when those before it are over.
+    /// Queues a Copy of these sources behind earlier ones.
     pub(super) fn line_up(&mut self, index: SlotIndex, place: DeviceIndex, sources: SgMut) {
         let (spare, at) = (SgMut::default(), Progress::default());
         self.slots.get(index).stage = Stage::Ready { data: sources, spare, at };
@@ -55,7 +55,7 @@ impl Queue {
         }
     }
 
-    /// Reads the next piece, or ends the Copy.
+    /// Reads the next piece, or completes the Copy.
     fn copy(&mut self, index: SlotIndex, sources: SgMut, mut at: Progress) -> Copying {
         let Task::Device(Work::Copy(to, count, _), place) = self.slots.get(index).task else {
             unreachable!("only a Copy copies");
@@ -96,7 +96,7 @@ impl Queue {
         if !self.is_open_at(place) {
             return Err(Status::INACCESSIBLE);
         }
-        // Asked before it is read, so that the piece is one step.
+        // The check precedes the read, so that the piece is one atomic step.
         let target = LbaRange::new(to.plus(at.done), part.blocks);
         if self.devices.begin_change(self.slots.get(index), place, target) == Way::Locked {
             return Ok(Piece::Waits);
@@ -106,7 +106,7 @@ impl Queue {
         Ok(Piece::Read(Op::Read { at: part.start, data }))
     }
 
-    /// Continues with a Copy whose I/O has completed: writes what was read, or takes the next piece.
+    /// Continues with a Copy whose I/O has completed: writes the data that was read, or starts the next piece.
     pub(super) fn copied(&mut self, index: SlotIndex, sources: SgMut, mut at: Progress, op: Op) {
         let slot = self.slots.get(index);
         let (task, is_well) = (slot.task, slot.status.is_success());
@@ -134,7 +134,7 @@ impl Queue {
         self.copy_on(index, place, sources, at);
     }
 
-    /// Continues with a Copy that is so far, or with the next one of its device.
+    /// Continues with a Copy at this progress, or with the next Copy of its device.
     pub(super) fn copy_on(
         &mut self,
         index: SlotIndex,
@@ -147,7 +147,7 @@ impl Queue {
         }
     }
 
-    /// Ends a Copy. Of one that failed the host learns the first range that was not copied (NVM, section 3.2.2.1).
+    /// Completes a Copy. If it failed, the result is the first range that was not copied (NVM, section 3.2.2.1).
     fn end_copy(
         &mut self,
         index: SlotIndex,

@@ -1,4 +1,4 @@
-//! From completions of the device to data and completions for the host.
+//! Processing from completions of the device to data and completions for the host.
 
 use super::Queue;
 use crate::admit::{self, Freshness, Work};
@@ -8,7 +8,7 @@ use strake_block::{Completion, IoErrorKind, Op, SgMut};
 use strake_nvme_wire::Status;
 use strake_units::Nanos;
 
-/// The status that reports a failure of the device to the host.
+/// The status for a failure of the device.
 pub(crate) const fn status_of(kind: IoErrorKind) -> Status {
     match kind {
         IoErrorKind::NoSpace => Status::CAPACITY_EXCEEDED,
@@ -18,14 +18,14 @@ pub(crate) const fn status_of(kind: IoErrorKind) -> Status {
         IoErrorKind::Unsupported => Status::INVALID_OPCODE,
         IoErrorKind::Aborted => Status::ABORTED,
         IoErrorKind::Medium => Status::UNRECOVERED_READ,
-        // Not these blocks but all of it, and it may come back.
+        // The whole device is inaccessible, perhaps temporarily.
         IoErrorKind::Lost => Status::INACCESSIBLE,
         IoErrorKind::Device | IoErrorKind::Gone | IoErrorKind::Timeout => Status::INTERNAL,
     }
 }
 
 impl Queue {
-    /// Takes what devices have completed; says how much that was.
+    /// Takes the completions of devices; returns their number.
     #[inline]
     pub(in crate::connection) fn poll_devices(&mut self, now: Nanos) -> usize {
         let mut count = 0;
@@ -76,7 +76,7 @@ impl Queue {
         }
     }
 
-    /// Whether the next step of a command may be begun; if not, that is how it ends.
+    /// Returns whether the next step of a command may start; otherwise the command fails with the status of the check.
     fn check_permission(&mut self, index: SlotIndex) -> bool {
         let slot = self.slots.get(index);
         let Task::Device(work, at) = slot.task else { return true };
@@ -87,8 +87,8 @@ impl Queue {
         permission.map_err(|status| slot.status = status).is_ok()
     }
 
-    /// Continues with what was read and is not for the host: compares it with what the host gave, if it gave something.
-    /// What is to be on the medium is put there behind that, since it is known what it is.
+    /// Continues with data that was read and is not sent to the host: a Compare compares it with the host's data. With
+    /// FUA, the data is then written to non-volatile media, because its content is known.
     fn look(&mut self, index: SlotIndex, data: SgMut, kept: Option<SgMut>) {
         let speaks = self.life.speaks();
         let slot = self.slots.get(index);
@@ -113,7 +113,7 @@ impl Queue {
         self.conclude(index);
     }
 
-    /// Takes the next step of a command that kept something here while the device worked.
+    /// Starts the next step of a command that kept data here during its I/O.
     fn go_on(
         &mut self,
         index: SlotIndex,
@@ -147,8 +147,8 @@ impl Queue {
         self.sending.data(&mut self.slots, index, data);
     }
 
-    /// Answers Disconnect once nothing is at a device. It is the last answer to the host (Base, section 6.4), which may
-    /// then rely on it that no write of this queue lands behind those of others.
+    /// Completes Disconnect when no I/O is in flight. This is the last completion for the host (Base, section 6.4), and
+    /// it guarantees that no write of this queue reaches a device after writes of other queues.
     #[inline]
     pub(in crate::connection) fn part(&mut self) {
         if self.life.speaks()
@@ -160,13 +160,13 @@ impl Queue {
     }
 }
 
-/// Whether two lists that are cut in the same places hold different bytes.
+/// Returns whether two lists with the same part sizes differ.
 fn differ(one: &SgMut, other: &SgMut) -> bool {
     let mut pairs = one.parts().iter().zip(other.parts());
     pairs.any(|(one, other)| one.as_slice() != other.as_slice())
 }
 
-/// A failed write says so in a word of its own where the medium is to blame (NVM, section 1.4, "Write Fault").
+/// A failed write has a status of its own if the medium is the cause (NVM, section 1.4, "Write Fault").
 const fn failure(op: &Op, kind: IoErrorKind) -> Status {
     match (op, kind) {
         (Op::Write { .. }, IoErrorKind::Medium) => Status::WRITE_FAULT,

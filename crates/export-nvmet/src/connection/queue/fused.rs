@@ -1,4 +1,4 @@
-//! What a queue does for fused commands, see [`pairs`](crate::connection::pairs).
+//! Fused commands of a queue, see [`pairs`](crate::connection::pairs).
 
 use super::Queue;
 use crate::admit::Work;
@@ -11,10 +11,10 @@ use strake_nvme_wire::Status;
 use strake_nvme_wire::command::Fuse;
 
 impl Queue {
-    /// Finds out what a command that was `placed` is to the one before it, and to the next.
+    /// Classifies a `placed` command: alone, first half, or second half of the command before it.
     ///
     /// # Errors
-    /// With the status to answer: its own, or that of a half without the other.
+    /// Returns the status of the completion: of this command, or of a half without the other.
     pub(super) fn pair_up(
         &mut self,
         index: SlotIndex,
@@ -36,7 +36,7 @@ impl Queue {
         placed
     }
 
-    /// Makes two commands a pair that are about the same block.
+    /// Joins two commands that address the same block to a pair.
     fn join(
         &mut self,
         first: SlotIndex,
@@ -67,7 +67,7 @@ impl Queue {
         }
     }
 
-    /// Compares for a pair whose range lock stands.
+    /// Submits the read of a Compare whose range lock is granted.
     #[inline]
     pub(super) fn compare_next(&mut self) -> usize {
         let next = self.pairs.next(&mut self.slots, &self.devices);
@@ -83,7 +83,7 @@ impl Queue {
         1
     }
 
-    /// Continues with a pair one of whose halves has ended so.
+    /// Continues with a pair after one of its halves completed with this status.
     pub(super) fn settle(&mut self, index: SlotIndex, status: Status) {
         if self.pairs.half == Half::Waits(index) {
             self.pairs.half = Half::Failed;
@@ -102,7 +102,7 @@ impl Queue {
         }
     }
 
-    /// Writes what is there as it was to be.
+    /// Submits the write after the Compare succeeded.
     fn write_second(&mut self, second: SlotIndex, place: DeviceIndex) {
         if !self.is_open_at(place) {
             return self.fail(second, Status::INACCESSIBLE);
@@ -121,7 +121,7 @@ impl Queue {
         self.submit(second, None, op);
     }
 
-    /// Has a half fail: at once if it only waits, and otherwise when what is under way for it is over.
+    /// Fails a half: at once if it only waits, otherwise when its I/O completes.
     fn fail(&mut self, index: SlotIndex, status: Status) {
         let slot = self.slots.get(index);
         slot.fail(status);
@@ -135,7 +135,8 @@ impl Queue {
         self.conclude(index);
     }
 
-    /// Ends waiting halves that have failed meanwhile: their device goes, or their host was shut out.
+    /// Completes waiting halves that have failed meanwhile, because their device was removed or a reservation excluded
+    /// the host.
     #[inline]
     pub(super) fn give_up_pairs(&mut self) {
         if let Half::Waits(first) = self.pairs.half {
@@ -144,7 +145,7 @@ impl Queue {
         let mut at = 0;
         while let Some(pair) = self.pairs.there.get(at) {
             let (first, second) = (pair.first, pair.second);
-            // The pair is taken out when its second half ends.
+            // A pair is removed from the list when its second half completes.
             at += 1;
             if first.is_some_and(|first| self.give_up(first)) || self.give_up(second) {
                 at = 0;
@@ -152,7 +153,7 @@ impl Queue {
         }
     }
 
-    /// Ends a half that only waits if it has failed.
+    /// Completes a half that only waits, if it has failed.
     fn give_up(&mut self, index: SlotIndex) -> bool {
         let slot = self.slots.get(index);
         let status = slot.status;

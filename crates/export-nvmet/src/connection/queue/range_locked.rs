@@ -1,4 +1,4 @@
-//! Commands that meet a range lock, and what a queue reports to those who raise one, see
+//! Commands that wait for a range lock, and the reports of a queue to the owners of range locks, see
 //! [`range_lock`](crate::range_lock).
 
 use super::Queue;
@@ -9,14 +9,14 @@ use strake_block::{Op, SgMut};
 use strake_export_net::freeze;
 
 impl Queue {
-    /// Keeps a command that has to wait, with what it needs to continue.
+    /// Keeps a command that waits for a range lock, with its data and progress.
     pub(super) fn hold_off(&mut self, index: SlotIndex, data: SgMut, at: Progress) {
         let spare = SgMut::default();
         self.slots.get(index).stage = Stage::Ready { data, spare, at };
         self.held_off.push_back(index);
     }
 
-    /// Checks the range locks, and continues with what waited for them; says how much that was.
+    /// Checks the range locks, and continues with commands that waited for them; returns the number of steps.
     #[inline]
     pub(in crate::connection) fn look_at_range_locks(&mut self) -> usize {
         self.give_up_pairs();
@@ -30,7 +30,7 @@ impl Queue {
         work + self.release() + self.compare_next()
     }
 
-    /// Continues with commands that were held off.
+    /// Continues with commands whose range lock was released.
     #[inline]
     fn release(&mut self) -> usize {
         let mut released = 0;
@@ -41,7 +41,7 @@ impl Queue {
                 unreachable!("only what changes blocks of a device waits for a guard");
             };
             let is_past = self.devices.outlook(place).is_none_or(|w| w.is_past(slot.changes, last));
-            // One whose device goes, or whose host was shut out, ends.
+            // A command fails if its device is removed or a reservation excludes its host.
             if is_past || !slot.status.is_success() {
                 self.resume(index);
                 released += 1;
@@ -76,7 +76,7 @@ impl Queue {
         }
     }
 
-    /// Writes what has arrived, when no range lock is around it.
+    /// Submits a write whose data has arrived, when no range lock overlaps it.
     pub(super) fn write(&mut self, index: SlotIndex, data: SgMut) {
         let slot = self.slots.get(index);
         let Task::Device(Work::Write(range, durability), place) = slot.task else {
@@ -89,7 +89,7 @@ impl Queue {
         self.submit(index, None, Op::Write { at: range.start, data, durability });
     }
 
-    /// Makes blocks zeroes, when no range lock is around them.
+    /// Submits a Write Zeroes, when no range lock overlaps it.
     pub(super) fn zero(&mut self, index: SlotIndex) {
         let slot = self.slots.get(index);
         let Task::Device(Work::Zeroes(range, durability), place) = slot.task else {

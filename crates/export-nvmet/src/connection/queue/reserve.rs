@@ -1,4 +1,4 @@
-//! What a queue does for commands about reservations, see [`reserving`](crate::connection::reserving).
+//! Reservation commands of a queue, see [`reserving`](crate::connection::reserving).
 
 use super::Queue;
 use crate::limits::RESERVATIONS_ASKED_MAX;
@@ -12,7 +12,7 @@ use strake_nvme_wire::nvm::ALL_NAMESPACES;
 use strake_nvme_wire::reservation::{Action, KEYS_BYTES, Keys};
 
 impl Queue {
-    /// Takes over what reservations let the host do, see [`Reserving::apply`](crate::connection::reserving::Reserving).
+    /// Updates the access rights of the host, see [`Reserving::apply`](crate::connection::reserving::Reserving).
     #[inline]
     pub(in crate::connection) fn apply_reservations(&mut self) -> usize {
         let Self { reserving, slots, devices, place, .. } = self;
@@ -20,7 +20,7 @@ impl Queue {
         subsystem.map_or(0, |subsystem| reserving.apply(subsystem, slots, devices))
     }
 
-    /// Passes a command with its keys on to the reservation thread.
+    /// Passes a command with its keys to the reservation thread.
     pub(super) fn reserve(
         &mut self,
         index: SlotIndex,
@@ -35,7 +35,7 @@ impl Queue {
         self.ask(index, namespace, Wish::Act(host, action, Keys::parse(&bytes)));
     }
 
-    /// Passes on what is to be done at a namespace, or at all of them.
+    /// Passes a request for one namespace, or for all of them, to the reservation thread.
     pub(super) fn ask(&mut self, index: SlotIndex, namespace: u32, wish: Wish) {
         let places =
             match self.place.controller.subsystem.as_ref().map(|known| places(known, namespace)) {
@@ -58,7 +58,7 @@ impl Queue {
         self.reserving.asked.push((index, answer));
     }
 
-    /// Answers commands that the reservation thread is done with; says how many.
+    /// Completes commands that the reservation thread has answered; returns their number.
     #[inline]
     pub(in crate::connection) fn hear(&mut self) -> usize {
         let mut heard = 0;
@@ -71,10 +71,10 @@ impl Queue {
     }
 }
 
-/// A namespace whose device is served, or all of them.
+/// A namespace whose device is served, or all such namespaces.
 ///
 /// # Errors
-/// With the status to answer when there is none.
+/// Returns a status if there is none.
 fn places(subsystem: &Arc<Subsystem>, namespace: u32) -> Result<Vec<Place>, Status> {
     let place = |namespace| {
         let kept = subsystem.kept(namespace)?;

@@ -1,8 +1,8 @@
-//! What the world writes: every block says which write it came from and where it belongs.
+//! The content of writes: every block states which write it came from and where it belongs.
 
 use crate::rng::mix;
 
-/// Fills one block with the content that write `id` gives block `lba`. `id` is not 0.
+/// Fills one block with the content of write `id` for block `lba`. `id` is not 0.
 pub fn fill(id: u64, lba: u64, block: &mut [u8]) {
     let base = base(id, lba);
     for (at, bytes) in block.chunks_exact_mut(8).enumerate() {
@@ -12,7 +12,7 @@ pub fn fill(id: u64, lba: u64, block: &mut [u8]) {
     block[8..16].copy_from_slice(&lba.to_le_bytes());
 }
 
-/// True when `block` is what [`fill`] makes of `id` and `lba`.
+/// True if `block` has the content that [`fill`] produces for `id` and `lba`.
 #[must_use]
 pub fn is(id: u64, lba: u64, block: &[u8]) -> bool {
     if block[..8] != id.to_le_bytes() || block[8..16] != lba.to_le_bytes() {
@@ -21,7 +21,7 @@ pub fn is(id: u64, lba: u64, block: &[u8]) -> bool {
     let base = base(id, lba);
     let (words, rest) = block.as_chunks::<8>();
     let differs = |(at, bytes): (usize, &[u8; 8])| u64::from_le_bytes(*bytes) ^ word(base, at);
-    // Every word, so that several are compared at a time.
+    // All words are compared without an early exit, so that several are compared at a time.
     let words = words.iter().enumerate().skip(2);
     rest.is_empty() && words.map(differs).fold(0, |all, one| all | one) == 0
 }
@@ -30,12 +30,12 @@ fn base(id: u64, lba: u64) -> u64 {
     mix(id.rotate_left(32) ^ lba)
 }
 
-/// A word behind the first two.
+/// A word of the content behind the first two.
 const fn word(base: u64, at: usize) -> u64 {
     base.wrapping_add((at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// Says what a block looks like, for a person.
+/// Describes the content of a block for an operator.
 #[must_use]
 pub fn describe(block: &[u8]) -> String {
     if block.iter().all(|b| *b == 0) {

@@ -1,11 +1,11 @@
-//! Every crash of small histories: the real engine on small drives, cut between any two events.
+//! Enumerates the crashes of short histories: the real engine on small drives, with a crash between any two events.
 //!
 //! A case is an array of some kind and a few requests (`case.rs`). It is played once, on drives that record their
 //! commands (`record.rs`). Then, for every point of that history and every set of writes that may have reached the
-//! media by then (`cut.rs`, `states.rs`), the array is assembled from what the media hold, by the engine as it is, and
-//! looked at (`judge.rs`): it starts where its labels promise so; what was acknowledged and stable is there, every
-//! other block is old or new; when regions have been resynchronized parity agrees with an independent encoder. Some
-//! recoveries are cut in the same way.
+//! media by then (`cut.rs`, `states.rs`), the real engine assembles the array from the media, and the result is checked
+//! (`judge.rs`): the array starts if its labels promise this; acknowledged stable writes are present, and every other
+//! block is old or new; after the resync of regions, parity agrees with an independent encoder. Some recoveries are cut
+//! in the same way.
 
 mod area;
 mod branches;
@@ -44,74 +44,75 @@ use states::{Covered, LOST_MAX, States};
 use crate::drive::Crash;
 use crate::rng::{Rng, mix};
 
-/// Of this many states the recovery from one is cut as well.
+/// The recovery from one of this many states is cut as well.
 const RECOVERIES: u64 = 48;
 
-/// Cuts of such a recovery.
+/// The number of cuts of such a recovery.
 const SECOND_CUTS: u64 = 8;
 
-/// With one of this many another member is lost.
+/// Another member is lost with one of this many second crashes.
 const LATER: u64 = 3;
 
-/// Of this many of these one recovery is cut in its turn.
+/// One recovery of this many second crashes is cut again.
 const THIRDS: u64 = 16;
 
-/// Cuts of such a recovery.
+/// The number of cuts of such a recovery.
 const THIRD_CUTS: u64 = 4;
 
-/// Cases that are begun together. A run ends between two of these.
+/// Cases that are started together. A run ends between two such waves.
 const WAVE: u64 = 64;
 
-/// Of this many cases one has a job.
+/// One of this many cases has a job.
 const JOBS: u64 = 6;
 
-/// Of this many cases one is of a wide shape.
+/// One of this many cases has a wide shape.
 const WIDE: u64 = 6;
 
-/// Of this many cases one has several cores.
+/// One of this many cases has several cores.
 const CORES: u64 = 12;
 
-/// Of this many cases in a row as many are of each list as of the next such many.
+/// The length of the cycle in which the lists of cases repeat.
 const CYCLE: u64 = 12;
 
-/// How much fewer states there are of a case in which the redo log is full.
+/// The divisor of the number of states of a case whose redo log is full.
 const FULL_LOGS: usize = 16;
 
 /// Violations after which a run ends.
 const VIOLATIONS_MAX: usize = 10;
 
-/// What a run did and found.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// States looked at, those after a second crash included.
+    /// Checked states, including those after a second crash.
     pub runs: u64,
-    /// Histories played.
+    /// Played histories.
     pub cases: u64,
-    /// Of these, those of which every state was looked at.
+    /// Histories whose states were all checked.
     pub exhausted: u64,
-    /// What went wrong, each with how to replay it.
+    /// Violations, each with its replay command.
     pub violations: Vec<String>,
-    /// How often what was done to an array, and how often each result.
+    /// The counts of faults and of results.
     pub faults: BTreeMap<&'static str, u64>,
-    /// How many states there were of each combination of events, where these were enumerated.
+    /// The number of states of each combination of events, if these were enumerated.
     pub pairs: BTreeMap<&'static str, u64>,
-    /// In how many states the recovery did what.
+    /// The number of states in which the recovery took each branch.
     pub branches: BTreeMap<&'static str, u64>,
-    /// How many states there were of each sort of array.
+    /// The number of states of each sort of array.
     pub shapes: BTreeMap<&'static str, u64>,
-    /// How many cuts the histories have, for how many of these every subset of the open writes was enumerated, and how
-    /// many states there are and were chosen.
+    /// Coverage: the cuts of the histories, the cuts with all subsets of the open writes, and the numbers of possible
+    /// and chosen states.
     pub covered: BTreeMap<&'static str, u64>,
 }
 
 impl Report {
-    /// What no recovery of this run did, though it could have: a run of pairs, or one of drawn histories.
+    /// The branches that no recovery of this run took, though it could have: of a run of pairs, or of a run of drawn
+    /// histories.
     #[must_use]
     pub fn branches_missed(&self, pairs: bool) -> Vec<&'static str> {
         branches::required(pairs).filter(|name| !self.branches.contains_key(name)).collect()
     }
 
-    /// In how many states the recovery did what, also where that is in none.
+    /// The number of states of every branch, including branches with none.
     #[must_use]
     pub fn branches_of_all(&self) -> BTreeMap<&'static str, u64> {
         let count = |name| (name, self.branches.get(name).copied().unwrap_or(0));
@@ -148,16 +149,16 @@ impl Report {
     }
 }
 
-/// Checks about `states` states of histories drawn from `seed`, on `threads` threads. How many exactly, and which,
-/// does not depend on the number of threads. Drives tell a `lie`, if they are to be found out.
+/// Checks about `states` states of histories drawn from `seed`, on `threads` threads. The exact number and the
+/// selection do not depend on the number of threads. Drives with a `lie` must be detected.
 #[must_use]
 pub fn run(seed: u64, states: u64, threads: usize, lie: Lie) -> Report {
     let mut report = Report::default();
-    // As many for each kind of array, and a little more than once around.
+    // The same number of states for each kind of array, for a little more than one pass over the kinds.
     let most = (states / (case::kinds_count() * 2)).clamp(20, 50_000) as usize;
     let mut first = 0;
     while report.runs < states && report.violations.len() < VIOLATIONS_MAX {
-        // Towards the end no more than are left to be looked at, as histories with few states leave room for others.
+        // Near the end, no more states than remain, because histories with few states leave room for others.
         let left = (states - report.runs) / WAVE * 5 / 4 + 5;
         let most = most.min(left as usize);
         let case = |nth: u64| {
@@ -173,7 +174,7 @@ pub fn run(seed: u64, states: u64, threads: usize, lie: Lie) -> Report {
     report
 }
 
-/// The list that a case of a run is from.
+/// The list of a case of a run.
 const fn list_of(nth: u64) -> List {
     match nth % CYCLE {
         nth if nth % JOBS == JOBS - 1 => List::Jobs,
@@ -183,7 +184,7 @@ const fn list_of(nth: u64) -> List {
     }
 }
 
-/// What `work` makes of each of `numbers`, in their order, on `threads` threads.
+/// The results of `work` for `numbers`, in their order, on `threads` threads.
 fn in_parallel<T: Send>(
     numbers: std::ops::Range<u64>,
     threads: usize,
@@ -233,7 +234,7 @@ fn run_case(name: CaseName, lie: Lie, most: usize) -> Report {
             return report;
         }
     };
-    // A log that is full is long to read.
+    // Reading a full log takes long.
     let most = if record.case.around { (most / FULL_LOGS).max(5) } else { most };
     let most = if name.list == List::Wide { wide::states(&record.case, most) } else { most };
     report.count("log_goes_around", record.case.around.into());
@@ -335,7 +336,7 @@ fn cut_again(
     }
 }
 
-/// A drive that can be lost with the second crash; none where that would be too much.
+/// Draws a drive that is lost with the second crash; none if the array would not tolerate this.
 fn draw_loss(record: &Record, state: &State, rng: &mut Rng) -> u64 {
     let out = record.promise(state.cut.point).out;
     let spared =
@@ -344,7 +345,7 @@ fn draw_loss(record: &Record, state: &State, rng: &mut Rng) -> u64 {
     if spared.is_empty() { 0 } else { 1 << rng.pick(&spared) }
 }
 
-/// What the recovery from a state writes; `None` when the state does not hold, which is reported.
+/// The writes of the recovery from a state; `None` after a violation, which is reported.
 fn recovered(
     report: &mut Report,
     record: &Record,

@@ -4,14 +4,14 @@
 //! |---|---|---|
 //! | medium | reads of a block fail until it is written | the bytes are gone |
 //! | device | an I/O fails | a failed write may be done in part |
-//! | delay | an answer late, within the time allowed | done |
-//! | hang | an answer after the engine gave up, or never | done, in part or not |
-//! | vanish | everything answers "gone" | what was in flight may be done in part |
-//! | kill | the queues end | completed writes stay; what was in flight may be done in part |
-//! | power cut | the queues end | flushed and FUA writes stay; of the rest any part, in order |
-//! | lie about flush | nothing, until the power goes | what was on it when the lie began |
-//! | slow, stall | answers late, of this drive or of all | done |
-//! | silence | no answers for a time, or permanently | done, in part or not |
+//! | delay | a late completion, within the time limit | done |
+//! | hang | a completion after the time limit of the engine, or none | done, in part or not |
+//! | vanish | all I/O fails with "gone" | I/O in flight may be done in part |
+//! | kill | the queues end | completed writes stay; I/O in flight may be done in part |
+//! | power cut | the queues end | flushed and FUA writes stay; any part of the rest, in order |
+//! | lie about flush | nothing, until a power cut | the content at the start of the lie |
+//! | slow, stall | late completions of this drive or of all | done |
+//! | silence | no completions for a time, or permanently | done, in part or not |
 //! | late | nothing: a remote drive whose daemon was killed | done at any time within its settle time |
 //!
 //! "In part" means some of the write's blocks of 512 B or 4 KiB. A block of the array is never cut, even where the
@@ -40,31 +40,31 @@ pub use away::FOREVER;
 pub use lie::{Lie, differing};
 use state::{DriveState, Lane};
 
-/// What a drive is like.
+/// The properties of a drive.
 #[derive(Clone, Copy, Debug)]
 pub struct DriveSpec {
     /// Bytes, a multiple of 4 KiB.
     pub bytes: u64,
     /// Block size.
     pub block_size: BlockSize,
-    /// Whether there is a cache that a power cut empties.
+    /// Whether there is a volatile cache.
     pub cache: VolatileCache,
-    /// What deallocated blocks read as.
+    /// The content of deallocated blocks.
     pub deallocate: DeallocateReads,
-    /// How long its target may continue after the end of a daemon that used it; zero for a drive of this machine.
+    /// Time for which its target may continue after the end of a daemon that used it; zero for a local drive.
     pub settle_time: Nanos,
 }
 
-/// Name of writes that a target executed after the daemon was gone, in counts.
+/// The name in counts of writes that a target executed after the end of the daemon.
 pub const LATE: &str = "late";
 
-/// How long a remote drive holds requests by itself, as docs/decisions/0028 has it.
+/// Time for which a remote drive holds requests, as in docs/decisions/0028.
 const HOLD: Nanos = Nanos(24 * Nanos::SECOND.0);
 
-/// How a machine stops without warning.
+/// The kind of a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// The process is gone, the drives go on.
+    /// The process ends, the drives continue.
     Kill,
     /// The power failed.
     Power,
@@ -75,7 +75,7 @@ pub enum Crash {
 pub struct SimDrive(Arc<Mutex<DriveState>>);
 
 impl SimDrive {
-    /// A new drive for member `slot`, full of junk unless it promises zeroes.
+    /// A new drive for member `slot`, filled with junk unless it guarantees zeroes.
     #[must_use]
     pub fn new(
         spec: DriveSpec,
@@ -125,37 +125,37 @@ impl SimDrive {
         self.state().name.clone()
     }
 
-    /// True when it can no longer be a member in good standing.
+    /// True if it can no longer be a member in sync.
     #[must_use]
     pub fn is_doomed(&self) -> bool {
         let state = self.state();
         state.doomed || state.gone
     }
 
-    /// True when one of its I/Os hangs by a fault of its own, and not because it is silent.
+    /// True if one of its I/Os hangs by a fault, and not because the drive is silent.
     #[must_use]
     pub fn is_hung(&self) -> bool {
         self.state().hung
     }
 
-    /// True when it was pulled.
+    /// True if it was removed.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.state().gone
     }
 
-    /// True when some of its blocks cannot be read.
+    /// True if some of its blocks are unreadable.
     #[must_use]
     pub fn has_bad_blocks(&self) -> bool {
         !self.state().bad.is_empty()
     }
 
-    /// Makes every block readable again, as an idle drive's own patrol may do.
+    /// Makes every block readable, as a background scan of an idle drive may do.
     pub fn heal(&self) {
         self.state().bad.clear();
     }
 
-    /// A copy of everything on it, on another drive.
+    /// A copy of its content on another drive.
     #[must_use]
     pub fn duplicate(&self, serial: u64) -> Self {
         let mut state = self.state();
@@ -186,7 +186,7 @@ impl SimDrive {
         })))
     }
 
-    /// Gives it another end: what lay beyond is gone, what is new is zeroes. A multiple of 4 KiB.
+    /// Changes its size, a multiple of 4 KiB: the content beyond the new end is lost, new space is zeroes.
     pub fn resize(&self, bytes: u64) {
         let mut state = self.state();
         state.spec.bytes = bytes;
@@ -194,7 +194,7 @@ impl SimDrive {
         state.stable.resize(bytes);
     }
 
-    /// Takes `bytes` away at its end, a multiple of 4 KiB. Nothing may be in flight.
+    /// Removes `bytes` at its end, a multiple of 4 KiB. No I/O may be in flight.
     pub fn shrink(&self, bytes: u64) {
         let mut state = self.state();
         let count = state.unflushed.len();
@@ -203,18 +203,18 @@ impl SimDrive {
         self.resize(self.bytes() - bytes);
     }
 
-    /// Gives it another block size, as a reformatted drive has.
+    /// Changes its block size, as reformatting does.
     pub fn set_block_size(&self, block_size: BlockSize) {
         self.state().spec.block_size = block_size;
     }
 
-    /// Bytes as of now.
+    /// The current size in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.state().spec.bytes
     }
 
-    /// Overwrites bytes behind everybody's back, on the medium and in the cache.
+    /// Overwrites bytes without the knowledge of the array, on the medium and in the cache.
     pub fn overwrite(&self, offset: u64, bytes: &[u8]) {
         let mut state = self.state();
         state.visible.write(offset, bytes);
@@ -228,41 +228,40 @@ impl SimDrive {
         state.bad.insert(block);
     }
 
-    /// Every I/O takes `factor` times as long from now on.
+    /// Multiplies the duration of every I/O by `factor` from now on.
     pub fn slow_down(&self, factor: u64) {
         self.state().slowness = factor;
     }
 
-    /// From now on nothing is answered, or everything again; what was not is answered then.
+    /// Stops or resumes all answers; pending requests are answered when it resumes.
     pub fn hang(&self, hanging: bool) {
         self.state().hanging = hanging;
     }
 
-    /// From now on what is written stays in the cache, whatever is asked for and answered, until the power goes and
-    /// takes it away.
+    /// Keeps all writes in the cache from now on, regardless of flushes and FUA, until a power cut discards them.
     pub fn lie_about_flush(&self) {
         self.state().lying = true;
     }
 
-    /// The drives are found under each other's names.
+    /// Exchanges the names of two drives.
     pub fn swap_names(&self, other: &Self) {
         let theirs = other.name();
         let ours = std::mem::replace(&mut self.state().name, theirs);
         other.state().name = ours;
     }
 
-    /// True when a power cut may take something away.
+    /// True if a power cut may lose completed writes.
     #[must_use]
     pub fn is_cached(&self) -> bool {
         self.state().spec.cache == VolatileCache::Present
     }
 
-    /// Pulls the drive.
+    /// Removes the drive.
     pub fn vanish(&self) {
         self.state().vanish();
     }
 
-    /// Plugs it in again.
+    /// Inserts the drive again.
     pub fn come_back(&self) {
         let mut state = self.state();
         state.gone = false;
@@ -270,29 +269,29 @@ impl SimDrive {
         state.hung = false;
     }
 
-    /// Plugs it in again after the array has gone on without it: a drive that was pulled lost power, and its cache.
+    /// Inserts the drive again after the array has continued without it: a removed drive has lost power, and its cache.
     pub fn return_cold(&self) {
         self.state().return_cold();
     }
 
-    /// The machine stops. Every queue ends; what survives depends on `crash` and chance.
+    /// Stops the host. Every queue ends; the surviving content depends on `crash` and chance.
     pub fn crash(&self, crash: Crash) {
         self.state().crash(crash);
     }
 
-    /// True when nothing is in flight.
+    /// True if no I/O is in flight.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.state().lanes.values().all(|lane| lane.unrung.is_empty() && lane.pending.is_empty())
     }
 
-    /// The 4 KiB at `offset` as a reader would see them, whatever is in flight; `None` when they are zeroes.
+    /// The 4 KiB at `offset` as a read would return them, regardless of I/O in flight; `None` if they are zeroes.
     #[must_use]
     pub fn page(&self, offset: u64) -> Option<PageBytes> {
         self.state().visible.page_bytes(offset)
     }
 
-    /// Copies out what a reader would see from `offset` on.
+    /// Copies the bytes that a read from `offset` would return.
     pub fn copy_out(&self, offset: u64, bytes: &mut [u8]) {
         self.state().visible.read(offset, bytes);
     }
@@ -352,7 +351,7 @@ struct SimQueue {
 impl IoQueue for SimQueue {
     fn submit(&mut self, io: Io) -> Result<(), Io> {
         let mut state = self.drive.state();
-        // After a crash the lane is gone, and the owner of the queue is about to be dropped.
+        // After a crash the lane does not exist, and the owner of the queue is about to be dropped.
         let Some(lane) = state.lanes.get_mut(&self.lane) else { return Err(io) };
         if lane.unrung.len() + lane.pending.len() >= self.depth {
             return Err(io);
@@ -401,7 +400,7 @@ const fn kind(op: &Op) -> u64 {
     }
 }
 
-/// An operation in words.
+/// An operation as text.
 #[must_use]
 pub fn describe(op: &Op) -> String {
     match op {

@@ -1,14 +1,14 @@
-//! The faults that a world may inject now: at most as many as the array tolerates. With more faults, any outcome could
-//! be explained by the faults, and a run would prove nothing.
+//! The faults that a world may inject now: at most as many as the array tolerates. With more faults, the faults could
+//! explain any outcome, and a run would prove nothing.
 //!
-//! A member is *impaired* while its drive is doomed (it failed an I/O that costs the member, hangs, or is gone), has
-//! unreadable blocks, or is not in sync. A fault that would impair one more member is injected only if the geometry
-//! tolerates all impaired members together. After a crash none is injected until the resync is through: "crash and a
-//! drive lost in the same event" is promised only by `--consistency strict`. Nor is any while all drives stall for so
-//! long that some members may be failed.
+//! A member is *impaired* while its drive is doomed (an I/O failed that costs the member, or hangs, or the drive is
+//! removed), has unreadable blocks, or is not in sync. A fault that would impair one more member is injected only if
+//! the geometry tolerates all impaired members together. After a crash no fault is injected until the resync has
+//! finished: only `--consistency strict` tolerates "a crash and a lost drive in the same event". No fault is injected
+//! either while all drives stall for so long that some members may be failed.
 //!
-//! What a drive forgot without saying so (it lied about flushes, or is an older picture of itself) shows only after an
-//! orderly stop, or where a label was written since: what a crash leaves of it may pass for the drive, which
+//! Silently lost content (a drive that ignored flushes, or an older copy of a drive) is injected only before a clean
+//! shutdown, or if a label was written since: after a crash such a drive may pass for the current one, which
 //! docs/guarantees.md lists as a known defect.
 
 mod kind;
@@ -23,32 +23,32 @@ pub use kind::{Kind, Kinds};
 /// Chances of a fault, per million I/Os of one drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
-    /// A block turns out to be unreadable until it is written again.
+    /// A block becomes unreadable until it is written again.
     pub medium: u32,
-    /// An I/O fails, and with it the member.
+    /// An I/O fails, and the array fails the member.
     pub device: u32,
-    /// The drive is pulled.
+    /// The drive is removed.
     pub vanish: u32,
-    /// An I/O is not answered for longer than the engine waits.
+    /// An I/O takes longer than the time limit of the engine.
     pub hang: u32,
     /// An I/O takes milliseconds to seconds.
     pub delay: u32,
 }
 
-/// A deliberate lie of a drive, or a mistake of the program that starts an array, which the oracle has to catch: the
-/// proof that it can fail.
+/// A deliberate fault of drives, or of the program that starts an array, which the oracle must detect: this proves that
+/// the oracle can fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mutant {
-    /// Drives keep their word.
+    /// No fault.
     #[default]
     None,
-    /// Some writes are acknowledged and not done.
+    /// Some writes complete without being executed.
     LostWrite,
-    /// A flush is acknowledged and does nothing.
+    /// Flushes complete without an effect.
     IdleFlush,
     /// FUA writes stay in the cache.
     IdleFua,
-    /// Some reads return a neighbour's bytes.
+    /// Some reads return the bytes of another block.
     WrongRead,
     /// An array is started before the requests of a killed daemon have ended.
     Hasty,
@@ -59,21 +59,21 @@ struct State {
     geometry: Option<Geometry>,
     impaired: MemberSet,
     armed: bool,
-    /// Nothing else may happen to members for now.
+    /// Whether no further member may be impaired for now.
     held: bool,
-    /// No I/O that is begun before is answered earlier.
+    /// I/Os that are submitted before this time complete at this time or later.
     stalled_until: Nanos,
     rates: Rates,
     without: Kinds,
     mutant: Mutant,
 }
 
-/// What all drives of a world ask before they misbehave. Clones share it.
+/// The permission for faults, shared by all drives of a world. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Faults(Arc<Mutex<State>>);
 
 impl Faults {
-    /// Nothing happens until [`arm`](Self::arm).
+    /// Creates the object without faults until [`arm`](Self::arm).
     #[must_use]
     pub fn new(rates: Rates, without: Kinds, mutant: Mutant) -> Self {
         Self(Arc::new(Mutex::new(State {
@@ -92,76 +92,76 @@ impl Faults {
         self.0.lock().expect("one thread runs the world")
     }
 
-    /// The array whose limits count.
+    /// Sets the array whose limits apply.
     pub fn set_geometry(&self, geometry: Geometry) {
         self.state().geometry = Some(geometry);
     }
 
-    /// Bytes that a drive writes completely or not at all.
+    /// Bytes that a drive writes atomically.
     #[must_use]
     pub fn atomic_bytes(&self) -> u64 {
         self.state().geometry.map_or(4096, |g| u64::from(g.block_size().bytes()))
     }
 
-    /// Allows faults, or stops them.
+    /// Enables or disables faults.
     pub fn arm(&self, armed: bool) {
         self.state().armed = armed;
     }
 
-    /// Lets no further member be impaired, or lets it again.
+    /// Prohibits or permits further impaired members.
     pub fn hold(&self, held: bool) {
         self.state().held = held;
     }
 
-    /// Whether no further member may be impaired for now.
+    /// True if no further member may be impaired for now.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.state().held
     }
 
-    /// Lets no drive answer what is asked of it from now on before `until`.
+    /// Delays all answers of all drives until `until`.
     pub fn stall(&self, until: Nanos) {
         self.state().stalled_until = until;
     }
 
-    /// Until when no drive answers.
+    /// The end of the stall of all drives.
     #[must_use]
     pub fn stalled_until(&self) -> Nanos {
         self.state().stalled_until
     }
 
-    /// Tells which members are impaired now.
+    /// Sets the impaired members.
     pub fn set_impaired(&self, members: MemberSet) {
         self.state().impaired = members;
     }
 
-    /// Members impaired now.
+    /// The impaired members.
     #[must_use]
     pub fn impaired(&self) -> MemberSet {
         self.state().impaired
     }
 
-    /// The chances while armed, none otherwise.
+    /// The rates if faults are enabled, otherwise zeroes.
     #[must_use]
     pub fn rates(&self) -> Rates {
         let state = self.state();
         if state.armed { state.rates } else { Rates::default() }
     }
 
-    /// Whether faults of `kind` happen in this run at all. The caller draws before it asks, so that a run without a
-    /// kind equals one with it until the first such fault.
+    /// True if faults of `kind` happen in this run at all. The caller draws before it calls this, so that a run without
+    /// a kind equals one with it until the first such fault.
     #[must_use]
     pub fn has(&self, kind: Kind) -> bool {
         !self.state().without.has(kind)
     }
 
-    /// The lie that drives tell.
+    /// The deliberate fault.
     #[must_use]
     pub fn mutant(&self) -> Mutant {
         self.state().mutant
     }
 
-    /// Asks whether the drive of `slot` may become impaired, and if so counts it as such.
+    /// Returns whether the drive of `slot` may become impaired, and if so counts it as impaired.
     pub fn may_impair(&self, slot: u8) -> bool {
         let mut state = self.state();
         let impaired = state.impaired.with(MemberIndex(slot));

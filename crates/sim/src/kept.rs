@@ -1,10 +1,9 @@
-//! Runs that failed once: files in `seeds/`, `seeds-operators/`, `seeds-crash/` and `seeds-corrupt/`, a run a line,
-//! after the story, whose lines begin with `#`.
+//! Runs that failed once: files in `seeds/`, `seeds-operators/`, `seeds-crash/` and `seeds-corrupt/`, with one run per
+//! line, after a description whose lines begin with `#`.
 
-/// The lines of every file in `folder` of this crate, in order of the files' names.
+/// The lines of every file in `folder` of this crate, in the order of the file names.
 ///
-/// # Errors
-/// When they cannot be read: the program was taken away from the sources it was built from.
+/// Returns an error if the files cannot be read, for example because the program runs without its sources.
 pub fn lines(folder: &str) -> Result<Vec<String>, String> {
     let folder = format!("{}/{folder}", env!("CARGO_MANIFEST_DIR"));
     let entries = std::fs::read_dir(&folder).map_err(|error| format!("{folder}: {error}"))?;
@@ -24,10 +23,9 @@ pub fn lines(folder: &str) -> Result<Vec<String>, String> {
     Ok(lines)
 }
 
-/// The same, each line a seed.
+/// As [`lines`], with each line parsed as a seed.
 ///
-/// # Errors
-/// As [`lines`], or when a line is none.
+/// Returns the errors of [`lines`], and an error if a line is not a seed.
 pub fn seeds(folder: &str) -> Result<Vec<u64>, String> {
     let seed = |line: &String| line.parse().map_err(|_| format!("{folder}: {line} is no seed"));
     lines(folder)?.iter().map(seed).collect()

@@ -1,12 +1,12 @@
-//! How clients fare while an array is rebuilt, in simulated time.
+//! Latencies of clients during the rebuild of an array, in simulated time.
 //!
-//! A [`Lab`] is an array on modelled drives, clients that load it and take the time of every answer, and an operator
-//! who fails a member and puts a fresh drive in. The engine is the real one; the clock is not: it jumps to whatever
-//! happens next, so a run is exact, repeatable by seed, and independent of the machine it runs on.
+//! A [`Lab`] is an array on modelled drives, clients that load it and measure every completion, and an operator who
+//! fails a member and replaces it. The engine is real, the clock is simulated: it advances to the next event, so a run
+//! is exact, repeatable by seed, and independent of the host.
 //!
-//! What the numbers do not hold: the time that a CPU takes. A turn costs [`Spec::turn`] of simulated time whatever it
-//! does, so results tell how drives share their time between clients and a rebuild, not what a core can do; and
-//! they hold no driver or DMA cost.
+//! The results do not include CPU time. A turn costs [`Spec::turn`] of simulated time in all cases, so results show how
+//! drives share their time between clients and a rebuild, not the performance of a core; and they include no driver or
+//! DMA cost.
 
 pub mod client;
 pub mod drive;

@@ -1,10 +1,10 @@
-//! Runs seeds and crashes and says how to replay those that fail.
+//! Runs seeds and crashes, and prints replay commands for failures.
 
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
-// The library has modules of some of these names, at the place where these would be looked for.
+// The library has modules with some of these names at the default paths.
 #[path = "main/corrupt.rs"]
 mod corrupt;
 #[path = "main/crash.rs"]

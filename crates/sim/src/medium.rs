@@ -1,25 +1,25 @@
-//! Bytes of a drive: pages that are shared until written, so that keeping what would survive a power cut beside
-//! what is visible now costs next to nothing.
+//! The bytes of a drive: pages that are shared until they are written, so that two copies (the visible content, and the
+//! content that survives a power cut) cost little.
 
 use std::sync::Arc;
 
 use crate::rng::mix;
 
-/// Bytes shared, copied and zeroed together.
+/// Unit of sharing, copying and zeroing in bytes.
 pub const PAGE: usize = 4096;
 
-/// The bytes of one page, shared by all media that hold them.
+/// The bytes of one page, shared by all media that contain it.
 pub type PageBytes = Arc<[u8; PAGE]>;
 
 #[derive(Clone, Debug)]
 enum Page {
-    /// What the drive held when it was new.
+    /// The initial content of the drive.
     Fresh,
     Zero,
     Bytes(PageBytes),
 }
 
-/// Pages of a chunk: what a picture of a drive costs is a pointer for each of these.
+/// Pages of a chunk: a copy of a drive costs a pointer for each chunk.
 const CHUNK_PAGES: usize = 64;
 
 type Chunk = Arc<[Page; CHUNK_PAGES]>;
@@ -29,12 +29,12 @@ type Chunk = Arc<[Page; CHUNK_PAGES]>;
 pub struct Medium {
     chunks: Vec<Chunk>,
     pages: usize,
-    /// A new drive is full of junk made from this, or of zeroes.
+    /// The seed of the junk in a new drive; without one, a new drive is full of zeroes.
     junk: Option<u64>,
 }
 
 impl Medium {
-    /// A medium of `bytes` bytes, a multiple of [`PAGE`], full of zeroes, or of junk.
+    /// A medium of `bytes` bytes, a multiple of [`PAGE`], full of zeroes or of junk.
     #[must_use]
     pub fn new(bytes: u64, junk: Option<u64>) -> Self {
         let pages = bytes as usize / PAGE;
@@ -42,12 +42,12 @@ impl Medium {
         Self { chunks: vec![chunk; pages.div_ceil(CHUNK_PAGES)], pages, junk }
     }
 
-    /// Moves the end. What is new is zeroes.
+    /// Changes the size. New space is zeroes.
     pub fn resize(&mut self, bytes: u64) {
         let pages = bytes as usize / PAGE;
         let chunk: Chunk = Arc::new([const { Page::Zero }; CHUNK_PAGES]);
         self.chunks.resize(pages.div_ceil(CHUNK_PAGES), chunk);
-        // What the last chunk holds beyond the end was never there.
+        // The pages of the last chunk beyond the end have no content.
         (self.pages.min(pages)..self.chunks.len() * CHUNK_PAGES)
             .for_each(|page| self.put(page, Page::Zero));
         self.pages = pages;
@@ -62,7 +62,7 @@ impl Medium {
         Arc::make_mut(&mut self.chunks[page / CHUNK_PAGES])[page % CHUNK_PAGES] = content;
     }
 
-    /// True when the page at `offset` is known to hold nothing but zeroes.
+    /// True if the page at `offset` is known to be zeroes.
     #[must_use]
     pub fn is_zero_page(&self, offset: u64) -> bool {
         match self.page(offset as usize / PAGE) {
@@ -72,7 +72,7 @@ impl Medium {
         }
     }
 
-    /// The page at `offset`, `None` when it holds nothing but zeroes.
+    /// The page at `offset`, `None` if it is zeroes.
     #[must_use]
     pub fn page_bytes(&self, offset: u64) -> Option<PageBytes> {
         let page = offset as usize / PAGE;
@@ -84,7 +84,7 @@ impl Medium {
         (!is_zero(&bytes[..])).then_some(bytes)
     }
 
-    /// Copies bytes out.
+    /// Reads bytes.
     pub fn read(&self, offset: u64, data: &mut [u8]) {
         for (page, within, part) in split(offset, data.len()) {
             let target = &mut data[part];
@@ -100,7 +100,7 @@ impl Medium {
         }
     }
 
-    /// Copies bytes in.
+    /// Writes bytes.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         for (page, within, part) in split(offset, data.len()) {
             let source = &data[part];
@@ -153,14 +153,13 @@ impl Medium {
 }
 
 fn is_zero(bytes: &[u8]) -> bool {
-    // Most pages that hold anything begin with it.
+    // Most non-zero pages have a non-zero start.
     bytes[..16] == [0; 16] && bytes == [0; PAGE]
 }
 
-/// A page to be shared, `None` when it is all zeroes.
+/// A page for sharing, `None` if it is all zeroes.
 ///
-/// # Panics
-/// When `bytes` are not a page.
+/// Panics if `bytes` are not a page.
 #[must_use]
 pub fn share(bytes: &[u8]) -> Option<PageBytes> {
     if is_zero(bytes) {
@@ -177,13 +176,13 @@ fn junk_page(junk: u64, page: usize) -> [u8; PAGE] {
         word.copy_from_slice(&base.rotate_left(at as u32).wrapping_add(at as u64).to_le_bytes());
     }
     if page == 0 {
-        // Junk, but not by chance what the first sector of a partition table ends with.
+        // Junk must not contain the signature of a partition table by chance.
         bytes[510..512].fill(0);
     }
     bytes
 }
 
-/// Cuts a byte range at page boundaries: page, offset in it, range of the caller's slice.
+/// Splits a byte range at page boundaries: page, offset in it, range of the caller's slice.
 fn split(offset: u64, len: usize) -> impl Iterator<Item = (usize, usize, std::ops::Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {

@@ -1,7 +1,7 @@
 //! The counterpart of `docs/model/Strake.tla`: the same state, actions and invariants, searched without Java.
 //!
-//! Names are those of the specification. The two are kept together by their counts: distinct states and diameter of
-//! every configuration are recorded from TLC in `docs/model/states.json`, and a test compares.
+//! The names are those of the specification. A test compares the counts of both: distinct states and diameter of every
+//! configuration are recorded from TLC in `docs/model/states.json`.
 
 mod actions;
 mod behaviour;
@@ -21,7 +21,7 @@ pub const MEMBERS_MAX: usize = 4;
 /// Members, or writes, as a mask.
 pub type Set = u8;
 
-/// The set of member `m` alone.
+/// The set of only member `m`.
 pub const fn bit(m: usize) -> Set {
     1 << m
 }
@@ -31,42 +31,43 @@ pub fn members_of(set: Set) -> impl Iterator<Item = usize> + Clone {
     (0..MEMBERS_MAX).filter(move |m| set & bit(*m) != 0)
 }
 
-/// The rule that is broken to see an invariant fail.
+/// The rule that is disabled to make an invariant fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Break {
-    /// None.
+    /// No rule.
     #[default]
     Nothing,
-    /// A label that calls a lasting member rebuilding shows that its history passed through it.
+    /// A label that records a lasting member as rebuilding proves that its history passed through it.
     LiveVouches,
-    /// Of two labels with one number the one in the lower slot is followed, whichever was acted on.
+    /// Of two labels with the same generation, the one in the lower slot is followed, even if the array did not act on
+    /// it.
     SlotDecides,
-    /// Only a label that calls a lasting member in sync shows that.
+    /// Only a label that records a lasting member as in sync proves this.
     OnlyInSyncVouches,
-    /// An array starts while a member is out after a crash without a log.
+    /// An array starts after a crash without a log while a member is out.
     DirtyIsStarted,
     /// An array starts while regions are in doubt.
     DoubtIsStarted,
-    /// A member that goes out puts nothing in doubt.
+    /// No region is recorded as in doubt when a member goes out.
     DoubtForgotten,
-    /// A member that goes out lacks nothing of what is marked.
+    /// The dirty regions are not recorded as missing on a member that goes out.
     StaleForgotten,
-    /// The log is replayed before a label says who is not here.
+    /// The log is replayed before a label records the absent members.
     AbsentUnrecorded,
-    /// Data are written before the write-intent bit.
+    /// Data is written before the write-intent bit.
     DataBeforeBit,
-    /// A write is acknowledged before the label that calls out who missed it.
+    /// A write is acknowledged before the label that records members without the write as out.
     AnsweredBeforeOut,
-    /// A label that promotes a member may reach others first.
+    /// A label that promotes a member may reach other members first.
     PromotionInAnyOrder,
-    /// The first label of an activation, which the array did not act on, counts as another history.
+    /// The first label of an activation, on which the array did not act, counts as another history.
     FirstLabelIsAFork,
-    /// A drive may be taken back if its label has a number and an epoch that the history passed through.
+    /// A drive may be re-added if its label has a generation and an epoch that the history passed through.
     NumberVouches,
 }
 
 impl Break {
-    /// All of them, by their names in the specification.
+    /// All rules, with their names in the specification.
     pub const ALL: [(&'static str, Self); 14] = [
         ("nothing", Self::Nothing),
         ("live vouches", Self::LiveVouches),
@@ -85,18 +86,18 @@ impl Break {
     ];
 }
 
-/// What is searched: the constants of the specification.
+/// The parameters of a search: the constants of the specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Members of the array.
     pub members: usize,
-    /// Members that it can lose.
+    /// Failures tolerated.
     pub redundancy: u32,
-    /// A mirror; otherwise data and parity.
+    /// Whether it is a mirror; otherwise it has data and parity.
     pub copies: bool,
-    /// What happens at most.
+    /// The limits of events.
     pub most: Spent,
-    /// The rule that is broken.
+    /// The disabled rule.
     pub broken: Break,
 }
 
@@ -114,23 +115,23 @@ impl Config {
     }
 }
 
-/// How much has happened.
+/// The numbers of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Spent {
     /// Client writes.
     pub writes: u8,
     /// Crashes.
     pub crashes: u8,
-    /// Orderly stops.
+    /// Clean shutdowns.
     pub stops: u8,
-    /// Members that failed or were taken back.
+    /// Failed and re-added members.
     pub changes: u8,
 }
 
 /// A bitmap page, for one region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Page {
-    /// Its sequence.
+    /// Its sequence number.
     pub seq: u16,
     /// The write-intent bit.
     pub intent: bool,
@@ -141,41 +142,41 @@ pub struct Page {
 /// A record of the redo log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Record {
-    /// The write; 0: there is no record.
+    /// The write; 0 if there is no record.
     pub w: u8,
     /// The activation.
     pub epoch: u16,
     /// The generation in force.
     pub generation: u16,
-    /// Members that have to have it.
+    /// Members that must have the record.
     pub parts: Set,
 }
 
-/// Whether the array runs.
+/// The state of the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// No.
+    /// The array is stopped.
     Off,
-    /// It is being started.
+    /// The array is being started.
     Starting,
-    /// It serves.
+    /// The array is active.
     On,
 }
 
-/// What a job is for.
+/// The purpose of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// There is none.
+    /// No job.
     None,
     /// The write-intent bit.
     Bits,
     /// A label.
     Label,
-    /// The label of an orderly stop.
+    /// The label of a clean shutdown.
     Stop,
-    /// A start finishes the update that a crash cut short.
+    /// A start completes the interrupted label update.
     Finish,
-    /// A start records who is not here.
+    /// A start records the absent members.
     Absent,
     /// A start replays the log.
     Replay,
@@ -183,10 +184,10 @@ pub enum Stage {
     Activate,
 }
 
-/// What a job writes now.
+/// The current write of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// Nothing.
+    /// None.
     None,
     /// The page.
     Page,
@@ -194,42 +195,42 @@ pub enum Phase {
     Head,
     /// The label in the tail ring.
     Tail,
-    /// What the log holds.
+    /// The content of the log.
     Redo,
 }
 
-/// What is being written to the members in use.
+/// The writes to the members in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Job {
-    /// What it is for.
+    /// The purpose.
     pub stage: Stage,
-    /// What is written now.
+    /// The current write.
     pub phase: Phase,
-    /// Who does not have it yet.
+    /// Members without the current write.
     pub todo: Set,
 }
 
-/// How far a client's write is.
+/// The progress of a client's write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// There is none.
+    /// There is no write.
     None,
-    /// Its write-intent bit is being set.
+    /// The write-intent bit is being set.
     Mark,
-    /// It is being recorded in the log.
+    /// The write is being recorded in the log.
     Log,
-    /// It is being written in its place.
+    /// The data is being written in place.
     Data,
 }
 
-/// The client's write under way.
+/// The client's write in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Write {
     /// Its number.
     pub w: u8,
-    /// How far it is.
+    /// Its progress.
     pub phase: Step,
-    /// Who does not have it yet.
+    /// Members without it.
     pub todo: Set,
     /// Its record.
     pub rec: Record,
@@ -238,57 +239,56 @@ pub struct Write {
 /// One state of the array, its drives and its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct State {
-    /// Drive: its newest label.
+    /// The newest label of each drive.
     pub head: [Label; MEMBERS_MAX],
-    /// Drives whose tail ring has it too.
+    /// Drives whose tail ring contains that label too.
     pub tail: Set,
-    /// Drive: its bitmap page.
+    /// The bitmap page of each drive.
     pub page: [Page; MEMBERS_MAX],
-    /// Drive: the writes it holds.
+    /// The writes that each drive contains.
     pub data: [Set; MEMBERS_MAX],
-    /// Drive: the newest record of its log.
+    /// The newest log record of each drive.
     pub rec: [Record; MEMBERS_MAX],
-    /// Whether the array runs.
+    /// The state of the array.
     pub mode: Mode,
     /// The label in force.
     pub lab: Label,
-    /// The label that a start has found.
+    /// The label found by a start.
     pub old: Label,
     /// The page in memory.
     pub bits: Page,
     /// Drives in use.
     pub inuse: Set,
-    /// Those of them that take no more writes.
+    /// Drives in use that accept no more writes.
     pub failed: Set,
-    /// Members taken back by a label that not every member has yet.
+    /// Members re-added by a label that not every member has yet.
     pub joining: Set,
-    /// The last generation that every member surely has.
+    /// The last generation that every member certainly has.
     pub completed: u16,
-    /// A crash left parity or copies that may differ.
+    /// Whether a crash left parity or copies that may differ.
     pub untrusted: bool,
-    /// What is being written.
+    /// The job in progress.
     pub job: Job,
     /// The client's write.
     pub wr: Write,
     /// Activations so far.
     pub epochs: u16,
-    /// Writes that were acknowledged.
+    /// Acknowledged writes.
     pub acked: Set,
-    /// The last label that every member it calls live has had.
+    /// The last label that reached every member that it records as live.
     pub last: Label,
-    /// A later label was as complete, and did not continue it.
+    /// Whether a later complete label did not continue it.
     pub forked: bool,
-    /// Members that failed, and no label that calls them out has reached every member it calls live.
+    /// Failed members without a label that records them as out and has reached every member that it records as live.
     pub unrecorded: Set,
-    /// What has happened.
+    /// The numbers of events.
     pub spent: Spent,
 }
 
 impl Config {
-    /// The constants in a configuration of TLC.
+    /// Parses the constants in a configuration of TLC.
     ///
-    /// # Errors
-    /// Which constant is missing, or makes no sense.
+    /// Returns the constant that is missing or invalid.
     pub fn parse(text: &str) -> Result<Self, String> {
         let value = |name: &str| {
             let lines = text.lines().filter_map(|line| line.split_once('='));

@@ -1,16 +1,16 @@
-//! What every block may hold: the specification that reads are compared with.
+//! The permitted content of every block: the specification for reads.
 //!
-//! Each block is an atomic register with a memory of what is not yet safe. A write `w` may be seen by an
-//! operation that begins at `t` unless a write that began after `w` ended was itself over before `t`, or a read
-//! that was over before `t` began after `w` ended and saw something else. After a kill, a write that was under
-//! way may have happened or not; after a power cut, so may one that was acknowledged and not flushed, and what
-//! only such writes replaced may be back.
+//! Each block is an atomic register that also records unstable writes. An operation that starts at `t` may see a write
+//! `w` unless a write that started after the end of `w` had ended before `t`, or a read that ended before `t` and
+//! started after the end of `w` saw other content. After a kill, a write in flight may or may not have been executed.
+//! After a power cut, the same holds for acknowledged unflushed writes, and content that only such writes replaced may
+//! return.
 //!
-//! Copies are the exception: while a write is under way one copy may have it and another not, so reads that see it
-//! in turn may see new, old, new. Real mirrors do the same, and no file system relies on more; such sightings
+//! Copies are an exception: during a write, one copy may have the new content and another the old one, so successive
+//! reads may return new, old, new. Real mirrors behave in the same way, and no file system relies on more; such reads
 //! prove nothing here.
 //!
-//! Times are counts of events of this oracle, not of the clock.
+//! Times are event counts of this oracle, not clock times.
 
 mod blocks;
 
@@ -24,14 +24,14 @@ use blocks::Blocks;
 
 const NEVER: u64 = u64::MAX;
 
-/// What a write leaves in a block.
+/// The content of a block after a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Zeroes.
     Zero,
     /// The pattern of this write.
     Pattern(u64),
-    /// Anything: never written, or given up when a loss was accepted.
+    /// Any content: the block was never written, or its loss was accepted.
     Unknown,
 }
 
@@ -50,15 +50,15 @@ struct Write {
     id: u64,
     content: Content,
     begun: u64,
-    /// When it was acknowledged, or when a crash ended it.
+    /// The time of the acknowledgement, or of the crash that ended the write.
     ended: u64,
-    /// When a read had seen it, which proves that it happened before.
+    /// The time of a read that saw the write, which proves its earlier execution.
     seen: u64,
-    /// When a read had seen something else instead.
+    /// The time of a read that saw other content.
     gone: u64,
-    /// It may not have happened at all.
+    /// Whether the write may not have been executed.
     weak: bool,
-    /// Acknowledged as FUA.
+    /// Whether the write was acknowledged with FUA.
     fua: bool,
 }
 
@@ -68,33 +68,33 @@ impl Write {
     }
 }
 
-/// A host operation under way.
+/// A host operation in flight.
 #[derive(Clone, Copy, Debug)]
 pub struct Begun {
-    /// Its number, which is also the identity of what it writes.
+    /// Its number, which also identifies the content of a write.
     pub id: u64,
     at: u64,
 }
 
-/// The model of one array. A clone is another history that begins with the same past.
+/// The model of one array. A clone is another history with the same past.
 #[derive(Clone)]
 pub struct Oracle {
     blocks: Blocks,
     block_bytes: usize,
     first: Content,
     cache: VolatileCache,
-    /// Every block is stored more than once and read from any place.
+    /// Whether every block has copies that reads may use.
     copies: bool,
     time: u64,
-    /// Acknowledged writes that ended before this are stable.
+    /// Acknowledged writes that ended before this time are stable.
     stable_before: u64,
-    /// When each operation under way began.
+    /// The start of each operation in flight.
     under_way: std::collections::BTreeSet<(u64, u64)>,
 }
 
 impl Oracle {
-    /// A new array of `geometry` whose blocks read as `first`. `cache` says whether an acknowledged write may be
-    /// lost in a power cut.
+    /// A new array of `geometry` whose blocks have the content `first`. `cache` states whether a power cut may lose an
+    /// acknowledged write.
     #[must_use]
     pub fn new(geometry: &Geometry, first: Content, cache: VolatileCache) -> Self {
         Self {
@@ -114,14 +114,14 @@ impl Oracle {
         self.time
     }
 
-    /// An operation that writes nothing begins.
+    /// Starts an operation that writes nothing.
     pub fn begin(&mut self, id: u64) -> Begun {
         let at = self.tick();
         self.under_way.insert((at, id));
         Begun { id, at }
     }
 
-    /// A write of `range` begins. One that is `weak` may leave every block as it is.
+    /// Starts a write of `range`. A `weak` write may leave every block unchanged.
     pub fn begin_write(&mut self, id: u64, range: LbaRange, content: Content, weak: bool) -> Begun {
         let begun = self.begin(id);
         let first = self.first_write();
@@ -158,7 +158,7 @@ impl Oracle {
         }
     }
 
-    /// A write is acknowledged.
+    /// Acknowledges a write.
     pub fn end_write(&mut self, begun: Begun, range: LbaRange, fua: bool) {
         let now = self.finish(begun);
         let horizon = self.under_way.first().map_or(now, |(at, _)| *at);
@@ -173,18 +173,18 @@ impl Oracle {
         }
     }
 
-    /// A flush is acknowledged: what was acknowledged before it began is stable.
+    /// Acknowledges a flush: writes that were acknowledged before its start are stable.
     pub fn end_flush(&mut self, begun: Begun) {
         self.finish(begun);
         self.stable_before = self.stable_before.max(begun.at);
     }
 
-    /// An operation ends without success: what it writes stays possible.
+    /// Ends a failed operation: the content of its write remains possible.
     pub fn end_failed(&mut self, begun: Begun) {
         self.finish(begun);
     }
 
-    /// Everything acknowledged so far is stable: the array was stopped in order.
+    /// Marks all acknowledged writes as stable, after a clean shutdown.
     pub fn all_stable(&mut self) {
         self.stable_before = self.tick();
     }
@@ -194,10 +194,9 @@ impl Oracle {
         self.tick()
     }
 
-    /// A read is answered with `data`.
+    /// Completes a read with `data`.
     ///
-    /// # Errors
-    /// What is wrong with it.
+    /// Returns the violation.
     pub fn end_read(&mut self, begun: Begun, range: LbaRange, data: &[u8]) -> Result<(), String> {
         let now = self.finish(begun);
         let first = self.first_write();
@@ -216,10 +215,9 @@ impl Oracle {
         Ok(())
     }
 
-    /// Compares what lies somewhere with what a read that begins now might see. Learns nothing from it.
+    /// Compares content with the permitted results of a read that starts now. The oracle records nothing.
     ///
-    /// # Errors
-    /// What is wrong with it.
+    /// Returns the violation.
     pub fn might_read(&self, range: LbaRange, data: &[u8]) -> Result<(), String> {
         let first = [self.first_write()];
         for (lba, bytes) in (range.start.0..).zip(data.chunks_exact(self.block_bytes)) {
@@ -230,7 +228,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// The machine stops: no request is under way after that.
+    /// Applies a crash: afterwards no request is in flight.
     pub fn crash(&mut self, crash: Crash) {
         let now = self.tick();
         self.under_way.clear();
@@ -263,7 +261,7 @@ impl Oracle {
         }
     }
 
-    /// The operator has accepted that `lba` may hold anything.
+    /// Permits any content of `lba`, because the operator has accepted its loss.
     pub fn give_up(&mut self, lba: u64) {
         let now = self.tick();
         let unknown =
@@ -271,7 +269,7 @@ impl Oracle {
         *self.blocks.get_mut(lba) = vec![unknown];
     }
 
-    /// True when a write to `lba` is not yet stable, or may or may not have happened.
+    /// True if a write to `lba` is not yet stable, or may or may not have been executed.
     #[must_use]
     pub fn is_unsettled(&self, lba: u64, crash: Crash) -> bool {
         self.blocks.get(lba).iter().any(|w| match crash {
@@ -280,7 +278,7 @@ impl Oracle {
         })
     }
 
-    /// Blocks that were ever written.
+    /// Blocks that were written at any time.
     pub fn written(&self) -> impl Iterator<Item = u64> {
         self.blocks.written()
     }
@@ -291,7 +289,7 @@ fn is_stable(write: &Write, cache: VolatileCache, stable_before: u64) -> bool {
     acknowledged && (cache == VolatileCache::Absent || write.fua || write.ended < stable_before)
 }
 
-/// Forgets writes that no read can return and no crash can bring back.
+/// Removes writes that no read can return and no crash can restore.
 fn prune(block: &mut Vec<Write>, cache: VolatileCache, stable_before: u64, horizon: u64) {
     if block.len() < 2 {
         return;
@@ -306,7 +304,7 @@ fn prune(block: &mut Vec<Write>, cache: VolatileCache, stable_before: u64, horiz
     }
 }
 
-/// Finds the writes that a read may have seen, and those that explain what it saw.
+/// Finds the writes that a read may have seen, and those that match its data.
 fn check(block: &[Write], lba: u64, bytes: &[u8], begun: u64, now: u64) -> Result<Seen, String> {
     let visible = |w: &&Write| {
         w.begun < now
@@ -331,17 +329,17 @@ fn check(block: &[Write], lba: u64, bytes: &[u8], begun: u64, now: u64) -> Resul
 struct Seen {
     id: u64,
     content: Content,
-    /// No other write explains it.
+    /// Whether no other write matches.
     alone: bool,
 }
 
-/// True when what a read saw proves something.
+/// True if the data of a read proves something.
 fn shows(block: &[Write], seen: &Seen, copies: bool) -> bool {
     let under_way = |w: &Write| w.content == seen.content && w.ended == NEVER;
     block.len() >= 2 && seen.content != Content::Unknown && !(copies && block.iter().any(under_way))
 }
 
-/// Learns from what a read saw.
+/// Records the evidence of a read.
 fn observe(block: &mut [Write], seen: &Seen, begun: u64, now: u64) {
     for write in block.iter_mut() {
         if write.id == seen.id && seen.alone {

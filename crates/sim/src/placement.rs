@@ -1,24 +1,24 @@
-//! Where the bytes of an array lie on its members, written from docs/on-disk.md ("Layout of data") and from nothing
-//! else: what tests judge the engine by takes no geometry from the code that is judged.
+//! The placement of an array's bytes on its members, written only from docs/on-disk.md ("Layout of data"): tests of the
+//! engine use no geometry from the code under test.
 
 use strake_raid::Level;
 use strake_units::MemberSet;
 
-/// Bytes in front of a member's data (docs/on-disk.md, "Places").
+/// Bytes before a member's data (docs/on-disk.md, "Places").
 const BEFORE_DATA: u64 = 16 << 20;
 
-/// Bytes behind them, up to the end of the device rounded down to [`PAGE_OF_END`].
+/// Bytes behind the data, up to the end of the device rounded down to [`PAGE_OF_END`].
 const BEHIND_DATA: u64 = 4 << 20;
 
 /// The end of a device is rounded down to a multiple of this.
 const PAGE_OF_END: u64 = 4096;
 
-/// An array as its owner asked for it.
+/// The parameters of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// The level.
     pub level: Level,
-    /// Members, all groups together.
+    /// Members of all groups.
     pub members: usize,
     /// Members of one group, for RAID 50, 60 and 70.
     pub group_size: Option<u8>,
@@ -38,25 +38,25 @@ pub struct Placement {
     data: u64,
     /// Parity strips of a stripe.
     parities: u64,
-    /// How often a data strip is stored.
+    /// The number of copies of a data strip.
     copies: u64,
     strip_bytes: u64,
     rows: u64,
 }
 
-/// A byte of a stripe: which stripe, which strip of it, and how far into the strip.
+/// The position of a byte: the stripe, the strip, and the offset in the strip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spot {
     /// Stripe, from 0.
     pub stripe: u64,
     /// Data strip, from 0.
     pub strip: u64,
-    /// Bytes into the strip.
+    /// Offset in the strip in bytes.
     pub at: u64,
 }
 
 impl Placement {
-    /// Where the bytes of such an array lie.
+    /// The placement of an array with these parameters.
     #[must_use]
     pub fn of(asked: &Asked) -> Self {
         let members = asked.members as u64;
@@ -95,7 +95,7 @@ impl Placement {
         self.parities
     }
 
-    /// How often a data strip is stored.
+    /// The number of copies of a data strip.
     #[must_use]
     pub const fn copies(&self) -> u64 {
         self.copies
@@ -113,7 +113,7 @@ impl Placement {
         self.rows * self.groups
     }
 
-    /// Bytes that the array offers.
+    /// Capacity of the array in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.stripes() * self.data * self.strip_bytes
@@ -126,7 +126,8 @@ impl Placement {
         let position = if self.parities == 0 {
             strip * self.copies + copy
         } else {
-            // Parity 0 moves one to the left with every row; the other parities and the data follow it to the right.
+            // Parity 0 moves one position to the left with every row; the other parity strips and the data strips
+            // follow it to the right.
             let first = self.width - 1 - row % self.width;
             let behind = if strip < self.data { self.parities + strip } else { strip - self.data };
             (first + behind) % self.width
@@ -134,7 +135,7 @@ impl Placement {
         (group * self.width + position) as usize
     }
 
-    /// True when the array can do without the members in `absent`.
+    /// True if the array tolerates the absence of the members in `absent`.
     #[must_use]
     pub fn tolerates(&self, absent: MemberSet) -> bool {
         if self.parities > 0 {
@@ -144,7 +145,7 @@ impl Placement {
         (0..self.data).all(|strip| copies(strip).any(|member| !absent.contains(member as usize)))
     }
 
-    /// All members of the groups that have one in `some`.
+    /// All members of the groups that contain a member of `some`.
     #[must_use]
     pub fn groups_with(&self, some: MemberSet) -> MemberSet {
         self.each_group().filter(|group| group.intersects(some)).flat_map(MemberSet::iter).collect()
@@ -156,19 +157,19 @@ impl Placement {
         (0..self.groups).map(move |group| members(group).map(|member| member as usize).collect())
     }
 
-    /// The byte of a drive at which the strips of a stripe begin, on every member that has one.
+    /// The byte offset of a stripe's strips on its members.
     #[must_use]
     pub const fn offset(&self, stripe: u64) -> u64 {
         BEFORE_DATA + stripe / self.groups * self.strip_bytes
     }
 
-    /// The byte of the array that lies there.
+    /// The array address of a position.
     #[must_use]
     pub const fn address(&self, spot: Spot) -> u64 {
         (spot.stripe * self.data + spot.strip) * self.strip_bytes + spot.at
     }
 
-    /// Where a byte of the array lies.
+    /// The position of an array address.
     #[must_use]
     pub const fn spot(&self, address: u64) -> Spot {
         let strip = address / self.strip_bytes;
@@ -188,7 +189,7 @@ mod tests {
         Placement::of(&Asked { level, members, group_size, strip_bytes: 65536, drive_bytes })
     }
 
-    /// The table of docs/on-disk.md: `data` by stripe and position, 255 where parity is.
+    /// The table of docs/on-disk.md: data strips by stripe and member, 255 for parity strips.
     fn check(placement: &Placement, table: &[&[u64]]) {
         for (stripe, row) in (0..).zip(table) {
             for (member, number) in row.iter().enumerate().filter(|(_, number)| **number != 255) {

@@ -1,7 +1,7 @@
-//! The only source of chance in a run: SplitMix64, so that a seed means the same run everywhere.
+//! The only source of randomness in a run: SplitMix64, so that a seed gives the same run everywhere.
 
-/// A generator. Every part of the world owns a [`fork`](Self::fork), so that what one part draws does not shift
-/// what another part gets.
+/// A generator. Every part of the world owns a [`fork`](Self::fork), so that the draws of one part do not affect
+/// another part.
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: u64,
@@ -20,12 +20,12 @@ impl Rng {
         mix(self.state)
     }
 
-    /// A generator of its own, independent of what this one draws from here on.
+    /// A separate generator, independent of the later draws of this one.
     pub const fn fork(&mut self) -> Self {
         Self { state: self.bits() }
     }
 
-    /// A generator of its own for which this one draws nothing.
+    /// A separate generator that does not advance this one.
     #[must_use]
     pub const fn beside(&self) -> Self {
         Self { state: mix(self.state.rotate_left(17)) }
@@ -56,7 +56,7 @@ impl Rng {
         choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// Brings `items` into a random order (Fisher and Yates).
+    /// Shuffles `items` (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u64 + 1) as usize);
@@ -70,7 +70,7 @@ impl Rng {
     }
 }
 
-/// Spreads the bits of `value`: the finalizer of SplitMix64.
+/// Mixes the bits of `value`: the finalizer of SplitMix64.
 #[must_use]
 pub const fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

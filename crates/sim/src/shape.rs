@@ -1,4 +1,4 @@
-//! What a world is made of, drawn from its seed.
+//! The parameters of a world, drawn from its seed.
 
 use strake_block::{DeallocateReads, VolatileCache};
 use strake_engine::Consistency;
@@ -11,44 +11,44 @@ use crate::placement::{Asked, Placement};
 use crate::rng::Rng;
 use crate::world::Limits;
 
-/// The make-up of one world.
+/// The parameters of one world.
 #[derive(Clone, Debug)]
 pub struct Shape {
     /// The level.
     pub level: Level,
-    /// Members, all groups together.
+    /// Members of all groups.
     pub members: usize,
     /// Members per group for 50, 60, 70.
     pub group_size: Option<u8>,
     /// Strip in bytes.
     pub strip_bytes: u32,
-    /// Block size asked for, if any.
+    /// Requested block size, if any.
     pub block_size: Option<BlockSize>,
-    /// Drive of each member.
+    /// The properties of each member's drive.
     pub drives: Vec<DriveSpec>,
-    /// How writes are made safe against crashes.
+    /// The consistency mode.
     pub consistency: Consistency,
     /// Shards.
     pub cores: u16,
     /// Whether waiting writes are merged.
     pub merge: bool,
-    /// Whether reads are steered to the member that answers soonest.
+    /// Whether reads prefer the fastest member.
     pub steer: bool,
-    /// Whether what small writes leave behind is kept.
+    /// Whether the parity cache is enabled.
     pub cache: bool,
     /// Clients, each with a queue on core `i % cores`.
     pub clients: usize,
-    /// Requests each client keeps outstanding at most.
+    /// Largest number of outstanding requests per client.
     pub depth: usize,
-    /// Chances of faults.
+    /// Fault rates.
     pub rates: Rates,
-    /// Host requests of the whole run, not counting the final check.
+    /// Host requests of the whole run, without the final check.
     pub requests: u64,
-    /// Requests between two control actions, on average.
+    /// Average number of requests between two control actions.
     pub calm: u64,
 }
 
-/// Level, width of a group: smallest and largest, groups: smallest and largest.
+/// Level; smallest and largest width of a group; smallest and largest number of groups.
 const LEVELS: [(Level, [u64; 2], [u64; 2]); 12] = [
     (Level::Raid0, [2, 5], [1, 1]),
     (Level::Raid1, [2, 4], [1, 1]),
@@ -64,17 +64,17 @@ const LEVELS: [(Level, [u64; 2], [u64; 2]); 12] = [
     (Level::Raid70, [5, 6], [2, 2]),
 ];
 
-/// One world in so many has remote drives.
+/// One of this many worlds has remote drives.
 const REMOTE_IN: u64 = 4;
 
 impl Shape {
     /// Draws a shape.
     #[must_use]
     pub fn draw(rng: &mut Rng) -> Self {
-        // What came later draws beside the rest.
+        // Later additions draw from a separate generator.
         let mut later = rng.beside();
         let (level, widths, groups) = rng.pick(&LEVELS);
-        // Wide ones cost most and see little that others do not.
+        // Wide arrays cost most and add few cases.
         let width = rng.between(widths[0], widths[1]).min(rng.between(widths[0], widths[1]));
         let members = width * rng.between(groups[0], groups[1]);
         let large = rng.one_in(8);
@@ -112,7 +112,7 @@ impl Shape {
         let clients = usize::from(cores) + rng.below(2) as usize;
         let depth = rng.pick(&[1, 4, 8, 16]);
         let rates = Self::rates(rng);
-        // Most histories are short and eventful; what takes long to come about is left to the others.
+        // Most histories are short and eventful; rare long sequences are left to the others.
         let requests = if rng.one_in(20) { rng.between(200, 400) } else { rng.between(20, 60) };
         Self {
             level,
@@ -121,7 +121,7 @@ impl Shape {
             strip_bytes,
             block_size: rng.one_in(5).then_some(BlockSize::B4096),
             drives,
-            // Follows from another number of the seed, as below.
+            // The value follows from another number of the seed, as below.
             consistency: match requests % 5 {
                 0 => Consistency::Resync,
                 1 | 2 => Consistency::Strict,
@@ -129,7 +129,7 @@ impl Shape {
             },
             cores,
             merge,
-            // Follows from another number of the seed, so that the worlds of kept seeds stay what they were.
+            // The value follows from another number of the seed, so that the worlds of kept seeds do not change.
             steer: !requests.is_multiple_of(3),
             cache: requests.is_multiple_of(3) != requests.is_multiple_of(2),
             clients,
@@ -140,7 +140,7 @@ impl Shape {
         }
     }
 
-    /// The same with no more than `limits` allow.
+    /// The shape reduced to `limits`.
     #[must_use]
     pub fn within(self, limits: &Limits) -> Self {
         Self {
@@ -157,7 +157,7 @@ impl Shape {
         rng.pick(&sizes) << 10
     }
 
-    /// As few as there may be keep a rebuild short; `large` worlds have several regions.
+    /// The minimum keeps a rebuild short; `large` worlds have several regions.
     fn rows(rng: &mut Rng, strip_bytes: u32, large: bool, members: u64) -> u64 {
         let fewest = (1u64 << 20).div_ceil(u64::from(strip_bytes));
         if large {
@@ -179,14 +179,14 @@ impl Shape {
         }
     }
 
-    /// How long the target of a drive may continue: in such a world most drives are remote.
+    /// The settle time of a drive's target: most drives of such a world are remote.
     fn settle_time(rng: &mut Rng) -> Nanos {
         let most = strake_block::SETTLE_TIME_MAX.0 / Nanos::MILLI.0;
         let millis = if rng.one_in(4) { 0 } else { rng.between(1, most) };
         Nanos::MILLI.times(millis)
     }
 
-    /// Where the bytes of its array have to lie.
+    /// The expected placement of the array's bytes.
     #[must_use]
     pub fn placement(&self) -> Placement {
         Placement::of(&Asked {
@@ -198,7 +198,7 @@ impl Shape {
         })
     }
 
-    /// In a few words.
+    /// A short description.
     #[must_use]
     pub fn describe(&self) -> String {
         let group = self.group_size.map_or(String::new(), |g| format!(" in groups of {g}"));

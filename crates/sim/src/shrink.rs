@@ -1,30 +1,30 @@
-//! Makes failing runs small: the same seed with fewer requests, clients, shards and kinds of faults, as long as it
-//! continues to fail in the same way.
+//! Reduces failing runs: the same seed with fewer requests, clients, shards and kinds of faults, while it fails in the
+//! same way.
 
 use crate::faults::Kind;
 use crate::rng::Rng;
 use crate::shape::Shape;
 use crate::world::{Limits, Report, Settings};
 
-/// Runs that are tried, at most.
+/// Largest number of tried runs.
 const RUNS_MAX: u32 = 400;
 
-/// Words of a violation by which it is known again.
+/// Number of words that identify a violation.
 const WORDS: usize = 4;
 
-/// A small run that fails.
+/// A reduced run that fails.
 #[derive(Debug)]
 pub struct Shrunk {
-    /// What is left out of it.
+    /// Its limits.
     pub limits: Limits,
     /// The result.
     pub report: Report,
-    /// Runs that were tried.
+    /// The number of tried runs.
     pub runs: u32,
 }
 
-/// The smallest run of `seed` that is found to fail in the same way as the one of `settings`; `None` when that does not
-/// fail. `run` does one.
+/// The smallest run of `seed` that was found to fail in the same way as the run with `settings`; `None` if that run
+/// does not fail. `run` executes a run.
 pub fn shrink(
     seed: u64,
     settings: Settings,
@@ -50,13 +50,13 @@ pub fn shrink(
     }
 }
 
-/// In which way a run failed: the first words of what it says that are not about this run alone.
+/// The kind of a failure: the first words of its message without numbers of this run.
 fn way(violation: &str) -> Vec<String> {
     let common = |word: &&str| !word.contains(|c: char| c.is_ascii_digit());
     violation.split_whitespace().filter(common).take(WORDS).map(str::to_owned).collect()
 }
 
-/// What could be left out next, the largest pieces first.
+/// The next reductions to try, the largest first.
 fn smaller(seed: u64, limits: &Limits) -> Vec<Limits> {
     let now = Shape::draw(&mut Rng::new(seed)).within(limits);
     let mut all = Vec::new();

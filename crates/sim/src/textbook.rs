@@ -1,5 +1,5 @@
-//! An encoder written from the textbook, sharing nothing with the engine: GF(2^8) by long multiplication, the
-//! layout from what is published ([`Placement`]), the members' bytes as they lie on the drives.
+//! An encoder written from the textbook, without code of the engine: GF(2^8) by long multiplication, the published
+//! layout ([`Placement`]), and the bytes of the members.
 
 use strake_units::MemberSet;
 
@@ -40,7 +40,7 @@ pub fn coefficient(parities: u8, parity: u8, data: u8) -> u8 {
     multiply(0x80 ^ data, inverse)
 }
 
-/// The member and byte offset on its drive of strip `strip` (data from 0, parity from k) of a stripe.
+/// The member and the byte offset on its drive of strip `strip` (data from 0, parity from k) of a stripe.
 const fn place(placement: &Placement, stripe: u64, strip: u8) -> (usize, u64) {
     (placement.member(stripe, strip as u64, 0), placement.offset(stripe))
 }
@@ -50,13 +50,12 @@ const fn strips(placement: &Placement) -> (u8, u8) {
     (placement.data() as u8, placement.parities() as u8)
 }
 
-/// A page of a member: its number and the byte offset on its drive; `None` when it is all zeroes.
+/// Reads a page of a member, by its number and the byte offset on its drive; `None` if it is all zeroes.
 pub type ReadPage<'a> = &'a dyn Fn(usize, u64) -> Option<PageBytes>;
 
-/// Checks that parity, or all copies, of every stripe agree with the data on the drives.
+/// Checks that the parity or all copies of every stripe match the data on the drives.
 ///
-/// # Errors
-/// The first place where they do not.
+/// Returns the first mismatch.
 pub fn verify(placement: &Placement, read: ReadPage<'_>) -> Result<(), String> {
     let tables = tables(placement);
     for stripe in 0..placement.stripes() {
@@ -69,7 +68,7 @@ pub fn verify(placement: &Placement, read: ReadPage<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// For every parity and data strip, what each byte contributes; none for up to three parities.
+/// The multiplication table of every parity and data strip; empty for up to three parity strips.
 fn tables(placement: &Placement) -> Vec<Vec<[u8; 256]>> {
     let (k, m) = strips(placement);
     if m <= 3 {
@@ -138,11 +137,10 @@ fn verify_parity(
 
 const ZEROES: [u8; PAGE] = [0; PAGE];
 
-/// The data strips of a page of every strip of a stripe, `at` bytes into the strip, as the members that are not
-/// `absent` have them or determine them. With `agree` everything else on those members has to agree with that.
+/// The data of one page of every strip of a stripe, `at` bytes into the strip, as the members that are not `absent`
+/// contain or determine it. With `agree`, everything else on those members must match.
 ///
-/// # Errors
-/// When they do not determine it, or something does not agree.
+/// Returns an error if the members do not determine the data, or if there is a mismatch.
 pub fn recover(
     placement: &Placement,
     read: ReadPage<'_>,
@@ -206,7 +204,7 @@ fn recover_parity(
     if used.len() < missing.len() {
         return Err(format!("stripe {stripe}: {} strips are not determined", missing.len()));
     }
-    // What each parity says of the missing strips alone.
+    // The sum of each parity over only the missing strips.
     let mut sums: Vec<Vec<u8>> = used.iter().map(|(_, parity)| parity.to_vec()).collect();
     for ((index, _), sum) in used.iter().zip(&mut sums) {
         for (strip, page) in (0..k).zip(&data) {
@@ -225,8 +223,7 @@ fn recover_parity(
     Ok(data.into_iter().flatten().collect())
 }
 
-/// Solves for the missing strips: of as many rows as are missing by Gauss and Jordan, and the rows left over have to
-/// come out as nothing if they have to `agree`.
+/// Solves for the missing strips by Gauss-Jordan elimination; the remaining rows must be zero if they have to `agree`.
 fn solve(
     mut sums: Vec<Vec<u8>>,
     missing: &[u8],

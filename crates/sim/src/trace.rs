@@ -1,4 +1,4 @@
-//! What happened, in order: a hash of everything, and the lines themselves on request.
+//! The events of a run in order: a hash of all events, and their text on request.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use strake_ondisk::{Copy, Superblock};
 use strake_units::Nanos;
 
-/// Lines kept for a person when a run fails.
+/// Number of lines that are kept for the report of a failed run.
 const LINES_KEPT: usize = 400;
 
 #[derive(Debug)]
@@ -22,14 +22,14 @@ struct State {
     labels: Option<Vec<LabelEvent>>,
 }
 
-/// What happened to the labels of an array, for the [model](crate::model).
+/// An event of an array's labels, for the [model](crate::model).
 #[derive(Clone, Debug)]
 pub enum LabelEvent {
-    /// A drive holds a label in a ring.
+    /// A drive contains a label in a ring.
     Written(Copy, Box<Superblock>),
     /// The array was started with the drives of these slots.
     Start(Vec<usize>),
-    /// The machine stopped.
+    /// The host crashed.
     Crash,
 }
 
@@ -38,7 +38,7 @@ pub enum LabelEvent {
 pub struct Trace(Arc<Mutex<State>>);
 
 impl Trace {
-    /// An empty record. With `keep` the last lines are kept, with `print` all go to standard error.
+    /// An empty record. With `keep` the last lines are kept, with `print` all lines are written to standard error.
     #[must_use]
     pub fn new(keep: bool, print: bool) -> Self {
         Self(Arc::new(Mutex::new(State {
@@ -53,23 +53,23 @@ impl Trace {
         })))
     }
 
-    /// From now on what happens to labels is kept.
+    /// Records label events from now on.
     pub fn keep_labels(&self) {
         self.state().labels = Some(Vec::new());
     }
 
-    /// Whether it is.
+    /// True if label events are recorded.
     #[must_use]
     pub fn keeps_labels(&self) -> bool {
         self.state().labels.is_some()
     }
 
-    /// Something happened to labels.
+    /// Records a label event.
     pub fn label(&self, event: LabelEvent) {
         self.state().labels.iter_mut().for_each(|labels| labels.push(event.clone()));
     }
 
-    /// What happened to labels so far.
+    /// The recorded label events.
     #[must_use]
     pub fn labels(&self) -> Vec<LabelEvent> {
         self.state().labels.clone().unwrap_or_default()
@@ -79,7 +79,7 @@ impl Trace {
         self.0.lock().expect("one thread runs the world")
     }
 
-    /// Moves the clock that events are stamped with.
+    /// Sets the clock of the event times.
     pub fn set_now(&self, now: Nanos) {
         self.state().now = now;
     }
@@ -90,7 +90,7 @@ impl Trace {
         self.state().now
     }
 
-    /// Records an event: `numbers` go into the hash, `text` is made only if lines are kept.
+    /// Records an event: `numbers` are added to the hash, `text` is called only if lines are kept.
     pub fn event(&self, numbers: &[u64], text: impl FnOnce() -> String) {
         let mut state = self.state();
         state.events += 1;
@@ -113,24 +113,24 @@ impl Trace {
         }
     }
 
-    /// Counts a fault that was injected.
+    /// Counts an injected fault.
     pub fn fault(&self, kind: &'static str) {
         *self.state().faults.entry(kind).or_insert(0) += 1;
     }
 
-    /// Hash over every event so far.
+    /// The hash of all events so far.
     #[must_use]
     pub fn hash(&self) -> u64 {
         self.state().hash
     }
 
-    /// Events so far.
+    /// The number of events so far.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.state().events
     }
 
-    /// Faults injected so far, by kind.
+    /// The counts of injected faults, by kind.
     #[must_use]
     pub fn faults(&self) -> BTreeMap<&'static str, u64> {
         self.state().faults.clone()

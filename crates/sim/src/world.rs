@@ -1,4 +1,4 @@
-//! A world: one array on simulated drives, its clients, and what happens to them.
+//! A world: one array on simulated drives, its clients, and its events.
 
 mod before;
 mod chance;
@@ -31,37 +31,38 @@ use crate::trace::Trace;
 use chance::Chance;
 use client::{Client, Ground, Scene};
 
-/// Rounds in which nothing at all happens although a shard asks not to sleep, before that counts as an error.
+/// Consecutive rounds without any event although a shard does not sleep, after which the run fails.
 const SPIN_ROUNDS: u32 = 100_000;
 
-/// Simulated time without any progress after which a wait counts as stuck.
+/// Simulated time without progress after which the run fails.
 const PATIENCE: Nanos = Nanos(600 * Nanos::SECOND.0);
 
-/// Memory of a shard. Filling what a real one has takes longer than most worlds.
+/// Memory of a shard. Initializing the size of a real shard takes longer than most worlds.
 const SCRATCH_BYTES: usize = 1 << 20;
 
-/// Bands that a shard works on at a time, for the same reason. Clients are few, and come to wait for one nevertheless.
+/// Bands that a shard processes at a time, for the same reason. There are few clients, but they still wait for a band
+/// sometimes.
 const TASKS: usize = 24;
 
-/// How much less happens in a run than its seed has drawn: a failing run is understood sooner when it is small.
+/// Reductions of the run that a seed defines: a small failing run is easier to analyze.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Kinds of faults that never happen.
     pub without: Kinds,
     /// Host requests, at most.
     pub requests: Option<u64>,
-    /// Clients, at most, but one.
+    /// Clients, at most; at least one remains.
     pub clients: Option<usize>,
-    /// Shards, at most, but one.
+    /// Shards, at most; at least one remains.
     pub cores: Option<u16>,
 }
 
-/// How a run is done.
+/// The settings of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
-    /// What is left out.
+    /// The reductions.
     pub limits: Limits,
-    /// The lie that drives tell.
+    /// The deliberate fault.
     pub mutant: Mutant,
     /// Print every event.
     pub print: bool,
@@ -69,18 +70,18 @@ pub struct Settings {
     pub keep: bool,
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Report {
     /// The seed.
     pub seed: u64,
-    /// What the world was made of.
+    /// A description of the world.
     pub shape: String,
-    /// What went wrong, if anything did.
+    /// The violation, if there is one.
     pub violation: Option<String>,
     /// The record of the run.
     pub trace: Trace,
-    /// Host requests made.
+    /// The number of host requests.
     pub requests: u64,
 }
 
@@ -111,13 +112,13 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
         .unwrap_or_else(|| "without words".to_owned())
 }
 
-/// A shard and whether its last turn found nothing to do.
+/// A shard, and whether its last turn was idle.
 struct Shard {
     poller: Box<dyn Poller>,
     idle: bool,
 }
 
-/// The array while it runs.
+/// The running array.
 struct Running {
     array: Array,
     shards: Vec<Shard>,
@@ -125,22 +126,22 @@ struct Running {
     clients_idle: bool,
 }
 
-/// A control operation that has not been answered.
+/// A control operation that has not completed.
 enum Asked {
     Fail { member: MemberIndex, pending: Pending },
     Replace { member: MemberIndex, replacing: Box<Replacing> },
 }
 
-/// What the drive of a member held at some time.
+/// The content of a member's drive at an earlier time.
 struct Snapshot {
     slot: usize,
     drive: SimDrive,
-    /// The member was in use since, so the drive may have been written to.
+    /// Whether the member was in use since then, so that the drive may have been written.
     is_older: bool,
 }
 
 impl Asked {
-    /// The slot that a drive is about to join.
+    /// The slot that a drive is about to fill.
     const fn joins(&self) -> Option<usize> {
         match self {
             Self::Fail { .. } => None,
@@ -149,53 +150,53 @@ impl Asked {
     }
 }
 
-/// The array with all that is around it, and time. What happens to it is decided by [`Chance`], or by the script of a
-/// [`Stage`](stage::Stage).
+/// The array with its environment, and the time. [`Chance`] or the script of a [`Stage`](stage::Stage) decides on the
+/// events.
 struct World {
     rng: Rng,
-    /// What came later: histories stay as they were where it brings nothing.
+    /// A generator for later additions, so that earlier histories do not change if an addition has no effect.
     later: Rng,
-    /// The same, for what came last.
+    /// The same for the latest additions.
     silences: Rng,
     trace: Trace,
     faults: Faults,
     shape: Shape,
     geometry: Geometry,
     ground: Ground,
-    /// By slot.
+    /// The drives by slot.
     drives: Vec<SimDrive>,
-    /// Drives that were members once and still answer.
+    /// Former members that still answer.
     retired: Vec<SimDrive>,
-    /// What a drive held when the array was stopped in order, for it to come back with.
+    /// The content of a drive at a clean shutdown, with which it may return.
     snapshot: Option<Snapshot>,
-    /// Slots whose drive lacks something that it should hold and must not be believed.
+    /// Slots whose drive lacks content and must not be trusted.
     estranged: MemberSet,
     serial: u64,
     running: Option<Running>,
     asked: Vec<Asked>,
-    /// Slots that a script is about to take out of use.
+    /// Slots that a script is about to fail.
     condemned: MemberSet,
     oracle: Oracle,
     now: Nanos,
     next_id: u64,
     left: u64,
-    /// A crash left regions to resynchronize: no further faults until that is done.
+    /// Whether a crash left regions to resynchronize: no faults are injected until the resync has finished.
     recovering: bool,
-    /// What crashes left in doubt since the last resync that ended.
+    /// Regions that crashes left in doubt since the last completed resync.
     doubts: doubt::Doubts,
-    /// Members whose stripes the labels promised to be sound whenever the machine stops, when it did.
+    /// Members whose stripes the labels guaranteed to be consistent after a crash at this time.
     promised: MemberSet,
-    /// And whether that covers one more that is lost in the same event.
+    /// Whether the guarantee covers one more member that is lost in the same event.
     loss_covered: bool,
-    /// Members that were not in sync then.
+    /// Members that were not in sync at that time.
     out_before: MemberSet,
-    /// Until then all drives stall, or have just stalled, for so long that members may be failed.
+    /// Until this time all drives stall, or have just stalled, for so long that members may be failed.
     standstill_until: Nanos,
-    /// The last daemon was killed, and the array has not been started since.
+    /// Whether the last daemon was killed, and the array has not been started since.
     killed: bool,
     stopping: bool,
     lost: bool,
-    /// Faults have stopped, and everything is to come to rest.
+    /// Whether faults are disabled and the world is about to end.
     ending: bool,
 }
 
@@ -213,7 +214,7 @@ impl World {
             .collect();
         let mut now = Nanos(0);
 
-        // Junk may look like anything by chance.
+        // Junk may have any content by chance.
         let zeroes = strake_block::DeallocateReads::Zeroes;
         let junk = shape.drives.iter().any(|drive| drive.deallocate != zeroes);
         let assembled = make(shape, &drives, junk, &mut rng, (&mut now, trace))?;
@@ -297,7 +298,7 @@ impl World {
         self.running.as_ref().map_or(0, |r| r.clients.iter().map(Client::outstanding).sum())
     }
 
-    /// Has the first client make a request, for which it has room.
+    /// Lets the first client submit a request; the client must have room.
     fn say(
         &mut self,
         what: impl FnOnce(&mut Client, &Ground, &mut Scene<'_>) -> Result<(), String>,
@@ -317,7 +318,7 @@ impl World {
         what(&mut running.clients[0], &self.ground, &mut scene)
     }
 
-    /// The same, and waits for the answer.
+    /// As [`say`](Self::say), and waits for the completion.
     fn ask(
         &mut self,
         what: impl FnOnce(&mut Client, &Ground, &mut Scene<'_>) -> Result<(), String>,
@@ -326,7 +327,7 @@ impl World {
         self.run_until("an answer", |world| world.outstanding() == 0)
     }
 
-    /// Lets the world go on until `done`.
+    /// Runs the world until `done`.
     fn run_until(&mut self, what: &str, done: impl Fn(&Self) -> bool) -> Result<(), String> {
         let mut spins = 0;
         let deadline = self.now.plus(PATIENCE);
@@ -351,7 +352,7 @@ impl World {
         Ok(())
     }
 
-    /// A shard or client that was idle may have work now.
+    /// Marks all shards and clients as not idle, because they may have work.
     fn wake_all(&mut self) {
         if let Some(running) = &mut self.running {
             running.shards.iter_mut().for_each(|shard| shard.idle = false);
@@ -359,7 +360,7 @@ impl World {
         }
     }
 
-    /// Gives some of the shards and clients a turn, in random order. True while any of them may have work.
+    /// Gives some of the shards and clients a turn, in random order. Returns true while any of them may have work.
     fn round(&mut self) -> Result<bool, String> {
         if self.rng.one_in(32) {
             self.refresh();
@@ -394,14 +395,14 @@ impl World {
             busy |= work;
         }
         if busy {
-            // A shard or client that had its turn before may have been given work since.
+            // A shard or client that had its turn earlier may have received work since.
             self.wake_all();
             return Ok(true);
         }
         Ok(!running.clients_idle || running.shards.iter().any(|shard| !shard.idle))
     }
 
-    /// Every shard and client is idle: moves the clock to the next thing that was announced.
+    /// Advances the clock to the next announced event, when every shard and client is idle.
     fn skip(&mut self, what: &str, spins: u32) -> Result<(), String> {
         let Some(running) = &self.running else {
             return Err(format!("nothing runs, waiting for {what}"));
@@ -432,7 +433,7 @@ impl World {
         Ok(())
     }
 
-    /// It is `now`, for the drives too: they go by the clock of the trace.
+    /// Sets the time to `now`, also for the drives, which use the clock of the trace.
     fn pass_to(&mut self, now: Nanos) {
         self.now = now;
         self.trace.set_now(now);
@@ -442,7 +443,7 @@ impl World {
         self.array().status().members.iter().map(|m| m.state).collect()
     }
 
-    /// Tells the fault atlas how things stand.
+    /// Updates the state of the faults from the array.
     fn refresh(&mut self) {
         if self.running.is_none() {
             return;
@@ -464,14 +465,14 @@ impl World {
         self.faults.hold(self.now < self.standstill_until);
     }
 
-    /// True when a command to fail or replace the member of `slot` has no answer yet.
+    /// True if a command to fail or replace the member of `slot` has not completed.
     fn is_asked(&self, slot: usize) -> bool {
         self.asked.iter().any(|asked| match asked {
             Asked::Fail { member, .. } | Asked::Replace { member, .. } => member.at() == slot,
         })
     }
 
-    /// What a person wants to know first.
+    /// A summary of the state for error messages.
     fn picture(&self) -> String {
         let Some(running) = &self.running else { return "not running".to_owned() };
         let status = running.array.status();
@@ -494,7 +495,7 @@ impl World {
         )
     }
 
-    /// A fresh drive for `slot`, like the one it replaces.
+    /// A new drive for `slot`, like the one that it replaces.
     fn new_drive(&mut self, slot: usize) -> SimDrive {
         let spec: DriveSpec = self.shape.drives[slot];
         self.serial += 1;
@@ -552,14 +553,14 @@ fn ground(geometry: &Geometry, rng: &mut Rng) -> Ground {
     }
 }
 
-/// Simulated time between two looks at a drive that has not answered.
+/// Interval of polls of a drive that has not answered, in simulated time.
 const LOOK: Nanos = Nanos(50 * Nanos::MICRO.0);
 
-/// The same once the wait has taken more than a second.
+/// The interval after a wait of more than a second.
 const LOOK_LATE: Nanos = Nanos(2 * Nanos::MILLI.0);
 
-/// A way to wait that moves the clock of the world and that of the drives. It gives up when nothing has come of it for
-/// very long.
+/// A wait function that advances the clocks of the world and of the drives. It returns `None` after a very long time
+/// without a result.
 fn patient<'a>(now: &'a mut Nanos, trace: &'a Trace) -> impl FnMut() -> Option<Nanos> + 'a {
     let began = *now;
     move || {

@@ -1,14 +1,14 @@
-//! Arrays that are overwritten while not in use: kept wounds, a fixed run and a fresh one.
+//! Corruption of inactive arrays: kept damages, a fixed run and a random one.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use strake_sim::crash::corrupt::{Corrupted, replay, run};
 use strake_sim::kept;
 
-/// What has to be wounded in a run, or it shows less than it says.
+/// The areas that a run must damage to be valid.
 const AREAS: [&str; 6] = ["label", "bitmap", "log", "bad_blocks", "config", "data"];
 
-/// With what.
+/// The kinds of damages that a run must have to be valid.
 const KINDS: [&str; 7] = ["bit_flip", "elsewhere", "neighbour", "old", "ones", "random", "zeroes"];
 
 fn check(seed: u64, runs: u64) -> Corrupted {

@@ -1,11 +1,12 @@
-//! Crashes of small histories: kept cases, a fixed run, a fresh one, and lies of drives that must be found out.
+//! Crashes of short histories: kept cases, a fixed run, a random one, and false reports of drives that must be
+//! detected.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use strake_sim::crash::{Lie, ReplayError, Report, pairs, replay, run};
 use strake_sim::kept;
 
-/// What has to happen in a run, or it shows less than it says.
+/// The events that a run must have to be valid.
 const KINDS: [&str; 14] = [
     "degraded",
     "during_copy",
@@ -36,8 +37,8 @@ fn kept_crashes_hold() {
     }
 }
 
-/// A kept state whose history has changed, or that never was one, is not a violation. An index was out of bounds for
-/// most of these.
+/// A kept state that does not fit its changed history, or that never was valid, is not a violation. Most of these
+/// inputs caused an index out of bounds.
 #[test]
 fn a_state_that_does_not_fit_its_history_is_named() {
     replay("5:j155:110.p.204.t2048:0:3.k.0.w").expect("it fits");
@@ -81,7 +82,7 @@ fn a_run_replays_on_any_number_of_threads() {
     assert_eq!((alone.runs, alone.faults), (together.runs, together.faults));
 }
 
-/// A drive that lies must be found out.
+/// A drive with false reports must be detected.
 fn check_found_out(lie: Lie) {
     let report = run(1, 2_000, 1, lie);
     assert!(!report.violations.is_empty(), "{lie:?} was not found out in {} states", report.runs);
@@ -97,8 +98,8 @@ fn an_idle_fua_is_found_out() {
     check_found_out(Lie::Fua);
 }
 
-/// One block, on drives with a cache: on five geometries in a region that is not marked, and on one in which such a
-/// write tells its intent, in a region that is.
+/// One block, on drives with a cache: on five geometries in a clean region, and on one geometry that uses partial-write
+/// records, in a dirty region.
 #[test]
 fn two_events_at_once_on_small_arrays_are_survived_exhaustive() {
     for numbers in [0..5, 149..150] {

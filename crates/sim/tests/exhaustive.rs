@@ -1,7 +1,7 @@
-//! Every level, every set of lost members it survives, every span: the engine's bytes against a plain array of
-//! bytes; and every set one loss larger: an error or the right bytes, never wrong ones.
+//! Every level, every tolerated set of lost members, every span: compares the engine with an array of bytes; and for
+//! every set with one loss more, checks that reads fail or return the right bytes.
 //!
-//! Geometries are as small as they get (two blocks to a strip), so that "every" can be meant.
+//! Geometries are minimal (two blocks to a strip), so that the enumeration is complete.
 
 use std::sync::Arc;
 
@@ -24,10 +24,10 @@ use strake_units::{
 const STRIP_BYTES: u32 = 8192;
 const BLOCK: usize = 4096;
 
-/// Turns after which something that should happen counts as stuck.
+/// Turns after which a wait fails.
 const TURNS_MAX: u32 = 200_000;
 
-/// An array on RAM drives that can be pulled, driven by hand, beside the bytes it should hold.
+/// An array on removable RAM drives, driven by the test, with its expected content.
 struct Rig {
     array: Array,
     pollers: Vec<Box<dyn Poller>>,
@@ -37,7 +37,7 @@ struct Rig {
     plans: Vec<FaultPlan>,
     geometry: Geometry,
     placement: Placement,
-    /// What the first stripes should hold.
+    /// The expected content of the first stripes.
     expected: Vec<u8>,
     rng: Rng,
     now: Nanos,
@@ -99,7 +99,7 @@ impl Rig {
         Self { array, pollers, queue, batch, rams, plans, geometry, placement, expected, rng, now }
     }
 
-    /// Gives every shard a turn; lets time pass when none has work.
+    /// Runs one turn of every shard; advances the time if none has work.
     fn turn(&mut self) {
         let mut turn = Turn::Idle;
         for poller in &mut self.pollers {
@@ -148,7 +148,7 @@ impl Rig {
         Ok(data.parts().iter().flat_map(|part| part.as_slice().to_vec()).collect())
     }
 
-    /// One of the operations that change a range, in turn; zeroes for those that bring no data.
+    /// Executes one of the operations that change a range, in rotation; operations without data write zeroes.
     fn change(&mut self, range: LbaRange, kind: usize) -> Result<(), IoError> {
         let span = range.start.0 as usize * BLOCK..range.end().0 as usize * BLOCK;
         let durability = if kind.is_multiple_of(2) { Durability::Normal } else { Durability::Fua };
@@ -227,13 +227,13 @@ fn patient(now: &mut Nanos) -> impl FnMut() -> Option<Nanos> + '_ {
     }
 }
 
-/// Sets of members that the geometry survives, or not.
+/// Sets of members that the geometry tolerates, or not.
 fn sets(geometry: &Geometry, survived: bool) -> Vec<MemberSet> {
     let all = (0..1 << geometry.members()).map(MemberSet::from_bits);
     if survived {
         return all.filter(|lost| geometry.tolerates(*lost)).collect();
     }
-    // One loss too many, and no more than that.
+    // Exactly one loss more than tolerated.
     let barely = |lost: &MemberSet| {
         let fewer = |member| geometry.tolerates(lost.without(member));
         !geometry.tolerates(*lost) && lost.iter().any(fewer)
@@ -241,7 +241,7 @@ fn sets(geometry: &Geometry, survived: bool) -> Vec<MemberSet> {
     all.filter(barely).collect()
 }
 
-/// Every span that begins in stripe `stripe` and is at most two stripes long.
+/// Every span that starts in stripe `stripe` and is at most two stripes long.
 fn spans(geometry: &Geometry, stripe: u64) -> impl Iterator<Item = LbaRange> + use<> {
     let blocks = geometry.stripe_data_blocks();
     let first = stripe * blocks;
@@ -249,14 +249,14 @@ fn spans(geometry: &Geometry, stripe: u64) -> impl Iterator<Item = LbaRange> + u
         .flat_map(move |start| (1..=2 * blocks).map(move |len| LbaRange::new(Lba(start), len)))
 }
 
-/// Writes every span with some members lost, reads it back, and after a rebuild reads everything again.
+/// Writes every span with some members lost, reads it, and reads everything again after a rebuild.
 fn check_survived(level: Level, members: usize, group_size: Option<u8>) {
     let geometry = Rig::new(level, members, group_size, 0).geometry;
     for (turn, lost) in sets(&geometry, true).into_iter().enumerate() {
         let context = format!("RAID {level} of {members}, lost {lost:?}");
         let mut rig = Rig::new(level, members, group_size, lost.bits());
         let stripes = rig.expected.len() as u64 / BLOCK as u64 / geometry.stripe_data_blocks();
-        // Data from before the loss: in every stripe, so that there is something to recover.
+        // Every stripe has data from before the loss, so that there is data to reconstruct.
         for stripe in 0..stripes {
             let all = LbaRange::new(
                 Lba(stripe * geometry.stripe_data_blocks()),
@@ -269,7 +269,7 @@ fn check_survived(level: Level, members: usize, group_size: Option<u8>) {
             rig.answer(pending);
         }
         rig.check_everything(&context);
-        // Parity rotates from stripe to stripe: each set meets another one.
+        // Parity rotates from stripe to stripe: each set is tested with another one.
         let stripe = turn as u64 % (stripes - 2);
         for (kind, span) in spans(&geometry, stripe).enumerate() {
             rig.change(span, kind)
@@ -286,8 +286,8 @@ fn check_survived(level: Level, members: usize, group_size: Option<u8>) {
     }
 }
 
-/// Pulls one drive more than the geometry survives: whatever is still answered must be right, and what was on
-/// the lost strips cannot be.
+/// Removes one drive more than the geometry tolerates: successful reads must return the right data, and reads of lost
+/// strips must fail.
 fn check_lost(level: Level, members: usize, group_size: Option<u8>) {
     let geometry = Rig::new(level, members, group_size, 0).geometry;
     for (turn, lost) in sets(&geometry, false).into_iter().enumerate() {
@@ -327,7 +327,7 @@ fn check_lost(level: Level, members: usize, group_size: Option<u8>) {
     }
 }
 
-/// Names the shapes once for both questions.
+/// Defines the shapes once for both tests.
 macro_rules! shapes {
     ($($name:ident: $level:expr, $members:expr, $group:expr;)*) => {
         mod survived {

@@ -1,4 +1,4 @@
-//! The counterpart of the TLA+ specification against what TLC saw, and against the code.
+//! Compares the counterpart of the TLA+ specification with the results of TLC, and with the code.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ fn config(name: &str) -> Config {
     Config::parse(&text).unwrap_or_else(|what| panic!("{name}: {what}"))
 }
 
-/// What is recorded of the configurations whose names begin with one of `kinds`, of those that TLC went through.
+/// The recorded results of the configurations whose names begin with one of `kinds`, if TLC searched them.
 fn recorded(kinds: &[&str]) -> Vec<serde_json::Value> {
     let text = std::fs::read_to_string(folder().join("states.json")).expect("the record");
     let all: Vec<serde_json::Value> = serde_json::from_str(&text).expect("JSON");
@@ -32,7 +32,7 @@ fn recorded(kinds: &[&str]) -> Vec<serde_json::Value> {
     all.into_iter().filter(is_one).collect()
 }
 
-/// What a search shows is what is recorded.
+/// Compares the results of searches with the recorded ones.
 fn check(kinds: &[&str], many: usize) {
     let recorded = recorded(kinds);
     assert_eq!(recorded.len(), many, "{kinds:?}");
@@ -42,7 +42,7 @@ fn check(kinds: &[&str], many: usize) {
         assert_eq!(entry["violated"].as_str(), violated, "{entry}");
         assert_eq!(entry["diameter"].as_u64(), Some(found.diameter.into()), "{entry}");
         if violated.is_none() {
-            // Where an invariant fails, how many states were seen before depends on the order in a level.
+            // After a failed invariant, the number of visited states depends on the order within a level.
             assert_eq!(entry["states"].as_u64(), Some(found.states), "{entry}");
         }
     }
@@ -53,7 +53,7 @@ fn states_and_diameters_are_those_that_tlc_saw_exhaustive() {
     check(&["mirror-", "raid5-", "raid6-"], 7);
 }
 
-/// Every rule of the model is needed: an invariant fails without it, and the same one as in TLC.
+/// Every rule of the model is needed: without it an invariant fails, the same one as in TLC.
 #[test]
 fn every_broken_rule_is_found_exhaustive() {
     check(&["broken-"], 11);
@@ -67,7 +67,7 @@ fn uuid(m: usize) -> Uuid {
     Uuid([0x10 + m as u8; 16])
 }
 
-/// A label of the model as the code has it, on the drive of member `m`.
+/// A label of the model in the form of the code, on the drive of member `m`.
 fn superblock(config: &Config, label: &Label, m: usize) -> Superblock {
     let state = |standing| match standing {
         Standing::In => RecordedState::InSync,
@@ -120,7 +120,7 @@ fn superblock(config: &Config, label: &Label, m: usize) -> Superblock {
     }
 }
 
-/// What the code makes of `drives` is what the model makes of them.
+/// Checks that the code and the model evaluate `drives` in the same way.
 fn assembles_alike(config: &Config, state: &State, drives: Set) {
     let found = members_of(drives).map(|m| Found {
         drive: m,
@@ -168,7 +168,7 @@ fn returns_alike(config: &Config, new: &Label, own: &Label, m: usize) {
     assert_eq!(taken, model::returns(config, new, own, m), "{code:?}: {own:?} to {new:?}");
 }
 
-/// Whatever labels a reachable state leaves on the drives, whichever drives are here, and whichever drive comes back.
+/// All labels of reachable states, with every set of present drives, and every returning drive.
 #[test]
 fn the_model_and_the_code_assemble_alike_exhaustive() {
     for (name, least) in [("mirror-labels", 400), ("raid5-labels", 200), ("raid6-labels", 700)] {

@@ -1,4 +1,4 @@
-//! Operators who do anything: kept seeds, a fixed set, fresh seeds, replay.
+//! Random operators: kept seeds, a fixed set, random seeds, replay.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -6,10 +6,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use strake_sim::stage::operate;
 use strake_sim::{Settings, kept};
 
-/// What has to happen in the fixed seeds, or they show less than they say.
+/// The events that the fixed seeds must have to be valid.
 const EVENTS: [&str; 7] = ["destroy", "fail", "medium", "readd", "replace", "split", "vanish"];
 
-/// Runs every seed and says which ones fail and how. Returns what happened.
+/// Runs every seed and reports failures. Returns the counts of events.
 fn check(seeds: impl IntoIterator<Item = u64>) -> BTreeMap<&'static str, u64> {
     let mut events = BTreeMap::new();
     let mut complaints = Vec::new();

@@ -1,5 +1,5 @@
-//! Clients while an array is rebuilt, on modelled drives, in simulated time: nothing here depends on how fast the
-//! machine is that runs it.
+//! Clients during the rebuild of an array, on modelled drives, in simulated time: the results do not depend on the
+//! speed of the host.
 
 use strake_dev_mem::Profile;
 use strake_engine::Maintenance;
@@ -13,7 +13,7 @@ fn spec(seed: u64) -> Spec {
     Spec { member_bytes: 1 << 30, seed, ..Spec::of(level, Profile::SN861.mixed(0)) }
 }
 
-/// An array with its first member just replaced.
+/// An array whose first member was just replaced.
 fn replaced(spec: &Spec) -> Lab {
     let mut lab = Lab::new(spec).expect("an array");
     lab.fail(MemberIndex(0)).expect("one member may fail");
@@ -44,7 +44,7 @@ fn an_undisturbed_rebuild_runs_at_the_rate_of_the_new_drive() {
     assert!((0.75 * limit..=1.01 * limit).contains(&rate), "{rate} bytes/s of {limit}");
 }
 
-/// A quarter of the rates, so that half a second of simulated time is not too much work.
+/// A quarter of the rates, so that half a second of simulated time is fast to compute.
 fn slower(level: &str, drives: u8) -> Spec {
     Spec {
         level: level.parse().expect("a level"),
@@ -59,7 +59,7 @@ fn priority(lab: &Lab, priority: u8) {
     lab.array().set_maintenance(Maintenance { priority, paused: false });
 }
 
-/// What issue 3 promises of the default priority.
+/// The guarantee of issue 3 for the default priority.
 #[test]
 fn clients_keep_half_their_speed_and_the_rebuild_a_third() {
     let check = |level: &str, drives, work, pace| {
@@ -107,7 +107,7 @@ fn a_paused_rebuild_stands_and_goes_on() {
 
 #[test]
 fn the_end_is_forecast_within_a_fifth_after_a_tenth() {
-    // Long enough that the first second, in which the pace is found, is less than a tenth of it.
+    // Long enough that the first second, in which the rate settles, is less than a tenth of it.
     let profile = Profile::SN861.slower(8).mixed(0);
     let spec = Spec { member_bytes: 6 << 30, profile, ..slower("raid6", 8) };
     let mut lab = Lab::new(&spec).expect("an array");

@@ -1,4 +1,4 @@
-//! Targets that execute what a daemon sent after it was killed.
+//! Targets that execute commands of a daemon after it was killed.
 
 use strake_raid::Level;
 use strake_sim::drive::{Crash, LATE};
@@ -6,8 +6,8 @@ use strake_sim::stage::{Cast, Stage, play};
 use strake_sim::{Mutant, Settings};
 use strake_units::{MemberSet, Nanos};
 
-/// A target holds writes of a daemon that is killed; the next one starts, reads, repairs and writes again; then the
-/// target carries the old ones out. What was acknowledged last is what is there, and parity fits.
+/// A target delays writes of a killed daemon; the next daemon starts, reads, repairs and writes; then the target
+/// executes the old writes. The last acknowledged data must be present, and parity must match.
 fn story(stage: &mut Stage) -> Result<(), String> {
     for _ in 0..3 {
         stage.begin_work(20)?;
@@ -15,13 +15,13 @@ fn story(stage: &mut Stage) -> Result<(), String> {
         stage.restart()?;
         stage.work(20)?;
         stage.read_back()?;
-        // Longer than any target continues.
+        // Longer than any settle time.
         stage.pass(strake_block::SETTLE_TIME_MAX.plus(Nanos::SECOND))?;
     }
     stage.all_is_well()
 }
 
-/// Plays the story in `seeds` worlds of each level. Returns how many went wrong, and how many writes were late.
+/// Plays the script in `seeds` worlds of each level. Returns the violations, and the number of late writes.
 fn check(mutant: Mutant, seeds: u64) -> (Vec<String>, u64) {
     let (mut wrong, mut late) = (Vec::new(), 0);
     for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 4), (Level::Raid6, 5)] {
@@ -37,8 +37,8 @@ fn check(mutant: Mutant, seeds: u64) -> (Vec<String>, u64) {
     (wrong, late)
 }
 
-/// Finding A of a review: the initiator's protection against late writes died with its process. A write that was
-/// acknowledged after a restart was undone by one from before it.
+/// The initiator's protection against late writes ended with its process: a write that was acknowledged after a restart
+/// was undone by one from before it.
 #[test]
 fn f30_no_write_of_a_dead_daemon_lands_late() {
     let (wrong, late) = check(Mutant::None, 6);
@@ -46,23 +46,23 @@ fn f30_no_write_of_a_dead_daemon_lands_late() {
     assert!(late > 100, "only {late} writes were late");
 }
 
-/// The same without the wait: the oracle sees the result.
+/// Without the wait, the oracle detects the result.
 #[test]
 fn f30_a_start_that_does_not_wait_is_found_out() {
     let (wrong, _) = check(Mutant::Hasty, 6);
     assert!(wrong.len() > 6, "{} of 18 worlds went wrong", wrong.len());
 }
 
-/// The start waited for late writes, and the clock of the drives stood still meanwhile. A drive that had been silent
-/// when the daemon was killed, and answered again long before the wait ended, could not be opened: the array waited for
-/// a member whose drive was there.
+/// The start waited for late writes, and the clock of the drives did not advance meanwhile. A drive that was silent
+/// when the daemon was killed, and answered again long before the end of the wait, could not be opened: the array
+/// waited for a member whose drive was present.
 #[test]
 fn a_drive_that_answers_again_during_the_wait_is_used() {
     let cast = Cast { remote: MemberSet::first_n(4), ..Cast::new(Level::Raid5, 4) };
     for seed in 0..6 {
         let report = play(seed, &cast, Settings::default(), |stage| {
             stage.work(10)?;
-            // Too short to cost the member, and shorter than the wait.
+            // Too short to fail the member, and shorter than the wait.
             stage.drive(1).fall_silent(Nanos::SECOND.times(5));
             stage.load(20);
             stage.turns(200)?;

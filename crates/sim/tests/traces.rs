@@ -1,13 +1,13 @@
-//! What simulated arrays do to their labels is what the model does, and what they must not do is refused.
+//! The model follows the label events of simulated arrays, and rejects invalid ones.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use strake_sim::model::{Config, Event, follow};
 use strake_sim::stage::observe;
 
-/// Worlds from seeds that are always the same, and from those that are new every time.
+/// Worlds from fixed seeds, and from random seeds.
 const WORLDS: u64 = 100;
-/// Worlds whose traces are changed.
+/// Worlds whose traces are modified.
 const CHANGED: u64 = 40;
 
 fn trace(seed: u64) -> (Config, Vec<Event>) {
@@ -39,7 +39,7 @@ fn random_worlds_do_to_labels_what_the_model_does() {
     accepted(seed..seed + WORLDS);
 }
 
-/// Every trace that `change` changes is refused, and there are some.
+/// Checks that every trace that `change` modifies is rejected, and that there are such traces.
 fn refused(change: impl Fn(&mut Vec<Event>) -> bool) {
     let mut changed = 0;
     for seed in 1..1 + CHANGED {
@@ -52,7 +52,7 @@ fn refused(change: impl Fn(&mut Vec<Event>) -> bool) {
     assert!(changed > CHANGED / 8, "{changed} of {CHANGED} traces were changed");
 }
 
-/// The first label that reached a tail ring: where its last head and its first tail are.
+/// The first label that reached a tail ring: the positions of its last head event and its first tail event.
 fn confirmed(events: &[Event]) -> Option<(usize, usize)> {
     let is_tail = |event: &Event| matches!(event, Event::Tail(..));
     let tail = events.iter().position(is_tail)?;
@@ -60,7 +60,7 @@ fn confirmed(events: &[Event]) -> Option<(usize, usize)> {
     Some((head, tail))
 }
 
-/// The first label that some members are out of.
+/// The first label with members that are out.
 fn degraded(events: &mut [Event]) -> Option<&mut strake_sim::model::Seen> {
     events.iter_mut().find_map(|event| match event {
         Event::Head(_, seen) if seen.held.iter().any(|held| *held > 0) => Some(seen),

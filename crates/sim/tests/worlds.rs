@@ -1,4 +1,4 @@
-//! Whole worlds: kept seeds, a fixed set, fresh seeds, replay, and lies that must be found out.
+//! Whole worlds: kept seeds, a fixed set, random seeds, replay, and deliberate faults that must be detected.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use strake_sim::shrink::shrink;
 use strake_sim::{Kind, Kinds, Mutant, Report, Settings, kept, run};
 
-/// Runs every seed and says which ones fail and how. Returns the faults that happened.
+/// Runs every seed and reports failures. Returns the counts of injected faults.
 fn check(seeds: impl IntoIterator<Item = u64>) -> BTreeMap<&'static str, u64> {
     let mut faults = BTreeMap::new();
     let mut complaints = Vec::new();
@@ -40,7 +40,7 @@ fn kept_seeds_hold() {
 #[test]
 fn fixed_seeds_hold_and_see_every_fault() {
     let faults = check(0..170);
-    // A set of seeds in which one never happens tests less than it says.
+    // A set of seeds without one of the kinds would test less than intended.
     for kind in Kind::ALL {
         assert!(faults.contains_key(kind.word()), "no {} in the fixed seeds", kind.word());
     }
@@ -76,20 +76,20 @@ fn a_seed_replays_to_the_last_event() {
     }
 }
 
-/// Whether a lie is found out in the world of `seed`.
+/// True if a deliberate fault is detected in the world of `seed`.
 fn is_found_out(mutant: Mutant, seed: u64) -> bool {
     run(seed, Settings { mutant, ..Settings::default() }).violation.is_some()
 }
 
-/// A drive that lies must be found out in `at_least` of the first `of` worlds.
+/// A deliberate fault must be detected in `at_least` of the first `of` worlds.
 fn check_found_out(mutant: Mutant, at_least: usize, of: u64) {
     let found = (0..of).filter(|seed| is_found_out(mutant, *seed)).take(at_least).count();
     assert!(found == at_least, "{mutant:?} was found out in only {found} of {of} worlds");
 }
 
-/// Worlds in which a target carries a write of a killed daemon out after the next one has started, where that does not
-/// wait: an acknowledged write is undone. They are kept seeds as well. When what seeds draw has changed, `strake-sim
-/// --seed 0 --seeds 400 --hasty` names others.
+/// Worlds in which a target executes a write of a killed daemon after the next daemon has started, if the start does
+/// not wait: an acknowledged write is undone. They are kept seeds as well. When the draws of seeds have changed,
+/// `strake-sim --seed 0 --seeds 400 --hasty` names others.
 const DEAD_DAEMONS: [u64; 2] = [127, 302];
 
 #[test]
@@ -119,8 +119,8 @@ fn an_idle_fua_is_found_out() {
     check_found_out(Mutant::IdleFua, 2, 60);
 }
 
-/// A drive that lies fails many runs. One of them still fails in the same way when it is made small, and what is left
-/// of it is a run of its own, which replays.
+/// A deliberate fault fails many runs. One of them still fails in the same way after its reduction, and the reduced run
+/// can be replayed.
 #[test]
 fn a_failing_run_is_made_small() {
     let settings = Settings { mutant: Mutant::LostWrite, ..Settings::default() };
@@ -132,7 +132,7 @@ fn a_failing_run_is_made_small() {
     let again = run(seed, Settings { limits: small.limits, ..settings });
     assert_eq!(again.violation, small.report.violation);
     assert_eq!(again.trace.hash(), small.report.trace.hash());
-    // What it can do without is named, and is read back from a command line.
+    // The omitted kinds are named, and can be parsed from a command line.
     let without = small.limits.without;
     assert_eq!(without.to_string().parse(), Ok(without));
     assert_ne!(without, Kinds::default(), "a write is lost without anything else");

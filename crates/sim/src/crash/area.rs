@@ -1,10 +1,10 @@
-//! What the parts of a member are for.
+//! The areas of a member.
 
 use strake_ondisk::{AreaLayout, Copy};
 
 use super::record::{Record, stripes};
 
-/// What a part of a member is for.
+/// The use of a part of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Area {
     Label,
@@ -13,7 +13,7 @@ pub(super) enum Area {
     BadBlocks,
     Log,
     Data,
-    /// Partition tables, room that is kept free, and data that no check reads.
+    /// Partition tables, reserved space, and data that no check reads.
     Other,
 }
 
@@ -31,7 +31,7 @@ impl Area {
     }
 }
 
-/// The areas of a member, the whole of it last.
+/// The areas of a member, and last the whole member.
 pub(super) fn areas(record: &Record) -> Vec<(Area, (u64, u64))> {
     let bytes = record.case.disk_spec().bytes;
     let layout = AreaLayout::of(bytes).expect("the drive is large enough for a member");
@@ -55,7 +55,7 @@ pub(super) fn areas(record: &Record) -> Vec<(Area, (u64, u64))> {
     ]
 }
 
-/// What a byte of a member is for.
+/// The area that contains a byte of a member.
 pub(super) fn area_of(record: &Record, offset: u64) -> Area {
     let areas = areas(record);
     let holds = |(_, (from, to)): &&(Area, (u64, u64))| (*from..*to).contains(&offset);

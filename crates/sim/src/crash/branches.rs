@@ -1,12 +1,12 @@
-//! Which ways recoveries took: what the engine says of them, and what was torn where.
+//! The branches that recoveries took, from the report of the engine and from torn writes.
 
 use strake_engine::Recovery;
 
 use super::area::Area;
 
-/// What a recovery can be seen to do.
+/// The observable branches of a recovery.
 pub(super) const ALL: [&str; 17] = [
-    // The engine had nothing to do; of an array that had been stopped in order, or not.
+    // The engine had nothing to do, after a clean shutdown or not.
     "stopped_in_order",
     "plain",
     "resynced",
@@ -20,30 +20,30 @@ pub(super) const ALL: [&str; 17] = [
     // From the labels.
     "label_update_finished",
     "stale_left_out",
-    // With words for the owner.
+    // With a message for the operator.
     "refused",
     "loss_accepted",
-    // What the newest write was torn in, so that there is an older one instead, or none.
+    // The area of the newest write if it was torn, so that an older copy is used, or none.
     "torn_label",
     "torn_bitmap_page",
     "torn_record",
     "torn_data",
 ];
 
-/// Those that mode `strict` has no use for while everybody is there when a history begins.
+/// Branches without a use in runs of pairs, which have mode `strict` and all members present when a history begins.
 const BESIDE_STRICT: [&str; 1] = ["stopped_in_order"];
 
-/// Those that so few drawn histories lead to that a run may lack them by chance; pairs always show them.
+/// Branches that drawn histories reach so rarely that a run may lack them by chance; pairs always reach them.
 const RARELY_DRAWN: [&str; 4] =
     ["partial_write_new", "partial_write_old", "partial_write_of_lost_strip", "parity_made_to_fit"];
 
-/// What a run has to show, or it shows less than it says.
+/// The branches that a run must show to be valid.
 pub(super) fn required(pairs: bool) -> impl Iterator<Item = &'static str> {
     let spared = if pairs { &BESIDE_STRICT[..] } else { &RARELY_DRAWN };
     ALL.into_iter().filter(|name| !spared.contains(name))
 }
 
-/// What was done: as the engine tells it, whether it refused before, and what had been torn.
+/// The branches of a recovery: from the engine's report, from an earlier refusal to start, and from a torn write.
 pub(super) fn taken(
     recovery: &Recovery,
     refused: bool,

@@ -1,4 +1,4 @@
-//! What a case is made of: an array of one kind, how it stands, and the few requests that a crash cuts short.
+//! A case: an array of one kind, its state, and the few requests that a crash interrupts.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub(super) enum Request {
 }
 
 impl Request {
-    /// The same, so many blocks further on.
+    /// The same request, moved by this number of blocks.
     fn behind(self, blocks: u64) -> Self {
         let move_on =
             |LbaRange { start, blocks: count }| LbaRange::new(Lba(start.0 + blocks), count);
@@ -38,46 +38,46 @@ impl Request {
 /// A step of a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Requests made at once.
+    /// Simultaneous requests.
     Requests(Vec<Request>),
-    /// Some rounds go by, but not enough for anything to be over for sure.
+    /// A number of rounds, not enough to complete anything for certain.
     Rounds(u64),
-    /// Every answer is waited for.
+    /// A wait for all completions.
     Settle,
-    /// Ten seconds pass: marks are cleared, what lags catches up.
+    /// Ten seconds: dirty bits are cleared, and delayed work completes.
     Rest,
-    /// A member is failed by hand; its answer is not waited for.
+    /// A failure of a member by the operator, without a wait for its completion.
     Fail(u8),
-    /// The array is stopped in order.
+    /// A clean shutdown.
     Stop,
-    /// Something begins that takes its time; its end is not waited for.
+    /// The start of a job, without a wait for its end.
     Job(Job),
 }
 
-/// How the array stood when the history began.
+/// The state of the array when the history begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Before {
-    /// It has just been written to.
+    /// The array has just been written.
     Busy,
-    /// It has rested, and no region is marked.
+    /// The array was idle, and no region is dirty.
     Rested,
-    /// It was stopped in order and started again.
+    /// The array was stopped cleanly and started again.
     Restarted,
 }
 
-/// One kind of array.
+/// A kind of array.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     level: Level,
     members: usize,
     mode: Consistency,
-    /// Members that went out before.
+    /// Members that were failed before.
     failed: usize,
     cached: bool,
 }
 
 impl Kind {
-    /// True when every write to it goes through the redo log.
+    /// True if every write to it uses the redo log.
     fn logs(&self) -> bool {
         let copies = matches!(self.level, Level::Raid1 | Level::Raid10);
         let always = self.mode == Consistency::Strict;
@@ -85,7 +85,7 @@ impl Kind {
     }
 }
 
-/// Level, members, how many may go out.
+/// Level, members, failures tolerated.
 const LEVELS: [(Level, usize, usize); 10] = [
     (Level::Raid5, 3, 1),
     (Level::Raid6, 4, 2),
@@ -95,7 +95,7 @@ const LEVELS: [(Level, usize, usize); 10] = [
     (Level::Raid10, 4, 1),
     (Level::Raid1, 3, 2),
     (Level::Raid73, 6, 2),
-    // Wide enough for small writes, and with the parities for partial writes.
+    // Wide enough for small writes, and with enough parity strips for partial-write records.
     (Level::Raid6, 6, 2),
     (Level::Raid73, 8, 2),
 ];
@@ -103,11 +103,11 @@ const LEVELS: [(Level, usize, usize); 10] = [
 const MODES: [Consistency; 4] =
     [Consistency::Safe, Consistency::Strict, Consistency::Resync, Consistency::None];
 
-/// From one case to the next in the list of kinds, so that few cases show many kinds. Nothing but 1 divides both this
-/// and their number, which is 208.
+/// The step between cases in the list of kinds, so that few cases cover many kinds. It is coprime to the number of
+/// kinds, which is 208.
 const STRIDE: u64 = 61;
 
-/// Every kind once.
+/// All kinds.
 fn kinds() -> Vec<Kind> {
     let mut kinds = Vec::new();
     for failed in 0..=2 {
@@ -124,7 +124,7 @@ fn kinds() -> Vec<Kind> {
     kinds
 }
 
-/// How many kinds of arrays there are.
+/// The number of kinds.
 pub(super) fn kinds_count() -> u64 {
     kinds().len() as u64
 }
@@ -135,7 +135,7 @@ pub(super) struct Case {
     pub(super) seed: u64,
     pub(super) level: Level,
     pub(super) members: usize,
-    /// Members of a group, where there are groups.
+    /// Members of a group, if the level has groups.
     pub(super) group_size: Option<u8>,
     pub(super) mode: Consistency,
     pub(super) cached: bool,
@@ -144,43 +144,43 @@ pub(super) struct Case {
     pub(super) array_block: BlockSize,
     pub(super) cores: u16,
     pub(super) ground: Ground,
-    /// Members that went out before the history begins.
+    /// Members that were out before the history begins.
     pub(super) failed: Vec<u8>,
-    /// Their drives are gone.
+    /// Whether their drives were removed.
     pub(super) pulled: bool,
     pub(super) before: Before,
     pub(super) lie: Lie,
     pub(super) pace: Pace,
-    /// The ring of the redo log is about to wrap around when the history begins.
+    /// Whether the ring of the redo log is about to wrap around when the history begins.
     pub(super) around: bool,
-    /// The history ends with an orderly stop, whatever chance says.
+    /// Whether the history always ends with a clean shutdown.
     pub(super) stops: bool,
-    /// What the array does beside.
+    /// The job of the array during the requests.
     pub(super) job: Option<Job>,
     pub(super) plot: Plot,
 }
 
-/// Where the stripes are that requests go to.
+/// The position of the stripes that requests address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Ground {
-    /// They are the first ones of the array: one core serves them all.
+    /// The first stripes of the array: one core serves all of them.
     #[default]
     Start,
-    /// The first of them is the last one of a region, so that two cores serve them where there are two. Which region it
-    /// is depends on this number.
+    /// The first stripe is the last one of a region, so that two cores serve the stripes if there are two. The number
+    /// selects the region.
     Border(u64),
 }
 
-/// Where the steps of a history come from, once the geometry is known.
+/// The source of the steps of a history, after the geometry is known.
 #[derive(Clone, Debug)]
 pub(super) enum Plot {
-    /// From chance.
+    /// Drawn at random.
     Drawn(Rng),
     /// From a list.
     Given(fn(&Geometry) -> Vec<Step>),
 }
 
-/// Which case of a run that began with a seed.
+/// The identifier of a case in a run with a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CaseName {
     pub(super) seed: u64,
@@ -188,23 +188,23 @@ pub(super) struct CaseName {
     pub(super) number: u64,
 }
 
-/// Where cases come from.
+/// The source of cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum List {
-    /// They are drawn.
+    /// Drawn cases.
     Drawn,
-    /// They are drawn, and have a job: [`super::jobs`].
+    /// Drawn cases with a job: [`super::jobs`].
     Jobs,
-    /// They are the ones of [`super::pairs`].
+    /// The cases of [`super::pairs`].
     Pairs,
-    /// They are drawn, and of the shapes of [`super::wide`].
+    /// Drawn cases of the shapes of [`super::wide`].
     Wide,
-    /// They are drawn, and several cores have writes under way while the array changes: [`super::cores`].
+    /// Drawn cases with several cores that have writes in flight while the array changes: [`super::cores`].
     Cores,
 }
 
 impl List {
-    /// What comes before a number of the list.
+    /// The prefix of a number in the list.
     pub(super) const fn letter(self) -> &'static str {
         match self {
             Self::Drawn => "",
@@ -223,7 +223,7 @@ impl fmt::Display for CaseName {
 }
 
 impl Case {
-    /// The case of this number in a run that began with `seed`.
+    /// The case of this number in a run with seed `run`.
     pub(super) fn draw(run: u64, number: u64, lie: Lie) -> Self {
         let kinds = kinds();
         let kind = kinds[(number * STRIDE % kinds.len() as u64) as usize];
@@ -272,7 +272,7 @@ impl Case {
         }
     }
 
-    /// As few as a member may have; more where the array has to be larger than one region.
+    /// The smallest size of a member; more if the array must be larger than one region.
     fn drive_bytes(&self) -> u64 {
         let least = strake_ondisk::MEMBER_BYTES_MIN;
         match self.ground {
@@ -285,7 +285,7 @@ impl Case {
         }
     }
 
-    /// Where its bytes have to lie.
+    /// The expected placement of its bytes.
     pub(super) fn placement(&self) -> Placement {
         self.placement_on(self.drive_bytes())
     }
@@ -300,7 +300,7 @@ impl Case {
         })
     }
 
-    /// The first stripe that requests go to.
+    /// The first stripe that requests address.
     pub(super) fn first_stripe(&self, geometry: &Geometry) -> u64 {
         let regions = Regions::new(geometry);
         match (self.ground, u64::from(regions.count()) - 1) {
@@ -311,29 +311,29 @@ impl Case {
         }
     }
 
-    /// How many drives there are: a fresh one comes last.
+    /// The number of drives; a spare comes last.
     pub(super) fn drives(&self) -> usize {
         self.members + usize::from(self.spare_slot().is_some())
     }
 
-    /// The slot that the fresh drive is for, if there is one.
+    /// The slot that the spare fills, if there is one.
     pub(super) fn spare_slot(&self) -> Option<u8> {
         self.job.and_then(Job::slot_of_spare)
     }
 
-    /// The slots that are concerned when the drives of a mask are lost.
+    /// The affected slots if the drives of a mask are lost.
     pub(super) fn slots(&self, drives: u64) -> MemberSet {
         let spare = self.spare_slot().filter(|_| drives >> self.members & 1 == 1);
         let members = MemberSet::from_bits(drives) & MemberSet::first_n(self.members);
         members | spare.map(MemberIndex).into_iter().collect()
     }
 
-    /// The members that have failed when the history begins.
+    /// The members that are failed when the history begins.
     pub(super) fn out(&self) -> MemberSet {
         self.failed.iter().copied().map(MemberIndex).collect()
     }
 
-    /// True when it is in mode `strict` at some time.
+    /// True if its mode is `strict` at some time.
     pub(super) fn is_ever_strict(&self) -> bool {
         self.mode == Consistency::Strict || self.job == Some(Job::Mode(Consistency::Strict))
     }
@@ -355,7 +355,7 @@ impl Case {
         };
         let late = self.pace == Pace::Uneven;
         if late {
-            // Some of these are under way still when the array has changed.
+            // Some of these requests are still in flight when the array changes.
             steps.extend([requests(&mut rng), Step::Rounds(rng.below(12))]);
         }
         steps.extend(self.job.iter().flat_map(|job| job.steps(&mut rng)));
@@ -398,7 +398,7 @@ fn request(geometry: &Geometry, rng: &mut Rng) -> Request {
         return wide::request(geometry, rng);
     }
     let ground = stripe * (stripes(strip_bytes) - 1);
-    // Few places, so that requests meet.
+    // Few positions, so that requests overlap.
     let start = match rng.below(4) {
         0 => 0,
         1 => rng.below(2) * stripe,

@@ -1,8 +1,8 @@
-//! Writes of several cores that are under way while the array changes.
+//! Writes of several cores that are in flight while the array changes.
 //!
-//! The stripes lie on both sides of a border of two regions, so that two cores serve them, and some I/Os take many
-//! times as long as others. So a write may be under way on one core when another has none, and it may end after the
-//! labels have promised what was not so yet when it began.
+//! The stripes are on both sides of a border of two regions, so that two cores serve them, and some I/Os take many
+//! times as long as others. So one core may have a write in flight when another has none, and a write may complete
+//! after the labels have promised a state that did not hold when it started.
 
 use strake_engine::Consistency;
 use strake_raid::Level;
@@ -13,7 +13,7 @@ use super::disk::{Lie, Pace};
 use super::jobs::Job;
 use crate::rng::{Rng, mix};
 
-/// Level, members, and how many of them are a group.
+/// Level, members, and members of a group.
 const SHAPES: [(Level, usize, Option<u8>); 5] = [
     (Level::Raid5, 3, None),
     (Level::Raid6, 4, None),
@@ -22,10 +22,10 @@ const SHAPES: [(Level, usize, Option<u8>); 5] = [
     (Level::Raid73, 6, None),
 ];
 
-/// Modes that promise something of a log.
+/// Modes that use a log or a bitmap.
 const MODES: [Consistency; 3] = [Consistency::Safe, Consistency::Strict, Consistency::Resync];
 
-/// The case of this number in a run that began with `run`.
+/// The case of this number in a run with seed `run`.
 pub(super) fn case(run: u64, number: u64, lie: Lie) -> Case {
     let seed = mix(run ^ 0x636f_7265 ^ mix(number.wrapping_add(1)));
     let mut rng = Rng::new(seed);
@@ -58,7 +58,7 @@ pub(super) fn case(run: u64, number: u64, lie: Lie) -> Case {
     case
 }
 
-/// Half of the cases are about another mode or a member that comes back.
+/// Half of the cases have a change of the mode or a re-added member.
 fn job(case: &Case, rng: &mut Rng) -> Option<Job> {
     let others = MODES.into_iter().filter(|mode| *mode != case.mode);
     match (rng.below(4), case.failed.first()) {

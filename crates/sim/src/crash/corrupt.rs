@@ -1,9 +1,9 @@
-//! Arrays that are overwritten while not in use: any 4 KiB of any one member, with any bytes.
+//! Corruption of inactive arrays: any 4 KiB of any one member are overwritten with any bytes.
 //!
-//! A case is played as it is for crashes and cut somewhere, or left as it was stopped. Then one member is wounded
-//! (`wound.rs`), the array is assembled from what is left, and looked at (`look.rs`): it starts or says why not, and
-//! what is read is right, but for blocks that lie where the wound is, as long as there are no checksums of data. Those
-//! a scrub has to find, and to repair where it can tell which strip is wrong.
+//! A case is played as for crashes and cut somewhere, or stopped cleanly. Then one member is damaged (`wound.rs`), the
+//! array is assembled, and the result is checked (`look.rs`): the array starts or reports the reason, and reads are
+//! right, except for damaged blocks, because data has no checksums. A scrub must find those, and must repair them if it
+//! can determine the wrong strip.
 
 mod look;
 mod wound;
@@ -24,33 +24,33 @@ use crate::rng::{Rng, mix};
 use look::{Found, examine};
 use wound::Wound;
 
-/// Wounds of one history.
+/// Damages per history.
 const WOUNDS_OF_A_CASE: u64 = 40;
 
-/// Histories that are begun together. A run ends between two of these.
+/// Histories that are started together. A run ends between two such waves.
 const WAVE: u64 = 16;
 
 /// Violations after which a run ends.
 const VIOLATIONS_MAX: usize = 10;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Corrupted {
-    /// Members wounded.
+    /// Damaged members.
     pub runs: u64,
-    /// Arrays that started, with whatever consent was asked for.
+    /// Arrays that started, with any required consent of the operator.
     pub assembled: u64,
-    /// Arrays whose first start was refused with a reason.
+    /// Arrays whose first start was rejected with a reason.
     pub explained: u64,
-    /// Arrays of which a scrub found the wound and put it right.
+    /// Arrays in which a scrub found and repaired the damage.
     pub healed: u64,
-    /// Arrays of which a scrub found the wound and could not tell which strip is wrong.
+    /// Arrays in which a scrub found the damage and could not determine the wrong strip.
     pub found: u64,
-    /// How often which area of a member was wounded.
+    /// Counts of damages by area.
     pub areas: BTreeMap<&'static str, u64>,
-    /// How often with what.
+    /// Counts of damages by kind.
     pub kinds: BTreeMap<&'static str, u64>,
-    /// What went wrong, each with how to replay it.
+    /// Violations, each with its replay command.
     pub violations: Vec<String>,
 }
 
@@ -67,7 +67,8 @@ impl Corrupted {
     }
 }
 
-/// Wounds `runs` arrays, drawn from `seed`, on `threads` threads; which does not depend on the number of threads.
+/// Damages `runs` arrays that are drawn from `seed`, on `threads` threads. The selection does not depend on the number
+/// of threads.
 #[must_use]
 pub fn run(seed: u64, runs: u64, threads: usize) -> Corrupted {
     let mut report = Corrupted::default();
@@ -84,7 +85,7 @@ pub fn run(seed: u64, runs: u64, threads: usize) -> Corrupted {
     report
 }
 
-/// Every other history ends with an orderly stop: where everything agrees, a scrub has to find what does not.
+/// Every other history ends with a clean shutdown: on a consistent array, a scrub must find every inconsistency.
 fn drawn(seed: u64, number: u64) -> Case {
     let mut case = Case::draw(seed, number, Lie::None);
     case.stops = number.is_multiple_of(2);
@@ -129,7 +130,7 @@ fn run_case(seed: u64, number: u64, wounds: u64) -> Corrupted {
 /// Repeats one case of damage: SEED:CASE:WOUND. Returns the damage and the result.
 ///
 /// # Errors
-/// What does not hold in it, or that there is no such wound.
+/// Returns the violation, or that there is no such damage.
 pub fn replay(key: &str) -> Result<String, ReplayError> {
     let wrong = || ReplayError::NoState(format!("{key} is no wound: SEED:CASE:WOUND is wanted"));
     let numbers: Result<Vec<u64>, _> = key.split(':').map(str::parse).collect();
@@ -145,7 +146,7 @@ pub fn replay(key: &str) -> Result<String, ReplayError> {
     }
 }
 
-/// Draws a state of the history and a wound, and looks at it.
+/// Draws a state of the history and a damage, and checks it.
 fn wounded(record: &Record, seed: u64, number: u64, index: u64) -> (Wound, Result<Found, String>) {
     let mut rng = Rng::new(mix(seed ^ mix(number ^ mix(index.wrapping_add(0x3c6e_f372)))));
     let state = draw_state(record, &mut rng);
@@ -158,7 +159,7 @@ fn wounded(record: &Record, seed: u64, number: u64, index: u64) -> (Wound, Resul
     (wound, found.map_err(|what| format!("{what} (state {state})")))
 }
 
-/// Somewhere in the history, or at its end; everybody is there, or some are lost.
+/// A state at some point of the history, or at its end, with all members or without some.
 fn draw_state(record: &Record, rng: &mut Rng) -> State {
     let spec = record.case.disk_spec();
     let end = record.events.len();

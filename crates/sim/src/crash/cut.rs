@@ -1,4 +1,4 @@
-//! Where a history is cut, and what of it reached the media.
+//! The cut of a history, and the writes that reached the media.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,29 +10,29 @@ use super::image::{Image, Torn};
 use crate::drive::Crash;
 use crate::rng::mix;
 
-/// Most open writes of a cut: they may or may not have reached the media. Of more, the oldest count as done.
+/// Most open writes of a cut: each may or may not have reached the media. If there are more, the oldest count as done.
 const OPEN_MAX: usize = 64;
 
-/// The machine stops.
+/// A crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// Events before it.
+    /// The number of events before it.
     pub(super) point: usize,
-    /// A power cut empties the caches, the end of a process does not.
+    /// A power cut empties the caches, a killed process does not.
     pub(super) crash: Crash,
-    /// Which of the open writes reached the media, the oldest in the lowest bit.
+    /// The open writes that reached the media, the oldest in the lowest bit.
     pub(super) kept: u64,
-    /// How much of the last of them.
+    /// The part of the last of them that reached the medium.
     pub(super) torn: Torn,
 }
 
-/// The writes of a history before a point, by number of their events.
+/// The writes of a history before a point, by the numbers of their events.
 pub(super) struct Writes {
-    /// Those that reached the media for sure.
+    /// Writes that certainly reached the media.
     pub(super) stable: Vec<usize>,
-    /// Those that may have, oldest first.
+    /// Writes that may have reached the media, oldest first.
     pub(super) open: Vec<usize>,
-    /// How many of the stable ones are open as well, and too many.
+    /// The number of stable writes that are in fact open, above the limit.
     pub(super) taken_as_done: u64,
 }
 
@@ -40,7 +40,7 @@ impl Writes {
     pub(super) fn before(events: &[Event], point: usize, crash: Crash, spec: &DiskSpec) -> Self {
         let events = &events[..point];
         let mut done_at = vec![usize::MAX; events.len()];
-        // By drive: what was done before this event is stable.
+        // By drive: writes that completed before this event are stable.
         let mut flushed = Vec::new();
         for (at, event) in events.iter().enumerate() {
             match event {
@@ -83,14 +83,14 @@ impl Writes {
         (kept != 0).then(|| self.open[63 - kept.leading_zeros() as usize])
     }
 
-    /// What the media hold after a cut, from what they held at first.
+    /// The content of the media after a cut, from their initial content.
     pub(super) fn images(&self, base: &[Image], events: &[Event], cut: &Cut) -> Vec<Image> {
         let mut images = base.to_vec();
         let last = self.last(cut.kept);
         let mut open = self.open.iter().enumerate().peekable();
         let mut stable = self.stable.iter().peekable();
         loop {
-            // In the order in which they were given, so that of two writes to one place the later one stays.
+            // In the order of their submission, so that the later of two overlapping writes wins.
             let next_open = open.peek().map_or(usize::MAX, |(_, event)| **event);
             let next_stable = stable.peek().map_or(usize::MAX, |event| **event);
             if next_stable < next_open {
@@ -116,7 +116,7 @@ fn apply(images: &mut [Image], event: &Event, torn: Torn) {
     }
 }
 
-/// The ways in which a write may be torn: at a block, and at 4 KiB. `chance` says where.
+/// The ways in which a write may be torn: at a block, and at 4 KiB. `chance` selects the position.
 pub(super) fn tears(
     event: &Event,
     geometry: &Geometry,
@@ -129,7 +129,7 @@ pub(super) fn tears(
         (0, 0)
     };
     let data = strake_ondisk::HEAD_BYTES..spec.bytes - strake_ondisk::TAIL_BYTES;
-    // A block of the array is never cut, even where the drive's are smaller.
+    // A block of the array is never torn, even if the blocks of the drive are smaller.
     let block = if data.contains(&offset) { geometry.block_size() } else { spec.block_size };
     let block = u64::from(block.bytes());
     [(0, block), (1, 4096)].into_iter().filter_map(move |(at, unit)| {
@@ -143,25 +143,25 @@ pub(super) fn tears(
     })
 }
 
-/// Everything that makes a state, apart from the case.
+/// The complete description of a state, without the case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) cut: Cut,
     /// Members that are lost in the same event, as a mask.
     pub(super) lost: u64,
-    /// A second crash, in the middle of the recovery from the first.
+    /// A second crash during the recovery from the first.
     pub(super) then: Option<Cut>,
-    /// Members that are lost with that one, as a mask, for good.
+    /// Members that are lost permanently in the second crash, as a mask.
     pub(super) later: u64,
-    /// A third one, in the middle of the recovery from that.
+    /// A third crash during the recovery from the second.
     pub(super) again: Option<Cut>,
     pub(super) back: Back,
 }
 
-/// When the lost members are here again, as they were at the first crash.
+/// The time at which the lost members return, with their content from the first crash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Back {
-    /// They stay away.
+    /// The lost members never return.
     #[default]
     Never,
     /// After the second crash.
@@ -171,7 +171,7 @@ pub(super) enum Back {
 }
 
 impl Back {
-    /// True when they are here at the start of this number; the first one follows the first crash.
+    /// True if they are present at the start of this number; the first start follows the first crash.
     pub(super) const fn is_by(self, start: u64) -> bool {
         match self {
             Self::Never => false,
@@ -190,19 +190,19 @@ impl Back {
 }
 
 impl State {
-    /// After one crash, with members lost in it.
+    /// The state after one crash, with members lost in it.
     pub(super) const fn first(cut: Cut, lost: u64) -> Self {
         Self { cut, lost, then: None, later: 0, again: None, back: Back::Never }
     }
 
-    /// Members that are not here at the start of this number, and those that were lost at some time before it.
+    /// Members that are absent at the start of this number, and members that were lost at any time before it.
     pub(super) const fn lost_by(&self, start: u64) -> (u64, u64) {
         let later = if start >= 2 { self.later } else { 0 };
         let first = if self.back.is_by(start) { 0 } else { self.lost };
         (first | later, self.lost | later)
     }
 
-    /// A number that tells it from others.
+    /// A number that distinguishes it from other states.
     pub(super) fn name(&self) -> u64 {
         mix(self.cut.kept ^ mix(self.lost ^ mix(self.cut.point as u64)))
     }
@@ -287,7 +287,7 @@ impl FromStr for State {
 mod tests {
     use super::State;
 
-    /// What a state is called has to lead back to it.
+    /// Parsing the printed form of a state must return the state.
     fn check(key: &str) {
         let state: State = key.parse().unwrap_or_else(|what| panic!("{what}"));
         assert_eq!(state.to_string(), key);

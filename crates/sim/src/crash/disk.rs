@@ -1,4 +1,4 @@
-//! A small drive that records its commands, and in which order it executed them.
+//! A small drive that records its commands, and the order of their execution.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -15,43 +15,43 @@ use crate::medium::PageBytes;
 use crate::oracle::Content;
 use crate::rng::Rng;
 
-/// Longest time that an I/O takes while it is written down.
+/// Longest time of a recorded I/O.
 const LATENCY_MAX: u64 = 8_000;
 
-/// Longest time of one that is slow: an update of all labels takes less.
+/// Longest time of a slow I/O: an update of all labels takes less.
 const SLOW_MAX: u64 = 400_000;
 
-/// Of this many I/Os of drives that are uneven one is slow.
+/// One of this many I/Os is slow on drives with an uneven pace.
 const SLOW: u64 = 8;
 
-/// Something that happened while a history was written down. Its number is its place in the list.
+/// A recorded event. Its number is its position in the list.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
-    /// A drive was given a write.
+    /// A drive received a write.
     Issue { drive: usize, offset: u64, change: Change, fua: bool },
-    /// The write of that number completed.
+    /// The write with that number completed.
     Done { of: usize },
-    /// A drive was given a flush.
+    /// A drive received a flush.
     FlushIssue,
-    /// The flush of that number completed.
+    /// The flush with that number completed.
     FlushDone { drive: usize, of: usize },
-    /// A client's write began.
+    /// A client's write started.
     Begin { id: u64, range: LbaRange, content: Content },
-    /// It was acknowledged.
+    /// The client's write completed.
     Ack { id: u64, fua: bool },
-    /// A client's flush began.
+    /// A client's flush started.
     FlushBegin { id: u64 },
-    /// It was acknowledged.
+    /// The client's flush completed.
     FlushAck { id: u64 },
-    /// What the labels promise from here on.
+    /// The promise of the labels from here on.
     Promise {
         promise: Promise,
-        /// The event with which the turn began in which that came to be so.
+        /// The event at the start of the turn in which the promise changed.
         from: usize,
     },
 }
 
-/// A list of events that several drives and clients add to.
+/// A list of events that several drives and clients append to.
 pub(super) type Tape = Arc<Mutex<Vec<Event>>>;
 
 pub(super) fn note(tape: &Tape, event: Event) -> usize {
@@ -60,25 +60,25 @@ pub(super) fn note(tape: &Tape, event: Event) -> usize {
     tape.len() - 1
 }
 
-/// What drives say and do not do, to see that it is found out.
+/// False reports of drives, which the checks must detect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lie {
-    /// They keep their word.
+    /// No false report.
     #[default]
     None,
-    /// A flush does nothing.
+    /// A flush has no effect.
     Flush,
     /// A write with FUA stays in the cache.
     Fua,
 }
 
-/// How long the I/Os of drives take while they are written down.
+/// The durations of recorded I/Os.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// All of them about as long.
+    /// Similar durations for all.
     #[default]
     Even,
-    /// Some many times as long as others: what begins later ends before.
+    /// Some take many times as long as others: a later I/O may complete earlier.
     Uneven,
 }
 
@@ -89,7 +89,7 @@ impl Pace {
     }
 }
 
-/// What all drives of a case are like.
+/// The properties of all drives of a case.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DiskSpec {
     pub(super) bytes: u64,
@@ -123,27 +123,27 @@ impl Disk {
         self.state.lock().expect("one thread runs a case")
     }
 
-    /// From now on everything is written down, and takes a time drawn from `seed`.
+    /// Starts the recording of events, with durations drawn from `seed`.
     pub(super) fn record(&self, tape: &Tape, seed: u64) {
         self.state().tape = Some((Arc::clone(tape), Rng::new(seed)));
     }
 
-    /// Ends the recording; from now on every command is done at once.
+    /// Ends the recording; later commands complete at once.
     pub(super) fn forget(&self) {
         self.state().tape = None;
     }
 
-    /// What it holds; only what was given to it and has completed.
+    /// The content of the drive: only completed writes.
     pub(super) fn image(&self) -> Image {
         self.state().image.clone()
     }
 
-    /// The 4 KiB at `offset`; `None` when they are zeroes.
+    /// The 4 KiB at `offset`; `None` if they are zeroes.
     pub(super) fn page(&self, offset: u64) -> Option<PageBytes> {
         self.state().image.page(offset)
     }
 
-    /// True when nothing is in flight.
+    /// True if no I/O is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.state().outstanding == 0
     }
@@ -187,7 +187,7 @@ impl BlockDevice for Disk {
 struct Flying {
     io: Io,
     due: Nanos,
-    /// The event that says that it was given to the drive.
+    /// The event of the submission to the drive.
     event: usize,
 }
 
@@ -205,7 +205,7 @@ impl Queue {
         (range.start.bytes(size), range.blocks << size.shift())
     }
 
-    /// What an operation changes, and whether it is stable when it is done.
+    /// The change that an operation makes, and whether it is stable on completion.
     fn change(&self, op: &Op) -> Option<(Change, bool)> {
         let (_, bytes) = self.range_bytes(op);
         match op {
@@ -222,7 +222,7 @@ impl Queue {
         }
     }
 
-    /// Writes down that the drive has got an operation, and says when it is done.
+    /// Records the submission of an operation; returns its completion time and its event.
     fn begin(&self, state: &mut State, op: &Op, now: Nanos) -> (Nanos, usize) {
         let Some((tape, rng)) = &mut state.tape else { return (now, 0) };
         let pace = self.disk.spec.pace;
@@ -251,7 +251,7 @@ impl Queue {
         } else if let Op::Write { data, .. } = &op
             && data.parts().len() == 1
         {
-            // Nearly every write, without a copy in between.
+            // Nearly every write, without an additional copy.
             state.image.write(offset, data.parts()[0].as_slice());
         } else if let Some((change, _)) = self.change(&op) {
             state.image.apply(offset, &change);

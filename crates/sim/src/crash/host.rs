@@ -1,4 +1,4 @@
-//! An array that runs on one thread, and a client that uses it.
+//! An array that runs on one thread, and its client.
 
 use std::sync::mpsc::Receiver;
 
@@ -16,13 +16,13 @@ use crate::content;
 /// Rounds after which a wait counts as stuck.
 pub(super) const PATIENCE: u64 = 100_000;
 
-/// Memory of a shard: enough for a few stripes of the sizes used here.
+/// Memory of a shard: enough for a few stripes of the sizes in use.
 const SCRATCH_BYTES: usize = 256 << 10;
 
-/// Bands that a shard works on at a time: as many as there are requests.
+/// Bands that a shard processes at a time: as many as there are requests.
 const TASKS: usize = 24;
 
-/// Requests under way at a time.
+/// Requests in flight at a time.
 const DEPTH: u32 = 16;
 
 pub(super) struct Host {
@@ -31,7 +31,7 @@ pub(super) struct Host {
     queue: Box<dyn IoQueue>,
     batch: CompletionBatch,
     pub(super) now: Nanos,
-    /// Notes what the labels promise, where that is asked for.
+    /// Records the promises of the labels, if this is requested.
     pub(super) watch: Option<Watch>,
 }
 
@@ -46,7 +46,7 @@ impl Host {
         Ok(Self { array, pollers, queue, batch, now, watch: None })
     }
 
-    /// A turn of every shard, `step` later. Returns what was answered.
+    /// Runs one turn of every shard, `step` later. Returns the completions.
     pub(super) fn round(&mut self, step: Nanos) -> Vec<Completion> {
         self.now = self.now.plus(step);
         let before = self.watch.as_ref().map_or(0, Watch::events);
@@ -66,7 +66,7 @@ impl Host {
         Ok(())
     }
 
-    /// Lets rounds go by until `done`.
+    /// Runs rounds until `done`.
     pub(super) fn until(
         &mut self,
         what: &str,
@@ -80,7 +80,7 @@ impl Host {
         Err(format!("{what} does not happen: {:?}", self.array.status()))
     }
 
-    /// Makes one request and waits for its answer.
+    /// Submits one request and waits for its completion.
     pub(super) fn run(&mut self, op: Op) -> Result<Op, String> {
         self.submit(0, op)?;
         let mut answer = None;
@@ -92,7 +92,7 @@ impl Host {
         result.map(|()| op).map_err(|error| format!("a request failed: {error}"))
     }
 
-    /// The bytes of `range`.
+    /// Reads the bytes of `range`.
     pub(super) fn read(&mut self, range: LbaRange, size: BlockSize) -> Result<Vec<u8>, String> {
         let data = BufMut::alone((range.blocks << size.shift()) as usize);
         let Op::Read { data, .. } =
@@ -104,11 +104,11 @@ impl Host {
     }
 }
 
-/// A clean shutdown in progress. The caller lets the array take a round before each look at it.
+/// A clean shutdown in progress. The caller runs a round of the array before each poll.
 pub(super) enum Stopping {
-    /// Shards finish the requests and the maintenance that they have.
+    /// Shards complete their requests and maintenance.
     Quiescing(Vec<Receiver<()>>),
-    /// The labels are written.
+    /// The labels are being written.
     Recording(Pending),
 }
 
@@ -117,7 +117,7 @@ impl Stopping {
         Self::Quiescing(array.begin_quiesce())
     }
 
-    /// True when the array has stopped.
+    /// True if the array has stopped.
     pub(super) fn is_finished(&mut self, array: &Array) -> Result<bool, String> {
         match self {
             Self::Quiescing(quiet) => {
@@ -135,7 +135,7 @@ impl Stopping {
     }
 }
 
-/// A write of what `id` writes.
+/// A write with the content of write `id`.
 pub(super) fn write_op(id: u64, range: LbaRange, size: BlockSize, fua: bool) -> Op {
     let mut data = BufMut::alone((range.blocks << size.shift()) as usize);
     let blocks = data.as_mut_slice().chunks_exact_mut(size.bytes() as usize);

@@ -1,4 +1,4 @@
-//! The content of a small drive: pages shared between pictures, so that a picture costs a few hundred pointers.
+//! The content of a small drive: pages that copies share, so that a copy costs a few hundred pointers.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl Change {
         }
     }
 
-    /// The bytes `from .. to` of it.
+    /// The bytes `from .. to` of the change.
     fn part(&self, from: u64, to: u64) -> Self {
         match self {
             Self::Bytes(bytes) => Self::Bytes(bytes[from as usize..to as usize].into()),
@@ -37,19 +37,19 @@ impl Change {
     }
 }
 
-/// What a drive holds. What was never written is zeroes.
+/// The content of a drive. Unwritten pages are zeroes.
 #[derive(Clone)]
 pub(super) struct Image {
     chunks: Vec<Option<Arc<Chunk>>>,
 }
 
 impl Image {
-    /// A drive of `bytes` bytes of zeroes.
+    /// An image of `bytes` bytes of zeroes.
     pub(super) fn new(bytes: u64) -> Self {
         Self { chunks: vec![None; (bytes as usize).div_ceil(CHUNK)] }
     }
 
-    /// Copies bytes out.
+    /// Reads bytes.
     pub(super) fn read(&self, offset: u64, mut data: &mut [u8]) {
         let mut at = offset as usize;
         while !data.is_empty() {
@@ -72,14 +72,14 @@ impl Image {
         }
     }
 
-    /// The page at `offset`, a multiple of its size; `None` when it was never written or is zeroes.
+    /// The page at `offset`, a multiple of its size; `None` if it was never written or is zeroes.
     pub(super) fn page(&self, offset: u64) -> Option<Arc<[u8; PAGE]>> {
         let at = offset as usize / PAGE;
         let page = self.chunks[at / CHUNK_PAGES].as_ref()?.0[at % CHUNK_PAGES].as_ref()?;
         page.iter().any(|byte| *byte != 0).then(|| Arc::clone(page))
     }
 
-    /// The first bytes from `from` to `to` that may be other than zeroes, up to the next page that was never written.
+    /// The first bytes from `from` to `to` that may be other than zeroes, up to the next unwritten page.
     pub(super) fn data_within(&self, from: u64, to: u64) -> Option<(u64, u64)> {
         let pages = from as usize / PAGE..(to as usize).div_ceil(PAGE);
         let first = self.next_page(pages.clone(), true)?;
@@ -87,7 +87,7 @@ impl Image {
         Some((from.max((first * PAGE) as u64), to.min((end * PAGE) as u64)))
     }
 
-    /// The first of these pages that was ever written, or that never was.
+    /// The first of these pages that is written, or that is unwritten.
     fn next_page(&self, pages: std::ops::Range<usize>, written: bool) -> Option<usize> {
         let mut at = pages.start;
         while at < pages.end {
@@ -101,7 +101,7 @@ impl Image {
         None
     }
 
-    /// Copies bytes in.
+    /// Writes bytes.
     pub(super) fn write(&mut self, offset: u64, data: &[u8]) {
         let (from, to) = (offset as usize, offset as usize + data.len());
         let mut at = from;
@@ -110,7 +110,7 @@ impl Image {
             let len = (to - at).min(PAGE - within);
             let part = &data[at - from..at - from + len];
             if len == PAGE && part == [0; PAGE] {
-                // Most of what is emptied never held anything.
+                // Most zeroed pages were never written.
                 self.zero(at / PAGE, within, len);
             } else {
                 self.page_mut(at / PAGE)[within..within + len].copy_from_slice(part);
@@ -119,7 +119,7 @@ impl Image {
         }
     }
 
-    /// Makes a change at `offset`.
+    /// Applies a change at `offset`.
     pub(super) fn apply(&mut self, offset: u64, change: &Change) {
         let bytes = match change {
             Change::Bytes(data) => return self.write(offset, data),
@@ -134,7 +134,7 @@ impl Image {
         }
     }
 
-    /// Makes those of a change's bytes that [`Torn`] leaves.
+    /// Applies the part of a change that [`Torn`] leaves.
     pub(super) fn apply_torn(&mut self, offset: u64, change: &Change, torn: Torn) {
         let (from, to) = torn.kept(change.len());
         self.apply(offset + from, &change.part(from, to));
@@ -160,7 +160,7 @@ impl Image {
     }
 }
 
-/// How much of a write reached the medium.
+/// The part of a write that reached the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Torn {
     /// All of it.

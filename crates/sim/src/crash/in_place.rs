@@ -1,4 +1,4 @@
-//! Labels that are written over labels.
+//! Labels that overwrite labels.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use super::disk::Event;
 use super::image::{Change, Image};
 use super::record::Record;
 
-/// Says where a label is written over another one of its generation that differs from it: torn, the write would leave
-/// neither.
+/// Describes a label that is written over a different label of the same generation: if the write were torn, both would
+/// be lost.
 pub(super) fn rewritten_label(record: &Record, base: &[Image], events: &[Event]) -> Option<String> {
     let mut slots = BTreeMap::new();
     for event in events {

@@ -1,4 +1,4 @@
-//! What an array does beside serving clients when a crash cuts a history short.
+//! Jobs of an array during the requests of a history.
 
 use strake_engine::{Consistency, ScrubMode};
 
@@ -6,23 +6,23 @@ use super::case::{Case, Step};
 use super::disk::Lie;
 use crate::rng::{Rng, mix};
 
-/// Something that takes its time.
+/// A job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Job {
-    /// A fresh drive takes the place of a member that is out, and is filled.
+    /// A replacement fills the slot of a member that is out.
     Replace(u8),
-    /// A fresh drive is filled beside a member that serves, and takes its place then.
+    /// A replace: the copy of a serving member to a spare, which then becomes the member.
     Copy(u8),
-    /// A member that is out comes back, and gets what it missed.
+    /// A member that is out is re-added, and receives the writes that it lacks.
     Readd(u8),
-    /// Everything is read and compared, and repaired.
+    /// A scrub, with or without repair.
     Scrub(ScrubMode),
-    /// The array is given another consistency mode.
+    /// A change of the consistency mode.
     Mode(Consistency),
 }
 
 impl Job {
-    /// The slot that a fresh drive is for.
+    /// The slot that a spare fills.
     pub(super) const fn slot_of_spare(self) -> Option<u8> {
         match self {
             Self::Replace(slot) | Self::Copy(slot) => Some(slot),
@@ -30,7 +30,7 @@ impl Job {
         }
     }
 
-    /// What it is counted as.
+    /// Its name in counts.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Replace(_) => "during_rebuild",
@@ -41,19 +41,19 @@ impl Job {
         }
     }
 
-    /// The steps that begin it. Whether it is over when the requests follow is open.
+    /// The steps that start it. It may or may not have finished when the requests follow.
     pub(super) fn steps(self, rng: &mut Rng) -> [Step; 2] {
         let most = rng.pick(&[8, 64, 400]);
         [Step::Job(self), Step::Rounds(rng.below(most))]
     }
 }
 
-/// Modes that promise something.
+/// Modes with guarantees after a crash.
 const MODES: [Consistency; 3] = [Consistency::Resync, Consistency::Safe, Consistency::Strict];
 
-/// A case that is drawn, and has a job.
+/// A drawn case with a job.
 pub(super) fn case(seed: u64, number: u64, lie: Lie) -> Case {
-    // As many of each kind of array as of each kind of job, and not always the same together.
+    // The same number of each kind of array as of each kind of job, in varying combinations.
     let mut case = Case::draw(mix(seed ^ 0x6a6f_6273), number / 5, lie);
     case.seed = mix(case.seed ^ number);
     let mut rng = Rng::new(mix(case.seed));

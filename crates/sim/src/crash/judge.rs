@@ -1,4 +1,4 @@
-//! What comes of a state: the array is assembled from what the media hold, and everything is looked at.
+//! The check of a state: the array is assembled from the media, and everything is compared.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -21,22 +21,22 @@ use crate::medium::{PAGE, PageBytes};
 use crate::oracle::Oracle;
 use crate::textbook;
 
-/// Of this many states one is started and used; of all of them the media are looked at.
+/// One of this many states is started and used; the media of all states are checked.
 const RUNS: u64 = 20;
 
-/// Of those in which a lost drive has returned.
+/// The same divisor for states in which a lost drive has returned.
 const RUNS_RETURNED: u64 = 4;
 
-/// So many times fewer of arrays of several regions, as the resync of a whole one takes long.
+/// The additional divisor for arrays of several regions, because the resync of a whole array takes long.
 const RUNS_OF_REGIONS: u64 = 4;
 
-/// Activations of a history at most, from the creation on.
+/// Most activations of a history, from the creation on.
 const STARTS_BEFORE: u64 = 3;
 
-/// Rounds of a resync between two looks at whether it is through.
+/// Rounds of a resync between two checks whether it has finished.
 const ROUNDS_BETWEEN_LOOKS: u64 = 16;
 
-/// What blocks may hold after a crash at a point, for all states of that point.
+/// The permitted content of blocks after a crash at a point, for all states of that point.
 pub(super) struct Known {
     point: usize,
     crash: Crash,
@@ -77,49 +77,48 @@ impl Known {
     }
 }
 
-/// What was seen when a state held.
+/// The result of a check without a violation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// The array was refused, as it may be, and started with the loss accepted.
+    /// Whether the array rejected the start, as it may, and started with the loss accepted.
     pub(super) refused: bool,
-    /// Regions were left to be resynchronized.
+    /// Whether regions had to be resynchronized.
     pub(super) resynced: bool,
-    /// The array was started and read through, and resynchronized.
+    /// Whether the array was started, read completely and resynchronized.
     pub(super) ran: bool,
-    /// Members that were taken back, and given what they lacked.
+    /// Members that were re-added, and rebuilt.
     pub(super) taken_back: u64,
-    /// What the engine says that it did.
+    /// The recovery as the engine reports it.
     pub(super) recovery: Recovery,
-    /// What the newest write was for, if it was torn.
+    /// The area of the newest write, if it was torn.
     pub(super) torn: Option<Area>,
 }
 
-/// What is left to be cut once more.
+/// The record of a recovery, for another cut.
 pub(super) struct After {
-    /// How many starts there were by then, from the first crash on.
+    /// The number of starts, from the first crash on.
     nth: u64,
-    /// What the media held when this start began.
+    /// The content of the media at the beginning of this start.
     pub(super) base: Vec<Image>,
-    /// What blocks may hold, after the loss was accepted if it had to be.
+    /// The permitted content of blocks, after the loss was accepted if this was necessary.
     oracle: Oracle,
     pub(super) events: Vec<Event>,
-    /// What the labels promised when this start began.
+    /// The promise of the labels at the beginning of this start.
     promised: Promise,
-    /// What they promised since.
+    /// The later promises.
     noted: Vec<Noted>,
 }
 
 impl After {
-    /// What the labels promised at a point of the recovery.
+    /// The promise of the labels at a point of the recovery.
     fn promise(&self, point: usize) -> Promise {
         promise_at(point, self.promised, self.noted.iter().copied())
     }
 }
 
-/// Checks one state, a second crash included if there is one.
+/// Checks one state, including its further crashes.
 ///
-/// # Errors
-/// What does not hold.
+/// Returns the violation.
 pub(super) fn judge(record: &Record, known: &Known, state: &State) -> Result<Seen, String> {
     caught(|| {
         let after = state.then.map(|_| written(record, known, state, None)).transpose()?;
@@ -130,10 +129,9 @@ pub(super) fn judge(record: &Record, known: &Known, state: &State) -> Result<See
     })
 }
 
-/// What the last recovery of a state that holds writes; there are no more than two crashes in it.
+/// The writes of the last recovery of a valid state with at most two crashes.
 ///
-/// # Errors
-/// What does not hold.
+/// Returns the violation.
 pub(super) fn recovery(record: &Record, known: &Known, state: &State) -> Result<After, String> {
     caught(|| {
         let first = state.then.map(|_| written(record, known, state, None)).transpose()?;
@@ -141,7 +139,7 @@ pub(super) fn recovery(record: &Record, known: &Known, state: &State) -> Result<
     })
 }
 
-/// The second crash, in the recovery from the first; or the third, in that from the second.
+/// The second crash, in the recovery from the first; or the third, in the recovery from the second.
 type Next<'a> = (&'a Cut, &'a After);
 
 fn written(
@@ -164,22 +162,22 @@ pub(super) fn caught<T>(what: impl FnOnce() -> Result<T, String>) -> Result<T, S
 struct Look<'a> {
     record: &'a Record,
     known: &'a Known,
-    /// Drives that were lost, as a mask, also those that have returned.
+    /// Drives that were lost, as a mask, including those that have returned.
     lost: u64,
-    /// The owner says that it is to start without those that are away.
+    /// Whether the operator permits a start without absent members.
     degraded: bool,
     disks: Vec<Option<Disk>>,
-    /// Which of them has the slot, by slot; the one that had it first where none has it.
+    /// The disk of each slot; if no disk has the slot, the one that had it first.
     homes: Vec<usize>,
     tape: Option<Tape>,
     oracle: Oracle,
-    /// What the labels promised at the crash before this start.
+    /// The promise of the labels at the crash before this start.
     promise: Promise,
-    /// What they promise since, where that is written down.
+    /// The later promises, if they are recorded.
     noted: Vec<Noted>,
 }
 
-/// Checks the start that follows the first crash, or the one that is `next`. What it writes may be written down.
+/// Checks the start after the first crash, or the start `next`. Its writes can be recorded.
 fn look(
     record: &Record,
     known: &Known,
@@ -187,7 +185,7 @@ fn look(
     next: Option<Next<'_>>,
     recorded: bool,
 ) -> Result<(Seen, After), String> {
-    // No requests meet the recovery, so there is nothing for a slow I/O to be late for; a resync would take very long.
+    // No requests are in flight during the recovery, so slow I/Os would have no effect; a resync would take very long.
     let spec = DiskSpec { pace: Pace::Even, ..record.case.disk_spec() };
     let nth = next.map_or(1, |(_, after)| after.nth + 1);
     let (base, torn) = match next {
@@ -229,7 +227,7 @@ fn look(
     Ok((seen, After { nth, base, oracle, events, promised: promise, noted }))
 }
 
-/// What the last write that reached the media was for, if it was torn.
+/// The area of the last write that reached the media, if it was torn.
 fn torn_in(record: &Record, writes: &Writes, events: &[Event], cut: &Cut) -> Option<Area> {
     let last = writes.last(cut.kept).filter(|_| cut.torn != Torn::Whole)?;
     let Event::Issue { offset, .. } = &events[last] else { return None };
@@ -237,7 +235,7 @@ fn torn_in(record: &Record, writes: &Writes, events: &[Event], cut: &Cut) -> Opt
 }
 
 impl Look<'_> {
-    /// `start` tells one activation from another. Returns also what blocks might hold before the first read.
+    /// `start` distinguishes activations. Also returns the permitted content of blocks before the first read.
     fn all(&mut self, start: u64, run: bool) -> Result<(Seen, Oracle), String> {
         let (assembled, refused) = self.assemble(start)?;
         let resynced = assembled.resync_regions().0 > 0;
@@ -249,14 +247,14 @@ impl Look<'_> {
             give_up(&mut self.oracle, self.record, self.known, &states);
         }
         let oracle = self.oracle.clone();
-        // Without a region in doubt everything that is there has to agree.
+        // Without a region in doubt, all present members must agree.
         self.look_at_media(&states, !resynced && !careless && !refused)?;
         let taken_back = if run { self.run(assembled, resynced, !careless)? } else { 0 };
         let seen = Seen { refused, resynced, ran: run, taken_back, recovery, torn: None };
         Ok((seen, oracle))
     }
 
-    /// A fresh drive may have taken the place of another.
+    /// Determines whether a spare has replaced another drive.
     fn find_homes(&mut self, assembled: &Assembled) {
         let Some(slot) = self.record.case.spare_slot().map(usize::from) else { return };
         let spare = self.record.case.members;
@@ -269,7 +267,8 @@ impl Look<'_> {
         self.disks[self.homes[member]].as_ref()?.page(offset)
     }
 
-    /// Computes by the textbook what the members that are in sync hold, and compares it with what may be there.
+    /// Computes the content with the textbook encoder from the members in sync, and compares it with the permitted
+    /// content.
     fn look_at_media(&self, states: &[MemberState], agree: bool) -> Result<(), String> {
         let absent = states.iter().enumerate().filter(|(_, s)| **s != MemberState::InSync);
         let absent = absent.map(|(slot, _)| slot).collect();
@@ -290,8 +289,8 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Starts the array, reads, waits until regions are resynchronized, and reads again; then once more with everybody
-    /// who is here. Returns how many were taken back.
+    /// Starts the array, reads, waits for the resync, and reads again; then the same with all present members re-added.
+    /// Returns the number of re-added members.
     fn run(&mut self, assembled: Assembled, resync: bool, careful: bool) -> Result<u64, String> {
         let mut watch = self.tape.as_ref().map(|tape| Watch::new(tape, &self.record.placement));
         // From the first write of the recovery on.
@@ -303,7 +302,7 @@ impl Look<'_> {
         Ok(taken_back)
     }
 
-    /// What an array does that has been started.
+    /// The work of a started array.
     fn serve(&mut self, host: &mut Host, resync: bool, careful: bool) -> Result<u64, String> {
         self.read(host)?;
         if resync {
@@ -324,7 +323,7 @@ impl Look<'_> {
         Ok(taken_back)
     }
 
-    /// Takes back the members that were away and are here, and waits until they have what they lack.
+    /// Re-adds the members that were absent and have returned, and waits for their rebuild.
     fn take_back(&mut self, host: &mut Host) -> Result<u64, String> {
         let label = host.array.newest_label();
         let mut taken = 0;
@@ -375,8 +374,8 @@ impl Look<'_> {
         Err("refused although the loss was accepted".to_owned())
     }
 
-    /// The labels of the others may call a fresh drive a member before it has a label itself. It is waited for then, as
-    /// if it had been taken away, and the owner has to say that the array is to start without it.
+    /// The labels of the other members may name a spare as a member before it has a label itself. The array then waits
+    /// for this member as for an absent one, and the operator must permit a start without it.
     fn has_replacement(&self) -> bool {
         self.record.case.spare_slot().is_some()
     }
@@ -396,12 +395,13 @@ impl Look<'_> {
         }
     }
 
-    /// Only a parity array that lacks members may be refused, and not where the labels promised that a crash does no
-    /// harm. What partial writes promise is for one member that is lost with the crash, or in the midst of the history.
+    /// Only a parity array without some members may be rejected, and not if the labels promised that a crash is
+    /// harmless. The promise of partial-write records holds for one member that is lost with the crash, or during the
+    /// history.
     ///
-    /// The labels are those at the last crash. No data or start that is promised is given away by that: a member that
-    /// was taken back since the crash before is in sync, and its loss with the last one is the row "crash together with
-    /// the loss of a member" of docs/guarantees.md, as if there had been one crash.
+    /// The labels are those at the last crash. This excuses no promised data or start: a member that was re-added since
+    /// the previous crash is in sync, and its loss with the last crash is the row "crash together with the loss of a
+    /// member" of docs/guarantees.md, as if there had been one crash.
     fn may_refuse(&self) -> bool {
         let Promise { logged, out } = self.promise;
         let case = &self.record.case;
@@ -412,7 +412,7 @@ impl Look<'_> {
         parity && (!out.is_subset(logged) || intends && at_once > 1)
     }
 
-    /// Reads everything that is watched and compares it with what may be there.
+    /// Reads all watched blocks and compares them with their permitted content.
     fn read(&mut self, host: &mut Host) -> Result<(), String> {
         let size = self.record.case.array_block;
         let ranges = if self.record.placement.strip_bytes() < TALL_BYTES {
@@ -433,7 +433,7 @@ impl Look<'_> {
     }
 }
 
-/// What only parity can bring back may be anything in stripes in which a write was under way.
+/// Content that only parity can reconstruct may be anything in stripes with a write in flight.
 pub(super) fn give_up(oracle: &mut Oracle, record: &Record, known: &Known, states: &[MemberState]) {
     let placement = &record.placement;
     let copies = placement.copies() > 1;

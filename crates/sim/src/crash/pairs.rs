@@ -1,9 +1,9 @@
-//! Two events at a time, every pair of them, on a few small geometries in mode `strict`.
+//! Enumerates every pair of events on a few small geometries in mode `strict`.
 //!
-//! A history is one request of each sort, or two, and a flush. Of it every cut is looked at with every member that may
-//! be lost in the same event, and with every two where the geometry is small. Of some of these states the recovery is
-//! cut as well, anywhere, with the lost members away and back again. Nothing is drawn but latencies, where a write is
-//! torn, and which recoveries are cut.
+//! A history is one request of each sort, or two, and a flush. Every cut of it is checked with every member that may be
+//! lost in the same event, and with every two if the geometry is small. The recovery from some of these states is cut
+//! as well, at every point, with the lost members absent and returned. Only latencies, the position of a tear, and the
+//! selection of recoveries are drawn.
 
 use strake_engine::Consistency;
 use strake_raid::{Geometry, Level};
@@ -18,7 +18,7 @@ use super::states::{LOST_MAX, States, every_cut};
 use super::{Report, in_parallel, look, played, recovered};
 use crate::rng::mix;
 
-/// An array, and how many of its members are lost with a crash at most.
+/// An array, and the largest number of members that are lost with a crash.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     level: Level,
@@ -37,13 +37,13 @@ const SHAPES: [Shape; 8] = [
     shape(Level::Raid1, 3, LOST_MAX),
     shape(Level::Raid10, 4, LOST_MAX),
     shape(Level::Raid6, 4, LOST_MAX),
-    // Wide enough for small writes, and with the parities for partial writes.
+    // Wide enough for small writes, and with enough parity strips for partial-write records.
     shape(Level::Raid6, 6, LOST_MAX),
     shape(Level::Raid73, 6, LOST_MAX),
     shape(Level::Raid73, 8, 1),
 ];
 
-/// One history of each sort.
+/// The histories, one of each sort.
 const PLOTS: [fn(&Geometry) -> Vec<Step>; 9] = [
     one_block,
     part_of_a_strip,
@@ -56,25 +56,25 @@ const PLOTS: [fn(&Geometry) -> Vec<Step>; 9] = [
     one_over_the_other,
 ];
 
-/// Ways in which the drives and the array may be at first: with a volatile cache or not, with the region marked or not.
+/// The variants of the initial state: with a volatile cache or not, with a dirty region or not.
 const WAYS: u64 = 4;
 
-/// Recoveries that are cut, of each history, by default.
+/// The default number of cut recoveries per history.
 pub const RECOVERIES: usize = 2;
 
-/// How many histories there are.
+/// The number of histories.
 #[must_use]
 pub const fn count() -> u64 {
     SHAPES.len() as u64 * PLOTS.len() as u64 * WAYS
 }
 
-/// The geometries, in words.
+/// The geometries as text.
 #[must_use]
 pub fn geometries() -> Vec<String> {
     SHAPES.iter().map(|shape| format!("RAID {} of {}", shape.level, shape.members)).collect()
 }
 
-/// The history of this number: geometries change first, then what is written, then the way. They go around.
+/// The history of this number: the geometry varies fastest, then the requests, then the variant. Numbers wrap around.
 pub(super) fn case(seed: u64, number: u64) -> Case {
     let Shape { level, members, .. } = shape_of(number);
     let rest = number / SHAPES.len() as u64;
@@ -109,8 +109,8 @@ const fn shape_of(number: u64) -> Shape {
     SHAPES[(number % SHAPES.len() as u64) as usize]
 }
 
-/// Checks every state of the histories with these numbers, and of each of them at every cut of about `recoveries`
-/// recoveries, on `threads` threads.
+/// Checks every state of the histories with these numbers, and every cut of about `recoveries` recoveries of each, on
+/// `threads` threads.
 #[must_use]
 pub fn run(seed: u64, numbers: std::ops::Range<u64>, recoveries: usize, threads: usize) -> Report {
     let one = |number| run_case(CaseName { seed, list: List::Pairs, number }, recoveries);
@@ -151,7 +151,7 @@ pub(super) fn run_case(name: CaseName, recoveries: usize) -> Report {
     report
 }
 
-/// Cuts the recovery from a state everywhere.
+/// Cuts the recovery from a state at every point.
 fn cut_recovery(
     report: &mut Report,
     record: &Record,
@@ -193,7 +193,7 @@ fn count_pair(report: &mut Report, state: &State) {
     *report.pairs.entry(words).or_default() += 1;
 }
 
-/// Requests at once, their answers, and a flush.
+/// Simultaneous requests, their completions, and a flush.
 fn history(requests: Vec<Request>) -> Vec<Step> {
     vec![Step::Requests(requests), Step::Settle, Step::Requests(vec![Request::Flush]), Step::Settle]
 }
@@ -218,7 +218,7 @@ fn one_strip(geometry: &Geometry) -> Vec<Step> {
     history(vec![write(strip(geometry), strip(geometry))])
 }
 
-/// The end of a stripe and the beginning of the next, where a stripe has but one strip.
+/// The end of a stripe and the start of the next, if a stripe has only one strip.
 fn two_strips(geometry: &Geometry) -> Vec<Step> {
     history(vec![write(0, 2 * strip(geometry))])
 }
@@ -240,7 +240,7 @@ fn two_in_a_stripe(geometry: &Geometry) -> Vec<Step> {
     history(vec![write(0, 1), write(strip(geometry) + 2, 1)])
 }
 
-/// The second over what the first wrote, and more, when the first is acknowledged and not stable yet.
+/// The second write covers the first and more, after the first was acknowledged and before it is stable.
 fn one_over_the_other(_: &Geometry) -> Vec<Step> {
     let mut steps = vec![Step::Requests(vec![write(1, 1)]), Step::Settle];
     steps.extend(history(vec![write(0, 3)]));

@@ -1,4 +1,4 @@
-//! Plays a history: the real engine, a caller that sends it requests and commands, and the tape that records all of it.
+//! Plays a history: the real engine, a caller with requests and commands, and a tape that records all events.
 
 use strake_block::{Completion, Op};
 use strake_engine::{
@@ -18,16 +18,16 @@ use super::record::{Record, at_once, uuid, watched};
 use crate::oracle::{Content, Oracle};
 use crate::placement::Placement;
 
-/// Longest request that an array takes from a client.
+/// Largest request of a client.
 pub(super) const REQUEST_BYTES_MAX: u64 = 1 << 20;
 
-/// What the control plane has written down on every member.
+/// The record of the control plane on every member.
 pub(super) const CONFIG: &[u8] = b"what the control plane writes down";
 
-/// What the identifier of a fresh drive is drawn with.
+/// The number from which the identifier of a spare is drawn.
 const SPARE: u64 = 200;
 
-/// A round of a history.
+/// The duration of a round of a history.
 pub(super) const ROUND: Nanos = Nanos(1_000);
 
 pub(super) struct Player {
@@ -40,7 +40,7 @@ pub(super) struct Player {
     next_id: u64,
     live: usize,
     promise: Promise,
-    /// The event with which this turn began.
+    /// The event at the start of this turn.
     turn: usize,
     /// Members whose failure was requested while the history was recorded.
     condemned: MemberSet,
@@ -48,10 +48,10 @@ pub(super) struct Player {
     recording: bool,
 }
 
-/// A job that has not been answered.
+/// A job that has not completed.
 enum UnderWay {
     Replacing(Box<Replacing>),
-    /// The mode is weaker than the one before.
+    /// The new mode is weaker than the previous one.
     Weaker(Pending),
     Stronger(Pending),
 }
@@ -88,7 +88,7 @@ impl Player {
         };
         let assembled =
             create(&plan, drives, &ids, true, &mut at_once(0)).map_err(|e| e.to_string())?;
-        // Twice, so that there is an older one as well.
+        // Twice, so that there is an older copy as well.
         let drives: Vec<Drive> = disks[..case.members].iter().map(Disk::drive).collect();
         for content in [&b"what it wrote down before"[..], CONFIG] {
             store_config(&drives, ids.array, content, &mut at_once(0))
@@ -148,7 +148,7 @@ impl Player {
         Ok(Record { case, geometry, placement, base, oracle, events, pulled })
     }
 
-    /// The history begins.
+    /// Starts the recording of the history.
     fn record(&mut self, case: &Case) {
         for (at, disk) in self.disks.iter().enumerate() {
             disk.record(&self.tape, case.seed ^ at as u64);
@@ -157,7 +157,7 @@ impl Player {
         self.note_promise(true);
     }
 
-    /// Gives every watched block a content that is stable.
+    /// Gives every watched block a stable content.
     fn fill(&mut self, case: &Case) -> Result<(), String> {
         let size = self.geometry.block_size();
         let all = watched(&self.placement, case.first_stripe(&self.geometry), size);
@@ -175,8 +175,8 @@ impl Player {
         Ok(())
     }
 
-    /// Writes to the last two strips, which is more than a partial-write record holds, until the ring of the redo log
-    /// is about to wrap around.
+    /// Writes to the last two strips, more than a partial-write record holds, until the ring of the redo log is about
+    /// to wrap around.
     fn go_around(&mut self, case: &Case) -> Result<(), String> {
         let tape = Tape::default();
         self.disks.iter().for_each(|disk| disk.record(&tape, case.seed));
@@ -184,7 +184,7 @@ impl Player {
         let strip = u64::from(self.geometry.strip_blocks());
         let range = LbaRange::new(Lba(self.geometry.capacity_blocks() - 2 * strip), 2 * strip);
         let (start, bytes) = strake_ondisk::redo_ring(0, 1);
-        // As long as the longest there is, and none begins less than that before the end.
+        // The length of the longest record: no record starts closer than this to the end.
         let record = strake_ondisk::REDO_HEADER_BYTES as u64 + u64::from(case.strip_bytes);
         let near = start + bytes - record * (2 + case.seed % 4);
         for _ in 0..bytes / record {
@@ -229,7 +229,7 @@ impl Player {
         })
     }
 
-    /// Lets quarters of a second go by.
+    /// Runs quarters of a second.
     fn rest(&mut self, quarters: u64) -> Result<(), String> {
         for _ in 0..quarters {
             self.round(Nanos(250_000_000))?;
@@ -271,7 +271,7 @@ impl Player {
             Step::Fail(slot) => {
                 self.condemned.insert(MemberIndex(slot));
                 self.note_promise(false);
-                // Whether it is done before the machine stops is open, as is so much else.
+                // The failure may or may not complete before the crash.
                 let _ = self.host.array.begin_fail(MemberIndex(slot)).map_err(|e| e.to_string())?;
                 Ok(())
             }
@@ -322,19 +322,19 @@ impl Player {
     }
 
     fn stop(&mut self, case: &Case) -> Result<(), String> {
-        // No request is under way, so none is answered either.
+        // No request is in flight, so none completes later.
         self.settle()?;
         self.stop_cleanly()?;
         if case.mode != Consistency::None {
-            // Nothing is in doubt, whichever members are out.
+            // No region is in doubt, with any members out.
             let logged = self.geometry.all_members();
             self.note(Promise { logged, ..self.promise });
         }
         Ok(())
     }
 
-    /// Takes rounds until the array has stopped. They note what the labels promise, as all rounds do: a job may still
-    /// end, and a member that is in sync then is no longer one that the array does without.
+    /// Runs rounds until the array has stopped. They record the promises of the labels, like all rounds: a job may
+    /// still finish, and a member that is then in sync no longer counts as out.
     fn stop_cleanly(&mut self) -> Result<(), String> {
         let mut stopping = Stopping::start(&self.host.array);
         for _ in 0..PATIENCE {
@@ -394,7 +394,7 @@ impl Player {
         Ok(())
     }
 
-    /// Writes down what the label says that every member in use holds, if that has changed.
+    /// Records the promise of the label that every member in use holds, if it has changed.
     fn note_promise(&mut self, first: bool) {
         let Promise { logged, out } = Promise::of(&self.host.array.newest_label(), &self.placement);
         // A weaker mode is recorded before it is used.
@@ -425,8 +425,8 @@ mod tests {
     /// More rounds than the member needs to be in sync.
     const ROUNDS: u64 = 160;
 
-    /// Member 1 is out and is re-added, and the array is stopped so many rounds later. Returns the members that are not
-    /// in sync by what was noted: when the stop started, and at its end.
+    /// Member 1 is out and is re-added, and the array is stopped `rounds` rounds later. Returns the members that are
+    /// not in sync according to the recorded promises: when the stop started, and at its end.
     fn check(
         (level, members): (Level, usize),
         mode: Consistency,
@@ -463,9 +463,9 @@ mod tests {
         played().unwrap_or_else(|what| panic!("{case}, {rounds} rounds: {what}"))
     }
 
-    /// A member was in sync again while the array stopped, the log had ended with that, and two more members were lost
-    /// in the crash. The array was refused, as the mode says. The judge asked for a start, since what the labels
-    /// promise was not noted during a stop.
+    /// A member was in sync again during the stop of the array, the log had ended with this, and two more members were
+    /// lost in the crash. The array rejected the start, as the mode defines. The judge expected a start, because
+    /// promises were not recorded during a stop.
     #[test]
     fn what_the_labels_promise_is_noted_while_the_array_stops() {
         let out = MemberSet::of(MemberIndex(1));

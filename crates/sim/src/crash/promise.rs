@@ -1,4 +1,4 @@
-//! What the labels promise of a crash, and from which event on.
+//! The promises of labels for a crash, and the event from which each holds.
 
 use strake_engine::Consistency;
 use strake_ondisk::{RecordedState, Superblock};
@@ -7,17 +7,17 @@ use strake_units::MemberSet;
 use super::disk::{Event, Tape};
 use crate::placement::Placement;
 
-/// What a crash may cost.
+/// The losses that a crash may cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Promise {
     /// Members whose stripes have every write in the redo log.
     pub(super) logged: MemberSet,
-    /// Members that are not in sync, or are about to be so.
+    /// Members that are not in sync, or are about to leave that state.
     pub(super) out: MemberSet,
 }
 
 impl Promise {
-    /// What a label promises that every member in use holds.
+    /// The promise of a label that every member in use holds.
     pub(super) fn of(label: &Superblock, placement: &Placement) -> Self {
         let rows = label.members.iter().enumerate();
         let out = rows.filter(|(_, row)| row.state != RecordedState::InSync);
@@ -28,24 +28,24 @@ impl Promise {
         Self { logged: placement.groups_with(logged), out }
     }
 
-    /// The less of both.
+    /// The weaker combination of both.
     fn less(self, other: Self) -> Self {
         Self { logged: self.logged & other.logged, out: self.out | other.out }
     }
 }
 
-/// A promise that replaces the one before it.
+/// A promise that replaces the previous one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Noted {
     pub(super) promise: Promise,
-    /// Events before the turn in which it came to be so.
+    /// The number of events before the turn in which it changed.
     pub(super) from: usize,
-    /// Events before it was seen.
+    /// The number of events before it was observed.
     pub(super) at: usize,
 }
 
-/// What is promised at a point, where `first` was promised in the beginning. What is promised at the end of a turn may
-/// be so from anywhere in it: there the less of both counts.
+/// The promise at a point, where `first` was the initial one. A promise that is observed at the end of a turn may hold
+/// from any event in the turn: there, the weaker combination counts.
 pub(super) fn promise_at(
     point: usize,
     first: Promise,
@@ -69,8 +69,8 @@ pub(super) fn of_history(events: &[Event]) -> impl Iterator<Item = Noted> + '_ {
     })
 }
 
-/// Notes what the labels promise while the recovery from a crash is recorded. These promises are no events, so that the
-/// cuts of a recovery keep their names.
+/// Records the promises of the labels during a recorded recovery. These promises are not events, so the cuts of a
+/// recovery keep their names.
 pub(super) struct Watch {
     tape: Tape,
     placement: Placement,
@@ -82,12 +82,12 @@ impl Watch {
         Self { tape: Tape::clone(tape), placement: *placement, noted: Vec::new() }
     }
 
-    /// Events so far.
+    /// The number of events so far.
     pub(super) fn events(&self) -> usize {
         self.tape.lock().expect("one thread runs a case").len()
     }
 
-    /// Notes what `label` promises, which is so since some time after the event `from`.
+    /// Records the promise of `label`, which changed at some time after the event `from`.
     pub(super) fn note(&mut self, label: &Superblock, from: usize) {
         let promise = Promise::of(label, &self.placement);
         if self.noted.last().is_none_or(|last| last.promise != promise) {

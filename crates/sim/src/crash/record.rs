@@ -1,4 +1,4 @@
-//! A recorded short history: the commands and actions of every drive, the answers to clients, the promises of labels.
+//! A recorded short history: the commands of every drive, the completions of clients, and the promises of labels.
 
 use strake_raid::Geometry;
 use strake_units::{BlockSize, Lba, LbaRange, MemberSet, Nanos, Uuid};
@@ -13,42 +13,41 @@ use crate::oracle::{Begun, Oracle};
 use crate::placement::{Placement, Spot};
 use crate::rng::Rng;
 
-/// What is known of a case after it was played once.
+/// The record of a case that was played once.
 pub(super) struct Record {
     pub(super) case: Case,
-    /// What the engine says. Nothing is judged by it.
+    /// The geometry as the engine reports it; no check uses it.
     pub(super) geometry: Geometry,
-    /// Where everything has to be.
+    /// The expected placement of all bytes.
     pub(super) placement: Placement,
-    /// What every drive held, stably, when the history began.
+    /// The stable content of every drive at the start of the history.
     pub(super) base: Vec<Image>,
-    /// What every block held then.
+    /// The content of every block at that time.
     pub(super) oracle: Oracle,
     pub(super) events: Vec<Event>,
-    /// Drives that are not there after a crash.
+    /// Drives that are absent after a crash.
     pub(super) pulled: u64,
 }
 
 impl Record {
     /// Plays the history of a case.
     ///
-    /// # Errors
-    /// When something goes wrong in it, though nothing went wrong with a drive.
+    /// Returns an error after a failure without a drive fault.
     pub(super) fn of(case: Case) -> Result<Self, String> {
         Player::new(&case)?.play(case)
     }
 
-    /// The blocks that are looked at.
+    /// The blocks that are checked.
     pub(super) fn watched(&self) -> LbaRange {
         watched(&self.placement, self.first_stripe(), self.case.array_block)
     }
 
-    /// The first stripe that is looked at.
+    /// The first stripe that is checked.
     fn first_stripe(&self) -> u64 {
         self.case.first_stripe(&self.geometry)
     }
 
-    /// The parts of strips that are looked at.
+    /// The parts of strips that are checked.
     pub(super) fn windows(&self) -> Vec<Window> {
         windows(&self.placement, self.first_stripe())
     }
@@ -61,18 +60,18 @@ impl Record {
         LbaRange::new(first, (window.to - window.from) >> shift)
     }
 
-    /// What the labels promised at a point.
+    /// The promise of the labels at a point.
     pub(super) fn promise(&self, point: usize) -> Promise {
-        // The first event is what they promise when the history begins.
+        // The first event is the promise at the start of the history.
         promise_at(point, promise(&self.events[..1]), of_history(&self.events))
     }
 
-    /// True when the array can do without the slots in the mask `out` and the drives in the mask `lost`.
+    /// True if the array tolerates the loss of the slots in `out` and of the drives in the mask `lost`.
     pub(super) fn tolerates(&self, out: MemberSet, lost: u64) -> bool {
         self.placement.tolerates(out | self.case.slots(lost))
     }
 
-    /// What blocks may hold when the machine stops at a point, and which stripes had a write under way or not stable.
+    /// The permitted content of blocks after a crash at a point, and the stripes with a write in flight or not stable.
     pub(super) fn oracle(&self, point: usize, crash: Crash) -> (Oracle, Vec<u64>) {
         let mut oracle = self.oracle.clone();
         let mut live: Vec<(Begun, LbaRange)> = Vec::new();
@@ -105,7 +104,7 @@ impl Record {
     }
 }
 
-/// What the labels promised last.
+/// The last promise of the labels.
 pub(super) fn promise(events: &[Event]) -> Promise {
     let promises = events.iter().rev().find_map(|event| match event {
         Event::Promise { promise, .. } => Some(*promise),
@@ -130,7 +129,7 @@ fn looked_at(placement: &Placement, first: u64) -> std::ops::Range<u64> {
     first..(first + stripes(placement.strip_bytes())).min(placement.stripes())
 }
 
-/// A part of every data strip of a stripe: bytes of the strip.
+/// A part of every data strip of a stripe: a range of bytes in the strip.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     pub(super) stripe: u64,
@@ -138,7 +137,8 @@ pub(super) struct Window {
     pub(super) to: u64,
 }
 
-/// All of short strips; of tall ones the first and the last pages, and those on either side of each border of bands.
+/// Short strips completely; of tall strips the first and the last pages, and those on either side of each border of
+/// bands.
 fn windows(placement: &Placement, first_stripe: u64) -> Vec<Window> {
     let strip = placement.strip_bytes();
     let stripes = looked_at(placement, first_stripe);
@@ -152,17 +152,17 @@ fn windows(placement: &Placement, first_stripe: u64) -> Vec<Window> {
     stripes.flat_map(of_one).collect()
 }
 
-/// Strips from this size on are looked at in parts.
+/// Strips from this size on are checked in parts.
 pub(super) const TALL_BYTES: u64 = 64 << 10;
 
-/// What of a strip is written as one (docs/on-disk.md, "Redo log").
+/// The unit of a strip that is written at once (docs/on-disk.md, "Redo log").
 pub(super) const BAND_BYTES: u64 = 128 << 10;
 
-/// What is looked at on either side of a border.
+/// The bytes that are checked on either side of a border.
 const BESIDE: u64 = 4096;
 
-/// Stripes that are looked at, as far as there are so many. Requests go to the ones before the last, so that there are
-/// bystanders behind them.
+/// The number of stripes that are checked, if the array has as many. Requests address the stripes before the last one,
+/// so that untouched stripes follow them.
 pub(super) const fn stripes(strip_bytes: u64) -> u64 {
     if strip_bytes < TALL_BYTES { 5 } else { 3 }
 }
@@ -171,7 +171,7 @@ pub(super) fn uuid(seed: u64, what: u64) -> Uuid {
     Uuid::from_random(Rng::new(seed ^ what.rotate_left(40)).bytes16())
 }
 
-/// A way to wait for drives that need no waiting.
+/// A wait function for drives that need no waiting.
 pub(super) fn at_once(mut now: u64) -> impl FnMut() -> Option<Nanos> {
     move || {
         now += 1_000;
@@ -179,7 +179,7 @@ pub(super) fn at_once(mut now: u64) -> impl FnMut() -> Option<Nanos> {
     }
 }
 
-/// The tape of what happens to these drives from now on.
+/// A tape of the later events of these drives.
 pub(super) fn tape_of(disks: &[Option<Disk>], seed: u64) -> Tape {
     let tape = Tape::default();
     for (at, disk) in disks.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! One state again, by its name.
+//! Replays of one state, by its name.
 
 use std::fmt;
 
@@ -12,12 +12,12 @@ use super::{case_of, in_parallel, pairs, played, run_case};
 /// States of a case that is replayed as a whole.
 const STATES_OF_A_CASE: usize = 500;
 
-/// Why a replay did not succeed.
+/// The reason why a replay did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplayError {
-    /// There is no such state: the words name none, or it does not fit the history of its case, which has changed.
+    /// The state does not exist: the name is invalid, or it does not fit the history of its case, which has changed.
     NoState(String),
-    /// Something does not hold in it.
+    /// A check failed.
     Violation(String),
 }
 
@@ -30,11 +30,10 @@ impl fmt::Display for ReplayError {
 
 impl std::error::Error for ReplayError {}
 
-/// Checks one state again, or a case as a whole: what [`Report::violations`](super::Report::violations) names.
-/// Returns what the case was.
+/// Checks one state again, or a whole case, as named in [`Report::violations`](super::Report::violations). Returns a
+/// description of the case.
 ///
-/// # Errors
-/// What does not hold in it, or that there is no such state.
+/// Returns the violation, or that there is no such state.
 pub fn replay(key: &str) -> Result<String, ReplayError> {
     let (name, state) = parsed(key).map_err(ReplayError::NoState)?;
     let case = case_of(name, Lie::None);
@@ -61,7 +60,7 @@ pub fn replay(key: &str) -> Result<String, ReplayError> {
     }
 }
 
-/// What [`replay`] makes of each of `keys`, in their order, on `threads` threads.
+/// The results of [`replay`] for `keys`, in their order, on `threads` threads.
 #[must_use]
 pub fn replay_all(keys: &[String], threads: usize) -> Vec<Result<String, ReplayError>> {
     in_parallel(0..keys.len() as u64, threads, |at| replay(&keys[at as usize]))
@@ -71,7 +70,7 @@ fn violation<T>(what: String) -> Result<T, ReplayError> {
     Err(ReplayError::Violation(what))
 }
 
-/// The case and the state that a key names; no state when it names a case as a whole.
+/// The case and the state of a key; no state if it names a whole case.
 fn parsed(key: &str) -> Result<(CaseName, Option<State>), String> {
     let wrong = || {
         format!("{key} is no state: SEED:CASE[:CUT:LOST[:CUT[:CUT]][:lostLOST][:back]] is wanted")
@@ -87,8 +86,8 @@ fn parsed(key: &str) -> Result<(CaseName, Option<State>), String> {
     Ok((name, if state.is_empty() { None } else { Some(state.parse()?) }))
 }
 
-/// What is known at the first cut of a state that fits its history: each cut is at a point of what was written by then,
-/// keeps writes that are open there, and the lost drives exist.
+/// Checks that a state fits its history: each cut is at a point of the events, keeps only writes that are open there,
+/// and the lost drives exist. Returns the knowledge at the first cut.
 fn fitting(record: &Record, state: &State) -> Result<Known, String> {
     let drives = record.case.drives();
     let lost = state.lost | state.later;
@@ -101,7 +100,7 @@ fn fitting(record: &Record, state: &State) -> Result<Known, String> {
     let second = State { again: None, ..*state };
     for (cut, before) in [(state.then, first), (state.again, second)] {
         let Some(cut) = cut else { break };
-        // A recovery that does not hold is found again by the judge.
+        // The judge finds an invalid recovery again.
         let Ok(after) = recovery(record, &known, &before) else { break };
         fits(record, &after.events, &cut)?;
     }

@@ -1,9 +1,10 @@
-//! Which states of a history are looked at.
+//! Selection of the states of a history that are checked.
 //!
-//! At every point every subset of the open writes is one (of more than twelve open writes: a sample of the subsets),
-//! once whole and once for each way to tear the last write, times every set of members that may be lost. Two points
-//! at which the same writes were kept give the same media; of these the last one counts, since most is known then
-//! about what must be there. Where all of that is more than is asked for, chance decides evenly, by the seed.
+//! At every point, the states are every subset of the open writes (a sample of the subsets, if there are more than
+//! twelve open writes), once whole and once for each way to tear the last write, times every set of members that may be
+//! lost. Two points with the same writes kept have the same media; the last of them counts, because the most is then
+//! known about the required content. If these are more states than requested, a uniform random selection is made, from
+//! the seed.
 
 use std::collections::{BinaryHeap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -16,44 +17,44 @@ use super::record::{Record, promise};
 use crate::drive::Crash;
 use crate::rng::{Rng, mix};
 
-/// Open writes of which every subset is looked at.
+/// The largest number of open writes whose subsets are all checked.
 const EXHAUSTIVE_MAX: usize = 12;
 
-/// Members that a history may lose with the crash.
+/// The largest number of members that a history may lose with the crash.
 pub(super) const LOST_MAX: u32 = 2;
 
-/// By so many bits a state is more likely to be chosen that a late write is open in.
+/// The number of bits by which a state with a late open write is more likely to be chosen.
 const LATE: u32 = 3;
 
-/// Subsets drawn where there are more.
+/// The number of drawn subsets if there are more.
 const SAMPLE: u64 = 256;
 
-/// The states to be looked at, by point.
+/// The states to check, ordered by point.
 pub(super) struct States {
     pub(super) chosen: Vec<State>,
-    /// What they are chosen from.
+    /// The set from which they are chosen.
     pub(super) covered: Covered,
 }
 
-/// How many cuts of a history there are, and what is looked at of them.
+/// The number of cuts of a history, and the part that is checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Covered {
-    /// Cuts of which every subset of the open writes is enumerated. A cut is a point and a way to crash.
+    /// Cuts with all subsets of the open writes. A cut is a point and a kind of crash.
     pub(super) every_subset: u64,
-    /// Cuts with more open writes than that, of which subsets are drawn.
+    /// Cuts with more open writes, whose subsets are drawn.
     pub(super) some_subsets: u64,
-    /// Cuts that are not looked at by themselves: the next point has the same open writes and promises no less.
+    /// Cuts that are not checked separately: the next point has the same open writes, and its promises are not weaker.
     pub(super) as_next: u64,
-    /// Writes that count as done at a cut although they are open, as there are too many of these.
+    /// Open writes that count as done at a cut, because there are too many.
     pub(super) taken_as_done: u64,
-    /// Different states of those subsets, losses included.
+    /// Distinct states of those subsets, including losses.
     pub(super) states: u64,
-    /// Of these, the ones that are chosen.
+    /// Chosen states.
     pub(super) chosen: u64,
 }
 
 impl Covered {
-    /// True when some state of the history is not looked at.
+    /// True if some state of the history is not checked.
     pub(super) const fn sampled(&self) -> bool {
         self.some_subsets > 0 || self.taken_as_done > 0 || self.chosen < self.states
     }
@@ -72,7 +73,7 @@ impl Covered {
 }
 
 struct Chooser {
-    /// The states of lowest rank, without losses and with.
+    /// The states of lowest rank, without losses and with losses.
     best: [BinaryHeap<(u64, usize)>; 2],
     states: Vec<State>,
     most: usize,
@@ -80,12 +81,12 @@ struct Chooser {
 }
 
 impl States {
-    /// At most `most` states of a history, with at most `lost_max` members lost.
+    /// At most `most` states of a history, with at most `lost_max` lost members.
     pub(super) fn of(record: &Record, most: usize, lost_max: u32) -> Self {
         let losses = losses(record, lost_max);
         let best = [BinaryHeap::new(), BinaryHeap::new()];
         let mut chooser = Chooser { best, states: Vec::new(), most, all: 0 };
-        // Those of the last point: its cuts follow each other.
+        // The losses of the last point, because its cuts are adjacent.
         let (mut of_point, mut here) = (usize::MAX, Vec::new());
         let covered =
             every_cut(record, &record.events, &mut |Reached { cut, media, chance, late }| {
@@ -103,27 +104,27 @@ impl States {
     }
 }
 
-/// Those of `losses` that the array can do without at a point: a label may record a member as out before it goes out.
+/// The `losses` that the array tolerates at a point: a label may record a member as out before the member goes out.
 fn spared(record: &Record, point: usize, losses: &[u64]) -> Vec<u64> {
     let out = record.promise(point).out;
     let spared = |lost: &u64| *lost == 0 || record.tolerates(out, *lost);
     losses.iter().copied().filter(spared).collect()
 }
 
-/// A cut, and what it leaves.
+/// A cut and its result.
 pub(super) struct Reached {
     pub(super) cut: Cut,
-    /// Stands for what the media hold then.
+    /// A hash of the content of the media.
     media: u64,
-    /// Something drawn.
+    /// A random number.
     chance: u64,
-    /// A write is open that some I/Os of these drives were slow enough for: labels promise since what they did not when
-    /// it was given to a drive.
+    /// Whether a write is open for which some I/Os of these drives were slow enough: the promise of the labels changed
+    /// after the write was submitted to a drive.
     late: bool,
 }
 
-/// Every cut of `events`, which are those of the history or of a recovery from one of its states. Returns how many cuts
-/// there were.
+/// Calls `each` for every cut of `events`, the events of the history or of a recovery from one of its states. Returns
+/// the number of cuts.
 pub(super) fn every_cut(
     record: &Record,
     events: &[Event],
@@ -132,7 +133,7 @@ pub(super) fn every_cut(
     let covered = Covered::default();
     let spec = record.case.disk_spec();
     let mut walk = Walk { record, events, spec, seen: HashSet::default(), covered };
-    // Without a cache a power cut leaves what the end of a process leaves.
+    // Without a cache, a power cut and a killed process leave the same content.
     let crashes: &[Crash] =
         if record.case.cached { &[Crash::Power, Crash::Kill] } else { &[Crash::Power] };
     for point in (0..=events.len()).rev() {
@@ -147,7 +148,7 @@ pub(super) fn every_cut(
     walk.covered
 }
 
-/// The hash of a number that is spread already.
+/// The hash function for numbers that are already mixed.
 #[derive(Default)]
 struct Mixed(u64);
 
@@ -173,13 +174,13 @@ struct Walk<'a> {
     covered: Covered,
 }
 
-/// True when a crash at this point may leave other media than one at the next point, or other things are promised
-/// there. Where it is false the open writes and what labels promise are the same at the next point, and clients know no
-/// less there.
+/// True if a crash at this point may leave other media than a crash at the next point, or if the promises differ. If it
+/// is false, the open writes and the promises of the labels are the same at the next point, and clients have at least
+/// the same knowledge there.
 fn differs(events: &[Event], point: usize, crash: Crash, cached: bool) -> bool {
     match events.get(point) {
         None | Some(Event::Issue { .. } | Event::FlushDone { .. } | Event::Promise { .. }) => true,
-        // A write that stays in the cache is as open to a power cut as before. The end of a process leaves it alone.
+        // A completed write in the cache is as open to a power cut as before. A killed process has no effect on it.
         Some(Event::Done { of }) => {
             crash == Crash::Kill || !cached || matches!(events[*of], Event::Issue { fua: true, .. })
         }
@@ -193,8 +194,8 @@ fn differs(events: &[Event], point: usize, crash: Crash, cached: bool) -> bool {
     }
 }
 
-/// Sets of at most `lost_max` drives (at most [`LOST_MAX`]) that the array could do without, on top of those that are
-/// out when the history begins.
+/// Sets of at most `lost_max` drives (at most [`LOST_MAX`]) that the array tolerates, in addition to the members that
+/// are out at the start of the history.
 pub(super) fn losses(record: &Record, lost_max: u32) -> Vec<u64> {
     let out = record.case.out();
     let drives = record.case.drives();
@@ -229,7 +230,7 @@ impl Walk<'_> {
             self.subset((point, crash, kept), &writes, (media, late), each);
         };
         if few {
-            // What a subset without its first write stands for came before it.
+            // The hash of a subset without its first write was computed before.
             let mut media = vec![base];
             for kept in 0..1usize << count {
                 if kept != 0 {
@@ -269,7 +270,7 @@ impl Walk<'_> {
         let torn = last.map(|last| tears(last, &self.record.geometry, &self.spec, chance));
         let ways = [Torn::Whole].into_iter().chain(torn.into_iter().flatten());
         for (way, torn) in ways.enumerate() {
-            // A write that is whole and open, and one that is stable, leave the same.
+            // A whole open write and a stable write leave the same content.
             let media = if way == 0 { media } else { mix(media.wrapping_add(way as u64)) };
             if self.seen.insert(media) {
                 each(Reached { cut: Cut { point, crash, kept, torn }, media, chance, late });
@@ -296,7 +297,7 @@ impl Chooser {
         }
     }
 
-    /// Half of the states are ones without a loss, as long as there are that many.
+    /// Half of the states are without a loss, if there are enough.
     fn choose(self, covered: Covered) -> States {
         let [alone, with] = self.best.map(BinaryHeap::into_sorted_vec);
         let losses = with.len().min(self.most - alone.len().min(self.most / 2));
@@ -309,13 +310,13 @@ impl Chooser {
     }
 }
 
-/// True when a write is open that was given to a drive before the labels promised what they do now.
+/// True if a write is open that was submitted to a drive before the last change of the labels' promise.
 fn is_late(writes: &Writes, events: &[Event]) -> bool {
     let last = of_history(events).last().map_or(0, |noted| noted.at);
     writes.open.first().is_some_and(|open| *open < last)
 }
 
-/// Stands for a write in the sum that stands for a set of writes.
+/// The summand of a write in the hash of a set of writes.
 fn name(write: usize) -> u64 {
     mix(write as u64 + 0x5bd1_e995)
 }
@@ -331,7 +332,7 @@ mod tests {
         Event::Issue { drive: 0, offset: 0, change: Change::Zeroes(512), fua }
     }
 
-    /// The end of a process leaves what is done: every such event is a cut, at odd points as at even ones.
+    /// A killed process leaves completed writes: every such event is a cut, at odd and at even points.
     #[test]
     fn every_end_of_a_write_is_a_cut_for_the_end_of_a_process() {
         for before in 1..4 {

@@ -1,5 +1,5 @@
-//! Shapes of arrays that cost more to look at: strips of several bands, groups, logs for a part of the array, several
-//! cores. Which of them come together is drawn.
+//! Shapes of arrays whose check is expensive: strips of several bands, groups, logs for a part of the array, several
+//! cores. Their combinations are drawn.
 
 use strake_engine::Consistency;
 use strake_raid::{Geometry, Level};
@@ -12,7 +12,7 @@ use super::player::REQUEST_BYTES_MAX;
 use super::record::{BAND_BYTES, TALL_BYTES, stripes};
 use crate::rng::{Rng, mix};
 
-/// A level, its members, and how many of them are a group.
+/// A level, its members, and the members of a group.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     level: Level,
@@ -28,18 +28,18 @@ const fn groups(level: Level, size: u8, count: usize) -> Shape {
     Shape { level, members: size as usize * count, group_size: Some(size) }
 }
 
-/// Those with tall strips.
+/// Shapes with tall strips.
 const TALL: [Shape; 6] = [
     shape(Level::Raid5, 3),
     shape(Level::Raid6, 4),
     shape(Level::Raid10, 4),
-    // Wide enough for small writes, and with the parities for partial writes.
+    // Wide enough for small writes, and with enough parity strips for partial-write records.
     shape(Level::Raid6, 6),
     shape(Level::Raid73, 6),
     groups(Level::Raid50, 3, 2),
 ];
 
-/// Those with groups.
+/// Shapes with groups.
 const GROUPED: [Shape; 6] = [
     groups(Level::Raid50, 3, 2),
     groups(Level::Raid50, 4, 2),
@@ -49,14 +49,14 @@ const GROUPED: [Shape; 6] = [
     groups(Level::Raid50, 3, 3),
 ];
 
-/// Modes that promise something; the one that logs a part of an array twice.
+/// Modes with guarantees after a crash; the mode that logs a part of an array is listed twice.
 const MODES: [Consistency; 4] =
     [Consistency::Safe, Consistency::Safe, Consistency::Strict, Consistency::Resync];
 
-/// How much fewer states there are of a case with tall strips, and of another one.
+/// The divisors of the number of states of a case with tall strips, and of other cases.
 const FEWER: [usize; 2] = [6, 3];
 
-/// The case of this number in a run that began with `run`.
+/// The case of this number in a run with seed `run`.
 pub(super) fn case(run: u64, number: u64, lie: Lie) -> Case {
     let seed = mix(run ^ 0x7769_6465 ^ mix(number.wrapping_add(1)));
     let mut rng = Rng::new(seed);
@@ -102,7 +102,7 @@ pub(super) fn case(run: u64, number: u64, lie: Lie) -> Case {
     case
 }
 
-/// One of three cases is about a member that comes back or is replaced, or about another mode.
+/// One of three cases has a re-added or replaced member, or a change of the mode.
 fn job(case: &Case, rng: &mut Rng) -> Option<Job> {
     let out = case.failed.first().copied();
     match (rng.below(9), out) {
@@ -114,7 +114,7 @@ fn job(case: &Case, rng: &mut Rng) -> Option<Job> {
     }
 }
 
-/// How many states of a case there are instead of `most`.
+/// The number of states of a case, instead of `most`.
 pub(super) fn states(case: &Case, most: usize) -> usize {
     let [tall, other] = FEWER;
     (most / if is_tall(case) { tall } else { other }).max(5)
@@ -124,7 +124,7 @@ fn is_tall(case: &Case) -> bool {
     u64::from(case.strip_bytes) >= TALL_BYTES
 }
 
-/// What a case is counted as.
+/// The names of a case in counts.
 pub(super) fn words(case: &Case) -> impl Iterator<Item = &'static str> {
     let grouped = case.group_size.is_some();
     let some = case.placement().groups_with(case.out());
@@ -149,7 +149,7 @@ pub(super) fn words(case: &Case) -> impl Iterator<Item = &'static str> {
     .filter_map(|(word, so)| so.then_some(word))
 }
 
-/// A request to an array with tall strips, beside or over a border of strips or bands more often than not.
+/// A request to an array with tall strips, mostly at or over a border of strips or bands.
 pub(super) fn request(geometry: &Geometry, rng: &mut Rng) -> Request {
     let size = geometry.block_size();
     let band = BAND_BYTES >> size.shift();

@@ -1,10 +1,9 @@
-//! Drives that stop answering for a time, and targets that execute what they have received after their host has
-//! disconnected.
+//! Drives that do not answer for a time, and targets that execute received commands after their host has disconnected.
 //!
-//! A request that a drive owes to a daemon that was killed keeps the claim on the drive: nothing can be read of it
-//! before the request has ended. So it counts as done, in part or not, when the daemon is killed, and the drive cannot
-//! be opened until it speaks again. The target of a remote drive knows no claims: what it has received it may execute
-//! at any time within its settle time, beside a restarted daemon.
+//! An outstanding request of a killed daemon keeps the drive claimed: the drive cannot be read before the request has
+//! ended. So the request counts as done, in part or not, when the daemon is killed, and the drive cannot be opened
+//! until it answers again. The target of a remote drive has no claims: it may execute received commands at any time
+//! within its settle time, concurrently with a restarted daemon.
 
 use strake_block::{Durability, Io, Op};
 use strake_units::Nanos;
@@ -12,7 +11,7 @@ use strake_units::Nanos;
 use super::state::{DriveState, Lane};
 use super::{Crash, SimDrive, describe};
 
-/// A silence without end.
+/// A silence that does not end.
 pub const FOREVER: Nanos = Nanos(u64::MAX);
 
 /// A write that a target executes although its host has disconnected.
@@ -21,35 +20,35 @@ struct Late {
     due: Nanos,
 }
 
-/// Where a drive stands that does not behave as one that is here.
+/// The state of a drive that is silent or executes late writes.
 #[derive(Default)]
 pub(super) struct Away {
     /// In the order of arrival.
     late: Vec<Late>,
-    /// Requests until it stops answering, and for how long.
+    /// The number of requests until it stops answering, and the duration.
     plan: Option<(u64, Nanos)>,
-    /// Nothing is answered before.
+    /// The drive does not answer before this time.
     pub(super) silent_until: Nanos,
-    /// It has not answered requests of a queue that was closed.
+    /// Whether requests of a closed queue are outstanding.
     owing: bool,
-    /// The latest time that it has seen.
+    /// The latest time that the drive has observed.
     seen: Nanos,
 }
 
 impl SimDrive {
-    /// From now on nothing is answered for so long.
+    /// Stops all answers for a time.
     pub fn fall_silent(&self, lasts: Nanos) {
         let mut state = self.state();
         let now = state.clock();
         state.silence(now, lasts);
     }
 
-    /// The same from one of the next requests on.
+    /// As [`fall_silent`](Self::fall_silent), after a number of further requests.
     pub fn fall_silent_after(&self, requests: u64, lasts: Nanos) {
         self.state().away.plan = Some((requests, lasts));
     }
 
-    /// Answers again, and what it has not answered yet first.
+    /// Ends the silence; pending requests are answered first.
     pub fn speak(&self) {
         let mut state = self.state();
         let now = state.clock();
@@ -61,26 +60,26 @@ impl SimDrive {
         }
     }
 
-    /// When it speaks again; `None` when it is not silent.
+    /// The end of the silence; `None` if the drive is not silent.
     #[must_use]
     pub fn silent_until(&self) -> Option<Nanos> {
         let state = self.state();
         Some(state.away.silent_until).filter(|until| *until > state.clock())
     }
 
-    /// True when it was silent at some time after `began`, or is.
+    /// True if the drive was silent at any time after `began`.
     #[must_use]
     pub fn was_silent_after(&self, began: Nanos) -> bool {
         self.state().away.silent_until > began
     }
 
-    /// True while it cannot be opened, because it has outstanding requests.
+    /// True while it cannot be opened because of outstanding requests.
     #[must_use]
     pub fn is_owing(&self) -> bool {
         self.state().is_owing()
     }
 
-    /// Whether it is reached over a network.
+    /// True if it is reached over a network.
     #[must_use]
     pub fn is_remote(&self) -> bool {
         self.state().spec.settle_time > Nanos(0)
@@ -104,7 +103,7 @@ impl DriveState {
         }
     }
 
-    /// A request arrives, with which it may stop answering.
+    /// Counts a request, with which the drive may stop answering.
     pub(super) fn count_down(&mut self, now: Nanos) {
         match &mut self.away.plan {
             None => {}
@@ -121,7 +120,7 @@ impl DriveState {
         self.away.owing && self.away.silent_until > self.clock()
     }
 
-    /// The queue was closed. What a silent drive still owes it executes completely, in part or not.
+    /// Closes a queue. A silent drive executes its outstanding requests completely, in part or not.
     pub(super) fn close(&mut self, lane: Lane) {
         if self.away.silent_until <= self.clock() || lane.pending.is_empty() {
             return;
@@ -130,7 +129,7 @@ impl DriveState {
         lane.pending.iter().for_each(|pending| self.perhaps(&pending.io.op));
     }
 
-    /// What is in flight when the machine stops and is over with it. The rest may be executed later.
+    /// Returns the I/O in flight that ends with the crash. The rest may be executed later.
     pub(super) fn outlive(&mut self, crash: Crash, flying: Vec<Io>) -> Vec<Op> {
         let mut over = Vec::new();
         match crash {
@@ -156,7 +155,7 @@ impl DriveState {
         over
     }
 
-    /// Executes what was received before the daemon died and is due by `now`.
+    /// Executes writes that were received before the end of the daemon and are due by `now`.
     pub(super) fn land(&mut self, now: Nanos) {
         self.away.seen = self.away.seen.max(now);
         if self.away.late.is_empty() {
@@ -176,7 +175,7 @@ impl DriveState {
         }
     }
 
-    /// The same by the time of the run.
+    /// As [`land`](Self::land), at the current time of the run.
     pub(super) fn catch_up(&mut self) {
         if self.away.late.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Labels among what is written to a drive.
+//! Detection of labels among the writes to a drive.
 
 use strake_ondisk::{Address, AreaLayout, Copy, RING_SLOTS, SLOT_BYTES, Superblock};
 
@@ -8,8 +8,8 @@ use crate::trace::{LabelEvent, Trace};
 
 const _: () = assert!(SLOT_BYTES == PAGE, "a label is a page");
 
-/// Notes every sound label in what is written to `offset` of a drive of so many `bytes`. A part of a write that a crash
-/// has cut comes as bytes, whole pages come as such.
+/// Records every valid label in a write to `offset` of a drive with this number of `bytes`. A torn write consists of
+/// bytes, a whole write of pages.
 pub(super) fn note(trace: &Trace, bytes: u64, offset: u64, change: &Change) {
     let Some(layout) = AreaLayout::of(bytes) else { return };
     let look = |nth: usize, page: &[u8]| {

@@ -1,4 +1,4 @@
-//! Lies of a drive about writes: it reports a write as done, and did something else.
+//! False completions of a drive: it completes a write, but does not execute it as requested.
 
 use strake_block::Durability;
 
@@ -6,44 +6,44 @@ use super::SimDrive;
 use super::state::{Change, DriveState, apply};
 use crate::medium::{Medium, PAGE};
 
-/// The outcome of a write to the data area.
+/// The fault of a write to the data area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
-    /// Nothing.
+    /// The write is lost.
     Lost,
-    /// It is done so many bytes from where it belongs, counted around the end of what is `used`.
+    /// The write is executed this number of bytes away from its address, with a wrap around at the end of the `used`
+    /// area.
     Misdirected {
-        /// How far from where it belongs.
+        /// The distance from the right address.
         by: u64,
         /// Bytes of the data area that hold members' strips.
         used: u64,
     },
 }
 
-/// The lie in force, and what the drive would hold without it.
+/// The fault in force, and the content that the drive would have without it.
 pub(super) struct Reported {
     lie: Lie,
     truth: Medium,
 }
 
 impl SimDrive {
-    /// From now on `lie` decides the outcome of writes to the data area.
+    /// Applies `lie` to writes to the data area from now on.
     pub fn begin_lie(&self, lie: Lie) {
         let mut state = self.state();
         let truth = state.visible.clone();
         state.reported = Some(Reported { lie, truth });
     }
 
-    /// Ends that. Returns what the drive would hold now if it had not lied.
+    /// Ends the fault. Returns the content that the drive would have without the fault.
     ///
-    /// # Panics
-    /// When it did not.
+    /// Panics if there is no fault.
     #[must_use]
     pub fn end_lie(&self) -> Medium {
         self.state().reported.take().expect("it lied until now").truth
     }
 
-    /// What a reader would see.
+    /// The content as a read would return it.
     #[must_use]
     pub fn medium(&self) -> Medium {
         self.state().visible.clone()
@@ -56,7 +56,7 @@ impl SimDrive {
         self.overwrite(offset, &[byte[0] ^ 1 << bit]);
     }
 
-    /// Makes the page at `offset` what it is in `truth`.
+    /// Sets the page at `offset` to its content in `truth`.
     pub fn correct(&self, offset: u64, truth: &Medium) {
         let page = truth.page_bytes(offset);
         let mut state = self.state();
@@ -68,7 +68,7 @@ impl SimDrive {
 }
 
 impl DriveState {
-    /// Does a write, or what a lie makes of it.
+    /// Executes a write, with the fault in force.
     pub(super) fn write(&mut self, offset: u64, change: Change, durability: Durability) {
         let Some(reported) = self.reported.as_mut().filter(|_| offset >= strake_ondisk::HEAD_BYTES)
         else {

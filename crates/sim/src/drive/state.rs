@@ -1,4 +1,4 @@
-//! What happens inside a drive: when and how an I/O ends, what the cache holds, what a crash leaves.
+//! The internals of a drive: the time and outcome of an I/O, the content of the cache, and the effect of a crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,10 +27,10 @@ pub(super) enum Fate {
 pub(super) struct Pending {
     pub(super) io: Io,
     pub(super) due: Nanos,
-    /// Breaks ties between I/Os that are due at the same time.
+    /// Orders I/Os that are due at the same time.
     pub(super) order: u64,
     pub(super) fate: Fate,
-    /// Completed writes before this number are made stable by this flush.
+    /// Completed writes with lower numbers become stable with this flush.
     pub(super) flushes: u64,
 }
 
@@ -43,13 +43,13 @@ pub(super) struct Lane {
 #[derive(Clone)]
 pub(super) enum Change {
     Bytes(Vec<u8>),
-    /// Whole pages, those that are not zeroes shared by all who hold them.
+    /// Whole pages; non-zero pages are shared.
     Pages(Vec<Option<PageBytes>>),
     Zeroes(u64),
 }
 
 impl Change {
-    /// What a write of `data` to byte `offset` changes.
+    /// The change of a write of `data` to byte `offset`.
     fn of(offset: u64, data: &Sg) -> Self {
         let aligned = |len: u64| len.is_multiple_of(PAGE as u64);
         let parts = || data.parts().iter().map(|part| part.as_slice());
@@ -69,7 +69,7 @@ impl Change {
         }
     }
 
-    /// Its bytes `from .. from + len`.
+    /// The bytes `from .. from + len` of the change.
     fn part(&self, from: u64, len: u64) -> Self {
         match self {
             Self::Bytes(bytes) => Self::Bytes(bytes[from as usize..(from + len) as usize].to_vec()),
@@ -105,18 +105,18 @@ pub(super) struct DriveState {
     pub(super) writes: u64,
     pub(super) bad: BTreeSet<u64>,
     pub(super) doomed: bool,
-    /// One of its I/Os hangs.
+    /// Whether one of its I/Os hangs.
     pub(super) hung: bool,
     pub(super) gone: bool,
-    /// Every I/O takes this many times as long.
+    /// The factor of the duration of every I/O.
     pub(super) slowness: u64,
-    /// Nothing is answered.
+    /// Whether all answers are stopped.
     pub(super) hanging: bool,
-    /// What is said to be stable is in the cache.
+    /// Whether acknowledged stable writes stay in the cache.
     pub(super) lying: bool,
-    /// A lie about writes.
+    /// The write fault in force.
     pub(super) reported: Option<Reported>,
-    /// Silence, and what outlives a daemon.
+    /// Silence, and late writes.
     pub(super) away: Away,
     pub(super) lanes: BTreeMap<u64, Lane>,
     pub(super) next_lane: u64,
@@ -141,7 +141,7 @@ impl DriveState {
         }
     }
 
-    /// A request that no drive could do is a mistake of the engine.
+    /// A request that no drive could execute is a bug of the engine.
     fn check(&self, op: &Op) {
         let block = u64::from(self.spec.block_size.bytes());
         let (offset, bytes) = self.range_bytes(op);
@@ -162,7 +162,7 @@ impl DriveState {
         }
     }
 
-    /// Decides when and how an I/O will end.
+    /// Determines the time and the outcome of an I/O.
     fn schedule(&mut self, io: Io, now: Nanos) -> Pending {
         self.count_down(now);
         let rates = self.faults.rates();
@@ -201,7 +201,7 @@ impl DriveState {
         Pending { io, due, order: self.rng.bits(), fate, flushes: self.writes }
     }
 
-    /// Draws whether something happens that costs the member.
+    /// Draws whether a fault happens that costs the member.
     fn strikes(&mut self, kind: Kind, rate: u32) -> bool {
         self.rng.chance(rate) && self.faults.has(kind) && self.faults.may_impair(self.slot)
     }
@@ -354,7 +354,7 @@ impl DriveState {
         }
     }
 
-    /// Says it did what it was asked to, and did something else.
+    /// Completes an operation successfully, but does something else.
     fn lie(&mut self, op: &mut Op) -> Result<(), IoErrorKind> {
         self.trace.fault("mutant");
         let (offset, _) = self.range_bytes(op);
@@ -390,7 +390,7 @@ impl DriveState {
         }
         let fua = durability == Durability::Fua && self.faults.mutant() != Mutant::IdleFua;
         if fua {
-            // Older cached bytes of the same place must not come out of the cache after these.
+            // Older cached writes of the same place must not be destaged after this one.
             let overlaps = |u: &Unflushed| {
                 u.offset < offset + change.len() && offset < u.offset + u.change.len()
             };
@@ -406,14 +406,14 @@ impl DriveState {
         }
     }
 
-    /// Moves the oldest `count` cached writes to the medium.
+    /// Destages the oldest `count` cached writes to the medium.
     pub(super) fn destage(&mut self, count: usize) {
         for cached in self.unflushed.drain(..count) {
             apply(&mut self.stable, cached.offset, &cached.change);
         }
     }
 
-    /// What it would leave, and where, if it leaves anything that can be said.
+    /// The change of an operation and its offset, if it has a defined effect.
     pub(super) fn changed_by(&self, op: &Op) -> Option<(u64, Change)> {
         let (offset, bytes) = self.range_bytes(op);
         let change = match op {
@@ -428,7 +428,7 @@ impl DriveState {
         Some((offset, change))
     }
 
-    /// Does a write completely, in part or not at all.
+    /// Executes a write completely, in part or not at all.
     pub(super) fn perhaps(&mut self, op: &Op) {
         let Some((offset, change)) = self.changed_by(op) else { return };
         match self.rng.below(4) {
@@ -442,7 +442,7 @@ impl DriveState {
         }
     }
 
-    /// Some of the blocks of a change.
+    /// A random part of the blocks of a change.
     fn torn(&mut self, offset: u64, change: &Change) -> Vec<(u64, Change)> {
         let unit = if self.rng.one_in(2) { PAGE as u64 } else { self.faults.atomic_bytes() };
         let kind = if unit == PAGE as u64 { Kind::Torn4K } else { Kind::Torn512 };
@@ -476,7 +476,7 @@ impl DriveState {
         if crash == Crash::Power && self.spec.cache == VolatileCache::Present {
             self.lose_cache();
         }
-        // Nothing of what was not rung for ever reached the drive.
+        // I/O without a doorbell has not reached the drive.
         let mut flying: Vec<Io> =
             lanes.into_values().flat_map(|lane| lane.pending).map(|p| p.io).collect();
         self.rng.shuffle(&mut flying);
@@ -498,7 +498,7 @@ impl DriveState {
         self.hung = false;
     }
 
-    /// Keeps some of the cached writes, in order; none of what was never meant to get any further.
+    /// Keeps some of the cached writes, in order; none if the drive withheld them from its medium.
     fn lose_cache(&mut self) {
         if std::mem::take(&mut self.lying) {
             self.unflushed.clear();

@@ -1,74 +1,74 @@
-//! What can happen to an array, by name.
+//! The events of worlds, by name.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Everything bad that happens in worlds, one bit each in [`Kinds`].
+/// The events of worlds, with one bit each in [`Kinds`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A block turns out to be unreadable.
+    /// A block becomes unreadable.
     Medium,
-    /// An I/O fails, and with it the member.
+    /// An I/O fails, and the array fails the member.
     Error,
-    /// A drive is pulled.
+    /// A drive is removed.
     Vanish,
-    /// An I/O is not answered for longer than the engine waits.
+    /// An I/O takes longer than the time limit of the engine.
     Hang,
     /// An I/O takes milliseconds to seconds.
     Delay,
-    /// A write of several blocks of 512 B is done in part.
+    /// A write of several blocks of 512 B is torn.
     Torn512,
-    /// A write of several blocks of 4 KiB is done in part.
+    /// A write of several blocks of 4 KiB is torn.
     Torn4K,
     /// A drive takes many times as long as the others.
     Slow,
-    /// No drive answers anything for seconds.
+    /// No drive answers for seconds.
     Stall,
-    /// Several drives fail in one moment, each in its way, and the others stall.
+    /// Several drives fail at the same time, in different ways, and the others stall.
     AllAtOnce,
-    /// A drive acknowledges flushes, does nothing, and loses power after an orderly stop.
+    /// A drive completes flushes without an effect, and loses power after a clean shutdown.
     FlushLie,
-    /// A drive comes back with what it held some time before.
+    /// A drive returns with older content.
     ReturnStale,
-    /// A drive comes back smaller.
+    /// A drive returns with a smaller size.
     Shrink,
-    /// Drives are found under each other's names.
+    /// The names of drives are exchanged.
     Swap,
-    /// A bit of what a drive holds is another one.
+    /// A bit of a drive's content is flipped.
     BitFlip,
-    /// A drive acknowledges a write and does not do it.
+    /// A drive completes a write without executing it.
     LostWrite,
     /// A drive misdirects a write: it writes the data to another address.
     Misdirected,
-    /// A drive answers for a time with what it held before the last write.
+    /// A drive returns its content from before the last write for a time.
     StaleRead,
-    /// A sound array is scrubbed.
+    /// A consistent array is scrubbed.
     Scrub,
-    /// Writes are made safe against crashes in another way.
+    /// The consistency mode is changed.
     Mode,
-    /// The operator takes a member out of use.
+    /// The operator fails a member.
     Fail,
     /// A member that is out is replaced.
     Replace,
-    /// A drive is taken back.
+    /// A member is re-added.
     Readd,
-    /// The array is stopped in order and started again.
+    /// The array is stopped cleanly and started again.
     Stop,
     /// The process is killed.
     Kill,
     /// The power fails.
     Power,
-    /// A drive is lost in the event that stops the machine.
+    /// A drive is lost in the same event as the crash.
     CrashAndLoss,
-    /// More drives are pulled than the array survives.
+    /// More drives are removed than the array tolerates.
     Lose,
-    /// A drive answers nothing for a time, or permanently.
+    /// A drive does not answer for a time, or permanently.
     Silence,
-    /// The same, from some request of an assembly on.
+    /// A drive stops answering at some request of an assembly.
     SilentStart,
-    /// The same while the array is stopped in order.
+    /// A drive stops answering during a clean shutdown.
     SilentStop,
-    /// No drive answers anything for longer than a drive may take.
+    /// No drive answers for longer than the time limit of a member.
     Standstill,
 }
 
@@ -149,18 +149,18 @@ impl Kind {
     }
 }
 
-/// A set of kinds. In words they are separated by commas.
+/// A set of kinds. As text, the names are separated by commas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kinds(u64);
 
 impl Kinds {
-    /// Whether `kind` is among them.
+    /// True if the set contains `kind`.
     #[must_use]
     pub const fn has(self, kind: Kind) -> bool {
         self.0 & 1 << kind as u64 != 0
     }
 
-    /// These and `kind`.
+    /// The set with `kind` added.
     #[must_use]
     pub const fn with(self, kind: Kind) -> Self {
         Self(self.0 | 1 << kind as u64)

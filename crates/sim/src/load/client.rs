@@ -1,11 +1,11 @@
-//! Clients that load an array and take the time of every answer.
+//! Clients that load an array and measure every completion.
 
 use strake_block::{BufMut, CompletionBatch, Durability, Io, IoQueue, Op, Sg, SgMut, Token};
 use strake_units::{Lba, Nanos};
 
 use crate::rng::Rng;
 
-/// What a client asks for.
+/// The requests of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Reads of 4 KiB anywhere.
@@ -14,42 +14,42 @@ pub enum Work {
     Mixed,
     /// Writes of 4 KiB anywhere.
     RandomWrite,
-    /// Reads of 128 KiB, one behind the other.
+    /// Sequential reads of 128 KiB.
     SequentialRead,
-    /// Writes of 128 KiB, one behind the other.
+    /// Sequential writes of 128 KiB.
     SequentialWrite,
 }
 
-/// When a client asks.
+/// The timing of a client's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// The next request follows the answer to one of so many that are outstanding.
+    /// A completion triggers the next request; this number of requests is outstanding.
     Closed {
         /// Requests outstanding.
         depth: u32,
     },
-    /// Requests come at random, so many a second on average, whether or not answers come (up to the depth of a
-    /// queue, behind which they wait; their time counts from when they came).
+    /// Requests arrive at random, with this average rate, independent of completions. Beyond the depth of a queue they
+    /// wait; their latency counts from their arrival.
     Open {
         /// Requests a second.
         per_s: u32,
     },
 }
 
-/// A client's habit.
+/// The behaviour of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Habit {
-    /// What it asks for.
+    /// The requests.
     pub work: Work,
-    /// When.
+    /// The timing.
     pub pace: Pace,
 }
 
-/// Requests an open client may have outstanding.
+/// Largest number of outstanding requests of an open client.
 const OPEN_DEPTH: u32 = 1024;
 
 impl Habit {
-    /// The depth of the queue it needs.
+    /// The required depth of the queue.
     #[must_use]
     pub const fn depth(&self) -> u32 {
         match self.pace {
@@ -58,7 +58,7 @@ impl Habit {
         }
     }
 
-    /// A word or two for reports.
+    /// A short description for reports.
     #[must_use]
     pub fn describe(&self) -> String {
         let work = match self.work {
@@ -92,20 +92,20 @@ pub struct Client {
     rng: Rng,
     capacity_blocks: u64,
     cursor: u64,
-    /// When each outstanding request came, by token; free tokens.
+    /// The arrival time of each outstanding request, by token; and the free tokens.
     came: Vec<Nanos>,
     free: Vec<u64>,
-    /// Open: when the next request comes.
+    /// For an open client: the arrival of the next request.
     next: Nanos,
-    /// Asks for nothing more.
+    /// Whether the client submits no further requests.
     resting: bool,
     bytes: Sg,
-    /// Nanoseconds that each answer took, since the last [`take`](Self::take).
+    /// The latencies in nanoseconds since the last [`take`](Self::take).
     latencies: Vec<u64>,
 }
 
 impl Client {
-    /// A client on `queue`, which is as deep as the habit asks for.
+    /// A client on `queue`, which has the required depth.
     #[must_use]
     pub fn new(
         habit: Habit,
@@ -134,23 +134,23 @@ impl Client {
         client
     }
 
-    /// Asks for nothing more; what is outstanding is still answered.
+    /// Stops further requests; outstanding ones still complete.
     pub fn rest(&mut self) {
         self.resting = true;
     }
 
-    /// True when nothing is outstanding.
+    /// True if no request is outstanding.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.free.len() == self.came.len()
     }
 
-    /// What the answers since the last call took, in nanoseconds.
+    /// The latencies of completions since the last call, in nanoseconds.
     pub fn take(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.latencies)
     }
 
-    /// When it wants to do something although nothing happens.
+    /// The time of the next request of an open client.
     #[must_use]
     pub fn next_time(&self) -> Option<Nanos> {
         match self.habit.pace {
@@ -159,10 +159,9 @@ impl Client {
         }
     }
 
-    /// Takes answers and makes requests. True when there was anything to do.
+    /// Takes completions and submits requests. Returns whether there was work.
     ///
-    /// # Errors
-    /// When a request failed.
+    /// Returns an error if a request failed.
     pub fn turn(&mut self, now: Nanos) -> Result<bool, String> {
         self.queue.poll(now, &mut self.batch);
         let mut work = !self.batch.is_empty();
@@ -200,7 +199,7 @@ impl Client {
         assert!(self.queue.submit(Io { token: Token(token), op }).is_ok(), "the queue has room");
     }
 
-    /// Time between two requests that come at random: exponentially distributed, in whole 1/4096ths of it.
+    /// The time between two random arrivals: exponentially distributed, with a resolution of 1/4096.
     fn gap(&mut self, per_s: u32) -> Nanos {
         let chance = (self.rng.below(4096) as f64 + 0.5) / 4096.0;
         Nanos((-chance.ln() * 1e9 / f64::from(per_s.max(1))) as u64)

@@ -1,7 +1,7 @@
-//! A drive for experiments about time: labels are kept, data is not.
+//! A drive for experiments about time: it keeps labels and discards data.
 //!
-//! Moving the bytes of a rebuild through memory would cost the experiment most of its running time and tell nothing
-//! about simulated time. The other tests of this crate keep every byte and compare it.
+//! Copying the bytes of a rebuild would take most of the running time and would not affect simulated time. The other
+//! tests of this crate keep every byte and compare it.
 
 use std::ops::Range;
 
@@ -12,10 +12,10 @@ use strake_dev_mem::{MemSpec, NullDevice, RamDevice};
 use strake_ondisk::{HEAD_BYTES, TAIL_BYTES};
 use strake_units::{BlockSize, CoreIndex, Lba, Nanos};
 
-/// Keeps what is written to the areas of the labels; answers everything else at once.
+/// Keeps writes to the label areas; completes everything else at once.
 #[derive(Clone, Debug)]
 pub struct LabelDrive {
-    /// Both areas, one behind the other: a drive of terabytes costs no more than they do.
+    /// Both areas, one after the other: a drive of terabytes needs no more memory.
     ends: RamDevice,
     null: NullDevice,
 }
@@ -57,7 +57,7 @@ struct LabelQueue {
 }
 
 impl IoQueue for LabelQueue {
-    // Handing the request back is the contract of `IoQueue::submit`.
+    // Returning the request is the contract of `IoQueue::submit`.
     #[allow(clippy::result_large_err)]
     fn submit(&mut self, mut io: Io) -> Result<(), Io> {
         let range = io.op.range(self.size);
@@ -65,7 +65,7 @@ impl IoQueue for LabelQueue {
             return self.null.submit(io);
         }
         if let Some(at) = start_of(&mut io.op).filter(|at| at.0 >= self.data.end) {
-            // No caller checks the address in an answer.
+            // No caller checks the address in a completion.
             at.0 -= self.data.end - self.data.start;
         }
         self.ends.submit(io)
@@ -89,7 +89,7 @@ impl IoQueue for LabelQueue {
     }
 }
 
-/// Where an operation begins, if it is anywhere.
+/// The first block of an operation, if it has one.
 fn start_of(op: &mut Op) -> Option<&mut Lba> {
     match op {
         Op::Read { at, .. } | Op::Write { at, .. } => Some(at),

@@ -14,26 +14,26 @@ use super::drive::LabelDrive;
 use super::sample::Sample;
 use crate::rng::Rng;
 
-/// What an experiment is made on.
+/// The parameters of an experiment.
 #[derive(Clone, Debug)]
 pub struct Spec {
     /// Level of the array.
     pub level: Level,
-    /// What it promises after a crash.
+    /// Its consistency mode.
     pub consistency: Consistency,
-    /// How many drives.
+    /// The number of drives.
     pub drives: u8,
-    /// What the drives can do. Every drive gets a seed of its own.
+    /// The performance of the drives. Every drive gets a seed of its own.
     pub profile: Profile,
     /// Bytes of each drive.
     pub member_bytes: u64,
     /// Bytes of a strip.
     pub strip_bytes: u32,
-    /// Shards of the array; each client is on the next one.
+    /// The number of shards; clients are distributed over them in turn.
     pub cores: u16,
-    /// Simulated time that every turn takes, whatever it does.
+    /// Simulated time of every turn.
     pub turn: Nanos,
-    /// What chance is drawn from.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
@@ -58,16 +58,16 @@ impl Spec {
 /// Simulated time after which a wait counts as stuck.
 const PATIENCE: Nanos = Nanos(600 * Nanos::SECOND.0);
 
-/// Turns in a row in which a shard or client is busy although no time passes, before that counts as an error.
+/// Consecutive turns with work but without simulated time, after which the run fails.
 const SPINS_MAX: u32 = 1_000_000;
 
 /// An array under experiment.
 pub struct Lab {
     spec: Spec,
     array: Array,
-    /// Drives of the members, by slot.
+    /// The drives of the members, by slot.
     members: Vec<Drive>,
-    /// What breaks each of them.
+    /// The fault plan of each drive.
     plans: Vec<FaultPlan>,
     shards: Vec<Box<dyn Poller>>,
     clients: Vec<Client>,
@@ -77,10 +77,9 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Creates the array and lets it come into full redundancy.
+    /// Creates the array and waits for full redundancy.
     ///
-    /// # Errors
-    /// When the engine refuses or gets stuck; the text says how.
+    /// Returns a description if the engine rejects a step or makes no progress.
     pub fn new(spec: &Spec) -> Result<Self, String> {
         let mut rng = Rng::new(spec.seed);
         let mut made = 0;
@@ -124,7 +123,7 @@ impl Lab {
         Ok(lab)
     }
 
-    /// The array, to look at its status or to give it orders.
+    /// The array, for its status and for commands.
     #[must_use]
     pub fn array(&self) -> &Array {
         &self.array
@@ -136,10 +135,9 @@ impl Lab {
         self.now
     }
 
-    /// Sends all clients home and gives every shard one client of `habit`, or none.
+    /// Ends all clients and creates one client of `habit` per shard, or none.
     ///
-    /// # Errors
-    /// When answers do not come.
+    /// Returns an error if requests do not complete.
     pub fn set_clients(&mut self, habit: Option<Habit>) -> Result<(), String> {
         self.clients.iter_mut().for_each(Client::rest);
         self.until("answers to clients", |lab| lab.clients.iter().all(Client::is_quiet))?;
@@ -155,10 +153,9 @@ impl Lab {
         Ok(())
     }
 
-    /// Takes `member` out of use.
+    /// Fails `member`.
     ///
-    /// # Errors
-    /// When the array refuses.
+    /// Returns an error if the array rejects this.
     pub fn fail(&mut self, member: MemberIndex) -> Result<(), String> {
         let mut pending = self.array.begin_fail(member).map_err(|e| e.to_string())?;
         let mut answer = None;
@@ -169,15 +166,14 @@ impl Lab {
         answer.expect("waited for").map_err(|e| e.to_string())
     }
 
-    /// Puts a fresh drive in for `member`; the rebuild begins.
+    /// Replaces `member` by a new drive; the rebuild starts.
     ///
-    /// # Errors
-    /// When the array refuses.
+    /// Returns an error if the array rejects this.
     pub fn replace(&mut self, member: MemberIndex) -> Result<(), String> {
         let (drive, plan) = make_drive(&self.spec, &mut self.rng, &mut self.drives_made);
         let uuid = Uuid::from_random(self.rng.bytes16());
         {
-            // The array is not polled meanwhile, so its time does not pass either.
+            // The array is not polled meanwhile, so its time does not advance either.
             let mut elsewhere = self.now;
             let mut wait = patient(&mut elsewhere);
             strake_engine::prepare_drive(&drive, uuid, &mut wait).map_err(|e| e.to_string())?;
@@ -195,8 +191,8 @@ impl Lab {
         Ok(())
     }
 
-    /// The daemon is killed: what was under way is never answered. Returns the drives of the members by slot, what
-    /// breaks each of them, and when.
+    /// Kills the daemon: requests in flight never complete. Returns the drives of the members by slot, their fault
+    /// plans, and the time.
     #[must_use]
     pub fn kill(self) -> (Vec<Drive>, Vec<FaultPlan>, Nanos) {
         (self.members, self.plans, self.now)
@@ -209,10 +205,9 @@ impl Lab {
         states.iter().any(|m| matches!(m.state, MemberState::Rebuilding { .. }))
     }
 
-    /// Lets `span` go by and says what happened in it.
+    /// Runs for `span` and returns the measurements.
     ///
-    /// # Errors
-    /// When a request fails or the engine gets stuck.
+    /// Returns an error if a request fails or the engine makes no progress.
     pub fn watch(&mut self, span: Nanos) -> Result<Sample, String> {
         self.clients.iter_mut().for_each(|client| drop(client.take()));
         let (began, before) = (self.now, self.rebuilt_bytes());
@@ -223,7 +218,7 @@ impl Lab {
         Ok(Sample::of(self.now.since(began), latencies, rebuilt))
     }
 
-    /// Bytes rebuilt of the member that is being rebuilt; all of it when none is.
+    /// Rebuilt bytes of the member that is being rebuilt; the whole member if there is none.
     #[must_use]
     pub fn rebuilt_bytes(&self) -> u64 {
         let status = self.array.status();
@@ -233,15 +228,14 @@ impl Lab {
         (u128::from(member) * u128::from(of.done_bytes) / u128::from(of.total_bytes.max(1))) as u64
     }
 
-    /// Lets the world go on until `done`, however long that takes within reason.
+    /// Runs until `done`, with a generous time limit.
     ///
-    /// # Errors
-    /// When a request fails or the wait is stuck.
+    /// Returns an error if a request fails or the time limit is exceeded.
     pub fn until(&mut self, what: &str, done: impl FnMut(&Self) -> bool) -> Result<(), String> {
         self.run(None, what, done)
     }
 
-    /// `end` only bounds the jumps of the clock.
+    /// `end` only limits the steps of the clock.
     fn run(
         &mut self,
         end: Option<Nanos>,
@@ -265,7 +259,7 @@ impl Lab {
         Ok(())
     }
 
-    /// One turn of every shard and client. True while any of them may have work.
+    /// Runs one turn of every shard and client. Returns true while any of them may have work.
     fn round(&mut self) -> Result<bool, String> {
         let mut busy = false;
         for shard in &mut self.shards {
@@ -277,7 +271,7 @@ impl Lab {
         Ok(busy)
     }
 
-    /// No shard or client has work: moves the clock to the next thing that will happen, at least one turn on.
+    /// Advances the clock to the next event, by at least one turn, when no shard or client has work.
     fn jump(&mut self, end: Option<Nanos>, what: &str) -> Result<(), String> {
         let mut sleep = Sleep::new();
         self.shards.iter().for_each(|shard| shard.sleep(&mut sleep));
@@ -304,7 +298,7 @@ fn make_drive(spec: &Spec, rng: &mut Rng, made: &mut u64) -> (Drive, FaultPlan) 
     (Drive { device, path }, plan)
 }
 
-/// A way to wait that always comes back, with a clock that moves.
+/// A wait function without a limit, with an advancing clock.
 fn patient(now: &mut Nanos) -> impl FnMut() -> Option<Nanos> + '_ {
     || {
         *now = now.plus(Nanos(50_000));

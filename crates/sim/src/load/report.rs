@@ -7,13 +7,13 @@ use super::client::Habit;
 use super::lab::{Lab, Spec};
 use super::sample::Sample;
 
-/// The priorities that are tried.
+/// The tested priorities.
 pub const PRIORITIES: [u8; 5] = [0, 25, 50, 75, 100];
 
-/// How clients of one habit fare on one array.
+/// The measurements of clients of one habit on one array.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    /// What they do.
+    /// The behaviour of the clients.
     pub habit: Habit,
     /// With all members in sync.
     pub healthy: Sample,
@@ -23,23 +23,23 @@ pub struct Trial {
     pub paused: Sample,
     /// The rebuild with no clients.
     pub idle: Sample,
-    /// By priority: clients and rebuild together.
+    /// Clients and rebuild together, by priority.
     pub beside: Vec<(u8, Sample)>,
 }
 
-/// Time that everything has to settle in before it is measured.
+/// Time before each measurement for transients to end.
 pub const SETTLE: Nanos = Nanos(600 * Nanos::MILLI.0);
 
-/// Puts a fresh drive in for member 0, which is being rebuilt perhaps: the rebuild begins again.
+/// Replaces member 0, which may be rebuilding: the rebuild starts again.
 fn begin_again(lab: &mut Lab) -> Result<(), String> {
     lab.fail(MemberIndex(0))?;
     lab.replace(MemberIndex(0))
 }
 
-/// Has clients of `habit` on an array of `spec` and takes samples of `span`, for each of `priorities`.
+/// Runs clients of `habit` on an array of `spec` and takes samples of `span`, for each of `priorities`.
 ///
-/// # Errors
-/// When the engine refuses or a request fails, or when the drives are too small for a rebuild to last.
+/// Returns an error if the engine rejects a step, if a request fails, or if the drives are too small for the duration
+/// of a rebuild.
 pub fn trial(spec: &Spec, habit: Habit, span: Nanos, priorities: &[u8]) -> Result<Trial, String> {
     let mut lab = Lab::new(spec)?;
     lab.set_clients(Some(habit))?;
@@ -69,14 +69,13 @@ pub fn trial(spec: &Spec, habit: Habit, span: Nanos, priorities: &[u8]) -> Resul
     Ok(Trial { habit, healthy, degraded, paused, idle, beside })
 }
 
-/// Steps between two looks at a rebuild.
+/// Steps between two samples of a rebuild.
 const STEPS: u64 = 10;
 
-/// How well a rebuild is forecast: looks at it `every` so often until its end and returns, for each look, the part
-/// that was done and the forecast of the rest over what the rest took.
+/// The quality of forecasts of a rebuild: samples it at intervals of `every` until its end. Returns, for each sample,
+/// the completed part, and the forecast of the rest divided by its actual duration.
 ///
-/// # Errors
-/// As [`trial`].
+/// Returns the errors of [`trial`].
 pub fn forecasts(lab: &mut Lab, total: u64, every: Nanos) -> Result<Vec<(f64, f64)>, String> {
     let mut forecast = Forecast::default();
     let mut looks = Vec::new();
@@ -86,7 +85,7 @@ pub fn forecasts(lab: &mut Lab, total: u64, every: Nanos) -> Result<Vec<(f64, f6
         if let Some(left) = forecast.left(total - done) {
             looks.push((done as f64 / total as f64, lab.now(), left));
         }
-        // In small steps, so that the end is known well enough to judge a forecast made shortly before.
+        // Small steps give a precise end, so that late forecasts can be assessed.
         for _ in 0..STEPS {
             if lab.is_rebuilding() {
                 lab.watch(Nanos(every.0 / STEPS))?;
@@ -121,13 +120,13 @@ impl Trial {
         )
     }
 
-    /// The p99 of `sample` over that of the same array whose rebuild is paused.
+    /// The p99 of `sample` divided by the p99 of the same array with a paused rebuild.
     #[must_use]
     pub fn p99_ratio(&self, sample: &Sample) -> f64 {
         sample.p99.0 as f64 / self.paused.p99.0.max(1) as f64
     }
 
-    /// The rebuild rate of `sample` in percent of that without clients.
+    /// The rebuild rate of `sample` in percent of the rate without clients.
     #[must_use]
     pub fn rate_percent(&self, sample: &Sample) -> f64 {
         100.0 * sample.rebuilt_per_s() / self.idle.rebuilt_per_s().max(1.0)
@@ -146,10 +145,9 @@ fn json(of: &Sample) -> String {
     )
 }
 
-/// Runs a trial for each of `habits` and describes everything as one JSON document.
+/// Runs a trial for each of `habits` and returns all results as one JSON document.
 ///
-/// # Errors
-/// As [`trial`].
+/// Returns the errors of [`trial`].
 pub fn report(spec: &Spec, habits: &[Habit], span: Nanos) -> Result<String, String> {
     let mut trials = Vec::new();
     for habit in habits {

@@ -1,10 +1,11 @@
-//! How long it takes from the start of a daemon that was killed to the first answers to a client, on modelled drives.
+//! The time from the start of a killed daemon to the first completions of a client, on modelled drives.
 //!
-//! An array is loaded until its bitmap is busy and its log has wrapped around, and the daemon is killed. What counts is
-//! the simulated time from then on: finding the labels, reading bitmaps and log, carrying the log out, writing labels,
-//! and answering a read and a write. Not in it is what a CPU takes, or the kernel, to start a process and open drives.
+//! An array is loaded until its bitmap is busy and its log has wrapped around, and the daemon is killed. The result is
+//! the simulated time from then on: finding the labels, reading bitmaps and log, replaying the log, writing labels, and
+//! completing a read and a write. It does not include CPU time, or the time of the kernel for starting a process and
+//! opening drives.
 //!
-//! One drive may hang on the way up. Then the array has to come up without it, and no other is left out.
+//! One drive may hang during the start. Then the array must start without it, and no other member may be left out.
 
 use strake_block::{BufMut, CompletionBatch, Durability, Io, IoQueue, Op, Sg, SgMut, Token};
 use strake_dev_mem::{Effect, Ops, Profile, Rule, When};
@@ -17,13 +18,13 @@ use super::client::{Habit, Pace, Work};
 use super::lab::{Lab, Spec};
 use crate::rng::{Rng, mix};
 
-/// Simulated time between two looks at a drive that has not answered.
+/// Interval of polls of a drive that has not answered.
 const LOOK: Nanos = Nanos(5 * Nanos::MICRO.0);
 
-/// The same once a start takes more than a second.
+/// Interval of these polls after a start has taken more than a second.
 const LOOK_LATE: Nanos = Nanos::MILLI;
 
-/// Drives that take 10 ms for everything, however much that is.
+/// Drives that take 10 ms for everything, independent of its size.
 pub const SLOW: Profile = Profile {
     name: "10 ms",
     read_latency: Nanos(10 * Nanos::MILLI.0),
@@ -34,46 +35,45 @@ pub const SLOW: Profile = Profile {
     ..Profile::INSTANT
 };
 
-/// Requests of a start of which one hangs, counted on one drive.
+/// The number of requests of a start, counted on one drive, one of which hangs.
 const HANGS: u64 = 80;
 
 /// Simulated time after which a start counts as stuck.
 const PATIENCE: Nanos = Nanos(600 * Nanos::SECOND.0);
 
-/// How an array stands when its daemon is killed.
+/// The state of an array when its daemon is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stand {
-    /// What it promises after a crash.
+    /// Its consistency mode.
     pub consistency: Consistency,
-    /// A member is out.
+    /// Whether a member is out.
     pub degraded: bool,
-    /// Simulated time under load before the kill; by chance up to twice that.
+    /// Simulated time under load before the kill; up to twice that at random.
     pub load: Nanos,
     /// The load.
     pub work: Work,
-    /// Requests outstanding all the time.
+    /// The number of outstanding requests.
     pub depth: u32,
-    /// A drive of a member in sync leaves some request of the start without an answer.
+    /// Whether a drive of a member in sync does not answer some request of the start.
     pub hang: bool,
 }
 
-/// A start after a kill.
+/// The result of a start after a kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restart {
-    /// From the start to the later one of the first two answers.
+    /// The time from the start to the later of the first two completions.
     pub took: Nanos,
-    /// Writes that were done again from the log.
+    /// Writes that were replayed from the log.
     pub redone: u64,
     /// Regions that are resynchronized afterwards.
     pub regions: u32,
-    /// A drive hung, and the array is up without it.
+    /// Whether a drive hung, and the array started without it.
     pub hung: bool,
 }
 
-/// Loads an array like `spec` that stands like `stand`, kills the daemon and starts it again.
+/// Loads an array like `spec` in the state `stand`, kills the daemon and starts it again.
 ///
-/// # Errors
-/// When the array does not come up by itself, or a request fails.
+/// Returns an error if the array does not start automatically, or if a request fails.
 pub fn restart(spec: &Spec, stand: Stand, seed: u64) -> Result<Restart, String> {
     let mut rng = Rng::new(mix(seed));
     let spec = Spec { consistency: stand.consistency, seed: rng.bits(), ..spec.clone() };
@@ -133,7 +133,8 @@ fn assemble(
     }
 }
 
-/// The member that hung is out and alone is blamed; no other is out but the one that was `out` before.
+/// Checks that the member that hung is out and is the only unreadable one, and that no other member is out except the
+/// one that was `out` before.
 fn without(
     assembled: &Assembled,
     unreadable: &[String],
@@ -153,7 +154,7 @@ fn without(
     Ok(())
 }
 
-/// An array that has just come up.
+/// An array that has just started.
 struct Up {
     array: Array,
     shards: Vec<Box<dyn Poller>>,
@@ -162,7 +163,7 @@ struct Up {
 }
 
 impl Up {
-    /// Makes a read and a write anywhere and waits for both.
+    /// Submits a read and a write at random addresses and waits for both.
     fn first_answers(&mut self, rng: &mut Rng) -> Result<(), String> {
         let device = self.array.device();
         let blocks = device.info().blocks;
@@ -200,7 +201,7 @@ impl Up {
     }
 }
 
-/// The smallest of `sorted` that so many percent are not above; zero of none.
+/// The smallest of `sorted` such that at least `percent` percent are not larger; zero for an empty list.
 #[must_use]
 pub fn percentile(sorted: &[Nanos], percent: usize) -> Nanos {
     let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);

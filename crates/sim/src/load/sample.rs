@@ -1,19 +1,19 @@
-//! What was measured in a span of time.
+//! Measurements of a span of time.
 
 use strake_units::Nanos;
 
-/// What clients and the rebuild did in a span of simulated time.
+/// Measurements of clients and the rebuild in a span of simulated time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// How long the span was.
+    /// The length of the span.
     pub span: Nanos,
-    /// Requests answered.
+    /// Completed requests.
     pub requests: u64,
-    /// Half of the answers took no longer.
+    /// The median of the latencies.
     pub p50: Nanos,
-    /// 99 in 100 took no longer.
+    /// The 99th percentile of the latencies.
     pub p99: Nanos,
-    /// 999 in 1000 took no longer.
+    /// The 99.9th percentile of the latencies.
     pub p999: Nanos,
     /// Bytes of one member rebuilt.
     pub rebuilt_bytes: u64,
@@ -38,13 +38,13 @@ impl Sample {
         }
     }
 
-    /// Requests a second.
+    /// Requests per second.
     #[must_use]
     pub fn requests_per_s(&self) -> f64 {
         self.per_s(self.requests)
     }
 
-    /// Bytes of one member rebuilt in a second.
+    /// Rebuilt bytes of one member per second.
     #[must_use]
     pub fn rebuilt_per_s(&self) -> f64 {
         self.per_s(self.rebuilt_bytes)

@@ -9,12 +9,11 @@ use strake_sim::kept;
 
 use crate::crash;
 
-/// Runs what the words ask for.
+/// Runs the requested command.
 ///
-/// # Errors
-/// When they ask for nothing that there is, or the wounds that were kept cannot be read.
+/// Returns an error if the arguments are invalid, or if the kept damages cannot be read.
 pub fn run(words: &[String]) -> Result<ExitCode, String> {
-    // A panic of the engine is a violation that is reported with its wound.
+    // A panic of the engine is reported as a violation with its damage.
     std::panic::set_hook(Box::new(|_| {}));
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match &words[..] {
@@ -53,7 +52,7 @@ fn corrupt_arrays(runs: u64, seed: u64) -> Result<ExitCode, String> {
     Ok(if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// An object of counts.
+/// Counts as a JSON object.
 pub fn json(counts: &BTreeMap<&'static str, u64>) -> String {
     let counts: Vec<String> =
         counts.iter().map(|(what, count)| format!("\"{what}\":{count}")).collect();

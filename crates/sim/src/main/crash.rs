@@ -7,15 +7,14 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use strake_sim::crash::{self, Lie, ReplayError, pairs};
 use strake_sim::kept;
 
-/// Something that no recovery did although some should have counts as a failure.
+/// With this option, a branch that no recovery took counts as a failure.
 const COVER: &str = "--cover";
 
-/// Runs what the words ask for.
+/// Runs the requested command.
 ///
-/// # Errors
-/// When they ask for nothing that there is, or the states that were kept cannot be read.
+/// Returns an error if the arguments are invalid, or if the kept states cannot be read.
 pub fn run(words: &[String]) -> Result<ExitCode, String> {
-    // A panic of the engine is a violation that is reported with its state.
+    // A panic of the engine is reported as a violation with its state.
     std::panic::set_hook(Box::new(|_| {}));
     let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
     let cover = words.contains(&COVER);
@@ -35,10 +34,9 @@ pub fn run(words: &[String]) -> Result<ExitCode, String> {
     }
 }
 
-/// The seed that the words name, or a fresh one.
+/// The seed in the arguments, or a random one.
 ///
-/// # Errors
-/// When they are about something else.
+/// Returns an error for other arguments.
 pub fn seed(words: &[&str]) -> Result<u64, String> {
     match words {
         [] => {
@@ -50,10 +48,9 @@ pub fn seed(words: &[&str]) -> Result<u64, String> {
     }
 }
 
-/// Prints what came of looking at something again.
+/// Prints the result of a replay.
 ///
-/// # Errors
-/// When there is no such thing.
+/// Returns an error if the state does not exist.
 pub fn tell(result: Result<String, ReplayError>) -> Result<ExitCode, String> {
     let (words, code) = match result {
         Ok(words) => (words, ExitCode::SUCCESS),
@@ -102,8 +99,8 @@ fn enumerate(states: u64, seed: u64, cover: bool) -> Result<ExitCode, String> {
     Ok(if violations == 0 && covers { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Histories follow each other from the one on that the seed says, so that rounds with following seeds go around.
-/// Rounds cut no recovery: every cut of a single one may take minutes.
+/// The seed selects the first history, so that runs with consecutive seeds cover all histories. Such runs cut no
+/// recovery, because all cuts of a single one may take minutes.
 fn every_pair(seed: u64, count: u64, cover: bool) -> ExitCode {
     println!("seed {seed}");
     let started = Instant::now();
@@ -135,7 +132,7 @@ fn every_pair(seed: u64, count: u64, cover: bool) -> ExitCode {
     if report.violations.is_empty() && covers { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Says what no recovery did. False when that may not be.
+/// Prints the branches that no recovery took. Returns false if this is a failure.
 fn covers(missed: &[&str], cover: bool) -> bool {
     if !missed.is_empty() {
         println!("no recovery did this: {}", missed.join(", "));
@@ -147,7 +144,7 @@ fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Counts as an object of JSON.
+/// Counts as a JSON object.
 fn object(counts: &BTreeMap<&'static str, u64>) -> String {
     let members: Vec<String> =
         counts.iter().map(|(name, count)| format!("\"{name}\":{count}")).collect();

@@ -4,7 +4,7 @@ use strake_dev_mem::Profile;
 use strake_sim::load::{Habit, Pace, Spec, Work, report};
 use strake_units::Nanos;
 
-/// Reads the arguments behind `--load` and runs the experiment.
+/// Parses the arguments behind `--load` and runs the experiment.
 pub fn run(mut words: impl Iterator<Item = String>) -> Result<String, String> {
     let level = words.next().ok_or("--load needs a level, such as raid6")?;
     let level = level.parse().map_err(|e| format!("{level}: {e}"))?;

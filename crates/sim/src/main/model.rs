@@ -1,10 +1,10 @@
-//! Searches configurations of the model, and says what was seen.
+//! Searches configurations of the model, and prints the results.
 
 use std::path::Path;
 
 use strake_sim::model::{self, Config};
 
-/// Searches the configurations in the files called `paths`; a line of JSON for each.
+/// Searches the configurations in the files `paths`, and prints one line of JSON for each.
 pub fn run(paths: impl Iterator<Item = String>) -> Result<(), String> {
     for path in paths {
         let text = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;

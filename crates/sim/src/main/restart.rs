@@ -1,4 +1,4 @@
-//! `--restart RUNS`: the time to the first answer after the daemon was killed.
+//! `--restart RUNS`: the time to the first completions after the daemon was killed.
 
 use std::process::ExitCode;
 
@@ -12,10 +12,10 @@ use strake_units::Nanos;
 
 use crate::crash;
 
-/// What every start has to keep to.
+/// The time limit of every start.
 const GOAL: Nanos = Nanos(5 * Nanos::SECOND.0);
 
-/// The same where a drive hangs on the way.
+/// The time limit if a drive hangs during the start.
 const GOAL_HUNG: Nanos = Nanos(20 * Nanos::SECOND.0);
 
 /// Bytes of a drive of 7.68 TB (IDEMA LBA1-03).
@@ -41,7 +41,7 @@ const THOUSAND: Stand = Stand {
     hang: false,
 };
 
-/// What is started: its drives, how many, and how it stood.
+/// The shape of a start: its drives, their number, and the state of the array.
 struct Shape {
     profile: Profile,
     drives: u8,
@@ -52,8 +52,8 @@ const fn shape(profile: Profile, drives: u8, stand: Stand) -> Shape {
     Shape { profile, drives, stand }
 }
 
-/// Bitmaps alone; the redo log of a degraded array; the log of everything; slow drives and many; drives that do not
-/// respond.
+/// Bitmaps alone; the redo log of a degraded array; the log of everything; slow drives and many drives; unresponsive
+/// drives.
 const SHAPES: [Shape; 8] = [
     shape(Profile::SN861, 8, LOADED),
     shape(Profile::SN861, 8, Stand { degraded: true, ..LOADED }),
@@ -65,10 +65,9 @@ const SHAPES: [Shape; 8] = [
     shape(SLOW, 8, Stand { hang: true, ..THOUSAND }),
 ];
 
-/// Runs what the words ask for.
+/// Runs the requested command.
 ///
-/// # Errors
-/// When they ask for nothing that there is.
+/// Returns an error if the arguments are invalid.
 pub fn run(words: &[String]) -> Result<ExitCode, String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let [_, runs, rest @ ..] = &words[..] else { return Err("--restart needs a number".into()) };
@@ -97,14 +96,14 @@ pub fn run(words: &[String]) -> Result<ExitCode, String> {
     Ok(if sum.violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What all starts came to.
+/// The sums of all starts.
 #[derive(Default)]
 struct Sum {
     violations: u64,
-    /// Starts that took longer than they may.
+    /// Starts that exceeded the time limit.
     late: u64,
     hung: u64,
-    /// By shape, as members of an object.
+    /// The longest start by shape, as members of a JSON object.
     longest: Vec<String>,
 }
 
@@ -123,7 +122,7 @@ impl Sum {
         ));
     }
 
-    /// Counts, and what ends in `_max` is a longest or a most.
+    /// The counts; names that end in `_max` are maxima.
     fn closing(&self, runs: u64, seed: u64) -> String {
         let Self { violations, late, hung, longest } = self;
         format!(
@@ -145,7 +144,7 @@ fn millis(time: Nanos) -> f64 {
 }
 
 impl Shape {
-    /// What tells it from the others.
+    /// A name that distinguishes the shape.
     fn name(&self) -> String {
         let Stand { consistency, degraded, depth, hang, .. } = self.stand;
         let out = if degraded { ", a member out" } else { "" };
@@ -155,7 +154,7 @@ impl Shape {
     }
 }
 
-/// What starts of one shape took, as JSON.
+/// The durations of the starts of one shape, as JSON.
 fn describe(shape: &Shape, found: &[Restart]) -> String {
     let mut took: Vec<Nanos> = found.iter().map(|restart| restart.took).collect();
     took.sort_unstable();

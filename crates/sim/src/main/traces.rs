@@ -1,9 +1,9 @@
-//! Follows what worlds do to their labels in the model.
+//! Follows the label traces of worlds in the model.
 
 use strake_sim::model;
 use strake_sim::stage::observe;
 
-/// Checks so many worlds from a seed on; the last line is JSON. True when the model could follow all.
+/// Checks a number of worlds from a seed on; the last line is JSON. Returns true if the model could follow all.
 pub fn run(words: &[String]) -> Result<bool, String> {
     let number = |word: Option<&String>| word.and_then(|word| word.parse::<u64>().ok());
     let count = number(words.get(1)).ok_or("--traces needs a number")?;

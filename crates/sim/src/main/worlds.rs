@@ -1,4 +1,4 @@
-//! Worlds by seed, on every core of the machine.
+//! Worlds by seed, on every core of the host.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -10,29 +10,29 @@ use strake_sim::shrink::shrink;
 use strake_sim::stage::operate;
 use strake_sim::{Limits, Mutant, Report, Settings, kept, run};
 
-/// Which worlds are run.
+/// The selection of worlds.
 pub struct Worlds {
-    /// How many, not counting those that were kept.
+    /// The number of worlds, without the kept ones.
     pub seeds: u64,
-    /// With an operator who does anything.
+    /// Whether an operator executes random commands.
     pub operators: bool,
-    /// The seeds that failed once come first.
+    /// Whether the seeds that failed once run first.
     pub kept: bool,
     /// The first seed.
     pub first: u64,
-    /// No world is begun after this many seconds.
+    /// Time in seconds after which no world is started.
     pub seconds: Option<u64>,
-    /// Every event goes to standard error.
+    /// Whether every event is printed to standard error.
     pub print: bool,
-    /// What is left out of each.
+    /// The limits of each world.
     pub limits: Limits,
-    /// Only the first one is run, and made small when it fails.
+    /// Whether only the first world runs, and is reduced if it fails.
     pub shrink: bool,
     /// The injected error.
     pub mutant: Mutant,
 }
 
-/// A world to be run.
+/// A world to run.
 #[derive(Clone, Copy)]
 struct World {
     seed: u64,
@@ -44,7 +44,7 @@ impl World {
         if self.operators { operate(self.seed, settings) } else { run(self.seed, settings) }
     }
 
-    /// The command line that runs it again, and prints what happens.
+    /// The command line that runs the world again, and prints its events.
     fn replay(self, limits: &Limits) -> String {
         let kind = if self.operators { "operators" } else { "seeds" };
         let number = |name: &str, number: Option<u64>| {
@@ -61,7 +61,7 @@ impl World {
         )
     }
 
-    /// Prints what went wrong, if anything did.
+    /// Prints the violation, if there is one.
     fn complain(self, report: &Report, limits: &Limits) -> bool {
         let Some(violation) = &report.violation else { return false };
         eprintln!("seed {}: {}\n  {violation}", report.seed, report.shape);
@@ -80,12 +80,11 @@ struct Sum {
 }
 
 impl Worlds {
-    /// Runs them all and prints one closing line.
+    /// Runs all worlds and prints a summary line.
     ///
-    /// # Errors
-    /// When the kept seeds cannot be read.
+    /// Returns an error if the kept seeds cannot be read.
     pub fn run(&self) -> Result<ExitCode, String> {
-        // A panic of the engine is a violation that is reported below.
+        // A panic of the engine is reported below as a violation.
         std::panic::set_hook(Box::new(|info| eprintln!("{info}")));
         if self.shrink {
             return Ok(self.make_small());
@@ -107,7 +106,7 @@ impl Worlds {
         Ok(if sum.violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// Makes the first world small, if it fails, and prints how to run what is left of it.
+    /// Reduces the first world, if it fails, and prints the command for the reduced one.
     fn make_small(&self) -> ExitCode {
         let world = World { seed: self.first, operators: self.operators };
         let settings = Settings { limits: self.limits, mutant: self.mutant, ..Settings::default() };
@@ -165,7 +164,7 @@ impl Worlds {
                 sum.violations += u64::from(world.complain(&report, &self.limits));
             }
         };
-        // Events of several worlds in one stream would tell nothing.
+        // Mixed events of several worlds would be useless.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = if self.print { 1 } else { cores };
         std::thread::scope(|scope| {

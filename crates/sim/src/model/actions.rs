@@ -1,4 +1,4 @@
-//! What may happen next: the actions of `Strake.tla`, by their names.
+//! The actions of `Strake.tla`, by their names.
 
 use super::{
     Activation, Break, Config, Job, Label, MEMBERS_MAX, Mode, Page, Phase, Record, Set, Spent,
@@ -13,45 +13,45 @@ const NO_WRITE: Write = Write {
     rec: Record { w: 0, epoch: 0, generation: 0, parts: 0 },
 };
 
-/// Takes an action and what it changes.
+/// Receives an action and its change of the state.
 type Offer<'a> = dyn FnMut(Action, &dyn Fn(&mut State)) + 'a;
 
-/// An action, and on whom.
+/// An action and its member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A member gets what the job writes.
+    /// A member receives the current write of the job.
     Put(usize),
-    /// The job goes to its next phase, or ends.
+    /// The job enters its next phase, or ends.
     Next,
-    /// A member gets what the client writes.
+    /// A member receives the client's write.
     WritePut(usize),
     /// The write-intent bit is set, or cleared.
     Mark,
     /// The write-intent bit is cleared.
     Unmark,
-    /// A write begins.
+    /// A write starts.
     Write,
-    /// Its record is everywhere.
+    /// The record is complete on all members.
     LogDone,
-    /// It is acknowledged.
+    /// The write is acknowledged.
     Ack,
     /// A member fails.
     Fail(usize),
-    /// A label that calls out who failed.
+    /// A label records failed members as out.
     TakeOut,
-    /// A member is taken back.
+    /// A member is re-added.
     Readd(usize),
-    /// A member is called in sync.
+    /// A label records a member as in sync.
     Rebuilt(usize),
-    /// A label that says whether all is in the log.
+    /// A label records whether all writes are in the log.
     Logged,
-    /// Parity and copies are made true again, by what a member holds.
+    /// Parity and copies are resynchronized from the content of a member.
     Resync(usize),
-    /// The array is stopped in order.
+    /// The array is stopped cleanly.
     Stop,
-    /// Everything stops.
+    /// A crash.
     Crash,
-    /// It is started with these drives.
+    /// The array is started with these drives.
     Start(Set),
 }
 
@@ -60,7 +60,7 @@ impl Record {
 }
 
 impl State {
-    /// A new array, that runs.
+    /// A new active array.
     pub fn new(config: &Config) -> Self {
         let label = Label::first(config.members);
         let none = Label::none(config.members);
@@ -102,7 +102,7 @@ impl State {
         (self.untrusted, self.job, self.wr) = (false, NO_JOB, NO_WRITE);
     }
 
-    /// The write of the log that is to be executed, and by whom.
+    /// The logged write that must be replayed, and the members that replay it.
     pub fn replay(&self, label: &Label, here: Set) -> (u8, Set) {
         let ours = |m: &usize| self.rec[*m].w > 0 && self.rec[*m].epoch == label.epoch;
         let Some(newest) = members_of(here).filter(ours).max_by_key(|m| self.rec[*m].w) else {
@@ -119,7 +119,7 @@ impl State {
         self.job = Job { stage, phase, todo: self.inuse };
     }
 
-    /// Begins with the page, unless every member in use has it as it is.
+    /// Starts with the page, unless every member in use already has it.
     fn begin_pages(&mut self, stage: Stage) {
         let same = members_of(self.inuse).all(|m| self.page[m] == self.bits);
         self.bits.seq += u16::from(!same);
@@ -127,7 +127,8 @@ impl State {
         self.job = Job { stage, phase: Phase::Page, todo };
     }
 
-    /// Who may get now what the job writes: a label that promotes members goes to these before it goes to others.
+    /// Members that may receive the current write of the job: a label that promotes members reaches these members
+    /// first.
     fn due(&self, config: &Config) -> Set {
         let Job { stage, phase, todo } = self.job;
         let promotes = phase == Phase::Head && stage != Stage::Finish;
@@ -151,7 +152,7 @@ impl State {
         self.quiet() && self.wr == NO_WRITE
     }
 
-    /// Calls `found` with everything that may happen next.
+    /// Calls `found` with every possible action and its next state.
     pub fn next(&self, config: &Config, found: &mut dyn FnMut(Action, Self)) {
         let mut offer = |action: Action, change: &dyn Fn(&mut Self)| {
             let mut state = *self;
@@ -202,7 +203,7 @@ impl State {
         }
     }
 
-    /// The label in force, to be written again under the next generation.
+    /// Writes the label in force again with the next generation.
     pub(super) fn written_again(&self) -> Self {
         let mut state = *self;
         state.lab.generation += 1;
@@ -289,7 +290,7 @@ impl State {
         self.begin_pages(Stage::Activate);
     }
 
-    /// Write-intent bit, record, data, answer.
+    /// Write-intent bit, record, data, acknowledgement.
     fn client(&self, config: &Config, offer: &mut Offer<'_>) {
         let more = self.spent.writes < config.most.writes;
         if self.idle() && !self.bits.intent && more {

@@ -1,27 +1,27 @@
-//! Whether what a simulated array did to its labels is a behaviour of the model.
+//! Checks that the label trace of a simulated array is a behaviour of the model.
 //!
-//! A trace holds what can be seen: labels that reached drives, starts and crashes. Everything else (which member
-//! failed, what was decided, what happened to pages and data) is found by search: the states in which the model may be
-//! are all those from which the next thing seen can follow. Writes, pages and the log are left out, so what depends on
-//! them (the fields `logged`, `doubt` and `clean`) is neither compared nor relied on, and a label may be written again
-//! under the next generation at any time, as the code does to record progress.
+//! A trace contains the observable events: labels that reached drives, starts and crashes. The rest (failed members,
+//! decisions, pages and data) is found by search: the possible states of the model are all states from which the next
+//! observed event can follow. Writes, pages and the log are omitted, so the fields that depend on them (`logged`,
+//! `doubt` and `clean`) are neither compared nor used, and a label may be written again with the next generation at any
+//! time, as the code does to record progress.
 
 use std::collections::HashSet;
 
 use super::{Action, Config, Label, MEMBERS_MAX, Mode, Phase, Set, Spent, Stage, State, bit};
 
-/// A label as it can be seen. Epochs are numbered by their first appearance.
+/// The observable part of a label. Epochs are numbered by their first appearance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// The generation.
     pub generation: u16,
     /// The epoch.
     pub epoch: u16,
-    /// The epoch before.
+    /// The previous epoch.
     pub parent: u16,
-    /// Members called in sync.
+    /// Members recorded as in sync.
     pub in_sync: Set,
-    /// Members called rebuilding.
+    /// Members recorded as rebuilding.
     pub rebuilding: Set,
     /// The generation with which each member was last in sync.
     pub since: [u16; MEMBERS_MAX],
@@ -29,16 +29,16 @@ pub struct Seen {
     pub held: [u16; MEMBERS_MAX],
 }
 
-/// Something that can be seen.
+/// An observable event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A label reached the head ring of a member.
     Head(usize, Seen),
-    /// It reached the tail ring.
+    /// A label reached the tail ring of a member.
     Tail(usize, Seen),
     /// The array was started with these drives.
     Start(Set),
-    /// Everything stopped.
+    /// A crash.
     Crash,
 }
 
@@ -56,19 +56,18 @@ impl Seen {
     }
 }
 
-/// Why a trace is no behaviour of the model.
+/// The reason why a trace is not a behaviour of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The first event that cannot follow.
     pub at: usize,
-    /// States in which the model was before it.
+    /// The number of possible states before it.
     pub states: usize,
 }
 
-/// Follows `events` from a new array on. Returns the largest number of states that had to be kept.
+/// Follows `events` from a new array on. Returns the largest number of possible states.
 ///
-/// # Errors
-/// Where the model cannot follow.
+/// Returns the event that the model cannot follow.
 pub fn follow(config: &Config, events: &[Event]) -> Result<usize, Refused> {
     let most = Spent { writes: 0, crashes: u8::MAX, stops: u8::MAX, changes: u8::MAX };
     let config = &Config { most, ..*config };
@@ -93,7 +92,7 @@ pub fn follow(config: &Config, events: &[Event]) -> Result<usize, Refused> {
     Ok(widest)
 }
 
-/// What no event tells is the same in every state, and nothing is ever used up.
+/// Sets everything unobservable to the same value in every state, and the event counts to zero.
 fn seen_only(mut state: State) -> State {
     let State { head, lab, old, last, .. } = &mut state;
     for label in head.iter_mut().chain([lab, old, last]) {
@@ -106,7 +105,7 @@ fn seen_only(mut state: State) -> State {
     state
 }
 
-/// Whether an action is something that can be seen.
+/// True if an action is observable.
 fn is_seen(state: &State, action: Action) -> bool {
     match action {
         Action::Put(_) => matches!(state.job.phase, Phase::Head | Phase::Tail),
@@ -115,7 +114,7 @@ fn is_seen(state: &State, action: Action) -> bool {
     }
 }
 
-/// Whether an action shows as `event`.
+/// True if an action is observed as `event`.
 fn shows(state: &State, action: Action, event: &Event) -> bool {
     let label = if state.job.stage == Stage::Finish { &state.old } else { &state.lab };
     match (action, event) {
@@ -131,7 +130,7 @@ fn shows(state: &State, action: Action, event: &Event) -> bool {
     }
 }
 
-/// Every state that follows from `states` by steps that cannot be observed.
+/// Every state that follows from `states` by unobservable steps.
 fn unseen(config: &Config, states: &HashSet<State>) -> HashSet<State> {
     let mut reached = states.clone();
     let mut open: Vec<State> = states.iter().copied().collect();
@@ -152,14 +151,14 @@ fn unseen(config: &Config, states: &HashSet<State>) -> HashSet<State> {
     reached
 }
 
-/// What may happen besides, because of what the trace leaves out.
+/// Additional steps that are possible because of the omitted parts.
 fn others(config: &Config, state: &State) -> Vec<State> {
     let mut others = Vec::new();
     let idle = state.mode == Mode::On && state.job.stage == Stage::None && state.failed == 0;
     if idle {
         others.push(state.written_again());
     }
-    // The label may have called the log complete.
+    // The label may have recorded the log as complete.
     if state.job.stage == Stage::Finish && state.job.todo == 0 && config.parity() {
         let mut logged = *state;
         logged.old.logged = true;

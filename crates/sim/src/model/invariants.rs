@@ -1,6 +1,6 @@
-//! What holds in every state: the invariants of `Strake.tla`, by their names.
+//! The invariants of `Strake.tla`, by their names.
 //!
-//! Whatever is on the drives may be what a crash leaves, so those about starts hold in every state.
+//! A crash may happen in every state, so the invariants about starts apply to every state.
 
 use super::label::shared;
 use super::{Config, Lineage, Mode, Set, State, Step, Why, bit, members_of, returns};
@@ -8,7 +8,7 @@ use super::{Config, Lineage, Mode, Set, State, Step, Why, bit, members_of, retur
 /// An invariant.
 type Invariant = fn(&State, &Config) -> bool;
 
-/// Names, and what has to be true.
+/// The names and the conditions.
 pub const INVARIANTS: [(&str, Invariant); 9] = [
     ("AcknowledgedIsNotPassedOver", acknowledged_is_not_passed_over),
     ("CutShortIsNoFork", cut_short_is_no_fork),
@@ -59,7 +59,7 @@ fn cut_short_costs_no_member(state: &State, config: &Config) -> bool {
         && verdict.new.live() & !verdict.next.live() == 0
 }
 
-/// Members in sync that take writes.
+/// Members in sync that accept writes.
 fn sound(state: &State) -> Set {
     state.lab.in_sync() & !state.failed
 }

@@ -1,68 +1,68 @@
-//! Labels as the model has them, and which of them form an array: `Strake.tla`, "Which labels form an array".
+//! Labels of the model, and the labels that form an array: `Strake.tla`, "Which labels form an array".
 
 use super::{Break, Config, MEMBERS_MAX, Page, Set, State, bit, members_of};
 
-/// Activations that a label of the model remembers.
+/// Activations that a label of the model contains.
 const HISTORY_MAX: usize = 16;
 
-/// What a label says of a member.
+/// The state of a member in a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// It holds everything that it should.
+    /// In sync.
     In,
-    /// It is being rebuilt.
+    /// Rebuilding.
     Re,
-    /// It is faulty or missing.
+    /// Faulty or missing.
     Out,
 }
 
-/// One activation.
+/// An activation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Activation {
     /// Its number.
     pub epoch: u16,
-    /// The first generation it wrote.
+    /// The first generation that it wrote.
     pub first: u16,
 }
 
-/// A label, without what tells one member's from another's.
+/// A label, without the fields that differ between members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Label {
     /// The generation.
     pub generation: u16,
     /// The activation that wrote it.
     pub epoch: u16,
-    /// The one before.
+    /// The previous activation.
     pub parent: u16,
-    /// It is that of an orderly stop.
+    /// Whether it is the label of a clean shutdown.
     pub clean: bool,
     /// Every member's state.
     pub st: [Standing; MEMBERS_MAX],
     /// The generation with which each member was last in sync.
     pub since: [u16; MEMBERS_MAX],
-    /// A generation that each member surely held when it went out.
+    /// A generation that each member certainly had when it went out.
     pub held: [u16; MEMBERS_MAX],
-    /// Every write to stripes that miss a member is in the redo log.
+    /// Whether every write to stripes without a member is in the redo log.
     pub logged: bool,
-    /// The region is in doubt.
+    /// Whether the region is in doubt.
     pub doubt: bool,
     history: [Activation; HISTORY_MAX],
     activations: u8,
 }
 
-/// How a label stands to the history of another.
+/// The relation of a label to the history of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lineage {
-    /// It led there.
+    /// The history passed through it.
     Ours,
-    /// It is from before what is remembered.
+    /// It is older than the recorded history.
     Older,
     /// The history did not pass through it.
     Other,
 }
 
 impl Label {
-    /// That of a new array.
+    /// The label of a new array.
     pub fn first(members: usize) -> Self {
         let mut label = Self {
             generation: 1,
@@ -83,7 +83,7 @@ impl Label {
         label
     }
 
-    /// None: nothing has been read or decided.
+    /// A placeholder: no label was read or decided.
     pub fn none(members: usize) -> Self {
         Self { generation: 0, ..Self::first(members) }
     }
@@ -93,7 +93,7 @@ impl Label {
         &self.history[..usize::from(self.activations)]
     }
 
-    /// Adds an activation; the oldest is forgotten when there are too many.
+    /// Adds an activation; if there are too many, the oldest is removed.
     pub fn remember(&mut self, activation: Activation) {
         if usize::from(self.activations) == HISTORY_MAX {
             self.history.copy_within(1.., 0);
@@ -103,7 +103,7 @@ impl Label {
         self.activations += 1;
     }
 
-    /// The members in one of these states.
+    /// The members with one of these states.
     pub fn those(&self, states: &[Standing]) -> Set {
         let rows = self.st.iter().enumerate().filter(|(_, st)| states.contains(st));
         rows.fold(0, |set, (m, _)| set | bit(m))
@@ -114,22 +114,22 @@ impl Label {
         self.those(&[Standing::In])
     }
 
-    /// Who holds every label.
+    /// Members that receive every label.
     pub fn live(&self) -> Set {
         self.those(&[Standing::In, Standing::Re])
     }
 
-    /// After this label a crash leaves no parity in doubt: what was being written is in the log.
+    /// True if a crash after this label leaves no parity in doubt, because writes in flight are in the log.
     pub fn covered(&self, config: &Config) -> bool {
         config.parity() && self.logged && !self.clean
     }
 
-    /// `self` is `own`, or follows from it.
+    /// True if `self` is `own` or follows from it.
     pub fn continues(&self, own: &Self) -> bool {
         self.lineage(own) == Lineage::Ours && (!same_chain(self, own) || same_table(self, own))
     }
 
-    /// How `own` stands to the activations that this label remembers.
+    /// The relation of `own` to the activations in this label.
     pub fn lineage(&self, own: &Self) -> Lineage {
         let history = self.history();
         if own.generation < history[0].first {
@@ -142,7 +142,7 @@ impl Label {
         if passed { Lineage::Ours } else { Lineage::Other }
     }
 
-    /// Who has been in sync since `generation` or before.
+    /// Members that have been in sync since `generation` or before.
     fn lasting(&self, generation: u16) -> Set {
         let lasting = |m: &usize| self.since[*m] <= generation;
         members_of(self.in_sync()).filter(lasting).fold(0, |set, m| set | bit(m))
@@ -157,14 +157,14 @@ fn same_table(a: &Label, b: &Label) -> bool {
     a.st == b.st && a.since == b.since && a.held == b.held
 }
 
-/// `own` is the label just before `new`, in its activation or the one before.
+/// True if `own` is the label directly before `new`, in its activation or the previous one.
 fn precedes(own: &Label, new: &Label) -> bool {
     own.generation + 1 == new.generation && (own.epoch == new.epoch || own.epoch == new.parent)
 }
 
-/// Members of which `own` shows that they had the label before it, if there was anything to act on.
+/// Members for which `own` proves that they had the previous label, if the array could have acted on it.
 fn vouched(config: &Config, own: &Label) -> Set {
-    // Called in sync after it last went out: a start has found that it did not have that label yet.
+    // The member was in sync after it last went out: a start has found that it did not have that label yet.
     let demoted = |m: &usize| own.st[*m] == Standing::Re && own.since[*m] > own.held[*m] + 1;
     match config.broken {
         Break::LiveVouches => own.live(),
@@ -173,7 +173,7 @@ fn vouched(config: &Config, own: &Label) -> Set {
     }
 }
 
-/// Whether the label `own`, of member `m`, belongs to another history than `new`.
+/// True if the label `own` of member `m` belongs to another history than `new`.
 fn is_fork(config: &Config, new: &Label, own: &Label, m: usize) -> bool {
     if same(own, new) {
         return false;
@@ -188,63 +188,63 @@ fn is_fork(config: &Config, new: &Label, own: &Label, m: usize) -> bool {
     other || called && !precedes(own, new)
 }
 
-/// What a member lacks of what it should hold.
+/// The content that a member lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lacks {
     /// Nothing.
     Nothing,
-    /// What is recorded.
+    /// The recorded regions.
     Recorded,
     /// Everything.
     All,
 }
 
-/// Why an array starts, or not.
+/// The decision of a start, with its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It starts.
+    /// The array starts.
     Starts,
     /// Two histories.
     Fork,
-    /// One of two labels was never acted on, and no drive that is here shows which.
+    /// The array did not act on one of two labels, and no present drive shows which.
     Undecided,
     /// Too few members.
     TooFew,
     /// Regions are in doubt.
     InDoubt,
-    /// A crash while a member is out, and no log.
+    /// A crash without a log while a member is out.
     Dirty,
 }
 
-/// What the labels of some drives amount to.
+/// The evaluation of the labels of some drives.
 #[derive(Clone, Copy, Debug)]
 pub struct Matched {
     /// The newest label.
     pub new: Label,
-    /// Every member that it calls live surely had it.
+    /// Whether every member that it records as live certainly had it.
     pub confirmed: bool,
     /// Two histories.
     pub fork: bool,
-    /// Two labels have one number, and no drive that is here shows which of them was never acted on.
+    /// Whether two labels have the same generation, and no present drive shows on which of them the array did not act.
     pub undecided: bool,
-    /// The states to start with.
+    /// The states of the members for the start.
     pub st: [Standing; MEMBERS_MAX],
-    /// What each member lacks.
+    /// The content that each member lacks.
     pub lacks: [Lacks; MEMBERS_MAX],
 }
 
-/// What a start on some drives comes to.
+/// The result of a start with some drives.
 #[derive(Clone, Copy, Debug)]
 pub struct Verdict {
-    /// Whether it starts.
+    /// The decision.
     pub why: Why,
     /// The newest label.
     pub new: Label,
-    /// The label that describes what is here.
+    /// The label that describes the present members.
     pub next: Label,
-    /// Drives that are used.
+    /// Drives in use.
     pub here: Set,
-    /// The page to continue with.
+    /// The page of the started array.
     pub bits: Page,
 }
 
@@ -253,7 +253,8 @@ fn same(a: &Label, b: &Label) -> bool {
 }
 
 impl State {
-    /// Of two labels with one number one was never acted on: no drive here shows that it was not that of member `m`.
+    /// True if the array did not act on one of two labels with the same generation, and no present drive shows that it
+    /// was not the label of member `m`.
     fn is_undecided(&self, config: &Config, new: &Label, m: usize, drives: Set) -> bool {
         let own = &self.head[m];
         let lacks_it = |k: usize| !same(&self.head[k], own);
@@ -263,7 +264,7 @@ impl State {
             && !members_of(own.live() & drives).any(lacks_it)
     }
 
-    /// Whose label describes the array.
+    /// The member whose label describes the array.
     fn newest(&self, config: &Config, drives: Set) -> usize {
         let rank = |m: usize| {
             let own = &self.head[m];
@@ -275,12 +276,12 @@ impl State {
         members_of(drives).max_by_key(|m| rank(*m)).expect("some drive is here")
     }
 
-    /// Whether the label of member `m` is, or may be, of another history than `new`.
+    /// True if the label of member `m` is, or may be, of another history than `new`.
     fn is_other(&self, config: &Config, new: &Label, m: usize, drives: Set) -> bool {
         is_fork(config, new, &self.head[m], m) || self.is_undecided(config, new, m, drives)
     }
 
-    /// What the labels of `drives` amount to.
+    /// Evaluates the labels of `drives`.
     pub fn matched(&self, config: &Config, drives: Set) -> Matched {
         let new = self.head[self.newest(config, drives)];
         let holds = |m: usize| same_chain(&self.head[m], &new) && self.tail & bit(m) != 0;
@@ -299,7 +300,7 @@ impl State {
         Matched { new, confirmed, fork, undecided, st, lacks }
     }
 
-    /// What of member `m`, which is here, may be trusted.
+    /// The trusted state of the present member `m`.
     fn trust(&self, (new, confirmed): (&Label, bool), m: usize) -> (Standing, Lacks) {
         let own = &self.head[m];
         let known = same_chain(own, new) || precedes(own, new) && !confirmed;
@@ -318,7 +319,7 @@ impl State {
         }
     }
 
-    /// What a start with `--degraded` on `drives` comes to.
+    /// The result of a start with `--degraded` with `drives`.
     pub fn verdict(&self, config: &Config, drives: Set) -> Verdict {
         let Matched { new, confirmed, fork, undecided, st, lacks } = self.matched(config, drives);
         let doubt = new.doubt && config.broken != Break::DoubtIsStarted;
@@ -366,14 +367,15 @@ impl State {
     }
 }
 
-/// A drive that comes back to an array that runs without it may be taken as it left.
+/// True if a drive that returns to an active array may be re-added without a full rebuild.
 pub fn returns(config: &Config, new: &Label, own: &Label, m: usize) -> bool {
     let shared = shared(config, new, own, m);
     new.st[m] == Standing::Out && new.held[m] > 0 && shared.is_some_and(|last| last >= new.held[m])
 }
 
-/// The last label of member `m`, which is out, that the history of `new` passed through: its newest one, or the one
-/// before if that was never acted on. None: it is of another history, or from before what is remembered.
+/// The last label of member `m`, which is out, that the history of `new` passed through: its newest one, or the
+/// previous one if the array did not act on the newest. `None` if it belongs to another history, or is older than the
+/// recorded history.
 pub fn shared(config: &Config, new: &Label, own: &Label, m: usize) -> Option<u16> {
     let others = new.lasting(own.generation) & !bit(m);
     let vouches = others & vouched(config, own) != 0;

@@ -1,4 +1,4 @@
-//! Every state that can be reached, breadth first.
+//! A breadth-first search of all reachable states.
 
 use std::collections::HashSet;
 use std::hash::{Hash, Hasher};
@@ -6,21 +6,21 @@ use std::hash::{Hash, Hasher};
 use super::{Action, Config, State, violated};
 use crate::rng::mix;
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Distinct states.
     pub states: u64,
-    /// States on the longest of the shortest ways from the first one.
+    /// The number of states on the longest of the shortest paths from the initial state.
     pub diameter: u32,
-    /// The invariant that failed, and how its state is reached.
+    /// The failed invariant, and the path to its state.
     pub violation: Option<(&'static str, Path)>,
 }
 
-/// The actions that lead to a state.
+/// The actions on the path to a state.
 pub type Path = Vec<Action>;
 
-/// Goes through every state of `config` until an invariant fails, and shows each to `visit`.
+/// Visits every state of `config` until an invariant fails, and calls `visit` for each.
 pub fn search(config: &Config, visit: &mut dyn FnMut(&State)) -> Found {
     let first = State::new(config);
     let mut known = HashSet::from([Fingerprint::of(&first)]);
@@ -59,7 +59,7 @@ fn path(ways: &[(usize, Action)], mut at: usize) -> Path {
     path
 }
 
-/// A state is known by 128 bits: two of a few million have the same by chance once in 10^25 searches.
+/// The identity of a state, with 128 bits: the probability of a collision among a few million states is 10^-25.
 struct Fingerprint([u64; 2]);
 
 impl Fingerprint {

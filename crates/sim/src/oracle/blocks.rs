@@ -1,4 +1,4 @@
-//! The writes of every block, shared between pictures until one of them changes.
+//! The writes of every block, shared between copies until one of them changes.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use super::Write;
 /// Blocks of a chunk.
 const CHUNK_BLOCKS: usize = 64;
 
-/// The writes that matter of one block, oldest first; `None` of a block that was never written.
+/// The relevant writes of one block, oldest first; `None` for an unwritten block.
 type Block = Option<Arc<Vec<Write>>>;
 
-/// What is known of every block. A clone costs a pointer for each chunk in which a block was written.
+/// The writes of all blocks. A clone costs a pointer for each chunk with a written block.
 #[derive(Clone)]
 pub(super) struct Blocks {
     chunks: Vec<Option<Arc<[Block; CHUNK_BLOCKS]>>>,
@@ -18,19 +18,19 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// So many blocks that were never written.
+    /// Creates this number of unwritten blocks.
     pub(super) fn new(count: usize) -> Self {
         Self { chunks: vec![None; count.div_ceil(CHUNK_BLOCKS)], count }
     }
 
-    /// The writes of a block; none when it was never written.
+    /// The writes of a block; empty for an unwritten block.
     pub(super) fn get(&self, lba: u64) -> &[Write] {
         let at = self.place(lba);
         let block = self.chunks[at / CHUNK_BLOCKS].as_ref();
         block.and_then(|chunk| chunk[at % CHUNK_BLOCKS].as_deref()).map_or(&[], Vec::as_slice)
     }
 
-    /// The writes of a block, to be changed.
+    /// The writes of a block, for changes.
     pub(super) fn get_mut(&mut self, lba: u64) -> &mut Vec<Write> {
         let at = self.place(lba);
         let chunk = self.chunks[at / CHUNK_BLOCKS]
@@ -39,13 +39,13 @@ impl Blocks {
         Arc::make_mut(block.get_or_insert_default())
     }
 
-    /// The writes of every block that was ever written, to be changed.
+    /// The writes of every written block, for changes.
     pub(super) fn written_mut(&mut self) -> impl Iterator<Item = &mut Vec<Write>> {
         let blocks = self.chunks.iter_mut().flatten().flat_map(Arc::make_mut);
         blocks.flatten().map(Arc::make_mut)
     }
 
-    /// The blocks that were ever written.
+    /// The written blocks.
     pub(super) fn written(&self) -> impl Iterator<Item = u64> {
         let chunks = (0..).step_by(CHUNK_BLOCKS).zip(&self.chunks);
         let blocks =
@@ -71,7 +71,7 @@ mod tests {
         Write { id, content, begun: id, ended, seen, gone, weak: false, fua: false }
     }
 
-    /// The writes of each of `blocks`, by their numbers.
+    /// The numbers of the writes of each block in `blocks`.
     fn check(blocks: &Blocks, expected: &[(u64, &[u64])]) {
         let written: Vec<u64> = expected.iter().map(|(lba, _)| *lba).collect();
         assert_eq!(blocks.written().collect::<Vec<u64>>(), written);

@@ -1,5 +1,5 @@
-//! What a daemon that was killed may still have under way at remote drives, and the wait for it before an array starts,
-//! as the control plane does it.
+//! Commands of a killed daemon that remote drives may still execute, and the wait for them before an array starts, as
+//! the control plane does it.
 
 use strake_engine::MemberIo;
 use strake_engine::settling::{Candidate, LastUse, wait_until};
@@ -10,11 +10,11 @@ use super::{World, patient, to_drive};
 use crate::drive::SimDrive;
 use crate::faults::Mutant;
 
-/// Milliseconds between the end of a daemon and the start of the next one, at most.
+/// Longest time between the end of a daemon and the start of the next one, in milliseconds.
 const DOWN_MS_MAX: u64 = 3_000;
 
 impl World {
-    /// Lets time go by until an array may be started from `drives`.
+    /// Waits until an array may be started from `drives`.
     pub(super) fn wait_for_the_daemon_before(&mut self, drives: &[SimDrive]) {
         let killed = std::mem::take(&mut self.killed);
         if !drives.iter().any(SimDrive::is_remote) {
@@ -49,7 +49,7 @@ impl World {
         self.pass_to(until);
     }
 
-    /// The labels of those that have one, with their settle times. Silent drives are not read.
+    /// The labels of the drives that have one, with their settle times. Silent drives are not read.
     fn labels(&mut self, drives: &[SimDrive]) -> Vec<(Superblock, Nanos)> {
         let mut labels = Vec::new();
         for drive in drives.iter().filter(|drive| drive.silent_until().is_none()) {
@@ -75,7 +75,8 @@ mod tests {
     use crate::trace::Trace;
     use crate::world::Settings;
 
-    /// The world waited and its drives did not see it: one that answered again meanwhile was left out of the start.
+    /// The world waited and its drives did not observe this: a drive that answered again meanwhile was left out of the
+    /// start.
     #[test]
     fn the_drives_see_the_wait() {
         let cast = Cast { remote: MemberSet::first_n(2), ..Cast::new(Level::Raid1, 2) };
@@ -83,7 +84,7 @@ mod tests {
             let (mut rng, trace) = (Rng::new(seed), Trace::new(false, false));
             let shape = cast.shape(&mut rng);
             let mut world = World::new(&shape, rng, Settings::default(), &trace).expect("it runs");
-            // Longer than the next daemon takes to come, shorter than what it waits.
+            // Longer than the start of the next daemon takes, shorter than its wait.
             world.drives[1].fall_silent(Nanos::SECOND.times(5));
             world.drives.iter().for_each(|drive| drive.crash(Crash::Kill));
             (world.running, world.killed) = (None, true);

@@ -1,4 +1,4 @@
-//! A world in which chance decides what happens, as a script does on a [`Stage`](super::stage::Stage).
+//! A world with random events, as opposed to the script of a [`Stage`](super::stage::Stage).
 
 use strake_units::{MemberIndex, Nanos};
 
@@ -6,13 +6,13 @@ use super::{Asked, World, patient, to_drive};
 use crate::drive::Crash;
 use crate::faults::Kind;
 
-/// A world, and what happens to it at random.
+/// A world with random events.
 pub(super) struct Chance {
     pub(super) world: World,
 }
 
 impl Chance {
-    /// The whole life of a world.
+    /// Runs a whole world.
     pub(super) fn live(&mut self) -> Result<(), String> {
         self.world.faults.arm(true);
         let mut budget = self.world.shape.requests;
@@ -20,7 +20,7 @@ impl Chance {
             let burst = self.world.rng.between(1, 2 * self.world.shape.calm).min(budget);
             budget -= burst;
             self.world.left = burst;
-            // Sometimes the next thing happens while the last requests are still under way.
+            // Sometimes the next event happens while the last requests are still in flight.
             let leave = if self.world.rng.one_in(2) { self.world.rng.below(burst) } else { 0 };
             self.world.run_until("requests to be made", |world| world.left <= leave)?;
             budget += std::mem::take(&mut self.world.left);
@@ -37,7 +37,7 @@ impl Chance {
         self.end()
     }
 
-    /// One thing that is not a request.
+    /// Executes one event that is not a request.
     pub(super) fn something_happens(&mut self) -> Result<(), String> {
         self.world.refresh();
         let has = |kind| self.world.faults.has(kind);
@@ -54,7 +54,7 @@ impl Chance {
         Ok(())
     }
 
-    /// One more thing that is not a request.
+    /// Executes one further event that is not a request.
     pub(super) fn something_else_happens(&mut self) -> Result<(), String> {
         self.world.refresh();
         let has = |kind| self.world.faults.has(kind);
@@ -72,7 +72,7 @@ impl Chance {
         Ok(())
     }
 
-    /// Lets up to five seconds go by.
+    /// Lets up to five seconds pass.
     fn pass_time(&mut self) -> Result<(), String> {
         let until = self.world.now.plus(Nanos(self.world.rng.below(5_000) * 1_000_000));
         self.world.faults.arm(self.world.rng.one_in(2) && !self.world.recovering);
@@ -92,7 +92,7 @@ impl Chance {
         }
     }
 
-    /// Pulls a drive.
+    /// Removes a drive.
     fn pull_one(&mut self) {
         let slots = self.world.expendable();
         if slots.is_empty() {
@@ -120,7 +120,7 @@ impl Chance {
         Ok(())
     }
 
-    /// Takes the drive of `slot` back, if it works again. False when it cannot be taken back.
+    /// Re-adds the drive of `slot`, if it works again. Returns false if it cannot be re-added.
     fn take_back(&mut self, slot: usize) -> Result<bool, String> {
         if self.world.drives[slot].silent_until().is_some() {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! Maintenance of an array that serves, which clients should not notice: scrubs, and changes of the consistency mode.
+//! Maintenance of an active array, which clients should not notice: scrubs, and changes of the consistency mode.
 
 use strake_engine::{Consistency, ScrubMode, ScrubState};
 use strake_units::Nanos;
@@ -6,12 +6,12 @@ use strake_units::Nanos;
 use super::chance::Chance;
 use crate::faults::Kind;
 
-/// Requests beside a scrub, or a change of the mode, at most.
+/// Largest number of requests during a scrub or a change of the mode.
 const BESIDE_MAX: u64 = 40;
 
 impl Chance {
-    /// An array on which nothing is wrong is scrubbed beside its clients, and nothing is found. What comes of the scrub
-    /// afterwards is left to chance.
+    /// A consistent array is scrubbed while clients use it, and the scrub finds nothing. Afterwards chance decides
+    /// whether it continues.
     pub(super) fn scrub_beside_clients(&mut self) -> Result<(), String> {
         if !self.is_sound() || !self.is_small() {
             return Ok(());
@@ -33,7 +33,7 @@ impl Chance {
             1 => {
                 self.world.array().stop_scrub();
             }
-            // It continues beside whatever comes, or ends with the machine.
+            // The scrub continues during later events, or ends with a crash.
             2 => {}
             _ => self.finish_scrub()?,
         }
@@ -53,13 +53,13 @@ impl Chance {
         })
     }
 
-    /// Writes are made safe against crashes in another way, while they go on. A crash in the middle of that may meet
-    /// the promise of either mode, so none comes before it is through.
+    /// Changes the consistency mode during writes. A crash during the change may meet the guarantees of either mode, so
+    /// there is none before the change has finished.
     pub(super) fn change_mode(&mut self) -> Result<(), String> {
         let mode =
             self.world.later.pick(&[Consistency::Resync, Consistency::Safe, Consistency::Strict]);
-        // From `strict` to `safe` nothing counts as logged for a short time. Worlds do not meet that with members out
-        // and two parities yet.
+        // A change from `strict` to `safe` records nothing as logged for a short time. Worlds do not yet do this with
+        // members out and two parity strips.
         let from_partial_writes = self.world.shape.consistency == Consistency::Strict
             && mode == Consistency::Safe
             && self.world.geometry.parity_strips() > 1;

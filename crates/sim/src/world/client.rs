@@ -1,4 +1,4 @@
-//! A user of the array: one queue, random requests, every answer checked.
+//! A client of the array: one queue, random requests, and checks of every completion.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use crate::oracle::{Begun, Content, Oracle};
 use crate::rng::Rng;
 use crate::trace::Trace;
 
-/// Bytes of the hot spots that requests crowd in.
+/// Size of the hot spots, in bytes.
 const SPOT_BYTES: u64 = 192 << 10;
 
 /// Largest request in bytes.
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
 
-/// Where requests go: few places, so that they meet.
+/// The target ranges of requests: few places, so that requests overlap.
 #[derive(Clone, Debug)]
 pub struct Ground {
     /// Blocks of the array.
@@ -75,19 +75,19 @@ struct Request {
     what: What,
 }
 
-/// What a client shares with the rest of the world during a turn.
+/// State that a client shares with the rest of the world during a turn.
 pub struct Scene<'a> {
     /// The specification.
     pub oracle: &'a mut Oracle,
     /// The record.
     pub trace: &'a Trace,
-    /// Numbers of requests, never used twice.
+    /// The next request number, which is unique.
     pub next_id: &'a mut u64,
-    /// Requests that may still be made.
+    /// The number of remaining requests.
     pub left: &'a mut u64,
-    /// The array is being stopped: requests may be turned away.
+    /// Whether the array is being stopped: requests may be rejected.
     pub stopping: bool,
-    /// The array has lost too many members: requests may fail.
+    /// Whether the array has lost too many members: requests may fail.
     pub lost: bool,
     /// The time.
     pub now: Nanos,
@@ -116,16 +116,15 @@ impl Client {
         }
     }
 
-    /// Requests not yet answered.
+    /// The number of outstanding requests.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.live.len()
     }
 
-    /// Takes answers, makes requests. True when there was anything to do.
+    /// Takes completions and submits requests. Returns whether there was work.
     ///
-    /// # Errors
-    /// What is wrong with an answer.
+    /// Returns the violation of a completion.
     pub fn turn(&mut self, ground: &Ground, scene: &mut Scene<'_>) -> Result<bool, String> {
         let mut work = self.take_answers(ground, scene)?;
         let burst = self.rng.between(1, 4);
@@ -141,10 +140,9 @@ impl Client {
         Ok(work)
     }
 
-    /// Reads `range` once; for checks at the end of a run. The client must have room.
+    /// Submits a read of `range`; for checks at the end of a run. The client must have room.
     ///
-    /// # Errors
-    /// When the array does not take it.
+    /// Returns an error if the array rejects the request.
     pub fn read(
         &mut self,
         ground: &Ground,
@@ -157,10 +155,9 @@ impl Client {
         Ok(())
     }
 
-    /// Writes `range` once. The client must have room.
+    /// Submits a write of `range`. The client must have room.
     ///
-    /// # Errors
-    /// When the array does not take it.
+    /// Returns an error if the array rejects the request.
     pub fn write(
         &mut self,
         ground: &Ground,
@@ -176,20 +173,18 @@ impl Client {
         Ok(())
     }
 
-    /// Flushes once. The client must have room.
+    /// Submits a flush. The client must have room.
     ///
-    /// # Errors
-    /// When the array does not take it.
+    /// Returns an error if the array rejects the request.
     pub fn flush(&mut self, scene: &mut Scene<'_>) -> Result<(), String> {
         self.submit(LbaRange::default(), What::Flush, Op::Flush, None, scene)?;
         self.queue.ring_doorbell(scene.now);
         Ok(())
     }
 
-    /// Takes answers. True when there were any.
+    /// Takes completions. Returns whether there were any.
     ///
-    /// # Errors
-    /// What is wrong with one.
+    /// Returns the violation of a completion.
     pub fn take_answers(&mut self, ground: &Ground, scene: &mut Scene<'_>) -> Result<bool, String> {
         self.queue.poll(scene.now, &mut self.batch);
         let work = !self.batch.is_empty();

@@ -1,4 +1,4 @@
-//! What is done to an array that serves: members fail and are replaced, time goes by, it is stopped.
+//! Control operations on an active array: failing and replacing members, passing time, and stops.
 
 use strake_raid::MemberState;
 use strake_units::{MemberIndex, Nanos, Uuid};
@@ -7,10 +7,10 @@ use super::{Asked, World, patient, to_drive};
 use crate::drive::Crash;
 use crate::faults::Kind;
 
-/// Part of what is said of a drive that was taken back too early: old writes may still be on their way to it.
+/// A part of the error for a drive that was re-added too early: old writes may still be executed on it.
 pub(in crate::world) const OWES_ANSWERS: &str = "has not answered";
 
-/// Drives that were members once and are kept beside those that are.
+/// Largest number of former members that are kept.
 const RETIRED_MAX: usize = 3;
 
 impl World {
@@ -27,7 +27,7 @@ impl World {
         Ok(())
     }
 
-    /// Moves the clock as far as `until`. False when nothing will happen before.
+    /// Advances the clock at most to `until`. Returns false if no event happens before.
     fn skip_to(&mut self, until: Nanos) -> bool {
         let Some(running) = &self.running else { return false };
         let mut sleep = strake_reactor::Sleep::new();
@@ -41,7 +41,7 @@ impl World {
         true
     }
 
-    /// Slots whose member could fail now without loss.
+    /// Slots whose member could fail now without data loss.
     pub(super) fn expendable(&self) -> Vec<u8> {
         if self.recovering || self.faults.is_held() {
             return Vec::new();
@@ -92,18 +92,18 @@ impl World {
                     self.retired.push(old);
                 }
                 self.estranged.remove(slot);
-                // Who was a member comes back among the retired.
+                // The previous member returns among the retired drives.
                 self.snapshot.take_if(|snapshot| snapshot.slot == slot);
                 self.asked.push(Asked::Replace { member, replacing: Box::new(replacing) });
             }
             Err(error) => {
-                // The member's state may have moved on between the look and the order.
+                // The member's state may have changed between the check and the command.
                 self.trace.event(&[82, slot as u64], || format!("replace refused: {error}"));
             }
         }
     }
 
-    /// Does something during which no drive misbehaves.
+    /// Executes an action during which no drive has faults.
     pub(super) fn disarmed<T>(&mut self, what: impl FnOnce(&mut Self) -> T) -> T {
         let rates = self.faults.rates();
         self.faults.arm(false);
@@ -138,7 +138,7 @@ impl World {
             }
             let excused = match asked {
                 Asked::Fail { .. } => self.stopping || self.lost,
-                // The new drive may have died already, and one that is taken back may still owe answers.
+                // The new drive may already be doomed, and a re-added one may still have outstanding requests.
                 Asked::Replace { member, .. } => {
                     let owes =
                         answer.as_ref().is_err_and(|error| error.what.contains(OWES_ANSWERS));
@@ -154,9 +154,9 @@ impl World {
         Ok(work)
     }
 
-    /// Stops in order. True when nothing is left to resynchronize.
+    /// Stops the array cleanly. Returns true if nothing is left to resynchronize.
     pub(super) fn stop(&mut self) -> Result<bool, String> {
-        // Control operations under way are answered first, as a daemon would see to.
+        // Control operations in progress complete first, as in a daemon.
         self.run_until("control operations", |world| world.asked.is_empty())?;
         self.stopping = true;
         let (began, silent) = (self.now, self.silence_at_stop());
@@ -194,7 +194,7 @@ impl World {
         Ok(clean)
     }
 
-    /// Drops the array and sees that every request was answered.
+    /// Drops the array and checks that every request has completed.
     fn leave(&mut self) -> Result<(), String> {
         let Some(mut running) = self.running.take() else { return Ok(()) };
         running.shards.clear();

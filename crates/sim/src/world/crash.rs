@@ -1,4 +1,4 @@
-//! Crashes, the loss of more drives than an array survives, and stops, each with the start that follows.
+//! Crashes, the loss of more drives than an array tolerates, and stops, each with the following start.
 
 use strake_engine::Consistency;
 use strake_ondisk::{MemberRecord, RecordedState};
@@ -12,12 +12,12 @@ use crate::drive::{Crash, SimDrive};
 use crate::faults::Kind;
 
 impl Chance {
-    /// The machine stops without warning and starts again.
+    /// Crashes the host and starts it again.
     pub(super) fn crash(&mut self, crash: Crash) -> Result<(), String> {
         let degraded = !self.world.faults.impaired().is_empty()
             || self.world.states().iter().any(|s| *s != MemberState::InSync);
-        // Most crashes hit a healthy array, so that most runs keep their bystanders under watch.
-        // A log makes it as good as any other crash.
+        // Most crashes hit a healthy array, so that most runs keep checking untouched blocks. With a log, a crash of a
+        // degraded array is equivalent to any other crash.
         if degraded && self.world.shape.consistency < Consistency::Safe && self.world.rng.one_in(2)
         {
             return Ok(());
@@ -46,17 +46,17 @@ impl Chance {
         self.world.running = None;
         self.world.asked.clear();
         self.world.oracle.crash(crash);
-        // An unreadable block next to parity that a crash left behind is a second fault in the same event.
+        // An unreadable block next to parity that is in doubt after a crash is a second fault in the same event.
         self.world.drives.iter().for_each(SimDrive::heal);
         self.world.recovering = true;
         self.return_some();
         self.lose_one_with_the_crash();
-        // Labels are read before the array starts: another loss then would be one more in the same event.
+        // Labels are read before the array starts: another loss at that time would be one more in the same event.
         self.world.faults.hold(true);
         self.world.restart(joining)
     }
 
-    /// The same event may cost a drive where every write is in the log.
+    /// The same event may cost a drive if every write is in the log.
     fn lose_one_with_the_crash(&mut self) {
         if !self.world.loss_covered
             || !self.world.rng.one_in(3)
@@ -79,9 +79,8 @@ impl Chance {
         }
     }
 
-    /// Pulls more drives at once than the array survives, while it is busy. Requests may fail then, but none may be
-    /// left unanswered or be answered with wrong data; and after the drives have returned, all acknowledged writes are
-    /// present.
+    /// Removes more drives at once than the array tolerates, under load. Requests may then fail, but each must
+    /// complete, without wrong data; and after the drives have returned, all acknowledged writes are present.
     pub(super) fn lose_too_many(&mut self) -> Result<(), String> {
         self.world.faults.arm(false);
         self.world.run_until("control operations", |world| world.asked.is_empty())?;
@@ -122,7 +121,7 @@ impl Chance {
         self.world.restart(false)
     }
 
-    /// Pulled drives may be back after a restart.
+    /// Removed drives may have returned after a restart.
     fn return_some(&mut self) {
         for drive in &self.world.drives {
             if self.world.rng.one_in(2) || !drive.is_gone() {
@@ -150,7 +149,7 @@ impl Chance {
 }
 
 impl World {
-    /// What the labels say of the redo log just before the machine stops.
+    /// Records the redo log state of the labels just before a crash.
     fn note_promise(&mut self) {
         let label = self.array().newest_label();
         let out = label.members.iter().enumerate();
@@ -159,17 +158,17 @@ impl World {
         let every_member = MemberSet::first_n(label.members.len());
         let all = label.consistency == Consistency::Strict && label.logged == every_member;
         let logged = if all { every_member } else { label.logged & out };
-        // A newer label that not every member has may already call a member out that is about to go out.
+        // A newer label that not every member has may already record a member as out that is about to go out.
         self.out_before = out | self.faults.impaired();
         self.promised = self.geometry.groups_with(logged);
-        // A label under way may call a rebuilding member in sync; then nothing is logged but in `strict`.
+        // A label in progress may record a rebuilding member as in sync; then nothing is logged except in `strict`.
         let rebuilding = |row: &MemberRecord| row.state == RecordedState::Rebuilding;
         let changing = !all && label.members.iter().any(rebuilding);
         self.loss_covered = !changing && self.promised == self.geometry.all_members();
     }
 
-    /// A label that was being written may be on some drives, and calls a member out that a long stall has made miss its
-    /// time limit. No fault impaired that member, and until every member has the label it was in use.
+    /// A label in progress may be on some drives, and records a member as out that missed its time limit because of a
+    /// long stall. No fault impaired that member, and it was in use until every member has the label.
     fn note_labels_left(&mut self) {
         let labels = self.drives.iter().filter_map(rings).flatten().filter_map(|scan| scan.newest);
         let Some(newest) = labels.max_by_key(|label| label.generation) else { return };
@@ -180,7 +179,7 @@ impl World {
         }
     }
 
-    /// Stripes that a crash now leaves with parity that may disagree with the data.
+    /// Stripes whose parity may disagree with the data after a crash now.
     pub(super) fn unsettled_stripes(&self, crash: Crash) -> Vec<u64> {
         let blocks = self.oracle.written().filter(|lba| self.oracle.is_unsettled(*lba, crash));
         let mut stripes: Vec<u64> =

@@ -1,9 +1,8 @@
-//! What crashes leave in doubt, and which of it is given up when the operator accepts a loss.
+//! Regions that crashes leave in doubt, and the data that is lost when the operator accepts a loss.
 //!
-//! A write that is in progress when the machine stops may leave parity that disagrees with the data of its stripe.
-//! Until the stripe is resynchronized, the blocks of absent members are reconstructed from such parity. One more crash,
-//! or a clean shutdown, does not change that: a member that is absent only since then has its blocks in the same
-//! stripes.
+//! A write that is in flight at a crash may leave parity that disagrees with the data of its stripe. Until the stripe
+//! is resynchronized, the blocks of absent members are reconstructed from such parity. One more crash, or a clean
+//! shutdown, does not change this: it also holds for a member that is absent only since then.
 
 use std::collections::BTreeSet;
 
@@ -13,31 +12,32 @@ use strake_units::StripeIndex;
 
 use super::World;
 
-/// What a refusal says before it lists regions.
+/// The text before the list of regions in a rejected start.
 const LIST: &str = "(byte offset+length: ";
 
-/// Stripes whose parity may disagree with the data, and the regions that refusals have named since the last start.
+/// Stripes whose parity may disagree with the data, and the regions that rejected starts have named since the last
+/// start.
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
     stripes: BTreeSet<u64>,
-    /// Where the regions begin that were named, in bytes of the array.
+    /// The starts of the named regions, in bytes of the array.
     named: BTreeSet<u64>,
-    /// All regions count as named: a list was too long and was cut off, or a script read none.
+    /// Whether all regions count as named: a list was truncated, or a script read no list.
     all_named: bool,
 }
 
 impl Doubts {
-    /// A crash leaves `stripes` in doubt, beside those of earlier crashes.
+    /// Adds stripes that a crash leaves in doubt.
     pub(super) fn add(&mut self, stripes: impl IntoIterator<Item = u64>) {
         self.stripes.extend(stripes);
     }
 
-    /// A resync has ended.
+    /// Removes all stripes, because a resync has finished.
     pub(super) fn settle(&mut self) {
         self.stripes.clear();
     }
 
-    /// A start was refused, and the operator reads why.
+    /// Reads the named regions of a rejected start.
     pub(super) fn read(&mut self, refusal: &str) {
         let Some((_, list)) = refusal.split_once(LIST) else { return };
         let list = list.split_once(')').map_or(list, |(list, _)| list);
@@ -49,8 +49,8 @@ impl Doubts {
         }
     }
 
-    /// The array has started: blocks that may be anything, where the operator has accepted a loss. That is what lies on
-    /// members that are not in sync, in stripes in doubt, in regions that were named.
+    /// Called at a start of the array: returns the blocks that may have any content, if the operator has accepted a
+    /// loss. These are the blocks on members that are not in sync, in stripes in doubt, in named regions.
     pub(super) fn given_up(&mut self, geometry: &Geometry, states: &[MemberState]) -> Vec<u64> {
         let mut blocks = Vec::new();
         for stripe in self.stripes.iter().map(|stripe| StripeIndex(*stripe)) {
@@ -68,12 +68,12 @@ impl Doubts {
         blocks
     }
 
-    /// The operator accepts a loss and has read no refusal: whatever it is.
+    /// Records that the operator accepts a loss without reading a rejection: all regions count as named.
     pub(super) fn accept_unread(&mut self) {
         self.all_named |= self.named.is_empty();
     }
 
-    /// The next start has to name again what it costs.
+    /// Removes the named regions: the next start must name its losses again.
     pub(super) fn forget_named(&mut self) {
         self.named.clear();
         self.all_named = false;
@@ -88,7 +88,7 @@ impl Doubts {
 }
 
 impl World {
-    /// Before the array stops, or is stopped: no stripe is in doubt once the resync has ended.
+    /// Called before the array stops: no stripe is in doubt after the resync has finished.
     pub(super) fn settle_doubts(&mut self) {
         self.refresh();
         if !self.recovering {
@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    /// The array has started as `policy` allows.
+    /// Applies the loss that `policy` permitted, after a start of the array.
     pub(super) fn settle_loss(&mut self, policy: AssemblePolicy) {
         if policy.accept_loss {
             let states = self.states();

@@ -1,4 +1,4 @@
-//! The end of a run: faults stop, everything must come to rest, and everything is looked at once more.
+//! The end of a run: faults are disabled, all work completes, and everything is checked once more.
 
 use strake_raid::MemberState;
 use strake_units::{Lba, LbaRange, MemberSet, Nanos};
@@ -11,7 +11,7 @@ use crate::textbook;
 /// Blocks of one read of the final check.
 const CHECK_BLOCKS: u64 = 64;
 
-/// Rounds of failing, replacing and rebuilding before members that do not get well count as a mistake.
+/// Rounds of failing, replacing and rebuilding, after which members that are not in sync count as an error.
 const REPAIRS_MAX: usize = 40;
 
 impl Chance {
@@ -33,7 +33,7 @@ impl Chance {
         })
     }
 
-    /// A clean stop, a power cut, and a start that has nothing to repair.
+    /// A clean shutdown, a power cut, and a start without repairs.
     fn restart_clean(&mut self) -> Result<(), String> {
         if !self.world.stop()? {
             return Err("something was left to resynchronize at the end".to_owned());
@@ -47,7 +47,7 @@ impl Chance {
 }
 
 impl World {
-    /// Replaces who is out until every member is in sync and all parity is known to be right.
+    /// Replaces members that are out until every member is in sync and no parity is in doubt.
     pub(super) fn make_whole(&mut self) -> Result<(), String> {
         for _ in 0..REPAIRS_MAX {
             self.run_until("control operations", |world| world.asked.is_empty())?;
@@ -93,7 +93,7 @@ impl World {
         Ok(())
     }
 
-    /// Reads every block that was ever written, and some that were not.
+    /// Reads every block that was written at any time, and some others.
     pub(super) fn read_everything(&mut self) -> Result<(), String> {
         let mut ranges: Vec<LbaRange> = Vec::new();
         let extra = (0..4).map(|_| self.rng.below(self.ground.capacity)).collect::<Vec<_>>();

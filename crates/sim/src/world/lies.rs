@@ -1,9 +1,9 @@
-//! Silent faults: a drive holds, or answers with, something else than was written to it, and says nothing.
+//! Silent faults: a drive contains or returns other data than was written, without an error.
 //!
-//! Only a scrub can find that, as there are no checksums of data, and only while nothing was computed from what is
-//! wrong. So a drive lies while the array is quiet, about one write, and a scrub comes next. The scrub has to find
-//! exactly what is wrong, name and repair the member where redundancy identifies it, and change nothing where it does
-//! not; then the test itself corrects the drive.
+//! Only a scrub can find this, because data has no checksums, and only while nothing was computed from the wrong data.
+//! So a drive has such a fault while the array is quiet, for one write, and a scrub follows. The scrub must find
+//! exactly the wrong data, must name and repair the member if redundancy identifies it, and must change nothing
+//! otherwise; then the test itself corrects the drive.
 
 use std::collections::BTreeSet;
 
@@ -17,26 +17,26 @@ use crate::drive::{Lie, SimDrive, differing};
 use crate::faults::Kind;
 use crate::medium::{Medium, PAGE};
 
-/// Arrays that are larger are left alone: a scrub reads all of it.
+/// Larger arrays are skipped, because a scrub reads the whole array.
 const SCRUBBED_MAX: u64 = 24 << 20;
 
-/// Bits that flip at a time, at most.
+/// Largest number of flipped bits.
 const FLIPS_MAX: u64 = 3;
 
-/// Bytes of the write that is lied about, at most.
+/// Largest size of the affected write.
 const WRITE_BYTES_MAX: u64 = 1 << 20;
 
-/// A member whose drive lied, and what it should hold.
+/// A member with a silent fault, and its right content.
 struct Liar {
     kind: Kind,
     slot: usize,
     truth: Medium,
-    /// Pages of its data area that are wrong, as byte offsets there.
+    /// Wrong pages of its data area, as byte offsets there.
     wrong: BTreeSet<u64>,
 }
 
 impl Chance {
-    /// A drive lies, and a scrub finds it.
+    /// A drive has a silent fault, and a scrub finds it.
     pub(super) fn a_drive_lies(&mut self) -> Result<(), String> {
         let kinds = [Kind::BitFlip, Kind::LostWrite, Kind::Misdirected, Kind::StaleRead];
         let kind = self.world.later.pick(&kinds);
@@ -58,7 +58,7 @@ impl Chance {
         Ok(())
     }
 
-    /// Everybody is in sync and nothing else is the matter.
+    /// True if every member is in sync and there is no other fault.
     pub(super) fn is_sound(&self) -> bool {
         !self.world.recovering
             && !self.world.faults.is_held()
@@ -74,7 +74,7 @@ impl Chance {
             <= SCRUBBED_MAX
     }
 
-    /// Redundancy says who is wrong.
+    /// True if redundancy identifies the wrong member.
     fn is_located(&self) -> bool {
         self.world.geometry.parity_strips() > 1 || self.world.geometry.copies() > 2
     }
@@ -112,11 +112,11 @@ impl Chance {
             return Lie::Lost;
         }
         let (used, strip) = (self.used(), u64::from(self.world.geometry.strip_bytes()));
-        // To another row, for what this one holds may still be read.
+        // The write is misdirected to another row, because this row may still be read.
         Lie::Misdirected { by: self.world.later.between(1, used / strip - 1) * strip, used }
     }
 
-    /// Some blocks of one stripe.
+    /// A range in one stripe.
     fn range_in_a_stripe(&mut self) -> LbaRange {
         let spot = self.world.later.pick(&self.world.ground.spots);
         let stripe = self.world.geometry.place(Lba(spot)).stripe;
@@ -132,7 +132,7 @@ impl Chance {
         LbaRange::new(Lba(first.0 + self.world.later.below(blocks - length + 1)), length)
     }
 
-    /// A member that a write of `range` has to write.
+    /// A member that a write of `range` modifies.
     fn writer_of(&mut self, range: LbaRange) -> usize {
         let block = range.start.0 + self.world.later.below(range.blocks);
         let place = self.world.geometry.place(Lba(block));
@@ -178,7 +178,7 @@ impl Chance {
         self.nothing_found("a second scrub")
     }
 
-    /// Scrubs everything.
+    /// Scrubs the whole array.
     pub(super) fn scrub(&mut self, mode: ScrubMode) -> Result<ScrubStatus, String> {
         self.world.array().begin_scrub(mode).map_err(|error| error.to_string())?;
         self.world.run_until("the end of a scrub", |world| {
@@ -193,7 +193,7 @@ impl Chance {
         Ok(status)
     }
 
-    /// The last scrub has found nothing.
+    /// Checks that the last scrub has found nothing.
     pub(super) fn nothing_found(&self, what: &str) -> Result<(), String> {
         match self.world.array().scrub_findings().first() {
             Some(finding) => Err(format!("{what} found what is not so: {finding:?}")),
@@ -201,7 +201,7 @@ impl Chance {
         }
     }
 
-    /// Compares what was found with what is wrong.
+    /// Compares the findings with the wrong pages.
     fn judge(&self, liar: &Liar, repairs: bool) -> Result<(), String> {
         let mut found = BTreeSet::new();
         for finding in self.world.array().scrub_findings() {
@@ -250,7 +250,7 @@ impl Chance {
         Ok(())
     }
 
-    /// Makes everything stable that was acknowledged.
+    /// Makes all acknowledged writes stable.
     fn flush(&mut self) -> Result<(), String> {
         self.world.ask(|client, _, scene| client.flush(scene))
     }

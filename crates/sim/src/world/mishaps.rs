@@ -1,5 +1,5 @@
-//! Loud faults beyond those that drives draw for themselves: drives that are slow or stall, several that fail in one
-//! moment, drives that come back with less than they went with.
+//! Reported faults beyond those that drives draw themselves: slow and stalled drives, several simultaneous failures,
+//! and drives that return with less content.
 
 use strake_raid::MemberState;
 use strake_units::{MemberIndex, MemberSet, Nanos};
@@ -9,23 +9,23 @@ use super::{Asked, Snapshot, World};
 use crate::drive::{Crash, SimDrive};
 use crate::faults::Kind;
 
-/// Milliseconds that no drive answers for, at most: less than what costs a member, with what else delays an answer.
+/// Longest stall of all drives in milliseconds: too short to fail a member, even with other delays.
 const STALL_MS_MAX: u64 = 5_000;
 
-/// The same where members may be put out of use, as nothing else is wrong that the array does not know.
+/// The limit for stalls that may fail members, which happen only if the array knows of all other faults.
 const STANDSTILL_MS_MAX: u64 = 60_000;
 
-/// How long after a standstill it may still come out that members were put out of use.
+/// Time after such a stall during which members may still be failed because of it.
 const AFTER_STANDSTILL: Nanos = Nanos(10 * Nanos::SECOND.0);
 
-/// Blocks of 4 KiB by which a drive shrinks, at most.
+/// Largest number of 4 KiB blocks by which a drive shrinks.
 const SHRINK_MAX: u64 = 64;
 
-/// Requests between the begin of a lie about flushes and the stop.
+/// Requests between the start of ignored flushes and the stop.
 const LIE_REQUESTS_MAX: u64 = 30;
 
 impl Chance {
-    /// One drive is slower than the others from now on.
+    /// Makes one drive slower than the others from now on.
     pub(super) fn slow_one(&mut self) {
         let slot = self.world.later.below(self.world.shape.members as u64);
         let factor = self.world.later.pick(&[3, 20, 100]);
@@ -34,7 +34,7 @@ impl Chance {
         self.world.drives[slot as usize].slow_down(factor);
     }
 
-    /// The controller that all drives share has a hiccup.
+    /// Stalls all drives, like a shared controller.
     pub(super) fn stall(&mut self) {
         if self.may_stand_still() && self.world.silences.one_in(2) {
             return self.stand_still();
@@ -48,8 +48,8 @@ impl Chance {
         self.world.faults.stall(self.world.now.plus(Nanos::MILLI.times(millis)));
     }
 
-    /// It takes longer than a drive may. No more members may be put out of use than redundancy covers; no other fault
-    /// is injected before that is settled.
+    /// A stall above the time limit of a member. The array must not take more members out of use than redundancy
+    /// covers; no other fault is injected before this is settled.
     fn stand_still(&mut self) {
         let millis = self.world.silences.between(STALL_MS_MAX, STANDSTILL_MS_MAX);
         self.world.happens(Kind::Standstill, &[millis]);
@@ -59,7 +59,7 @@ impl Chance {
         self.world.refresh();
     }
 
-    /// The array knows of everything that is wrong with its members.
+    /// True if the array knows of all faults of its members.
     fn may_stand_still(&mut self) -> bool {
         self.world.refresh();
         let out = self.world.states().into_iter().enumerate();
@@ -71,7 +71,7 @@ impl Chance {
         known && free && self.world.faults.has(Kind::Standstill)
     }
 
-    /// As many drives as chance and redundancy allow fail in one moment.
+    /// As many drives as chance and redundancy permit fail at once.
     pub(super) fn all_at_once(&mut self) {
         if self.world.recovering {
             return;
@@ -95,7 +95,7 @@ impl Chance {
         self.stall_for(millis);
     }
 
-    /// A drive is pulled, and the control plane sees it.
+    /// Removes a drive, and the control plane detects this.
     fn pull(&mut self, slot: u8) {
         self.world.trace.fault(Kind::Vanish.word());
         self.world.drives[usize::from(slot)].vanish();
@@ -122,8 +122,8 @@ impl Chance {
         }
     }
 
-    /// A drive keeps in its cache what it calls stable, and the power fails after the array was stopped in order. It
-    /// is an older picture of itself then, and everybody else has a newer label.
+    /// A drive ignores flushes and FUA, and the power fails after a clean shutdown. The drive then has older content,
+    /// and every other member has a newer label.
     pub(super) fn lie_about_flush(&mut self) -> Result<(), String> {
         let sound = |slot: &u8| {
             let at = usize::from(*slot);
@@ -153,7 +153,7 @@ impl Chance {
         self.world.restart(false)
     }
 
-    /// What may happen to drives between an orderly stop and the next start.
+    /// Events of drives between a clean shutdown and the next start.
     pub(super) fn while_it_rests(&mut self) {
         let gone = self.world.drives.iter().enumerate().filter(|(_, drive)| drive.is_doomed());
         let gone: MemberSet = gone.map(|(slot, _)| slot).collect();
@@ -174,11 +174,11 @@ impl Chance {
         }
     }
 
-    /// The drive of `slot` may have become smaller, or be what it was some time before.
+    /// Makes the drive of `slot` smaller, or returns it with older content.
     ///
-    /// A drive that no start used since is not older: it was never written after the stop, and the array has recorded
-    /// everything that it missed. The array may re-add it, and no data is at risk: the rebuild fills what is recorded,
-    /// and every block is compared with what was written, as on any other drive.
+    /// A drive that no start has used since is not older: it was not written after the stop, and the array has recorded
+    /// all writes that it lacks. The array may re-add it without a risk for data: the rebuild fills the recorded
+    /// regions, and every block is compared with the written data, as on any other drive.
     pub(super) fn return_with_less(&mut self, slot: usize) {
         if self.world.is_estranged(slot)
             || !self.world.later.one_in(3)
@@ -209,7 +209,7 @@ impl Chance {
         self.world.estranged.insert(slot);
     }
 
-    /// Two drives are where the other one was.
+    /// Exchanges the names of two drives.
     fn swap(&mut self) {
         let mut drives: Vec<&SimDrive> = self.world.drives.iter().collect();
         self.world.later.shuffle(&mut drives);
@@ -227,19 +227,19 @@ impl World {
         self.trace.event(&numbers, || format!("mishap: {} {:?}", kind.word(), &numbers[2..]));
     }
 
-    /// The array has begun to write to the drive of `slot` again.
+    /// Marks the snapshot of `slot` as older, because the array writes to the drive again.
     pub(super) fn outdate_snapshot(&mut self, slot: usize) {
         if let Some(snapshot) = self.snapshot.as_mut().filter(|of| of.slot == slot) {
             snapshot.is_older = true;
         }
     }
 
-    /// True when the drive of `slot` lacks something that it should hold.
+    /// True if the drive of `slot` lacks content.
     pub(super) fn is_estranged(&self, slot: usize) -> bool {
         self.estranged.contains(slot)
     }
 
-    /// The names of all of them.
+    /// The names of all such drives.
     pub(super) fn estranged_names(&self) -> Vec<String> {
         let drives = self.drives.iter().enumerate().filter(|(slot, _)| self.is_estranged(*slot));
         drives.map(|(_, drive)| drive.name()).collect()

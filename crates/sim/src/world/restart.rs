@@ -1,4 +1,4 @@
-//! Assembling an array from what its drives hold, and what may come of it.
+//! Assembling an array from its drives, and the permitted results.
 
 use strake_engine::{AssemblePolicy, Assembled, Drive, Outcome};
 use strake_raid::MemberState;
@@ -7,13 +7,13 @@ use strake_units::{Nanos, Uuid};
 use super::{World, patient, to_drive};
 use crate::drive::SimDrive;
 
-/// Attempts of a restart: plain, when a silent drive has returned, degraded, with loss accepted, with a larger one
-/// accepted.
+/// Attempts of a restart: plain, after the return of a silent drive, degraded, with an accepted loss, and with a larger
+/// accepted loss.
 const ATTEMPTS: usize = 5;
 
 impl World {
-    /// Assembles what the drives hold and starts it. A drive that was `joining` may be named in the labels of the
-    /// others and have none itself.
+    /// Assembles the array from its drives and starts it. A drive that was `joining` may be named in the labels of
+    /// other members without having a label itself.
     pub(super) fn restart(&mut self, joining: bool) -> Result<(), String> {
         let clean = !self.recovering;
         let here = self.here();
@@ -56,14 +56,14 @@ impl World {
         Err("every attempt to assemble the array was turned down".to_owned())
     }
 
-    /// The drives that an array may be assembled from, by slot and then those that were members once.
+    /// The available drives for an assembly: by slot, then former members.
     pub(super) fn here(&self) -> Vec<SimDrive> {
         let all = self.drives.iter().chain(&self.retired);
         all.filter(|drive| !drive.is_gone() && !drive.is_owing()).cloned().collect()
     }
 
-    /// Only a dirty parity array that lacks members may refuse, and not where the labels promised that a crash does no
-    /// harm.
+    /// Only a parity array without a clean shutdown and without some members may be rejected, and not if the labels
+    /// promised that a crash is harmless.
     fn may_refuse(&self, clean: bool) -> bool {
         let gone = self.drives.iter().enumerate().filter(|(_, drive)| drive.is_gone());
         let gone = self.out_before | gone.map(|(slot, _)| slot).collect();
@@ -121,7 +121,7 @@ impl World {
         Ok(())
     }
 
-    /// Sees that no drive is believed that lacks something. One that is large enough may be rebuilt as a whole.
+    /// Checks that no drive that lacks content is trusted. A drive that is large enough may be fully rebuilt.
     pub(super) fn check_believed(&mut self) -> Result<(), String> {
         for (slot, state) in self.states().into_iter().enumerate() {
             let whole = self.drives[slot].bytes() >= self.shape.drives[slot].bytes;

@@ -1,9 +1,9 @@
-//! Drives that answer nothing for a time, or permanently: while the array serves, while it is stopped, and while it is
-//! assembled.
+//! Drives that do not answer for a time, or permanently: while the array is active, while it is being stopped, and
+//! while it is being assembled.
 //!
-//! Nothing waits for them for ever, and nothing for longer than the limits of the engine say; what they owe they may do
-//! at any later time. A drive that stops answering while an array is assembled is lost in the event that stopped it, so
-//! an array that was not stopped in order may have to wait for it, unless the labels promised otherwise.
+//! No wait for them exceeds the time limits of the engine; their outstanding requests may be executed at any later
+//! time. A drive that stops answering during an assembly is lost in the event that stopped the array, so without a
+//! clean shutdown the array may have to wait for it, unless the labels promised otherwise.
 
 use strake_block::{BlockDevice, Patience};
 use strake_engine::Assembled;
@@ -16,36 +16,36 @@ use super::chance::Chance;
 use crate::drive::{FOREVER, SimDrive};
 use crate::faults::Kind;
 
-/// How long a silence lasts that has an end: longer than what costs a member of this machine, or any member.
+/// The durations of finite silences: longer than the time limit of a local member, or of any member.
 const SILENCES: [Nanos; 3] = [seconds(20), seconds(60), seconds(300)];
 
-/// Within this time an array answers although a drive is silent.
+/// Time limit for completions of an array with a silent drive.
 const SERVED: Nanos = seconds(20);
 
-/// The same for a remote drive.
+/// The limit with a silent remote drive.
 const SERVED_REMOTE: Nanos = seconds(50);
 
-/// What an assembly takes beside waiting for silent drives, at most.
+/// Largest duration of an assembly without the waits for silent drives.
 const ASSEMBLY: Nanos = seconds(10);
 
-/// Requests to a drive until it stops answering during an assembly, at most.
+/// Largest number of requests to a drive before it stops answering during an assembly.
 const START_REQUESTS_MAX: u64 = 24;
 
-/// Requests beside a drive that is silent, at most.
+/// Largest number of requests while a drive is silent.
 const BESIDE_MAX: u64 = 20;
 
 const fn seconds(count: u64) -> Nanos {
     Nanos::SECOND.times(count)
 }
 
-/// A silence that may come about while an array is assembled.
+/// A planned silence during an assembly.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SilentStart {
     slot: usize,
     lasts: Nanos,
 }
 
-/// What the head and the tail ring of a drive hold.
+/// The content of the head and the tail ring of a drive.
 pub(super) fn rings(drive: &SimDrive) -> Option<[RingScan; 2]> {
     let layout = AreaLayout::of(drive.bytes())?;
     Some([Copy::Head, Copy::Tail].map(|copy| {
@@ -57,7 +57,7 @@ pub(super) fn rings(drive: &SimDrive) -> Option<[RingScan; 2]> {
 }
 
 impl Chance {
-    /// A drive stops answering. Half the time the latency of requests made meanwhile is checked.
+    /// Makes a drive silent. In half of the cases the latency of requests is checked meanwhile.
     pub(super) fn silence_one(&mut self) -> Result<(), String> {
         self.world.refresh();
         let alone = self.world.faults.impaired().is_empty()
@@ -76,14 +76,14 @@ impl Chance {
         self.world.in_time("requests", began, slot)
     }
 
-    /// All drives answer again.
+    /// Ends the silence of all drives.
     pub(super) fn wake_all_drives(&self) {
         self.world.drives.iter().chain(&self.world.retired).for_each(SimDrive::speak);
     }
 }
 
 impl World {
-    /// The same while the array is stopped.
+    /// Makes a drive silent while the array is being stopped.
     pub(super) fn silence_at_stop(&mut self) -> Option<usize> {
         if !self.silences.one_in(3) {
             return None;
@@ -93,7 +93,7 @@ impl World {
         self.silence_for(Kind::SilentStop).filter(|_| alone)
     }
 
-    /// Makes a drive silent that the array can do without. Returns its slot.
+    /// Makes a drive silent that the array tolerates. Returns its slot.
     fn silence_for(&mut self, kind: Kind) -> Option<usize> {
         if !self.faults.has(kind) {
             return None;
@@ -110,9 +110,9 @@ impl World {
         Some(usize::from(slot))
     }
 
-    /// Sees that what began at `began` has not taken longer than it may beside the silent drive of `slot`. A drive that
-    /// hung since takes its own time on top, the silent one too: its first unanswered I/O may be sent only after the
-    /// other one was given up or answered.
+    /// Checks that an operation that started at `began` has not exceeded its time limit beside the silent drive of
+    /// `slot`. A drive that hung meanwhile adds its own time, the silent drive too: its first unanswered I/O may be
+    /// sent only after the other drive has failed or answered.
     pub(super) fn in_time(&self, what: &str, began: Nanos, slot: usize) -> Result<(), String> {
         let limit = |drive: &SimDrive| if drive.is_remote() { SERVED_REMOTE } else { SERVED };
         let hangs = |(at, drive): &(usize, &SimDrive)| {
@@ -128,7 +128,7 @@ impl World {
         Err(format!("{what} took {took:?} beside the silent drive of member {slot}"))
     }
 
-    /// A drive whose member is still in sync may not be lost together with the machine: it answers again before.
+    /// Ends the silence of drives whose member is in sync, because such a drive must not be lost together with a crash.
     pub(super) fn wake_members(&mut self) {
         self.refresh();
         let states = self.states();
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// A drive may be about to stop answering while the array is assembled.
+    /// Plans a silence of a drive during the assembly, or none.
     pub(super) fn plan_silence(&mut self, clean: bool) -> Option<SilentStart> {
         if self.ending || !self.silences.one_in(3) || !self.faults.has(Kind::SilentStart) {
             return None;
@@ -152,7 +152,7 @@ impl World {
         let crashed = if clean { MemberSet::EMPTY } else { self.out_before };
         let before = self.faults.impaired() | crashed;
         let out = before | gone | silent | self.estranged;
-        // A drive that was lost with the machine is one already.
+        // A drive that was lost with the crash already counts as one.
         let covered = clean || (self.loss_covered && gone.is_subset(self.out_before));
         let slot = self.silences.below(self.shape.members as u64) as usize;
         if out.contains(slot) || !self.geometry.tolerates(out.with(slot)) {
@@ -164,7 +164,7 @@ impl World {
         Some(SilentStart { slot, lasts })
     }
 
-    /// Waits until the drive answers again that fell silent. False when none did, or it never will.
+    /// Waits for the end of the silence. Returns false if there was none, or if it does not end.
     pub(super) fn outwait(&mut self, plan: &mut Option<SilentStart>) -> bool {
         let Some(SilentStart { slot, lasts }) = *plan else { return false };
         let Some(until) = self.drives[slot].silent_until().filter(|_| lasts != FOREVER) else {
@@ -177,7 +177,7 @@ impl World {
         true
     }
 
-    /// Counts a silence that came about, and checks that a drive that was silent for too long is left out.
+    /// Counts a silence that happened, and checks that a drive that was silent for too long is left out.
     pub(super) fn check_silence(
         &self,
         plan: Option<SilentStart>,
@@ -186,7 +186,7 @@ impl World {
         let Some(SilentStart { slot, lasts }) = plan else { return Ok(()) };
         let drive = &self.drives[slot];
         if drive.silent_until().is_none() {
-            // There were not so many requests.
+            // The drive received fewer requests than planned.
             drive.speak();
             return Ok(());
         }
@@ -199,16 +199,16 @@ impl World {
         Ok(())
     }
 
-    /// How long an assembly may take from `began` on.
+    /// The time limit of an assembly that started at `began`.
     pub(super) fn assembly_limit(&self, began: Nanos) -> Nanos {
         let silent = self.drives.iter().chain(&self.retired).filter(|d| d.was_silent_after(began));
         silent.fold(ASSEMBLY, |sum, drive| sum.plus(Patience::of(drive.hold()).io))
     }
 
-    /// Whether an attempt to start that was cut short looks like one after which the array served: the tail ring of
-    /// every drive with the newest label may hold it too. The drives then hold what they hold after a crash, and the
-    /// array may be refused as after one. No data and no redundancy is lost. The array is not available until the
-    /// operator accepts the loss, which no program could avoid: it cannot distinguish the two.
+    /// True if an interrupted start looks like an active array: the tail ring of every drive with the newest label may
+    /// contain it too. The content of the drives is then the same as after a crash, and the array may be rejected in
+    /// the same way. No data and no redundancy is lost. The array is not available until the operator accepts the loss.
+    /// No program could avoid this, because the two cases are indistinguishable.
     pub(super) fn looks_served(&self) -> bool {
         let drives = self.here();
         let scans: Vec<[RingScan; 2]> = drives.iter().filter_map(rings).collect();
@@ -218,7 +218,7 @@ impl World {
         holders.into_iter().all(|[_, tail]| generation(tail) == newest || tail.damaged != 0)
     }
 
-    /// The names of drives that were silent at some time after `began`.
+    /// The names of drives that were silent at any time after `began`.
     pub(super) fn silent_names(&self, began: Nanos) -> Vec<String> {
         let silent = self.drives.iter().chain(&self.retired).filter(|d| d.was_silent_after(began));
         silent.map(SimDrive::name).collect()

@@ -1,9 +1,8 @@
 //! Scripted worlds: the same drives, clients and oracle, and a script instead of chance.
 //!
-//! A script says what happens (members fail, drives are pulled and come back in some order, the power goes) and
-//! the seed only says how it interleaves. Everything a script calls answers with `Err` in words: for something that
-//! the array refused as well as for a violation, so that a script that expects a refusal names its words with
-//! [`refused`].
+//! A script defines the events (members fail, drives are removed and return in some order, the power fails), and the
+//! seed defines only their interleaving. All calls of a script return `Err` with a message, for a rejection of the
+//! array and for a violation. A script that expects a rejection checks its message with [`refused`].
 
 mod labels;
 mod operator;
@@ -29,15 +28,15 @@ use crate::shape::Shape;
 use crate::trace::Trace;
 use probe::Probe;
 
-/// How long the target of a remote drive may continue.
+/// Settle time of a remote drive's target.
 const SETTLE_TIME: Nanos = Nanos(8 * Nanos::SECOND.0);
 
-/// What a scripted world is made of.
+/// The parameters of a scripted world.
 #[derive(Clone, Debug)]
 pub struct Cast {
     /// The level.
     pub level: Level,
-    /// Members, all groups together.
+    /// Members of all groups.
     pub members: usize,
     /// Members per group for 50, 60, 70.
     pub group_size: Option<u8>,
@@ -45,13 +44,13 @@ pub struct Cast {
     pub strip_bytes: u32,
     /// Strips of one member.
     pub rows: u64,
-    /// Block size of each drive, the last one for all that follow.
+    /// Block size of each drive; the last one applies to all further drives.
     pub blocks: Vec<BlockSize>,
-    /// Whether drives have a cache that a power cut empties.
+    /// Whether drives have a volatile cache.
     pub cache: VolatileCache,
-    /// What deallocated blocks read as; anything but zeroes makes a new array initialize itself.
+    /// The content of deallocated blocks; a new array initializes itself unless they read as zeroes.
     pub deallocate: DeallocateReads,
-    /// Shards; drawn from the seed when not given.
+    /// The number of shards; drawn from the seed if not given.
     pub cores: Option<u16>,
     /// Slots of remote drives.
     pub remote: MemberSet,
@@ -75,7 +74,7 @@ impl Cast {
         }
     }
 
-    /// The same with several regions, so that a part of it can be dirty or stale.
+    /// As [`new`](Self::new), with several regions, so that a part of the array can be dirty or stale.
     #[must_use]
     pub fn with_regions(mut self) -> Self {
         self.strip_bytes = 64 << 10;
@@ -111,7 +110,7 @@ impl Cast {
             consistency: strake_engine::Consistency::Safe,
             cores,
             merge,
-            // As in `Shape::draw`, not a draw of its own.
+            // As in `Shape::draw`, without a separate draw.
             steer: merge != (depth == 4),
             cache: merge,
             clients,
@@ -146,10 +145,9 @@ pub fn play(
     Report { seed, shape: format!("{cast:?}"), violation, trace, requests }
 }
 
-/// What is left of an error that was expected to say `words`.
+/// Checks that an error contains `words`.
 ///
-/// # Errors
-/// When nothing was refused, or with other words.
+/// Returns an error if nothing was rejected, or if the message differs.
 pub fn refused<T>(result: Result<T, String>, words: &str) -> Result<(), String> {
     match result {
         Ok(_) => Err(format!("was not refused; expected: {words}")),
@@ -158,17 +156,16 @@ pub fn refused<T>(result: Result<T, String>, words: &str) -> Result<(), String> 
     }
 }
 
-/// A world that does what a script says.
+/// A world that follows a script.
 pub struct Stage {
     world: World,
     probe: Option<Probe>,
 }
 
 impl Stage {
-    /// A new array of `cast`, running.
+    /// Creates and starts an array of `cast`.
     ///
-    /// # Errors
-    /// Why it cannot be made.
+    /// Returns the reason why it cannot be created.
     pub fn new(seed: u64, cast: &Cast, settings: Settings, trace: &Trace) -> Result<Self, String> {
         let mut rng = Rng::new(seed);
         let shape = cast.shape(&mut rng);
@@ -193,7 +190,7 @@ impl Stage {
         self.world.geometry
     }
 
-    /// The drive that is the member of `slot`, or was last.
+    /// The current or last drive of the member of `slot`.
     #[must_use]
     pub fn drive(&self, slot: usize) -> SimDrive {
         self.world.drives[slot].clone()
@@ -205,18 +202,18 @@ impl Stage {
         self.world.drives.clone()
     }
 
-    /// A number by seed, for scripts that leave something open.
+    /// A random number, for choices of scripts.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.world.rng.below(bound)
     }
 
-    /// `items` in an order by seed.
+    /// Shuffles `items`.
     pub fn shuffled<T>(&mut self, mut items: Vec<T>) -> Vec<T> {
         self.world.rng.shuffle(&mut items);
         items
     }
 
-    /// The array as it shows itself.
+    /// The status of the array.
     #[must_use]
     pub fn status(&self) -> ArrayStatus {
         self.world.array().status()
@@ -235,42 +232,38 @@ impl Stage {
         states.filter(|(_, state)| *state != MemberState::InSync).map(|(slot, _)| slot).collect()
     }
 
-    /// Lets clients make `requests` random requests and waits for all answers, each of which is checked.
+    /// Lets clients submit `requests` random requests, waits for all completions, and checks each.
     ///
-    /// # Errors
-    /// The first wrong answer.
+    /// Returns the first violation.
     pub fn work(&mut self, requests: u64) -> Result<(), String> {
         self.begin_work(requests)?;
         self.settle()
     }
 
-    /// Lets clients make `requests` requests and returns while the last of them are under way.
+    /// Lets clients submit `requests` requests and returns while the last of them are in flight.
     ///
-    /// # Errors
-    /// The first wrong answer.
+    /// Returns the first violation.
     pub fn begin_work(&mut self, requests: u64) -> Result<(), String> {
         self.world.left = requests;
         self.world.run_until("requests to be made", |world| world.left == 0)
     }
 
-    /// Lets clients make `requests` requests from now on, beside whatever the script does next.
+    /// Lets clients submit `requests` requests from now on, during the next steps of the script.
     pub fn load(&mut self, requests: u64) {
         self.world.left = requests;
         self.world.wake_all();
     }
 
-    /// Waits for all answers.
+    /// Waits for all completions.
     ///
-    /// # Errors
-    /// The first wrong answer, or none.
+    /// Returns the first violation, or a missing completion.
     pub fn settle(&mut self) -> Result<(), String> {
         self.world.run_until("requests to be answered", |w| w.left == 0 && w.outstanding() == 0)
     }
 
-    /// Lets the world go on for so many turns of everybody.
+    /// Runs the world for this number of rounds.
     ///
-    /// # Errors
-    /// The first wrong answer.
+    /// Returns the first violation.
     pub fn turns(&mut self, turns: u64) -> Result<(), String> {
         self.world.wake_all();
         for _ in 0..turns {
@@ -281,36 +274,32 @@ impl Stage {
         Ok(())
     }
 
-    /// Lets time go by.
+    /// Lets time pass.
     ///
-    /// # Errors
-    /// The first wrong answer.
+    /// Returns the first violation.
     pub fn pass(&mut self, time: Nanos) -> Result<(), String> {
         let until = self.world.now.plus(time);
         self.world.run_until_time(until)
     }
 
-    /// Waits until the array shows what `done` wants.
+    /// Waits until `done` accepts the status of the array.
     ///
-    /// # Errors
-    /// When it never does.
+    /// Returns an error if this never happens.
     pub fn wait(&mut self, what: &str, done: impl Fn(&ArrayStatus) -> bool) -> Result<(), String> {
         self.world.run_until(what, |world| done(&world.array().status()))
     }
 
-    /// Waits until nothing is being rebuilt or resynchronized.
+    /// Waits until no rebuild or resync is in progress.
     ///
-    /// # Errors
-    /// When that does not end, or halts.
+    /// Returns an error if one does not finish, or stalls.
     pub fn wait_maintenance(&mut self) -> Result<(), String> {
         self.world.wait_for_maintenance()
     }
 
-    /// Everybody is in sync and nothing is left to do, also after a restart, and the second look finds the same:
-    /// data as it was written, parity and copies as a textbook makes them.
+    /// Checks that every member is in sync and no maintenance is left, also after a restart, and that data matches the
+    /// writes and parity and copies match the textbook encoder, twice.
     ///
-    /// # Errors
-    /// What is not so.
+    /// Returns the violation.
     pub fn all_is_well(&mut self) -> Result<(), String> {
         self.settle()?;
         self.wait_maintenance()?;
@@ -326,10 +315,9 @@ impl Stage {
         Ok(())
     }
 
-    /// Reads every block that was ever written, and compares.
+    /// Reads every block that was written at any time, and compares.
     ///
-    /// # Errors
-    /// The first wrong answer.
+    /// Returns the first violation.
     pub fn read_back(&mut self) -> Result<(), String> {
         self.world.read_everything()
     }
@@ -337,7 +325,7 @@ impl Stage {
     /// Compares parity and copies on the drives with a textbook encoder.
     ///
     /// # Errors
-    /// The first difference.
+    /// Returns the first difference.
     pub fn check_parity(&self) -> Result<(), String> {
         let drives = &self.world.drives;
         crate::textbook::verify(&self.world.shape.placement(), &|member, at| {
@@ -345,17 +333,16 @@ impl Stage {
         })
     }
 
-    /// Stops in order.
+    /// Stops the array cleanly.
     ///
-    /// # Errors
-    /// When the stop was not recorded, or a request was never answered.
+    /// Returns an error if the stop was not recorded, or if a request did not complete.
     pub fn stop(&mut self) -> Result<(), String> {
         self.settle()?;
         self.probe = None;
         self.world.stop().map(drop)
     }
 
-    /// The machine stops without warning.
+    /// Crashes the host.
     pub fn crash(&mut self, crash: Crash) {
         self.world.trace.event(&[60, crash as u64], || format!("script: {crash:?}"));
         self.world.settle_doubts();
@@ -371,20 +358,18 @@ impl Stage {
         self.world.oracle.crash(crash);
     }
 
-    /// Starts the array on all members' drives, which are expected to be enough.
+    /// Starts the array with all members' drives, which must be sufficient.
     ///
-    /// # Errors
-    /// What keeps it from starting.
+    /// Returns the reason why it does not start.
     pub fn restart(&mut self) -> Result<(), String> {
         let drives = self.drives();
         let here: Vec<SimDrive> = drives.into_iter().filter(|drive| !drive.is_gone()).collect();
         self.start(&here, AssemblePolicy::default())
     }
 
-    /// Reads `range` and returns whether it was answered; what was read is checked.
+    /// Reads `range` and returns the result of the array; the data is checked.
     ///
-    /// # Errors
-    /// A wrong answer. An error of the array is the inner result.
+    /// Returns a violation. An error of the array is the inner result.
     pub fn read(&mut self, range: LbaRange) -> Result<Result<(), strake_block::IoError>, String> {
         let mut probe = self.probe.take().ok_or("nothing runs")?;
         let result = probe.read(&mut self.world, range);
@@ -392,10 +377,9 @@ impl Stage {
         result
     }
 
-    /// Writes `range` and returns whether it was acknowledged.
+    /// Writes `range` and returns the result of the array.
     ///
-    /// # Errors
-    /// A violation. An error of the array is the inner result.
+    /// Returns a violation. An error of the array is the inner result.
     pub fn write(&mut self, range: LbaRange) -> Result<Result<(), strake_block::IoError>, String> {
         let mut probe = self.probe.take().ok_or("nothing runs")?;
         let result = probe.write(&mut self.world, range);
@@ -403,10 +387,9 @@ impl Stage {
         result
     }
 
-    /// Zeroes or deallocates `range`; the answer has to be a success.
+    /// Zeroes or deallocates `range`, which must succeed.
     ///
-    /// # Errors
-    /// What went wrong.
+    /// Returns the error or the violation.
     pub fn clear(&mut self, range: LbaRange, how: Clearing) -> Result<(), String> {
         let mut probe = self.probe.take().ok_or("nothing runs")?;
         let result = probe.clear(&mut self.world, range, how);
@@ -414,15 +397,14 @@ impl Stage {
         result?.map_err(|error| error.to_string())
     }
 
-    /// Another client connects, to any core, and takes the place of the one that the script speaks through.
+    /// Connects another client, on any core, which replaces the client of the script.
     ///
-    /// # Errors
-    /// When the array accepts no client.
+    /// Returns an error if the array accepts no client.
     pub fn reconnect(&mut self) -> Result<(), String> {
         self.open_probe()
     }
 
-    /// The slot and the byte on its drive where copy `copy` of a block lies.
+    /// The slot and the byte offset on its drive of copy `copy` of a block.
     #[must_use]
     pub fn where_is(&self, lba: Lba, copy: u8) -> (usize, u64) {
         let geometry = &self.world.geometry;
@@ -434,13 +416,13 @@ impl Stage {
         (slot, strake_ondisk::HEAD_BYTES + at)
     }
 
-    /// From now on requests may fail, because the script takes more away than the array survives. Ends with the next
-    /// start.
+    /// Permits failed requests from now on, because the script removes more members than the array tolerates. The next
+    /// start ends this.
     pub fn expect_loss(&mut self) {
         self.world.lost = true;
     }
 
-    /// What every block may hold, to be [recalled](Self::recall) when the script goes back to this history.
+    /// The permitted content of every block, for [`recall`](Self::recall) when the script returns to this history.
     #[must_use]
     pub fn memory(&self) -> Oracle {
         self.world.oracle.clone()

@@ -1,4 +1,4 @@
-//! Bugs that others had, each as its story and as the script that would show it here.
+//! Bugs of other implementations, each with its history and a script that would detect it here.
 
 use strake_raid::{Level, MemberState};
 use strake_sim::drive::Crash;
@@ -7,8 +7,8 @@ use strake_units::{BlockSize, Lba, LbaRange, MemberSet};
 
 use crate::{check, check_levels};
 
-/// In 2015 md cut a trim into one request per member that shared one page of payload. Each part patched the page for
-/// itself, and the drives trimmed other sectors than requested: live data of several levels was gone.
+/// In 2015 md split a trim into one request per member that shared one page of payload. Each part patched the page
+/// separately, and the drives trimmed other sectors than requested: live data of several levels was lost.
 #[test]
 fn b03_the_parts_of_a_trim_reach_their_own_blocks() {
     let mut casts = vec![Cast::new(Level::Raid0, 3)];
@@ -33,8 +33,8 @@ fn b03_the_parts_of_a_trim_reach_their_own_blocks() {
     }
 }
 
-/// A RAID 10 of md copied a member to its replacement; a write that arrived in the moment in which the replacement
-/// took over went to the old drive only (`e7c0c3fa2928`). The copy was believed and the write was gone.
+/// A RAID 10 of md copied a member to its replacement; a write that arrived at the moment of the promotion went only to
+/// the old drive (`e7c0c3fa2928`). The copy was trusted and the write was lost.
 #[test]
 fn b04_no_write_is_lost_as_a_replacement_completes() {
     for (level, members) in [(Level::Raid1, 2), (Level::Raid10, 4), (Level::Raid5, 3)] {
@@ -43,7 +43,7 @@ fn b04_no_write_is_lost_as_a_replacement_completes() {
             for slot in 0..members {
                 stage.fail(slot)?;
                 stage.work(10)?;
-                // Writes at every step until it is complete, and a little longer.
+                // Writes at every step until the rebuild is complete, and a little longer.
                 stage.load(u64::MAX);
                 stage.replace(slot)?;
                 stage.wait("the replacement to be in sync", |s| {
@@ -53,7 +53,7 @@ fn b04_no_write_is_lost_as_a_replacement_completes() {
                 stage.turns(turns)?;
                 stage.load(0);
                 stage.settle()?;
-                // The replacement has to answer for what its neighbour knows.
+                // The replacement must return the data of its mirror.
                 let neighbour = slot ^ 1;
                 if neighbour < members {
                     stage.fail(neighbour)?;
@@ -67,8 +67,8 @@ fn b04_no_write_is_lost_as_a_replacement_completes() {
     }
 }
 
-/// A recovery of md that began while a write was under way skipped the block that the write, planned for a degraded
-/// array, did not put on the new member: neither wrote it there (2014, "flush writes before starting a recovery").
+/// A recovery of md that started during a write skipped the block that the write, planned for a degraded array, did not
+/// put on the new member: neither wrote it there (2014, "flush writes before starting a recovery").
 #[test]
 fn b05_a_rebuild_may_begin_at_any_moment_of_a_write() {
     for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 4), (Level::Raid6, 5)] {
@@ -94,8 +94,8 @@ fn b05_a_rebuild_may_begin_at_any_moment_of_a_write() {
     }
 }
 
-/// md re-added a drive that had been recovered in part only, found its event count good, and called it in sync
-/// (`1a855a060665`). Reads of the other part returned what the drive had held before.
+/// md re-added a partially recovered drive, accepted its event count, and marked it as in sync (`1a855a060665`). Reads
+/// of the other part returned the earlier content of the drive.
 #[test]
 fn b06_a_partly_recovered_member_that_is_re_added_is_not_in_sync() {
     for level in [Level::Raid1, Level::Raid5, Level::Raid6] {
@@ -118,7 +118,7 @@ fn b06_a_partly_recovered_member_that_is_re_added_is_not_in_sync() {
                     stage.stop()?;
                     stage.restart()?;
                 }
-                // What it lacked it still lacks, and what is being written as well.
+                // It still lacks the previous regions, and the current writes as well.
                 let lacks = stage.status().members[slot].stale_bytes;
                 if lacked == whole && lacks < whole {
                     return Err(format!("it lacked everything, and {lacks} bytes once it was out"));
@@ -131,9 +131,9 @@ fn b06_a_partly_recovered_member_that_is_re_added_is_not_in_sync() {
     }
 }
 
-/// Two spares of a ZFS dRAID were at work at once; clearing the errors of a drive afterwards left blocks of other
-/// spares wrong, because what had been rebuilt while it was away was not noted as missing there (`b403040c4c`). Here a
-/// member goes out and comes back while the drive in another's place is being filled.
+/// Two spares of a ZFS dRAID were active at once; clearing the errors of a drive afterwards left blocks of other spares
+/// wrong, because data that was rebuilt during its absence was not recorded as missing there (`b403040c4c`). Here a
+/// member goes out and is re-added during the rebuild of another slot.
 #[test]
 fn b11_a_member_that_comes_back_among_rebuilds_lacks_nothing() {
     for (level, members) in [(Level::Raid6, 5), (Level::Raid73, 6), (Level::Raid1, 3)] {
@@ -147,7 +147,7 @@ fn b11_a_member_that_comes_back_among_rebuilds_lacks_nothing() {
                 let order = stage.begin_replace(first)?;
                 let turns = stage.below(400);
                 stage.turns(turns)?;
-                // It was there for some of the rebuild, is away for some of it, and is back for the rest.
+                // It is present for a part of the rebuild, absent for a part, and present for the rest.
                 stage.fail(second)?;
                 stage.load(30);
                 let turns = stage.below(400);
@@ -163,9 +163,9 @@ fn b11_a_member_that_comes_back_among_rebuilds_lacks_nothing() {
     }
 }
 
-/// A rebuild of ZFS did not write to a drive that was degraded itself, and took a part for rebuilt before it was: what
-/// had been "rebuilt" had checksum errors (`2abf469be5`, `b8d9596403`). Here two members are filled at once, and
-/// clients write; then everything has to be there from the two alone, as far as they go.
+/// A rebuild of ZFS did not write to a drive that was degraded itself, and took a part for rebuilt too early: the
+/// "rebuilt" data had checksum errors (`2abf469be5`, `b8d9596403`). Here two members are rebuilt at once, and clients
+/// write; then all data must be readable with these two and as few others as possible.
 #[test]
 fn b12_a_rebuild_writes_every_member_that_lacks_something() {
     for (level, members) in [(Level::Raid6, 5), (Level::Raid73, 6), (Level::Raid1, 4)] {
@@ -184,7 +184,7 @@ fn b12_a_rebuild_writes_every_member_that_lacks_something() {
             stage.settle()?;
             stage.wait_maintenance()?;
             stage.check_parity()?;
-            // The others leave, as many as may: both have to answer for what they were given.
+            // As many other members leave as the array tolerates: both rebuilt members must return their data.
             for slot in 1..members - 1 {
                 let out: MemberSet = stage.out().iter().collect();
                 if stage.geometry().tolerates(out.with(slot)) {
@@ -201,8 +201,8 @@ fn b12_a_rebuild_writes_every_member_that_lacks_something() {
     }
 }
 
-/// Two drives of a ZFS pool failed in the same moment; the restart of the rebuild for the second was asked for while
-/// the first was being set up, and missed (`2be0a124af`). The vdev stayed degraded for ever.
+/// Two drives of a ZFS pool failed at the same time; the restart of the rebuild for the second was requested during the
+/// setup of the first, and was missed (`2be0a124af`). The vdev stayed degraded permanently.
 #[test]
 fn b19_two_drives_that_fail_at_once_are_both_rebuilt() {
     for (level, members, pair) in [(Level::Raid6, 5, [0, 3]), (Level::Raid10, 4, [1, 2])] {
@@ -214,7 +214,7 @@ fn b19_two_drives_that_fail_at_once_are_both_rebuilt() {
             stage.wait("both to be out", |status| {
                 pair.iter().all(|slot| status.members[*slot].state != MemberState::InSync)
             })?;
-            // Both replacements in one moment, one of them while the other's rebuild begins.
+            // Both replacements at the same time, one of them during the start of the other rebuild.
             let first = stage.begin_replace(pair[0])?;
             let turns = stage.below(120);
             stage.turns(turns)?;
@@ -230,8 +230,9 @@ fn b19_two_drives_that_fail_at_once_are_both_rebuilt() {
     }
 }
 
-/// A channel that SPDK opened before or during a rebuild took the target for a good member: reads through it returned
-/// what the new drive happened to hold, and it crashed when the rebuild ended (`a67085538b`, `51978c16f1`, #3343).
+/// A channel that SPDK opened before or during a rebuild treated the target as a member in sync: reads through it
+/// returned the old content of the new drive, and it crashed when the rebuild finished (`a67085538b`, `51978c16f1`,
+/// #3343).
 #[test]
 fn b21_a_client_that_connects_during_a_rebuild_never_reads_what_is_not_there() {
     check_levels(|stage| {
@@ -255,7 +256,7 @@ fn b21_a_client_that_connects_during_a_rebuild_never_reads_what_is_not_there() {
     });
 }
 
-/// Removing a second base device of an SPDK RAID while the first was being rebuilt crashed the target (#3305,
+/// Removing a second base device of an SPDK RAID during the rebuild of the first crashed the target (#3305,
 /// `1a58750482`).
 #[test]
 fn b22_any_member_may_be_removed_at_any_step_of_a_rebuild() {
@@ -269,7 +270,7 @@ fn b22_any_member_may_be_removed_at_any_step_of_a_rebuild() {
             stage.load(30);
             let turns = stage.below(40 * step + 1);
             stage.turns(turns)?;
-            // Any member: also the target itself, also one that the data cannot do without, which is refused.
+            // Any member: also the target itself, and also one that the data needs, which is rejected.
             let second = stage.below(members as u64) as usize;
             let survives = stage.geometry().tolerates(MemberSet::of(slot).with(second));
             let removed = stage.fail(second);
@@ -295,8 +296,8 @@ fn excused(excuse: bool, what: String) -> Result<(), String> {
     if excuse { Ok(()) } else { Err(what) }
 }
 
-/// SPDK freed what it knew about a base device while requests to it that had failed were waiting to be tried again
-/// (#3703, `607f67020d`): use after free. Here unreadable blocks make retries, and the drive is pulled among them.
+/// SPDK freed its state of a base device while failed requests to it waited for a retry (#3703, `607f67020d`): use
+/// after free. Here unreadable blocks cause retries, and the drive is removed meanwhile.
 #[test]
 fn b23_a_member_removed_among_retries_leaves_nothing_behind() {
     check_levels(|stage| {
@@ -326,9 +327,9 @@ fn b23_a_member_removed_among_retries_leaves_nothing_behind() {
     });
 }
 
-/// A scrub of ZFS read one of several copies and called them all good (`ad8b9f940c`). That ours reads them all is
-/// shown where scrubs are; what makes copies agree after a crash is the resync, and it has to leave none of them as it
-/// was. A copy that is neither the first nor the last is made to differ in what the crash left in doubt.
+/// A scrub of ZFS read one of several copies and reported all of them as good (`ad8b9f940c`). Tests of scrubs show that
+/// Strake reads them all. After a crash, the resync makes copies agree, and it must not skip one. A copy that is
+/// neither the first nor the last is made to differ in regions that the crash left in doubt.
 #[test]
 fn b15_a_resync_makes_every_copy_agree() {
     for (level, members, copies) in
@@ -341,7 +342,7 @@ fn b15_a_resync_makes_every_copy_agree() {
             let drives = stage.drives();
             let assembled = stage.assemble(&drives, Default::default())?;
             if assembled.resync_regions().0 == 0 {
-                // Nothing was being written in this world.
+                // No write was in flight in this world.
                 stage.run(&drives, assembled, Default::default())?;
                 return stage.all_is_well();
             }
@@ -361,8 +362,8 @@ fn b15_a_resync_makes_every_copy_agree() {
     }
 }
 
-/// A slot of an SPDK RAID that was empty while the array was resized kept the old size, and a later rebuild stopped
-/// short of the end or went beyond it (`d005e023bd`). Here replacements are larger, then just large enough.
+/// A slot of an SPDK RAID that was empty during a resize of the array kept the old size, and a later rebuild stopped
+/// before the end or went beyond it (`d005e023bd`). Here replacements are larger, then just large enough.
 #[test]
 fn b24_the_length_of_a_rebuild_is_the_arrays_and_not_the_drives() {
     check_levels(|stage| {
@@ -375,7 +376,7 @@ fn b24_the_length_of_a_rebuild_is_the_arrays_and_not_the_drives() {
             let bytes = stage.new_drive(slot).bytes();
             let drive = stage.new_drive(slot);
             drive.resize(bytes + more);
-            // The last blocks are where a wrong length shows.
+            // A wrong length affects the last blocks.
             stage.write(LbaRange::new(Lba(capacity - 8), 8))?.map_err(|e| e.to_string())?;
             let order = stage.begin_replace_with(slot, &drive)?;
             stage.finish(order)?;
@@ -390,8 +391,8 @@ fn b24_the_length_of_a_rebuild_is_the_arrays_and_not_the_drives() {
 }
 
 /// SPDK forgot a resize at the next start, crashed when an array was created over an older superblock, and failed to
-/// rebuild a raid5f whose drives wanted aligned requests (#3311, #3565, #3620). Here every command is followed by a
-/// restart, over block and strip sizes; then an array is made over the labels of another.
+/// rebuild a raid5f whose drives required aligned requests (#3311, #3565, #3620). Here a restart follows every command,
+/// for several block and strip sizes; then an array is created over the labels of another one.
 #[test]
 fn b25_every_command_outlasts_a_restart_at_any_alignment() {
     for blocks in [BlockSize::B512, BlockSize::B4096] {
@@ -416,7 +417,7 @@ fn b25_every_command_outlasts_a_restart_at_any_alignment() {
     }
 }
 
-/// Stops, in order or not, starts again, and expects those and no others to be out once all is rebuilt.
+/// Stops, cleanly or not, starts again, and expects exactly these members to be out after all rebuilds.
 fn again(stage: &mut Stage, out: &[usize]) -> Result<(), String> {
     if stage.below(2) == 0 {
         stage.stop()?;
@@ -432,7 +433,7 @@ fn again(stage: &mut Stage, out: &[usize]) -> Result<(), String> {
     Err(format!("expected {out:?} to be out: {:?}", stage.states()))
 }
 
-/// Makes an array of the same drives again, which is refused unless forced.
+/// Creates an array on the same drives again, which is rejected unless forced.
 fn recreate(stage: &mut Stage) -> Result<(), String> {
     stage.stop()?;
     refused(stage.create_again(false), "member of array")?;

@@ -1,4 +1,4 @@
-//! The failure matrix, rows about labels: who is a member, and of what.
+//! The failure matrix, rows about labels: the members, and their arrays.
 
 use strake_raid::{Level, MemberState};
 use strake_sim::drive::Crash;
@@ -43,7 +43,7 @@ fn f16_a_partly_rebuilt_member_is_never_taken_for_a_whole_one() {
             if stage.states()[slot] == MemberState::InSync {
                 return Ok(());
             }
-            // Pulled in the middle of its rebuild, and taken back with what it has.
+            // Removed during its rebuild, and re-added with its content.
             stage.vanish(slot)?;
             stage.work(30)?;
             stage.drive(slot).come_back();
@@ -52,7 +52,7 @@ fn f16_a_partly_rebuilt_member_is_never_taken_for_a_whole_one() {
                 return Err("a member in sync is being rebuilt".to_owned());
             }
             stage.work(30)?;
-            // The same over a restart: what the label says it has is all that is believed.
+            // The same over a restart: only the content recorded in the label is trusted.
             let turns = stage.below(3_000);
             stage.turns(turns)?;
             stage.crash(Crash::Kill);
@@ -93,7 +93,7 @@ fn f18_halves_that_ran_alone_are_refused_together_and_whole_apart() {
             stage.work(60)?;
             stage.stop()?;
             let drives = stage.drives();
-            // Copies stand side by side, so that every other member makes a whole array.
+            // The copies of a block are on adjacent members, so every other member together form a whole array.
             let side =
                 |odd: usize| -> Vec<_> { drives.iter().skip(odd).step_by(2).cloned().collect() };
             let fork = stage.memory();
@@ -111,7 +111,7 @@ fn f18_halves_that_ran_alone_are_refused_together_and_whole_apart() {
                 let order = stage.shuffled(drives.clone());
                 refused(stage.start(&order, policy), "started apart from each other")?;
             }
-            // Each side alone is what it was; and who keeps one side cannot take a member of the other back.
+            // Each side alone is unchanged; and neither side can re-add a member of the other.
             stage.recall(&right);
             stage.start(&side(1), DEGRADED)?;
             stage.read_back()?;
@@ -182,7 +182,7 @@ fn f22_a_drive_that_shrank_takes_no_part_and_a_small_one_is_no_replacement() {
         refused(stage.start(&drives, Default::default()), &format!("waits for member {slot}"))?;
         stage.start(&drives, DEGRADED)?;
         stage.work(40)?;
-        // What it lacks at its end is gone, whatever its size is now.
+        // The content beyond its end is lost, regardless of its current size.
         refused(stage.readd_as(slot, &drives[slot].clone()), "")?;
         let small = stage.new_drive(slot);
         let strip = u64::from(stage.geometry().strip_bytes());
@@ -254,7 +254,7 @@ fn f25_a_label_update_cut_short_at_any_moment_costs_nothing() {
             check(&Cast::new(level, 4), |stage| {
                 stage.work(60)?;
                 for slot in 0..4 {
-                    // Nothing is being written, so that every set of survivors is whole.
+                    // No write is in flight, so every tolerated set of members has all data.
                     stage.pass(strake_units::Nanos(60 * strake_units::Nanos::SECOND.0))?;
                     let order = stage.begin_fail(slot)?;
                     let turns = stage.below(120);

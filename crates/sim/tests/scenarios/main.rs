@@ -1,5 +1,5 @@
-//! Scenarios by name: failures that occurred elsewhere or might occur, scripted and played by the real engine under
-//! verifying clients. `docs/scenarios.md` says which test shows what.
+//! Scenarios by name: failures that occurred elsewhere or might occur, as scripts for the real engine with verifying
+//! clients. `docs/scenarios.md` lists the tests.
 
 mod bugs;
 mod labels;
@@ -11,13 +11,13 @@ use strake_raid::Level;
 use strake_sim::Settings;
 use strake_sim::stage::{Cast, Stage, play};
 
-/// Interleavings each script is played in.
+/// The number of interleavings per script.
 const SEEDS: u64 = 4;
 
-/// Lines of the record printed when a script fails.
+/// The number of printed trace lines when a script fails.
 const LINES_PRINTED: usize = 120;
 
-/// Plays `script` in several interleavings; the first violation is reported with what happened before it.
+/// Plays `script` in several interleavings; reports the first violation with the preceding events.
 fn check(cast: &Cast, script: impl Fn(&mut Stage) -> Result<(), String>) {
     for seed in 0..SEEDS {
         let Some(violation) = play(seed, cast, Settings::default(), &script).violation else {
@@ -31,7 +31,7 @@ fn check(cast: &Cast, script: impl Fn(&mut Stage) -> Result<(), String>) {
     }
 }
 
-/// Plays `script` on small arrays of every level that survives something.
+/// Plays `script` on small arrays of every level with redundancy.
 fn check_levels(script: impl Fn(&mut Stage) -> Result<(), String>) {
     for cast in redundant() {
         check(&cast, &script);

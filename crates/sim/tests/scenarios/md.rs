@@ -1,4 +1,4 @@
-//! Scenarios of mdadm's test suite, under its names: create, integrity, assembly, re-add.
+//! Scenarios of mdadm's test suite, with its names: create, integrity, assembly, re-add.
 
 use strake_raid::{Level, MemberState};
 use strake_sim::drive::Crash;
@@ -7,7 +7,7 @@ use strake_units::Nanos;
 
 use crate::{check, check_levels};
 
-/// Creates an array with every strip size that makes a difference, uses it and starts it again.
+/// Creates an array with every relevant strip size, uses it and starts it again.
 fn create(level: Level, widths: &[usize]) {
     for members in widths {
         for strip_kib in [4u32, 16, 128] {
@@ -46,8 +46,8 @@ fn md_00raid10() {
     create(Level::Raid10, &[4, 6]);
 }
 
-/// mdadm takes drives that are zeroes for consistent and skips the initialization; so does Strake, which zeroes what
-/// promises to be zeroed. Drives that promise nothing are initialized, and are right while that continues.
+/// mdadm takes drives of zeroes as consistent and skips the initialization; so does Strake, which zeroes drives that
+/// guarantee zeroes. Other drives are initialized, and data is right during the initialization.
 #[test]
 fn md_00raid5_zero() {
     check(&Cast::new(Level::Raid5, 4), |stage| {
@@ -94,8 +94,8 @@ fn md_01r5fail() {
     fail_each(Level::Raid5, 4);
 }
 
-/// Fails every set of `count` members, compares everything, takes them back and compares parity. mdadm does this for
-/// each layout; Strake has one, the left-symmetric one.
+/// Fails every set of `count` members, compares everything, re-adds them and compares parity. mdadm does this for each
+/// layout; Strake has one, the left-symmetric one.
 fn integrity(level: Level, members: usize, count: u32) {
     check(&Cast::new(level, members), |stage| {
         stage.work(100)?;
@@ -126,7 +126,7 @@ fn md_01raid6integ() {
     integrity(Level::Raid6, 6, 2);
 }
 
-/// Members appear one after the other: too few wait, all start, in any order.
+/// Members appear one after the other: too few members wait, all members start, in any order.
 #[test]
 fn md_03assem_incr() {
     let all = [Level::Raid0, Level::Raid1, Level::Raid5, Level::Raid6, Level::Raid10];
@@ -178,7 +178,7 @@ fn md_03r5assem() {
             stage.start(&rest, DEGRADED)?;
             stage.work(20)?;
             stage.stop()?;
-            // The one that was away is here again, and is known to have missed something.
+            // The absent member has returned, and is known to lack writes.
             let order = stage.shuffled(stage.drives());
             stage.start(&order, Default::default())?;
             if stage.out() != [absent] {
@@ -191,7 +191,7 @@ fn md_03r5assem() {
     });
 }
 
-/// Re-adding a member that missed nothing is instant; one that missed something gets that and no more.
+/// Re-adding a member that lacks nothing is instant; otherwise the member receives only the missing regions.
 fn re_add(level: Level) {
     let cast = Cast { rows: 2_000, ..Cast::new(level, 4).with_regions() };
     check(&cast, |stage| {
@@ -212,7 +212,7 @@ fn re_add(level: Level) {
         if missed == 0 || missed >= whole {
             return Err(format!("the member missed {missed} of {whole} bytes"));
         }
-        // What it missed is remembered by the others over a restart.
+        // The other members remember the missing regions over a restart.
         stage.stop()?;
         stage.drive(1).return_cold();
         stage.restart()?;
@@ -233,7 +233,7 @@ fn md_05r1_re_add() {
 #[test]
 fn md_05r5_internalbitmap() {
     re_add(Level::Raid5);
-    // A crash: what was being written is resynchronized, and not the rest.
+    // After a crash, only regions with writes in flight are resynchronized.
     let cast = Cast { rows: 2_000, ..Cast::new(Level::Raid5, 4).with_regions() };
     check(&cast, |stage| {
         stage.work(20)?;
@@ -252,8 +252,8 @@ fn md_05r5_internalbitmap() {
     });
 }
 
-/// mdadm once re-added a drive whose superblock had been wiped, by its position alone. It has to be refused: nothing
-/// says what such a drive holds.
+/// mdadm once re-added a drive whose superblock had been wiped, by its position alone. This must be rejected: the
+/// content of such a drive is unknown.
 #[test]
 fn md_05r1_re_add_nosuper() {
     check(&Cast::new(Level::Raid1, 2), |stage| {
@@ -261,7 +261,8 @@ fn md_05r1_re_add_nosuper() {
         stage.fail(1)?;
         wipe(stage, 1)?;
         refused(stage.readd(1), "the drive has no label")?;
-        // Nor does another drive of the same size, or one that was wiped and belongs elsewhere now.
+        // Another drive of the same size is rejected too, and so is one that was wiped and belongs to another array
+        // now.
         let other = stage.new_drive(1);
         refused(stage.readd_as(1, &other), "the drive has no label")?;
         stage.replace(1)?;
@@ -279,8 +280,8 @@ fn wipe(stage: &mut Stage, slot: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// A drive leaves while a caller reads its description from the array. In the kernel the description went away under
-/// the reader.
+/// A drive is removed while a caller reads its description from the array. In the kernel the description was freed
+/// during the read.
 #[test]
 fn md_23rdev_lifetime() {
     check(&Cast::new(Level::Raid1, 3), |stage| {
@@ -307,8 +308,8 @@ fn md_23rdev_lifetime() {
     });
 }
 
-/// Members hang, fail and return under load; tasks that wait for them must not wait for each other. Two minutes of the
-/// world's time without an answer count as a deadlock.
+/// Members hang, fail and return under load; tasks that wait for them must not wait for each other. Two simulated
+/// minutes without a completion count as a deadlock.
 fn no_deadlock(level: Level, members: usize) {
     check(&Cast::new(level, members), |stage| {
         for _ in 0..4 {
@@ -344,7 +345,7 @@ fn md_24raid456deadlock() {
     no_deadlock(Level::Raid6, 6);
 }
 
-/// An endian-swapped label was mdadm's problem; here a drive moves between machines in whatever order and company.
+/// mdadm's problem was an endian-swapped label; here drives move between hosts in any order and combination.
 #[test]
 fn md_07autoassemble() {
     check_levels(|stage| {
@@ -378,13 +379,13 @@ fn md_01replace() {
             if !stage.out().is_empty() {
                 return Err(format!("copying cost redundancy: {:?}", stage.states()));
             }
-            // The new drive has to answer for what another one knows.
+            // The new drive must return the data of another member.
             let other = (slot + 1) % members;
             stage.fail(other)?;
             stage.read_back()?;
             stage.replace(other)?;
             stage.wait_maintenance()?;
-            // Another member fails while one is copied.
+            // Another member fails during a copy.
             stage.fail(other)?;
             stage.load(80);
             stage.exchange(slot)?;

@@ -1,5 +1,5 @@
-//! Scenarios of mdadm's DDF tests, which are about what happens around failures: stale members first, members that
-//! leave without a word, and what is recorded of them.
+//! Scenarios of mdadm's DDF tests about failures: stale members first, members that disappear without a report, and
+//! their recorded states.
 
 use strake_raid::{Level, MemberState};
 use strake_sim::drive::{Crash, SimDrive};
@@ -7,7 +7,7 @@ use strake_sim::stage::{Cast, DEGRADED, Stage, refused};
 
 use crate::check;
 
-/// The levels mdadm has in its DDF tests, as small as they get.
+/// The levels of mdadm's DDF tests, with minimal arrays.
 fn levels(script: impl Fn(&mut Stage) -> Result<(), String>) {
     for (level, members) in
         [(Level::Raid1, 2), (Level::Raid10, 4), (Level::Raid5, 3), (Level::Raid6, 5)]
@@ -63,7 +63,7 @@ fn md_10ddf_fail_readd_readonly() {
         stage.pass(strake_units::Nanos(60 * strake_units::Nanos::SECOND.0))?;
         let slot = some_slot(stage);
         stage.fail(slot)?;
-        // Nothing is written, so nothing has to be copied.
+        // Nothing was written, so no data needs to be copied.
         stage.read_back()?;
         let stale = stage.status().members[slot].stale_bytes;
         if stale != 0 {
@@ -84,7 +84,7 @@ fn md_10ddf_fail_stop_readd() {
         stage.stop()?;
         let order = stage.shuffled(stage.drives());
         stage.start(&order, Default::default())?;
-        // It failed, and a restart does not make it good.
+        // The member failed, and a restart does not change this.
         expect_out(stage, &[slot])?;
         stage.read_back()?;
         stage.readd(slot)?;
@@ -114,7 +114,7 @@ fn md_10ddf_fail_twice() {
     }
 }
 
-/// Of two members that failed one was forgotten until the first was rebuilt, and one spare was used twice.
+/// Of two failed members, one was forgotten until the first was rebuilt, and one spare was used twice.
 #[test]
 fn md_10ddf_fail_two_spares() {
     for (level, members, pair) in [(Level::Raid6, 5, [1, 3]), (Level::Raid10, 4, [0, 3])] {
@@ -147,7 +147,7 @@ fn md_10ddf_incremental_wrong_order() {
         stage.work(60)?;
         stage.stop()?;
         stage.drive(slot).return_cold();
-        // The stale one is seen first, then the others, one by one.
+        // The stale member appears first, then the others, one by one.
         let stale = stage.drive(slot);
         let others: Vec<SimDrive> =
             stage.drives().into_iter().filter(|drive| drive.name() != stale.name()).collect();
@@ -171,7 +171,7 @@ fn md_10ddf_sudden_degraded() {
     levels(|stage| {
         stage.work(60)?;
         let slot = some_slot(stage);
-        // Without a word to the array, which finds out at its next I/O to the drive.
+        // The array is not notified, and detects this at its next I/O to the drive.
         stage.pull(slot);
         stage.work(120)?;
         stage.wait("the loss to be noticed", |s| s.members[slot].state != MemberState::InSync)?;
@@ -179,7 +179,7 @@ fn md_10ddf_sudden_degraded() {
         stage.drive(slot).return_cold();
         let survivors: Vec<SimDrive> =
             (0..stage.drives().len()).filter(|at| *at != slot).map(|at| stage.drive(at)).collect();
-        // The survivors say that it is missing: they do not wait for it, and do not take it for good when it is here.
+        // The survivors record it as missing: they do not wait for it, and do not trust it when it is present.
         stage.start(&survivors, strake_sim::stage::ACCEPT_LOSS)?;
         stage.stop()?;
         stage.restart()?;
@@ -200,7 +200,7 @@ fn md_10ddf_assemble_missing() {
             (0..stage.drives().len()).filter(|at| *at != slot).map(|at| stage.drive(at)).collect();
         refused(stage.start(&survivors, Default::default()), &format!("waits for member {slot}"))?;
         stage.start(&survivors, DEGRADED)?;
-        // Recorded at once, before anything is written.
+        // The state is recorded at once, before any write.
         for drive in &survivors {
             let label = stage.label_of(drive)?.ok_or("a member without a label")?;
             let state = label.members[slot].state;

@@ -1,5 +1,5 @@
-//! The failure matrix, rows about members: blocks that cannot be read, drives that fail, one after the other, in the
-//! middle of things, and too many of them.
+//! The failure matrix, rows about members: unreadable blocks, failing drives, one after the other, during other
+//! operations, and too many of them.
 
 use strake_raid::{Level, MemberState};
 use strake_sim::drive::Crash;
@@ -8,7 +8,7 @@ use strake_units::{Lba, LbaRange, Nanos};
 
 use crate::{check, check_levels};
 
-/// Writes some blocks that the script knows, and makes one of them unreadable. Returns it and its slot.
+/// Writes some blocks and makes one of them unreadable. Returns the block and its slot.
 fn spoiled(stage: &mut Stage) -> Result<(Lba, usize), String> {
     let blocks = 4 * stage.geometry().stripe_data_blocks();
     stage.write(LbaRange::new(Lba(0), blocks))?.map_err(|e| e.to_string())?;
@@ -22,7 +22,7 @@ fn spoiled(stage: &mut Stage) -> Result<(Lba, usize), String> {
 fn f08_an_unreadable_block_is_made_up_and_written_back() {
     check_levels(|stage| {
         let (lba, slot) = spoiled(stage)?;
-        // Copies may be read elsewhere; reading often meets every copy.
+        // Reads may use other copies; many reads use every copy.
         for _ in 0..40 {
             stage.read(LbaRange::new(lba, 1))?.map_err(|e| e.to_string())?;
             if !stage.drive(slot).has_bad_blocks() {
@@ -94,7 +94,7 @@ fn f12_one_failure_too_many_stops_the_array_and_keeps_the_last_good_labels() {
             stage.work(80)?;
             stage.pass(Nanos(60 * Nanos::SECOND.0))?;
             let before = stage.status().generation;
-            // All of them in one moment: no label can record the first in time.
+            // All of them fail at once: no label can record the first failure in time.
             let slots = stage.shuffled((0..members).collect());
             slots[..too_many].iter().for_each(|slot| stage.pull(*slot));
             stage.expect_loss();
@@ -107,7 +107,7 @@ fn f12_one_failure_too_many_stops_the_array_and_keeps_the_last_good_labels() {
             }
             stage.crash(Crash::Kill);
             stage.drives().iter().for_each(|drive| drive.come_back());
-            // Everybody is back, so nothing is missing, and everything acknowledged is there.
+            // Every drive has returned, so nothing is missing, and all acknowledged data is present.
             stage.restart()?;
             stage.all_is_well()
         });
@@ -137,7 +137,7 @@ fn f13_the_failure_of_the_last_copy_is_never_recorded() {
             if own.state != strake_ondisk::RecordedState::InSync {
                 return Err(format!("the last good member {last} is recorded as {:?}", own.state));
             }
-            // Those that left before it are out of date, and it alone has everything.
+            // Members that went out earlier are out of date, and only this one has all data.
             stage.start(&stage.drives(), ACCEPT_LOSS)?;
             if stage.states()[last] != MemberState::InSync || stage.out().len() != spare {
                 return Err(format!("started as {:?}", stage.states()));
@@ -189,9 +189,9 @@ fn f29_a_member_that_never_answers_is_given_up_and_no_client_sees_an_error() {
     });
 }
 
-/// The first write to a region marks it on two pages, as being written and as written. A power cut kept the first mark
-/// and not the second. The region was resynchronized, and written to again, which needs no new mark; so it continued
-/// as one that was never written, and zeroing in it was acknowledged and left out. Found by `--operators`, seed 1027.
+/// The first write to a region marks it on two pages, as dirty and as written. A power cut preserved the first mark and
+/// not the second. The region was resynchronized, and written again, which needs no new mark; so it still counted as
+/// never written, and zeroing in it was acknowledged and skipped. Found by `--operators`, seed 1027.
 #[test]
 fn f01_a_region_whose_first_mark_a_crash_cut_in_two_is_a_written_one() {
     for crash in [Crash::Kill, Crash::Power] {

@@ -1,4 +1,4 @@
-//! What comes of a wound.
+//! The check of a damaged array.
 
 use strake_engine::{ArrayEventKind, Consistency, load_config};
 use strake_engine::{AssemblePolicy, Assembled, Drive, Outcome, ScrubMode, ScrubState, assemble};
@@ -18,20 +18,20 @@ use crate::oracle::Oracle;
 use crate::placement::Spot;
 use crate::textbook;
 
-/// What was seen when everything held.
+/// The result of a check without a violation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
-    /// The array was started.
+    /// Whether the array was started.
     pub(super) started: bool,
-    /// What was said before that, or instead.
+    /// The messages before the start, or instead of it.
     pub(super) said: Vec<String>,
-    /// A scrub put right what was wrong.
+    /// Whether a scrub repaired the damage.
     pub(super) healed: bool,
-    /// A scrub reported that something is wrong.
+    /// Whether a scrub reported the damage.
     pub(super) found: bool,
 }
 
-/// What the owner allows, one after the other.
+/// The consents of the operator, one after the other.
 const POLICIES: [AssemblePolicy; 3] = [
     AssemblePolicy { allow_degraded: false, accept_loss: false },
     AssemblePolicy { allow_degraded: true, accept_loss: false },
@@ -40,8 +40,7 @@ const POLICIES: [AssemblePolicy; 3] = [
 
 /// Checks an array with one damaged member.
 ///
-/// # Errors
-/// What does not hold.
+/// Returns the violation.
 pub(super) fn examine(
     record: &Record,
     known: &Known,
@@ -60,7 +59,7 @@ pub(super) fn examine(
     let mut found = Found::default();
     let (mut assembled, mut policy) = start(record, &drives, &mut found.said)?;
     if assembled.is_none() {
-        // What was said has to help: the drive that was written over is taken away.
+        // The message must help: the damaged drive is then removed.
         disks[wound.member] = None;
         if !record.tolerates(known.promise().out, absent | 1 << wound.member) {
             return Ok(found);
@@ -83,7 +82,7 @@ pub(super) fn examine(
     Ok(found)
 }
 
-/// What the control plane wrote down on every member is there: others have it than the one that was damaged.
+/// Checks that the record of the control plane survives: undamaged members have it.
 fn check_config(record: &Record, drives: &[Drive]) -> Result<(), String> {
     let config = load_config(drives, uuid(record.case.seed, 1), &mut at_once(0));
     if drives.len() > 1 && config.as_deref() != Some(CONFIG) {
@@ -92,7 +91,7 @@ fn check_config(record: &Record, drives: &[Drive]) -> Result<(), String> {
     Ok(())
 }
 
-/// Starts the array, with more and more consent. Everything that is said has to be of use to a person.
+/// Starts the array, with increasing consent. Every message must be useful to an operator.
 fn start(
     record: &Record,
     drives: &[Drive],
@@ -151,8 +150,8 @@ impl Look<'_> {
             })?;
             self.read(&mut host)?;
         }
-        // Where parity is recomputed from what is read, by a resync or after a partial write, a wound becomes what
-        // counts.
+        // After a resync or a partial-write record, parity is recomputed from data that was read, so the damage becomes
+        // the valid content.
         let redone = |kind| matches!(kind, ArrayEventKind::WritesRedone { .. });
         let recomputed = resync || host.array.drain_events().iter().any(|event| redone(event.kind));
         if self.wound.area == Area::Data && whole && !recomputed && sound {
@@ -161,7 +160,7 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Blocks that lie in the wound, or are computed from what does, may be read as anything.
+    /// Damaged blocks, and blocks that are computed from damage, may have any content.
     fn excuse(&mut self, states: &[MemberState]) {
         let placement = &self.record.placement;
         let size = self.record.case.array_block;
@@ -188,8 +187,8 @@ impl Look<'_> {
         self.excuse_logged(states);
     }
 
-    /// Where no other in-sync member has a damaged record, the record before it is replayed: all blocks of the damaged
-    /// one may hold their old contents.
+    /// If no other in-sync member has a damaged record of the log, an older record is replayed: all blocks of the
+    /// damaged record may have their old content.
     fn excuse_logged(&mut self, states: &[MemberState]) {
         let placement = &self.record.placement;
         let size = self.record.case.array_block;
@@ -246,7 +245,7 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Reads everything that is watched and compares it with what may be there.
+    /// Reads all watched blocks and compares them with their permitted content.
     fn read(&mut self, host: &mut Host) -> Result<(), String> {
         let range = self.record.watched();
         let begun = self.oracle.begin(u64::MAX);

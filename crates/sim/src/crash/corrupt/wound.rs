@@ -1,4 +1,4 @@
-//! What is written over where.
+//! The damage: its position and its bytes.
 
 use std::fmt;
 
@@ -9,19 +9,19 @@ use super::super::image::Image;
 use super::super::record::Record;
 use crate::rng::Rng;
 
-/// What it is written over with.
+/// The kind of bytes that overwrite a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Garbage {
     Random,
     Zeroes,
     Ones,
-    /// What lies elsewhere on some member.
+    /// Bytes from elsewhere on some member.
     Elsewhere,
-    /// What another member has at the same place.
+    /// The bytes of another member at the same offset.
     Neighbour,
-    /// What was there when the history began.
+    /// The bytes at the start of the history.
     Old,
-    /// One bit is another.
+    /// One flipped bit.
     BitFlip,
 }
 
@@ -49,25 +49,25 @@ impl Garbage {
     }
 }
 
-/// A piece of a member that is written over.
+/// A damaged piece of a member.
 pub(super) struct Wound {
     pub(super) member: usize,
     pub(super) offset: u64,
     pub(super) bytes: Vec<u8>,
     pub(super) area: Area,
     pub(super) kind: Garbage,
-    /// Records of the log that it lies in.
+    /// Records of the redo log that overlap the damage.
     pub(super) records: Vec<RedoRecord>,
 }
 
 impl Wound {
-    /// A wound of one of the members that are there.
+    /// Draws a damage of one of the present members.
     pub(super) fn draw(record: &Record, images: &[Image], absent: u64, rng: &mut Rng) -> Self {
         let here: Vec<usize> = (0..images.len()).filter(|at| absent & 1 << at == 0).collect();
         let member = rng.pick(&here);
         let ranges = areas(record);
         let (_, range) = rng.pick(&ranges);
-        // 4 KiB as they lie or not, or a block.
+        // 4 KiB, aligned or not, or one block.
         let (len, align) = rng.pick(&[(4096, 4096), (4096, 512), (512, 512)]);
         let offset = place(&images[member], range, (len, align), rng);
         let holds = |(_, (from, to)): &&(Area, (u64, u64))| offset < *to && offset + len > *from;
@@ -101,7 +101,7 @@ impl Wound {
     }
 }
 
-/// The records in a member's log that lie, header or contents, between two bytes of it.
+/// The records in a member's redo log whose header or content overlaps a range of bytes.
 fn records(
     record: &Record,
     image: &Image,
@@ -141,7 +141,7 @@ impl fmt::Display for Wound {
     }
 }
 
-/// Where in `range`: mostly where something lies.
+/// A position in `range`, mostly one with data.
 fn place(image: &Image, (from, to): (u64, u64), (len, align): (u64, u64), rng: &mut Rng) -> u64 {
     let most = to - len;
     let any = from + rng.below((most - from) / align + 1) * align;

@@ -14,7 +14,7 @@ fn check(consistency: Consistency, degraded: bool) -> Restart {
     let stand = Stand { consistency, degraded, load, work: Work::Mixed, depth: 128, hang: false };
     let found = restart(&spec, stand, 5).expect("it comes up by itself");
     assert_eq!(found, restart(&spec, stand, 5).expect("again"), "a seed replays a run");
-    // Labels, list of bad blocks and bitmap are read one after the other, 63 us each.
+    // Labels, bad block list and bitmap are read in sequence, with 63 us each.
     assert!(found.took > Nanos::MICRO.times(180), "{found:?}: nothing was read");
     found
 }
@@ -31,8 +31,8 @@ fn an_array_comes_up_by_itself_and_answers() {
     );
 }
 
-/// A thousand writes outstanding on drives that take 10 ms for anything: with one request at a time a start took more
-/// than 30 s, which was all the time there was.
+/// A thousand outstanding writes on drives that take 10 ms for every request: with one request at a time a start took
+/// more than 30 s, which was the whole time limit.
 #[test]
 fn d2_slow_drives_and_many_serve_within_five_seconds() {
     for drives in [8, 64] {

@@ -1,4 +1,4 @@
-//! Which blocks an operator gives up who accepts a loss.
+//! The blocks that are lost when an operator accepts a loss.
 
 use std::collections::BTreeSet;
 
@@ -22,11 +22,11 @@ fn geometry() -> Geometry {
 
 #[derive(Clone, Copy)]
 enum Step<'a> {
-    /// The machine stops with writes to these stripes in progress.
+    /// A crash with writes to these stripes in flight.
     Crash(&'a [u64]),
-    /// A resync ends.
+    /// A resync finishes.
     Resynced,
-    /// A start is refused, with this list of regions.
+    /// A start is rejected with this list of regions.
     Refused(&'a str),
     /// The operator accepts a loss.
     Unread,
@@ -34,8 +34,8 @@ enum Step<'a> {
     Started,
 }
 
-/// The stripes of which blocks are given up when the array starts after `steps` without member 1, which holds data in
-/// all of them. Every block has to lie on that member.
+/// The stripes with lost blocks when the array starts after `steps` without member 1, which has data in all of them.
+/// Every lost block must be on that member.
 fn check(steps: &[Step<'_>], stripes: &[u64]) {
     let geometry = geometry();
     let mut doubts = Doubts::default();
@@ -64,8 +64,8 @@ fn check(steps: &[Step<'_>], stripes: &[u64]) {
     }
 }
 
-/// Two worlds violated the oracle like this: a member was absent only since the second crash, and the stripes of the
-/// first one were still to be resynchronized.
+/// Two worlds violated the oracle in this way: a member was absent only since the second crash, and the resync of the
+/// stripes of the first crash was not finished.
 #[test]
 fn a_crash_before_the_end_of_a_resync_settles_nothing() {
     let twice = [

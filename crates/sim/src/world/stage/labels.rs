@@ -1,5 +1,5 @@
-//! Worlds in which only what concerns labels happens: members fail and are taken back, the machine stops in the middle,
-//! and the array is started with some of its drives.
+//! Worlds with label events only: members fail and are re-added, the host crashes in the middle, and the array is
+//! started with some of its drives.
 
 use strake_ondisk::{Copy, RecordedState, Superblock};
 use strake_raid::{Level, MemberState};
@@ -12,15 +12,14 @@ use crate::rng::Rng;
 use crate::trace::{LabelEvent, Trace};
 use crate::world::Settings;
 
-/// Things that happen in one world, at most.
+/// Largest number of events in one world.
 const STEPS_MAX: u64 = 8;
-/// Turns between two of them, at most: a label takes a few dozen.
+/// Largest number of turns between two events: a label update takes a few dozen.
 const TURNS_MAX: u64 = 90;
 
-/// The world of `seed`: what the model has to know of its array, and what could be seen of its labels.
+/// The world of `seed`: the parameters of the model for its array, and the observed label events.
 ///
-/// # Errors
-/// When the world does not come about.
+/// Returns an error if the world fails.
 pub fn observe(seed: u64) -> Result<(Config, Vec<Event>), String> {
     let (level, members, redundancy) = match seed % 3 {
         0 => (Level::Raid1, 2, 1),
@@ -52,7 +51,7 @@ pub fn observe(seed: u64) -> Result<(Config, Vec<Event>), String> {
     Ok((config, events(&trace.labels())))
 }
 
-/// Lets everything go on for some turns.
+/// Runs the world for some turns.
 fn turns(stage: &mut Stage, orders: &mut Vec<Order>, turns: u64) -> Result<(), String> {
     for _ in 0..turns {
         orders.retain_mut(|order| order.poll().is_none());
@@ -61,13 +60,13 @@ fn turns(stage: &mut Stage, orders: &mut Vec<Order>, turns: u64) -> Result<(), S
     Ok(())
 }
 
-/// Has a member fail without which the array can be.
+/// Fails a member if the array tolerates this.
 fn fail(stage: &mut Stage, slot: usize) -> Option<Order> {
     let out = stage.out().into_iter().chain([slot]).collect::<MemberSet>();
     if !stage.geometry().tolerates(out) { None } else { stage.begin_fail(slot).ok() }
 }
 
-/// Takes a member back that is out.
+/// Re-adds a member that is out.
 fn take_back(stage: &mut Stage) -> Option<Order> {
     let out = |state: &MemberState| matches!(state, MemberState::Faulty | MemberState::Missing);
     let slot = stage.states().iter().position(out)?;
@@ -75,7 +74,7 @@ fn take_back(stage: &mut Stage) -> Option<Order> {
     stage.begin_readd(slot, &drive).ok()
 }
 
-/// The machine stops, and the array is started with some drives, or with all. False when it cannot be started.
+/// Crashes the host, and starts the array with some drives, or with all. Returns false if it cannot be started.
 fn again(
     stage: &mut Stage,
     orders: &mut Vec<Order>,
@@ -97,13 +96,13 @@ fn again(
         if stage.start(&here, DEGRADED).is_ok() {
             return Ok(true);
         }
-        // Nothing was written, or what was is as a crash leaves it.
+        // The start wrote nothing, or its writes were interrupted as by a crash.
         trace.label(LabelEvent::Crash);
     }
     Ok(false)
 }
 
-/// What could be seen, as the model names it. A start that was refused before it wrote anything is none.
+/// The observed events, in the form of the model. A start that was rejected before it wrote anything is not an event.
 fn events(labels: &[LabelEvent]) -> Vec<Event> {
     let mut epochs: Vec<Uuid> = Vec::new();
     let mut events = Vec::new();
@@ -128,7 +127,7 @@ fn events(labels: &[LabelEvent]) -> Vec<Event> {
 }
 
 fn seen(label: &Superblock, epochs: &mut Vec<Uuid>) -> Seen {
-    // The epoch of a new array is 1, and before it there is none.
+    // The epoch of a new array is 1, and it has no predecessor.
     if epochs.is_empty() {
         epochs.extend(label.history.first().map(|first| first.epoch));
     }

@@ -1,11 +1,10 @@
-//! An operator who does anything: by seed, thousands of commands, most of them possible, some of them wrong, while
-//! clients work and drives misbehave.
-//!
-//! After every command three things are checked. No member with a good drive is out unless the command named it: no
-//! command lowers redundancy silently. What must be refused was refused: failing a member the data cannot do without, a
-//! start without members that are in sync, re-adding a drive that is not the member, two histories in one array. And
-//! the clients' oracle holds: no acknowledged write is lost while the promised redundancy holds. At the end every
-//! member is made whole, everything is read and parity is compared, twice.
+//! A random operator: by seed, many commands, most of them valid, some of them invalid, with concurrent clients and
+//! drive faults.
+//! Three checks follow every command. No member with a good drive is out unless the command named it: no command
+//! reduces redundancy silently. Invalid commands were rejected: failing a member that the data needs, a start without
+//! members in sync, re-adding a drive that is not the member, two histories in one array. And the clients' oracle
+//! holds: no acknowledged write is lost while the promised redundancy exists. At the end every member is brought in
+//! sync, everything is read and parity is compared, twice.
 
 use strake_engine::{AssemblePolicy, Maintenance};
 use strake_raid::MemberState;
@@ -40,12 +39,12 @@ pub fn operate(seed: u64, settings: Settings) -> Report {
     Report { seed, shape: shape.describe(), violation, trace, requests }
 }
 
-/// Commands of one run, at most.
+/// Largest number of commands in one run.
 const COMMANDS_MAX: u64 = 60;
 
 struct Operator {
     stage: Stage,
-    /// Given and not answered, each with the slot it concerns.
+    /// Commands in progress, each with its slot.
     orders: Vec<(usize, Order)>,
 }
 
@@ -98,7 +97,7 @@ impl Operator {
         }
     }
 
-    /// Faults go on unless a crash left something to resynchronize.
+    /// Enables faults unless a crash left regions to resynchronize.
     fn rearm(&mut self) {
         self.stage.world.refresh();
         let armed = !self.stage.world.recovering;
@@ -119,14 +118,14 @@ impl Operator {
         self.stage.out().iter().collect()
     }
 
-    /// Slots that are out or whose drives will not be good for long.
+    /// Slots that are out, or whose drives are about to fail.
     fn impaired(&mut self) -> Slots {
         self.stage.world.refresh();
         let ordered: Slots = self.orders.iter().map(|(slot, _)| slot).collect();
         self.stage.world.faults.impaired() | self.out() | ordered
     }
 
-    /// No member with a good drive but `named` may have gone out since `before`.
+    /// Checks that no member with a good drive except `named` has gone out since `before`.
     fn no_other(&self, before: Slots, named: Option<usize>, what: &str) -> Result<(), String> {
         let gone = self.out() - before;
         for (slot, drive) in self.stage.world.drives.iter().enumerate() {
@@ -143,14 +142,14 @@ impl Operator {
         Ok(())
     }
 
-    /// Any member, whatever the array can do without.
+    /// Fails any member, regardless of whether the array tolerates this.
     fn fail(&mut self) -> Result<(), String> {
         if self.stage.world.recovering {
             return Ok(());
         }
         let slot = self.some_slot();
         let (before, impaired) = (self.out(), self.impaired());
-        // What the drives are about to do to the array is not the operator's to know, but the oracle's.
+        // The operator does not know the pending faults of drives, but the oracle does.
         let possible = self.stage.geometry().tolerates(impaired.with(slot));
         if possible && !self.stage.world.faults.may_impair(slot as u8) {
             return Ok(());
@@ -158,12 +157,12 @@ impl Operator {
         if !possible && self.stage.geometry().tolerates(before.with(slot)) {
             return Ok(());
         }
-        // The command is executed nevertheless if a rebuild ends first, and then no other member may fail.
+        // The command is still executed if a rebuild finishes first, and then no other member may fail.
         self.stage.world.faults.arm(possible);
         let failed = self.stage.fail(slot);
         self.rearm();
         match failed {
-            // A rebuild may have ended meanwhile; what is left has to be enough in any case.
+            // A rebuild may have finished meanwhile; the remaining members must be sufficient in any case.
             Ok(()) if !self.stage.geometry().tolerates(self.out()) => {
                 return Err(format!("failing member {slot} cost data: {:?}", self.stage.states()));
             }
@@ -198,7 +197,7 @@ impl Operator {
         self.no_other(before, None, "replacing a member")
     }
 
-    /// A new drive for a member that serves. Either may fail meanwhile.
+    /// Replaces a serving member by a new drive. Either may fail meanwhile.
     fn exchange(&mut self, slot: usize) -> Result<(), String> {
         let before = self.out();
         let burst = self.stage.below(60);
@@ -229,7 +228,7 @@ impl Operator {
         Ok(())
     }
 
-    /// An order may come to nothing when its drive did, or has outstanding requests from before.
+    /// A command may fail if its drive did, or if the drive has outstanding requests of an earlier use.
     fn judge(&mut self, slot: usize, result: Result<(), String>) -> Result<(), String> {
         let drive = &self.stage.world.drives[slot];
         match result {
@@ -254,7 +253,7 @@ impl Operator {
         Ok(())
     }
 
-    /// The drive that was the member comes back, perhaps as it was, perhaps without its cache.
+    /// Re-adds the former drive of a member, with or without its cache.
     fn take_back(&mut self) -> Result<(), String> {
         let slot = self.some_slot();
         if self.ordered(slot) {
@@ -273,14 +272,14 @@ impl Operator {
                 return Err(format!("member {slot} is in use and was taken back"));
             }
             Ok(order) => self.orders.push((slot, order)),
-            // Too old, never labelled, or in use: all of them are reasons.
+            // The drive is too old, has no label, or is in use: all of these are valid reasons.
             Err(what) => self.stage.world.trace.event(&[67], || format!("not taken back: {what}")),
         }
         self.perhaps_wait()?;
         self.no_other(before, None, "taking a member back")
     }
 
-    /// Another drive than the member's: one that was a member before it, another member's clone, a new one.
+    /// Tries to re-add another drive than the member's: a former member, a clone of another member, or a new drive.
     fn take_back_a_stranger(&mut self) -> Result<(), String> {
         let slot = self.some_slot();
         if self.ordered(slot) {
@@ -299,7 +298,7 @@ impl Operator {
             },
         };
         stranger.come_back();
-        // A replacement that came to nothing leaves the drive before it the member.
+        // After a failed replacement, the previous drive is still the member.
         let label = self.stage.label_of(&stranger)?;
         if label.is_some_and(|l| l.member == self.stage.status().members[slot].uuid) {
             self.rearm();
@@ -329,7 +328,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Stops somehow; what is being ordered is forgotten by a crash.
+    /// Stops the array cleanly or by a crash; a crash drops the commands in progress.
     fn go_down(&mut self) -> Result<Option<Crash>, String> {
         self.stage.world.faults.arm(false);
         let crash = match self.stage.below(4) {
@@ -340,7 +339,8 @@ impl Operator {
         match crash {
             Some(crash) => {
                 self.stage.crash(crash);
-                // An unreadable block beside what the crash left in doubt would be a second fault in one event.
+                // An unreadable block next to regions that the crash left in doubt would be a second fault in one
+                // event.
                 self.stage.drives().iter().for_each(SimDrive::heal);
                 self.orders.clear();
             }
@@ -358,7 +358,7 @@ impl Operator {
         self.stage.stop()
     }
 
-    /// Down, and up with some of the drives in some order, by whatever permission that takes.
+    /// Stops the array, and starts it with some of the drives in some order, with the required policy.
     fn start_again(&mut self) -> Result<(), String> {
         let mut in_sync = self.stage.geometry().all_members() - self.out() - self.doomed();
         let unanswered = !self.orders.is_empty();
@@ -377,10 +377,10 @@ impl Operator {
             if self.start(&drives, AssemblePolicy::default()).is_ok() {
                 return Err("started without members that were in sync".to_owned());
             }
-            // The operator forces the start, as long as one of these drives was in sync at last.
+            // The operator forces the start if at least one of these drives was in sync last.
             let known = some.iter().any(good);
             if known && !self.stage.world.recovering && self.stage.below(2) == 0 {
-                // Redundancy goes with the members left out; unreadable blocks would be more than it covers.
+                // The members that are left out reduce redundancy; unreadable blocks in addition would exceed it.
                 self.stage.drives().iter().for_each(SimDrive::heal);
                 let started = self.start(&drives, DEGRADED);
                 if started.is_ok() {
@@ -391,13 +391,13 @@ impl Operator {
         self.start_with_all(crash)
     }
 
-    /// Members' drives that answer, by slot.
+    /// The drives of members that answer, by slot.
     fn here(&self) -> Vec<(usize, SimDrive)> {
         let drives = self.stage.drives().into_iter().enumerate();
         drives.filter(|(_, drive)| !drive.is_gone()).collect()
     }
 
-    /// These drives, and those that were members once, in any order.
+    /// These drives and former members, in random order.
     fn in_some_order(&mut self, members: &[(usize, SimDrive)]) -> Vec<SimDrive> {
         let retired = self.stage.world.retired.iter().filter(|drive| !drive.is_gone()).cloned();
         let drives = members.iter().map(|(_, drive)| drive.clone()).chain(retired).collect();
@@ -411,7 +411,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Up with everything that answers, with as little permission as it takes.
+    /// Starts the array with all drives that answer, with the weakest sufficient policy.
     fn start_with_all(&mut self, crash: Option<Crash>) -> Result<(), String> {
         let all = self.here();
         let drives = self.in_some_order(&all);
@@ -428,7 +428,7 @@ impl Operator {
         Err(format!("does not start: {}", said.join("; ")))
     }
 
-    /// A copy of a member beside the member.
+    /// Starts the array with a member and a clone of it.
     fn start_with_a_clone(&mut self) -> Result<(), String> {
         let crash = self.go_down()?;
         let all = self.here();
@@ -444,8 +444,8 @@ impl Operator {
         self.start_with_all(crash)
     }
 
-    /// The drives are divided between two machines, both of which go on. Together they are refused, and who keeps one
-    /// side gets nothing of the other by taking members back.
+    /// The drives are divided between two hosts, both of which continue. A start with all of them is rejected, and
+    /// neither side can re-add members of the other.
     fn split_brain(&mut self) -> Result<(), String> {
         if self.stage.world.recovering || self.stage.status().resync.is_some() {
             return Ok(());
@@ -485,7 +485,7 @@ impl Operator {
         Ok(())
     }
 
-    /// Members that are here and in sync, as the newest label has it.
+    /// Members that are present and in sync according to the newest label.
     fn whole_members(&mut self) -> Result<Vec<(usize, SimDrive)>, String> {
         let mut labels = Vec::new();
         for (slot, drive) in self.here() {
@@ -506,7 +506,7 @@ impl Operator {
         Ok(labels.into_iter().map(|(slot, drive, _)| (slot, drive)).collect())
     }
 
-    /// One side of a divided array, for a while.
+    /// Runs one side of a divided array for a while.
     fn alone(&mut self, side: &[(usize, SimDrive)]) -> Result<(), String> {
         let drives: Vec<SimDrive> = side.iter().map(|(_, drive)| drive.clone()).collect();
         self.stage.start(&drives, DEGRADED)?;
@@ -515,7 +515,7 @@ impl Operator {
         self.stage.stop()
     }
 
-    /// Destroyed, and brought back before anything else was made of the drives.
+    /// Destroys the array, and undeletes it before the drives are used for anything else.
     fn destroy_by_mistake(&mut self) -> Result<(), String> {
         let before = self.out() | self.doomed();
         self.stop()?;
@@ -535,7 +535,7 @@ impl Operator {
         self.no_other(before, None, "destroying and bringing back")
     }
 
-    /// Another name, and maintenance faster, slower or not at all.
+    /// Sets another name, and another speed of maintenance or a pause.
     fn set(&mut self) -> Result<(), String> {
         let before = self.out();
         let maintenance =
@@ -546,7 +546,7 @@ impl Operator {
         self.no_other(before, None, "renaming and pausing")
     }
 
-    /// Faults stop, everybody gets well, and everything is looked at twice.
+    /// Disables faults, brings every member in sync, and checks everything twice.
     fn end(&mut self) -> Result<(), String> {
         self.stage.world.faults.arm(false);
         self.stage.settle()?;

@@ -1,4 +1,4 @@
-//! What people and machines do to an array: fail, replace, take back, start with these drives or those.
+//! Commands of operators and hosts for an array: fail, replace, re-add, start with selected drives.
 
 use strake_engine::{ArrayError, AssemblePolicy, Assembled, MemberIo, Outcome, Pending, Replacing};
 use strake_ondisk::Superblock;
@@ -9,16 +9,16 @@ use super::Stage;
 use crate::drive::SimDrive;
 use crate::world::{make, oracle, patient, to_drive};
 
-/// Start with fewer members than were last seen together.
+/// Permits a start with fewer members than at the last time.
 pub const DEGRADED: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: false };
-/// The same, and whatever a crash took with it.
+/// Permits this, and the loss of data that a crash left in doubt.
 pub const ACCEPT_LOSS: AssemblePolicy = AssemblePolicy { allow_degraded: true, accept_loss: true };
 
-/// An order that was given and is not answered yet.
+/// A command that has not completed.
 pub enum Order {
-    /// To take a member out of use.
+    /// A member operation without a new drive.
     Change(Pending),
-    /// To put a drive in a member's place.
+    /// An operation that installs a drive.
     Install(Box<Replacing>),
 }
 
@@ -32,10 +32,9 @@ impl Order {
 }
 
 impl Stage {
-    /// Fails a member by hand.
+    /// Fails a member by a command.
     ///
-    /// # Errors
-    /// What the array has against it.
+    /// Returns the reason of a rejection.
     pub fn fail(&mut self, slot: usize) -> Result<(), String> {
         let order = self.begin_fail(slot)?;
         self.world.condemned.insert(slot);
@@ -44,10 +43,9 @@ impl Stage {
         result
     }
 
-    /// The same without waiting for the answer.
+    /// As [`fail`](Self::fail), without a wait for the completion.
     ///
-    /// # Errors
-    /// What the array has against it at once.
+    /// Returns the reason of an immediate rejection.
     pub fn begin_fail(&mut self, slot: usize) -> Result<Order, String> {
         self.note(61, slot, "fail");
         self.world.trace.fault("fail");
@@ -55,55 +53,51 @@ impl Stage {
         Ok(Order::Change(pending))
     }
 
-    /// Pulls a member's drive. The array notices at its next I/O.
+    /// Removes a member's drive. The array detects this at its next I/O.
     pub fn pull(&mut self, slot: usize) {
         self.note(62, slot, "pull");
         self.world.drives[slot].vanish();
     }
 
-    /// Tells the array that a member's drive is not where it was.
+    /// Removes a member's drive, and reports this to the array.
     ///
-    /// # Errors
-    /// What the array has against it.
+    /// Returns the reason of a rejection.
     pub fn vanish(&mut self, slot: usize) -> Result<(), String> {
         self.pull(slot);
         let pending = self.world.array().begin_vanish(member(slot)).map_err(|e| e.to_string())?;
         self.finish(Order::Change(pending))
     }
 
-    /// Puts a new drive, like the old one, in a member's place.
+    /// Replaces a member by a new drive of the same kind.
     ///
-    /// # Errors
-    /// What the array has against it.
+    /// Returns the reason of a rejection.
     pub fn replace(&mut self, slot: usize) -> Result<(), String> {
         let order = self.begin_replace(slot)?;
         self.finish(order)
     }
 
-    /// The same without waiting for the answer.
+    /// As [`replace`](Self::replace), without a wait for the completion.
     ///
-    /// # Errors
-    /// What the array has against it at once.
+    /// Returns the reason of an immediate rejection.
     pub fn begin_replace(&mut self, slot: usize) -> Result<Order, String> {
         let fresh = self.new_drive(slot);
         self.begin_replace_with(slot, &fresh)
     }
 
-    /// A drive like that of `slot` that is a member of no array.
+    /// A new drive like that of `slot`, which belongs to no array.
     pub fn new_drive(&mut self, slot: usize) -> SimDrive {
         self.world.new_drive(slot)
     }
 
-    /// A copy of the drive of `slot` as it is now.
+    /// A copy of the current drive of `slot`.
     pub fn clone_drive(&mut self, slot: usize) -> SimDrive {
         self.world.serial += 1;
         self.world.drives[slot].duplicate(self.world.serial)
     }
 
-    /// Puts `drive` in a member's place, whatever was on it.
+    /// Replaces a member by `drive`, regardless of its content.
     ///
-    /// # Errors
-    /// What the array has against it at once; the drive is not touched then.
+    /// Returns the reason of an immediate rejection; the drive is then unchanged.
     pub fn begin_replace_with(&mut self, slot: usize, drive: &SimDrive) -> Result<Order, String> {
         self.note(63, slot, "replace");
         self.world.trace.fault("replace");
@@ -123,11 +117,10 @@ impl Stage {
         Ok(Order::Install(Box::new(replacing)))
     }
 
-    /// Copies a member that serves to a new drive, which takes its place, unless one of them fails on the way; returns
-    /// when that is over. Whatever clients are to do continues meanwhile.
+    /// Replaces a serving member by a new drive, unless one of them fails during the copy; returns when this has
+    /// finished. Client requests continue meanwhile.
     ///
-    /// # Errors
-    /// What the array has against it at once, or that it does not end.
+    /// Returns the reason of an immediate rejection, or that the copy does not finish.
     pub fn exchange(&mut self, slot: usize) -> Result<(), String> {
         self.note(65, slot, "copy");
         self.world.trace.fault("copy");
@@ -140,7 +133,7 @@ impl Stage {
             let turns = self.below(40);
             self.turns(turns)?;
             if let Ok(pending) = self.world.array().begin_cancel_replace(member(slot)) {
-                // It may have failed by itself before.
+                // The drive may have failed by a fault before.
                 let _ = self.finish(Order::Change(pending));
             }
         }
@@ -156,8 +149,7 @@ impl Stage {
 
     /// The newest label on `drive`, if it has one.
     ///
-    /// # Errors
-    /// When the drive cannot be read.
+    /// Returns an error if the drive cannot be read.
     pub fn label_of(&mut self, drive: &SimDrive) -> Result<Option<Superblock>, String> {
         let device = to_drive(drive);
         let mut wait = patient(&mut self.world.now, &self.world.trace);
@@ -165,28 +157,25 @@ impl Stage {
         label.map_err(|error| error.to_string())
     }
 
-    /// Takes the drive of `slot` back as the member it was.
+    /// Re-adds the drive of `slot` as the same member.
     ///
-    /// # Errors
-    /// What the array has against it.
+    /// Returns the reason of a rejection.
     pub fn readd(&mut self, slot: usize) -> Result<(), String> {
         let drive = self.drive(slot);
         self.readd_as(slot, &drive)
     }
 
-    /// Takes `drive` back as the member of `slot`.
+    /// Re-adds `drive` as the member of `slot`.
     ///
-    /// # Errors
-    /// What the array has against it.
+    /// Returns the reason of a rejection.
     pub fn readd_as(&mut self, slot: usize, drive: &SimDrive) -> Result<(), String> {
         let order = self.begin_readd(slot, drive)?;
         self.finish(order)
     }
 
-    /// The same without waiting for the answer.
+    /// As [`readd_as`](Self::readd_as), without a wait for the completion.
     ///
-    /// # Errors
-    /// What the array has against it at once.
+    /// Returns the reason of an immediate rejection.
     pub fn begin_readd(&mut self, slot: usize, drive: &SimDrive) -> Result<Order, String> {
         self.note(64, slot, "take back");
         self.world.trace.fault("readd");
@@ -198,10 +187,9 @@ impl Stage {
         Ok(Order::Install(Box::new(replacing)))
     }
 
-    /// Waits for an order to be answered.
+    /// Waits for the completion of a command.
     ///
-    /// # Errors
-    /// What the array has against it.
+    /// Returns the error of the command.
     pub fn finish(&mut self, order: Order) -> Result<(), String> {
         let order = std::cell::RefCell::new(order);
         let answer = std::cell::RefCell::new(None);
@@ -218,10 +206,9 @@ impl Stage {
         }
     }
 
-    /// What the labels on `drives` amount to, in the order given.
+    /// Evaluates the labels on `drives`, in the given order.
     ///
-    /// # Errors
-    /// What keeps the array from starting; nothing has been written then.
+    /// Returns the reason why the array cannot be started; nothing has been written then.
     pub fn assemble(
         &mut self,
         drives: &[SimDrive],
@@ -255,17 +242,15 @@ impl Stage {
 
     /// Assembles `drives` and starts the result.
     ///
-    /// # Errors
-    /// What keeps it from starting.
+    /// Returns the reason why the array does not start.
     pub fn start(&mut self, drives: &[SimDrive], policy: AssemblePolicy) -> Result<(), String> {
         let assembled = self.assemble(drives, policy)?;
         self.run(drives, assembled, policy)
     }
 
-    /// Starts `assembled`, made of `drives`.
+    /// Starts `assembled`, which was assembled from `drives`.
     ///
-    /// # Errors
-    /// When it cannot be started.
+    /// Returns an error if it cannot be started.
     pub fn run(
         &mut self,
         drives: &[SimDrive],
@@ -286,10 +271,9 @@ impl Stage {
         self.open_probe()
     }
 
-    /// Gives the array another name.
+    /// Renames the array.
     ///
-    /// # Errors
-    /// What the array has against it.
+    /// Returns the reason of a rejection.
     pub fn rename(&mut self, name: &str) -> Result<(), String> {
         let name: Name = name.parse().map_err(|e| format!("{name}: {e}"))?;
         let pending = self.world.array().begin_rename(name);
@@ -298,8 +282,7 @@ impl Stage {
 
     /// Marks a stopped array as destroyed on `drives`.
     ///
-    /// # Errors
-    /// When a drive fails.
+    /// Returns an error if a drive fails.
     pub fn destroy(&mut self, drives: &[SimDrive]) -> Result<(), String> {
         self.world.trace.fault("destroy");
         let drives: Vec<_> = drives.iter().map(to_drive).collect();
@@ -307,20 +290,18 @@ impl Stage {
         strake_engine::mark_destroyed(&drives, &mut wait).map_err(|e| e.to_string())
     }
 
-    /// Brings a destroyed array back.
+    /// Undeletes a destroyed array.
     ///
-    /// # Errors
-    /// When it is too late.
+    /// Returns an error if this is no longer possible.
     pub fn undelete(&mut self, drives: &[SimDrive]) -> Result<(), String> {
         let drives: Vec<_> = drives.iter().map(to_drive).collect();
         let mut wait = patient(&mut self.world.now, &self.world.trace);
         strake_engine::unmark_destroyed(&drives, &mut wait).map(drop).map_err(|e| e.to_string())
     }
 
-    /// Makes a new array of all members' drives, which are not in use.
+    /// Creates a new array from all members' drives, which are not in use.
     ///
-    /// # Errors
-    /// What keeps it from being made: without `overwrite` that the drives hold something.
+    /// Returns the reason of a rejection: without `overwrite`, that the drives have content.
     pub fn create_again(&mut self, overwrite: bool) -> Result<(), String> {
         let world = &mut self.world;
         let (assembled, geometry) = make(
@@ -345,7 +326,7 @@ const fn member(slot: usize) -> MemberIndex {
     MemberIndex(slot as u8)
 }
 
-/// Empties a drive that is to be a member.
+/// Prepares a drive for becoming a member.
 fn prepare(world: &mut crate::world::World, drive: &SimDrive, uuid: Uuid) -> Result<(), String> {
     let mut wait = patient(&mut world.now, &world.trace);
     let prepared = strake_engine::prepare_drive(&to_drive(drive), uuid, &mut wait);

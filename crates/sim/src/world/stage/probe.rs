@@ -1,4 +1,4 @@
-//! One request at a time, whose answer the script wants to see.
+//! Single requests whose results the script checks.
 
 use strake_block::{
     BufMut, Completion, CompletionBatch, Durability, Io, IoError, IoQueue, Op, Sg, SgMut, Token,
@@ -9,12 +9,12 @@ use crate::content;
 use crate::oracle::Content;
 use crate::world::World;
 
-/// How a range is emptied.
+/// The method of clearing a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clearing {
-    /// By zeroes, which are there afterwards.
+    /// Writes zeroes, which are then present.
     Zeroes,
-    /// By deallocation, which may also change nothing.
+    /// Deallocation, which may also have no effect.
     Deallocation,
 }
 
@@ -31,7 +31,7 @@ impl Probe {
         Ok(Self { queue, batch: CompletionBatch::new(1) })
     }
 
-    /// Reads `range`. The answer is checked, the error of an array that cannot answer is returned.
+    /// Reads `range`. The data is checked; an error of the array is returned.
     pub(super) fn read(
         &mut self,
         world: &mut World,
@@ -79,7 +79,7 @@ impl Probe {
         Ok(answer.result)
     }
 
-    /// Empties `range`.
+    /// Clears `range`.
     pub(super) fn clear(
         &mut self,
         world: &mut World,

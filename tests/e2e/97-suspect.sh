@@ -30,7 +30,8 @@ expect 3 strake array fail vault --member 0 --accept redundancy --yes
 grep -q -- "--accept redundancy,data" "$work/err" || fail "the refusal does not name the consent"
 expect 0 strake array fail vault --member 0 --accept redundancy,data --yes
 health vault 1 suspect true
-expect 1 strake array scrub start vault --wait
+[[ $(array_value vault "it['suspect_bytes']") == 4096 ]] || fail "more is suspect than the block on member 0"
+expect 1 strake array scrub start vault --trust-data --yes --wait
 grep -q "nothing was checked" "$work/out" || fail "a scrub without redundancy claims to have checked something"
 expect 0 strake array replace vault --member 0 --with "${vault[3]}" --yes
 grep -q "may be computed wrongly" "$work/out" || fail "the plan of the rebuild does not name the risk"

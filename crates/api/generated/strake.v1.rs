@@ -606,8 +606,8 @@ pub struct Array {
     /// Their first 64 ranges.
     #[prost(message, repeated, tag = "37")]
     pub in_doubt_ranges: ::prost::alloc::vec::Vec<ByteRange>,
-    /// Bytes that may be wrong: a scrub found their stripes inconsistent, and a member that is out of use, or was rebuilt
-    /// since, is computed from them. 0 again after a complete scrub with mode trust_data.
+    /// Bytes that may be wrong: a scrub found their stripes inconsistent, and they were or may have been computed from
+    /// these stripes, because a member was absent. 0 again after a scrub with mode trust_data that checks all stripes.
     #[prost(uint64, tag = "48")]
     pub suspect_bytes: u64,
     /// Their first 64 ranges.

@@ -144,5 +144,8 @@ pub const LIGHT_SETTLE: Duration = Duration::from_secs(4);
 /// again, or its firmware, may have switched them.
 pub const LIGHTS_EVERY: Duration = Duration::from_secs(60);
 
+/// Most findings of scrubs that are recorded of an array, beside those of the current scrub.
+pub const FINDINGS_MAX: usize = 1024;
+
 /// Most ranges of bytes of an array that are recorded as suspect.
 pub const SUSPECT_RANGES_MAX: usize = 256;

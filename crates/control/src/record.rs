@@ -1,6 +1,7 @@
 //! What outlasts the daemon: the files of the state directory, and what members record.
 
 pub(crate) mod access;
+pub(crate) mod doubt_file;
 pub(crate) mod files;
 pub(crate) mod member;
 pub(crate) mod reserved;

@@ -3,9 +3,7 @@ use crate::control::Control;
 use crate::cores::CoreChoice;
 use crate::error::ControlErrorKind::{self, NotFound, Refused, State, Usage};
 use crate::record::member::{Due, store_side_by_side};
-use crate::record::store::{
-    ArrayRecord, Config, DoubtRecord, ExportRecord, ScrubRecord, Settings, Store,
-};
+use crate::record::store::{ArrayRecord, Config, ExportRecord, ScrubRecord, Settings, Store};
 use crate::upkeep::member_config::record_before_leaving;
 use std::fs;
 use std::path::Path;
@@ -169,7 +167,6 @@ fn sample() -> Config {
             kept_hosts: Vec::new(),
             copies: Vec::new(),
             silent: Vec::new(),
-            doubt: DoubtRecord::default(),
         }],
         exports: vec![ExportRecord {
             name: "tank".into(),

@@ -191,8 +191,7 @@ fn suspect(array: &Array, width: usize, out: &mut String) {
         return;
     }
     let text = format!(
-        "{}: a member was computed from stripes that may be inconsistent, so blocks may be wrong at byte offset+length \
-         {}",
+        "{}: they were or may have been computed from inconsistent stripes, and may be wrong; byte offset+length {}",
         size(array.suspect_bytes),
         ranges(&array.suspect_ranges)
     );

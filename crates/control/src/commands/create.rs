@@ -20,7 +20,7 @@ use crate::error::{ControlError, ControlErrorKind};
 use crate::events::{EventKind, Note};
 use crate::manager::Manager;
 use crate::names::{array_key, array_name, fresh_uuid};
-use crate::record::store::{ArrayRecord, DoubtRecord, ScrubRecord, Settings};
+use crate::record::store::{ArrayRecord, ScrubRecord, Settings};
 use crate::state::offline::geometry_message;
 use crate::state::running::Running;
 
@@ -99,7 +99,6 @@ fn create_now(
         kept_hosts: Vec::new(),
         copies: Vec::new(),
         silent: Vec::new(),
-        doubt: DoubtRecord::default(),
     };
     // What could not be recorded is not begun.
     control.run(|m| m.records.check_recordable(&record))?;

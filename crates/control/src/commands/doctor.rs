@@ -2,7 +2,7 @@
 
 use strake_api::v1::{
     AddHostRequest, Array, DoctorCheck, DoctorReport, Drive, Hook, ListEventsRequest, Problem,
-    SetArrayRequest, StartDaemon, TestHookRequest,
+    ReleaseExportRequest, SetArrayRequest, StartDaemon, TestHookRequest,
 };
 use strake_units::MemberSet;
 use strake_wording::{Text, replace, say, show};
@@ -107,7 +107,11 @@ fn all_checks(manager: &mut Manager) -> Checks {
         let name = format!("export/{}", export.name);
         checks.push(match (export.state.as_str(), export.reason.as_str()) {
             ("online", "") => fine(name, format!("offered on {}", export.listen)),
-            ("online", _) => check(name, Finding::Warning, export.reason, show(&export.array)),
+            ("online", _) => {
+                let release = ReleaseExportRequest { name: export.name };
+                let next = say("read the reason; if the hosts will not return: ").run(release);
+                check(name, Finding::Warning, export.reason, next)
+            }
             _ => check(name, Finding::Failed, export.reason, show(&export.array)),
         });
     }
@@ -249,8 +253,9 @@ fn of_array(array: &Array) -> Checks {
         let next = say("rewrite them from a backup; ").run(show(name)).say(" lists them");
         checks.push(check(format!("array/{name} blocks"), Finding::Failed, what, next));
     }
-    for problem in crate::view::doubt::problems(array) {
-        checks.push(of_problem(format!("array/{name} doubt"), Finding::Warning, problem));
+    for (at, problem) in crate::view::doubt::problems(array).into_iter().enumerate() {
+        let which = if at == 0 && array.suspect_bytes > 0 { "suspect" } else { "unverified" };
+        checks.push(of_problem(format!("array/{name} {which}"), Finding::Warning, problem));
     }
     if array.in_doubt_bytes > 0 {
         let what =

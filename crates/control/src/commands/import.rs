@@ -19,7 +19,7 @@ use crate::manager::Manager;
 use crate::names::{array_key, is_called, name_warning};
 use crate::policy::candidates::push_once;
 use crate::policy::search::{Unused, is_of, not_without, of_label};
-use crate::record::store::{ArrayRecord, DoubtRecord, ScrubRecord, Settings};
+use crate::record::store::{ArrayRecord, ScrubRecord, Settings};
 use crate::remedy::import_drives;
 use crate::upkeep::adopt::{adopt_array, assemble_one, has_to_wait};
 use crate::upkeep::member_config::{offer_kept, recall_from_members};
@@ -162,7 +162,6 @@ fn import_one(
         kept_hosts: Vec::new(),
         copies: Vec::new(),
         silent: Vec::new(),
-        doubt: DoubtRecord::default(),
     };
     control.run(|m| m.records.check_import(&record))?;
     warnings.extend(name_warning(&record.name, uuid));

@@ -17,7 +17,7 @@ use crate::drives::pci::is_gone;
 use crate::error::ControlError;
 use crate::manager::Manager;
 use crate::names::{array_key, drive_key};
-use crate::policy::doubt::words;
+use crate::policy::doubt::{holds, words};
 use crate::policy::members::{absent_members, is_out, redundancy_drop};
 use crate::state::running::Place;
 use crate::upkeep::doubt::{suspect_now, suspect_ranges};
@@ -201,7 +201,10 @@ fn begin_fail(manager: &mut Manager, request: &FailMemberRequest) -> Result<Fail
         ));
         accept.push(REDUNDANCY.to_owned());
     }
-    let suspect = suspect_ranges(manager, at, absent_members(&status).with(member));
+    // What is suspect already was accepted, or could not be helped.
+    let known = suspect_now(manager, at);
+    let mut suspect = suspect_ranges(manager, at, absent_members(&status).with(member));
+    suspect.retain(|range| !known.iter().any(|known| holds(*known, *range)));
     if drop.is_some() && !suspect.is_empty() {
         let suspect = words(&suspect);
         plan.push(format!(

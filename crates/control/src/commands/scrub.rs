@@ -11,7 +11,7 @@ use crate::error::ControlError;
 use crate::events::EventKind;
 use crate::manager::Manager;
 use crate::record::store::{ScrubAim, ScrubRecord, UnderWay};
-use crate::upkeep::doubt::note_suspect;
+use crate::upkeep::doubt::{known_findings, note_suspect};
 use crate::upkeep::scrubs::{begin_scrub, note_finished, try_keep_scrub};
 use crate::upkeep::settings::put_settings;
 
@@ -111,7 +111,8 @@ impl Manager {
         let mut scrub = self.view(at).scrub.unwrap_or_default();
         let array = &self.running[at].array;
         let geometry = array.status().geometry;
-        let findings = array.scrub_findings();
+        let is_whole = scrub.state == "finished" && scrub.unchecked_bytes == 0;
+        let findings = if is_whole { array.scrub_findings() } else { known_findings(self, at) };
         scrub.findings = findings.iter().map(|f| finding_message(f, &geometry)).collect();
         Ok(scrub)
     }

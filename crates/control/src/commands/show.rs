@@ -70,7 +70,7 @@ impl Manager {
         }
         view.settings = Some(settings.message());
         let scrub = scrub_view(self, at, &view);
-        let unverified_us = self.records.doubt(&uuid).unverified_us;
+        let unverified_us = self.running[at].doubt.unverified_us;
         show_doubts(&suspect_now(self, at), unverified_us, &mut view);
         view.corrupt_bytes = corrupt_bytes(self, at);
         if view.corrupt_bytes > 0 {

@@ -22,17 +22,19 @@ pub(crate) fn in_doubt_next(name: &str) -> Text {
         .run(start(name, LOSSY))
 }
 
-/// What to do about bytes that may have been computed wrongly.
-pub(crate) fn suspect_next(name: &str) -> Text {
-    say("compare the bytes that ")
+/// What to do about bytes that may have been computed wrongly. Without all members, a scrub cannot settle it.
+pub(crate) fn suspect_next(name: &str, is_degraded: bool) -> Text {
+    let first = if is_degraded { "re-add or replace the absent members; then " } else { "" };
+    say(format!("{first}compare the bytes that "))
         .run(show(name))
-        .say(" lists with a backup, and rewrite them where they are wrong; then: ")
+        .say(" lists with a backup, rewrite them where they are wrong, and: ")
         .run(trust_data(name))
 }
 
 /// What to do about redundancy that was not verified since a crash.
-pub(crate) fn unverified_next(name: &str) -> Text {
-    say("make parity or copies match the data: ").run(trust_data(name))
+pub(crate) fn unverified_next(name: &str, is_degraded: bool) -> Text {
+    let first = if is_degraded { "re-add or replace the absent members; then " } else { "" };
+    say(format!("{first}make parity or copies match the data: ")).run(trust_data(name))
 }
 
 fn trust_data(name: &str) -> StartScrubRequest {

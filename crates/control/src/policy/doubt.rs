@@ -2,43 +2,78 @@
 
 use strake_engine::{ScrubFinding, ScrubVerdict};
 use strake_raid::Geometry;
-use strake_units::{ByteSize, MemberSet};
+use strake_units::{ByteSize, Lba, LbaRange, MemberIndex, MemberSet};
 
 use crate::limits::SUSPECT_RANGES_MAX;
 
+/// Strips of a finding that are looked at one by one; a longer one counts from its first block to its last.
+const STRIPS_MAX: u64 = 64;
+
 /// The ranges of bytes, as offset and length in ascending order, in which blocks of the members `out` may be computed
-/// wrongly: what a scrub found there is not repaired. What is wrong on a member that is out harms none: nothing is
-/// computed from it. `unlisted` findings may be anywhere.
+/// wrongly: what a scrub found in their stripes is not repaired. What is wrong on a member that is out harms none,
+/// because nothing is computed from it. `unlisted` findings may be anywhere.
 pub(crate) fn suspect_without(
     out: MemberSet,
     findings: &[ScrubFinding],
-    unlisted: u64,
+    unlisted: bool,
     geometry: &Geometry,
 ) -> Vec<(u64, u64)> {
     let size = geometry.block_size();
     if out.is_empty() || geometry.redundancy(MemberSet::EMPTY).is_none_or(|left| left == 0) {
         return Vec::new();
     }
-    if unlisted > 0 {
+    if unlisted {
         return vec![(0, geometry.capacity_blocks() << size.shift())];
     }
-    let width = usize::from(geometry.width());
-    let is_used = |finding: &ScrubFinding| {
-        let group = geometry.group(finding.stripe);
-        out.iter().any(|member| member.at() / width == group)
-            && finding.member.is_none_or(|wrong| !out.contains(wrong))
-    };
     let harms = |finding: &&ScrubFinding| {
-        !finding.repaired && finding.verdict != ScrubVerdict::Unreadable && is_used(finding)
+        let is_used = finding.member.is_none_or(|wrong| !out.contains(wrong));
+        is_unsettled(finding) && is_used
     };
-    let range = |finding: &ScrubFinding| {
-        (finding.array.start.bytes(size), finding.array.blocks << size.shift())
-    };
-    joined(findings.iter().filter(harms).map(range).collect())
+    let mut ranges = Vec::new();
+    for finding in findings.iter().filter(harms) {
+        let group = geometry.group(finding.stripe);
+        let width = usize::from(geometry.width());
+        for member in out.iter().filter(|member| member.at() / width == group) {
+            computed(finding, member, geometry, &mut ranges);
+        }
+    }
+    joined(ranges.iter().map(|r| (r.start.bytes(size), r.blocks << size.shift())).collect())
 }
 
-/// Ranges in ascending order, each once, at most [`SUSPECT_RANGES_MAX`]: the last one reaches over all that have no
-/// place of their own.
+/// Whether a finding is about blocks that do not fit together. Blocks that cannot be read are listed as lost elsewhere.
+pub(crate) fn is_unsettled(finding: &ScrubFinding) -> bool {
+    !finding.repaired && finding.verdict != ScrubVerdict::Unreadable
+}
+
+/// The blocks of the array that `member` holds in the rows of `finding`, which are computed without it.
+fn computed(
+    finding: &ScrubFinding,
+    member: MemberIndex,
+    geometry: &Geometry,
+    ranges: &mut Vec<LbaRange>,
+) {
+    let (rows, strip) = (finding.rows, u64::from(geometry.strip_blocks()));
+    if rows.blocks / strip > STRIPS_MAX {
+        ranges.push(finding.array);
+        return;
+    }
+    let mut at = rows.start.0;
+    while at < rows.end().0 {
+        let end = rows.end().0.min((at / strip + 1) * strip);
+        if let Some(data) = geometry.data_at(member, Lba(at)) {
+            // Of copies, a finding concerns those of one strip.
+            let start = data.0.max(finding.array.start.0);
+            let stop = (data.0 + end - at).min(finding.array.end().0);
+            if start < stop {
+                ranges.push(LbaRange::new(Lba(start), stop - start));
+            }
+        }
+        at = end;
+    }
+}
+
+/// Ranges in ascending order without overlap, at most [`SUSPECT_RANGES_MAX`]. If there are more, the last range extends
+/// to the end of all of them.
 pub(crate) fn joined(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     ranges.sort_unstable();
     let mut all: Vec<(u64, u64)> = Vec::new();
@@ -51,6 +86,11 @@ pub(crate) fn joined(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
         }
     }
     all
+}
+
+/// Whether a range has all bytes of another one.
+pub(crate) const fn holds(range: (u64, u64), other: (u64, u64)) -> bool {
+    range.0 <= other.0 && other.0 + other.1 <= range.0 + range.1
 }
 
 /// How many bytes ranges have.

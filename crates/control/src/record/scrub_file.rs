@@ -46,9 +46,10 @@ struct Page {
     findings: Vec<Entry>,
 }
 
+/// A finding, as files hold it.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+pub(crate) struct Entry {
     verdict: String,
     member: Option<u8>,
     stripe: u64,
@@ -140,7 +141,7 @@ impl Page {
 }
 
 impl Entry {
-    fn of(finding: &ScrubFinding) -> Self {
+    pub(crate) fn of(finding: &ScrubFinding) -> Self {
         Self {
             verdict: finding.verdict.word().to_owned(),
             member: finding.member.map(|member| member.0),
@@ -151,7 +152,8 @@ impl Entry {
         }
     }
 
-    fn finding(&self) -> Option<ScrubFinding> {
+    /// The finding; `None` if it has words that are unknown to this program.
+    pub(crate) fn finding(&self) -> Option<ScrubFinding> {
         let range = |(start, blocks)| LbaRange::new(Lba(start), blocks);
         Some(ScrubFinding {
             verdict: ScrubVerdict::ALL.into_iter().find(|word| word.word() == self.verdict)?,

@@ -27,9 +27,7 @@ mod peers;
 mod settings;
 mod taken;
 
-pub use arrays::{
-    ArrayRecord, CopyRecord, DoubtRecord, ScrubAim, ScrubRecord, SilentRecord, UnderWay,
-};
+pub use arrays::{ArrayRecord, CopyRecord, ScrubAim, ScrubRecord, SilentRecord, UnderWay};
 pub use peers::{Covered, HostRecord, RemoteRecord};
 pub use settings::{PausedJobs, Settings};
 pub(crate) use taken::{Aim, TakenRecord};

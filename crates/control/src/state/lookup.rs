@@ -10,8 +10,7 @@ use crate::drives::address::address_of;
 use crate::limits::{ARRAYS_MAX, REMOTES_MAX};
 use crate::names::is_called;
 use crate::record::store::{
-    Config, CopyRecord, DestroyedRecord, DoubtRecord, RemoteRecord, ScrubRecord, Settings,
-    SpareRecord,
+    Config, CopyRecord, DestroyedRecord, RemoteRecord, ScrubRecord, Settings, SpareRecord,
 };
 use crate::remedy::not_among;
 use crate::remote::paths::same_namespace;
@@ -95,11 +94,6 @@ impl Config {
     pub(crate) fn scrub_record(&self, uuid: &str) -> ScrubRecord {
         let record = self.record_of(uuid);
         record.map(|array| array.scrub).unwrap_or_default()
-    }
-
-    /// What may be wrong with the contents of an array.
-    pub(crate) fn doubt(&self, uuid: &str) -> DoubtRecord {
-        self.record_of(uuid).map(|array| array.doubt.clone()).unwrap_or_default()
     }
 
     /// The copies of members of an array that were ordered.
@@ -252,8 +246,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use crate::record::store::{
-        ArrayRecord, Config, CopyRecord, DoubtRecord, ExportRecord, ScrubRecord, Settings,
-        SubsystemRecord,
+        ArrayRecord, Config, CopyRecord, ExportRecord, ScrubRecord, Settings, SubsystemRecord,
     };
     use strake_units::MemberIndex;
 
@@ -274,7 +267,6 @@ mod tests {
             kept_hosts: Vec::new(),
             copies: vec![copy],
             silent: Vec::new(),
-            doubt: DoubtRecord::default(),
         };
         let nvme =
             SubsystemRecord { nqn: "nqn".into(), hosts: Vec::new(), namespace: 1, secure: false };

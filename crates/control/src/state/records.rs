@@ -14,7 +14,7 @@ use crate::names::fresh_uuid;
 use crate::policy::members::with_old_paths;
 use crate::record::reserved::ReservationFile;
 use crate::record::store::{
-    Config, CopyRecord, DoubtRecord, HostRecord, RemoteRecord, ScrubRecord, SilentRecord, Store,
+    Config, CopyRecord, HostRecord, RemoteRecord, ScrubRecord, SilentRecord, Store,
 };
 use crate::state::running::Place;
 use crate::{ArrayRecord, ExportRecord};
@@ -180,14 +180,6 @@ impl Records {
             Some(_) | None => return Ok(()),
         }
         self.put(&config)
-    }
-
-    /// Records what may be wrong with the contents of an array.
-    pub(crate) fn put_doubt(&mut self, uuid: &str, doubt: DoubtRecord) -> Result<(), ControlError> {
-        let mut config = self.config.clone();
-        let Some(record) = config.arrays.iter_mut().find(|a| a.uuid == uuid) else { return Ok(()) };
-        record.doubt = doubt;
-        self.put_config(&config)
     }
 
     /// Removes the reservations of an array that are marked as ended, and then the mark. Those of other arrays stay:

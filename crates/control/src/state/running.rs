@@ -10,6 +10,7 @@ use strake_units::{MemberIndex, Uuid};
 use crate::drives::label::Labelled;
 use crate::names::drive_key;
 use crate::policy::members::is_out;
+use crate::record::doubt_file::Doubt;
 use crate::state::growth::Growth;
 use crate::state::meters::Meters;
 
@@ -28,6 +29,10 @@ pub(crate) struct Running {
     pub(crate) meters: Meters,
     /// What was last recorded of its scrub.
     pub(crate) scrub: KeptScrub,
+    /// What may be wrong with its contents, as it is recorded.
+    pub(crate) doubt: Doubt,
+    /// A crash in mode `none` that is not recorded yet.
+    pub(crate) crash_unrecorded: bool,
     /// While room is made on its members for it to grow: how far that is.
     pub(crate) growth: Option<Arc<Growth>>,
 }
@@ -48,6 +53,8 @@ impl Running {
             recovery,
             meters: Meters::default(),
             scrub: KeptScrub::default(),
+            doubt: Doubt::default(),
+            crash_unrecorded: false,
             growth: None,
         }
     }

@@ -4,12 +4,13 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use strake_api::v1::{
-    Array, CreateArrayRequest, FailMemberRequest, ReplaceMemberRequest, Scrub, StartScrubRequest,
+    Array, ChangeScrubRequest, CreateArrayRequest, DestroyArrayRequest, FailMemberRequest,
+    ImportArraysRequest, ReplaceMemberRequest, Scrub, StartScrubRequest, UndeleteArrayRequest,
 };
 
 use super::life::write;
 use super::reported::has;
-use super::{Testbed, check_refused, replace, tick_until};
+use super::{Testbed, check_refused, readd, replace, tick_until, unload};
 use crate::control::Control;
 use crate::error::ControlErrorKind::Refused;
 use crate::events::EventKind;
@@ -93,15 +94,89 @@ fn a_rebuild_from_inconsistent_stripes_is_not_silent() {
     assert!(!is_suspect(&control.tank()), "the operator accepted it");
 }
 
-/// A drive fails by itself, and a scrub, which has nothing to compare with, forgets what the one before found.
+/// Scrubs that have nothing to compare with settle nothing, whatever they are to trust, and forget nothing.
 #[test]
-fn what_is_suspect_outlasts_a_scrub_without_redundancy() {
+fn a_scrub_without_redundancy_settles_nothing() {
+    for mode in ["check", "repair", "trust_data"] {
+        let (control, _) = spoiled();
+        scrub(&control, "check");
+        let corrupt = control.tank().corrupt_bytes;
+        control.fail_member(&fail(&["redundancy", "data"])).expect("both are accepted");
+        let clean = scrub(&control, mode);
+        assert_eq!((clean.checked_bytes, clean.findings.len()), (0, 1), "{mode}");
+        let found = control.tank();
+        assert!(is_suspect(&found) && found.corrupt_bytes == corrupt, "{mode}: {found:?}");
+        control.readd_member(&readd(None)).expect("its drive is there");
+        tick_until(&control, "the member", || {
+            control.tank().members.iter().all(|member| member.state == "in_sync")
+        });
+        // The stripe is inconsistent as before, and the next member needs consent again.
+        let other = FailMemberRequest { member: 2, ..fail(&["redundancy"]) };
+        check_refused(control.fail_member(&other), Refused, "--accept redundancy,data");
+        scrub(&control, "trust_data");
+        let settled = control.tank();
+        assert!(!is_suspect(&settled) && settled.corrupt_bytes == 0, "{mode}: {settled:?}");
+    }
+}
+
+/// A scrub that is not over yet has not found again what the one before found.
+#[test]
+fn a_scrub_that_was_stopped_forgets_nothing() {
     let (control, _) = spoiled();
     scrub(&control, "check");
+    super::hold(&control, true);
+    let request = StartScrubRequest { name: "tank".into(), mode: "check".into() };
+    control.run(|m| m.start_scrub(&request)).expect("none is under way");
+    let refused = || check_refused(control.fail_member(&fail(&["redundancy"])), Refused, "data");
+    refused();
+    let stop = ChangeScrubRequest { name: "tank".into(), action: "stop".into() };
+    control.run(|m| m.change_scrub(&stop)).expect("it is under way");
+    control.tick().expect("it answers");
+    refused();
+    let shown = control.run(|m| m.scrub("tank")).expect("it runs");
+    assert_eq!((shown.state.as_str(), shown.findings.len()), ("stopped", 1));
+}
+
+/// The contents are the same when the array is back.
+#[test]
+fn what_is_suspect_outlasts_an_unload_and_a_destruction() {
+    let (mut control, drives) = spoiled();
+    scrub(&control, "check");
     control.fail_member(&fail(&["redundancy", "data"])).expect("both are accepted");
-    let clean = scrub(&control, "check");
-    assert_eq!((clean.checked_bytes, clean.left_bytes), (0, 0));
-    assert!(is_suspect(&control.tank()));
+    control.tick().expect("it answers");
+    control.replace_member(&replace(0, &drives[3])).expect("it fits");
+    tick_until(&control, "the rebuild", || {
+        control.tank().members.iter().all(|member| member.state == "in_sync")
+    });
+    let before = control.tank();
+    assert!(is_suspect(&before) && before.corrupt_bytes > 0);
+    let same = |now: &Array| {
+        assert_eq!(now.suspect_ranges, before.suspect_ranges);
+        assert_eq!(now.corrupt_bytes, before.corrupt_bytes);
+    };
+    control.unload_array(&unload("tank")).expect("it goes");
+    let import = ImportArraysRequest {
+        name: "tank".into(),
+        drives: drives[1..].to_vec(),
+        ..Default::default()
+    };
+    control.import_arrays(&import).expect("it comes back");
+    same(&control.tank());
+    let destroy = DestroyArrayRequest { name: "tank".into(), ..Default::default() };
+    control.destroy_array(&destroy).expect("it goes");
+    let undelete = UndeleteArrayRequest { name: "tank".into(), ..Default::default() };
+    control.undelete_array(&undelete).expect("it comes back");
+    same(&control.tank());
+
+    // What cannot be read may say anything.
+    control.shut_down();
+    let state = std::fs::read_dir(control.path("state")).expect("it is there");
+    let mut names = state.map(|entry| entry.expect("it can be read").path());
+    let file = names.find(|path| path.to_string_lossy().contains("/doubt-"));
+    std::fs::write(file.expect("it is recorded"), "{").expect("it can be written");
+    control.start();
+    let damaged = control.tank();
+    assert!(damaged.states.contains(&"unverified".to_owned()), "{damaged:?}");
 }
 
 /// A copy reads what the member holds.

@@ -20,7 +20,7 @@ use crate::record::store::ArrayRecord;
 use crate::state::offline::Offline;
 use crate::state::running::Running;
 use crate::upkeep::check_readd::note_objection;
-use crate::upkeep::doubt::note_crash;
+use crate::upkeep::doubt::{note_crash, take_up_doubt};
 use crate::upkeep::prospects::note_prospect;
 
 /// Assembles the one array that `here` belong to. Writes their labels. A drive that was written over counts as one
@@ -130,8 +130,10 @@ pub(crate) fn adopt_array(
     manager.cut_short.retain(|failed| *failed != name);
     manager.records.follow_label(&uuid, array.name().as_str());
     manager.running.push(Running::new(array, slots, false, (resync_bytes, recovery)));
+    let at = manager.running.len() - 1;
+    take_up_doubt(manager, at);
     if recovery.crashed {
-        note_crash(manager, manager.running.len() - 1);
+        note_crash(manager, at);
     }
     for found in here {
         note_objection(manager, found);

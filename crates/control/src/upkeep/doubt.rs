@@ -1,56 +1,95 @@
-//! What may be wrong with the contents of arrays: noted when it arises, and kept until it is settled.
+//! What may be wrong with the contents of arrays. It is recorded when it arises, and kept until a scrub settles it.
+//!
+//! | term | meaning |
+//! |---|---|
+//! | finding | what a scrub found inconsistent or wrong, and did not repair |
+//! | suspect | bytes that were or may have been computed from such stripes, because a member was absent |
+//! | unverified | parity or copies may not match the data, since a crash in mode `none` |
 
-use strake_engine::{Consistency, ScrubState};
+use std::io;
+
+use strake_engine::{Consistency, ScrubFinding, ScrubStatus};
 use strake_units::MemberSet;
 
 use crate::control::Control;
 use crate::error::ControlError;
 use crate::events::{EventKind, Note};
+use crate::limits::FINDINGS_MAX;
 use crate::manager::Manager;
 use crate::policy::advice::{suspect_next, unverified_next};
-use crate::policy::doubt::{joined, suspect_without, words};
+use crate::policy::doubt::{is_unsettled, joined, suspect_without, words};
 use crate::policy::members::absent_members;
 use crate::policy::scrub::has_redundancy;
-use crate::record::store::{DoubtRecord, ScrubAim};
+use crate::record::doubt_file::{self, Doubt};
+use crate::record::store::ScrubAim;
 
-/// Notes what members that are out make suspect.
+/// Records what members that are absent make suspect, and crashes that could not be recorded before.
 pub(crate) fn tend_doubts(control: &Control) -> Result<(), ControlError> {
     control.with(|m| {
         for at in 0..m.running.len() {
+            if m.running[at].crash_unrecorded {
+                note_crash(m, at);
+            }
             if let Err(error) = note_suspect(m, at) {
                 let array = m.running[at].array.name();
-                // That nothing can be recorded is reported elsewhere.
-                tracing::debug!(%array, reason = %error, "what is suspect is not recorded");
+                // The trouble of the state directory is reported elsewhere.
+                tracing::debug!(%array, reason = %error, "suspect ranges are not recorded");
             }
         }
     })
 }
 
-/// The ranges of bytes that are suspect: those that are recorded, and those of members that are out.
-pub(crate) fn suspect_now(manager: &Manager, at: usize) -> Vec<(u64, u64)> {
+/// Reads what is recorded of an array that was just started.
+pub(crate) fn take_up_doubt(manager: &mut Manager, at: usize) {
     let running = &manager.running[at];
-    let out = absent_members(&running.array.status());
-    let recorded = manager.records.doubt(&running.uuid()).suspect;
-    joined([recorded, suspect_ranges(manager, at, out)].concat())
+    let doubt = doubt_file::read(manager.records.store.folder(), &running.uuid());
+    manager.running[at].doubt = doubt.unwrap_or_else(|why| {
+        let array = running.array.name();
+        tracing::warn!(%array, %why, "what may be wrong with its contents cannot be read: it counts as unverified");
+        Doubt { unverified_us: manager.options.clock.now_us(), ..Doubt::default() }
+    });
 }
 
-/// The ranges of bytes that would be suspect with these members out, beside those that are recorded.
+fn put_doubt(manager: &mut Manager, at: usize, doubt: Doubt) -> io::Result<()> {
+    if manager.running[at].doubt != doubt {
+        let uuid = manager.running[at].uuid();
+        doubt_file::write(manager.records.store.folder(), &uuid, &doubt)?;
+        manager.running[at].doubt = doubt;
+    }
+    Ok(())
+}
+
+/// What is known to be inconsistent: findings of the last whole scrub, and those of the current one.
+pub(crate) fn known_findings(manager: &Manager, at: usize) -> Vec<ScrubFinding> {
+    let running = &manager.running[at];
+    let mut findings = running.doubt.findings.clone();
+    let now = running.array.scrub_findings().into_iter().filter(is_unsettled);
+    findings.extend(now.filter(|finding| !running.doubt.findings.contains(finding)));
+    findings
+}
+
+/// The ranges of bytes that would be suspect if these members were absent, beside those that are recorded.
 pub(crate) fn suspect_ranges(manager: &Manager, at: usize, out: MemberSet) -> Vec<(u64, u64)> {
     let running = &manager.running[at];
     let status = running.array.status();
     let geometry = &status.geometry;
-    if out.is_empty() {
-        return Vec::new();
-    }
-    if manager.records.doubt(&running.uuid()).unverified_us > 0 {
+    if running.doubt.unverified_us > 0 && !out.is_empty() {
         return vec![(0, geometry.capacity_blocks() << geometry.block_size().shift())];
     }
-    let unlisted = status.scrub.map_or(0, |scrub| scrub.unlisted);
-    suspect_without(out, &running.array.scrub_findings(), unlisted, geometry)
+    let unlisted = running.doubt.unlisted || status.scrub.is_some_and(|scrub| scrub.unlisted > 0);
+    suspect_without(out, &known_findings(manager, at), unlisted, geometry)
 }
 
-/// Records and reports what the members that are out make suspect. Before a rebuild, which ends the absence, and before
-/// a scrub, which forgets what the one before found.
+/// The ranges of bytes that are suspect: those that are recorded, and those of the members that are absent.
+pub(crate) fn suspect_now(manager: &Manager, at: usize) -> Vec<(u64, u64)> {
+    let running = &manager.running[at];
+    let out = absent_members(&running.array.status());
+    joined([running.doubt.suspect.clone(), suspect_ranges(manager, at, out)].concat())
+}
+
+/// Records and reports what the members that are absent make suspect. Called by upkeep, and at once before a rebuild,
+/// after which no member is absent. An array that is lost computes nothing, and a daemon that stops does so at its next
+/// start.
 ///
 /// # Errors
 /// When the state directory refuses.
@@ -60,57 +99,90 @@ pub(crate) fn note_suspect(manager: &mut Manager, at: usize) -> Result<(), Contr
         return Ok(());
     }
     let ranges = suspect_ranges(manager, at, absent_members(&status));
-    let uuid = manager.running[at].uuid();
-    let before = manager.records.doubt(&uuid);
+    let before = manager.running[at].doubt.clone();
     let suspect = joined([before.suspect.clone(), ranges.clone()].concat());
     if suspect == before.suspect {
         return Ok(());
     }
     let name = status.name.to_string();
     let cause = if before.unverified_us > 0 {
-        "a member is out of use, and parity or copies were not verified since a crash in mode none"
+        "a member is absent, and parity or copies were not verified since a crash in mode none"
     } else {
-        "a scrub found these stripes inconsistent, and blocks of a member that is out of use are computed from them"
+        "a scrub found these stripes inconsistent, and blocks of an absent member are computed from them"
     };
-    manager.records.put_doubt(&uuid, DoubtRecord { suspect, ..before })?;
+    let unwritable = |error: io::Error| ControlError::state(format!("suspect ranges: {error}"));
+    put_doubt(manager, at, Doubt { suspect, ..before }).map_err(unwritable)?;
     let what = format!("{} of array {name} may be wrong", words(&ranges));
     let note = Note::of_array(EventKind::Suspect, &name, what);
-    manager.record(note.cause(cause).next(suspect_next(&name)));
+    manager.record(note.cause(cause).next(suspect_next(&name, true)));
     Ok(())
 }
 
-/// Records and reports that an array of mode `none` was started after a crash.
+/// Records and reports that an array of mode `none` was started after a crash. If the state directory refuses, upkeep
+/// tries again.
 pub(crate) fn note_crash(manager: &mut Manager, at: usize) {
-    let status = manager.running[at].array.status();
+    let running = &manager.running[at];
+    let status = running.array.status();
     if status.consistency != Consistency::None || !has_redundancy(&status.geometry) {
         return;
     }
-    let (uuid, name) = (manager.running[at].uuid(), status.name.to_string());
-    let unverified_us = manager.options.clock.now_us();
-    let doubt = DoubtRecord { unverified_us, ..manager.records.doubt(&uuid) };
-    if let Err(error) = manager.records.put_doubt(&uuid, doubt) {
-        tracing::warn!(array = %name, reason = %error, "a crash in mode none is not recorded");
+    let doubt = running.doubt.clone();
+    let is_again = running.crash_unrecorded;
+    let first_us = match doubt.unverified_us {
+        0 => manager.options.clock.now_us(),
+        earlier => earlier,
+    };
+    let written = put_doubt(manager, at, Doubt { unverified_us: first_us, ..doubt });
+    manager.running[at].crash_unrecorded = written.is_err();
+    if is_again {
+        return;
     }
+    if let Err(error) = written {
+        tracing::warn!(array = %status.name, %error, "a crash in mode none is not recorded");
+    }
+    let name = status.name.to_string();
     let what = format!("the redundancy of array {name} is not verified");
     let note = Note::of_array(EventKind::Unverified, &name, what);
     let cause =
         "a crash in mode none: parity or copies may not match the data that was being written";
-    manager.record(note.cause(cause).next(unverified_next(&name)));
+    let is_degraded = !absent_members(&status).is_empty();
+    manager.record(note.cause(cause).next(unverified_next(&name, is_degraded)));
 }
 
-/// What is still in doubt after a whole scrub, which is recorded as under way yet.
-pub(crate) fn left_by_scrub(manager: &Manager, at: usize) -> DoubtRecord {
-    let uuid = manager.running[at].uuid();
-    let doubt = manager.records.doubt(&uuid);
-    let scrub = manager.running[at].array.status().scrub;
-    let Some(scrub) = scrub.filter(|scrub| scrub.state == ScrubState::Finished) else {
-        return doubt;
+/// Records what is still in doubt after `scrub`, which is whole, with `aim`.
+///
+/// # Errors
+/// When the state directory refuses.
+pub(crate) fn settle(
+    manager: &mut Manager,
+    at: usize,
+    scrub: &ScrubStatus,
+    aim: ScrubAim,
+) -> io::Result<()> {
+    let running = &manager.running[at];
+    let found = running.array.scrub_findings().into_iter().filter(is_unsettled);
+    let (before, is_all) = (running.doubt.clone(), scrub.counts.unchecked == 0);
+    // A stripe that could not be checked is as it was.
+    let mut findings = if is_all { Vec::new() } else { before.findings };
+    let new: Vec<_> = found.filter(|finding| !findings.contains(finding)).collect();
+    findings.extend(new);
+    let unlisted =
+        scrub.unlisted > 0 || (!is_all && before.unlisted) || findings.len() > FINDINGS_MAX;
+    findings.truncate(FINDINGS_MAX);
+    let is_consistent = is_all && scrub.counts.left() == 0;
+    let is_accepted = is_consistent && aim == ScrubAim::TrustData;
+    let doubt = Doubt {
+        suspect: if is_accepted { Vec::new() } else { before.suspect },
+        unverified_us: if is_consistent { 0 } else { before.unverified_us },
+        findings,
+        unlisted,
     };
-    let under_way = manager.records.scrub_record(&uuid).under_way;
-    let is_trusted = under_way.is_some_and(|scrub| scrub.mode == ScrubAim::TrustData);
-    let is_consistent = scrub.counts.left() == 0 && scrub.counts.unchecked == 0;
-    DoubtRecord {
-        suspect: if is_trusted && scrub.counts.left() == 0 { Vec::new() } else { doubt.suspect },
-        unverified_us: if is_consistent { 0 } else { doubt.unverified_us },
-    }
+    put_doubt(manager, at, doubt)
+}
+
+/// Bytes that are known to be wrong or inconsistent, and not repaired, by the last whole scrubs.
+pub(crate) fn left_by_scrubs(manager: &Manager, at: usize) -> u64 {
+    let running = &manager.running[at];
+    let shift = running.array.status().geometry.block_size().shift();
+    running.doubt.findings.iter().map(|finding| finding.rows.blocks << shift).sum()
 }

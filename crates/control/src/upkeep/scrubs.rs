@@ -3,7 +3,7 @@
 use std::io;
 
 use strake_api::v1 as api;
-use strake_engine::ScrubState;
+use strake_engine::{ScrubState, ScrubStatus};
 
 use crate::control::Control;
 use crate::error::ControlError;
@@ -12,7 +12,7 @@ use crate::manager::Manager;
 use crate::policy::scrub::has_redundancy;
 use crate::record::scrub_file::{self, Kept};
 use crate::record::store::{ScrubAim, ScrubRecord, UnderWay};
-use crate::upkeep::doubt::left_by_scrub;
+use crate::upkeep::doubt::{left_by_scrubs, settle};
 
 /// Microseconds in a second.
 const SECOND_US: u64 = 1_000_000;
@@ -94,9 +94,11 @@ pub(crate) fn scrub_view(manager: &Manager, at: usize, view: &api::Array) -> api
 /// Bytes of a running array that are known to be wrong: what its scrub left, and until that has been over all of
 /// the array also what the last whole one left.
 pub(crate) fn corrupt_bytes(manager: &Manager, at: usize) -> u64 {
-    let earlier = manager.records.scrub_record(&manager.running[at].uuid()).left_bytes;
+    let recorded = manager.records.scrub_record(&manager.running[at].uuid()).left_bytes;
+    // An array that was imported again has no record of its scrub.
+    let earlier = recorded.max(left_by_scrubs(manager, at));
     match manager.running[at].array.status().scrub {
-        Some(scrub) if scrub.state == ScrubState::Finished => scrub.counts.left(),
+        Some(scrub) if scrub.state == ScrubState::Finished => left_after(&scrub, earlier),
         Some(scrub) => earlier.max(scrub.counts.left()),
         None => earlier,
     }
@@ -199,14 +201,22 @@ pub(crate) fn note_finished(
     if record.under_way.is_none() {
         return Ok(());
     }
-    let left_bytes = scrub.counts.left();
+    let aim = record.under_way.map_or(ScrubAim::Check, |under_way| under_way.mode);
+    // First: if this is repeated after a crash, it comes to the same.
+    settle(manager, at, &scrub, aim)
+        .map_err(|e| ControlError::state(format!("the result of a scrub: {e}")))?;
+    let left_bytes = left_after(&scrub, record.left_bytes);
     let ended = ScrubRecord { since_us: now_us, ended_us: now_us, under_way: None, left_bytes };
-    let doubt = left_by_scrub(manager, at);
-    manager.records.change(|config| {
-        if let Some(record) = config.arrays.iter_mut().find(|array| array.uuid == uuid) {
-            (record.scrub, record.doubt) = (ended, doubt);
-        }
-    })
+    manager.records.put_scrub(&uuid, ended)
+}
+
+/// Bytes that are inconsistent or wrong after a whole scrub, before which there were `earlier`: what the scrub could not
+/// check is as it was.
+fn left_after(scrub: &ScrubStatus, earlier: u64) -> u64 {
+    match scrub.counts.unchecked {
+        0 => scrub.counts.left(),
+        _ => scrub.counts.left().max(earlier),
+    }
 }
 
 fn tend_scrub(manager: &mut Manager, at: usize, now_us: u64) -> Result<(), ControlError> {

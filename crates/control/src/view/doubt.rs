@@ -16,9 +16,10 @@ pub(crate) fn show_doubts(suspect: &[(u64, u64)], unverified_us: u64, view: &mut
         .map(|&(offset_bytes, length_bytes)| api::ByteRange { offset_bytes, length_bytes })
         .collect();
     view.unverified_us = Some(unverified_us).filter(|us| *us > 0);
+    let is_degraded = is_degraded(view);
     let states = [
-        (view.suspect_bytes > 0, "suspect", suspect_next(&view.name)),
-        (view.unverified_us.is_some(), "unverified", unverified_next(&view.name)),
+        (view.suspect_bytes > 0, "suspect", suspect_next(&view.name, is_degraded)),
+        (view.unverified_us.is_some(), "unverified", unverified_next(&view.name, is_degraded)),
     ];
     for (_, word, next) in states.into_iter().filter(|(is, ..)| *is) {
         view.states.push(word.to_owned());
@@ -28,20 +29,24 @@ pub(crate) fn show_doubts(suspect: &[(u64, u64)], unverified_us: u64, view: &mut
     }
 }
 
+fn is_degraded(array: &api::Array) -> bool {
+    array.members.iter().any(|member| member.state != "in_sync")
+}
+
 /// What is to be said of it in the status.
 pub(crate) fn problems(array: &api::Array) -> Vec<Problem> {
     let name = &array.name;
     let object = || format!("array/{name}");
     let suspect = (array.suspect_bytes > 0).then(|| {
         let what = format!(
-            "{} may be wrong: a member was computed from stripes that may be inconsistent",
+            "{} may be wrong: they were or may have been computed from inconsistent stripes",
             ByteSize(array.suspect_bytes)
         );
-        problem(object(), "degraded", what, suspect_next(name))
+        problem(object(), "degraded", what, suspect_next(name, is_degraded(array)))
     });
     let unverified = array.unverified_us.map(|_| {
         let what = "parity or copies were not verified since a crash in mode none";
-        problem(object(), "degraded", what, unverified_next(name))
+        problem(object(), "degraded", what, unverified_next(name, is_degraded(array)))
     });
     suspect.into_iter().chain(unverified).collect()
 }

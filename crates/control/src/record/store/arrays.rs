@@ -32,29 +32,6 @@ pub struct ArrayRecord {
     /// Members that were given up because they did not answer, and are taken back when they do.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub silent: Vec<SilentRecord>,
-    /// What may be wrong with its contents.
-    #[serde(default, skip_serializing_if = "DoubtRecord::is_empty")]
-    pub doubt: DoubtRecord,
-}
-
-/// What may be wrong with the contents of an array, until a scrub or the operator settles it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct DoubtRecord {
-    /// Bytes of the array, as offset and length, that a rebuild may have computed wrongly: a scrub had found their
-    /// stripes inconsistent.
-    pub suspect: Vec<(u64, u64)>,
-    /// When the array was started after a crash in mode `none`, in microseconds since 1970; 0 once its parity or copies
-    /// were verified.
-    pub unverified_us: u64,
-}
-
-impl DoubtRecord {
-    /// True when nothing is in doubt.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 /// A member that was given up because its drive did not answer in time.

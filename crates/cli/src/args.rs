@@ -36,7 +36,7 @@ pub struct Cli {
     /// Options of every command.
     #[command(flatten)]
     pub global: Global,
-    /// What to do.
+    /// Command to execute.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -77,10 +77,10 @@ impl Global {
     }
 }
 
-/// An object, or a command that has no object.
+/// Objects, and commands without an object.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show problems with their remedies, then list all arrays and exports.
+    /// Show problems with their remedies, and list all arrays and exports.
     #[command(after_help = "Examples:
   strake status
   strake status --watch
@@ -188,16 +188,17 @@ pub enum Command {
   strake wait tank --for healthy --timeout 2h
   strake wait tank --for online --timeout 5m && mount /dev/nbd0 /srv")]
     Wait(WaitArgs),
-    /// Show how a RAID 6 array on eight sparse files survives failures. Needs neither root nor a running daemon.
+    /// Show how a RAID 6 array on eight sparse files survives failures. The demo needs neither root nor a running
+    /// daemon.
     #[command(after_help = "Examples:
   strake demo
   strake demo --dir /var/tmp --keep")]
     Demo(DemoArgs),
     /// Measure the speed of Strake on this host, and compare it with other programs.
     ///
-    /// Starts the program strake-bench (from the folder of strake, or from PATH) with these arguments, and returns its
-    /// exit code. `strake bench --help` prints the help of strake-bench. In the source tree, `make bench` builds
-    /// strake-bench.
+    /// The command starts the program strake-bench (from the folder of strake, or from PATH) with these arguments, and
+    /// returns its exit code. `strake bench --help` prints the help of strake-bench. In the source tree, `make bench`
+    /// builds strake-bench.
     #[command(
         disable_help_flag = true,
         disable_version_flag = true,
@@ -218,7 +219,7 @@ pub enum Command {
     #[command(after_help = "Examples:
   strake man /usr/local/share/man/man1")]
     Man {
-        /// The folder; created if it does not exist.
+        /// Folder for the pages. The command creates the folder if the folder does not exist.
         #[arg(value_name = "DIR")]
         dir: PathBuf,
     },
@@ -241,8 +242,9 @@ pub enum DaemonVerb {
   strake daemon start --cores 2,3
   strake daemon start --state-dir /srv/strake --foreground")]
     Start(DaemonStart),
-    /// Stop the daemon. It first completes requests in progress and marks its arrays clean. If an array depends on a
-    /// drive that no longer has a path, the array cannot start again, and the command needs --accept data.
+    /// Stop the daemon. Before it ends, the daemon completes requests in progress and marks its arrays clean. If an
+    /// array depends on a drive that no longer has a path, the array cannot start again, and the command needs --accept
+    /// data.
     #[command(after_help = "Examples:
   strake daemon stop
   strake daemon stop --accept data")]
@@ -257,7 +259,7 @@ pub enum DaemonVerb {
 /// `strake daemon stop`.
 #[derive(Debug, Args)]
 pub struct DaemonStop {
-    /// Losses to accept, separated by commas; may be repeated.
+    /// Losses to accept, separated by commas. The option can be repeated.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LOSS")]
     pub accept: Vec<StopLoss>,
 }
@@ -300,7 +302,7 @@ pub struct WaitArgs {
 /// States that `strake wait` can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Goal {
-    /// Every member that was being rebuilt is in sync.
+    /// No member is being rebuilt.
     Rebuild,
     /// No member is being copied to another drive.
     Replace,

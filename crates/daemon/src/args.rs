@@ -32,18 +32,19 @@ pub enum LogFormat {
     Json,
 }
 
-/// Serves Strake arrays.
+/// Serve Strake arrays.
 ///
 /// Clients such as `strake` call the daemon by gRPC on a Unix socket. After SIGTERM or SIGINT, the daemon completes
 /// requests in progress, marks its arrays clean, and ends.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "straked", version)]
 pub struct Args {
-    /// State directory [default: that of the service; else /var/lib/strake for root, ~/.local/state/strake for others]
+    /// State directory [default: the state directory of the systemd service; else /var/lib/strake for root,
+    /// ~/.local/state/strake for other users]
     #[arg(long, env = "STRAKE_STATE_DIR", value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
     /// Socket to listen on [default: straked.sock in the runtime directory of the service; else
-    /// /run/strake/straked.sock for root, $XDG_RUNTIME_DIR/strake/straked.sock for others]
+    /// /run/strake/straked.sock for root, $XDG_RUNTIME_DIR/strake/straked.sock for other users]
     #[arg(long, env = "STRAKE_SOCKET", value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// CPUs for data cores, such as 0,2,4-7; auto selects half of the CPUs
@@ -55,8 +56,8 @@ pub struct Args {
     /// Seconds that an array waits for missing members before it starts degraded, or "never"
     #[arg(long, default_value = "30", value_name = "SECONDS", value_parser = parse_timeout)]
     pub assemble_timeout: Timeout,
-    /// Time limit of a request in seconds, by kind of drive: 6 to 300, and at least 30 for remote drives. A drive that
-    /// exceeds the limit is treated as failed
+    /// Time limit of a request in seconds, by kind of drive: 6 to 300, and at least 30 for remote drives. The daemon
+    /// treats a drive that exceeds the limit as failed
     #[arg(long, default_value = "block=8,file=15,remote=30", value_name = "KIND=SECONDS,...")]
     pub io_timeout: IoLimits,
     /// Serve metrics over HTTP at this address: unix:/path, or a loopback address such as 127.0.0.1:9464 [default: off]
@@ -65,7 +66,7 @@ pub struct Args {
     /// Parity kernel, such as avx2 or portable [default: chosen for this CPU]
     #[arg(long, env = "STRAKE_KERNEL", value_name = "NAME", value_parser = parse_kernel)]
     pub parity_kernel: Option<Kernel>,
-    /// Configuration file with these options; the command line and the environment take precedence
+    /// Configuration file with these options. The command line and the environment take precedence
     #[arg(long, env = "STRAKE_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Print the options in effect and the origin of each, and exit
@@ -86,7 +87,7 @@ fn parse_kernel(name: &str) -> Result<Kernel, String> {
     })
 }
 
-/// A time, or no limit.
+/// Time limit, or no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeout(pub Option<Duration>);
 
@@ -99,10 +100,11 @@ fn parse_timeout(text: &str) -> Result<Timeout, String> {
     Ok(Timeout(Some(Duration::from_secs(u64::from(seconds)))))
 }
 
-/// Name of the socket in a folder of its own.
+/// File name of the socket.
 const SOCKET_NAME: &str = "straked.sock";
 
-/// The folder that systemd made for the service, named by `variable` (systemd.exec(5)); the first of several.
+/// Returns the first folder that systemd created for the service. The environment variable `variable` contains the
+/// folders (systemd.exec(5)).
 fn of_service(variable: &str) -> Option<PathBuf> {
     first_folder(&std::env::var_os(variable)?)
 }
@@ -113,7 +115,7 @@ fn first_folder(list: &OsStr) -> Option<PathBuf> {
 }
 
 impl Args {
-    /// The state directory, as given or by default.
+    /// Returns the given state directory or the default.
     pub fn state_dir(&self) -> Result<PathBuf, String> {
         if let Some(dir) = &self.state_dir {
             return Ok(dir.clone());
@@ -132,7 +134,7 @@ impl Args {
         Ok(base.join("strake"))
     }
 
-    /// The socket, as given or by default.
+    /// Returns the given socket or the default.
     pub fn socket(&self) -> Result<PathBuf, String> {
         if let Some(socket) = &self.socket {
             return Ok(socket.clone());

@@ -1,4 +1,5 @@
-//! The grammar of `strake-bench`, which `strake bench` starts with its own arguments: help names that command.
+//! The grammar of `strake-bench`. The command `strake bench` starts this program with the same arguments, therefore
+//! help texts name `strake bench`.
 
 use crate::net::Address;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -26,7 +27,7 @@ pub struct Cli {
         help_heading = "Options of every command"
     )]
     pub output: Format,
-    /// What to do.
+    /// Command to execute.
     #[command(subcommand)]
     pub verb: BenchVerb,
 }
@@ -34,28 +35,28 @@ pub struct Cli {
 /// Commands for measurements.
 #[derive(Debug, Subcommand)]
 pub enum BenchVerb {
-    /// List every goal with its reference, and whether it can be measured.
+    /// List every goal with its reference. The list shows which goals can be measured.
     #[command(after_help = "Examples:
   strake bench list")]
     List,
-    /// Measure goals, and print goal, moonshot and result side by side. Needs no daemon and uses no drive.
+    /// Measure goals, and print goal, moonshot and result side by side. The command needs no daemon and uses no drive.
     ///
     /// Arrays of memory drives run inside this process, on CPU 0 (and on CPU 1 if a goal needs two). Samples of the
-    /// compared programs alternate. Null drives complete requests without moving data; parity is still computed. G9
-    /// and G5 use up to a quarter of the free memory. G9 opens the library ISA-L. Without this library, its reference
-    /// values are null, and the output explains how to install the library. The exit code does not depend on the
-    /// results.
+    /// compared programs alternate. Null drives complete requests without moving data, but arrays of null drives
+    /// compute parity. G9 and G5 use up to a quarter of the free memory. G9 opens the library ISA-L. Without this
+    /// library, its reference values are null, and the output explains how to install the library. The exit code does
+    /// not depend on the results.
     ///
-    /// With --output json, one goal is printed as an object, several goals as an array of objects.
+    /// With --output json, the output is one object for one goal, and an array of objects for several goals.
     #[command(after_help = "Examples:
   strake bench run G1 --repeats 3 --milliseconds 50
   strake bench run G1 G2 --filter raid6 --milliseconds 50 --output json
   strake bench run G9 --filter 4+1 --repeats 3 --kernel portable")]
     Run(BenchRun),
-    /// Write the pages and plots of saved results again, without measuring.
+    /// Write the pages and plots of saved results again, without measurements.
     ///
-    /// Reads the JSON of every goal in the folder, and the handwritten texts in its folder "floors". Writes a page and
-    /// a plot for each goal, and report.md with goal, moonshot and result of all goals.
+    /// The command reads the JSON of every goal in the folder, and the handwritten texts in its folder "floors". The
+    /// command writes a page and a plot for each goal, and report.md with goal, moonshot and result of all goals.
     #[command(after_help = "Examples:
   strake bench report numbers")]
     Report {
@@ -65,9 +66,10 @@ pub enum BenchVerb {
     },
     /// Measure a chosen load on memory drives, or on files and block devices.
     ///
-    /// The load runs on the data cores (CPU 0 and up); its own cost is measured and printed. A load with writes or with
-    /// --level refuses a file or block device that has known content, or other bytes than zeroes at either end.
-    /// Afterwards it zeroes both ends. The table shows percentiles of the latency.
+    /// The load runs on the data cores (CPU 0 and up). The command measures and prints the cost of the load generator
+    /// itself. A load with writes or with --level refuses a file or block device that has known content, or bytes other
+    /// than zeroes at either end. After such a load, the command writes zeroes to both ends. The table shows
+    /// percentiles of the latency.
     #[command(after_help = "Examples:
   strake bench load --drives null:8 --level 6 --rw randwrite --seconds 1
   strake bench load --drives ram:4 --level 5 --rw randrw --verify --seconds 1
@@ -87,7 +89,7 @@ pub enum BenchVerb {
     #[command(after_help = "Examples:
   strake bench man /usr/local/share/man/man1")]
     Man {
-        /// The folder; created if it does not exist.
+        /// Folder for the pages. The command creates the folder if the folder does not exist.
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },
@@ -119,28 +121,29 @@ pub struct BenchRun {
     #[arg(long, value_name = "COUNT", default_value_t = 300)]
     #[arg(value_parser = clap::value_parser!(u64).range(10..=60_000))]
     pub milliseconds: u64,
-    /// File with a profile of the modelled drives, as strake bench profile prints it [default: SN861].
+    /// File with a profile of the modelled drives, in the format of strake bench profile [default: SN861].
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
-    /// The library file of ISA-L [default: the system's].
+    /// Library file of ISA-L [default: the library of the system].
     #[arg(long, env = "STRAKE_ISAL", value_name = "FILE", hide_env_values = true)]
     pub isal: Option<PathBuf>,
     /// Program to compare with Strake in G14 [default: fio].
     #[arg(long, value_enum, value_name = "PROGRAM")]
     pub compare: Option<Beside>,
-    /// Another NVMe/TCP target to compare with Strake in net: its null drive, such as
-    /// nvme-tcp://127.0.0.1:4420/NQN. The namespace with the next number must be a drive in memory.
+    /// Null drive of another NVMe/TCP controller to compare with Strake in net, such as nvme-tcp://127.0.0.1:4420/NQN.
+    /// The namespace with the next number must be a drive in memory.
     #[arg(long, value_name = "ADDRESS")]
     pub peer: Option<Address>,
-    /// Process ID of the other target. This process is suspended while Strake is measured; use this option if the other
-    /// target polls on the same core.
+    /// Process ID of the other controller. The command suspends this process during measurements of Strake. Use this
+    /// option if the other controller polls on the same core.
     #[arg(long, value_name = "NUMBER", requires = "peer")]
     #[arg(value_parser = clap::value_parser!(i32).range(2..))]
     pub peer_process: Option<i32>,
     /// Parity kernel to measure in G9 [default: the best for this CPU].
     #[arg(long, env = "STRAKE_KERNEL", value_name = "NAME", hide_env_values = true)]
     pub kernel: Option<String>,
-    /// Also write each report to this folder as JSON, table and plot, and report.md with all results in the folder.
+    /// Also write each report to this folder as JSON, table and plot, and write report.md with all results in the
+    /// folder.
     #[arg(long, value_name = "DIR")]
     pub save: Option<PathBuf>,
 }
@@ -148,8 +151,8 @@ pub struct BenchRun {
 /// `strake bench load`.
 #[derive(Clone, Debug, Args)]
 pub struct BenchLoad {
-    /// null:COUNT, ram:COUNT or model:COUNT, optionally followed by :SIZE, the size of each drive; or paths, separated
-    /// by commas.
+    /// Drives: null:COUNT, ram:COUNT or model:COUNT, optionally followed by :SIZE, the size of each drive; or paths,
+    /// separated by commas.
     #[arg(long, value_name = "DRIVES")]
     pub drives: String,
     /// Level of an array on the drives [default: no array, only one drive].
@@ -158,13 +161,13 @@ pub struct BenchLoad {
     /// Strip size.
     #[arg(long, value_name = "SIZE", default_value = "128KiB", value_parser = size_u32)]
     pub strip: u32,
-    /// Number of members that are put out of use before the measurement.
+    /// Number of members that the command puts out of use before the measurement.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub out: u8,
-    /// How writes are protected against crashes; see strake array set --help.
+    /// Consistency mode; strake array set --help describes the modes.
     #[arg(long, value_enum, value_name = "MODE", default_value_t = Consistency::Safe)]
     pub consistency: Consistency,
-    /// Parts of the engine that are disabled, separated by commas.
+    /// Parts of the engine to disable, separated by commas.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PART")]
     pub off: Vec<Part>,
     /// Kind of the requests.
@@ -191,30 +194,30 @@ pub struct BenchLoad {
     /// Compare read data with written data. The results include the time for the comparison.
     #[arg(long)]
     pub verify: bool,
-    /// File with a profile of the modelled drives, as strake bench profile prints it [default: SN861].
+    /// File with a profile of the modelled drives, in the format of strake bench profile [default: SN861].
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
 }
 
-/// How writes are protected against crashes, as in strake array set.
+/// Consistency mode, as in strake array set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Consistency {
-    /// Written regions are marked.
+    /// The write-intent bitmap marks written regions.
     Resync,
-    /// Written regions are marked, and writes to degraded stripes go through a redo log.
+    /// In addition to mode resync, a redo log records writes to degraded stripes.
     Safe,
-    /// Every write is logged first.
+    /// The redo log records every write before the write changes data.
     Strict,
-    /// Nothing is marked.
+    /// No protection.
     None,
 }
 
 /// A part of the engine that can be disabled, to measure its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
-    /// Merging of waiting writes, and joining of waiting reads of a degraded stripe.
+    /// Merging of waiting writes, and sharing of reads by waiting reads of a degraded stripe.
     Merge,
-    /// Avoiding reads from slow members.
+    /// Selection of members for reads, which avoids slow members.
     Steer,
     /// The parity cache.
     Cache,
@@ -225,7 +228,7 @@ pub enum Part {
 pub enum Beside {
     /// fio with io_uring on the same files. Samples of fio and Strake alternate.
     Fio,
-    /// No program, and therefore no goal.
+    /// No program. The measurement then has no goal.
     Nothing,
 }
 
@@ -246,7 +249,7 @@ pub enum Rw {
     Randrw,
 }
 
-/// A size that fits in 32 bits, such as `128KiB`.
+/// Parses a size that fits in 32 bits, such as `128KiB`.
 fn size_u32(text: &str) -> Result<u32, String> {
     let ByteSize(bytes) = text.parse::<ByteSize>().map_err(|e| e.to_string())?;
     u32::try_from(bytes).map_err(|_| format!("{} is too large here", ByteSize(bytes)))

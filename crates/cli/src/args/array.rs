@@ -7,7 +7,7 @@ use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 /// Commands for arrays.
 #[derive(Debug, Subcommand)]
 pub enum ArrayVerb {
-    /// Create an array on empty drives. The array can be used at once.
+    /// Create an array on empty drives. Clients can use the array immediately.
     #[command(after_help = "Examples:
   strake array create tank --level 5 --drives nvme1n1,nvme2n1,nvme3n1 --dry-run
   strake array create tank --level 6 --drives nvme1n1,nvme2n1,nvme3n1,nvme4n1
@@ -19,7 +19,7 @@ pub enum ArrayVerb {
   strake array list
   strake array list --watch")]
     List(Watch),
-    /// Show one array: state, members by position, and operations in progress.
+    /// Show the state, the members by position, and the operations in progress of one array.
     #[command(after_help = "Examples:
   strake array show tank
   strake array show tank --watch")]
@@ -31,7 +31,8 @@ pub enum ArrayVerb {
         #[command(flatten)]
         watch: Watch,
     },
-    /// Show statistics of an array since its start: numbers of I/Os, and latencies of requests and of member I/Os.
+    /// Show statistics of an array since the array was started: numbers of I/Os, and latencies of requests and of
+    /// member I/Os.
     #[command(after_help = "Examples:
   strake array stats tank
   strake array stats tank --watch
@@ -44,8 +45,8 @@ pub enum ArrayVerb {
         #[command(flatten)]
         watch: Watch,
     },
-    /// Fail a member: put it out of use. If the member is in sync, the command reduces redundancy and needs --accept
-    /// redundancy.
+    /// Fail a member, which puts the member out of use. If the member is in sync, the command reduces redundancy and
+    /// needs --accept redundancy.
     #[command(after_help = "Examples:
   strake array fail tank --member 3
   strake array fail tank --member 3 --accept redundancy --dry-run
@@ -56,11 +57,12 @@ pub enum ArrayVerb {
   strake array replace tank --member 3 --with nvme9n1
   strake array replace tank --member 3 --with nvme9n1 --dry-run")]
     Replace(Replace),
-    /// Replace the first failed or missing member by a drive.
+    /// Add a drive as the replacement of the first failed or missing member.
     #[command(after_help = "Examples:
   strake array add tank --drive nvme9n1")]
     Add(Add),
-    /// Re-add a failed or missing member. The member receives only the regions that were written while it was out.
+    /// Re-add a failed or missing member. The member receives only the regions that were written while the member was
+    /// out of use.
     #[command(after_help = "Examples:
   strake array readd tank
   strake array readd tank --member 3
@@ -78,7 +80,7 @@ pub enum ArrayVerb {
         #[arg(long)]
         dry_run: bool,
     },
-    /// Rename an array. Its exports keep their names.
+    /// Rename an array. The exports of the array keep their names.
     #[command(after_help = "Examples:
   strake array rename tank vault
   strake array rename tank vault --dry-run")]
@@ -93,7 +95,8 @@ pub enum ArrayVerb {
         #[arg(long)]
         dry_run: bool,
     },
-    /// Grow an array after every member was enlarged or replaced by a larger drive.
+    /// Grow an array to use additional space of its members. First enlarge every member, or replace every member by a
+    /// larger drive.
     #[command(after_help = "Examples:
   strake array grow tank --dry-run
   strake array grow tank
@@ -102,14 +105,14 @@ pub enum ArrayVerb {
         /// Name or UUID.
         #[arg(value_name = "ARRAY")]
         name: String,
-        /// Disconnect NBD clients, which cannot be paused.
+        /// Disconnect NBD clients. The command cannot pause NBD clients.
         #[arg(long)]
         force: bool,
         /// Print the plan, and change nothing.
         #[arg(long)]
         dry_run: bool,
     },
-    /// Convert an array to the newest label format. No data are moved.
+    /// Convert an array to the newest label format. The command moves no data.
     #[command(after_help = "Examples:
   strake array upgrade-format tank --dry-run
   strake array upgrade-format tank
@@ -118,7 +121,7 @@ pub enum ArrayVerb {
         /// Name or UUID.
         #[arg(value_name = "ARRAY")]
         name: String,
-        /// Disconnect NBD clients, which cannot be paused.
+        /// Disconnect NBD clients. The command cannot pause NBD clients.
         #[arg(long)]
         force: bool,
         /// Print the plan, and change nothing.
@@ -133,7 +136,7 @@ pub enum ArrayVerb {
   strake array set tank --consistency strict
   strake array set tank --scrub-every 14d --scrub-repair on")]
     Set(Set),
-    /// Scrub: read all stripes, and find parity or copies that do not match the data.
+    /// Scrub an array: read all stripes, and find parity or copies that do not match the data.
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -143,7 +146,7 @@ pub enum ArrayVerb {
   strake array scrub show tank"
     )]
     Scrub(ScrubVerb),
-    /// Scan drives for arrays, and start the arrays that are found.
+    /// Scan drives for arrays, and start the arrays found.
     #[command(after_help = "Examples:
   strake array import
   strake array import --dry-run
@@ -152,20 +155,20 @@ pub enum ArrayVerb {
   strake array import tank --use nvme1n1")]
     Import(Import),
     /// Stop an array and release its drives. The data stay on the drives; strake array import starts the array again.
-    /// Members in memory are lost.
+    /// Members in memory lose their data.
     #[command(after_help = "Examples:
   strake array unload tank --dry-run
   strake array unload tank
   strake array unload tank --force")]
     Unload(Stop),
-    /// Stop an array and mark its drives as free. THE DATA ARE LOST when the drives are used again; until then, strake
-    /// array undelete restores the array.
+    /// Stop an array and mark its drives as free. THE DATA ARE LOST when the drives are used again. Before the drives
+    /// are used again, strake array undelete can restore the array.
     #[command(after_help = "Examples:
   strake array destroy tank --dry-run
   strake array destroy tank
   strake array destroy tank --force --yes")]
     Destroy(Stop),
-    /// Restore a destroyed array. Enough of its drives must be unchanged since strake array destroy.
+    /// Restore a destroyed array. The command needs as many unchanged drives as the array needs to start.
     #[command(after_help = "Examples:
   strake array undelete tank --dry-run
   strake array undelete tank
@@ -182,11 +185,11 @@ pub struct Create {
     /// Level: 0, 1, 10, 5, 6, 7.3, n+M (such as n+4), 50, 60 or 70.
     #[arg(long)]
     pub level: String,
-    /// Drives, separated by commas; may be repeated. A drive is a path, a device name, ram:SIZE or null:SIZE. A comma
-    /// in a path is written as \,.
+    /// Drives, separated by commas. The option can be repeated. A drive is a path, a device name, ram:SIZE or
+    /// null:SIZE. Write a comma in a path as \,.
     #[arg(long, required = true, value_name = "DRIVES")]
     pub drives: Vec<Drives>,
-    /// Strip size, a power of two from 4KiB to 1MiB; 64k and 64KiB are the same [default: 128KiB].
+    /// Strip size, a power of two from 4KiB to 1MiB. The units k and KiB have the same meaning [default: 128KiB].
     #[arg(long, value_parser = parse::size_u32, value_name = "SIZE")]
     pub strip: Option<u32>,
     /// Number of members in each group, for levels 50, 60 and 70.
@@ -195,8 +198,8 @@ pub struct Create {
     /// Size of a logical block, 512 or 4096 [default: the largest among the drives].
     #[arg(long, value_parser = parse::size_u32, value_name = "SIZE")]
     pub block_size: Option<u32>,
-    /// Consistency mode: how writes are protected against crashes; strake array set --help describes the modes
-    /// [default: safe].
+    /// Consistency mode, which selects the protection of writes against crashes; strake array set --help describes the
+    /// modes [default: safe].
     #[arg(long, value_enum, value_name = "MODE")]
     pub consistency: Option<Consistency>,
     /// Print the plan, and change nothing.
@@ -205,7 +208,8 @@ pub struct Create {
     /// Use drives that have content. THEIR CONTENT IS LOST.
     #[arg(long)]
     pub overwrite: bool,
-    /// Do not ask before content is erased, or before an array without crash protection is created.
+    /// Do not ask for confirmation before the command erases content, or before it creates an array without crash
+    /// protection.
     #[arg(long)]
     pub yes: bool,
 }
@@ -233,9 +237,9 @@ pub struct Fail {
 /// A loss that an operator can accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Loss {
-    /// The redundancy of one member, until it is rebuilt.
+    /// The redundancy of one member, until the member is rebuilt.
     Redundancy,
-    /// Blocks that may be computed wrongly without the member: a scrub found their stripes inconsistent.
+    /// Blocks that Strake may compute wrongly without the member, because a scrub found their stripes inconsistent.
     Data,
 }
 
@@ -257,7 +261,7 @@ pub struct Replace {
     /// Use a drive that has content. ITS CONTENT IS LOST.
     #[arg(long)]
     pub overwrite: bool,
-    /// Do not ask before the drive's content is erased.
+    /// Do not ask for confirmation before the command erases the drive's content.
     #[arg(long)]
     pub yes: bool,
 }
@@ -277,7 +281,7 @@ pub struct Add {
     /// Use a drive that has content. ITS CONTENT IS LOST.
     #[arg(long)]
     pub overwrite: bool,
-    /// Do not ask before the drive's content is erased.
+    /// Do not ask for confirmation before the command erases the drive's content.
     #[arg(long)]
     pub yes: bool,
 }
@@ -285,28 +289,29 @@ pub struct Add {
 /// `strake array import`.
 #[derive(Debug, Args)]
 pub struct Import {
-    /// The only array to start [default: every array found].
+    /// Start only this array [default: every array found].
     #[arg(value_name = "ARRAY")]
     pub name: Option<String>,
-    /// Drives to scan in addition to the recorded drives, separated by commas; may be repeated. A comma in a path is
-    /// written as \,.
+    /// Drives to scan in addition to the recorded drives, separated by commas. The option can be repeated. Write a
+    /// comma in a path as \,.
     #[arg(long, value_name = "DRIVES")]
     pub drives: Vec<Drives>,
-    /// Start the array even if members that were last seen in sync or being rebuilt are missing; the redundancy must
-    /// suffice.
+    /// Start the array even if members are missing whose last recorded state is in sync or rebuilding. The redundancy
+    /// must suffice.
     #[arg(long)]
     pub degraded: bool,
     /// Start the array even if its blocks may be damaged, for example by a crash while members were missing.
     #[arg(long)]
     pub accept_loss: bool,
-    /// Drives to use if members exist on several drives (clones), separated by commas; may be repeated. The other
-    /// drives are not changed.
+    /// Drives to use if several drives (clones) contain the same member, separated by commas. The option can be
+    /// repeated. The command does not change the other drives.
     #[arg(long = "use", value_name = "DRIVES")]
     pub use_drives: Vec<Drives>,
-    /// Also create the exports that are recorded on the members. Without this option, the exports are only listed.
+    /// Also create the exports that are recorded on the members. Without this option, the command only lists the
+    /// exports.
     #[arg(long)]
     pub exports: bool,
-    /// Print the arrays that would be started, and change nothing.
+    /// Print the arrays that the command would start, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
 }
@@ -339,47 +344,48 @@ pub struct Set {
     /// Name or UUID.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Priority of rebuild, replace and resync. At 0, these jobs are slowest while clients are active; at 100, their
-    /// effect on clients is not limited.
+    /// Priority of rebuild, replace and resync. At 0, these jobs are slowest while clients are active. At 100, these
+    /// jobs can slow down clients without a limit.
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=100), value_name = "0-100")]
     pub rebuild_priority: Option<u32>,
-    /// Whether a spare automatically replaces a member that fails, or whose drive predicts its failure.
+    /// Enable or disable the automatic replacement of a member by a spare. A spare replaces a failed member, and a
+    /// member whose drive predicts its failure.
     #[arg(long, value_enum, value_name = "on|off")]
     pub auto_replace: Option<Switch>,
-    /// Whether a returning member is re-added automatically.
+    /// Enable or disable automatic re-adding of returning members.
     #[arg(long, value_enum, value_name = "on|off")]
     pub auto_readd: Option<Switch>,
-    /// Number of errors after which a serving member is reported and, if a spare exists, replaced; 0 disables the
-    /// limit.
+    /// Number of errors after which Strake reports a serving member and, if a spare exists, replaces the member; 0
+    /// disables the limit.
     #[arg(long, value_name = "ERRORS")]
     pub replace_after_errors: Option<u32>,
-    /// Consistency mode: how writes are protected against crashes.
+    /// Consistency mode, which selects the protection of writes against crashes.
     #[arg(long, value_enum, value_name = "MODE")]
     pub consistency: Option<Consistency>,
     /// Time from the end of a scrub to the next scheduled scrub, such as 14d; off disables scheduled scrubs.
     #[arg(long, value_parser = parse::every, value_name = "TIME|off")]
     pub scrub_every: Option<u64>,
-    /// Whether scheduled scrubs repair corrupt strips, or only report them.
+    /// Enable or disable repairs by scheduled scrubs. Without repairs, scheduled scrubs only report corrupt strips.
     #[arg(long, value_enum, value_name = "on|off")]
     pub scrub_repair: Option<Switch>,
-    /// Do not ask before crash protection is turned off.
+    /// Do not ask for confirmation before the command disables crash protection.
     #[arg(long)]
     pub yes: bool,
 }
 
-/// How writes are protected against crashes. For RAID 1 and 10, mode resync is sufficient.
+/// Protection of writes against crashes. For RAID 1 and 10, mode resync is sufficient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Consistency {
-    /// The write-intent bitmap marks regions that are being written; after a crash, these regions are resynchronized.
-    /// While members are missing, a crash may damage other blocks in the stripe of a write.
+    /// The write-intent bitmap marks the regions of writes in progress. After a crash, Strake resynchronizes these
+    /// regions. While members are missing, a crash may damage other blocks in the stripe of a write.
     Resync,
-    /// As resync. Writes to stripes with missing members also go through a redo log.
+    /// In addition to mode resync, a redo log records writes to stripes with missing members.
     Safe,
-    /// Every write is recorded in the redo log before it changes data. A crash together with the failure of one member
-    /// damages no blocks. With two or more parities, records of small writes contain only a few words per block; other
-    /// writes need twice the drive I/Os.
+    /// The redo log records every write before the write changes data. A crash together with the failure of one member
+    /// damages no blocks. With two or more parities, records of small writes contain only a few words per block. Other
+    /// writes need twice as many drive I/Os.
     Strict,
-    /// No protection, for scratch arrays: the contents are undefined after a crash.
+    /// No protection, for scratch arrays. After a crash, the contents of the array are undefined.
     None,
 }
 
@@ -420,7 +426,7 @@ pub enum ScrubVerb {
     },
 }
 
-/// Name or UUID of the array.
+/// `strake array scrub pause`, `resume` and `stop`.
 #[derive(Debug, Args)]
 pub struct ScrubWhich {
     /// Name or UUID.
@@ -434,13 +440,13 @@ pub struct ScrubStart {
     /// Name or UUID.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Reconstruct and rewrite strips that are known to be wrong. If the wrong strip is unknown, the mismatch is only
-    /// reported.
+    /// Reconstruct and rewrite strips that are known to be wrong. If the wrong strip is unknown, the scrub only reports
+    /// the mismatch.
     #[arg(long, conflicts_with = "trust_data")]
     pub repair: bool,
-    /// As --repair. If the wrong strip is unknown (one parity, two copies), also accept the data as read, and write
-    /// matching parity or copies. WRONG DATA STAY WRONG, and no later scrub can find them. Restore important data from
-    /// a backup first.
+    /// Repair as with --repair. If the wrong strip is unknown (one parity, two copies), also accept the data as read,
+    /// and write matching parity or copies. WRONG DATA STAY WRONG, and no later scrub can find them. Restore important
+    /// data from a backup first.
     #[arg(long)]
     pub trust_data: bool,
     /// Wait until the scrub has finished, and print its findings.
@@ -461,7 +467,7 @@ pub enum Switch {
 }
 
 impl Switch {
-    /// Whether the setting is on.
+    /// Returns true if the setting is on.
     #[must_use]
     pub const fn is_on(self) -> bool {
         match self {
@@ -474,11 +480,11 @@ impl Switch {
 /// `strake array undelete`.
 #[derive(Debug, Args)]
 pub struct Undelete {
-    /// Name or UUID of the array that was destroyed.
+    /// Name or UUID of the destroyed array.
     #[arg(value_name = "ARRAY")]
     pub name: String,
-    /// Drives to scan in addition to the recorded drives, separated by commas; may be repeated. A comma in a path is
-    /// written as \,.
+    /// Drives to scan in addition to the recorded drives, separated by commas. The option can be repeated. Write a
+    /// comma in a path as \,.
     #[arg(long, value_name = "DRIVES")]
     pub drives: Vec<Drives>,
     /// Print the plan, and change nothing.

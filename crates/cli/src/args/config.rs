@@ -16,21 +16,21 @@ pub enum ConfigVerb {
   strake config backup strake.json --overwrite
   strake config backup - > strake.json")]
     Backup {
-        /// The file; `-` for standard output. An earlier backup is replaced.
+        /// File for the backup; `-` for standard output. The command replaces an earlier backup.
         #[arg(value_name = "FILE")]
         file: String,
-        /// Also replace a file that is not an earlier backup. Drives of arrays and spares are always refused.
+        /// Also replace a file that is not an earlier backup. The command always refuses drives of arrays and spares.
         #[arg(long)]
         overwrite: bool,
     },
-    /// Restore a backup: import its arrays, and create its exports, spares, hooks and settings. Nothing on a drive is
-    /// deleted.
+    /// Restore a backup: import its arrays, and create its exports, spares, hooks and settings. The command deletes
+    /// nothing on a drive.
     #[command(after_help = "Examples:
   strake config restore strake.json --dry-run
   strake config restore strake.json
   strake config restore - < strake.json")]
     Restore {
-        /// The file; `-` for standard input.
+        /// File with the backup; `-` for standard input.
         #[arg(value_name = "FILE")]
         file: String,
         /// Print the plan, and change nothing.
@@ -42,7 +42,7 @@ pub enum ConfigVerb {
   strake config check
   strake config check ./straked.toml")]
     Check {
-        /// The file.
+        /// Configuration file of the daemon.
         #[arg(value_name = "FILE", default_value = "/etc/strake/straked.toml")]
         file: PathBuf,
     },

@@ -6,12 +6,12 @@ use clap::{Args, Subcommand};
 /// Commands for drives.
 #[derive(Debug, Subcommand)]
 pub enum DriveVerb {
-    /// List all drives with their content and their users.
+    /// List all drives with their content and the arrays and spares that use them.
     #[command(after_help = "Examples:
   strake drive list
   strake drive list --watch")]
     List(Watch),
-    /// Show one drive; for a remote drive, also its connection and the statistics of each queue.
+    /// Show one drive. For a remote drive, the output includes the connection and the statistics of each queue.
     #[command(after_help = "Examples:
   strake drive show nvme3n1")]
     Show {
@@ -41,19 +41,19 @@ pub enum DriveVerb {
         #[arg(long)]
         off: bool,
     },
-    /// Remove Strake's labels from a drive that no array uses. The drive is then free.
+    /// Remove Strake's labels from a drive that no array uses. Afterwards, the drive is free.
     #[command(after_help = "Examples:
   strake drive clean nvme9n1 --dry-run
   strake drive clean nvme9n1
   strake drive clean nvme9n1 --accept-loss --yes")]
     Clean(Clean),
-    /// Take NVMe drives from the kernel, so that the daemon accesses them directly. The data stay on the drives. The
-    /// new name of a drive is pci:ADDRESS. After a restart, the daemon takes the drive again.
+    /// Detach NVMe drives from the kernel driver, so that the daemon accesses the drives directly. The data stay on the
+    /// drives. The new name of a drive is pci:ADDRESS. After a restart, the daemon detaches the drive again.
     #[command(after_help = "Examples:
   strake drive take nvme3n1 --dry-run
   strake drive take 0000:3b:00.0 0000:3c:00.0")]
     Take(Driver),
-    /// Give taken drives back to the kernel. The data stay on the drives.
+    /// Return taken drives to the kernel driver. The data stay on the drives.
     #[command(after_help = "Examples:
   strake drive release pci:0000:3b:00.0 --dry-run
   strake drive release pci:0000:3b:00.0")]
@@ -63,8 +63,8 @@ pub enum DriveVerb {
   strake drive discover nvme-tcp://10.0.0.7:4420
   strake drive discover nvme-tcp://store --output json")]
     Discover(Discover),
-    /// Connect a remote namespace as a drive, over NVMe/TCP. The connection is recorded, and restored after a restart.
-    /// The same subsystem and namespace at another address is another path to the same drive.
+    /// Connect a remote namespace as a drive over NVMe/TCP. The daemon records the connection and connects again after
+    /// a restart. A second address of the same subsystem and namespace adds a path to the same drive.
     #[command(after_help = "Examples:
   strake drive connect nvme-tcp://10.0.0.7:4420/nqn.2014-08.org.example.tank
   strake drive connect 'nvme-tcp://store/nqn.2014-08.org.example.a?nsid=2'")]
@@ -73,7 +73,7 @@ pub enum DriveVerb {
     #[command(after_help = "Examples:
   strake drive disconnect nvme-tcp://10.0.0.7:4420/nqn.2014-08.org.example.tank")]
     Disconnect {
-        /// Address of the drive in strake drive list, or of an added path in strake drive show.
+        /// Address of the drive, as in strake drive list, or address of an added path, as in strake drive show.
         #[arg(value_name = "ADDRESS")]
         address: String,
     },
@@ -82,7 +82,7 @@ pub enum DriveVerb {
   strake drive errors
   strake drive errors nvme3n1")]
     Errors {
-        /// Only this drive: a path, or the name of a device such as nvme0n1.
+        /// Show only this drive: a path, or the name of a device such as nvme0n1.
         #[arg(value_name = "DRIVE")]
         name: Option<String>,
     },
@@ -94,25 +94,25 @@ pub struct Discover {
     /// Address of the discovery service, nvme-tcp://HOST:PORT; the default port is 8009.
     #[arg(value_name = "ADDRESS")]
     pub address: String,
-    /// The identity of this host.
+    /// Identity of this host.
     #[command(flatten)]
     pub identity: Identity,
 }
 
-/// The identity of this host towards a remote target.
+/// Identity of this host for a remote controller.
 #[derive(Debug, Args)]
 pub struct Identity {
-    /// NQN with which this host connects to the target [default: generated and recorded by the daemon].
+    /// NQN with which this host connects to the controller [default: the daemon generates and records an NQN].
     #[arg(long, value_name = "NQN")]
     pub host_nqn: Option<String>,
-    /// File with the host's secret (DH-HMAC-CHAP), as `nvme gen-dhchap-key` prints it; only its owner may have
-    /// access. "-" for standard input, /dev/fd/N for a descriptor.
+    /// File with the host's secret (DH-HMAC-CHAP), in the format of `nvme gen-dhchap-key`. Only the owner of the file
+    /// may have access. Use "-" for standard input, /dev/fd/N for a descriptor.
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<String>,
     /// File with the controller's secret, for mutual authentication.
     #[arg(long, value_name = "FILE", requires = "secret_file")]
     pub controller_secret_file: Option<String>,
-    /// Use TLS with the key in this file, as `nvme gen-tls-key` or `strake host add --new-tls-key` prints it.
+    /// Use TLS with the key in this file, in the format of `nvme gen-tls-key` and `strake host add --new-tls-key`.
     #[arg(long, value_name = "FILE")]
     pub tls_key_file: Option<String>,
 }
@@ -120,18 +120,18 @@ pub struct Identity {
 /// `strake drive connect`.
 #[derive(Debug, Args)]
 pub struct Connect {
-    /// nvme-tcp://HOST:PORT/NQN?nsid=NUMBER; the default port is 4420, the default namespace 1.
+    /// nvme-tcp://HOST:PORT/NQN?nsid=NUMBER; the default port is 4420, and the default namespace is 1.
     #[arg(value_name = "ADDRESS")]
     pub address: String,
-    /// The identity of this host.
+    /// Identity of this host.
     #[command(flatten)]
     pub identity: Identity,
-    /// Seconds for which I/O is held while the connection is lost, 12 to 24. After this time the I/O fails, and the
+    /// Seconds for which I/O waits while the connection is lost, 12 to 24. After this time, the I/O fails, and the
     /// array continues without the drive.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(12..=24))]
     pub hold: Option<u32>,
     /// Take over a drive that another host has reserved. The other host can no longer write to the drive, and an array
-    /// that still runs there loses the drive. Use this option only if the other host will not return.
+    /// that still runs on the other host loses the drive. Use this option only if the other host will not return.
     #[arg(long)]
     pub take_over: bool,
 }
@@ -142,7 +142,7 @@ pub struct Clean {
     /// A path, or the name of a device such as nvme0n1.
     #[arg(value_name = "DRIVE")]
     pub name: String,
-    /// Clean the drive even if an array that does not run may need its label. THE ARRAY LOSES THIS MEMBER.
+    /// Clean the drive even if a stopped array may need the drive's label. THE ARRAY LOSES THIS MEMBER.
     #[arg(long)]
     pub accept_loss: bool,
     /// Do not ask for confirmation.
@@ -156,10 +156,10 @@ pub struct Clean {
 /// `strake drive take` and `strake drive release`.
 #[derive(Debug, Args)]
 pub struct Driver {
-    /// Paths, names of devices such as nvme0n1, serial numbers, or PCI addresses.
+    /// Paths, device names such as nvme0n1, serial numbers, or PCI addresses.
     #[arg(value_name = "DRIVE", required = true)]
     pub drives: Vec<String>,
-    /// Print every write to sysfs, and change nothing.
+    /// Print the writes to sysfs that the command would make, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
 }

@@ -5,26 +5,26 @@ use clap::{Args, Subcommand, ValueEnum};
 /// Commands for events.
 #[derive(Debug, Subcommand)]
 pub enum EventVerb {
-    /// List past events, oldest first, with reason, remedy and caller.
+    /// List past events with reason, remedy and caller. The oldest event is first.
     #[command(after_help = "Examples:
   strake event list
   strake event list --last 500 --severity warning
   strake event list --object array/tank --utc
   strake event list --kind command")]
     List {
-        /// Selection of events.
+        /// Events to list.
         #[command(flatten)]
         which: Which,
         /// Number of latest events to list; 0 lists all recorded events.
         #[arg(long, default_value_t = 50, value_name = "COUNT")]
         last: u32,
     },
-    /// Print new events as they happen, until interrupted.
+    /// Print each new event when it occurs, until the command is interrupted.
     #[command(after_help = "Examples:
   strake event follow
   strake event follow --from 1200 --severity warning --output json")]
     Follow {
-        /// Selection of events.
+        /// Events to print.
         #[command(flatten)]
         which: Which,
     },

@@ -22,8 +22,8 @@ pub enum ExportVerb {
         #[arg(value_name = "EXPORT")]
         name: String,
     },
-    /// Release the NVMe/TCP reservations of an export whose hosts will not return. AFTERWARDS, EVERY ALLOWED HOST MAY
-    /// WRITE.
+    /// Release the NVMe/TCP reservations of an export. Use this command only if the hosts with reservations will not
+    /// return. AFTERWARDS, EVERY ALLOWED HOST MAY WRITE.
     #[command(after_help = "Examples:
   strake export release tank
   strake export release tank --yes")]
@@ -47,7 +47,7 @@ pub enum ExportVerb {
         #[arg(long)]
         force: bool,
     },
-    /// Referrals: other discovery services in the discovery log page for NVMe/TCP hosts.
+    /// Manage referrals, which are the entries of other discovery controllers in the discovery log page.
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -61,7 +61,7 @@ pub enum ExportVerb {
 /// `strake export referral`.
 #[derive(Debug, Subcommand)]
 pub enum ReferralVerb {
-    /// Add a referral to another discovery service.
+    /// Add a referral to another discovery controller.
     #[command(after_help = "Examples:
   strake export referral add nvme-tcp://192.0.2.8:4420")]
     Add(ReferralAddress),
@@ -75,7 +75,7 @@ pub enum ReferralVerb {
     Remove(ReferralAddress),
 }
 
-/// The address of another discovery service.
+/// The address of another discovery controller.
 #[derive(Debug, Args)]
 pub struct ReferralAddress {
     /// nvme-tcp://ADDRESS:PORT with an IP address; the default port is 8009.
@@ -96,13 +96,14 @@ pub struct Create {
     /// for NBD and 4420 for NVMe/TCP.
     #[arg(long, value_name = "ADDRESS")]
     pub listen: String,
-    /// Name of the export, which NBD clients also use [default: the array's name].
+    /// Name of the export, which is also the export name for NBD clients [default: the array's name].
     #[arg(long)]
     pub name: Option<String>,
     /// Reject writes.
     #[arg(long)]
     pub read_only: bool,
-    /// NQN of a host that may connect over NVMe/TCP (on Linux, the NQN is in /etc/nvme/hostnqn); may be repeated.
+    /// NQN of a host that may connect over NVMe/TCP (on Linux, the NQN is in /etc/nvme/hostnqn). The option can be
+    /// repeated.
     #[arg(long, value_name = "NQN")]
     pub allow_host: Vec<String>,
     /// NQN of the NVMe subsystem [default: derived from the array's UUID]. Exports with the same address and hosts may
@@ -112,7 +113,7 @@ pub struct Create {
     /// Namespace identifier in the subsystem [default: the lowest free number].
     #[arg(long, value_name = "NUMBER")]
     pub namespace: Option<u32>,
-    /// Require TLS over NVMe/TCP; every allowed host needs a key (strake host add).
+    /// Require TLS over NVMe/TCP. Every allowed host needs a key (strake host add).
     #[arg(long)]
     pub secure: bool,
 }

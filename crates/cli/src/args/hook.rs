@@ -54,7 +54,7 @@ pub struct Add {
     /// or contains a password.
     #[arg(long, value_name = "FILE")]
     pub webhook_file: Option<String>,
-    /// Send e-mail to this address; needs --server or --server-file, and --from.
+    /// Send e-mail to this address. The option requires --server or --server-file, and --from.
     #[arg(long, value_name = "ADDRESS", requires_all = ["by", "from"])]
     pub email: Option<String>,
     /// Run this program with the event as JSON on its standard input.

@@ -5,16 +5,16 @@ use clap::{ArgGroup, Args, Subcommand};
 /// Commands for hosts.
 #[derive(Debug, Subcommand)]
 pub enum HostVerb {
-    /// Require that a host authenticates over NVMe/TCP (DH-HMAC-CHAP), uses TLS, or both. New secrets and keys replace
-    /// secrets and keys of the same kind; others stay.
+    /// Require that a host authenticates over NVMe/TCP (DH-HMAC-CHAP), uses TLS, or both. A new secret or key replaces
+    /// the secret or key of the same kind. The command does not change the other secrets and keys.
     #[command(after_help = "Examples:
   strake host add nqn.2014-08.com.example:db1 --new-secret
   strake host add nqn.2014-08.com.example:db1 --secret-file host.key
   strake host add nqn.2014-08.com.example:db1 --new-tls-key
   strake host add nqn.2014-08.com.example:db1 --tls-key-file host.tls")]
     Add(Add),
-    /// Change the secrets or the TLS key of a known host. The host stays connected, and needs the new secrets or key
-    /// at the next connect.
+    /// Change the secrets or the TLS key of a known host. The host stays connected. For the next connect, the host
+    /// needs the new secrets or key.
     #[command(after_help = "Examples:
   strake host key nqn.2014-08.com.example:db1 --new-secret
   strake host key nqn.2014-08.com.example:db1 --secret-file host.key
@@ -44,13 +44,13 @@ pub struct Add {
     /// Secrets and key of the host.
     #[command(flatten)]
     pub keys: HostKeys,
-    /// Remove the host's secret; its TLS key stays unless a new one is given.
+    /// Remove the host's secret. The command keeps the host's TLS key if no new key is given.
     #[arg(long, conflicts_with_all = ["secret_file", "new_secret"])]
     pub no_secret: bool,
     /// Remove the controller's secret.
     #[arg(long, conflicts_with_all = ["controller_secret_file", "new_controller_secret"])]
     pub no_controller_secret: bool,
-    /// Remove the host's TLS key; its secret stays unless a new one is given.
+    /// Remove the host's TLS key. The command keeps the host's secret if no new secret is given.
     #[arg(long, conflicts_with_all = ["tls_key_file", "new_tls_key", "no_secret"])]
     pub no_tls: bool,
 }
@@ -67,17 +67,18 @@ pub struct Key {
     pub keys: HostKeys,
 }
 
-/// Secrets (DH-HMAC-CHAP) and TLS key of a host, which are read from files, or generated and printed.
+/// Secrets (DH-HMAC-CHAP) and TLS key of a host. The command reads them from files, or generates and prints them.
 #[derive(Debug, Args)]
 pub struct HostKeys {
-    /// File with the host's secret (DH-HMAC-CHAP), as `nvme gen-dhchap-key` prints it; only its owner may have
-    /// access. "-" for standard input.
+    /// File with the host's secret (DH-HMAC-CHAP), in the format of `nvme gen-dhchap-key`. Only the owner of the file
+    /// may have access. Use "-" for standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "new_secret")]
     pub secret_file: Option<String>,
     /// Generate a host secret and print it once.
     #[arg(long)]
     pub new_secret: bool,
-    /// File with the controller's secret, for mutual authentication; the host needs a secret, too.
+    /// File with the controller's secret, for mutual authentication. Mutual authentication also requires a secret of
+    /// the host.
     #[arg(long, value_name = "FILE", conflicts_with = "new_controller_secret")]
     pub controller_secret_file: Option<String>,
     /// Generate a controller secret and print it once.
@@ -91,7 +92,7 @@ pub struct HostKeys {
     pub new_tls_key: bool,
 }
 
-/// At least one secret, key or option of this group is required.
+/// The command requires at least one secret, key or option of this group.
 fn needed(others: &[&'static str]) -> ArgGroup {
     ArgGroup::new("needed").required(true).multiple(true).args(others).args([
         "secret_file",

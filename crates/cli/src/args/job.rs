@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 /// Commands for jobs.
 #[derive(Debug, Subcommand)]
 pub enum JobVerb {
-    /// List unfinished jobs: running, paused, halted and waiting.
+    /// List unfinished jobs. An unfinished job is running, paused, halted or waiting.
     #[command(after_help = "Examples:
   strake job list
   strake job list --watch")]
@@ -19,8 +19,8 @@ pub enum JobVerb {
     #[command(after_help = "Examples:
   strake job resume tank/rebuild")]
     Resume(Which),
-    /// Cancel a job, such as the copy of a serving member; a rebuild, resync or initialization cannot be cancelled. No
-    /// data are lost.
+    /// Cancel a job, such as the copy of a serving member. The command cannot cancel a rebuild, resync or
+    /// initialization. No data are lost.
     #[command(after_help = "Examples:
   strake job cancel tank/replace")]
     Cancel(Which),
@@ -31,8 +31,8 @@ pub enum JobVerb {
         /// Name of the job.
         #[command(flatten)]
         which: Which,
-        /// New priority. At 0, the job is slowest while clients are active; at 100, its effect on clients is not
-        /// limited.
+        /// New priority. At 0, the job is slowest while clients are active. At 100, the job can slow down clients
+        /// without a limit.
         #[arg(long, value_parser = clap::value_parser!(u32).range(0..=100), value_name = "0-100")]
         priority: u32,
     },
@@ -41,7 +41,7 @@ pub enum JobVerb {
 /// Name of the job.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// Name of the job in `strake job list`, such as tank/rebuild.
+    /// Name of the job, as in `strake job list`, such as tank/rebuild.
     #[arg(value_name = "JOB")]
     pub id: String,
 }

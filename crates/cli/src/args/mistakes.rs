@@ -1,5 +1,5 @@
-//! What a command that does not exist was probably meant to be. clap compares letters, and takes `array delete` for
-//! `array undelete`; the tables of this file compare meanings.
+//! Suggestions for commands and options that do not exist. clap compares letters, and suggests `array undelete` for
+//! `array delete`. The tables of this file compare meanings.
 
 use crate::args::Cli;
 use clap::builder::StyledStr;
@@ -7,11 +7,11 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory as _, Error};
 use std::ffi::OsString;
 
-/// Most commands that one tip names.
+/// Maximum number of commands in one tip.
 const TIPS_MAX: usize = 3;
 
 /// Words that other programs use for a command of Strake: the object, the words, and the commands. An empty object
-/// stands for every object that has the command.
+/// means every object that has the command.
 const COMMANDS: [(&str, &[&str], &[&str]); 22] = [
     ("array", &["delete", "rm", "wipe"], &["destroy"]),
     ("array", &["remove"], &["fail", "unload", "destroy"]),
@@ -37,7 +37,7 @@ const COMMANDS: [(&str, &[&str], &[&str]); 22] = [
     ("", &["create", "new"], &["add"]),
 ];
 
-/// Words without an object, and the commands.
+/// Words that other programs use without an object, and the commands of Strake.
 const OBJECTS: [(&[&str], &[&str]); 7] = [
     (&["delete"], &["array destroy"]),
     (&["delete-array", "remove-array"], &["array destroy"]),
@@ -48,7 +48,7 @@ const OBJECTS: [(&[&str], &[&str]); 7] = [
     (&["restart"], &["daemon stop", "daemon start"]),
 ];
 
-/// Options of other programs, and options of Strake. The first option that the command has is named.
+/// Options of other programs, and options of Strake. A tip names the first of these options that the command has.
 const OPTIONS: [(&[&str], &[&str]); 7] = [
     (&["--chunk", "--chunk-size", "--strip-size", "--stripe", "--stripe-size"], &["--strip"]),
     (
@@ -62,8 +62,8 @@ const OPTIONS: [(&[&str], &[&str]); 7] = [
     (&["--new"], &["--with"]),
 ];
 
-/// `error` about `arguments`, with tips that name what was probably meant, and with the usage of the command as its
-/// help shows it: clap lists an option there as required if a variable sets it.
+/// Returns `error` about `arguments` with tips that name similar commands and options, and with the usage from the help
+/// of the command. The usage of clap shows an option as required if an environment variable sets the option.
 #[must_use]
 pub fn explained(mut error: Error, arguments: &[OsString]) -> Error {
     let mut root = Cli::command();
@@ -87,7 +87,8 @@ pub fn explained(mut error: Error, arguments: &[OsString]) -> Error {
             if !meant.is_empty() {
                 error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(meant));
             }
-            // The other tip of clap, `strake -- WORD`, is of no use: no word begins with a dash.
+            // Without this line, clap prints the tip `strake -- WORD`. The tip is useless, because no word begins with
+            // a dash.
             error.insert(ContextKind::Suggested, ContextValue::None);
         }
         ErrorKind::UnknownArgument => {
@@ -102,8 +103,8 @@ pub fn explained(mut error: Error, arguments: &[OsString]) -> Error {
     error
 }
 
-/// The words of `arguments` before the first one that only a command can interpret: without the program, and without
-/// the options of every command.
+/// Returns the words of `arguments` before the first argument that only a command can interpret. The program and the
+/// options of every command are left out.
 fn words(arguments: &[OsString]) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = arguments.iter().skip(1).map(|word| word.to_string_lossy());
@@ -124,7 +125,7 @@ fn text(error: &Error, kind: ContextKind) -> String {
     }
 }
 
-/// The commands that `typed` after the words of `path` may mean, each as it is typed there.
+/// Returns the commands that `typed` after the words of `path` may mean, in the form in which a user types them there.
 fn commands(path: &[String], typed: &str, root: &Command) -> Vec<String> {
     let named = |(_, meant): &(_, &[&str])| meant.iter().map(|&m| m.to_owned()).collect();
     if path.is_empty() {
@@ -144,7 +145,7 @@ fn commands(path: &[String], typed: &str, root: &Command) -> Vec<String> {
     known.map(|(_, words, verbs)| named(&(words, verbs))).unwrap_or_default()
 }
 
-/// The option of `command` that `typed` may mean.
+/// Returns the option of `command` that `typed` may mean.
 fn option(typed: &str, command: &Command) -> Option<&'static str> {
     let (_, options) = OPTIONS.iter().find(|(words, _)| words.contains(&typed))?;
     let has = |option: &&&str| {
@@ -154,7 +155,7 @@ fn option(typed: &str, command: &Command) -> Option<&'static str> {
     options.iter().find(has).copied()
 }
 
-/// The tip that drives are separated by commas, if `typed` is a word too much and `command` has a list of drives.
+/// Returns the tip that commas separate drives, if `typed` is a surplus word and `command` has a list of drives.
 fn separate(typed: &str, command: &Command) -> ContextValue {
     let lists = command.get_arguments().any(|argument| argument.get_long() == Some("drives"));
     match lists && !typed.starts_with('-') {
@@ -179,8 +180,8 @@ mod tests {
         explained(error, &arguments).to_string()
     }
 
-    /// The history: the tips were 'undelete' for `array delete`, 'set' for `array stop`, 'stats' for `array start`, and
-    /// '-- --chunk' for `--chunk`.
+    /// The history of the bug: the tips were 'undelete' for `array delete`, 'set' for `array stop`, 'stats' for `array
+    /// start`, and '-- --chunk' for `--chunk`.
     #[test]
     fn tips_name_what_was_meant() {
         let check = |line: &str, tip: &str| {
@@ -228,7 +229,7 @@ mod tests {
         assert!(!text.contains("tip:"), "{text}");
     }
 
-    /// The history: `Usage: strake array undelete --socket <PATH> <ARRAY>`.
+    /// The history of the bug: the usage was `strake array undelete --socket <PATH> <ARRAY>`.
     #[test]
     fn the_usage_shows_only_what_is_required() {
         let check = |line: &str, usage: &str| {

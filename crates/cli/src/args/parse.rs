@@ -1,4 +1,4 @@
-//! Values that have a unit, and words of the interface.
+//! Parsers of values with units, and words of the interface.
 
 use clap::ValueEnum;
 use std::convert::Infallible;
@@ -7,30 +7,30 @@ use std::str::FromStr;
 use std::time::Duration;
 use strake_units::ByteSize;
 
-/// A size that fits in 32 bits, such as `128KiB`.
+/// Parses a size that fits in 32 bits, such as `128KiB`.
 ///
 /// # Errors
-/// The error in `text`.
+/// Describes the error in `text`.
 pub fn size_u32(text: &str) -> Result<u32, String> {
     let ByteSize(bytes) = text.parse::<ByteSize>().map_err(|e| e.to_string())?;
     u32::try_from(bytes).map_err(|_| format!("{} is too large here", ByteSize(bytes)))
 }
 
-/// A time: a whole number with `ms`, `s`, `m` or `h`; seconds without a unit.
+/// Parses a time: a whole number with the unit `ms`, `s`, `m` or `h`. A number without a unit is in seconds.
 ///
 /// # Errors
-/// The error in `text`.
+/// Describes the error in `text`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     const HELP: &str = "a time is a whole number with ms, s, m or h, such as 90s";
     let units = [("ms", 1), ("", 1_000), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
     time(text, &units, HELP).map(Duration::from_millis)
 }
 
-/// A time between two scrubs in seconds: a whole number with `s`, `h`, `d` or `w`; `off` is 0. Every output of
-/// [`strake_wording::every`] can be parsed.
+/// Parses a time between two scrubs, and returns seconds. The text is a whole number with `s`, `h`, `d` or `w`, or
+/// `off` for 0. This function can parse every output of [`strake_wording::every`].
 ///
 /// # Errors
-/// The error in `text`.
+/// Describes the error in `text`.
 pub fn every(text: &str) -> Result<u64, String> {
     const HELP: &str =
         "a time between scrubs is a whole number with s, h, d or w, such as 30d, or off";
@@ -119,7 +119,8 @@ mod tests {
         }
     }
 
-    /// The history: an interval that is not a whole number of hours was recorded in seconds, which this parser refused.
+    /// The history of the bug: an interval that is not a whole number of hours was recorded in seconds, which this
+    /// parser refused.
     #[test]
     fn intervals_of_a_record_are_read_back_exhaustive() {
         let day = 24 * 3_600;

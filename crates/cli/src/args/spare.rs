@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 /// Commands for spares.
 #[derive(Debug, Subcommand)]
 pub enum SpareVerb {
-    /// Make an empty drive a spare for one array, or for all arrays.
+    /// Add an empty drive as a spare for one array, or for all arrays.
     #[command(after_help = "Examples:
   strake spare add nvme9n1
   strake spare add nvme9n1 --array tank
@@ -15,7 +15,7 @@ pub enum SpareVerb {
     #[command(after_help = "Examples:
   strake spare list")]
     List,
-    /// Remove a spare. The drive is then free.
+    /// Remove a spare. Afterwards, the drive is free.
     #[command(after_help = "Examples:
   strake spare remove nvme9n1")]
     Remove {
@@ -31,7 +31,7 @@ pub struct Add {
     /// A path, or the name of a device such as nvme0n1.
     #[arg(value_name = "DRIVE")]
     pub drive: String,
-    /// The only array that may use the spare [default: all arrays].
+    /// Array that may use the spare [default: all arrays].
     #[arg(long, value_name = "ARRAY")]
     pub array: Option<String>,
     /// Print the plan, and change nothing.
@@ -40,7 +40,7 @@ pub struct Add {
     /// Use a drive that has content. ITS CONTENT IS LOST.
     #[arg(long)]
     pub overwrite: bool,
-    /// Do not ask before the drive's content is erased.
+    /// Do not ask for confirmation before the command erases the drive's content.
     #[arg(long)]
     pub yes: bool,
 }

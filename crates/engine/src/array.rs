@@ -1,4 +1,4 @@
-//! A running array, from the outside.
+//! The interface of a running array.
 
 use std::sync::{Arc, mpsc};
 
@@ -31,27 +31,27 @@ pub use status::{ArrayStatus, Counters, Progress};
 
 use device::ArrayDevice;
 
-/// How an array is run.
+/// Options of a running array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Merge waiting adjacent writes of a band into one plan, and answer waiting reads of a band that need the same
-    /// survivors from one reading of them.
+    /// Merge waiting adjacent writes of a band into one plan. Answer waiting reads of a band that need the same
+    /// survivors with one read of the survivors.
     pub merge: bool,
-    /// Read around members that are much slower than their peers as long as redundancy allows, and of several copies
-    /// the one with the least to do. Otherwise the first copy that can be read is read. Reads that take seconds are
-    /// answered from elsewhere in any case.
+    /// Avoid reads from members that are much slower than their peers as long as redundancy allows, and read the copy
+    /// whose member has the fewest outstanding I/Os. Otherwise, the first readable copy is read. In any case, other
+    /// members answer reads that take seconds.
     pub steer: bool,
-    /// Keep parities and data of blocks that are overwritten again and again, so that they are not read each time.
+    /// Cache parities and data of blocks that are overwritten repeatedly, so that later writes need not read them.
     pub cache: bool,
-    /// Memory of each shard for old data, parity and reconstruction, in bytes. However little it is, the largest plan
-    /// has room; more lets more plans run at a time.
+    /// Memory of each shard for old data, parity and reconstruction, in bytes. The minimum is sufficient for the
+    /// largest plan. More memory allows more concurrent plans.
     pub scratch_bytes: usize,
-    /// Bands that each shard works on at a time. How many requests and small writes it takes in follows from that, and
-    /// so does most of what a start has to make. However few they are, there is room for maintenance beside clients.
+    /// Maximum number of bands in progress on each shard. This number determines the capacity for requests and small
+    /// writes, and most of the memory that a start allocates. Maintenance always has capacity beside clients.
     pub tasks: usize,
-    /// How long members may take over one I/O.
+    /// Time limits of one I/O of a member.
     pub io_limits: IoLimits,
-    /// How resync and rebuild run from the start on; [`set_maintenance`](Array::set_maintenance) changes it.
+    /// Initial settings of resync and rebuild; [`set_maintenance`](Array::set_maintenance) changes it.
     pub maintenance: Maintenance,
 }
 
@@ -70,7 +70,7 @@ impl Default for Options {
     }
 }
 
-/// Wakes the core a shard runs on; does nothing where the caller drives the shard.
+/// Wakes the core of a shard. Does nothing if the caller drives the shard.
 #[derive(Clone)]
 pub(crate) struct Waker(Option<CoreHandle>);
 
@@ -105,7 +105,7 @@ pub struct Array {
     shared: Arc<SharedStatus>,
     shards: Vec<ShardHandle>,
     cores: Vec<CoreHandle>,
-    /// The areas that each member had when the array was started.
+    /// The areas of each member when the array was started.
     layouts: Vec<Option<AreaLayout>>,
 }
 
@@ -113,7 +113,7 @@ impl Array {
     /// Starts the array on `cores`: shard `i` on `cores[i]`, whose index must be `i`.
     ///
     /// # Errors
-    /// When a member cannot be opened on some core; nothing is left running then.
+    /// If a member cannot be opened on some core. The array is then not running on any core.
     pub fn start(
         assembled: Assembled,
         cores: &[CoreHandle],
@@ -135,11 +135,11 @@ impl Array {
         Ok(array)
     }
 
-    /// Builds the array with `cores` shards for the caller to drive on its own thread: a simulator, a benchmark
-    /// or a test. Control operations then need the `begin_` form and turns in between.
+    /// Builds the array with `cores` shards that the caller drives on its own thread, for a simulator, a benchmark or a
+    /// test. For control operations, the caller uses the `begin_` form and drives the shards until the answer arrives.
     ///
     /// # Errors
-    /// When a member cannot be opened.
+    /// If a member cannot be opened.
     pub fn start_here(
         assembled: Assembled,
         cores: u16,
@@ -218,32 +218,32 @@ impl Array {
         (array, specs)
     }
 
-    /// The array's name.
+    /// Returns the name of the array.
     #[must_use]
     pub fn name(&self) -> Name {
         self.shared.name()
     }
 
-    /// The array's identity.
+    /// Returns the identity of the array.
     #[must_use]
     pub fn uuid(&self) -> Uuid {
         self.uuid
     }
 
-    /// The newest label that every member in use holds.
+    /// Returns the newest label that every member in use has.
     #[must_use]
     pub fn newest_label(&self) -> strake_ondisk::Superblock {
         self.shared.superblock()
     }
 
-    /// True when blocks of members are listed as bad, whether or not data is lost there.
+    /// True if the list of bad blocks is not empty. Listed blocks do not imply lost data.
     #[must_use]
     pub fn has_bad_blocks(&self) -> bool {
         !self.shared.bad_blocks().is_empty()
     }
 
-    /// Where on `member` labels of the array may be that are not in front of its data, as byte offsets and bytes. A
-    /// device that has become larger since has its tail elsewhere when it is looked at next.
+    /// Byte ranges on `member` after the data area that may contain labels of the array: byte offsets and lengths. If
+    /// the device has grown since the start, the next start finds the tail ring at another offset.
     #[must_use]
     pub fn tails(&self, member: MemberIndex) -> Vec<(u64, u64)> {
         let recorded = self.shared.superblock().members.get(member.at()).map(|row| row.bytes);
@@ -252,7 +252,7 @@ impl Array {
         recorded.iter().chain(&at_start).map(AreaLayout::tail_range).collect()
     }
 
-    /// The array as a device.
+    /// Returns the array as a block device.
     #[must_use]
     pub fn device(&self) -> Arc<dyn BlockDevice> {
         Arc::new(ArrayDevice {
@@ -263,7 +263,7 @@ impl Array {
         })
     }
 
-    /// Which of its blocks were ever written.
+    /// Returns the source of the blocks that were ever written.
     #[must_use]
     pub fn extents(&self) -> Arc<dyn ExtentSource> {
         Arc::clone(&self.shared) as Arc<dyn ExtentSource>
@@ -282,17 +282,17 @@ impl Array {
 
     fn ask(&self, shard: usize, message: impl FnOnce(Reply) -> Control) -> Pending {
         let (reply, answer) = mpsc::channel();
-        // A stopped shard drops the reply, which the waiter sees.
+        // A stopped shard drops the reply, and the waiter gets an error.
         self.shards[shard].tell(message(reply));
         Pending { name: self.name(), answer }
     }
 
-    /// Asks the leader for a change of the labels.
+    /// Requests a change of the labels from the leader.
     fn change(&self, change: Change) -> Pending {
         self.ask(0, |reply| Control::Change { change, reply })
     }
 
-    /// Begins to stop: no more maintenance is started and no more writes are taken.
+    /// Starts a stop: the shards start no more maintenance and accept no more writes.
     pub fn begin_quiesce(&self) -> Vec<mpsc::Receiver<()>> {
         let quiesce = |shard: &ShardHandle| {
             let (reply, answer) = mpsc::channel();
@@ -302,9 +302,9 @@ impl Array {
         self.shards.iter().map(quiesce).collect()
     }
 
-    /// The same as [`begin_quiesce`](Self::begin_quiesce), but a shard answers when its members owe nothing: no I/O
-    /// that was given up because its drive took too long is still under way, however long that takes. What arrives at
-    /// a drive later would hit the array that is started from it next.
+    /// Like [`begin_quiesce`](Self::begin_quiesce), but a shard answers only when its members have completed all I/Os,
+    /// including I/Os that were abandoned after their time limit. A write that reaches a drive later would damage the
+    /// array that is started from the drive next.
     #[must_use]
     pub fn begin_drain(&self) -> Vec<mpsc::Receiver<()>> {
         let drain = |shard: &ShardHandle| {
@@ -315,21 +315,25 @@ impl Array {
         self.shards.iter().map(drain).collect()
     }
 
-    /// Records a clean stop. Only after every shard has answered [`begin_quiesce`](Self::begin_quiesce).
+    /// Records a clean shutdown. The caller must first wait until every shard has answered
+    /// [`begin_quiesce`](Self::begin_quiesce).
     #[must_use]
     pub fn begin_stop(&self) -> Pending {
         self.change(Change::Stop)
     }
 
-    /// Stops the array in order: finishes what is in flight, records a clean stop, leaves the cores.
+    /// Stops the array: completes all requests in progress, records a clean shutdown, and removes the array from the
+    /// cores.
     ///
     /// # Errors
-    /// When the stop could not be recorded; the array is stopped nevertheless, as after a crash.
+    /// If the clean shutdown could not be recorded. The array is stopped nevertheless, and the next start is as after a
+    /// crash.
     pub fn stop(self) -> Result<(), ArrayError> {
         self.stop_with_members().0
     }
 
-    /// The same, with what its members were like at the end: a stop may cost one that hangs.
+    /// Stops the array like [`stop`](Self::stop), and returns the status of the members at the end, because an
+    /// unresponsive member may fail during the stop.
     pub fn stop_with_members(mut self) -> (Result<(), ArrayError>, Vec<MemberStatus>) {
         for quiet in self.begin_quiesce() {
             if quiet.recv().is_err() {
@@ -353,7 +357,7 @@ impl Array {
 }
 
 impl Drop for Array {
-    /// Leaves the cores without recording anything: what a crash would leave.
+    /// Removes the array from the cores without recording anything, as after a crash.
     fn drop(&mut self) {
         self.remove_pollers();
     }
@@ -379,7 +383,7 @@ fn member_statuses(assembled: &Assembled) -> Vec<MemberStatus> {
     members.map(status).collect()
 }
 
-/// Mailboxes between every two shards.
+/// Creates mailboxes between every two shards.
 fn mesh(wakers: &[Waker]) -> Vec<Vec<Option<Link>>> {
     let count = wakers.len();
     let mut links: Vec<Vec<Option<Link>>> =

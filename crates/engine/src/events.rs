@@ -1,4 +1,4 @@
-//! What happened to an array, for operators and for programs that manage it.
+//! Events of an array, for operators and management programs.
 
 use std::collections::VecDeque;
 
@@ -8,113 +8,114 @@ use strake_units::MemberIndex;
 use crate::limits::EVENTS_MAX;
 use crate::scrub::{ScrubCounts, ScrubMode};
 
-/// Something that happened to an array.
+/// An event of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArrayEvent {
-    /// The member it happened to, when it is about one.
+    /// The member concerned, if any.
     pub member: Option<MemberIndex>,
-    /// What happened.
+    /// The kind of the event.
     pub kind: ArrayEventKind,
 }
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArrayEventKind {
-    /// The member failed an I/O that it may not fail and is out of use.
+    /// The member failed an I/O and is out of use.
     MemberFailed {
-        /// How the I/O failed.
+        /// The error of the I/O.
         cause: IoErrorKind,
     },
     /// The member's drive was removed.
     MemberVanished,
     /// The operator declared the member failed.
     MemberFailedByHand,
-    /// The member is being filled.
+    /// The rebuild of the member started.
     RebuildStarted {
-        /// Bytes that it lacks.
+        /// Bytes that the member lacks.
         stale_bytes: u64,
     },
-    /// The member holds everything it should.
+    /// The member is in sync.
     RebuildFinished,
-    /// The rebuild cannot go on: nothing is left to recover some block from.
+    /// The rebuild halted because some block cannot be reconstructed.
     RebuildHalted,
-    /// A drive is being filled that is to take the place of the member, which still serves.
+    /// The copy of the serving member to its replacement started.
     ReplaceStarted,
-    /// The drive has taken the member's place.
+    /// The replacement has the slot of the member.
     ReplaceFinished,
-    /// The member keeps its place.
+    /// The replacement ended early, and the member keeps its slot.
     ReplaceAbandoned {
-        /// How the drive failed; `None` when it was cancelled.
+        /// The error of the replacement; `None` if the replacement was cancelled.
         cause: Option<IoErrorKind>,
     },
-    /// Nothing was left to recover blocks from. They are listed, and answered with errors until they are written.
+    /// Blocks could not be reconstructed. They are on the list of bad blocks, and reads of these blocks fail until the
+    /// blocks are written.
     BlocksLost {
         /// Bytes of the array.
         bytes: u64,
     },
     /// Both copies of bitmap pages were unreadable or damaged on the member when the array started.
     BitmapLost {
-        /// How many pages.
+        /// Number of pages.
         pages: u64,
-        /// Of these, pages that no member in sync has: all their bits count as set.
+        /// Number of these pages that no member in sync has. All bits of these pages count as set.
         everywhere: u64,
     },
-    /// A crash cut writes short while members were missing, or in an array that records every write: they were done
-    /// again from the redo log.
+    /// A crash interrupted writes while members were missing, or in mode `strict`. The writes were replayed from the
+    /// redo log.
     WritesRedone {
-        /// How many.
+        /// Number of writes.
         count: u64,
     },
-    /// Parity or copies are being made to agree.
+    /// A resync started.
     ResyncStarted,
-    /// A member went out while parity of these regions was not known to be right after a crash: its blocks may be
-    /// recovered wrongly there. The next start is refused until that is accepted.
+    /// A member went out before the resync of these regions after a crash, so its blocks in these regions may be
+    /// reconstructed wrongly. The next start is refused until the operator accepts this.
     InDoubt {
-        /// How many.
+        /// Number of regions.
         regions: u64,
     },
-    /// They agree.
+    /// The resync finished.
     ResyncFinished,
-    /// They cannot be made to agree: nothing is left to recover some block from.
+    /// The resync halted because some block cannot be reconstructed.
     ResyncHalted,
-    /// Reads avoid the member, because it is much slower than its peers.
+    /// Reads avoid the member, because the member is much slower than its peers.
     SitOut,
     /// The member is read again.
     SitOutEnded,
-    /// So many members are stalled at once that the array cannot do without them. The cause is hardly a drive, so none
-    /// is taken out for it.
+    /// More members are stalled at the same time than the array can do without. The cause is probably not a single
+    /// drive, so no member goes out of use.
     MembersStalled,
-    /// Enough of them answer again.
+    /// Enough members answer again.
     MembersStalledEnded,
-    /// A scrub began.
+    /// A scrub started.
     ScrubStarted {
-        /// What it does.
+        /// The mode of the scrub.
         mode: ScrubMode,
-        /// Bytes of the array that it was over before it was interrupted; 0 when it begins.
+        /// Bytes of the array that were checked before an interruption; 0 for a new scrub.
         done_bytes: u64,
     },
-    /// A scrub has found something; reported once a minute at most.
+    /// A scrub has found mismatches or unreadable blocks. This event is reported at most once a minute.
     ScrubFound {
-        /// All that it found so far.
+        /// All findings so far.
         counts: ScrubCounts,
     },
     /// A scrub has finished.
     ScrubEnded {
-        /// It has been over everything; otherwise it was stopped.
+        /// True if the scrub checked the whole array; false if the scrub was stopped.
         whole: bool,
-        /// What it saw.
+        /// The findings of the scrub.
         counts: ScrubCounts,
     },
-    /// More members are absent than redundancy covers; nothing is served.
+    /// The array has failed: more members are absent than the level tolerates, and I/O stops.
     Lost,
-    /// So many events were dropped here because they were not fetched.
+    /// Events were dropped at this position because they were not fetched.
     Dropped {
-        /// How many.
+        /// Number of dropped events.
         count: u64,
     },
 }
 
-/// Events that have not been fetched yet, the oldest first.
+/// Events that were not fetched yet, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct EventRing {
     events: VecDeque<ArrayEvent>,
@@ -122,7 +123,7 @@ pub(crate) struct EventRing {
 }
 
 impl EventRing {
-    /// Adds an event. When there is no room the oldest makes way, and is counted.
+    /// Adds an event. If the ring is full, the oldest event is dropped and counted.
     pub(crate) fn push(&mut self, event: ArrayEvent) {
         if self.events.len() == EVENTS_MAX {
             self.events.pop_front();
@@ -131,7 +132,7 @@ impl EventRing {
         self.events.push_back(event);
     }
 
-    /// Takes all of them.
+    /// Removes and returns all events.
     pub(crate) fn drain(&mut self) -> Vec<ArrayEvent> {
         let count = std::mem::take(&mut self.dropped);
         let dropped = ArrayEvent { member: None, kind: ArrayEventKind::Dropped { count } };

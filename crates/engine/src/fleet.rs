@@ -1,8 +1,8 @@
 //! I/O of the control plane on all members of an array at once.
 //!
-//! The one place that submits to every member, collects the answers, and gives up on those that are silent. A member
-//! is given up for its own silence only ([`strake_block::patience`]), never for another's time, and the rest of the
-//! work on the others continues to its end.
+//! This module alone submits to every member, collects the answers, and abandons unresponsive members. A member is
+//! abandoned only for its own silence ([`strake_block::patience`]), never because of the time of another member. The
+//! work on the other members continues to its end.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -18,26 +18,27 @@ use crate::create::Drive;
 use crate::error::ArrayError;
 use crate::member_io::{READ_BYTES, TRANSFER_BYTES, Wait};
 
-/// Requests under way at a time on each member.
+/// Maximum number of requests in progress on each member.
 const DEPTH: usize = 32;
 
-/// Bytes under way at a time on each member, but for a single request: 64 members want memory too.
+/// Maximum number of bytes in progress on each member, except for a single larger request. The limit bounds the memory
+/// for 64 members.
 const WINDOW_BYTES: u64 = 1 << 20;
 
 /// Time between two attempts to open the queue of a drive that has outstanding requests of an earlier use.
 const ASK_EVERY: Nanos = Nanos::SECOND;
 
-/// Why work on members did not succeed.
+/// Failure of work on members.
 #[derive(Debug)]
 pub(crate) enum Failed {
-    /// Members that failed or were silent, each with why. The array may do without them.
+    /// Members that failed or were unresponsive, with their errors. The array may work without these members.
     Members(Vec<(MemberIndex, ArrayError)>),
-    /// Nothing that a member is to blame for.
+    /// A failure that no member caused.
     Otherwise(ArrayError),
 }
 
 impl Failed {
-    /// The first reason, for work that does not go on without a member.
+    /// Returns the first error, for work that needs every member.
     pub(crate) fn into_error(self) -> ArrayError {
         match self {
             Self::Members(mut members) => members.swap_remove(0).1,
@@ -52,7 +53,7 @@ impl From<ArrayError> for Failed {
     }
 }
 
-/// Bytes to be read; offset and length are multiples of 4 KiB.
+/// A range of bytes to read. Offset and length are multiples of 4 KiB.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     pub(crate) member: MemberIndex,
@@ -60,17 +61,17 @@ pub(crate) struct Reading {
     pub(crate) bytes: u64,
 }
 
-/// What was read, with zeroes for what could not be.
+/// The bytes that were read, with zeroes for unreadable blocks.
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) bytes: Vec<u8>,
-    /// By blocks of 4 KiB.
+    /// For each block of 4 KiB, true if the block was readable.
     pub(crate) readable: Vec<bool>,
-    /// Why the first one that is not could not be read.
+    /// The error of the first unreadable block.
     pub(crate) why: Option<ArrayError>,
 }
 
-/// Bytes to be written, stable.
+/// Bytes for a stable write.
 #[derive(Clone, Debug)]
 pub(crate) struct Writing {
     pub(crate) member: MemberIndex,
@@ -78,24 +79,24 @@ pub(crate) struct Writing {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// A piece of what was read: its bytes, or why a block of 4 KiB cannot be read.
+/// A piece of a read: its bytes, or the error of an unreadable block of 4 KiB.
 type Piece<'p> = Result<&'p [u8], IoError>;
 
 /// One request.
 #[derive(Clone, Copy, Debug)]
 struct Task {
-    /// Which of the readings or writings it is of.
+    /// Index of the reading or writing to which the request belongs.
     of: usize,
     offset: u64,
     bytes: u64,
 }
 
-/// The outcome of a request: more requests in its place, or the end of the member.
+/// The outcome of a request: further requests, or the failure of the member.
 type Outcome = Result<Vec<Task>, IoError>;
 
-/// What a run does.
+/// The work of a run.
 struct Work<'w> {
-    /// The request of a task, whose place is the second argument.
+    /// Builds the operation of a task at the given block.
     op: &'w dyn Fn(&Task, Lba) -> Op,
     done: &'w mut dyn FnMut(Task, Result<Op, IoError>) -> Outcome,
 }
@@ -109,23 +110,23 @@ pub(crate) struct Fleet<'a> {
 }
 
 impl<'a> Fleet<'a> {
-    /// Queues are opened when they are needed first.
+    /// A queue is opened when it is first needed.
     pub(crate) fn new(drives: &[Option<Drive>], wait: Wait<'a>) -> Self {
         let lanes = drives.iter().map(|drive| drive.as_ref().map(Lane::new)).collect();
         Self { lanes, wait, now: Nanos(0), attention: Attention::default() }
     }
 
-    /// The members that have a drive.
+    /// Returns the members that have a drive.
     pub(crate) fn here(&self) -> impl Iterator<Item = MemberIndex> + use<'_> {
         let here = self.lanes.iter().enumerate().filter(|(_, lane)| lane.is_some());
         here.map(|(at, _)| MemberIndex(at as u8))
     }
 
-    /// Reads a piece at a time, in any order: `each` gets the number of the reading, the byte offset on the member,
-    /// and what is there. What a device knows to be zeroes is left out.
+    /// Reads in pieces, in any order. `each` receives the index of the reading, the byte offset on the member, and the
+    /// content. Ranges that read as zeroes according to a device are left out.
     ///
     /// # Errors
-    /// When members fail, but for blocks that cannot be read; the others have been read to the end.
+    /// If members fail; unreadable blocks are not a failure. The other members have been read to the end.
     pub(crate) fn read_pieces(
         &mut self,
         readings: &[Reading],
@@ -136,7 +137,7 @@ impl<'a> Fleet<'a> {
             let lane = self.lanes[reading.member.at()].as_mut().expect("a member that is here");
             lane.plan_read(of, reading);
         }
-        // Buffers of pieces that were looked at: the next reads fill them again.
+        // Buffers of processed pieces, which the next reads use again.
         let spare = RefCell::new(Vec::<BufMut>::new());
         let op = |task: &Task, at: Lba| {
             let bytes = task.bytes as usize;
@@ -165,7 +166,7 @@ impl<'a> Fleet<'a> {
         self.run(doing, &mut Work { op: &op, done: &mut done })
     }
 
-    /// Reads all of `readings`, in whole, except for blocks that cannot be read.
+    /// Reads all of `readings` completely, except for unreadable blocks.
     ///
     /// # Errors
     /// As [`read_pieces`](Self::read_pieces).
@@ -200,12 +201,12 @@ impl<'a> Fleet<'a> {
     /// Writes all of `writings`, stable, in any order.
     ///
     /// # Errors
-    /// When members fail; the others have been written to the end.
+    /// If members fail. The other members have been written to the end.
     pub(crate) fn write(&mut self, writings: &[Writing], doing: &str) -> Result<(), Failed> {
         self.write_noting(writings, doing, &mut |_| {})
     }
 
-    /// The same; `stable` gets the number of each writing that has been written in whole.
+    /// Writes like [`write`](Self::write). `stable` receives the index of each writing that is complete and stable.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -238,7 +239,7 @@ impl<'a> Fleet<'a> {
         self.run(doing, &mut Work { op: &op, done: &mut done })
     }
 
-    /// Does what is planned, on all members at once.
+    /// Executes the tasks on all members concurrently.
     fn run(&mut self, doing: &str, work: &mut Work<'_>) -> Result<(), Failed> {
         let mut time = self.look();
         let mut failed = Vec::new();
@@ -269,14 +270,14 @@ impl<'a> Fleet<'a> {
         if failed.is_empty() { Ok(()) } else { Err(Failed::Members(failed)) }
     }
 
-    /// The time; `None` when the caller has given up.
+    /// Returns the time; `None` if the caller has stopped waiting.
     fn look(&mut self) -> Option<Nanos> {
         self.now = (self.wait)()?;
         Some(self.attention.at(self.now))
     }
 }
 
-/// Why a member is given up.
+/// The reason why a member is abandoned.
 enum Trouble {
     Open(ArrayError),
     Io(IoError),
@@ -290,11 +291,11 @@ struct Lane {
     block_size: BlockSize,
     io_bytes_max: u64,
     silence: Silence,
-    /// When its queue is asked for next, after it was refused.
+    /// Time of the next attempt to open the queue, after a refusal.
     ask_at: Nanos,
     batch: CompletionBatch,
     todo: VecDeque<Task>,
-    /// What is under way, by token.
+    /// Requests in progress, by token.
     out: Vec<(u64, Task)>,
     next: u64,
 }
@@ -302,7 +303,7 @@ struct Lane {
 impl Lane {
     fn new(drive: &Drive) -> Self {
         let info = drive.device.info();
-        // However odd what the drive takes at a time is.
+        // The transfer limit of a drive need not be a multiple of 4 KiB.
         let most = TRANSFER_BYTES.min(u64::from(info.io_bytes_max) & !4095).max(4096);
         Self {
             device: Arc::clone(&drive.device),
@@ -353,13 +354,13 @@ impl Lane {
         !self.todo.is_empty() || !self.out.is_empty()
     }
 
-    /// Submits, and takes the answers. True when there were any.
+    /// Submits requests and collects completions. Returns true if there were completions.
     fn turn(&mut self, now: Nanos, at: Nanos, work: &mut Work<'_>) -> Result<bool, Trouble> {
         if self.queue.is_none() && !self.open(at)? {
             return Ok(false);
         }
         self.submit(work);
-        // A queue that takes nothing although it has nothing to do is silent too.
+        // An idle queue that accepts no requests counts as unresponsive too.
         self.silence.owed(at);
         let Some(queue) = &mut self.queue else { return Ok(false) };
         queue.ring_doorbell(now);
@@ -384,8 +385,9 @@ impl Lane {
         Ok(true)
     }
 
-    /// Opens its queue. False while the drive still has outstanding requests of an earlier use: those are waited for
-    /// like any answer, and asking costs the time of the others, so it is done now and then.
+    /// Opens the queue. Returns false while the drive still has outstanding requests of an earlier use. Their
+    /// completion is awaited like any answer. Attempts are rare, because each attempt takes time from the other
+    /// members.
     fn open(&mut self, at: Nanos) -> Result<bool, Trouble> {
         if at < self.ask_at {
             return Ok(false);
@@ -426,7 +428,7 @@ impl Lane {
         }
     }
 
-    /// Leaves the member alone from now on. What it still owes is its queue's to wait for.
+    /// Stops using the member. The queue waits for the outstanding requests.
     fn give_up(&mut self, trouble: Trouble, doing: &str) -> ArrayError {
         self.todo.clear();
         self.out.clear();
@@ -439,7 +441,7 @@ impl Lane {
 }
 
 impl Task {
-    /// The same, a block of 4 KiB at a time.
+    /// Splits the request into blocks of 4 KiB.
     fn blocks(self) -> impl Iterator<Item = Self> {
         let step = READ_BYTES as u64;
         (0..self.bytes / step).map(move |nth| Self {

@@ -1,30 +1,29 @@
-//! Growing: an array takes all the room that its members have now.
+//! Growing: an array uses the additional space of its members.
 //!
-//! The number of rows is the one thing that changes: every block that both sizes have stays where it is. Between
-//! the end of the old data and the end of the new on every member lies the *new area*, which is made zeroes before
-//! anything else happens. Zeroes are data that parities of zeroes and copies agree with at every level, so no region is
-//! in doubt under the new size, and what was never written reads as zeroes. While the array serves, nothing there is
-//! read or written, but for labels behind the data of a device that has become larger:
-//! [`Array::tails`](crate::Array::tails).
+//! Only the number of stripes changes: every block that exists in both sizes keeps its address. On every member, the
+//! *new area* lies between the old and the new end of the data. It is zeroed first. At every level, parities of zeroes
+//! and copies agree with zeroes, so no region is in doubt under the new size, and unwritten blocks read as zeroes.
+//! While the array serves, the new area is neither read nor written, except for labels after the data of a device that
+//! has become larger: [`Array::tails`](crate::Array::tails).
 //!
-//! [`grow()`] then works on an array that was stopped, and assembled and not started. Each step is stable on every
-//! member before the next:
+//! Then [`grow()`] works on an array that was stopped and assembled, and is not running. Each step is stable on every
+//! member before the next step starts:
 //!
-//! 1. a partition table at the end that each device has now;
-//! 2. a label that says that this is where the device ends, one generation later. Until then the table at the end of
-//!    before showed that nothing was cut off it, and (3) may empty that;
-//! 3. zeroes in what of the new area could not be made zeroes while the array served;
-//! 4. the bitmap of regions that were written, so that it is right under the old size and under the new one. The
-//!    write-intent bitmap and the per-member dirty bitmaps are empty, which is right under both;
-//! 5. the label with the new size, one more generation later. It and (2) are updates as any other.
+//! 1. a partition table at the present end of each device;
+//! 2. a label with the present end of the device, with the next generation. Before this step, the table at the former
+//!    end proved that the device was not truncated; step 3 may clear this table;
+//! 3. zeroes in the parts of the new area that could not be zeroed while the array served;
+//! 4. the bitmap of written regions, with content that is valid for both sizes. The write-intent bitmap and the
+//!    per-member dirty bitmaps are empty, which is valid for both sizes;
+//! 5. the label with the new size, with the next generation. Steps 2 and 5 are ordinary label updates.
 //!
-//! [`Change::UpgradeFormat`] is the same with another format instead of another size: there is no new area, and (5) has
-//! that format. Areas of format 2 hold nothing until their `incompat` bits are set, so those of a larger array are at
-//! other offsets.
+//! [`Change::UpgradeFormat`] takes the same steps with another format instead of another size: there is no new area,
+//! and the label in step 5 has the new format. Areas of format 2 are empty until their `incompat` bits are set, so the
+//! areas of a larger array may have other offsets.
 //!
-//! So a crash before (5) leaves the old array, and one during (5) leaves an update that was cut short: the next start
-//! follows the highest generation that is here, and a drive that is a member by either label has everything that both
-//! sizes need. The new size is not used before a start has given that label to every member.
+//! Therefore a crash before step 5 leaves the old array, and a crash during step 5 leaves an incomplete label update.
+//! The next start uses the highest generation that it finds, and a drive that is a member by either label has all data
+//! for both sizes. The new size is used only after a start has written that label to every member.
 
 use strake_ondisk::{AreaLayout, Bitmap, Bits, Consistency, Format, REGIONS_MAX, Superblock};
 use strake_raid::{Geometry, Regions};
@@ -37,35 +36,35 @@ use crate::fleet::{Failed, Fleet};
 use crate::member_io::{MemberIo, Wait};
 use crate::recorded::{geometry_of, record_of, understood};
 
-/// What kind of change a plan makes.
+/// The kind of change of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The array takes all the room that its members have. It keeps its format.
+    /// The array uses all space of its members and keeps its format.
     Grow,
-    /// The array gets format 2. It keeps its size.
+    /// The array gets format 2 and keeps its size.
     UpgradeFormat,
 }
 
-/// What an array becomes by a [`Change`].
+/// The effect of a [`Change`] on an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrowPlan {
-    /// What a plan that is made again has to be a plan of.
+    /// The kind of change, which a repeated plan must have too.
     change: Change,
     before: Geometry,
     after: Geometry,
-    /// The format before, and with its areas behind the data of afterwards.
+    /// The format before, and the format with its areas after the new end of the data.
     formats: (Format, Format),
     limit: MemberIndex,
     /// Bytes of each device.
     sizes: Vec<u64>,
 }
 
-/// Works out what the array that `label` describes becomes by `change` on `drives`, which are those of its members by
-/// slot. Writes nothing.
+/// Computes the effect of `change` on the array of `label`. `drives` are the drives of its members by slot. Writes
+/// nothing.
 ///
 /// # Errors
-/// When a member has no drive, or one that is too small for what the array has already, or for the areas of format 2
-/// behind that when it gets this format.
+/// If a member has no drive, or if a drive is too small for the present array or, for a conversion, for the areas of
+/// format 2.
 pub fn plan_change(
     change: Change,
     label: &Superblock,
@@ -83,10 +82,10 @@ fn plan_grow(label: &Superblock, drives: &[Option<Drive>]) -> Result<GrowPlan, A
     let limit = (0..data.len()).min_by_key(|slot| data[*slot]).unwrap_or(0);
     let shift = before.block_size().shift();
     let least = data.get(limit).copied().unwrap_or(0) >> shift;
-    // Never less than now: what a label says is what is there.
+    // The size never shrinks.
     let after = before.resized(least.max(before.member_blocks_used()))?;
     let grown = label.format.resized(after.member_blocks_used() << shift);
-    // What is recorded of areas stays as long as the data behind which they lie.
+    // The recorded areas stay unchanged as long as the end of the data is unchanged.
     let formats = (label.format, if after == before { label.format } else { grown });
     let change = Change::Grow;
     Ok(GrowPlan { change, before, after, formats, limit: MemberIndex(limit as u8), sizes })
@@ -120,7 +119,7 @@ fn plan_upgrade(label: &Superblock, drives: &[Option<Drive>]) -> Result<GrowPlan
     Ok(GrowPlan { change, before, after: before, formats, limit: MemberIndex(limit as u8), sizes })
 }
 
-/// Bytes of each device, and how many of them data can have in `format`.
+/// Returns the bytes of each device, and the bytes available for data in `format`.
 fn room(
     label: &Superblock,
     drives: &[Option<Drive>],
@@ -148,25 +147,25 @@ fn room(
 }
 
 impl GrowPlan {
-    /// The kind of change.
+    /// Returns the kind of change.
     #[must_use]
     pub const fn change(&self) -> Change {
         self.change
     }
 
-    /// Bytes that the array has.
+    /// Returns the present size of the array in bytes.
     #[must_use]
     pub const fn bytes_before(&self) -> u64 {
         self.before.capacity_blocks() << self.before.block_size().shift()
     }
 
-    /// Bytes that it will have.
+    /// Returns the new size of the array in bytes.
     #[must_use]
     pub const fn bytes_after(&self) -> u64 {
         self.after.capacity_blocks() << self.after.block_size().shift()
     }
 
-    /// True when the array uses all the room that its members have, or has the format already.
+    /// True if the plan changes nothing: the array already uses all space of its members, or already has the format.
     #[must_use]
     pub const fn is_nothing(&self) -> bool {
         match self.change {
@@ -175,14 +174,14 @@ impl GrowPlan {
         }
     }
 
-    /// True when `label` says what was planned.
+    /// True if `label` contains the planned change.
     #[must_use]
     pub fn is_done(&self, label: &Superblock) -> bool {
         label.format == self.formats.1
             && label.geometry.member_blocks == self.after.member_blocks_used()
     }
 
-    /// Bytes that a drive needs at least to be a member, before and afterwards.
+    /// Returns the minimum size of a member's drive in bytes, before and after the change.
     #[must_use]
     pub fn least_drive_bytes(&self) -> (u64, u64) {
         let shift = self.before.block_size().shift();
@@ -192,8 +191,8 @@ impl GrowPlan {
         (least(self.formats.0, &self.before), least(self.formats.1, &self.after))
     }
 
-    /// Bytes that a member lacks afterwards for a conversion to format 2, when it has them now: an array of format 1
-    /// that grows uses the space that the areas of format 2 need.
+    /// Returns the bytes that a member will lack for a conversion to format 2 after growing, if it has enough bytes
+    /// now. Growing an array of format 1 uses the space that the areas of format 2 need.
     #[must_use]
     pub fn lacks_for_format_2(&self) -> Option<u64> {
         match (self.change, self.formats.0) {
@@ -210,8 +209,8 @@ impl GrowPlan {
         (needs(&self.before) <= least && lacks > 0).then_some(lacks)
     }
 
-    /// The plan of the same change for what is there now. Nothing else than a plan says what is planned again, so a
-    /// change cannot be checked against a plan of another kind.
+    /// Plans the same change for the present state. The kind of change always comes from the first plan, so both plans
+    /// have the same kind.
     ///
     /// # Errors
     /// As [`plan_change`].
@@ -219,13 +218,13 @@ impl GrowPlan {
         plan_change(self.change, label, drives)
     }
 
-    /// The member with the least room, the first of several.
+    /// Returns the member with the least space; the first one if several have the least space.
     #[must_use]
     pub const fn limit(&self) -> MemberIndex {
         self.limit
     }
 
-    /// Byte offset and bytes of the new area, the same on every member.
+    /// Returns the byte offset and the length of the new area, which are equal on every member.
     #[must_use]
     pub const fn new_area(&self) -> (u64, u64) {
         let shift = self.before.block_size().shift();
@@ -233,7 +232,7 @@ impl GrowPlan {
         (strake_ondisk::HEAD_BYTES + (from << shift), (to - from) << shift)
     }
 
-    /// The new area without `places`, byte offsets and bytes: what can be made zeroes while the array serves.
+    /// Returns the byte ranges of the new area without `places`. These ranges can be zeroed while the array serves.
     #[must_use]
     pub fn new_area_without(&self, places: &[(u64, u64)]) -> Vec<(u64, u64)> {
         let mut taken = self.within_new_area(places);
@@ -250,7 +249,7 @@ impl GrowPlan {
         left
     }
 
-    /// What the new area has in common with `places`, byte offsets and bytes.
+    /// Returns the intersection of the new area with the byte ranges in `places`.
     fn within_new_area(&self, places: &[(u64, u64)]) -> Vec<(u64, u64)> {
         let (start, bytes) = self.new_area();
         let cut = |&(at, length): &(u64, u64)| {
@@ -260,12 +259,13 @@ impl GrowPlan {
         places.iter().filter_map(cut).collect()
     }
 
-    /// Regions that were written, for either size: whichever the label says, none that holds data is called unwritten.
+    /// Returns the written regions for both sizes. With either size, every region that contains data is marked as
+    /// written.
     fn written(&self, before: &Bits, consistency: Consistency) -> Bits {
         let (old, new) = (Regions::new(&self.before), Regions::new(&self.after));
         let mut written = Bits::new(old.count().max(new.count()).min(REGIONS_MAX));
         if consistency == Consistency::None {
-            // In this mode writes are not recorded.
+            // In this mode, writes are not recorded.
             written.fill();
             return written;
         }
@@ -278,32 +278,31 @@ impl GrowPlan {
 }
 
 impl MemberIo<'_> {
-    /// Makes `bytes` from `offset` read as zeroes, as quickly as the drive can. Not stable before a
-    /// [`settle`](Self::settle).
+    /// Writes zeroes to `bytes` bytes from `offset`, by the fastest operation of the drive. The zeroes are stable only
+    /// after [`settle`](Self::settle).
     ///
     /// # Errors
-    /// When the drive fails.
+    /// If the drive fails.
     pub fn zero(&mut self, offset: u64, bytes: u64) -> Result<(), ArrayError> {
         self.make_zeroes(offset, bytes, "clearing new space on it")
     }
 
-    /// Makes stable what was written before.
+    /// Makes all earlier writes stable.
     ///
     /// # Errors
-    /// When the drive fails.
+    /// If the drive fails.
     pub fn settle(&mut self) -> Result<(), ArrayError> {
         self.flush("flushing it")
     }
 }
 
-/// Gives `assembled`, which is not running, the size of `plan`. `tails` are the places on each member where labels were
-/// written after the rest of the new area was made zeroes. Afterwards it is to be assembled again from its drives,
-/// which gives every member the label that says so; whether or not this succeeded.
+/// Applies `plan` to `assembled`, which is not running. `tails` are the areas on each member to which labels were
+/// written after the rest of the new area was zeroed. After success or failure, the caller must assemble the array
+/// again from its drives, which writes the newest label to every member.
 ///
 /// # Errors
-/// When the array is not as it was when the plan was made, or not at rest, or a drive fails. The new size has not
-/// been used then. Unless a label with it has been written to a drive that is here at the next start, the array keeps
-/// the old one.
+/// If the array changed since the plan, is not at rest, or a drive fails. The new size was not used then. The array
+/// keeps its old size, unless the next start finds a drive with a label of the new size.
 pub fn grow(
     assembled: Assembled,
     plan: &GrowPlan,
@@ -329,8 +328,8 @@ pub fn grow(
         io.claim_end(assembled.superblock.members[member.at()].uuid)?;
         io.settle()?;
     }
-    // From here on it is the end of now that shows whether something was cut off: the table at the end of before may be
-    // in the new area.
+    // From here on, the present end shows whether a device was truncated, because the table at the former end may be in
+    // the new area.
     let mut assembled = assembled;
     assembled.superblock.generation += 1;
     for (row, bytes) in assembled.superblock.members.iter_mut().zip(&plan.sizes) {
@@ -357,20 +356,21 @@ pub fn grow(
     assembled.write_labels(&mut fleet).map_err(Failed::into_error)
 }
 
-/// `label` with the change of `plan`, one generation later. All of the geometry is recorded again: a label of format 1
-/// is opened whatever it records of what follows from the rest, one of format 2 is not.
+/// Returns `label` with the change of `plan` and the next generation. The complete geometry is recorded again. This
+/// program starts from a label of format 1 whatever its derived fields are, but a label of format 2 with wrong derived
+/// fields is refused.
 fn changed(label: &Superblock, plan: &GrowPlan) -> Superblock {
     Superblock {
         generation: label.generation + 1,
         geometry: record_of(&plan.after),
         format: plan.formats.1,
-        // Nothing was written since the start that began this activation.
+        // No write has happened in this activation.
         clean: true,
         ..label.clone()
     }
 }
 
-/// Refuses a change after which this version would not start the array.
+/// Refuses a change after which this version could not start the array.
 fn check_readable(label: &Superblock, plan: &GrowPlan) -> Result<(), ArrayError> {
     let unreadable = |why: String| {
         ArrayError::state(format!("array {} cannot change: {why}; nothing was done", label.name))
@@ -382,11 +382,12 @@ fn check_readable(label: &Superblock, plan: &GrowPlan) -> Result<(), ArrayError>
     }
 }
 
-/// Claims `drive`, which holds `label` and is about to be a member of its array again, up to its end if it has become
-/// larger. From then on labels say that this is its end, and what is missing there was written over.
+/// Claims the new end of `drive`, if the drive has become larger. The drive has the label `label`, and is about to
+/// become a member of its array again. From then on, labels record this end, and a missing end means that it was
+/// overwritten.
 ///
 /// # Errors
-/// When the drive fails.
+/// If the drive fails.
 pub fn claim_grown(drive: &Drive, label: &Superblock, wait: Wait<'_>) -> Result<(), ArrayError> {
     let bytes = drive.device.info().bytes();
     if label.own_record().is_none_or(|own| own.bytes >= bytes) {
@@ -395,7 +396,7 @@ pub fn claim_grown(drive: &Drive, label: &Superblock, wait: Wait<'_>) -> Result<
     MemberIo::open(drive, wait)?.claim_end(label.member)
 }
 
-/// What a plan comes to, for a person.
+/// Describes the plan for the operator.
 impl std::fmt::Display for GrowPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.change {

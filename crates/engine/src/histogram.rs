@@ -1,22 +1,22 @@
-//! How long things take: histograms that a core writes for a few instructions each, and that are assembled only on
-//! request.
+//! Latency histograms. A core records a value with a few instructions, and the histograms of all cores are merged only
+//! on request.
 //!
-//! Places are spaced like those of Gil Tene's HdrHistogram: every doubling of time is cut into 32, so a percentile is
-//! exact to within 3 %, from a nanosecond to more than a minute, in 8 KiB.
+//! The buckets are spaced like the buckets of Gil Tene's HdrHistogram: 32 buckets for every doubling of time. A
+//! percentile is therefore accurate to within 3 %, from a nanosecond to more than a minute, in 8 KiB.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use strake_units::Nanos;
 
-/// Each doubling of time is cut into two to the power of this many places.
+/// The number of buckets for each doubling of time is 2 to this power.
 const STEPS_SHIFT: u32 = 5;
 const STEPS: usize = 1 << STEPS_SHIFT;
 
-/// Longer times are not distinguished: 2^36 ns are 68 seconds, more than twice the time limit of an I/O.
+/// Longer times share the last bucket. 2^36 ns are 68 seconds, more than twice the time limit of an I/O.
 const BITS: u32 = 36;
 const PLACES: usize = ((BITS - STEPS_SHIFT + 1) as usize) << STEPS_SHIFT;
 
-/// What is timed.
+/// Kinds of timed operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timed {
     Read,
@@ -25,10 +25,10 @@ pub(crate) enum Timed {
     Flush,
 }
 
-/// How many kinds there are.
+/// Number of kinds.
 const KINDS: usize = 3;
 
-/// Times that one core writes and others may look at.
+/// A histogram that one core writes and other cores may read.
 struct Histogram {
     places: Box<[AtomicU64]>,
     sum: AtomicU64,
@@ -43,7 +43,8 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// `count` of them took this long. Only the core that writes this may call it.
+    /// Records `count` operations with the latency `took`. Only the core that owns the histogram may call this
+    /// function.
     #[inline]
     fn record(&self, took: Nanos, count: u32) {
         let count = u64::from(count);
@@ -68,7 +69,7 @@ impl Histogram {
     }
 }
 
-/// There is one writer, so that nothing has to be locked.
+/// Adds to a counter. One core writes the counter, so no atomic addition is needed.
 #[inline]
 fn add(counter: &AtomicU64, count: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(count), Relaxed);
@@ -83,7 +84,7 @@ const fn place(nanos: u64) -> usize {
     ((shift as usize) << STEPS_SHIFT) + ((nanos >> below) as usize & (STEPS - 1))
 }
 
-/// The longest time that belongs to place `at`.
+/// The upper bound of bucket `at`.
 const fn bound(at: usize) -> u64 {
     let (shift, step) = (at >> STEPS_SHIFT, at as u64 & (STEPS as u64 - 1));
     if shift == 0 {
@@ -98,10 +99,10 @@ impl Default for CoreTimes {
     }
 }
 
-/// One core's times: of the requests that came in on it, and of what members answered to it.
+/// Latencies of one core: of the requests that it accepted, and of its member I/Os.
 pub(crate) struct CoreTimes {
     requests: [Histogram; KINDS],
-    /// By place of the member.
+    /// Histograms by index of the member.
     members: Vec<[Histogram; KINDS]>,
 }
 
@@ -111,13 +112,13 @@ impl CoreTimes {
         Self { requests: Default::default(), members }
     }
 
-    /// `count` requests took this long.
+    /// Records `count` requests with the latency `took`.
     #[inline]
     pub(crate) fn request(&self, what: Timed, took: Nanos, count: u32) {
         self.requests[what as usize].record(took, count);
     }
 
-    /// `count` I/Os of the member in place `at` took this long.
+    /// Records `count` I/Os of the member with index `at` and the latency `took`.
     #[inline]
     pub(crate) fn member(&self, at: usize, what: Timed, took: Nanos, count: u32) {
         if let Some(member) = self.members.get(at) {
@@ -125,13 +126,13 @@ impl CoreTimes {
         }
     }
 
-    /// Another device is in place `at` from now on.
+    /// Clears the histograms of index `at`, because the device was exchanged.
     pub(crate) fn forget_member(&self, at: usize) {
         self.members.get(at).into_iter().flatten().for_each(Histogram::clear);
     }
 }
 
-/// Puts together what the cores have counted: of requests, and of the first `members` members.
+/// Merges the histograms of the cores: of requests, and of the first `members` members.
 pub(crate) fn put_together<'a>(
     cores: impl Iterator<Item = &'a CoreTimes> + Clone,
     members: usize,
@@ -152,17 +153,17 @@ pub(crate) fn put_together<'a>(
     }
 }
 
-/// How long an array's requests took, and its members' I/Os, since it was started.
+/// Latencies of the requests of an array and of its member I/Os since the start of the array.
 #[derive(Clone, Debug, Default)]
 pub struct ArrayLatencies {
-    /// From when a request was taken in until it was answered.
+    /// Latencies from the acceptance of a request to its completion.
     pub requests: Latencies,
-    /// By slot: from when the drive got an I/O until its answer was seen. What was counted of a drive before it was
-    /// replaced is gone.
+    /// Latencies by slot, from the submission of an I/O to the drive until the engine collects its completion. The
+    /// counts of a drive are cleared when the drive is replaced.
     pub members: Vec<Latencies>,
 }
 
-/// Times by what was done.
+/// Latencies by kind of operation.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies {
     /// Reads.
@@ -173,7 +174,7 @@ pub struct Latencies {
     pub flush: LatencyCounts,
 }
 
-/// Times that were counted.
+/// Counts of latencies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencyCounts {
     places: Vec<u64>,
@@ -188,25 +189,26 @@ impl Default for LatencyCounts {
 }
 
 impl LatencyCounts {
-    /// How many there were.
+    /// Returns the number of operations.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.places.iter().sum()
     }
 
-    /// The mean; `None` when there were none.
+    /// Returns the mean; `None` without operations.
     #[must_use]
     pub fn mean(&self) -> Option<Nanos> {
         self.sum.checked_div(self.count()).map(Nanos)
     }
 
-    /// The longest; 0 when there were none.
+    /// Returns the maximum; 0 without operations.
     #[must_use]
     pub const fn max(&self) -> Nanos {
         self.max
     }
 
-    /// What `per_mille` of 1000 did not exceed, to within 3 % above; `None` when there were none.
+    /// Returns the latency that `per_mille` of 1000 operations did not exceed, at most 3 % too large; `None` without
+    /// operations.
     #[must_use]
     pub fn percentile(&self, per_mille: u32) -> Option<Nanos> {
         let count = self.count();

@@ -1,4 +1,4 @@
-//! Labels, bitmaps and signatures of one drive, read and written from the control plane.
+//! The control plane's reads and writes of labels, bitmaps and signatures of one drive.
 
 use strake_block::blocking::Blocking;
 use strake_block::{BlockDevice, BufMut, DeallocateReads, IoError, IoErrorKind, Op, Patience, Sg};
@@ -12,50 +12,51 @@ use crate::create::Drive;
 use crate::error::{ArrayError, ArrayErrorKind};
 use crate::limits::{ZEROED_FIRST, ZEROED_MOST, ZEROING_LIMIT};
 
-/// How the control plane waits for a drive: called while nothing has completed, returns the time, or `None` to
-/// give up.
+/// Callback with which the control plane waits for a drive. The callback runs while no request has completed. It
+/// returns the time, or `None` to stop waiting.
 pub type Wait<'a> = &'a mut dyn FnMut() -> Option<Nanos>;
 
-/// Bytes at a drive's end that show whether the partition table there is ours.
+/// Bytes at the end of a drive that contain Strake's partition table, if any.
 const TABLE_BYTES: u64 = 64 << 10;
 
-/// What is read at a time where some may not be readable.
+/// Size of a read if some blocks may be unreadable.
 pub(crate) const READ_BYTES: usize = 4096;
 
 /// Largest single transfer of the control plane.
 pub(crate) const TRANSFER_BYTES: u64 = 256 << 10;
 
-/// What is on a drive before anything is done to it.
+/// Contents of a drive before the engine changes the drive.
 #[derive(Debug)]
 pub struct Inspection {
-    /// The newest valid label, when the drive is a member of an array.
+    /// The newest valid label if the drive is a member of an array.
     pub label: Option<Superblock>,
-    /// Something foreign: a partition table, a filesystem, another RAID.
+    /// Foreign content: a partition table, a filesystem, or another RAID.
     pub foreign: Option<Foreign>,
 }
 
-/// The labels of one drive that matter.
+/// The relevant labels of one drive.
 #[derive(Debug, Default)]
 pub(crate) struct Labels {
-    /// The newest one.
+    /// The newest label.
     pub(crate) newest: Option<Superblock>,
-    /// Generation and epoch of the newest one in the tail ring.
+    /// Generation and epoch of the newest label in the tail ring.
     pub(crate) in_tail: Option<(u64, Uuid)>,
-    /// The newest one in the tail ring, if that is older than the newest of all and no later one can have been there.
+    /// The newest label in the tail ring, if the head ring has a newer one, and if the tail ring cannot have lost a
+    /// later label.
     pub(crate) before: Option<Box<Superblock>>,
 }
 
-/// What is being done while rings of labels are read, for messages.
+/// Text for messages about reads of label rings.
 pub(crate) const READING_LABELS: &str = "reading its labels";
 
 impl Labels {
-    /// What the rings of the drive at `path` hold, head first.
+    /// Evaluates the rings of the drive at `path`; the head ring is the first.
     ///
     /// # Errors
-    /// When it holds a newer label than this program understands.
+    /// If the drive has a newer label than this program supports.
     pub(crate) fn of(path: &str, [head, tail]: [RingScan; 2]) -> Result<Self, ArrayError> {
         let understood = |scan: RingScan| {
-            // An older label must not be used in place of one that is not understood.
+            // An older label must not replace a label that this program does not support.
             let Some(refused) = scan.refused else { return Ok(scan) };
             let error = ArrayError::refused(format!("{path}: {refused}"));
             Err(ArrayError { array: refused.array, ..error })
@@ -63,7 +64,7 @@ impl Labels {
         let (head, tail) = (understood(head)?, understood(tail)?);
         let generation = |label: &Superblock| label.generation;
         let in_head = head.newest.as_ref().map(generation);
-        // A damaged slot may be that of a label after it.
+        // A damaged slot may have contained a later label.
         let unwritten =
             |from: u64| in_head.is_some_and(|to| from < to && !tail.may_have_lost(from, to));
         let before = tail.newest.as_ref().filter(|label| unwritten(label.generation));
@@ -75,10 +76,10 @@ impl Labels {
     }
 }
 
-/// The end at which labels are missing that an update of ours wrote. An update writes to the head ring first, and
-/// begins when the one before it has ended. So a head ring without a label was overwritten, and so was a tail ring that
-/// lacks more than the newest one; `claimed` says that the partition table behind it is still ours, which is never so
-/// where a drive was cut short or overwritten up to its end.
+/// Returns the ring in which labels of our own updates are missing. An update writes to the head ring first, and starts
+/// after the end of the previous update. Therefore an empty head ring was overwritten, and so was a tail ring that
+/// lacks more than the newest label. `claimed` is true if the partition table after the tail ring is still ours. After
+/// a truncation, or after an overwrite up to the end of the drive, the table is never ours.
 fn overwritten(head: &RingScan, tail: &RingScan, claimed: bool, members: usize) -> Option<Copy> {
     if head.valid == 0 {
         return (tail.valid > 0).then_some(Copy::Head);
@@ -90,7 +91,7 @@ fn overwritten(head: &RingScan, tail: &RingScan, claimed: bool, members: usize) 
     (emptied || thinned).then_some(Copy::Tail)
 }
 
-/// One drive, addressed in bytes, one operation at a time.
+/// I/O on one drive with byte addresses. One operation is in progress at a time.
 pub struct MemberIo<'a> {
     io: Blocking<'a>,
     device: &'a dyn BlockDevice,
@@ -105,7 +106,7 @@ impl<'a> MemberIo<'a> {
     /// Opens a queue of `drive` for the calling thread.
     ///
     /// # Errors
-    /// When the drive cannot be opened.
+    /// If the drive cannot be opened.
     pub fn open(drive: &'a Drive, wait: Wait<'a>) -> Result<Self, ArrayError> {
         let info = drive.device.info();
         let queue = drive.device.open_queue(CoreIndex(0), 1)?;
@@ -130,7 +131,7 @@ impl<'a> MemberIo<'a> {
         })
     }
 
-    /// Where a record of the control plane at `sequence` is.
+    /// Byte offset of the control plane's record with the sequence number `sequence`.
     pub(crate) fn config_offset(&self, sequence: u64) -> Result<u64, ArrayError> {
         Ok(self.layout()?.config_offset(sequence))
     }
@@ -153,8 +154,8 @@ impl<'a> MemberIo<'a> {
         Ok(out)
     }
 
-    /// The same a piece at a time, each with its offset; pieces are multiples of 4 KiB as well. What the device knows
-    /// to be zeroes is left out.
+    /// Reads as `read` does, in pieces with their offsets. Each piece is a multiple of 4 KiB. Ranges that read as
+    /// zeroes according to the device are left out.
     pub(crate) fn read_pieces(
         &mut self,
         offset: u64,
@@ -162,7 +163,7 @@ impl<'a> MemberIo<'a> {
         doing: &str,
         mut each: impl FnMut(u64, &[u8]),
     ) -> Result<(), ArrayError> {
-        // However odd what the drive takes at a time is.
+        // The transfer limit of a drive need not be a multiple of 4 KiB.
         let most = TRANSFER_BYTES.min(self.io_bytes_max & !4095).max(4096);
         let (mut at, end) = (offset, offset + bytes);
         let mut last: Option<BufMut> = None;
@@ -179,10 +180,10 @@ impl<'a> MemberIo<'a> {
         Ok(())
     }
 
-    /// Reads as `read` does, but passes over blocks of 4 KiB that cannot be read: false for those, and zeroes.
+    /// Reads as `read` does. Unreadable blocks of 4 KiB become zeroes and are marked with false.
     ///
     /// # Errors
-    /// When the drive fails in another way.
+    /// If the drive fails in another way.
     pub(crate) fn read_around(
         &mut self,
         offset: u64,
@@ -205,8 +206,8 @@ impl<'a> MemberIo<'a> {
         Ok((out, readable))
     }
 
-    /// Reads as `read` does, with zeroes for blocks of 4 KiB that cannot be read: where there are several copies of
-    /// everything, and each tells whether it is whole.
+    /// Reads as `read` does, with zeroes for unreadable blocks of 4 KiB. The callers read structures with several
+    /// copies and checksums.
     fn read_what_can_be(
         &mut self,
         offset: u64,
@@ -219,7 +220,8 @@ impl<'a> MemberIo<'a> {
         }
     }
 
-    /// The first bytes from `from` to `to` that have to be read, in whole pages but for the ends of the range.
+    /// The first range of bytes between `from` and `to` that may contain data. Its bounds are page-aligned, except for
+    /// `from` and `to`.
     fn data_within(&self, from: u64, to: u64) -> Option<(u64, u64)> {
         if from >= to {
             return None;
@@ -248,31 +250,32 @@ impl<'a> MemberIo<'a> {
         Ok(())
     }
 
-    /// The newest label of both rings, and anything foreign.
+    /// Returns the newest label of both rings, and any foreign content.
     ///
     /// # Errors
-    /// When the drive cannot be read, or holds a newer label than this program understands.
+    /// If the drive cannot be read, or has a newer label than this program supports.
     pub fn inspect(&mut self) -> Result<Inspection, ArrayError> {
         let label = self.newest_label()?;
         Ok(Inspection { label, foreign: self.look()?.named() })
     }
 
-    /// Everything known that is on the drive, whatever its origin. Reads 4 MiB.
+    /// Returns all known contents of the drive, of any origin. Reads 4 MiB.
     ///
     /// # Errors
-    /// When the drive cannot be read.
+    /// If the drive cannot be read.
     pub fn look(&mut self) -> Result<OnDrive, ArrayError> {
         let (head, tail) = self.ends(Self::read)?;
         Ok(OnDrive::read(&head, &tail))
     }
 
-    /// The places at both ends of the drive where a signature may be, as `read` reads them: what cannot be read may be
-    /// the signature.
+    /// Reads the areas at both ends of the drive that may contain a signature. With `read` as the function, an
+    /// unreadable block is an error, because it may be the signature.
     fn ends(
         &mut self,
         read: impl Fn(&mut Self, u64, u64, &str) -> Result<Vec<u8>, ArrayError>,
     ) -> Result<(Vec<u8>, Vec<u8>), ArrayError> {
-        // A signature is where it is whatever the drive's size; one too small to be a member is looked at too.
+        // The offset of a signature does not depend on the size of the drive. A drive that is too small for a member is
+        // read too.
         let bytes = self.bytes & !4095;
         let head = FOREIGN_HEAD_BYTES.min(bytes);
         let tail = FOREIGN_TAIL_BYTES.min(bytes);
@@ -280,20 +283,20 @@ impl<'a> MemberIo<'a> {
         Ok((read(self, 0, head, doing)?, read(self, self.bytes - tail, tail, doing)?))
     }
 
-    /// What another program has put on the drive since it was made a member, by its usual name. It looks only where no
-    /// array writes: what clients keep in the data area is theirs. Reads 4 MiB.
+    /// The usual name of foreign content that was written since the drive became a member. The search covers only areas
+    /// outside the data area, because the data area contains data of clients. Reads 4 MiB.
     ///
     /// # Errors
-    /// When the drive cannot be read.
+    /// If the drive cannot be read.
     pub fn written_over(&mut self) -> Result<Option<&'static str>, ArrayError> {
         let (head, tail) = self.ends(Self::read_what_can_be)?;
         Ok(strake_ondisk::written_over(&head, &tail, self.bytes, self.block_size.bytes()))
     }
 
-    /// The end of the drive at which its labels were written over, by zeroes say, while those at the other end are
-    /// still there: what lies between is not to be trusted. Reads 0.5 MiB.
+    /// The end of the drive whose labels were overwritten, for example by zeroes, while labels at the other end are
+    /// intact. The data between the ends are then unreliable. Reads 0.5 MiB.
     ///
-    /// A drive that has grown has its tail elsewhere, so only its head is looked at.
+    /// After a drive has grown, its tail ring has another offset, so only the head ring is checked.
     ///
     /// # Errors
     /// As [`inspect`](Self::inspect).
@@ -312,11 +315,12 @@ impl<'a> MemberIo<'a> {
         Ok(found.filter(|end| *end == Copy::Head || !grown))
     }
 
-    /// Whether a drive that had `bytes` and has more now lost what was at its end in between: it was cut short before
-    /// it was made longer. Always false where the old end cannot be determined, or is where its labels are now.
+    /// Returns true if a drive that had `bytes` bytes, and is larger now, lost its former end: the drive was truncated
+    /// before it was enlarged. Returns false if the former end is unknown, or if it is also the present location of
+    /// labels.
     ///
     /// # Errors
-    /// When the drive cannot be read.
+    /// If the drive cannot be read.
     pub fn was_cut(&mut self, bytes: u64) -> Result<bool, ArrayError> {
         if bytes >= self.bytes || !bytes.is_multiple_of(4096) || bytes < TABLE_BYTES {
             return Ok(false);
@@ -329,7 +333,7 @@ impl<'a> MemberIo<'a> {
         Ok(!strake_ondisk::is_claimed_behind(&tail))
     }
 
-    /// The newest label of both rings, or `None` when the drive is no member of any array. Reads 512 KiB.
+    /// The newest label of both rings, or `None` if the drive is not a member of an array. Reads 512 KiB.
     ///
     /// # Errors
     /// As [`inspect`](Self::inspect).
@@ -337,7 +341,7 @@ impl<'a> MemberIo<'a> {
         Ok(self.labels()?.newest)
     }
 
-    /// What both rings hold.
+    /// Evaluates both rings.
     pub(crate) fn labels(&mut self) -> Result<Labels, ArrayError> {
         let Some([head, tail]) = self.rings()? else { return Ok(Labels::default()) };
         let scans =
@@ -345,7 +349,7 @@ impl<'a> MemberIo<'a> {
         Labels::of(self.path, scans)
     }
 
-    /// Both rings, head first; `None` when the drive is too small to have any.
+    /// Reads both rings, the head ring first; `None` if the drive is too small for rings.
     fn rings(&mut self) -> Result<Option<[Vec<u8>; 2]>, ArrayError> {
         let Ok(layout) = self.layout() else { return Ok(None) };
         let mut ring = |copy| {
@@ -355,14 +359,14 @@ impl<'a> MemberIo<'a> {
         Ok(Some([ring(Copy::Head)?, ring(Copy::Tail)?]))
     }
 
-    /// Every sound label of both rings.
+    /// Returns every valid label of both rings.
     pub(crate) fn all_labels(&mut self) -> Result<Vec<Superblock>, ArrayError> {
         let Some([head, tail]) = self.rings()? else { return Ok(Vec::new()) };
         let head = strake_ondisk::ring_labels(&head, Copy::Head);
         Ok(head.chain(strake_ondisk::ring_labels(&tail, Copy::Tail)).flatten().collect())
     }
 
-    /// Makes a label as if it had never been written.
+    /// Erases a label.
     pub(crate) fn erase_label(&mut self, generation: u64) -> Result<(), ArrayError> {
         let layout = self.layout()?;
         for copy in [Copy::Head, Copy::Tail] {
@@ -372,21 +376,21 @@ impl<'a> MemberIo<'a> {
         Ok(())
     }
 
-    /// Writes one label to one of its two places.
+    /// Writes a label to the head ring or the tail ring.
     pub(crate) fn write_label(&mut self, label: &Superblock, copy: Copy) -> Result<(), ArrayError> {
         let offset = self.layout()?.slot_offset(copy, label.generation);
         self.write(offset, &label.encode(copy, offset), "writing its label")
     }
 
-    /// Empties the label rings and everything else that is found by its sequence, and claims the drive for tools that
-    /// look at its partition table.
+    /// Clears the label rings and every other record that is found by its sequence number. Writes a partition table, so
+    /// that other tools see that the drive is in use.
     pub(crate) fn claim(&mut self, member: Uuid) -> Result<(), ArrayError> {
         let layout = self.layout()?;
         for copy in [Copy::Head, Copy::Tail] {
             let (offset, bytes) = layout.ring_range(copy);
             self.write(offset, &vec![0; bytes as usize], "clearing its labels")?;
         }
-        // Sequences are compared across members. On a drive that continued alone they may be higher than the array's.
+        // Sequences are compared across members. A drive that continued alone may have higher sequences than the array.
         for (offset, bytes) in layout.notes_ranges() {
             self.write(offset, &vec![0; bytes as usize], "clearing its notes")?;
         }
@@ -401,15 +405,16 @@ impl<'a> MemberIo<'a> {
         self.write(self.bytes - tail.len() as u64, &tail, "writing its partition table")
     }
 
-    /// Claims a drive that is a member and has become larger up to the end that it has now: a partition table there,
-    /// then the one in front that records it.
+    /// Claims the new end of a member that has become larger: writes a partition table at the end, and then the table
+    /// at the start, which records the end.
     pub(crate) fn claim_end(&mut self, member: Uuid) -> Result<(), ArrayError> {
         self.claim_behind(member)?;
         let head = strake_ondisk::protective_head(self.bytes, self.block_size.bytes(), member);
         self.write(0, &head, "writing its partition table")
     }
 
-    /// Makes `bytes` from `offset` zeroes: as a hole where the drive promises that one reads as zeroes.
+    /// Writes zeroes to `bytes` bytes from `offset`. If deallocated blocks read as zeroes, the blocks are deallocated
+    /// instead.
     pub(crate) fn make_zeroes(
         &mut self,
         offset: u64,
@@ -430,8 +435,8 @@ impl<'a> MemberIo<'a> {
         self.io.flush().map_err(|e| self.failed(doing, e))
     }
 
-    /// Erases the places that show something of another program, if one does. What stays there would be found again:
-    /// by us, who would refuse our own spare, and by others, who would assemble an md array over a member.
+    /// Erases the areas with foreign signatures, if any. Otherwise, this program would refuse the drive as a spare, and
+    /// other programs might assemble an md array from a member.
     pub(crate) fn erase_foreign(&mut self) -> Result<(), ArrayError> {
         self.layout()?;
         if self.look()?.other.is_none() {
@@ -443,11 +448,11 @@ impl<'a> MemberIo<'a> {
         self.write(self.bytes - FOREIGN_TAIL_BYTES, tail, "erasing its content")
     }
 
-    /// Takes back what the claim and labels have left, so that the drive holds nothing of Strake. The
-    /// partition tables go last: as long as a label is there, tools see that the drive is in use.
+    /// Removes the claim and the labels, so that the drive contains nothing of Strake. The partition tables are removed
+    /// last: as long as a label exists, other tools see that the drive is in use.
     ///
     /// # Errors
-    /// When the drive cannot be written; what is left is still recognized then.
+    /// If a write fails. The remaining structures are still recognized.
     pub fn disown(&mut self) -> Result<(), ArrayError> {
         let layout = self.layout()?;
         for copy in [Copy::Head, Copy::Tail] {
@@ -461,8 +466,9 @@ impl<'a> MemberIo<'a> {
         self.write(self.bytes - tail as u64, &vec![0; tail], "removing its partition table")
     }
 
-    /// Makes the data area read as zeroes, if the drive promises that and is quick. False when it is not: a drive may
-    /// take a command for each few hundred kilobytes, and the array is then initialized behind its start, as before.
+    /// Makes the data area read as zeroes if the drive guarantees zeroes after deallocation and is fast. Returns false
+    /// if the drive is slow, for example if it needs one command for each few hundred kilobytes. The array is then
+    /// initialized in the background.
     pub(crate) fn zero_data(&mut self) -> Result<bool, ArrayError> {
         if self.deallocate != DeallocateReads::Zeroes {
             return Ok(false);
@@ -486,7 +492,7 @@ impl<'a> MemberIo<'a> {
     }
 }
 
-/// An error for drives that hold something already.
+/// The error for drives that are not empty.
 pub(crate) fn occupied(path: &str, what: &str) -> ArrayError {
     ArrayError::new(
         ArrayErrorKind::Refused,

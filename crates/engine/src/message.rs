@@ -1,7 +1,7 @@
-//! What shards say to each other, and what the control plane says to them.
+//! Messages between shards, and from the control plane to shards.
 //!
-//! Messages between two shards keep their order. A shard's message to itself takes the same path, so there is
-//! one order of events and no re-entrancy.
+//! Messages between two shards keep their order. A message of a shard to itself takes the same path, so all events have
+//! one order, and there is no re-entrancy.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -16,7 +16,7 @@ use crate::error::ArrayError;
 use crate::scrub::ScrubOrder;
 use crate::shard::{Pairing, Roll, SharedDevice};
 
-/// Where the answer to a span goes: a host request of some shard, or that shard's own maintenance.
+/// The recipient of the answer to a span: a host request of some shard, or the maintenance of this shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// Request `request` accepted by shard `shard`.
@@ -25,34 +25,34 @@ pub(crate) enum Origin {
     Maintenance,
 }
 
-/// The operation of a span on its part of a band.
+/// The operation of a span on a band.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// Read the range, which lies in one strip, into the buffer. Positions in `unreadable` could not be read, those in
-    /// `avoid` are to be read only if there is no other way: they take long.
+    /// Read the range, which lies in one strip, into the buffer. Positions in `unreadable` could not be read. Positions
+    /// in `avoid` are slow, and are read only if nothing else suffices.
     Read { range: LbaRange, data: SgMut, unreadable: PositionSet, avoid: PositionSet },
-    /// Change the parts of the range that lie in the band. The data is the whole request's.
+    /// Write the parts of the range in the band. `fill` contains the data of the whole request.
     Write { range: LbaRange, fill: Fill, durability: Durability },
-    /// Make parity (or copies) agree with the data.
+    /// Make parity or copies consistent with the data.
     Resync,
     /// Fill the strips of the members being rebuilt.
     Rebuild,
-    /// See whether parity (or copies) agree with the data.
+    /// Compare parity or copies with the data.
     Scrub { order: ScrubOrder },
 }
 
-/// What a write writes.
+/// The content that a write writes.
 #[derive(Clone, Debug)]
 pub(crate) enum Fill {
     /// These bytes.
     Data(Sg),
     /// Zeroes.
     Zeroes,
-    /// Zeroes by deallocation, only where a whole band goes; partial bands are left alone.
+    /// Zeroes by deallocation of whole bands. Partial bands are not changed.
     Deallocate,
 }
 
-/// One request's part in one band, on its way to the band's owner.
+/// The part of a request in one band, sent to the owner of the band.
 #[derive(Debug)]
 pub(crate) struct Span {
     pub(crate) band: Band,
@@ -65,168 +65,168 @@ pub(crate) struct Span {
 pub(crate) struct SpanDone {
     pub(crate) request: u32,
     pub(crate) result: Result<(), IoError>,
-    /// A read's buffer.
+    /// The buffer of a read.
     pub(crate) data: Option<SgMut>,
 }
 
-/// How a shard may use a member.
+/// Permitted use of a member by a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
-    /// Read and written everywhere.
+    /// The member is read and written everywhere.
     InSync,
-    /// Written everywhere; read only in regions that it does not lack.
+    /// The member is written everywhere, and read only in regions that it does not lack.
     Rebuilding,
-    /// Not used.
+    /// The member is not used.
     Absent,
 }
 
-/// Something that happened to blocks of a member.
+/// A change to the list of bad blocks of a member.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BadNote {
     pub(crate) member: MemberIndex,
-    /// From the start of the member's data area.
+    /// Range of blocks, from the start of the member's data area.
     pub(crate) range: LbaRange,
     pub(crate) event: BadEvent,
 }
 
-/// Shard to shard.
+/// Messages between shards.
 #[derive(Debug)]
 pub(crate) enum Peer {
     /// Work for a band that the receiver owns.
     Span(Span),
-    /// A write of data in one strip of one band, which may begin at once.
+    /// A write of data in one strip of one band, which may start immediately.
     Small(Span),
-    /// The answer.
+    /// The answer to a span.
     Done(SpanDone),
 
-    /// To the leader.
+    /// A message to the leader.
     Lead(ToLeader),
 
-    /// From the leader: writes to `region` are recorded, go ahead (or not: the array has stopped).
+    /// From the leader: the intent to write `region` is recorded, so writes may start. With an error, the array has
+    /// stopped.
     Intended { region: RegionIndex, result: Result<(), IoErrorKind> },
-    /// From the leader: use members like this from now on, and believe none of these blocks.
+    /// From the leader: use members according to `views`, and do not trust the blocks in `bad`.
     Views { version: u64, views: Arc<[View]>, pairing: Pairing, bad: Arc<BadList>, roll: Arc<Roll> },
-    /// From the leader: the list is changed, on every live member and for every shard (or not: it is full, or the array
-    /// has stopped).
+    /// From the leader: the list of bad blocks is changed on every live member and for every shard. With an error, the
+    /// list is full or the array has stopped.
     BadNoted { ticket: u64, result: Result<(), IoErrorKind> },
-    /// From the leader, to every shard that writes the member by now: this is all that it lacks.
+    /// From the leader, after every shard writes the member: `bitmap` contains all regions that the member lacks.
     Lacks { member: MemberIndex, bitmap: Arc<Bits> },
-    /// From the leader: every shard has the last views.
+    /// From the leader: every shard has applied the last views.
     Settled,
-    /// From the leader: report regions without writes since the last sweep. An urgent one is not waited for by the
-    /// clock.
+    /// From the leader: report regions without writes since the last sweep. An urgent sweep does not wait for the sweep
+    /// interval.
     Sweep { urgent: bool },
-    /// From the leader: try again what maintenance had to stop.
+    /// From the leader: resume halted maintenance.
     Resume,
-    /// From the leader: the first resync is through, any copy may be read.
+    /// From the leader: the first resync has finished, so any copy may be read.
     CopiesAgree,
-    /// From the leader: the array has lost too many members, stop.
+    /// From the leader: too many members are absent; stop.
     Lost,
 }
 
-/// Shard to the leader.
+/// Messages from a shard to the leader.
 #[derive(Debug)]
 pub(crate) enum ToLeader {
-    /// Record that `region` may be written.
+    /// Record the intent to write `region`.
     Intend { from: u16, region: RegionIndex },
-    /// Members that the array cannot do without have been stalled for too long.
+    /// Members without which the array fails have been stalled for too long.
     Hopeless,
     /// Change the labels.
     Change(Change),
-    /// The views of `version` are in force at `from`.
+    /// Shard `from` has applied the views of `version`.
     Applied { from: u16, version: u64 },
-    /// No write is under way at `from` that began before the views of `version` were in force there, and no region is
-    /// untrusted.
+    /// Shard `from` has no write in progress that is older than its views of `version`, and no untrusted region.
     Drained { from: u16, version: u64 },
-    /// From every shard: regions without writes since the sweep before.
+    /// From every shard: regions without writes since the previous sweep.
     Swept { urgent: bool, idle: Vec<RegionIndex> },
-    /// From the region's owner: `region` is complete on `member`, if not yet stable.
+    /// From the owner of the region: `region` is complete on `member`, but may not be stable yet.
     Rebuilt { member: MemberIndex, region: RegionIndex },
-    /// Maintenance had to stop, see [`CoreCounters::halted`](crate::shared_status::CoreCounters).
+    /// Maintenance halted, see [`CoreCounters::halted`](crate::shared_status::CoreCounters).
     Halted { what: u64 },
-    /// From every shard that had any: its regions are all resynchronized.
+    /// From every shard that had untrusted regions: all of them are resynchronized.
     Resynced,
 }
 
-/// Control plane to a shard. These may allocate: they are rare.
+/// Messages from the control plane to a shard. These messages are rare, so they may allocate.
 pub(crate) enum Control {
     /// A new array queue on this core.
     Connect { requests: Receiver<Io>, replies: Sender<Completion> },
-    /// Open the device behind a member (again).
+    /// Open the device of a member.
     Install { member: MemberIndex, device: SharedDevice, reply: Reply },
-    /// Close the device that was opened behind a member: it will not take the place.
+    /// Close the device that was opened for a member, because the device will not get the slot.
     Release { member: MemberIndex },
     /// To the leader: change the labels.
     Change { change: Change, reply: Reply },
-    /// To the leader: try again what maintenance had to stop.
+    /// To the leader: resume halted maintenance.
     Resume { reply: Reply },
-    /// What is asked of maintenance has changed.
+    /// The settings of maintenance have changed.
     Pace,
-    /// What is asked of the scrub has changed.
+    /// The settings of the scrub have changed.
     Scrub,
-    /// Begin no more maintenance and take no more writes; answer when nothing is in flight.
+    /// Start no more maintenance, accept no more writes, and answer when nothing is in progress.
     Quiesce { reply: mpsc::Sender<()> },
-    /// The same, and answer when members owe nothing, not even answers that no task waits for.
+    /// Like `Quiesce`, but answer only when the members have completed all I/Os, including abandoned I/Os.
     Drain { reply: mpsc::Sender<()> },
 }
 
-/// What the control plane is answered.
+/// An answer to the control plane.
 pub(crate) type Answer = Result<(), ArrayError>;
 
-/// Where the control plane gets its answer.
+/// The channel for the answer to the control plane.
 pub(crate) type Reply = mpsc::Sender<Answer>;
 
-/// Something that changes the labels, for the leader's label task.
+/// A change of the labels, for the label task of the leader.
 #[derive(Debug)]
 pub(crate) enum Change {
     /// A member, or the replacement of one, goes out of use.
     Fail { member: MemberIndex, reason: FailReason },
-    /// The drives in members' places change.
+    /// The assignment of drives to slots changes.
     Reconfigure(Reconfigure),
-    /// The array gets another name.
+    /// The name of the array changes.
     Rename { name: Name },
-    /// Writes are made safe against crashes in another way.
+    /// The consistency mode changes.
     Consistency { mode: Consistency },
-    /// No shard has a write under way that is older than the views of this version.
+    /// No shard has a write in progress that is older than the views of this version.
     Drained { version: u64 },
-    /// The list of bad blocks changes, and shard `from` is answered under the number of the ticket.
+    /// The list of bad blocks changes. The answer to shard `from` contains the ticket.
     Bad { from: u16, ticket: u64, notes: Vec<BadNote> },
-    /// What was rebuilt is to be recorded.
+    /// The progress of a rebuild is recorded.
     Checkpoint,
-    /// Nothing is left to rebuild on the member.
+    /// The rebuild of the member is complete.
     Rebuilt { member: MemberIndex },
-    /// Every shard is quiet: record a clean stop.
+    /// Every shard is quiescent: record a clean shutdown.
     Stop,
 }
 
-/// Why a member is to go out of use.
+/// The reason why a member goes out of use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FailReason {
-    /// It failed an I/O that it may not fail. `copied`: a replacement was being filled where it failed, so the
-    /// replacement had its own place.
+    /// The member failed an I/O. `copied`: a replacement was being filled when the I/O failed, so the replacement was
+    /// not yet in the slot of the member.
     Io { cause: IoErrorKind, copied: bool },
-    /// The control plane requests it.
+    /// The control plane requested the change.
     Request(MemberEvent),
 }
 
-/// Something that changes which drive has a member's place.
+/// A change of the drive in a slot.
 #[derive(Debug)]
 pub(crate) enum Reconfigure {
-    /// The installed drive takes the member's place and is to be rebuilt.
+    /// The installed drive gets the slot of the member and is rebuilt.
     Replace(IncomingDrive),
-    /// The installed drive, which holds `label`, is taken back as the member it was.
+    /// The installed drive, which has the label `label`, is re-added as its former member.
     Readd { drive: IncomingDrive, label: Box<Superblock> },
-    /// The drive installed behind the last member is to be filled and then to take the member's place.
+    /// The drive installed after the last member is filled, and then gets the slot of the member.
     BeginReplacement(IncomingDrive),
-    /// The member keeps its place.
+    /// The replacement is cancelled, and the member keeps its slot.
     CancelReplacement { member: MemberIndex },
-    /// The replacement holds everything.
+    /// The replacement has all data.
     Filled,
-    /// The member that had a replacement has failed: the replacement takes its place as it is.
+    /// The member with the replacement has failed. The incomplete replacement gets its slot.
     TakeOver,
 }
 
-/// A drive that comes into a member's place.
+/// A drive that gets the slot of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IncomingDrive {
     pub(crate) member: MemberIndex,

@@ -1,18 +1,18 @@
-//! How fast maintenance goes: how many bands a shard resynchronizes or rebuilds at a time.
+//! The speed of maintenance: how many bands a shard resynchronizes or rebuilds at a time.
 //!
-//! How many bands clients will feel is not known beforehand: it depends on the drives, the level and what the clients
-//! do, which changes. So the engine compares. While clients are there, maintenance rests for a short part of
-//! every cycle; what requests take in the rests is the baseline, what they take in between is what maintenance
-//! makes of it, and the window follows the ratio of the two:
+//! The effect of maintenance on clients depends on the drives, the level and the changing load of the clients, so it
+//! cannot be computed in advance. Therefore the engine measures the effect. While clients are active, maintenance rests
+//! for a short part of every cycle. The latency of requests during the rests is the baseline. The engine compares it
+//! with the latency during maintenance, and adapts the window to the ratio:
 //!
 //! ```text
 //!   | rest |           work           | rest |           work           | rest |
 //!     baseline  latency beside work     the window changes with each cycle
 //! ```
 //!
-//! Cycles begin at multiples of their length, so the shards of an array rest together without talking to each other.
-//! All functions here are pure: they compute a window from times and latencies, so tests can check a change without
-//! drives. docs/decisions/0011-pace-of-maintenance.md has the measurements.
+//! Cycles begin at multiples of their length, so the shards of an array rest at the same time without communication.
+//! All functions in this module are pure: they compute a window from times and latencies, so tests need no drives.
+//! docs/decisions/0011-pace-of-maintenance.md contains the measurements.
 
 mod latency;
 mod pacer;
@@ -26,24 +26,24 @@ use crate::limits::MAINTENANCE_WINDOW;
 pub(crate) use latency::Class;
 pub(crate) use pacer::{Came, Pacer};
 
-/// Clients that asked for nothing for so long count as gone.
+/// Clients without a request for this time count as inactive.
 pub(crate) const CLIENTS_HOLD: Nanos = Nanos(100 * Nanos::MILLI.0);
 
 /// The longest pause between two bands.
 const PAUSE_MAX: Nanos = Nanos::SECOND;
 
-/// The fractional part of the golden ratio: multiples of it fall evenly between whole numbers.
+/// The fractional part of the golden ratio: its multiples modulo 1 are distributed evenly.
 const GOLDEN: f64 = 0.618_033_988_749_894_9;
 
-/// The golden ratio is multiplied by numbers below this, which keeps it exact enough.
+/// Upper bound of the factors of the golden ratio, which keeps the products exact enough.
 const PHASES: u64 = 1 << 20;
 
 /// The operator's settings for resync and rebuild.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Maintenance {
-    /// From 0, clients first, to 100, done as soon as possible.
+    /// Priority from 0 (clients first) to 100 (maintenance as fast as possible).
     pub priority: u8,
-    /// Begin nothing.
+    /// Start no maintenance.
     pub paused: bool,
 }
 
@@ -51,7 +51,7 @@ impl Maintenance {
     /// The highest priority.
     pub const PRIORITY_MAX: u8 = 100;
 
-    /// The priority of arrays for which no other was requested.
+    /// The default priority of an array.
     pub const PRIORITY_DEFAULT: u8 = 50;
 
     pub(crate) const fn to_bits(self) -> u64 {
@@ -69,34 +69,34 @@ impl Default for Maintenance {
     }
 }
 
-/// What a shard knows when it asks how many bands may be out.
+/// The state of a shard from which [`allowed`] computes the number of bands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) now: Nanos,
     pub(crate) maintenance: Maintenance,
-    /// Clients are there, on whatever shard.
+    /// True if clients are active on any shard.
     pub(crate) clients: bool,
-    /// The least window that shards with clients allow.
+    /// The minimum of the windows of all shards with clients.
     pub(crate) window: f64,
-    /// Bands this shard has handed out since it was started.
+    /// Bands that this shard started since its own start.
     pub(crate) handed_out: u64,
-    /// When a band last came back, and how long it took.
+    /// When the last band completed, and the duration of this band.
     pub(crate) back: Nanos,
     pub(crate) took: Nanos,
 }
 
-/// How many bands may be out.
+/// The number of bands that may be in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Allowed {
-    /// So many, at least one.
+    /// This number of bands, at least one.
     Bands(usize),
-    /// None before this time.
+    /// No band before this time.
     NotBefore(Nanos),
-    /// None until the setting changes.
+    /// No band until the setting changes.
     Paused,
 }
 
-/// Bands that may be out now.
+/// Computes the number of bands that may be in progress.
 pub(crate) fn allowed(load: &Load) -> Allowed {
     let Maintenance { priority, paused } = load.maintenance;
     if paused {
@@ -110,7 +110,7 @@ pub(crate) fn allowed(load: &Load) -> Allowed {
     }
     let window = load.window.clamp(pacer::floor(priority), MAINTENANCE_WINDOW as f64);
     if window >= 1.0 {
-        // Parts of a band: every so-many-th time one more, spread by the golden ratio.
+        // For the fractional part, some bands get one more slot; the golden ratio distributes these bands evenly.
         let phase = (load.handed_out % PHASES) as f64 * GOLDEN % 1.0;
         return Allowed::Bands((window + phase) as usize);
     }
@@ -146,7 +146,7 @@ mod tests {
         }
     }
 
-    /// A moment of work, far from rests.
+    /// A time in a work phase, far from rests.
     const WORK: u64 = 50_000_000;
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
             let mean = (0..1000).map(|n| of(window, n)).sum::<f64>() / 1000.0;
             assert!((mean - window).abs() < 0.02, "{mean} on average, not {window}");
         }
-        // Half a band: as long a pause as the last band took.
+        // For half a band, the pause is as long as the last band.
         let maintenance = Maintenance { priority: 25, paused: false };
         let (back, took) = (Nanos(WORK), Nanos(300_000));
         let half = |now| Load { window: 0.1, maintenance, back, took, ..load(now) };

@@ -1,4 +1,4 @@
-//! An array's [`IoQueue`]: hands requests to the shard on its own core and brings the answers back.
+//! The [`IoQueue`] of an array. It passes requests to the shard on its core, and returns the completions.
 
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
@@ -11,28 +11,28 @@ use crate::array::Waker;
 use crate::port::Near;
 use crate::shard::{Shard, read_batch};
 
-/// The way to the shard.
+/// The connection to the shard.
 enum Way {
-    /// It is driven by this thread.
+    /// This thread drives the shard.
     Near { near: Rc<Near>, shard: Weak<Shard>, port: u16 },
-    /// It is driven by another one.
+    /// Another thread drives the shard.
     Far { requests: Sender<Io>, replies: Receiver<Completion> },
 }
 
-/// One user's queue to an array, for one core.
+/// The queue of one user to an array, on one core.
 pub(crate) struct ArrayQueue {
     way: Way,
     /// Requests that could not be passed on because the array was stopped.
     refused: VecDeque<Completion>,
     outstanding: u32,
     depth: u32,
-    /// Something was passed on to the shard's next turn since the last doorbell.
+    /// True if a request was passed to the next turn of the shard since the last doorbell.
     unrung: bool,
     wake: Waker,
 }
 
 impl ArrayQueue {
-    /// A queue to a shard of this thread, as its port `port`.
+    /// Creates a queue to a shard of this thread, as its port `port`.
     pub(crate) fn near(
         near: Rc<Near>,
         shard: &Rc<Shard>,
@@ -43,7 +43,7 @@ impl ArrayQueue {
         Self::new(Way::Near { near, shard: Rc::downgrade(shard), port }, depth, wake)
     }
 
-    /// A queue to a shard of another thread.
+    /// Creates a queue to a shard of another thread.
     pub(crate) fn far(
         requests: Sender<Io>,
         replies: Receiver<Completion>,
@@ -57,7 +57,7 @@ impl ArrayQueue {
         Self { way, refused: VecDeque::new(), outstanding: 0, depth, unrung: false, wake }
     }
 
-    /// Everything outstanding fails when the shard has gone away with it.
+    /// True if the shard no longer exists. All outstanding requests then fail.
     fn abandoned(&self) -> bool {
         match &self.way {
             Way::Near { near, .. } => near.gone.get(),
@@ -65,7 +65,7 @@ impl ArrayQueue {
         }
     }
 
-    /// The shard, if this thread drives it, and our port there.
+    /// Returns the shard and our port, if this thread drives the shard.
     #[inline]
     fn here(&self) -> Option<(Rc<Shard>, u16)> {
         match &self.way {
@@ -102,7 +102,7 @@ impl ArrayQueue {
         }
     }
 
-    /// Passes a request on to where the shard takes it in with its next turn.
+    /// Passes a request to the shard, which accepts it in its next turn.
     #[allow(clippy::result_large_err)]
     fn pass_on(&mut self, io: Io) -> Result<(), Io> {
         if self.abandoned() {
@@ -135,7 +135,7 @@ impl IoQueue for ArrayQueue {
             {
                 self.outstanding += read_batch(shard, *port, batch, self.depth - self.outstanding);
             }
-            // What cannot go with the others goes by itself.
+            // A request that cannot be part of a batch is submitted individually.
             let Some(io) = batch.pop_front() else { return };
             if let Err(back) = self.submit_by(here.as_ref(), io) {
                 batch.push_front(back);
@@ -174,8 +174,8 @@ impl IoQueue for ArrayQueue {
     }
 
     fn readiness(&self) -> Readiness {
-        // The shard is a poller of this same core and keeps the core awake while it has work; once its answer
-        // is in our ring there is something to poll right now.
+        // The shard is a poller of the same core, and keeps the core awake while the shard has work. As soon as an
+        // answer is in our ring, it can be polled.
         let answered = match &self.way {
             Way::Near { near, .. } => !near.replies.borrow().is_empty(),
             Way::Far { replies, .. } => !replies.is_empty(),

@@ -1,7 +1,7 @@
-//! What the data cores let the control plane see: counters and states, never waited for.
+//! Counters and states that the data cores publish to the control plane. Data cores never wait for readers.
 //!
-//! Each counter has one writing core per array or is only ever added to; readers take them relaxed, because
-//! a status is a picture, not a synchronization.
+//! Each counter has one writing core per array, or is only incremented. Readers use relaxed loads, because a status
+//! does not synchronize anything.
 
 use std::collections::BTreeSet;
 use std::ops::BitOr;
@@ -25,36 +25,37 @@ mod written;
 use errors::MemberErrors;
 use written::WrittenRegions;
 
-/// A member as a status shows it.
+/// The status of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberStatus {
-    /// Its identity in the labels.
+    /// Identity of the member in the labels.
     pub uuid: Uuid,
-    /// Where it was found, as the person would name it; empty when it is not here.
+    /// Path of the drive, as the operator would write it; empty without a drive.
     pub path: String,
-    /// Where the drive was found that is being filled to take its place; empty when there is none.
+    /// Path of the replacement that is being filled; empty without a replacement.
     pub replacement: String,
-    /// Its state.
+    /// State of the member.
     pub state: MemberState,
-    /// Why it left, when it did so since the array was started. The labels do not say.
+    /// Why the member went out since the array was started. The labels do not record the cause.
     pub cause: Option<MemberCause>,
-    /// Bytes of it that are out of date: what taking it back would copy, or what its rebuild still has to.
+    /// Bytes of the member that are out of date: the bytes that a re-add would copy, or that a rebuild still has to
+    /// copy.
     pub stale_bytes: u64,
-    /// What was counted since the array was started.
+    /// Counters since the array was started.
     pub health: MemberHealth,
 }
 
-/// Why a member is out.
+/// Why a member is out of use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberCause {
-    /// The operator failed it.
+    /// The operator failed the member.
     ByHand,
-    /// An I/O failed like this, or its drive went away.
+    /// An I/O failed with this error, or the drive was removed.
     Error(IoErrorKind),
 }
 
 impl MemberCause {
-    /// For a person.
+    /// Text for the operator.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -64,31 +65,30 @@ impl MemberCause {
     }
 }
 
-/// How a member's drive behaves, as counted since the array was started.
+/// Counters of a member's drive since the array was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemberHealth {
-    /// Reads that met unreadable blocks.
+    /// Reads that failed at unreadable blocks.
     pub medium: u64,
-    /// Reads after which the unreadable blocks were written again.
+    /// Reads after which the engine rewrote the unreadable blocks.
     pub repaired: u64,
-    /// Reads that took too long, so that the rest of their stripe was read instead.
+    /// Reads that took too long, so that the engine read the rest of the stripe instead.
     pub slow: u64,
     /// I/Os that were abandoned.
     pub timeouts: u64,
     /// I/Os that failed in another way.
     pub device: u64,
-    /// Half of the reads of the last seconds were at most this slow, on the core where they were slowest; 0 while too
-    /// few were seen.
+    /// Median latency of recent reads, on the core with the largest median; 0 with too few reads.
     pub read_p50: Nanos,
-    /// The same for all but one in a hundred.
+    /// 99th percentile of the latency of recent reads, on the core with the largest percentile; 0 with too few reads.
     pub read_p99: Nanos,
-    /// Times that it was left out of reads because it was much slower than its peers.
+    /// Number of times that reads began to avoid the member because it was much slower than its peers.
     pub sit_outs: u64,
-    /// It is left out now, on some core.
+    /// True while reads avoid the member on some core.
     pub sitting_out: bool,
 }
 
-/// What one core knows of one member. The core alone writes it.
+/// Counters of one core about one member. Only this core writes the counters.
 #[derive(Default)]
 pub(crate) struct MemberCounters {
     pub(crate) slow: AtomicU64,
@@ -110,38 +110,38 @@ pub(crate) struct CoreCounters {
     /// Regions of this core that a member being rebuilt lacks.
     pub(crate) rebuild_regions_left: AtomicU64,
     pub(crate) scratch_bytes: AtomicU64,
-    /// As many of them as are in huge pages.
+    /// The part of `scratch_bytes` in huge pages.
     pub(crate) scratch_huge_bytes: AtomicU64,
-    /// Bytes of the array that the scrub compared with their redundancy here.
+    /// Bytes of the array that the scrub compared with their redundancy on this core.
     pub(crate) scrub_checked: AtomicU64,
-    /// Bytes of the array that it could compare with nothing.
+    /// Bytes of the array that the scrub could not compare with any redundancy.
     pub(crate) scrub_unchecked: AtomicU64,
-    /// What this core's maintenance had to stop: [`HALTED_RESYNC`] and [`HALTED_REBUILD`].
+    /// Maintenance that this core halted: [`HALTED_RESYNC`] and [`HALTED_REBUILD`].
     pub(crate) halted: AtomicU64,
-    /// Members with I/Os of this core that have been outstanding for long, as bits.
+    /// Members that are stalled for this core, as bits.
     pub(crate) standing: AtomicU64,
     /// By slot.
     pub(crate) members: Vec<MemberCounters>,
-    /// How long things take.
+    /// Latencies of requests and of member I/Os.
     pub(crate) times: Arc<CoreTimes>,
-    /// Until when this core's clients count as there, in nanoseconds: `u64::MAX` while a request is not answered.
+    /// Time in nanoseconds until which clients of this core count as active; `u64::MAX` while a request is outstanding.
     pub(crate) clients_until: AtomicU64,
-    /// Bands of maintenance that this core's clients allow each core, as the bits of an `f64`.
+    /// Maintenance bands that the clients of this core allow for each core, as the bits of an `f64`.
     pub(crate) window: AtomicU64,
 }
 
-/// In [`CoreCounters::halted`]: the resync.
+/// Bit of the resync in [`CoreCounters::halted`].
 pub(crate) const HALTED_RESYNC: u64 = 1;
-/// In [`CoreCounters::halted`]: the rebuild.
+/// Bit of the rebuild in [`CoreCounters::halted`].
 pub(crate) const HALTED_REBUILD: u64 = 2;
 
 /// Shared between an array's shards and its [`Array`](crate::Array) handle.
 pub(crate) struct SharedStatus {
     pub(crate) cores: Vec<CoreCounters>,
     members: Mutex<Vec<MemberStatus>>,
-    /// Per member: regions that it lacks.
+    /// Number of regions that each member lacks.
     stale_regions: Vec<AtomicU64>,
-    /// The last label that every live member holds.
+    /// The newest label that every live member has.
     superblock: Mutex<Superblock>,
     /// Regions that were ever written.
     pub(crate) written: WrittenRegions,
@@ -149,30 +149,30 @@ pub(crate) struct SharedStatus {
     regions: Regions,
     pub(crate) errors: MemberErrors,
     degraded_reads: AtomicU64,
-    /// [`Maintenance`], packed.
+    /// The settings of [`Maintenance`], packed into one word.
     maintenance: AtomicU64,
     bad_blocks: Mutex<Arc<BadList>>,
     events: Mutex<EventRing>,
-    /// Regions still to be copied to the drive that is to take a member's place.
+    /// Regions that are not yet copied to a replacement.
     uncopied: AtomicU64,
     consistency_wanted: Mutex<Option<Consistency>>,
     generation: AtomicU64,
-    /// Bits of `compat` that every label has to carry.
+    /// Bits of `compat` that every label must contain.
     marks: AtomicU64,
     in_doubt: Mutex<Vec<u32>>,
     lost: AtomicBool,
-    /// Members that are known to have failed and that some shard may still use, as bits.
+    /// Failed members that some shard may still use, as bits.
     failing: AtomicU64,
-    /// Whether more members are stalled than the array can do without, as last reported.
+    /// True if the last report said that more members are stalled than the array can do without.
     members_stalled: AtomicBool,
     scrub: Mutex<SharedScrub>,
-    /// Number of the scrub that was begun last.
+    /// Number of the scrub that was started last.
     scrub_number: AtomicU64,
-    /// It continues.
+    /// True while the scrub is running.
     scrub_runs: AtomicBool,
-    /// Members for which a replacement is under way, as bits.
+    /// Members with a replacement in progress, as bits.
     replacing: AtomicU64,
-    /// Regions whose parity or copies are not yet known to be right. Changed once per region resynchronized.
+    /// Regions whose parity or copies may be inconsistent. Each resynchronized region changes this set once.
     untrusted: Mutex<BTreeSet<u32>>,
 }
 
@@ -189,7 +189,7 @@ impl SharedStatus {
             cores: (0..cores)
                 .map(|_| CoreCounters {
                     members: members.iter().map(|_| MemberCounters::default()).collect(),
-                    // The place behind the last member is that of a drive that is to take a member's.
+                    // The entry after the last member belongs to a replacement.
                     times: Arc::new(CoreTimes::new(geometry.members() + 1)),
                     ..CoreCounters::default()
                 })
@@ -221,40 +221,41 @@ impl SharedStatus {
         }
     }
 
-    /// Members that are stalled for some core.
+    /// Members that are stalled for at least one core.
     pub(crate) fn standing(&self) -> MemberSet {
-        // Together with the store in `show_standing`.
+        // Pairs with the store in `show_standing`.
         let standing = self.cores.iter().map(|core| core.standing.load(SeqCst));
         standing.map(MemberSet::from_bits).fold(MemberSet::EMPTY, BitOr::bitor)
     }
 
-    /// Members that have failed, until no shard uses them. They cannot be put out of use while the drives
-    /// that are to record it are stalled, and count as absent nevertheless.
+    /// Failed members that some shard may still use. The labels cannot record these members as out while the other
+    /// drives are stalled. The members count as absent nevertheless.
     pub(crate) fn failing(&self) -> MemberSet {
         MemberSet::from_bits(self.failing.load(SeqCst))
     }
 
-    /// Records that `member` has failed. It leaves the set of stalled members, so a judgement of others loads
-    /// [`standing`](Self::standing) before [`failing`](Self::failing).
+    /// Records that `member` has failed. The member leaves the set of stalled members. Therefore a caller that needs
+    /// both sets must load [`standing`](Self::standing) before [`failing`](Self::failing).
     pub(crate) fn note_failing(&self, member: MemberIndex) {
         self.failing.fetch_or(MemberSet::of(member).bits(), SeqCst);
     }
 
-    /// No shard uses these members now, or their failure was that of a drive that is no longer there.
+    /// Removes `members` from the failing members: no shard uses them any longer, or the failure concerned an earlier
+    /// drive.
     pub(crate) fn settle_failing(&self, members: MemberSet) {
         self.failing.fetch_and(!members.bits(), SeqCst);
     }
 
-    /// Shows which members are stalled for `core`, and reports when that begins, or ceases, to be more than the array
-    /// can do without, by `covered`: once for all cores.
+    /// Publishes the members that are stalled for `core`. Reports once for all cores when the array can no longer do
+    /// without the stalled members according to `covered`, and when it can again.
     pub(crate) fn show_standing(
         &self,
         core: usize,
         members: MemberSet,
         covered: impl Fn(MemberSet) -> bool,
     ) {
-        // Of two cores whose members come back at the same time, one has to see that the other's did: partner is the
-        // load in `standing`.
+        // If the members of two cores answer again at the same time, at least one core must see the change of the other
+        // core. Pairs with the load in `standing`.
         self.cores[core].standing.store(members.bits(), SeqCst);
         let common = !covered(self.standing());
         if self.members_stalled.swap(common, Relaxed) == common || self.lost.load(Relaxed) {
@@ -290,7 +291,7 @@ impl SharedStatus {
         self.degraded_reads.load(Relaxed)
     }
 
-    /// What maintenance had to stop on some core.
+    /// Maintenance that is halted on at least one core.
     pub(crate) fn halted(&self) -> u64 {
         self.cores.iter().fold(0, |all, core| all | core.halted.load(Relaxed))
     }
@@ -299,18 +300,18 @@ impl SharedStatus {
         self.maintenance.store(maintenance.to_bits(), Relaxed);
     }
 
-    /// The least window that cores with clients allow at `now`, if there are any.
+    /// The minimum of the windows of all cores with clients at `now`; `None` without clients.
     pub(crate) fn window(&self, now: Nanos) -> Option<f64> {
         let there = self.cores.iter().filter(|core| core.clients_until.load(Relaxed) > now.0);
         there.map(|core| f64::from_bits(core.window.load(Relaxed))).min_by(f64::total_cmp)
     }
 
-    /// True while anything is left to resynchronize, rebuild or scrub on some core.
+    /// True while some core has work of a resync, rebuild or scrub.
     pub(crate) fn maintains(&self) -> bool {
         self.scrub_runs.load(Relaxed) || self.repairs_redundancy()
     }
 
-    /// True while anything is left to resynchronize or rebuild on some core.
+    /// True while some core has work of a resync or rebuild.
     fn repairs_redundancy(&self) -> bool {
         self.cores.iter().any(|core| {
             core.resync_regions_left.load(Relaxed) + core.rebuild_regions_left.load(Relaxed) > 0
@@ -321,7 +322,7 @@ impl SharedStatus {
         Maintenance::from_bits(self.maintenance.load(Relaxed))
     }
 
-    /// The list that every live member holds.
+    /// Publishes the list of bad blocks that every live member has.
     pub(crate) fn set_bad_blocks(&self, list: Arc<BadList>) {
         *self.bad_blocks.lock().expect("a status writer panicked") = list;
     }
@@ -330,7 +331,7 @@ impl SharedStatus {
         Arc::clone(&self.bad_blocks.lock().expect("a status writer panicked"))
     }
 
-    /// Notes what happened. Called by the leader when a state changes, never per I/O.
+    /// Records an event. The leader calls this function when a state changes, never for an I/O.
     pub(crate) fn tell(&self, member: Option<MemberIndex>, kind: ArrayEventKind) {
         let mut events = self.events.lock().expect("a status writer panicked");
         events.push(ArrayEvent { member, kind });
@@ -340,7 +341,7 @@ impl SharedStatus {
         self.events.lock().expect("a status writer panicked").drain()
     }
 
-    /// Bytes of one member in so many regions.
+    /// Bytes of one member in `regions` regions.
     pub(crate) fn member_bytes_of(&self, regions: u64) -> u64 {
         let strips = regions.saturating_mul(self.regions.stripes_per_region());
         let blocks = strips.saturating_mul(u64::from(self.geometry.strip_blocks()));
@@ -351,7 +352,7 @@ impl SharedStatus {
         self.superblock.lock().expect("a status writer panicked").name.clone()
     }
 
-    /// More members are absent than redundancy covers: nothing more is served or recorded.
+    /// Records that the array has failed: more members are absent than the level tolerates, and I/O stops.
     pub(crate) fn set_lost(&self) {
         self.lost.store(true, Relaxed);
         self.change_scrub(ScrubState::Stopped);
@@ -361,7 +362,7 @@ impl SharedStatus {
         self.lost.load(Relaxed)
     }
 
-    /// Regions in which blocks of members that are out may be recovered wrongly.
+    /// Publishes the regions in which blocks of members that are out may be reconstructed wrongly.
     pub(crate) fn set_in_doubt(&self, regions: Vec<u32>) {
         *self.in_doubt.lock().expect("a status writer panicked") = regions;
     }
@@ -370,17 +371,17 @@ impl SharedStatus {
         self.in_doubt.lock().expect("a status writer panicked").clone()
     }
 
-    /// Has every label from the next one on carry these bits of `compat` too.
+    /// Adds bits of `compat` that every later label must contain.
     pub(crate) fn mark(&self, compat: u64) {
         self.marks.fetch_or(compat, Relaxed);
     }
 
-    /// Bits of `compat` that every label has to carry.
+    /// Bits of `compat` that every label must contain.
     pub(crate) fn marks(&self) -> u64 {
         self.marks.load(Relaxed)
     }
 
-    /// Begins to replace `member`; false when it is already being replaced.
+    /// Records the start of a replacement of `member`. Returns false if a replacement is already in progress.
     pub(crate) fn begin_replacing(&self, member: MemberIndex) -> bool {
         let before = self.replacing.fetch_or(MemberSet::of(member).bits(), Relaxed);
         !MemberSet::from_bits(before).contains(member)
@@ -398,7 +399,7 @@ impl SharedStatus {
         self.untrusted.lock().expect("a status writer panicked").clone()
     }
 
-    /// The label that every live member holds by now.
+    /// Publishes the label that every live member has.
     pub(crate) fn set_superblock(&self, superblock: &Superblock) {
         self.generation.store(superblock.generation, Relaxed);
         self.superblock.lock().expect("a status writer panicked").clone_from(superblock);
@@ -424,7 +425,7 @@ impl SharedStatus {
         self.uncopied.load(Relaxed)
     }
 
-    /// What the mode of consistency is to become; `None` when no change was requested since the start.
+    /// The requested consistency mode; `None` without a change since the start.
     pub(crate) fn consistency_wanted(&self) -> Option<Consistency> {
         *self.consistency_wanted.lock().expect("a status writer panicked")
     }
@@ -445,7 +446,7 @@ impl SharedStatus {
         members
     }
 
-    /// Changes a member's status. Called by the leader when a state changes, never per I/O.
+    /// Changes the status of a member. The leader calls this function when a state changes, never for an I/O.
     pub(crate) fn update_member(
         &self,
         member: MemberIndex,
@@ -454,7 +455,8 @@ impl SharedStatus {
         change(&mut self.members.lock().expect("a status writer panicked")[member.at()]);
     }
 
-    /// Changes all of them in one step for every reader. Called by the leader when a state changes, never per I/O.
+    /// Changes the status of all members atomically for readers. The leader calls this function when a state changes,
+    /// never for an I/O.
     pub(crate) fn update_members(&self, change: impl FnOnce(&mut [MemberStatus])) {
         change(&mut self.members.lock().expect("a status writer panicked"));
     }

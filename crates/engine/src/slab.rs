@@ -1,6 +1,6 @@
-//! A table of values with stable numbers: what is in flight is named by where it lies.
+//! A table of values with stable indices.
 
-/// Values at fixed places. Growing happens only through [`reserve`](Self::reserve), never on the data path.
+/// Values at fixed indices. Only [`reserve`](Self::reserve) allocates; the data path never calls it.
 pub(crate) struct Slab<T> {
     places: Vec<Option<T>>,
     free: Vec<u32>,
@@ -13,7 +13,7 @@ impl<T> Slab<T> {
         slab
     }
 
-    /// Makes room for `more` values beyond the present capacity.
+    /// Increases the capacity by `more` values.
     pub(crate) fn reserve(&mut self, more: usize) {
         let start = self.places.len();
         self.places.resize_with(start + more, || None);
@@ -29,11 +29,11 @@ impl<T> Slab<T> {
         self.places.len() - self.free.len()
     }
 
-    /// Stores `value` and returns its number.
+    /// Stores `value` and returns its index.
     ///
     /// # Panics
-    /// When full: callers ask for [`room`](Self::room) before they take work in.
-    // Values are made where they are put: see decision 13.
+    /// If the table is full. Callers check [`room`](Self::room) before they accept work.
+    // Values are constructed in place, see decision 13.
     #[inline(always)]
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         let at = self.free.pop().expect("a slab overflowed: its user did not ask for room");
@@ -51,10 +51,10 @@ impl<T> Slab<T> {
         self.places.get_mut(at as usize)?.as_mut()
     }
 
-    /// Takes the value at `at` out.
+    /// Removes and returns the value at `at`.
     ///
     /// # Panics
-    /// When there is none: a number was used after its value was taken.
+    /// If there is no value, because the index was used after the removal of its value.
     #[inline]
     pub(crate) fn remove(&mut self, at: u32) -> T {
         let value = self.places[at as usize].take().expect("a slab number was used twice");
@@ -62,10 +62,10 @@ impl<T> Slab<T> {
         value
     }
 
-    /// Drops the value at `at` where it is.
+    /// Drops the value at `at` in place.
     ///
     /// # Panics
-    /// When there is none: a number was used after its value was taken.
+    /// If there is no value, because the index was used after the removal of its value.
     #[inline]
     pub(crate) fn release(&mut self, at: u32) {
         let place = &mut self.places[at as usize];
@@ -74,12 +74,12 @@ impl<T> Slab<T> {
         self.free.push(at);
     }
 
-    /// The number of some value, to empty the slab.
+    /// Returns the index of any value, to empty the slab.
     pub(crate) fn any(&self) -> Option<u32> {
         self.places.iter().position(Option::is_some).map(|at| at as u32)
     }
 
-    /// Everything that is there, with its place.
+    /// Iterates over all values with their indices.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.places.iter().enumerate().filter_map(|(i, p)| p.as_ref().map(|v| (i as u32, v)))
     }

@@ -1,4 +1,4 @@
-//! What an operator, or a program that manages the array, may ask of it while it serves.
+//! Control operations on a running array.
 
 use strake_ondisk::Consistency;
 use strake_raid::MemberEvent;
@@ -12,20 +12,21 @@ use crate::pacing::Maintenance;
 use crate::scrub::{ScrubFinding, ScrubMode, ScrubPosition, ScrubState};
 
 impl Array {
-    /// Takes `member` out of use. What is not being written at that moment is flushed and unmarked first, so that a
-    /// machine that dies while the member is out leaves as little in doubt as possible.
+    /// Takes `member` out of use. First, idle regions are flushed and cleared in the write-intent bitmap, so that a
+    /// crash while the member is out leaves few regions in doubt.
     ///
     /// # Errors
-    /// When there is no such member, or the array would lose data without it.
+    /// If the member does not exist, or the array would lose data without the member.
     pub fn begin_fail(&self, member: MemberIndex) -> Result<Pending, ArrayError> {
         self.fail_as(member, MemberEvent::OperatorFailed)
     }
 
-    /// Takes `member` out of use because its drive is no longer where it was, though it may still answer: it was
-    /// pulled. It is recorded as missing, and may come back.
+    /// Takes `member` out of use because its drive was pulled, although the drive may still answer. The labels record
+    /// the member as missing, and it can be re-added.
     ///
     /// # Errors
-    /// As [`begin_fail`](Self::begin_fail): a drive that the data depends on is used for as long as it answers.
+    /// As [`begin_fail`](Self::begin_fail): the engine keeps using a drive that the data depend on as long as the drive
+    /// answers.
     pub fn begin_vanish(&self, member: MemberIndex) -> Result<Pending, ArrayError> {
         self.fail_as(member, MemberEvent::Vanished)
     }
@@ -35,8 +36,8 @@ impl Array {
         Ok(self.change(Change::Fail { member, reason: FailReason::Request(event) }))
     }
 
-    /// Says how resync and rebuild shall go from now on. Takes effect with the next turn of every core; what has been
-    /// begun is finished.
+    /// Sets the priority and the pause of resync and rebuild. The settings take effect in the next turn of every core.
+    /// Bands in progress are completed.
     pub fn set_maintenance(&self, maintenance: Maintenance) {
         self.shared.set_maintenance(maintenance);
         for shard in &self.shards {
@@ -44,22 +45,21 @@ impl Array {
         }
     }
 
-    /// Tries again to resynchronize and rebuild what had to stop.
+    /// Resumes a halted resync or rebuild.
     #[must_use]
     pub fn begin_resume(&self) -> Pending {
         self.ask(0, |reply| Control::Resume { reply })
     }
 
-    /// Begins to scrub the array, on every core, after resync and rebuild and at their pace.
+    /// Starts a scrub of the array on every core. The scrub follows resync and rebuild, and has the same priority.
     ///
     /// # Errors
-    /// When a scrub is under way, or the array is lost.
+    /// If a scrub is in progress, or the array has failed.
     pub fn begin_scrub(&self, mode: ScrubMode) -> Result<(), ArrayError> {
         self.begin_scrub_in(mode, ScrubState::Running)
     }
 
-    /// Begins a scrub that is paused: no core reads anything for it until [`pause_scrub`](Self::pause_scrub) resumes
-    /// it.
+    /// Starts a paused scrub: no core reads for the scrub until [`pause_scrub`](Self::pause_scrub) resumes the scrub.
     ///
     /// # Errors
     /// As [`begin_scrub`](Self::begin_scrub).
@@ -82,8 +82,8 @@ impl Array {
         Ok(())
     }
 
-    /// Takes up a scrub where it was interrupted when the array last ran, or shows one that has ended. False when there
-    /// was a scrub since the array was started, or `position` is not one in this array.
+    /// Continues a scrub that was interrupted when the array last ran, or shows a finished scrub. Returns false if a
+    /// scrub was started since the start of the array, or if `position` does not fit this array.
     pub fn take_up_scrub(&self, position: &ScrubPosition) -> bool {
         let taken = !self.shared.is_lost() && self.shared.take_up_scrub(position);
         if taken {
@@ -92,19 +92,19 @@ impl Array {
         taken
     }
 
-    /// From where the scrub that was begun last could be taken up if it were interrupted now, for
+    /// The position from which the last scrub could continue after an interruption now, for
     /// [`take_up_scrub`](Self::take_up_scrub).
     #[must_use]
     pub fn scrub_position(&self) -> Option<ScrubPosition> {
         self.shared.scrub_position()
     }
 
-    /// Lets the scrub that is under way rest, or go on. False when there is none, or it does so already.
+    /// Pauses or resumes the scrub. Returns false without a scrub in progress, or if the scrub has this state already.
     pub fn pause_scrub(&self, pause: bool) -> bool {
         self.change_scrub(if pause { ScrubState::Paused } else { ScrubState::Running })
     }
 
-    /// Ends the scrub that is under way. False when there is none.
+    /// Stops the scrub. Returns false without a scrub in progress.
     pub fn stop_scrub(&self) -> bool {
         self.change_scrub(ScrubState::Stopped)
     }
@@ -123,28 +123,27 @@ impl Array {
         }
     }
 
-    /// What the scrub that was begun last has found, by address in the array. At most 1024 findings; the status counts
-    /// the rest.
+    /// The findings of the last scrub by address in the array, at most 1024. The status counts all findings.
     #[must_use]
     pub fn scrub_findings(&self) -> Vec<ScrubFinding> {
         self.shared.scrub_findings()
     }
 
-    /// Gives the array another name, in the labels of every member in use.
+    /// Renames the array in the labels of every member in use.
     #[must_use]
     pub fn begin_rename(&self, name: Name) -> Pending {
         self.change(Change::Rename { name })
     }
 
-    /// Has writes made safe against crashes in another way. A stronger one is recorded as soon as no write is under way
-    /// that was begun before, which [`status`](Self::status) shows.
+    /// Changes the consistency mode. A stronger mode is recorded as soon as all writes that were started before have
+    /// completed; [`status`](Self::status) shows the recorded mode.
     #[must_use]
     pub fn begin_set_consistency(&self, mode: Consistency) -> Pending {
         self.change(Change::Consistency { mode })
     }
 
-    /// What happened since this was last asked, the oldest first. Of events that are not fetched the oldest are
-    /// dropped, and counted.
+    /// Returns the events since the last call, the oldest first. If the events exceed the limit, the oldest events are
+    /// dropped and counted.
     #[must_use]
     pub fn drain_events(&self) -> Vec<ArrayEvent> {
         self.shared.drain_events()

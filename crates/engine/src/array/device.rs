@@ -1,4 +1,4 @@
-//! The array as others see it: a device.
+//! The array as a block device.
 
 use std::sync::{Arc, mpsc};
 
@@ -32,7 +32,7 @@ impl Array {
     }
 }
 
-/// The array as others see it: a device.
+/// The array as a block device.
 pub(super) struct ArrayDevice {
     pub(super) name: Name,
     pub(super) info: DeviceInfo,

@@ -1,4 +1,4 @@
-//! How long drives may take.
+//! Time limits of drives.
 
 use std::str::FromStr;
 
@@ -7,15 +7,15 @@ use strake_units::Nanos;
 
 use crate::limits::{IO_LIMIT_BLOCK, IO_LIMIT_FILE, IO_LIMIT_MAX, IO_LIMIT_MIN, IO_LIMIT_REMOTE};
 
-/// How long a member may take over one I/O before it counts as failed, by the kind of its drive. Requests are answered
-/// without it a little later, when that is on record.
+/// Time limits of one I/O by kind of drive. A member that exceeds its limit fails. The engine answers the requests
+/// without the member as soon as the failure is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoLimits {
-    /// Of a drive of this machine.
+    /// Limit of a local drive.
     pub block: Nanos,
-    /// Of a file.
+    /// Limit of a file.
     pub file: Nanos,
-    /// Of a remote drive.
+    /// Limit of a remote drive.
     pub remote: Nanos,
 }
 
@@ -38,7 +38,7 @@ impl IoLimits {
     }
 }
 
-/// Reads limits in seconds by kind, such as `block=8,file=15,remote=30`. Kinds that are not named have their usual one.
+/// Parses limits in seconds by kind, such as `block=8,file=15,remote=30`. Kinds without a value have the default limit.
 impl FromStr for IoLimits {
     type Err = String;
 
@@ -46,7 +46,7 @@ impl FromStr for IoLimits {
         let mut limits = Self::default();
         for part in text.split(',') {
             let (kind, seconds) = part.split_once('=').unwrap_or((part, ""));
-            // Less would throw out drives that are only busy, or remote ones that are about to be back.
+            // A smaller limit would fail drives that are only busy, and remote drives that are about to reconnect.
             let (limit, least) = match kind {
                 "block" => (&mut limits.block, IO_LIMIT_MIN),
                 "file" => (&mut limits.file, IO_LIMIT_MIN),

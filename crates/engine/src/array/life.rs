@@ -1,4 +1,4 @@
-//! Members that come: replacements, and members that return.
+//! Replacements, and re-added members.
 
 use std::sync::{Arc, mpsc};
 
@@ -16,11 +16,11 @@ use crate::settling;
 use crate::shard::SharedDevice;
 
 impl Array {
-    /// Puts `drive` in the place of a failed or missing `member` and starts to rebuild it. The drive has been
-    /// [prepared](crate::prepare_drive) with `uuid`.
+    /// Puts `drive` in the slot of a failed or missing `member` and starts a rebuild. The caller has
+    /// [prepared](crate::prepare_drive) the drive with `uuid`.
     ///
     /// # Errors
-    /// When there is no such member, it is in use, or the drive is too small or has larger blocks.
+    /// If the member does not exist or is in use, or the drive is too small or has larger blocks.
     pub fn begin_replace(
         &self,
         member: MemberIndex,
@@ -36,16 +36,16 @@ impl Array {
         self.begin_open(member, member, drive, Reconfigure::Replace(incoming))
     }
 
-    /// Calls off the replacement of a `member` that is in use: it keeps its place.
+    /// Cancels the replacement of a `member` that is in use. The member keeps its slot.
     ///
     /// # Errors
-    /// When there is no such member.
+    /// If the member does not exist.
     pub fn begin_cancel_replace(&self, member: MemberIndex) -> Result<Pending, ArrayError> {
         self.check_member(member)?;
         Ok(self.change(Change::Reconfigure(Reconfigure::CancelReplacement { member })))
     }
 
-    /// Opens `drive` on every core at `place` on behalf of `member`, and then tells the leader what it is for.
+    /// Opens `drive` on every core at `place` for `member`, and then sends the change to the leader.
     fn begin_open(
         &self,
         member: MemberIndex,
@@ -82,7 +82,7 @@ impl Array {
         })
     }
 
-    /// Checks that `drive` can take the place of `member`, without changing anything.
+    /// Checks that `drive` can replace `member`. Changes nothing.
     ///
     /// # Errors
     /// As [`begin_replace`](Self::begin_replace).
@@ -111,7 +111,7 @@ impl Array {
         self.check_fit(member, drive)
     }
 
-    /// Checks that the data of `member` has room on `drive`.
+    /// Checks that the data of `member` fit on `drive`.
     fn check_fit(&self, member: MemberIndex, drive: &Drive) -> Result<(), ArrayError> {
         let info = drive.device.info();
         let used = self.geometry.member_blocks_used() << self.geometry.block_size().shift();
@@ -130,12 +130,12 @@ impl Array {
         Ok(())
     }
 
-    /// Checks that `drive`, which holds `label`, can be taken back as `member`, without changing anything. Returns
-    /// the bytes that would be copied to it: what was written while it was out.
+    /// Checks that `drive`, which has the label `label`, can be re-added as `member`. Changes nothing. Returns the
+    /// number of bytes that a re-add would copy: the data that were written while the member was out.
     ///
     /// # Errors
-    /// When there is no such member, it is in use, the drive does not fit, or its label says that it is another
-    /// drive, an older picture of it, or that it continued without the array.
+    /// If the member does not exist or is in use, or the drive does not fit. Also if the label shows another drive, an
+    /// older snapshot of the drive, or a drive that continued without the array.
     pub fn check_readd(
         &self,
         member: MemberIndex,
@@ -164,7 +164,8 @@ impl Array {
         Ok(self.shared.member_bytes_of(self.shared.stale_regions(member)))
     }
 
-    /// Takes `drive`, which holds `label`, back as `member`, and copies to it what was written while it was out.
+    /// Re-adds `drive`, which has the label `label`, as `member`, and copies the data that were written while the
+    /// member was out.
     ///
     /// # Errors
     /// As [`check_readd`](Self::check_readd).
@@ -185,7 +186,8 @@ fn incoming(member: MemberIndex, uuid: Uuid, drive: &Drive) -> IncomingDrive {
     IncomingDrive { member, uuid, bytes: drive.device.info().bytes(), path: drive.path.clone() }
 }
 
-/// Whether the drive that holds `label` is `member` of the array described by `newest`, as it was when it went out.
+/// Checks that the drive with `label` is `member` of the array described by `newest`, in the state in which the member
+/// went out.
 pub(crate) fn check_returning(
     newest: &Superblock,
     member: MemberIndex,

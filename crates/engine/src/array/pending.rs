@@ -1,4 +1,4 @@
-//! Answers that have not come yet. They can be waited for, or polled by a caller that drives the shards itself.
+//! Pending answers. A caller can wait for an answer, or poll it if the caller drives the shards itself.
 
 use std::sync::{Arc, mpsc};
 
@@ -9,7 +9,7 @@ use crate::error::ArrayError;
 use crate::message::Control;
 use crate::shared_status::SharedStatus;
 
-/// An answer that has not come yet.
+/// A pending answer.
 pub struct Pending {
     pub(super) name: Name,
     pub(super) answer: mpsc::Receiver<Result<(), ArrayError>>,
@@ -19,7 +19,7 @@ impl Pending {
     /// Waits for the answer.
     ///
     /// # Errors
-    /// What the array answered, or that it is gone.
+    /// The error of the operation, or an error if the array was stopped.
     pub fn wait(self) -> Result<(), ArrayError> {
         self.answered()
     }
@@ -28,7 +28,7 @@ impl Pending {
         self.answer.recv().unwrap_or_else(|_| Err(ArrayError::gone(&self.name)))
     }
 
-    /// The answer if it is there.
+    /// Returns the answer if it has arrived.
     pub fn poll(&mut self) -> Option<Result<(), ArrayError>> {
         match self.answer.try_recv() {
             Ok(answer) => Some(answer),
@@ -38,15 +38,15 @@ impl Pending {
     }
 }
 
-/// A replacement under way: the device is opened on every core, then takes its member's place.
+/// A replacement in progress. Every core opens the device, and then the device gets the slot of the member.
 pub struct Replacing {
     pub(super) opening: Vec<Pending>,
     pub(super) shards: Vec<ShardHandle>,
-    /// Where the device is opened.
+    /// The index at which the cores open the device.
     pub(super) place: MemberIndex,
     pub(super) then: Option<Control>,
     pub(super) recorded: Pending,
-    /// Keeps others from replacing the same member at the same time.
+    /// Prevents a second replacement of the same member.
     pub(super) _claim: Claim,
 }
 
@@ -63,7 +63,7 @@ impl Drop for Claim {
 }
 
 impl Replacing {
-    /// Moves on as far as answers have come; `Some` at the end.
+    /// Continues as far as answers have arrived. Returns `Some` at the end.
     pub fn poll(&mut self) -> Option<Result<(), ArrayError>> {
         let answer = self.advance()?;
         if answer.is_err() {
@@ -83,25 +83,25 @@ impl Replacing {
         self.recorded.poll()
     }
 
-    /// Asks the leader for the change, once.
+    /// Requests the change from the leader, once.
     fn record(&mut self) {
         if let Some(change) = self.then.take() {
-            // A failure to send shows as a missing answer.
+            // If the message cannot be sent, no answer arrives.
             self.shards[0].tell(change);
         }
     }
 
-    /// Closes the device on every core: it has not taken the place.
+    /// Closes the device on every core, because it did not get the slot.
     fn release(&self) {
         for shard in &self.shards {
             shard.tell(Control::Release { member: self.place });
         }
     }
 
-    /// Waits for the end.
+    /// Waits until the replacement has finished.
     ///
     /// # Errors
-    /// When the device cannot be opened, or the member is not replaceable.
+    /// If the device cannot be opened, or the member cannot be replaced.
     pub fn wait(mut self) -> Result<(), ArrayError> {
         let opened = self.opening.drain(..).try_for_each(Pending::wait);
         let answer = opened.and_then(|()| {

@@ -1,4 +1,4 @@
-//! What an array is like at one moment.
+//! The status of an array.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -13,16 +13,16 @@ use crate::pacing::Maintenance;
 use crate::scrub::ScrubStatus;
 use crate::shared_status::{CoreCounters, HALTED_REBUILD, HALTED_RESYNC, MemberStatus};
 
-/// How far a background job has come.
+/// Progress of a background job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes of the array done.
+    /// Bytes of the array that are done.
     pub done_bytes: u64,
-    /// Bytes of the array in all.
+    /// Total bytes of the array.
     pub total_bytes: u64,
 }
 
-/// What the array has done since it was started.
+/// Counters of the array since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Host reads.
@@ -33,69 +33,70 @@ pub struct Counters {
     pub read_bytes: u64,
     /// Bytes written by hosts.
     pub write_bytes: u64,
-    /// Reads that had to be reconstructed from the rest of a stripe.
+    /// Degraded reads.
     pub degraded_reads: u64,
-    /// Unreadable blocks met on members.
+    /// Unreadable blocks found on members.
     pub medium_errors: u64,
-    /// Unreadable blocks written back.
+    /// Unreadable blocks that were rewritten.
     pub repairs: u64,
 }
 
-/// A picture of an array.
+/// The status of an array at one time.
 #[derive(Clone, Debug)]
 pub struct ArrayStatus {
-    /// Its name.
+    /// Name of the array.
     pub name: Name,
-    /// Its identity.
+    /// Identity of the array.
     pub uuid: Uuid,
-    /// Its geometry.
+    /// Geometry of the array.
     pub geometry: Geometry,
-    /// What follows from the members' states.
+    /// Conditions derived from the states of the members.
     pub conditions: ConditionSet,
     /// The members by slot.
     pub members: Vec<MemberStatus>,
     /// Generation of the labels.
     pub generation: u64,
-    /// The revision of the format that its labels have.
+    /// Format of the labels.
     pub format: Format,
-    /// How its writes are made safe against crashes, as the labels say.
+    /// Consistency mode in the labels.
     pub consistency: Consistency,
-    /// What this is to become, as soon as no write is under way that was begun before.
+    /// Requested consistency mode. The labels record this mode as soon as all writes that were started before have
+    /// completed.
     pub consistency_wanted: Option<Consistency>,
-    /// Members whose stripes have every write in the redo log by now.
+    /// Members for whose stripes the redo log contains every write.
     pub logged: MemberSet,
-    /// The resync that is under way, if any; a new array's initialization is one.
+    /// Progress of the resync, if any. The initialization of a new array is a resync.
     pub resync: Option<Progress>,
-    /// The rebuild that is under way, if any.
+    /// Progress of the rebuild, if any.
     pub rebuild: Option<Progress>,
-    /// The copy to a drive that is to take a member's place, if any is under way.
+    /// Progress of the copy to a replacement of a serving member, if any.
     pub replace: Option<Progress>,
-    /// The scrub that is under way, or the last one since the array was started.
+    /// The scrub in progress, or the last scrub since the array was started.
     pub scrub: Option<ScrubStatus>,
-    /// The rebuild stopped because blocks it needs can no longer be read.
+    /// True if the rebuild halted because blocks that it needs are unreadable.
     pub rebuild_halted: bool,
-    /// The resync stopped because blocks it needs can no longer be read.
+    /// True if the resync halted because blocks that it needs are unreadable.
     pub resync_halted: bool,
-    /// What was last asked of resync and rebuild.
+    /// Current settings of resync and rebuild.
     pub maintenance: Maintenance,
-    /// More members are absent than redundancy covers; nothing is served.
+    /// True if the array has failed: more members are absent than the level tolerates, and I/O stops.
     pub lost: bool,
-    /// Where data of the array are lost because nothing was left to recover them from: byte offset and bytes, in order.
-    /// They are answered with errors until they are written.
+    /// Ranges of lost data, which could not be reconstructed: byte offsets and lengths, in order. Reads of these ranges
+    /// fail until the ranges are written.
     pub bad_ranges: Vec<(u64, u64)>,
-    /// Where blocks may have been recovered wrongly, because a member went out before parity was known to be right
-    /// after a crash: byte offset and bytes, in order. The next start has to accept that.
+    /// Ranges in which blocks may have been reconstructed wrongly, because a member went out before the resync after a
+    /// crash: byte offsets and lengths, in order. The operator must accept this at the next start.
     pub in_doubt: Vec<(u64, u64)>,
     /// Bytes of memory reserved for stripes.
     pub scratch_bytes: u64,
-    /// As many of them as are in huge pages, as far as the kernel has any.
+    /// The part of `scratch_bytes` in huge pages.
     pub scratch_huge_bytes: u64,
-    /// What it has done.
+    /// Counters since the start.
     pub counters: Counters,
 }
 
 impl Array {
-    /// A picture of the array now.
+    /// Returns the present status of the array.
     #[must_use]
     pub fn status(&self) -> ArrayStatus {
         let mut members = self.shared.members();
@@ -156,8 +157,8 @@ impl Array {
         }
     }
 
-    /// The latencies of requests and of the members' I/Os since the start of the array. Puts together what every core
-    /// has counted, which is a few hundred kilobytes: for explicit requests, not for every look at the status.
+    /// Latencies of requests and of member I/Os since the start of the array. The function merges the counters of every
+    /// core, a few hundred kilobytes. It is meant for explicit requests, not for every read of the status.
     #[must_use]
     pub fn latencies(&self) -> ArrayLatencies {
         let cores = self.shared.cores.iter().map(|core| &*core.times);

@@ -13,7 +13,7 @@ fn every_time_has_one_place_and_is_reported_to_within_three_percent() {
     assert_eq!(place(u64::MAX), PLACES - 1);
 }
 
-/// What two cores counted, together.
+/// Returns the merged counts of several cores.
 fn counted(times: &[&[(u64, u32)]]) -> LatencyCounts {
     let cores: Vec<CoreTimes> = times.iter().map(|_| CoreTimes::new(2)).collect();
     for (core, times) in cores.iter().zip(times) {

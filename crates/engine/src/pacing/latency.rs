@@ -1,4 +1,4 @@
-//! How long requests take: a histogram that is cheap to add to and can forget.
+//! A histogram of request latencies. Additions are cheap, and old values fade.
 
 use strake_units::Nanos;
 
@@ -13,15 +13,15 @@ pub(crate) enum Class {
     LargeWrite,
 }
 
-/// How many kinds there are, and all of them together as one more: the slowest of all requests are not the slowest
-/// of any one kind.
+/// Number of kinds, plus one for all kinds together. The slowest of all requests can differ from the slowest requests
+/// of each kind.
 pub(crate) const CLASSES: usize = 5;
 
-/// All kinds together.
+/// Index of all kinds together.
 pub(crate) const ALL: usize = CLASSES - 1;
 
 impl Class {
-    /// Up to so many bytes a request is small: the drive's latency decides, not its bandwidth.
+    /// Maximum size of a small request. The latency of the drive dominates such a request, not its bandwidth.
     const SMALL_BYTES: u64 = 32 << 10;
 
     pub(crate) const fn read(bytes: u64) -> Self {
@@ -32,7 +32,7 @@ impl Class {
         if bytes <= Self::SMALL_BYTES { Self::SmallWrite } else { Self::LargeWrite }
     }
 
-    /// What such requests count as where size makes no difference.
+    /// The kind of these requests in statistics that do not distinguish sizes.
     pub(crate) const fn timed(self) -> Timed {
         match self {
             Self::SmallRead | Self::LargeRead => Timed::Read,
@@ -41,16 +41,16 @@ impl Class {
     }
 }
 
-/// Places per doubling of time: neighbours differ by at most an eighth.
+/// Buckets per doubling of time. The bounds of adjacent buckets differ by at most an eighth.
 const STEPS_SHIFT: u32 = 3;
 const STEPS: usize = 1 << STEPS_SHIFT;
 
-/// Times below 2^10 ns share the first place, times from 2^34 ns (17 s) on the last.
+/// Times below 2^10 ns share the first bucket. Times from 2^34 ns (17 s) share the last bucket.
 const OCTAVE_MIN: u32 = 10;
 const OCTAVES: usize = 24;
 const PLACES: usize = OCTAVES * STEPS;
 
-/// Latencies by logarithm: every doubling is cut into eight.
+/// A logarithmic histogram of latencies with eight buckets for each doubling of time.
 #[derive(Clone, Debug)]
 pub(crate) struct Latencies {
     places: [u32; PLACES],
@@ -64,7 +64,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// `count` requests took this long.
+    /// Adds `count` requests with the latency `took`.
     pub(crate) const fn add(&mut self, took: Nanos, count: u32) {
         let place = &mut self.places[place(took.0)];
         *place = place.saturating_add(count);
@@ -79,7 +79,7 @@ impl Latencies {
         *self = Self::default();
     }
 
-    /// Forgets half of everything while there are more than `max`.
+    /// Halves all counts until their sum is at most `max`.
     pub(crate) fn fade(&mut self, max: u64) {
         while self.count > max {
             self.places.iter_mut().for_each(|place| *place /= 2);
@@ -87,7 +87,7 @@ impl Latencies {
         }
     }
 
-    /// Nanoseconds that 99 in 100 do not exceed, interpolated within a place; 0 when there are none.
+    /// The 99th percentile in nanoseconds, interpolated within a bucket; 0 without requests.
     pub(crate) fn p99(&self) -> f64 {
         let beyond = self.count as f64 / 100.0;
         let mut above = 0.0;
@@ -113,7 +113,7 @@ const fn place(nanos: u64) -> usize {
     if at < PLACES { at } else { PLACES - 1 }
 }
 
-/// The shortest time that belongs to place `at`.
+/// The lower bound of bucket `at`.
 fn start_of(at: usize) -> f64 {
     let octave = 1u64 << (OCTAVE_MIN + (at >> STEPS_SHIFT) as u32);
     octave as f64 * (1.0 + (at % STEPS) as f64 / STEPS as f64)

@@ -1,46 +1,48 @@
-//! How many bands may be out while clients are there: as many as their latency allows.
+//! Computes from the latency of client requests how many maintenance bands may be in progress while clients are active.
 
 use strake_units::Nanos;
 
 use super::Maintenance;
 use super::latency::{ALL, CLASSES, Class, Latencies};
 
-/// How often the window is adapted.
+/// Time between two adaptations of the window.
 pub(crate) const CYCLE: Nanos = Nanos(100 * Nanos::MILLI.0);
 
-/// How long maintenance rests in each cycle while clients are there.
+/// Time in each cycle in which maintenance rests while clients are active.
 pub(crate) const REST: Nanos = Nanos(5 * Nanos::MILLI.0);
 
-/// A request that comes so shortly after a rest has begun, while other shards' bands may still be out, or before it
-/// ends tells nothing about rests.
+/// The measurements ignore requests that arrive less than this time after the start of a rest, because bands of other
+/// shards may still be in progress, or less than this time before its end.
 pub(super) const REST_MARGIN: Nanos = Nanos(Nanos::MILLI.0);
 
-/// Fewer answers than this do not tell what the slowest one in a hundred takes.
+/// Minimum number of requests for a 99th percentile.
 const SAMPLES_MIN: u64 = 200;
 
-/// Baselines fade when they hold more answers than this.
+/// Maximum number of requests in a baseline. A larger baseline fades.
 const BASELINE_MAX: u64 = 10_000;
 
-/// The window that is tried first.
+/// The initial window.
 const WINDOW_FIRST: f64 = 2.0;
 
-/// From this priority on one band is out at a time whatever clients feel; below it for a share of the time.
+/// From this priority on, one band is always allowed, regardless of client latency. Below this priority, one band is
+/// allowed for a part of the time.
 const FLOOR_WHOLE: f64 = 50.0;
 
 /// The floor of priority 0: one band for a fiftieth of the time.
 const FLOOR_MIN: f64 = 0.02;
 
-/// How the priority translates into latency: the p99 with maintenance over the p99 without that is aimed at.
-/// Linear in between. 50 aims well below the factor of 2 that it promises, because what is measured scatters.
+/// For each priority, the target of the ratio of p99 latencies with and without maintenance. Values in between are
+/// interpolated linearly. The target of priority 50 is well below the promised factor of 2, because measured values
+/// scatter.
 const TARGETS: [(f64, f64); 5] = [(0.0, 1.0), (25.0, 1.25), (50.0, 1.6), (75.0, 2.5), (99.0, 5.0)];
 
-/// The window at most grows and at least shrinks by these factors in a cycle.
+/// The smallest and the largest factor by which the window changes in one cycle.
 const STEP: (f64, f64) = (0.5, 1.5);
 
-/// What clients may feel (the ratio less 1) counts as at least this.
+/// Lower bound of the measured slowdown of clients (the ratio minus 1).
 const ROOM_MIN: f64 = 0.02;
 
-/// The ratio of latencies that `priority` aims at; infinite where clients do not count.
+/// The target ratio of latencies for `priority`; infinite if client latency is ignored.
 pub(super) fn target(priority: u8) -> f64 {
     if priority >= Maintenance::PRIORITY_MAX {
         return f64::INFINITY;
@@ -51,36 +53,36 @@ pub(super) fn target(priority: u8) -> f64 {
     t0 + (t1 - t0) * (at - p0) / (p1 - p0)
 }
 
-/// The least window of `priority`.
+/// The minimum window of `priority`.
 pub(super) fn floor(priority: u8) -> f64 {
     (f64::from(priority) / FLOOR_WHOLE).clamp(FLOOR_MIN, 1.0)
 }
 
-/// True in the part of a cycle in which maintenance rests, if clients are there.
+/// True during the part of a cycle in which maintenance rests if clients are active.
 pub(crate) const fn is_rest(now: Nanos) -> bool {
     now.0 % CYCLE.0 < REST.0
 }
 
-/// When the rest or the work that is under way at `now` ends.
+/// The end of the current rest or work phase at `now`.
 pub(crate) const fn next_change(now: Nanos) -> Nanos {
     let began = now.0 - now.0 % CYCLE.0;
     Nanos(if is_rest(now) { began + REST.0 } else { began + CYCLE.0 })
 }
 
-/// What was going on when a request came.
+/// The state of maintenance when a request arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Came {
-    /// No maintenance.
+    /// No maintenance was in progress.
     #[default]
     Alone,
-    /// Maintenance at work.
+    /// Maintenance was in progress.
     Beside,
-    /// A change from one to the other: tells nothing.
+    /// Maintenance was starting or stopping. The request is not measured.
     Between,
 }
 
 impl Came {
-    /// `active`: there is maintenance to do somewhere in the array; `out`: bands of this shard that are out.
+    /// `active`: the array has maintenance work. `out`: maintenance bands of this shard that are in progress.
     pub(crate) const fn at(now: Nanos, active: bool, out: usize) -> Self {
         if !active {
             return Self::Alone;
@@ -94,20 +96,20 @@ impl Came {
     }
 }
 
-/// What one shard's clients allow.
+/// Computes the maintenance window that the clients of one shard allow.
 pub(crate) struct Pacer {
     priority: u8,
-    /// Bands that may be out; parts of one are a share of the time.
+    /// Maximum number of bands in progress. A fraction is a share of the time.
     window: f64,
     window_max: f64,
-    /// The cycle that is under way, by number.
+    /// The number of the current cycle.
     cycle: u64,
     baseline: [Latencies; CLASSES],
     working: [Latencies; CLASSES],
 }
 
 impl Pacer {
-    /// A pacer that never lets more than `window_max` bands out.
+    /// Creates a pacer with a maximum window of `window_max` bands.
     pub(crate) fn new(window_max: usize) -> Self {
         Self {
             priority: Maintenance::PRIORITY_DEFAULT,
@@ -119,7 +121,7 @@ impl Pacer {
         }
     }
 
-    /// `count` requests that came as `came` were answered after `took`.
+    /// Records `count` requests that arrived in the state `came` and completed after `took`.
     pub(crate) const fn answered(&mut self, came: Came, class: Class, took: Nanos, count: u32) {
         let latencies = match came {
             Came::Alone => &mut self.baseline,
@@ -130,13 +132,13 @@ impl Pacer {
         latencies[ALL].add(took, count);
     }
 
-    /// Bands that may be out as far as this shard's clients are concerned.
+    /// The number of bands that may be in progress according to the clients of this shard.
     pub(crate) const fn window(&self) -> f64 {
         self.window
     }
 
-    /// The priority has become `priority`. The window follows at once, by an estimate: what clients feel grows about as
-    /// the window does.
+    /// Sets the priority. The window changes immediately, by an estimate: the slowdown of clients is roughly
+    /// proportional to the window.
     pub(crate) fn set_priority(&mut self, priority: u8) {
         if priority == self.priority {
             return;
@@ -148,8 +150,8 @@ impl Pacer {
         self.working.iter_mut().for_each(Latencies::clear);
     }
 
-    /// Adapts the window at the end of each cycle, when called in the next one. `in_force` is the window that all
-    /// shards with clients agreed on. True when a cycle has ended.
+    /// Adapts the window once per cycle, at the first call in the next cycle. `in_force` returns the minimum of the
+    /// windows of all shards with clients. Returns true if a cycle ended.
     pub(crate) fn adapt(&mut self, now: Nanos, in_force: impl Fn() -> Option<f64>) -> bool {
         let cycle = now.0 / CYCLE.0;
         if cycle == self.cycle {
@@ -159,17 +161,17 @@ impl Pacer {
         self.baseline.iter_mut().for_each(|of| of.fade(BASELINE_MAX));
         if let Some(ratio) = self.ratio() {
             let room = (target(self.priority) - 1.0) / (ratio - 1.0).max(ROOM_MIN);
-            // Half of the way, as a factor: what was measured scatters.
+            // The square root damps the change, because measured values scatter.
             self.window *= room.sqrt().clamp(STEP.0, STEP.1);
-            // Another shard's clients may allow less: where that holds this one back, what it measures says nothing
-            // about more.
+            // Clients of other shards may allow a smaller window. A measurement under this smaller window does not
+            // justify a much larger one.
             self.bound(in_force().map_or(f64::INFINITY, |window| STEP.1 * window));
             self.working.iter_mut().for_each(Latencies::clear);
         }
         true
     }
 
-    /// How much longer the slowest answers take with maintenance, for the kind that suffers most, or all.
+    /// The ratio of latencies with and without maintenance: the maximum over all kinds, and over all requests together.
     fn ratio(&self) -> Option<f64> {
         let pairs = self.working.iter().zip(&self.baseline);
         let known = pairs.filter(|(w, b)| w.count() >= SAMPLES_MIN && b.count() >= SAMPLES_MIN);

@@ -1,4 +1,4 @@
-//! The pacer against pretended drives: what a request takes grows with the window, by chance more or less.
+//! Tests the pacer with simulated drives. The latency of a request grows with the window, with random variation.
 
 use strake_units::Nanos;
 
@@ -6,7 +6,7 @@ use super::MAINTENANCE_WINDOW;
 use super::latency::Class;
 use super::pacer::{CYCLE, Came, Pacer, REST, REST_MARGIN, floor, target};
 
-/// SplitMix64: tests draw the same every time.
+/// SplitMix64. Each run of a test draws the same numbers.
 struct Chance(u64);
 
 impl Chance {
@@ -17,14 +17,14 @@ impl Chance {
     }
 }
 
-/// Drives and clients that are pretended.
+/// Simulated drives and clients.
 struct World {
     pacer: Pacer,
     chance: Chance,
     now: Nanos,
-    /// What a request takes without maintenance, in nanoseconds.
+    /// Latency of a request without maintenance, in nanoseconds.
     base: u64,
-    /// By how much every band out lengthens the slowest requests, as a part of the base.
+    /// Increase of the latency of the slowest requests per maintenance band, as a fraction of `base`.
     felt: f64,
     /// Requests in a cycle.
     requests: u64,
@@ -37,7 +37,7 @@ impl World {
         Self { pacer, chance: Chance(7), now, base: 80_000, felt, requests: 5000 }
     }
 
-    /// One cycle of requests, a tenth of them late by up to what maintenance makes of it.
+    /// Runs one cycle of requests. Maintenance delays a tenth of the requests.
     fn cycle(&mut self, active: bool) {
         for at in 0..self.requests {
             let now = self.now.plus(Nanos(CYCLE.0 * at / self.requests));
@@ -53,13 +53,14 @@ impl World {
         self.pacer.adapt(self.now, || None);
     }
 
-    /// The p99 beside maintenance over the p99 alone: one request in ten is late, so the p99 has nine tenths of the
-    /// most that is felt; alone, the noise alone makes it 1.15 times the base.
+    /// The expected ratio of the p99 latencies with and without maintenance. Maintenance delays one request in ten, so
+    /// the p99 contains nine tenths of the maximum delay. Without maintenance, random variation makes the p99 1.15
+    /// times the base.
     fn ratio(&self) -> f64 {
         ((1.0 + 0.9 * self.felt * self.pacer.window()) / 1.15).max(1.0)
     }
 
-    /// Mean window and mean ratio over `cycles`.
+    /// Returns the mean window and the mean ratio over `cycles`.
     fn watch(&mut self, cycles: u32) -> (f64, f64) {
         let (mut window, mut felt) = (0.0, 0.0);
         for _ in 0..cycles {
@@ -101,7 +102,7 @@ fn the_window_settles_where_clients_feel_what_they_may() {
 
 #[test]
 fn a_baseline_is_learned_while_maintenance_goes_on() {
-    // Nothing is known when maintenance begins, and then clients become slower for a reason of their own.
+    // The pacer has no measurements when maintenance starts, and then the clients become slower for another reason.
     let mut world = World::new(0.1);
     world.watch(30);
     let (before, _) = world.watch(20);
@@ -137,7 +138,7 @@ fn no_priority_starves_maintenance() {
 
 #[test]
 fn few_requests_are_enough_after_a_while() {
-    // 20 requests a cycle: the window moves when enough have come together, and in the right direction.
+    // With 20 requests per cycle, the window changes after enough requests, and in the right direction.
     let mut world = World::new(0.5);
     world.requests = 20;
     (0..100).for_each(|_| world.cycle(false));

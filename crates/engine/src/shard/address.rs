@@ -1,9 +1,9 @@
-//! From the array's addresses to a member device's.
+//! Translation of array addresses into addresses of member devices.
 
 use strake_block::Op;
 use strake_units::{BlockSize, Lba, LbaRange};
 
-/// How array blocks in the data area map to the member device's blocks.
+/// The mapping of array blocks in the data area to blocks of the member device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DataArea {
     pub(super) start_bytes: u64,
@@ -11,25 +11,25 @@ pub(super) struct DataArea {
 }
 
 impl DataArea {
-    /// The device's block for `at`, a block of the array's size in the data area.
+    /// Returns the device block of `at`, a block of the array in the data area.
     #[inline]
     pub(super) fn lba(self, at: Lba, block_size: BlockSize) -> Lba {
         Lba((self.start_bytes + at.bytes(block_size)) >> self.device_shift)
     }
 }
 
-/// Where an operation addresses a member.
+/// The address space of an operation on a member.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {
-    /// Blocks of the array's size, counted from the start of the data area.
+    /// Logical blocks of the array, counted from the start of the data area.
     Data,
     /// Bytes from the start of the device, a multiple of 4 KiB: labels and bitmaps.
     Raw,
-    /// The same, of the redo log: a replacement gets it too, as it gets data.
+    /// Byte addresses like `Raw`, in the redo log. Writes also go to a replacement, like writes of data.
     Log,
 }
 
-/// Rewrites the addresses of `op` from the array's terms into the device's.
+/// Translates the addresses of `op` into addresses of the device.
 pub(super) fn translate(op: Op, target: Target, area: DataArea, block_size: BlockSize) -> Op {
     let to_bytes = |at: Lba| match target {
         Target::Data => area.start_bytes + at.bytes(block_size),

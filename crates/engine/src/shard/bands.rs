@@ -1,7 +1,7 @@
-//! Which bands are being worked on, and what waits for them.
+//! The bands in use, and the operations that wait for them.
 //!
-//! One task at a time works on a band; everything else for that band queues behind it in order of arrival.
-//! Because one shard owns a band, this table is the whole stripe lock: there are no atomics in it.
+//! One task at a time works on a band. Other operations on the band wait in order of arrival. One shard owns each band,
+//! so this table is the complete lock of a stripe, and needs no atomics.
 
 use std::collections::VecDeque;
 
@@ -31,9 +31,9 @@ struct Entry {
     last: Option<u32>,
     /// Next entry of the same hash bucket, or [`NONE`].
     chain: u32,
-    /// What was put back needs a task.
+    /// True if an operation that was put back needs a task.
     thorough: bool,
-    /// Reads that are done together, linked like those that wait.
+    /// Joined reads, linked like waiting items.
     joined: Option<u32>,
 }
 
@@ -43,17 +43,17 @@ struct Item {
     next: Option<u32>,
 }
 
-/// What a band's task does next.
+/// The next operation of the task of a band.
 pub(crate) enum Batch {
-    /// A read that could not go straight to its member.
+    /// A read that could not be sent directly to its member.
     Read { span: Span },
-    /// A batch of writes, to be done as one plan.
+    /// A batch of writes for one plan.
     Write,
-    /// Maintenance.
+    /// A resync of the band.
     Resync { origin: Origin },
-    /// Maintenance.
+    /// A rebuild of the band.
     Rebuild { origin: Origin },
-    /// Maintenance.
+    /// A scrub of the band.
     Scrub { order: ScrubOrder, origin: Origin },
 }
 
@@ -72,24 +72,24 @@ pub(crate) struct WriteItem {
     pub(crate) origin: Origin,
 }
 
-/// Pieces of memory that one segment's new data may be in.
+/// Maximum number of memory pieces that contain the new data of a segment.
 const PARTS_MAX: usize = MERGE_MAX * strake_block::buf::SEGMENTS_MAX;
 
-/// New data of one segment: byte offset in the segment, and the bytes. Sorted, gapless.
+/// New data of one segment: byte offset in the segment, and the bytes. The pieces are sorted and have no gaps.
 pub(super) type Parts = ArrayVec<(usize, Buf), PARTS_MAX>;
 
 /// Adjacent writes of one band.
 pub(crate) struct WriteBatch {
     pub(crate) items: ArrayVec<WriteItem, MERGE_MAX>,
-    /// The union of their parts in the band: at most one run of blocks per strip.
+    /// The union of the written blocks in the band, at most one run of blocks per strip.
     pub(crate) segments: SegmentList,
     pub(crate) durability: Durability,
-    /// Strips whose segment is zeroes that no client wrote, in place of data that are given up.
+    /// Strips whose segment consists of zeroes that replace lost data. No client wrote these zeroes.
     pub(crate) zeroed: StripSet,
 }
 
 impl WriteBatch {
-    /// A batch that writes nothing: what maintenance encodes.
+    /// Returns a batch without writes, for the plans of maintenance.
     pub(crate) fn empty() -> Self {
         Self {
             items: ArrayVec::new(),
@@ -99,8 +99,8 @@ impl WriteBatch {
         }
     }
 
-    /// The part of the batch that is in the columns of `window`. Where positions have `bad` blocks it is written
-    /// stably, because they come off the list when it is done, and zeroes are written rather than blocks deallocated.
+    /// Returns the part of the batch in the columns of `window`. Positions with `bad` blocks get a stable write,
+    /// because the blocks leave the list afterwards, and zeroes are written instead of deallocated.
     pub(crate) fn narrowed(&self, window: Window, bad: PositionSet) -> Self {
         let mut part = Self { durability: self.durability, ..Self::empty() };
         if !bad.is_empty() {
@@ -125,8 +125,8 @@ impl WriteBatch {
         part
     }
 
-    /// The same, and zeroes in the columns of `window` of the data strips in `strips`, which have no segment. `address`
-    /// says where such a strip's part begins in the array.
+    /// Returns the batch with zeroes in the columns of `window` of the data strips in `strips`, which have no segment.
+    /// `address` returns the start of such a strip's part in the array.
     pub(crate) fn with_zeroes(
         mut self,
         strips: StripSet,
@@ -149,7 +149,7 @@ impl WriteBatch {
         self
     }
 
-    /// Makes `parts` the new data of `segment`: what each item brings to it, in order. `zeroes` is a band of them.
+    /// Collects the new data of `segment` from all items in `parts`, in order. `zeroes` is a band of zeroes.
     pub(super) fn parts(
         &self,
         segment: &Segment,
@@ -187,21 +187,22 @@ impl WriteBatch {
 }
 
 pub(crate) struct Bands {
-    /// First entries of the chains; few enough to stay near the core, so chains of many entries are long.
+    /// First entries of the chains. The table is small enough for the CPU cache, so chains are long if there are many
+    /// entries.
     buckets: Box<[u32; BUCKETS]>,
     entries: Slab<Entry>,
     items: Slab<Item>,
-    /// Items kept for holders of bands without a task.
+    /// Items reserved for operations that hold bands without a task.
     held: usize,
-    /// Entries that have work and no task yet.
+    /// Entries with work and without a task.
     ready: VecDeque<u32>,
 }
 
 impl Bands {
-    /// Room for `items` that wait, for `held` bands without a task and for those of `tasks`.
+    /// Creates a table for `items` waiting items, `held` bands without a task, and the bands of `tasks` tasks.
     pub(crate) fn new(items: usize, held: usize, tasks: usize) -> Self {
         let items = items + held;
-        // A band that is worked on has its entry though nothing waits for it.
+        // A band in use has an entry even if nothing waits for the band.
         let entries = items + tasks + held;
         Self {
             held,
@@ -212,17 +213,18 @@ impl Bands {
         }
     }
 
-    /// Items that can still be taken in. Whatever holds a band without a task may be put back.
+    /// Number of further items that can be accepted. Operations that hold a band without a task may be put back, so
+    /// their items are reserved.
     pub(crate) fn room(&self) -> usize {
         self.items.room().saturating_sub(self.held)
     }
 
-    /// True when nothing waits or is worked on.
+    /// True if no operation waits or is in progress.
     pub(crate) fn is_idle(&self) -> bool {
         self.entries.live() == 0
     }
 
-    /// Queues `span` behind whatever its band is doing.
+    /// Appends `span` to the queue of its band.
     #[inline]
     pub(crate) fn enqueue(&mut self, span: Span) {
         let item = self.items.insert(Item { work: span.work, origin: span.origin, next: None });
@@ -250,7 +252,8 @@ impl Bands {
         self.ready.push_back(at);
     }
 
-    /// Takes a band that has no task and no waiting work. The caller has to [`let_go`](Self::let_go) of it.
+    /// Takes a band that has no task and no waiting work. The caller must release the band with
+    /// [`let_go`](Self::let_go).
     #[inline]
     pub(crate) fn hold(&mut self, band: Band) -> Option<u32> {
         let bucket = self.bucket(band);
@@ -270,7 +273,7 @@ impl Bands {
         Some(at)
     }
 
-    /// An entry that needs a task.
+    /// Returns an entry that needs a task.
     pub(crate) fn next_ready(&mut self) -> Option<u32> {
         self.ready.pop_front()
     }
@@ -279,8 +282,8 @@ impl Bands {
         self.entries.get(entry).expect("a task holds its entry").band
     }
 
-    /// The range and the band of the write that is all that waits for a band, if it is one of data and may be a small
-    /// one.
+    /// Returns the range and the band of the only waiting operation, if this operation is a write of data that may be a
+    /// small write.
     pub(crate) fn sole_write(&self, entry: u32) -> Option<(LbaRange, Band)> {
         let entry = self.entries.get(entry).expect("it is ready");
         let item = self.items.get(entry.first?).expect("a queue is linked");
@@ -298,7 +301,7 @@ impl Bands {
         }
     }
 
-    /// Takes that write.
+    /// Removes and returns this write.
     #[inline]
     pub(crate) fn take_write(&mut self, entry: u32) -> Head {
         let item = self.pop(entry).expect("there is a write");
@@ -311,8 +314,8 @@ impl Bands {
         Head { range, data, durability, origin }
     }
 
-    /// The range, the positions that take long, and the band of the read that is all that waits for a band, if it is
-    /// one and may be a recovered one.
+    /// Returns the range, the slow positions and the band of the only waiting operation, if this operation is a read
+    /// that may be a degraded read.
     pub(crate) fn sole_read(&self, entry: u32) -> Option<(LbaRange, PositionSet, Band)> {
         let entry = self.entries.get(entry).expect("it is ready");
         let item = self.items.get(entry.first?).expect("a queue is linked");
@@ -330,7 +333,7 @@ impl Bands {
         }
     }
 
-    /// Takes that read: its buffer and its origin.
+    /// Removes this read, and returns its buffer and its origin.
     pub(crate) fn take_read(&mut self, entry: u32) -> (SgMut, Origin) {
         let item = self.pop(entry).expect("there is a read");
         let Item { work: Work::Read { data, .. }, origin, .. } = item else {
@@ -339,7 +342,7 @@ impl Bands {
         (data, origin)
     }
 
-    /// Puts what was begun without a task back to the head of its band, for a task.
+    /// Puts an operation that started without a task back to the head of its band, for a task.
     pub(crate) fn put_back(&mut self, at: u32, work: Work, origin: Origin) {
         let entry = self.entries.get_mut(at).expect("whatever has started holds it");
         entry.thorough = true;
@@ -349,7 +352,7 @@ impl Bands {
         self.ready.push_back(at);
     }
 
-    /// The band no longer has a task, and gets one if something waits for it.
+    /// Releases the band. The band gets a task if an operation waits for it.
     pub(crate) fn let_go(&mut self, at: u32) {
         if self.entries.get(at).expect("whatever has started holds it").first.is_some() {
             self.ready.push_back(at);
@@ -358,11 +361,11 @@ impl Bands {
         }
     }
 
-    /// Takes the next thing to do off the entry's queue; `None` removes the entry. A batch of writes is stored in
-    /// `writes`, because it is too large to be moved often.
+    /// Removes the next operation from the queue of the entry. With an empty queue, removes the entry and returns
+    /// `None`. A batch of writes is stored in `writes`, because it is too large to be moved often.
     ///
     /// # Panics
-    /// When a write in `writes` was not answered.
+    /// If a write in `writes` was not answered.
     pub(crate) fn next_batch(
         &mut self,
         entry: u32,
@@ -394,7 +397,7 @@ impl Bands {
         })
     }
 
-    /// What is waiting next, if it is a read: its range, and what it says about positions.
+    /// Returns the range and the positions of the next waiting operation, if it is a read.
     pub(crate) fn waiting_read(&self, entry: u32) -> Option<Waiting> {
         let first = self.entries.get(entry).expect("a task holds its entry").first?;
         match self.items.get(first).expect("a queue is linked").work {
@@ -405,21 +408,21 @@ impl Bands {
         }
     }
 
-    /// Puts what is waiting next aside, to be done together with others.
+    /// Puts the next waiting operation aside, for a joint read.
     pub(crate) fn join_waiting(&mut self, entry: u32) {
         if let Some(Item { work, origin, .. }) = self.pop(entry) {
             self.join(entry, work, origin);
         }
     }
 
-    /// Puts work that was taken off the queue aside.
+    /// Puts an operation that was removed from the queue aside.
     pub(crate) fn join(&mut self, at: u32, work: Work, origin: Origin) {
         let entry = self.entries.get_mut(at).expect("a task holds its entry");
         entry.joined = Some(self.items.insert(Item { work, origin, next: entry.joined }));
     }
 
-    /// Shows the ranges and buffers of the reads that were put aside, in the order in which they are taken. A read
-    /// whose buffer is empty has lent it to the task.
+    /// Calls `show` with the ranges and buffers of the joined reads, in the order in which they are taken. A read with
+    /// an empty buffer has lent its buffer to the task.
     pub(crate) fn each_joined(&mut self, at: u32, mut show: impl FnMut(LbaRange, &mut SgMut)) {
         let mut next = self.entries.get(at).expect("a task holds its entry").joined;
         while let Some(item) = next.and_then(|item| self.items.get_mut(item)) {
@@ -430,7 +433,7 @@ impl Bands {
         }
     }
 
-    /// Takes one of those that were put aside.
+    /// Removes and returns one of the joined reads.
     pub(crate) fn take_joined(&mut self, at: u32) -> Option<Span> {
         let entry = self.entries.get_mut(at).expect("a task holds its entry");
         let Item { work, origin, next } = self.items.remove(entry.joined?);
@@ -438,7 +441,7 @@ impl Bands {
         Some(Span { band: entry.band, work, origin })
     }
 
-    /// Adds waiting writes to `batch` as long as each continues what is there.
+    /// Adds waiting writes to `batch` as long as each write is adjacent to the batch.
     fn merge(&mut self, entry: u32, geometry: &Geometry, batch: &mut WriteBatch) {
         let band = self.band(entry);
         while batch.items.len() < MERGE_MAX {
@@ -493,7 +496,7 @@ impl Bands {
     }
 
     fn bucket(&self, band: Band) -> usize {
-        // Fibonacci hashing (Knuth, TAOCP vol. 3, 6.4): consecutive stripes fall far apart.
+        // Fibonacci hashing (Knuth, TAOCP vol. 3, 6.4): it distributes consecutive stripes widely.
         let key = band.stripe.0.wrapping_mul(64).wrapping_add(u64::from(band.index));
         let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (hash >> 32) as usize % BUCKETS
@@ -512,7 +515,8 @@ impl Bands {
     }
 }
 
-/// The union of two writes' segments, if on every strip it is one run of blocks and no block is in both.
+/// Returns the union of the segments of two writes, if it is one run of blocks on every strip and no block is in both
+/// writes.
 fn join(a: &SegmentList, b: &SegmentList) -> Option<SegmentList> {
     let mut union = SegmentList::new();
     let (mut i, mut j) = (0, 0);

@@ -1,4 +1,4 @@
-//! Puts a shard together from what its array says about it.
+//! Builds a shard from its specification.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -45,7 +45,7 @@ pub(crate) struct Link {
     pub(crate) wake: Waker,
 }
 
-/// Everything a shard is made of, on its way to the core that will drive it.
+/// The specification of a shard, which is sent to the core that drives the shard.
 pub(crate) struct ShardSpec {
     pub(crate) core: u16,
     pub(crate) cores: u16,
@@ -54,10 +54,10 @@ pub(crate) struct ShardSpec {
     pub(crate) options: Options,
     pub(crate) shared: Arc<SharedStatus>,
     pub(crate) control: mpsc::Receiver<Control>,
-    /// By shard; `None` at our own place.
+    /// Links by shard; `None` for the shard itself.
     pub(crate) links: Vec<Option<Link>>,
     pub(crate) views: Vec<View>,
-    /// For every region the members being rebuilt that lack it.
+    /// For every region, the rebuilding members that lack the region.
     pub(crate) lacking: Arc<[MemberSet]>,
     pub(crate) devices: Vec<Option<SharedDevice>>,
     /// Regions of the whole array to be resynchronized.
@@ -69,7 +69,7 @@ pub(crate) struct ShardSpec {
     pub(crate) replayed: MemberSet,
 }
 
-/// How much a shard has room for.
+/// Capacities of a shard.
 #[derive(Clone, Copy)]
 pub(super) struct Room {
     pub(super) tasks: usize,
@@ -80,7 +80,7 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// As much of everything as there are tasks of [`TASKS_MAX`].
+    /// Scales all capacities with the number of tasks, relative to [`TASKS_MAX`].
     pub(super) fn of(options: &Options) -> Self {
         let tasks = options.tasks.clamp(2 * TASKS_RESERVED, TASKS_MAX);
         let share = |most: usize| (most * tasks / TASKS_MAX).max(1);
@@ -93,14 +93,15 @@ impl Room {
         }
     }
 
-    /// In the band table: what a shard hands out itself, and what every other one may send.
+    /// Entries of the band table: for spans that the shard hands out itself, and for spans that every other shard may
+    /// send.
     fn items(&self, cores: u16) -> usize {
         self.items + usize::from(cores) * MAILBOX_DEPTH + self.requests
     }
 
-    /// I/Os that tasks may have in flight, and those that parts of small writes and degraded reads may become. For
-    /// each task a band's, every strip of a stripe and what merging adds, or those of reads that are done together; or
-    /// a flush's, every member of the array. The task that writes labels does so while it flushes.
+    /// Number of I/Os that tasks may have in progress, plus the I/Os to which parts of small writes and degraded reads
+    /// may be promoted. Each task needs at most the I/Os of a band (every strip of a stripe, and more with merging), of
+    /// joint reads, or of a flush of all members. The label task writes labels while it flushes.
     fn ios(&self, geometry: &Geometry) -> usize {
         let band = (usize::from(geometry.width()) + 2 * MERGE_MAX).max(JOIN_MAX);
         self.tasks * band.max(geometry.members() + 1)
@@ -110,16 +111,16 @@ impl Room {
             + self.degraded_reads * usize::from(geometry.data_strips())
     }
 
-    /// Holders of bands without a task.
+    /// Number of operations that may hold a band without a task.
     fn held(&self) -> usize {
         self.small_writes + self.degraded_reads + self.requests
     }
 }
 
-/// Builds the shard that `spec` describes. Takes the leader's state out of it.
+/// Builds the shard of `spec`. Moves the state of the leader out of `spec`.
 ///
 /// # Errors
-/// When a member's queue cannot be opened.
+/// If the queue of a member cannot be opened.
 pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard, ArrayError> {
     let geometry = spec.geometry;
     let room = Room::of(&spec.options);
@@ -148,7 +149,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
     let outbox = (0..spec.cores).map(|_| VecDeque::with_capacity(room.requests)).collect();
     let code = code_of(&geometry)?;
     let keeps = spec.options.cache && code.is_some() && geometry.has_small_writes();
-    // Each of them with its data.
+    // Each cached column has its parities and data.
     let kept = if keeps { 1 + usize::from(geometry.parity_strips()) } else { 0 };
     let recoveries = code.as_ref().map(|code| RefCell::new(Recoveries::new(code, RECOVERIES_MAX)));
     Ok(Shard {
@@ -214,7 +215,7 @@ pub(super) fn build(spec: &mut ShardSpec, scheduler: &Scheduler) -> Result<Shard
     })
 }
 
-/// Members that are not in sync.
+/// Returns the members that are not in sync.
 pub(super) fn impaired(views: &[View]) -> MemberSet {
     let out = views.iter().enumerate().filter(|(_, view)| **view != View::InSync);
     out.map(|(at, _)| at).collect()

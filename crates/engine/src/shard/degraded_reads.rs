@@ -1,6 +1,7 @@
-//! Degraded reads: of one strip in one band, whose member cannot be read, from strips that all can. They are what a
-//! random read of a degraded array is where it is not a clean one, so they take no task, no request and no I/O of their
-//! own, as small writes do: a place in a table knows what is outstanding, and continues when nothing is.
+//! Degraded reads: reads of one strip in one band whose member cannot be read, while all other needed strips can be
+//! read. Most random reads of a degraded array are normal reads or degraded reads. Like small writes, degraded reads
+//! need no task, no request and no I/O of their own: an entry of a table counts the outstanding parts, and continues
+//! when none is outstanding.
 //!
 //! ```text
 //!  a user's read, or the head of a band --> waits for a place --> survivors read --> recovered into --> answered
@@ -9,8 +10,9 @@
 //!                                             to the head of its band, for a task
 //! ```
 //!
-//! So many are under way at a time that what they read stays near the core until they use it; others wait, first come,
-//! first served. Which reads are of this kind, and which strips they read, is the answer of [`strake_raid::single()`].
+//! The number of concurrent reads is limited so that the survivors stay in the CPU cache until they are used. Further
+//! reads wait in order of arrival. [`strake_raid::single()`] decides which reads are degraded reads, and which strips
+//! they read.
 
 mod table;
 
@@ -29,7 +31,7 @@ pub(super) use super::execute::STRIPS_MAX;
 pub(crate) use table::DegradedReads;
 use table::{Strip, Wanted};
 
-/// Who is answered.
+/// The recipient of the answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reader {
     /// A user on this thread.
@@ -39,8 +41,8 @@ pub(crate) enum Reader {
 }
 
 impl Shard {
-    /// The strips that are read to recover what is at `spot`, if a degraded read does so and `sets` are what may be
-    /// read; `avoid` are positions that take long.
+    /// Returns the strips to read for the reconstruction of `spot`, if a degraded read applies with the readable
+    /// members in `sets`. `avoid` contains slow positions.
     fn survivors(&self, sets: Sets, spot: &Spot, avoid: PositionSet) -> Option<StripSet> {
         let sets = self.sets_at(sets, spot).lacking(spot.members_at(avoid));
         match single(&self.geometry, spot, Access::Read, &sets)? {
@@ -49,7 +51,7 @@ impl Shard {
         }
     }
 
-    /// Recovers a user's read of a member that cannot be read, or hands the buffer back when it is not that simple.
+    /// Starts a degraded read for a user, or returns the buffer if this is not possible.
     #[cold]
     pub(super) fn recover_directly(
         &self,
@@ -61,7 +63,7 @@ impl Shard {
         let Some(strips) = self.survivors(self.sets.get(), spot, PositionSet::EMPTY) else {
             return Err(data);
         };
-        // Every read of this kind may be put back: who is queued already keeps the room for that.
+        // Every degraded read may be put back into the queue of its band, so this room must remain free.
         if !self.has_room_for(spot.band()) {
             return Err(data);
         }
@@ -87,13 +89,13 @@ impl Shard {
         Ok(())
     }
 
-    /// Takes the read at the head of the band of `entry`, if it is one to be recovered.
+    /// Starts the read at the head of the band of `entry`, if it is a degraded read.
     pub(crate) fn begin_degraded_read(&self, entry: u32) -> bool {
         let mut bands = self.bands.borrow_mut();
         let Some((range, avoid, band)) = bands.sole_read(entry) else { return false };
         let Some(spot) = self.geometry.spot(range) else { return false };
         debug_assert_eq!(spot.band(), band, "a span lies in its band");
-        // Whether it is a probe was decided when it was handed out.
+        // The decision about probes was made when the read was handed out.
         let Some(strips) = self.survivors(self.sets().without_probes(), &spot, avoid) else {
             return false;
         };
@@ -113,8 +115,8 @@ impl Shard {
         true
     }
 
-    /// Gives a read of `bytes` bytes a place and reads the survivors: there is a place, and memory. What is wanted is
-    /// for the caller to fill in.
+    /// Allocates an entry for a read of `bytes` bytes, and reads the survivors. The caller has checked that an entry
+    /// and memory are available, and stores the wanted read in the entry.
     #[inline]
     fn read_survivors<'a>(
         &self,
@@ -137,7 +139,7 @@ impl Shard {
         &mut read.wanted
     }
 
-    /// Continues degraded reads of which nothing is outstanding. Returns how many.
+    /// Continues degraded reads without outstanding parts. Returns their number.
     pub(crate) fn continue_degraded_reads(&self) -> usize {
         let mut table = self.degraded_reads.borrow_mut();
         let mut count = 0;
@@ -162,7 +164,7 @@ impl Shard {
         count
     }
 
-    /// Begins reads that wait, as far as there are places and memory.
+    /// Starts waiting reads, as far as there are entries and memory.
     fn begin_waiting(&self, table: &mut DegradedReads) {
         let sets = self.sets().without_probes();
         while table.has_place()
@@ -178,14 +180,14 @@ impl Shard {
                     let wanted = table.take_front();
                     *self.read_survivors(table, &mut scratch, (&spot, strips), bytes) = wanted;
                 }
-                // Those under way will bring memory back.
+                // The reads in progress will release memory.
                 None if survivors.is_some() && table.under_way() > 0 => return,
                 None => self.put_back_read(&mut table.take_front(), PositionSet::EMPTY),
             }
         }
     }
 
-    /// Recovers what is wanted into the user's buffer, and answers.
+    /// Reconstructs the data in the user's buffer, and answers the read.
     fn answer_degraded_read(&self, table: &mut DegradedReads, number: u32) {
         let (read, strips) = table.get(number);
         let count = read.strips.len();
@@ -211,13 +213,13 @@ impl Shard {
         table.end(number);
     }
 
-    /// Gives back what strips were read into.
+    /// Releases the buffers of the survivors.
     fn give_back_strips(&self, strips: &mut [Strip]) {
         let data = strips.iter_mut().map(|strip| std::mem::take(&mut strip.data));
         scratch::give_back(&self.scratch, data.filter_map(SgMut::into_single));
     }
 
-    /// Ends a read that needs more thought: a task does it again, with what failed in mind.
+    /// Ends a read that needs a task. The task repeats the read and considers the failures.
     fn leave_to_task(&self, table: &mut DegradedReads, number: u32) {
         let failures: ArrayVec<(u8, members::Failed), STRIPS_MAX> =
             table.take_failures(number).collect();
@@ -235,7 +237,7 @@ impl Shard {
         table.end(number);
     }
 
-    /// Puts a read to the head of its band, for a task; positions in `unreadable` could not be read.
+    /// Puts a read at the head of its band, for a task. Positions in `unreadable` could not be read.
     fn put_back_read(&self, wanted: &mut Wanted, unreadable: PositionSet) {
         let origin = match &wanted.reader {
             Reader::Span(origin) => *origin,
@@ -249,15 +251,15 @@ impl Shard {
         self.bands.borrow_mut().put_back(wanted.entry, work, origin);
     }
 
-    /// Makes parts of degraded reads that take long ordinary I/Os, which know what to do.
+    /// Promotes slow parts of degraded reads to ordinary I/Os, which handle slow members.
     pub(crate) fn promote_degraded_reads(&self, now: Nanos) {
         let mut members = self.members.borrow_mut();
         self.degraded_reads.borrow_mut().promote(now, &mut members);
     }
 }
 
-/// Whether a read of `bytes` bytes can begin at once, or else wait for its turn; `None` when it is for a task: too many
-/// wait, or tasks have the memory.
+/// Decides whether a read of `bytes` bytes may start immediately or must wait. Returns `None` if a task must execute
+/// the read, because too many reads wait or tasks use the memory.
 fn may_begin(
     table: &DegradedReads,
     scratch: &mut Scratch,

@@ -1,6 +1,5 @@
-//! Reads that go straight to their member and back: of one strip in one band, of a member that is in sync, with
-//! nothing bad about it. They take no task, no span and no request; whatever is out of the ordinary makes an ordinary
-//! request of them.
+//! Direct reads: reads of one strip in one band, from a member in sync without bad blocks there. Direct reads need no
+//! task, no span and no request. In all other cases, a direct read becomes an ordinary request.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -25,7 +24,7 @@ use crate::queue::ArrayQueue;
 use crate::shared_status::SharedStatus;
 
 impl Shard {
-    /// True for the shard of number `core` of the array with this shared status.
+    /// True if this is shard `core` of the array with this shared status.
     pub(crate) fn is_of(&self, shared: &Arc<SharedStatus>, core: usize) -> bool {
         Arc::ptr_eq(&self.shared, shared) && usize::from(self.core) == core
     }
@@ -41,7 +40,7 @@ impl Shard {
         ArrayQueue::near(near, self, port as u16, depth, wake)
     }
 
-    /// Sends a read straight to its member, or hands the buffer back when that cannot be.
+    /// Sends a read directly to its member, or returns the buffer if this is not possible.
     #[inline]
     pub(crate) fn read_directly(
         &self,
@@ -73,7 +72,7 @@ impl Shard {
         }
     }
 
-    /// Makes what was sent directly visible to the members.
+    /// Rings the doorbells for direct I/Os.
     pub(crate) fn ring(&self, now: Nanos) {
         self.members.borrow_mut().ring_direct(now);
     }
@@ -92,15 +91,15 @@ impl Shard {
         seen
     }
 
-    /// Makes direct reads that take long ordinary ones, which know what to do.
+    /// Promotes slow direct reads to ordinary requests, which handle slow members.
     pub(crate) fn promote_direct(&self, now: Nanos) {
         let mut requests = self.requests.borrow_mut();
         self.members.borrow_mut().promote_direct(now, |read| requests.make_ordinary(read));
     }
 }
 
-/// Sends reads from the front of `batch` straight to their members, at most `most`. Returns how many: the next one
-/// is not that simple.
+/// Sends at most `most` reads from the front of `batch` directly to their members, up to the first request that cannot
+/// be a direct read. Returns their number.
 #[inline]
 pub(crate) fn read_batch(shard: &Shard, port: u16, batch: &mut VecDeque<Io>, most: u32) -> u32 {
     let mut requests = shard.requests.borrow_mut();
@@ -125,7 +124,7 @@ pub(crate) fn read_batch(shard: &Shard, port: u16, batch: &mut VecDeque<Io>, mos
     count as u32
 }
 
-/// Sends a read of `spot` straight to its member if it is one of those, and hands the buffer back otherwise.
+/// Sends a read of `spot` directly to its member if this is possible, and returns the buffer otherwise.
 #[inline(always)]
 fn send_read(
     shard: &Shard,
@@ -146,9 +145,9 @@ fn send_read(
     members.read_directly(read, spot.member_lba(), data)
 }
 
-/// Takes what comes back from members without a task that waits for it.
+/// Receives completions for which no task waits.
 struct Home<'a> {
-    /// Who knows where bad blocks are; `None` when there are none.
+    /// The shard, for its list of bad blocks; `None` if the list is empty.
     shard: Option<&'a Shard>,
     requests: &'a mut Requests,
     smalls: &'a mut Smalls,
@@ -168,7 +167,7 @@ impl Takers for Home<'_> {
 
     #[inline]
     fn direct(&mut self, read: &DirectRead, data: SgMut, result: Result<(), IoError>) {
-        // Data that were given up while the read was under way may have come as the zeroes in their place.
+        // If the data were abandoned during the read, the read may have returned the zeroes that replace them.
         let clean = self.shard.is_none_or(|shard| {
             let place = shard.geometry.place(read.at);
             !shard.is_bad_band(place.stripe, place.offset)

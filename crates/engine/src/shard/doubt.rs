@@ -1,9 +1,9 @@
-//! Members that go out while parity is not trusted.
+//! Members that go out of use while parity is not trusted.
 //!
-//! After a crash parity may be wrong in the regions that were being written, until they are resynchronized. A member
-//! that goes out before that leaves its blocks to be recovered from such parity. It is recorded which regions that is
-//! about, on every survivor and before the label that calls the member out: pages go before labels (`records.rs`). The
-//! next start is refused until the operator accepts it, however the array stopped.
+//! After a crash, parity may be inconsistent in the regions with writes in progress, until they are resynchronized. If
+//! a member goes out before, its blocks can only be reconstructed from this parity. These regions are recorded on every
+//! survivor, before the label that calls the member out: pages precede labels (`records.rs`). Every next start is
+//! refused until the operator accepts the regions, regardless of how the array stopped.
 
 use strake_ondisk::{Bitmap, COMPAT_AFTER_CRASH, INCOMPAT_IN_DOUBT};
 use strake_units::{MemberIndex, RegionIndex};
@@ -13,8 +13,8 @@ use super::leader::Leader;
 use crate::events::ArrayEventKind;
 
 impl Shard {
-    /// Regions in which blocks of `member`, which is about to go out, can only be recovered from parity that is not
-    /// trusted after a crash. None where it lacks the region already.
+    /// Returns the regions in which blocks of `member`, which is about to go out, can only be reconstructed from parity
+    /// that is not trusted after a crash. Regions that the member already lacks are left out.
     pub(super) fn doubt_without(&self, leader: &Leader, member: MemberIndex) -> Vec<RegionIndex> {
         if leader.state.superblock.compat & COMPAT_AFTER_CRASH == 0 {
             return Vec::new();
@@ -24,10 +24,10 @@ impl Shard {
         untrusted.filter(|region| !stale.get(*region)).map(RegionIndex).collect()
     }
 
-    /// Puts regions on the list of those in doubt, to be recorded with the next label, and tells.
+    /// Adds regions to the regions in doubt, which are recorded with the next label, and reports an event.
     pub(super) fn put_in_doubt(&self, leader: &mut Leader, regions: &[RegionIndex]) {
         if leader.state.superblock.incompat & INCOMPAT_IN_DOUBT == 0 {
-            // What the members hold of the list may be of an earlier time, or nothing.
+            // The members may have an outdated bitmap of regions in doubt, or none.
             leader.state.bitmaps.rewrite(Bitmap::InDoubt);
         }
         let mut added = 0;

@@ -1,4 +1,4 @@
-//! Drives one shard: what happens in a turn, and in which order.
+//! Drives one shard: the work of a turn and its order.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -24,13 +24,13 @@ use crate::limits::{LATENCY_LOOK, TASKS_CONCLUDING, TASKS_MAX, TASKS_RESERVED, T
 use crate::message::{Change, Control, FailReason, Peer, ToLeader, View};
 use crate::port::{self, Port};
 
-/// Tasks polled in one turn before other work gets a look.
+/// Maximum number of tasks polled in one turn before other work.
 const TASKS_PER_TURN: usize = TASKS_MAX;
 
-/// Builds the shard on the core (or simulator thread) that will drive it.
+/// Builds the shard on the core (or simulator thread) that drives the shard.
 ///
 /// # Errors
-/// When a member's queue cannot be opened.
+/// If the queue of a member cannot be opened.
 pub(crate) fn drive(mut spec: ShardSpec) -> Result<Box<dyn Poller>, ArrayError> {
     let room = Room::of(&spec.options);
     let scheduler = Scheduler::new(room.tasks);
@@ -54,7 +54,7 @@ pub(crate) fn drive(mut spec: ShardSpec) -> Result<Box<dyn Poller>, ArrayError> 
     }))
 }
 
-/// Does one job.
+/// Executes one job.
 pub(super) async fn run_job(shard: &Rc<Shard>, job: Job) {
     match job {
         Job::Band(entry) => band_task::run(shard, entry).await,
@@ -73,14 +73,14 @@ struct Driver<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> {
     start: S,
     control: mpsc::Receiver<Control>,
     links: Vec<Option<Link>>,
-    /// Messages to ourselves.
+    /// Messages of the shard to itself.
     inbox: VecDeque<Peer>,
     host_reads: VecDeque<HostRead>,
     next_timeout_check: Nanos,
     next_latency_look: Nanos,
-    /// Who waits for this shard to fall quiet.
+    /// Callers that wait until this shard is quiescent.
     quiesced: Vec<mpsc::Sender<()>>,
-    /// Who also waits for I/Os that were abandoned.
+    /// Callers that also wait for abandoned I/Os.
     drained: Vec<mpsc::Sender<()>>,
     /// Devices that still have to be opened.
     installs: Vec<Install>,
@@ -104,7 +104,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Poller for Driver<F, S>
         self.shard.members.borrow_mut().ring(now);
         work += self.send();
         self.report_quiet();
-        // Between two turns nothing changes that.
+        // The sets do not change between two turns.
         self.shard.sets.set(self.shard.sets());
         Turn::from_count(work)
     }
@@ -117,7 +117,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Poller for Driver<F, S>
         }
         shard.members.borrow().sleep(shard.now.get(), sleep);
         if shard.counters().standing.load(std::sync::atomic::Ordering::Relaxed) != 0 {
-            // Others go by what was shown: it must not outlast the standstill.
+            // Other cores use the published state, so the core must clear it soon after a stalled member answers.
             sleep.until(self.next_timeout_check);
         }
         let deadlines = [shard.lead_deadline(), shard.window.borrow().look_at()];
@@ -126,7 +126,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Poller for Driver<F, S>
 }
 
 impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
-    /// Completions from the members.
+    /// Collects completions from the members.
     fn collect(&mut self, now: Nanos) -> usize {
         let shard = Rc::clone(&self.shard);
         let mut work = shard.collect(now, &mut self.host_reads);
@@ -150,7 +150,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
         work
     }
 
-    /// I/Os that take long, and, about once a second, members that do.
+    /// Checks for slow I/Os and, about once a second, for slow members.
     fn look_for_overdue(&mut self, now: Nanos) -> usize {
         let shard = Rc::clone(&self.shard);
         shard.promote_direct(now);
@@ -158,7 +158,8 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
         shard.promote_degraded_reads(now);
         let mut members = shard.members.borrow_mut();
         let out = members.viewed(View::Absent) | members.viewed(View::Rebuilding);
-        // Members stalled on other cores count as well, and so do failed members that are not recorded as out yet.
+        // Members that are stalled for other cores count as well, and so do failed members that are not yet recorded as
+        // out.
         let own = shard.geometry.all_members();
         let unseen = shard.failed_unseen(&members);
         let covered = |late: MemberSet| {
@@ -219,7 +220,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             }
             Control::Resume { reply } => {
                 shard.broadcast(|| Peer::Resume);
-                // The control plane may have given up waiting.
+                // The control plane may have stopped waiting.
                 let _ = reply.send(Ok(()));
             }
             Control::Pace => shard.pace_changed(),
@@ -265,7 +266,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
         work
     }
 
-    /// Workers that have a job.
+    /// Number of workers that have a job.
     fn busy(&self) -> usize {
         self.tasks.live() - self.shard.workers.borrow().idle()
     }
@@ -295,7 +296,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
         })
     }
 
-    /// Passes on what this turn had to say. What does not fit waits for the next turn.
+    /// Sends the messages of this turn. Messages that do not fit wait for the next turn.
     fn send(&mut self) -> usize {
         let mut outbox = self.shard.outbox.borrow_mut();
         let mut work = 0;
@@ -328,7 +329,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
         if quiet {
             let members = self.shard.members.borrow();
             let idle = members.outstanding() == 0 && members.has_no_orphans();
-            // Fewer when buffers that were replaced came back.
+            // The number is smaller if buffers returned that had been replaced.
             debug_assert!(
                 !idle
                     || self.shard.scratch.borrow().lent()
@@ -337,7 +338,7 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Driver<F, S> {
             );
             let drained = if idle { self.drained.len() } else { 0 };
             for reply in self.quiesced.drain(..).chain(self.drained.drain(..drained)) {
-                // The control plane may have given up waiting.
+                // The control plane may have stopped waiting.
                 let _ = reply.send(());
             }
         }
@@ -356,14 +357,14 @@ impl<F: Future<Output = ()>, S: Fn(Rc<Shard>, Job) -> F> Drop for Driver<F, S> {
 }
 
 impl Shard {
-    /// Members that have failed an I/O whose task waits for others of its I/Os, which are outstanding.
+    /// Members that failed an I/O whose task waits for other outstanding I/Os and has not yet seen the failure.
     fn failed_unseen(&self, members: &Members) -> MemberSet {
         let (smalls, degraded_reads) = (self.smalls.borrow(), self.degraded_reads.borrow());
         members.failed_unseen(smalls.failed().chain(degraded_reads.failed()))
     }
 
-    /// Publishes the members that are stalled or have failed `unseen`, beside those that are `out`, and reports those
-    /// that took too long.
+    /// Publishes the members that are stalled or have failed `unseen`, in addition to the members that are `out`, and
+    /// reports members that exceeded their limit.
     fn show_overdue(&self, overdue: Overdue, out: MemberSet, unseen: MemberSet) {
         let covered = |standing: MemberSet| {
             standing.is_empty() || self.geometry.tolerates(out | standing | self.shared.failing())
@@ -371,7 +372,7 @@ impl Shard {
         let standing = overdue.standing | unseen;
         self.shared.show_standing(usize::from(self.core), standing, covered);
         if overdue.hopeless {
-            // No single drive is to blame, and nothing is to be recorded.
+            // The cause is not a single drive, and no member is recorded as failed.
             self.post(0, Peer::Lead(ToLeader::Hopeless));
             return;
         }
@@ -381,7 +382,7 @@ impl Shard {
         }
     }
 
-    /// Shows the latencies of the members, and decides which members reads avoid.
+    /// Publishes the latencies of the members, and decides which members reads avoid.
     fn look_at_latencies(&self) {
         let mut seen = [None; 64];
         let mut members = self.members.borrow_mut();
@@ -409,7 +410,7 @@ impl Shard {
             }
             if changed.began.contains(at) {
                 counters.sit_outs.fetch_add(1, relaxed);
-                // From now on only its probes count.
+                // From now on, only the probes of the member count.
                 members.forget_latency(at);
             }
             let member = Some(MemberIndex(at as u8));
@@ -424,7 +425,7 @@ impl Shard {
         }
     }
 
-    /// First things: what the leader must know, and what needs resync or rebuild.
+    /// Starts the shard: reports to the leader, and starts resync and rebuild.
     fn begin(&self, untrusted: &[RegionIndex]) {
         let counters = self.counters();
         let relaxed = std::sync::atomic::Ordering::Relaxed;

@@ -1,5 +1,5 @@
-//! Reads of several strips of a stripe that lacks some: every survivor is read once, and all of them are answered from
-//! that.
+//! Joint reads of several strips of a degraded stripe: every survivor is read once, and its data answer all of these
+//! reads.
 //!
 //! The shard that hands a request out sends the strips that could be read from their members to the owner as well when
 //! they are needed to recover others of the same request ([`Shard::is_survivor`]). At the owner, reads that wait for a
@@ -23,32 +23,32 @@ use crate::message::{Origin, Span, View, Work};
 
 const NONE: PositionSet = PositionSet::EMPTY;
 
-/// The outcome of a read that a task has taken off its band's queue.
+/// How a task executes a read from the queue of its band.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Joined {
-    /// It has no company.
+    /// No other read is joined with it.
     Alone(Span),
-    /// It and others were put aside, to be done together.
+    /// The read and other reads were put aside, for execution together.
     Reads {
-        /// The union of their segments.
+        /// The union of the segments of the reads.
         segments: SegmentList,
-        /// Positions to be read only if there is no other way.
+        /// Positions to read only if nothing else suffices.
         avoided: PositionSet,
     },
 }
 
-/// Reads that are being gathered.
+/// Reads that are being joined.
 struct Gathering {
     /// At most one per strip, in ascending order.
     segments: SegmentList,
     /// Strips that cannot be read.
     lost: StripSet,
-    /// The columns in which strips have to be recovered, as far as is known.
+    /// The columns in which strips must be reconstructed, as far as known.
     window: Option<Window>,
 }
 
 impl Gathering {
-    /// Adds a read's segment, unless columns that no read needs would have to be read for it.
+    /// Adds the segment of a read, unless this would require reads of columns that no read needs.
     fn admit(&mut self, segment: Segment) -> bool {
         let own = Window::of(&segment);
         if self.window.is_some_and(|window| !window.touches(own)) {
@@ -74,26 +74,26 @@ impl Gathering {
     }
 }
 
-/// Two segments of a strip that touch, as one.
+/// Returns the union of two adjacent segments of a strip.
 fn union(a: &Segment, b: &Segment) -> Segment {
     let Window { offset, blocks } = Window::of(a).with(Window::of(b));
     Segment { strip: a.strip, offset, blocks, lba: a.lba.min(b.lba) }
 }
 
 impl Shard {
-    /// Whether reads of a band are joined at all: where blocks are bad each read is looked at by itself.
+    /// True if reads of a band may be joined. In a band with bad blocks, each read is executed individually.
     fn may_join(&self, band: Band) -> bool {
         let offset = u32::from(band.index) * self.geometry.band_blocks();
         self.merge && self.geometry.parity_strips() > 0 && !self.is_bad_band(band.stripe, offset)
     }
 
-    /// True when every member can be read everywhere, which is the rule.
+    /// True if every member can be read everywhere, which is the normal case.
     fn all_readable(&self) -> bool {
         self.sets.get().readable() == self.geometry.all_members()
     }
 
-    /// True when `piece` of a read of `range`, which its member could answer, has to be read nevertheless to recover
-    /// other strips that the request needs: the recovery then answers it too.
+    /// True if `piece` of a read of `range` must be read to reconstruct other strips that the request needs, although
+    /// its member could answer it. The reconstruction then also answers `piece`.
     pub(super) fn is_survivor(&self, piece: &Piece, range: LbaRange) -> bool {
         let whole = u64::from(piece.segment.blocks) == range.blocks;
         if self.all_readable() || whole || !self.may_join(piece.band) {
@@ -109,8 +109,8 @@ impl Shard {
         window.is_some_and(|window| window.touches(Window::of(&piece.segment)))
     }
 
-    /// Strips of the band's stripe that this shard would not read from their members. Whether a member
-    /// that is being rebuilt can be read there, only the owner knows.
+    /// Strips of the band's stripe that this shard would not read from their members. Only the owner of the band knows
+    /// in which regions a rebuilding member can be read.
     fn lost_strips(&self, band: Band) -> StripSet {
         let members = self.members.borrow();
         let lost = |position: &u8| {
@@ -122,8 +122,8 @@ impl Shard {
         self.geometry.strips_of_positions(band.stripe, positions)
     }
 
-    /// Puts `first` and the reads that wait behind it aside, as long as each is answered from what has to be read
-    /// anyway.
+    /// Puts `first` and the reads that wait behind it aside, as long as the necessary reads of the survivors answer
+    /// each of them.
     pub(super) fn join_reads(&self, entry: u32, first: Span) -> Joined {
         let Work::Read { range, unreadable, avoid, .. } = &first.work else {
             return Joined::Alone(first);
@@ -159,8 +159,8 @@ impl Shard {
         Gathering { segments: SegmentList::new(), lost, window: None }
     }
 
-    /// Lends the buffers of reads that were put aside to `loan`, as far as they hold in the end exactly what `plan`
-    /// reads or recovers of their strips: nothing is copied then.
+    /// Lends the buffers of joined reads to `loan` if they will contain exactly what `plan` reads or reconstructs of
+    /// their strips. No copy is then needed.
     fn lend_joined(&self, entry: u32, plan: &Plan, loan: &mut Loan) {
         let mut bands = self.bands.borrow_mut();
         let band = bands.band(entry);
@@ -179,8 +179,8 @@ impl Shard {
         });
     }
 
-    /// Takes back what was lent and is not used: the reads are done one by one. A drive that takes too long keeps the
-    /// user's buffer, and the answer comes in another one.
+    /// Takes lent buffers that were not used back, because the reads are executed one by one. An unresponsive drive
+    /// keeps the user's buffer, and the answer then has another buffer.
     fn take_lent_back(&self, entry: u32, loan: &mut Loan) {
         let mut bands = self.bands.borrow_mut();
         let (band, shift) = (bands.band(entry), self.geometry.block_size().shift());
@@ -193,8 +193,8 @@ impl Shard {
         });
     }
 
-    /// Answers the reads that were put aside from what was read and recovered: first those that get copies, then those
-    /// whose buffers it is in. Gives the others back.
+    /// Answers the joined reads from the strips that were read and reconstructed: first the reads that receive copies,
+    /// and then the reads whose buffers contain the data. Releases the other buffers.
     fn answer_joined(&self, entry: u32, plan: &Plan, reads: ReadBufs, recovered: ReadBufs) {
         let mut owners = ArrayVec::<(u8, Origin), JOIN_MAX>::new();
         while let Some(span) = { self.bands.borrow_mut().take_joined(entry) } {
@@ -222,14 +222,14 @@ impl Shard {
     }
 }
 
-/// Avoids the slow positions in `avoided`.
+/// Returns an exclusion of the slow positions in `avoided`.
 fn around(avoided: PositionSet) -> Excluded {
     let mut excluded = Excluded::default();
     excluded.avoided = avoided;
     excluded
 }
 
-/// Does the reads that were put aside: together if that goes well, else one by one.
+/// Executes the joined reads: together if possible, otherwise one by one.
 pub(super) async fn read(
     shard: &Shard,
     group: Group,
@@ -243,7 +243,7 @@ pub(super) async fn read(
     }
 }
 
-/// Answers all reads that were put aside, or none.
+/// Answers all joined reads, or none.
 async fn read_together(
     shard: &Shard,
     group: Group,
@@ -257,7 +257,7 @@ async fn read_together(
             return;
         }
         let health = shard.health(band);
-        // Parity that may be wrong does not replace a member that is only slow.
+        // Parity that may be inconsistent must not replace a member that is only slow.
         let (excluded, patience) = match health.parity_trusted {
             true => (around(avoided), Patience::Short),
             false => (Excluded::default(), Patience::Long),
@@ -272,7 +272,7 @@ async fn read_together(
             return read_each(shard, group, entry, patience).await;
         };
         if excluded.apply(shard.health(band)) != health {
-            // A member left or was replaced while this waited for memory: what it holds is not what was planned on.
+            // A member went out or was replaced while this task waited for memory, so the plan is obsolete.
             scratch::end(&shard.scratch, loan);
             continue;
         }
@@ -288,9 +288,11 @@ async fn read_together(
     }
 }
 
-/// Nothing has to be recovered by now: reads each from its member, all at once. Those that fail are put aside again.
+/// No reconstruction is needed any longer: reads all strips from their members concurrently. Failed reads are put aside
+/// again.
 async fn read_each(shard: &Shard, group: Group, entry: u32, patience: Patience) {
-    // The reads themselves stay where they are, or others might take their places until some of them have to come back.
+    // The reads stay in the table. Otherwise other reads might use their entries before failed reads return to the
+    // table.
     let mut wanted = ArrayVec::<(LbaRange, SgMut), JOIN_MAX>::new();
     let band = shard.bands.borrow().band(entry);
     shard.bands.borrow_mut().each_joined(entry, |range, data| {
@@ -318,7 +320,7 @@ async fn read_each(shard: &Shard, group: Group, entry: u32, patience: Patience) 
         let bytes = (range.blocks as usize) << shard.geometry.block_size().shift();
         let data = match op {
             Some(Op::Read { data, .. }) => data,
-            // The drive that timed out keeps the host's buffer; the answer comes in another one.
+            // A drive that timed out keeps the host's buffer, so the answer has another buffer.
             None | Some(_) => SgMut::from(BufMut::alone(bytes)),
         };
         if result.is_ok() {

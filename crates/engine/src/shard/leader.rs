@@ -1,13 +1,13 @@
-//! What only one shard of an array may decide: labels, the bitmap, and which members are in use.
+//! The leader of an array, which alone decides about labels, bitmaps, and the use of members.
 //!
-//! Shard 0 leads. There is one writer of metadata and one order of state changes:
+//! Shard 0 is the leader, so there is one writer of metadata and one order of state changes:
 //!
 //! ```text
 //!  a member fails --> recorded on every survivor (generation + 1) --> views sent to all shards
 //!       --> all applied --> settled: only now is a write that the member missed acknowledged
 //! ```
 //!
-//! Who may wait for whom, always downwards, so that nothing waits in a circle:
+//! Tasks wait only downwards in this diagram, so no deadlock is possible:
 //!
 //! ```text
 //!  band task, host flush      wait for memory, members' I/O, a write-intent bit, a member to be out of use
@@ -40,17 +40,17 @@ use crate::limits::{SWEEP_EVERY, SWEEP_EVERY_DEGRADED};
 use crate::message::{Change, Peer, Reply, ToLeader, View};
 use crate::shared_status::{HALTED_RESYNC, MemberCause};
 
-/// What the leader starts from: the array as assembled.
+/// The initial state of the leader: the assembled array.
 pub(crate) struct LeaderState {
     pub(crate) superblock: Superblock,
     pub(crate) states: Vec<MemberState>,
-    /// Where labels lie on each member; `None` while it has no device.
+    /// The areas of each member; `None` without a device.
     pub(crate) layouts: Vec<Option<AreaLayout>>,
     pub(crate) bitmaps: Bitmaps,
     pub(crate) bad: BadBlocks,
-    /// Writes that were done again from the redo log.
+    /// Number of writes that were replayed from the redo log.
     pub(crate) writes_redone: u64,
-    /// Pages of the bitmaps that members did not show at the start.
+    /// Pages of the bitmaps that were unreadable or damaged at the start.
     pub(crate) lost_pages: Vec<LostPages>,
 }
 
@@ -64,41 +64,41 @@ pub(crate) struct Leader {
     pub(super) state: LeaderState,
     pub(super) changes: VecDeque<(Change, Option<Reply>)>,
     pub(super) labels_running: bool,
-    /// A stop was begun: no later change is applied.
+    /// True after the start of a stop. Later changes are refused.
     pub(super) stopped: bool,
     pub(super) bitmap_running: bool,
-    /// Bits set in the write-intent bitmap.
+    /// Number of bits set in the write-intent bitmap.
     intended: u32,
-    /// A task is writing bitmap pages.
+    /// True while a task writes bitmap pages.
     pub(super) writing_pages: bool,
     /// Tasks that wait to write bitmap pages.
     pub(super) pages_waiting: WaitQueue,
-    /// Members that bitmap pages could not be written to, until they are recorded as out.
+    /// Members whose bitmap pages could not be written, until the members are recorded as out.
     pub(super) unpaged: FailedMembers,
-    /// The list of bad blocks is not on every live member as it is here.
+    /// True if some live member does not have the present list of bad blocks.
     pub(super) bad_unwritten: bool,
-    /// The last generation that every live member holds.
+    /// The newest generation that every live member has.
     pub(super) completed: u64,
-    /// Regions asked for and not answered.
+    /// Requests for regions that are not yet answered.
     pub(super) asked: Vec<(u16, RegionIndex)>,
     pub(super) sweep: Option<Sweep>,
-    /// A sweep that the label task waits for.
+    /// A sweep for which the label task waits.
     pub(super) urgent_sweep: Option<Sweep>,
     last_sweep: Nanos,
     pub(super) next_checkpoint: Nanos,
     pub(super) version: u64,
     applied: CoreSet,
-    /// Shards without writes older than the last views.
+    /// Shards without writes that are older than the last views.
     drained: CoreSet,
-    /// The generation in the last views that were published.
+    /// The generation in the last published views.
     pub(super) reported: u64,
-    /// The generation with which a member last came into use.
+    /// The generation with which a member most recently came into use.
     pub(super) joined: u64,
     pub(super) settling: WaitQueue,
-    /// Per member: regions rebuilt, but not known to be stable.
+    /// For each member, regions that were rebuilt but may not be stable.
     pub(super) done: Vec<Bits>,
     resyncing: u16,
-    /// Why each member is out.
+    /// The cause why each member is out.
     pub(super) causes: Vec<Option<MemberCause>>,
     pub(super) join: Reconfiguration,
     pub(super) replacement: Reconfiguration,
@@ -141,7 +141,7 @@ impl Leader {
         }
     }
 
-    /// Members that are not fully in sync.
+    /// Returns the members that are not in sync.
     pub(super) fn impaired(&self) -> MemberSet {
         members_where(&self.state.states, |state| state != MemberState::InSync)
     }
@@ -158,8 +158,8 @@ impl Leader {
         self.state.states.iter().map(|s| view_of(*s)).collect()
     }
 
-    /// Moves a member to its next state, in memory and in the label to be written. False when the event does
-    /// not apply to its state, such as a second report of one failure.
+    /// Changes the state of a member, in memory and in the next label. Returns false if the event does not apply to the
+    /// state, such as a second report of one failure.
     pub(super) fn transition(&mut self, member: MemberIndex, event: MemberEvent) -> bool {
         let Ok(next) = self.state.states[member.at()].next(event) else { return false };
         if next == self.state.states[member.at()] {
@@ -179,7 +179,7 @@ impl Leader {
         true
     }
 
-    /// Sets the region's bits; true when something has to be written before the answer.
+    /// Sets the bits of the region. Returns true if pages must be written before the answer.
     fn intend(&mut self, region: RegionIndex) -> bool {
         for sweep in [&mut self.sweep, &mut self.urgent_sweep].into_iter().flatten() {
             sweep.idle.retain(|idle| *idle != region);
@@ -187,30 +187,30 @@ impl Leader {
         let intended = self.state.bitmaps.set(Bitmap::WriteIntent, region);
         self.intended += u32::from(intended);
         let mut changed = intended | self.state.bitmaps.set(Bitmap::Written, region);
-        // In the same stable write: those that are not written lack the region from now on.
+        // Members that are not written lack the region from now on. The same stable write records this.
         for member in self.not_written() {
             changed |= self.state.bitmaps.set(Bitmap::Member(member), region);
         }
         changed
     }
 
-    /// Members that are out of use.
+    /// Returns the members that are out of use.
     pub(super) fn out(&self) -> MemberSet {
         members_where(&self.state.states, |state| view_of(state) == View::Absent)
     }
 
-    /// Members that some shard does not write.
+    /// Returns the members that some shard does not write.
     fn not_written(&self) -> MemberSet {
         self.out() | self.joining().into_iter().collect()
     }
 
-    /// When idle regions are next looked for.
+    /// Returns the time of the next sweep.
     fn next_sweep(&self) -> Nanos {
         let every = if self.impaired().is_empty() { SWEEP_EVERY } else { SWEEP_EVERY_DEGRADED };
         self.last_sweep.plus(every)
     }
 
-    /// Regions that an urgent sweep has found idle.
+    /// Removes and returns the idle regions of an urgent sweep.
     pub(super) fn take_swept(&mut self) -> Vec<RegionIndex> {
         self.urgent_sweep.take().map(|sweep| sweep.idle).unwrap_or_default()
     }
@@ -250,7 +250,7 @@ pub(crate) const fn recorded(state: MemberState) -> RecordedState {
     }
 }
 
-/// Messages to the leader, and its clock.
+/// Messages to the leader, and its timed work.
 impl Shard {
     pub(super) fn lead(&self, message: ToLeader) {
         let Some(leader) = &self.leader else {
@@ -330,7 +330,7 @@ impl Shard {
         }
     }
 
-    /// First things when the array starts: who has been rebuilt, and who resynchronizes.
+    /// Starts the leader: finishes completed rebuilds, and counts the shards that resynchronize.
     pub(super) fn lead_start(&self, resyncing: u16) {
         let Some(leader) = &self.leader else { return };
         let mut leader = leader.borrow_mut();
@@ -365,7 +365,7 @@ impl Shard {
     /// Queues a change for the label task.
     pub(super) fn enqueue(&self, leader: &mut Leader, change: Change, reply: Option<Reply>) {
         leader.changes.push_back((change, reply));
-        // The task that takes them may wait for a flush.
+        // The label task may be waiting for a flush.
         leader.settling.wake_all();
         if !std::mem::replace(&mut leader.labels_running, true) {
             self.urgent.borrow_mut().push_back(super::Job::Labels);
@@ -384,7 +384,7 @@ impl Shard {
         }
     }
 
-    /// Starts a sweep when it is time.
+    /// Starts a sweep if it is due.
     pub(super) fn lead_clock(&self) {
         let Some(leader) = &self.leader else { return };
         let mut leader = leader.borrow_mut();
@@ -396,14 +396,15 @@ impl Shard {
         }
     }
 
-    /// The next time at which the leader has work.
+    /// Returns the next time at which the leader has work.
     pub(super) fn lead_deadline(&self) -> Option<Nanos> {
         let leader = self.leader.as_ref()?.borrow();
         let wants = leader.intended > 0 && leader.sweep.is_none() && !self.stopping();
         (wants && !self.shared.is_lost()).then(|| leader.next_sweep())
     }
 
-    /// More members failed than redundancy covers: stop everything, record nothing, keep the last good labels.
+    /// Stops the array after more members failed than the level tolerates. Nothing is recorded, so the last valid
+    /// labels remain.
     pub(super) fn lose(&self, leader: &mut Leader) {
         self.shared.set_lost();
         self.shared.tell(None, ArrayEventKind::Lost);

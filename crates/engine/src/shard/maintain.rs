@@ -1,4 +1,4 @@
-//! Resync and rebuild of one band: as one plan, or column by column where blocks cannot be recovered.
+//! Resync and rebuild of one band: as one plan, or column by column if blocks cannot be reconstructed.
 
 use std::ops::Range;
 
@@ -31,11 +31,11 @@ pub(super) async fn maintain(
     shard.finish(origin, result, None);
 }
 
-/// Makes the copies of the band's part of a strip agree, as a resync does: that of `wanted`. Where blocks are bad, and
-/// where the table has no place to remember the part, only those of `wanted`.
+/// Makes the copies of a strip in the band consistent, as a resync does: the copies of the strip of `wanted`. If blocks
+/// are bad, or the table has no space to record the strip, only the blocks of `wanted` are made consistent.
 ///
-/// The region's bit may be cleared while this task writes, if the resync has already finished the region. Copies that
-/// are not listed hold then what is written; listed ones may not, and those that are out of reach are hidden.
+/// If the resync has already finished the region, the region's bit may be cleared while this task writes. Unlisted
+/// copies then contain what is written. Listed copies may not, and copies that are out of reach are hidden.
 pub(super) async fn agree(
     shard: &Shard,
     group: Group,
@@ -47,7 +47,7 @@ pub(super) async fn agree(
     if let Some(part) = part.filter(|_| shard.bad_positions(band, shard.whole(band)).is_empty()) {
         let whole = (band, &[part][..], strips.clone());
         match maintain_strips(shard, group, whole, Purpose::Resync).await {
-            // The list of bad blocks is full: other blocks of the band are not in the way of these.
+            // The list of bad blocks is full. Other bad blocks of the band do not affect the wanted blocks.
             Err(error) if error.kind == IoErrorKind::NoSpace => {}
             ended => {
                 if ended.is_ok() {
@@ -58,17 +58,18 @@ pub(super) async fn agree(
         }
     }
     let columns = (band, Window::of(&wanted), strips);
-    // A good block that a full list keeps is compared once more when it is read again.
+    // A good block that stays on the full list is compared again when it is read again.
     let (lost, _) = work_by_columns(shard, group, columns, Purpose::Resync).await?;
     match shard.note_bad(lost).await {
-        // No copy showed a block, and a full list cannot set it apart: if a drive shows it next, nothing compared it.
+        // No copy of a block was readable, and the full list cannot contain the block. If the block becomes readable
+        // later, no comparison has checked it.
         Err(error) if error.kind == IoErrorKind::NoSpace => Err(IoError::new(IoErrorKind::Medium)),
         noted => noted,
     }
 }
 
-/// Notes that copies of `strips` of the band agree although the region is not trusted. Blocks on the list of bad blocks
-/// may differ, as in a region that is trusted: a read of one writes what it returns to the other copies.
+/// Records that copies of `strips` of the band are consistent although the region is not trusted. Blocks on the list of
+/// bad blocks may differ, as in a trusted region: a read of such a block writes the result to the other copies.
 pub(super) fn note_agreed(shard: &Shard, band: Band, strips: Range<u8>) {
     let region = shard.regions.region_of(band.stripe);
     if shard.copies_may_differ.get() && !shard.region_table.borrow().trusted(region) {
@@ -76,7 +77,7 @@ pub(super) fn note_agreed(shard: &Shard, band: Band, strips: Range<u8>) {
     }
 }
 
-/// Resynchronizes or rebuilds `segments`, all of which are in `strips`; the whole band when there are none.
+/// Resynchronizes or rebuilds `segments`, which are all in `strips`, or the whole band without segments.
 async fn maintain_strips(
     shard: &Shard,
     group: Group,
@@ -94,18 +95,18 @@ async fn maintain_strips(
     }
 }
 
-/// Fills what could not be filled when its member was rebuilt, in columns of which more can be read now.
+/// Fills blocks that the rebuild of their member could not fill, in columns that are readable now.
 pub(super) async fn heal(shard: &Shard, group: Group, band: Band, segments: &[Segment]) {
     let targets = shard.hidden_positions(band, hull(segments));
     if !targets.is_empty() {
-        // What cannot be filled yet stays as it is, and listed.
+        // Blocks that still cannot be filled stay on the list.
         let _ = maintain_window(shard, group, band, (segments, NONE), Purpose::Rebuild { targets })
             .await;
     }
 }
 
-/// Makes up one column of the member at `position` from the rest of its stripe, since it cannot be read there; or takes
-/// note that it is lost.
+/// Reconstructs one unreadable column of the member at `position` from the rest of its stripe, or records the column as
+/// lost.
 pub(super) async fn recover_column(
     shard: &Shard,
     group: Group,
@@ -127,8 +128,8 @@ pub(super) async fn recover_column(
     }
 }
 
-/// Resynchronizes or rebuilds the columns of `segments`, or the whole band when there are none, as one plan. With them
-/// come positions that are known to be unreadable.
+/// Resynchronizes or rebuilds the columns of `segments`, or the whole band without segments, as one plan. The second
+/// part of the argument contains positions that are known to be unreadable.
 pub(super) async fn maintain_window(
     shard: &Shard,
     group: Group,
@@ -144,7 +145,8 @@ pub(super) async fn maintain_window(
     }
 }
 
-/// The same, or `None` when a member that missed a part of it was replaced meanwhile: it has to begin again.
+/// Like `maintain_window`, but returns `None` if a member that missed a part of the work was replaced meanwhile. The
+/// caller must try again.
 async fn try_window(
     shard: &Shard,
     group: Group,
@@ -171,7 +173,7 @@ async fn try_window(
             Purpose::Read | Purpose::Write => unreachable!("maintenance does not serve hosts"),
         };
         if apart && shard.lacks_data(band, excluded) {
-            // What can be read in other rows must not be reconstructed from parity that may be wrong.
+            // Rows that are readable must not be reconstructed from parity that may be inconsistent.
             return Some(Ended::Stuck(Stuck { blocks: excluded.unreadable, health }));
         }
         let query = Query { band, health, segments, purpose, copy_hint: 0 };
@@ -182,7 +184,8 @@ async fn try_window(
             return Some(Ended::Stuck(Stuck { blocks: excluded.unreadable, health }));
         };
         if plan.writes.is_empty() {
-            // What a member holds whose read failed was not compared with: until it is out of use, reads return it.
+            // The content of a member whose read failed was not compared. Reads may return this content until the
+            // member is out of use.
             match missed(shard, band, excluded.absent, since).await {
                 Ok(Missed::Out) => return Some(Ended::Done(Ok(()))),
                 Ok(Missed::HandedOver) => return None,
@@ -193,7 +196,7 @@ async fn try_window(
         let durability = if bad { Durability::Fua } else { Durability::Normal };
         let Some(mut loan) = shard.borrow(&plan).await else { return Some(Ended::Done(Err(LOST))) };
         if excluded.apply(shard.health(band)) != health {
-            // A member left or was replaced while this waited for memory: what it holds is not what was planned on.
+            // A member went out or was replaced while this task waited for memory, so the plan is obsolete.
             scratch::end(&shard.scratch, loan);
             continue;
         }
@@ -216,14 +219,15 @@ async fn try_window(
         if let Err(error) = shard.expel_replacement(failed.replacement).await {
             return Some(Ended::Done(Err(error)));
         }
-        // Members whose reads failed may differ from what was reconstructed for them, so they must be out of use too.
+        // Members whose reads failed may differ from their reconstructed content, so they must be out of use too.
         match missed(shard, band, failed.any() | excluded.absent, since).await {
             Ok(Missed::Out) if bad => {}
             Ok(Missed::HandedOver) => return None,
             ended => return Some(Ended::Done(ended.map(|_| ()))),
         }
-        // In other regions, members that are out lack the region, and a rebuild fills it when they return. Asked now:
-        // the resync may have ended, and the bit of the region may have been cleared, before they went out.
+        // In other regions, members that are out lack the region, and a rebuild fills the region when they return. The
+        // check happens here because the resync may have ended, and the bit of the region may have been cleared, before
+        // the members went out.
         let trusted = shard.health(band).parity_trusted;
         if (matches!(purpose, Purpose::Rebuild { .. }) || trusted)
             && let Err(error) = Box::pin(hide_unread(shard, band, &plan, excluded)).await
@@ -236,7 +240,7 @@ async fn try_window(
     }
 }
 
-/// Hides the copies that were out of reach when listed blocks were copied to others, which may differ from them.
+/// Hides copies that were out of reach while listed blocks were copied to other copies, because they may differ now.
 async fn hide_unread(
     shard: &Shard,
     band: Band,
@@ -254,10 +258,11 @@ async fn hide_unread(
     shard.note_bad(notes).await
 }
 
-/// Does what can be done of `strips` column by column, and takes note of what cannot.
+/// Resynchronizes or rebuilds `strips` column by column as far as possible, and records the rest as lost.
 ///
 /// # Errors
-/// When the array is lost, or the list of bad blocks is full; what does not need the list is done then.
+/// If the array has failed, or the list of bad blocks is full. With a full list, all work that does not need the list
+/// is done.
 pub(super) async fn maintain_by_columns(
     shard: &Shard,
     group: Group,
@@ -265,11 +270,11 @@ pub(super) async fn maintain_by_columns(
     purpose: Purpose,
 ) -> Result<(), IoError> {
     let (lost, full) = work_by_columns(shard, group, columns, purpose).await?;
-    // Before the band counts as done: what was not filled must not be believed.
+    // Blocks that were not filled must be on the list before the band counts as done.
     shard.note_bad(lost).await.and(full)
 }
 
-/// The same without the notes of what is lost, which it returns, with whether a full list kept a good block.
+/// Does the work column by column. Returns the lost blocks, and whether a good block stays on a full list.
 async fn work_by_columns(
     shard: &Shard,
     group: Group,
@@ -294,7 +299,7 @@ async fn work_by_columns(
                 .map(|lost| notes.extend(lost)),
         };
         match done {
-            // A full list is not in the way of the columns behind.
+            // A full list does not affect the following columns.
             Err(error) if error.kind == IoErrorKind::NoSpace => full = Err(error),
             done => done?,
         }
@@ -302,14 +307,14 @@ async fn work_by_columns(
     Ok((notes, full))
 }
 
-/// The rows of `window` in data strip `strip`.
+/// Returns the rows of `window` in data strip `strip`.
 pub(super) fn segment(shard: &Shard, band: Band, window: Window, strip: u8) -> Segment {
     let place = Place { stripe: band.stripe, strip, offset: window.offset };
     let lba = shard.geometry.lba(place);
     Segment { strip, offset: window.offset, blocks: window.blocks, lba }
 }
 
-/// One column, of which something cannot be recovered: does the rest, and says what is lost.
+/// Processes one column with blocks that cannot be reconstructed: does the rest, and returns the lost blocks.
 async fn lose_column(
     shard: &Shard,
     group: Group,
@@ -359,13 +364,14 @@ async fn lose_column(
 
 /// The outcome of members that missed a write, or failed a read.
 enum Missed {
-    /// They are out of use.
+    /// All members are out of use.
     Out,
-    /// The replacement of one has its place: what was reconstructed for the old device may not be what it holds.
+    /// The replacement of a member has the slot. Its content may differ from the content that was reconstructed for the
+    /// old device.
     HandedOver,
 }
 
-/// Waits until the members at `positions` are out of use, or were replaced after the moment `since`.
+/// Waits until the members at `positions` are out of use, or were replaced after `since`.
 async fn missed(
     shard: &Shard,
     band: Band,
@@ -378,24 +384,24 @@ async fn missed(
 }
 
 impl Shard {
-    /// All columns of a band.
+    /// Returns all columns of a band.
     fn whole(&self, band: Band) -> Window {
         Window { offset: self.geometry.band_offset(band), blocks: self.geometry.band_blocks() }
     }
 
-    /// The positions that hold data in the band's stripe.
+    /// Returns the positions of the data strips in the band's stripe.
     pub(super) fn data_positions(&self, band: Band) -> PositionSet {
         (0..self.geometry.width()).filter(|at| self.holds_data(band, *at)).collect()
     }
 
-    /// True when data strips with parity have blocks that cannot be read.
+    /// True if the level has parity and data strips have unreadable blocks.
     pub(super) fn lacks_data(&self, band: Band, excluded: Excluded) -> bool {
         !excluded.unreadable.is_empty()
             && self.geometry.parity_strips() > 0
             && excluded.unreadable.intersects(self.data_positions(band))
     }
 
-    /// The positions that hold the same as each other because they are copies of `strip`: none with parity.
+    /// Returns the positions of the copies of `strip`; none with parity.
     pub(super) fn copies_of(&self, strip: u8) -> PositionSet {
         match self.geometry.scheme() {
             Scheme::Parity(_) => PositionSet::EMPTY,

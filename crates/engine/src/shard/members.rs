@@ -1,7 +1,7 @@
-//! The members as one shard sees them: its queues, what it may use them for, and every I/O in flight.
+//! The members as one shard uses them: its queues, the permitted use of each member, and every I/O in progress.
 //!
-//! Tasks issue I/Os in groups and wait for a whole group. A clean host read needs no task: it is issued on the
-//! request's behalf and answered straight from the completion.
+//! Tasks issue I/Os in groups and wait for a whole group. A normal host read needs no task: it is issued for its
+//! request and answered directly from the completion.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -54,31 +54,31 @@ use latency::Latency;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct IoSlot(u32);
 
-/// Who is notified when an I/O is done.
+/// The recipient of the completion of an I/O.
 #[derive(Debug)]
 enum Waiter {
     Group(u32),
-    /// A clean read of host request `request`, from `range` of the array.
+    /// A normal read of host request `request`, from `range` of the array.
     Host {
         request: u32,
         range: LbaRange,
     },
     /// A part of a small write or of a degraded read, see [`part`].
     Part(PartIo),
-    /// Timed out, and its task has not looked yet.
+    /// The I/O timed out, and its task has not noticed yet.
     Late,
-    /// Timed out: nothing waits for it, but the device still owns the buffers.
+    /// The I/O timed out. Nothing waits for the I/O, but the device still owns the buffers.
     Abandoned,
 }
 
 impl Waiter {
-    /// Whether the waiter can do without a read that takes long.
+    /// True if the waiter can continue without a slow read.
     const fn is_hasty(&self) -> bool {
         matches!(self, Self::Host { .. } | Self::Part(PartIo { whole: Whole::Read, .. }))
     }
 }
 
-/// What an I/O without a place of its own is a part of.
+/// The operation to which a part belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whole {
     /// A small write.
@@ -87,65 +87,65 @@ pub(crate) enum Whole {
     Read,
 }
 
-/// Names an I/O of a small write or of a degraded read.
+/// Identifies an I/O of a small write or of a degraded read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PartIo {
     pub(crate) whole: Whole,
-    /// The number of the write or read among its kind.
+    /// The index of the write or read in its table.
     pub(crate) number: u32,
     pub(crate) part: u8,
 }
 
-/// How one of them failed; [`Members::failure`] says what that means.
+/// The failure of a part; [`Members::failure`] evaluates it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failed {
     pub(crate) kind: IoErrorKind,
-    /// Where the device was when it failed.
+    /// The index of the device at the time of the failure.
     pub(crate) place: MemberIndex,
-    /// [`Members::membership_epoch`] when it was issued.
+    /// [`Members::membership_epoch`] when the I/O was issued.
     pub(crate) issued: u64,
-    /// The device had lost its place by then.
+    /// True if the device had lost its slot at that time.
     pub(crate) former: bool,
 }
 
-/// How an I/O failed.
+/// The failure of an I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// What the device said.
+    /// The error of the device.
     pub(crate) kind: IoErrorKind,
-    /// It has not failed: it takes long, and need not be waited for if there is another way.
+    /// True if the I/O has not failed but is slow. The waiter need not wait if it has an alternative.
     pub(crate) slow: bool,
-    /// The device was put out of use, or another one took its place, after the I/O was issued: this says nothing about
-    /// the device that is there now.
+    /// True if the device was put out of use, or was replaced by another device, after the I/O was issued. The failure
+    /// then does not concern the present device.
     pub(crate) former: bool,
-    /// Where the device is now: it may have changed places with its replacement since the I/O was issued.
+    /// The present index of the device, which may have been swapped with its replacement since the I/O was issued.
     pub(crate) place: MemberIndex,
 }
 
 struct Inflight {
     waiter: Waiter,
-    /// The place of the device that has it.
+    /// The index of the device that has the I/O.
     member: MemberIndex,
-    /// The place it was issued to.
+    /// The index to which the I/O was issued.
     asked: MemberIndex,
-    /// Counts reuse of the place, so that a late completion is not taken for its successor's.
+    /// Counts reuses of the entry, so that a late completion is not attributed to a later I/O.
     generation: u32,
-    /// When the device got it; waiting in the backlog is not the device's fault.
+    /// The time at which the device got the I/O. Time in the backlog does not count against the device.
     started: Option<Nanos>,
-    /// A read.
+    /// True for a read.
     read: bool,
-    /// The waiter can do without it when it takes long.
+    /// True if the waiter can continue without the I/O when it is slow.
     hasty: bool,
-    /// It was done without.
+    /// True if the waiter continued without the I/O.
     passed: bool,
-    /// [`Members::membership_epoch`] when it was issued.
+    /// [`Members::membership_epoch`] when the I/O was issued.
     issued: u64,
-    /// The same write to the other device of a pair, see [`Pairing`].
+    /// The I/O of the same write to the other device of a pair, see [`Pairing`].
     replacement: Option<IoSlot>,
     done: Option<(Op, Result<(), IoError>)>,
 }
 
-/// What a shard knows of a member, and the device that is open for it.
+/// The state of a member on a shard, and the device that is open for the member.
 ///
 /// | Event | What changes |
 /// |---|---|
@@ -158,62 +158,63 @@ struct Inflight {
 /// | a member and its replacement change places | all but `view`, `settled`, `left`, `joined` changes, too |
 struct Member {
     view: View,
-    /// The last change to `View::Absent` is in force on every shard.
+    /// True if every shard has applied the last change to `View::Absent`.
     settled: bool,
     queue: Option<Box<dyn IoQueue>>,
-    /// Whose queue it is, as in [`DeviceInfo::identity`](strake_block::DeviceInfo).
+    /// The identity of the device, as in [`DeviceInfo::identity`](strake_block::DeviceInfo).
     identity: String,
     area: DataArea,
     outstanding: u32,
     backlog: VecDeque<Io>,
-    /// Deallocations among those outstanding, at most [`DEALLOCATE_DEPTH`](crate::limits::DEALLOCATE_DEPTH).
+    /// Number of outstanding deallocations, at most [`DEALLOCATE_DEPTH`](crate::limits::DEALLOCATE_DEPTH).
     deallocating: u32,
-    /// Further ones, which wait here, so that they hold up nothing and their limit does not count yet.
+    /// Further deallocations. They wait here so that they delay nothing and their time limits do not start.
     deallocations: VecDeque<(Token, LbaRange)>,
-    /// The device let an I/O of some core run into its time limit, as of the last look: it gets no more of them.
+    /// True if the device let an I/O of some core reach its time limit, as of the last check. The device gets no more
+    /// I/Os.
     hung: bool,
-    /// The same as of now, for all cores that have the device.
+    /// Like `hung`, but current, and shared by all cores that have the device.
     hung_for_some: Hung,
-    /// The device before, which has lost the place, hung.
+    /// True if the previous device was unresponsive.
     former_hung: bool,
-    /// How long it may take over one I/O.
+    /// Time limit of one I/O.
     limit: Nanos,
     latency: Latency,
-    /// I/Os that were done without because they took long, and that were given up.
+    /// Number of slow I/Os without which waiters continued, and of abandoned I/Os.
     slow: u64,
     timeouts: u64,
     /// [`Members::membership_epoch`] when the member was last put out of use.
     left: u64,
-    /// [`Members::membership_epoch`] when a replacement last took its place, which happens only after every shard had
-    /// put it out of use.
+    /// [`Members::membership_epoch`] when a replacement last got the slot. Every shard had put the member out of use
+    /// before.
     joined: u64,
-    /// [`Members::membership_epoch`] from the moment on when the device was opened: what was issued before that went to
-    /// another one. A device that changes places takes it along.
+    /// [`Members::membership_epoch`] when the device was opened: earlier I/Os went to another device. The value moves
+    /// with the device when it changes its index.
     opened: u64,
     deallocate: DeallocateReads,
     cache: VolatileCache,
 }
 
 impl Member {
-    /// True when the outcome of an I/O that was issued at `issued` says nothing about the device that is here now.
+    /// True if the outcome of an I/O that was issued at `issued` does not concern the present device.
     const fn changed_since(&self, issued: u64) -> bool {
         self.left > issued || self.opened > issued
     }
 
-    /// True when the device that is here is that of the member that went out of use.
+    /// True if the present device was opened before the member went out of use.
     fn has_left_since_opened(&self) -> bool {
         self.view == View::Absent && self.opened < self.left
     }
 }
 
-/// A queue of a device that has lost its place, kept until its requests in progress have completed.
+/// The queue of a device that has lost its slot, kept until its requests in progress have completed.
 struct Former {
     queue: Box<dyn IoQueue>,
     identity: String,
     outstanding: u32,
 }
 
-/// A clean host read that came back.
+/// A completed normal read of a host request.
 pub(crate) struct HostRead {
     pub(crate) request: u32,
     pub(crate) member: MemberIndex,
@@ -221,22 +222,22 @@ pub(crate) struct HostRead {
     /// The buffer, unless the drive may still write to it.
     pub(crate) data: Option<SgMut>,
     pub(crate) result: Result<(), IoError>,
-    /// It has no result: it takes long.
+    /// True if the read is slow and has no result.
     pub(crate) slow: bool,
-    /// When it was issued, for [`Members::left_since`].
+    /// When the read was issued, for [`Members::left_since`].
     pub(crate) issued: u64,
 }
 
-/// What there is room for.
+/// Capacities of [`Members`].
 #[derive(Clone, Copy)]
 pub(crate) struct Capacity {
-    /// I/Os under way.
+    /// I/Os in progress.
     pub(crate) inflight: usize,
-    /// Tasks that wait for some of them.
+    /// Tasks that wait for I/Os.
     pub(crate) tasks: usize,
-    /// Host reads that are passed on as they are.
+    /// Direct host reads.
     pub(crate) requests: usize,
-    /// How long devices may take.
+    /// Time limits of devices.
     pub(crate) limits: IoLimits,
 }
 
@@ -244,17 +245,17 @@ pub(crate) struct Members {
     limits: IoLimits,
     core: CoreIndex,
     block_size: BlockSize,
-    /// Members of the array; the place behind the last one is a replacement's.
+    /// Number of members of the array. The index after the last member belongs to a replacement.
     count: usize,
     pub(crate) paired: Pair,
-    /// How long the members' I/Os take, for statistics.
+    /// Latencies of member I/Os, for statistics.
     times: Arc<CoreTimes>,
     members: Vec<Member>,
     inflight: Slab<Inflight>,
     direct: Direct,
-    /// Parts of small writes and degraded reads that devices have and that have no place among those in flight.
+    /// Number of unpromoted parts of small writes and degraded reads that devices have.
     parts: usize,
-    /// Members that were sent something since the last doorbell.
+    /// Members that got an I/O since the last doorbell.
     unrung: MemberSet,
     pub(crate) groups: Groups,
     graveyard: Vec<Former>,
@@ -263,13 +264,13 @@ pub(crate) struct Members {
     /// Counts changes of the views, and of the devices.
     membership_epoch: u64,
     degraded: bool,
-    /// Parts of small writes and degraded reads that are no longer waited for.
+    /// Abandoned parts of small writes and degraded reads.
     given_up: Vec<(PartIo, Failed)>,
-    /// What came back after its task had given up on it: only the buffers still matter.
+    /// Operations that completed after their task had abandoned them. Only their buffers are still needed.
     orphans: Vec<Op>,
-    /// Members with reads outstanding that were done without: more of them would not come back either.
+    /// Members with outstanding slow reads without which waiters continued. Further reads would be slow too.
     lagging: MemberSet,
-    /// I/Os that no device was given, to be answered at the next poll.
+    /// I/Os that no device received, to be failed at the next poll.
     refused: VecDeque<Completion>,
 }
 
@@ -290,7 +291,7 @@ impl Members {
             outstanding: 0,
             backlog: VecDeque::with_capacity(64),
             deallocating: 0,
-            // A task has one at each member.
+            // Each task has at most one deallocation per member.
             deallocations: VecDeque::with_capacity(tasks),
             hung: false,
             hung_for_some: Hung::default(),
@@ -317,7 +318,7 @@ impl Members {
             direct: Direct::new(requests),
             parts: 0,
             unrung: MemberSet::EMPTY,
-            // The task that writes labels flushes in a group of its own.
+            // The label task flushes in a separate group.
             groups: Groups::new(tasks + 1),
             graveyard: Vec::with_capacity(count),
             batch: CompletionBatch::new(MEMBER_DEPTH as usize),
@@ -331,8 +332,8 @@ impl Members {
         }
     }
 
-    /// Opens `shared` for `member`, whose data area begins `start_bytes` into it. What was meant for the device
-    /// before it and has not reached it fails.
+    /// Opens `shared` for `member`, whose data area starts at byte `start_bytes`. I/Os for the previous device that
+    /// have not reached it fail.
     pub(crate) fn install(
         &mut self,
         member: MemberIndex,
@@ -342,7 +343,7 @@ impl Members {
         let device = &shared.device;
         let queue = device.open_queue(self.core, MEMBER_DEPTH)?;
         self.bury(member.at());
-        // Until now the device before this one may have been given writes that were planned before the member went out.
+        // Until now, the previous device may have received writes that were planned before the member went out.
         self.membership_epoch += 1;
         let place = &mut self.members[member.at()];
         place.opened = self.membership_epoch;
@@ -361,7 +362,7 @@ impl Members {
         Ok(())
     }
 
-    /// I/Os that the device `identity` was given here and has not answered.
+    /// Number of outstanding I/Os of the device `identity` on this shard.
     pub(crate) fn owed_by(&self, identity: &str) -> u32 {
         let places = self.members.iter().map(|m| (&m.identity, m.outstanding));
         let former = self.graveyard.iter().map(|f| (&f.identity, f.outstanding));
@@ -391,14 +392,14 @@ impl Members {
         self.degraded = views.iter().any(|v| *v != View::InSync);
     }
 
-    /// Every shard uses the members as this one does: nothing is sent any more to devices of members that are out, so
-    /// their queues are closed. A device that was opened since waits for its place to be given to it.
+    /// Records that every shard has applied the views of this shard. No shard sends I/Os to devices of members that are
+    /// out, so their queues are closed. A device that was opened since stays open, because it is about to get the slot.
     pub(crate) fn settle_views(&mut self) {
         for member in &mut self.members {
             member.settled = true;
         }
         for at in 0..self.count {
-            // The replacement of a member that is out may be about to take its place.
+            // The replacement of a member that is out may be about to get the slot.
             let is_paired = self.paired.member().is_some_and(|member| member.at() == at);
             if !is_paired && self.members[at].has_left_since_opened() {
                 self.bury(at);
@@ -406,7 +407,7 @@ impl Members {
         }
     }
 
-    /// Closes the device that was opened for `member`, unless it came into use: it will not take the place.
+    /// Closes the device that was opened for `member` and will not get the slot, unless the device came into use.
     pub(crate) fn release(&mut self, member: MemberIndex) {
         if self.view(member) == View::Absent && self.paired.member() != Some(member) {
             self.bury(member.at());
@@ -417,12 +418,12 @@ impl Members {
         self.members[member.at()].view
     }
 
-    /// True when some member is not fully usable.
+    /// True if some member is not fully usable.
     pub(crate) fn degraded(&self) -> bool {
         self.degraded
     }
 
-    /// What the planner is to know of members, as far as it is known here.
+    /// Returns the facts about members for the planner, as far as this shard knows them.
     pub(crate) fn facts(&self) -> MemberFacts {
         let mut facts = MemberFacts { lagging: self.lagging, ..MemberFacts::default() };
         for (at, member) in self.members[..self.count].iter().enumerate() {
@@ -441,32 +442,33 @@ impl Members {
         facts
     }
 
-    /// True when every member writes a block of the array whole or not at all: it is one of the device's.
+    /// True if every member writes a block of the array atomically, because it is one block of the device.
     pub(crate) fn writes_whole_blocks(&self) -> bool {
         let whole =
             |m: &Member| m.queue.is_none() || m.area.device_shift == self.block_size.shift();
         self.members.iter().all(whole)
     }
 
-    /// What the failure of a part of a small write means.
+    /// Evaluates the failure of a part of a small write.
     pub(crate) fn failure(&self, failed: Failed) -> Failure {
         let Failed { kind, place, issued, former } = failed;
         let former = former || self.members[place.at()].changed_since(issued);
         Failure { kind, slow: false, former, place }
     }
 
-    /// Parts of small writes and degraded reads that were given up, or passed, since this was last called.
+    /// Returns the parts of small writes and degraded reads that were abandoned or skipped since the last call.
     pub(crate) fn take_given_up(&mut self) -> Vec<(PartIo, Failed)> {
         std::mem::take(&mut self.given_up)
     }
 
-    /// Counts changes of the views, and of the devices: a moment to ask [`was_out_of_use`](Self::was_out_of_use) about.
+    /// Returns a counter of changes of the views and devices, as an argument for
+    /// [`was_out_of_use`](Self::was_out_of_use).
     pub(crate) fn membership_epoch(&self) -> u64 {
         self.membership_epoch
     }
 
-    /// True when the member is out of use and every shard knows, or was so at some time after `since` and has
-    /// been replaced.
+    /// True if the member is out of use and every shard has applied this, or if this was true at some time after
+    /// `since` and the member has been replaced.
     pub(crate) fn was_out_of_use(&self, member: MemberIndex, since: u64) -> bool {
         let member = &self.members[member.at()];
         match member.view {
@@ -475,7 +477,7 @@ impl Members {
         }
     }
 
-    /// True when deallocating a band leaves zeroes on every member in use.
+    /// True if a deallocated band reads as zeroes on every member in use.
     pub(crate) fn deallocate_zeroes(&self) -> bool {
         let used = || self.members.iter().filter(|m| m.view != View::Absent);
         used().all(|m| m.deallocate == DeallocateReads::Zeroes)
@@ -488,44 +490,44 @@ impl Members {
         members.filter(|(_, m)| cached(m)).map(|(at, _)| at).collect()
     }
 
-    /// The members that are viewed as `view`.
+    /// Returns the members with the view `view`.
     pub(crate) fn viewed(&self, view: View) -> MemberSet {
         let members = self.members[..self.count].iter().enumerate();
         members.filter(|(_, m)| m.view == view).map(|(at, _)| at).collect()
     }
 
-    /// Members with a read that has been outstanding for a long time.
+    /// Returns the members with a slow outstanding read.
     pub(crate) fn lagging(&self) -> MemberSet {
         self.lagging
     }
 
-    /// Room for another host read without a task.
+    /// Free entries for further I/Os.
     pub(crate) fn room(&self) -> usize {
         self.inflight.room()
     }
 
-    /// I/Os whose outcome is not taken yet.
+    /// Number of I/Os whose outcome was not taken.
     pub(crate) fn outstanding(&self) -> usize {
         self.inflight.live() + self.direct.live() + self.parts
     }
 
-    /// Operations that came back after their task had given up on them.
+    /// Returns the operations that completed after their task had abandoned them.
     pub(crate) fn take_orphans(&mut self) -> std::vec::Drain<'_, Op> {
         self.orphans.drain(..)
     }
 
-    /// True when nothing waits for [`take_orphans`](Self::take_orphans).
+    /// True if [`take_orphans`](Self::take_orphans) would return nothing.
     pub(crate) fn has_no_orphans(&self) -> bool {
         self.orphans.is_empty()
     }
 
-    /// I/Os outstanding at `member` from this shard.
+    /// Number of outstanding I/Os of this shard at `member`.
     pub(crate) fn load(&self, member: MemberIndex) -> usize {
         let member = &self.members[member.at()];
         member.outstanding as usize + member.backlog.len() + member.deallocations.len()
     }
 
-    /// Rings the doorbells of all members: a queue may have to try again what it had no room for.
+    /// Rings the doorbells of all members, because a queue may have to retry requests for which it had no room.
     pub(crate) fn ring(&mut self, now: Nanos) {
         self.unrung = MemberSet::EMPTY;
         for member in self.members.iter_mut().filter(|member| member.outstanding > 0) {
@@ -533,11 +535,11 @@ impl Members {
                 queue.ring_doorbell(now);
             }
         }
-        // What a device was given in the turn in which it lost its place is executed as well.
+        // Former devices also execute the requests that they got in the turn in which they lost their slot.
         self.graveyard.iter_mut().for_each(|former| former.queue.ring_doorbell(now));
     }
 
-    /// Rings the doorbells of those that were sent something directly.
+    /// Rings the doorbells of members that got direct I/Os.
     pub(crate) fn ring_direct(&mut self, now: Nanos) {
         for member in std::mem::take(&mut self.unrung) {
             if let Some(queue) = self.members[member.at()].queue.as_mut() {
@@ -546,12 +548,12 @@ impl Members {
         }
     }
 
-    /// True when `member` was put out of use, or got another device, after the moment `issued`.
+    /// True if `member` was put out of use, or got another device, after `issued`.
     pub(crate) fn left_since(&self, member: MemberIndex, issued: u64) -> bool {
         self.members[member.at()].changed_since(issued) || self.paired.changed_hands(member, issued)
     }
 
-    /// What an idle core must watch to notice completions.
+    /// Registers the event sources of outstanding I/Os for an idle core.
     pub(crate) fn sleep(&self, now: Nanos, sleep: &mut strake_reactor::Sleep) {
         for member in self.members.iter().filter(|m| m.outstanding > 0) {
             if let Some(queue) = &member.queue {
@@ -565,7 +567,7 @@ impl Members {
             sleep.never();
         }
         if self.outstanding() > 0 {
-            // A drive that does not respond says nothing: wake to look for overdue I/Os.
+            // An unresponsive drive causes no wake-up, so the core must wake to check for overdue I/Os.
             sleep.until(now.plus(TIMEOUT_CHECK));
         }
     }

@@ -1,4 +1,4 @@
-//! What an operation learns about a stripe, and the repair of what could not be read.
+//! The findings of an operation about a stripe, and the rewrite of unreadable blocks.
 
 use strake_block::{BufMut, Durability, IoError, IoErrorKind, Op, Sg, SgMut};
 use strake_ondisk::BadEvent;
@@ -12,24 +12,24 @@ use super::execute::{Failed, ReadBufs};
 use super::members::{Group, settled};
 use super::{Shard, scratch};
 
-/// Positions that this operation found it cannot read, on top of what the members' views say.
+/// Positions that this operation cannot read, in addition to the members that are absent according to their views.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Excluded {
     pub(super) unreadable: PositionSet,
-    /// They could be read, but take long: avoided while there is another way.
+    /// Positions that are readable but slow. They are avoided if the other positions suffice.
     pub(super) avoided: PositionSet,
     pub(super) absent: PositionSet,
-    /// Positions that were written back once: if they cannot be read after that, they stay unreadable.
+    /// Positions that were rewritten once. If they are unreadable afterwards, they are not rewritten again.
     mended: PositionSet,
 }
 
 impl Excluded {
-    /// What is known before anything was tried.
+    /// Returns the state before the first attempt.
     pub(super) fn over(shard: &Shard, band: Band, window: Window) -> Self {
         Self { unreadable: shard.hidden_positions(band, window), ..Self::default() }
     }
 
-    /// Learns from failed reads. Unreadable blocks may still be written; a failed member may not.
+    /// Adds the failures of reads. Unreadable blocks may still be written; a failed member may not.
     pub(super) fn learn(&mut self, failed: Failed) {
         self.unreadable |= failed.medium;
         self.absent |= failed.member;
@@ -46,38 +46,40 @@ impl Excluded {
 
 pub(super) const LOST: IoError = IoError::new(IoErrorKind::Lost);
 
-/// How far one plan's worth of work got.
+/// The result of one plan.
 pub(super) enum Ended {
-    /// As far as it goes.
+    /// The plan was executed, or failed with an error.
     Done(Result<(), IoError>),
-    /// Nothing was written: what is left of the stripe does not say what was needed.
+    /// Nothing was written, because the remaining strips do not suffice.
     Stuck(Stuck),
 }
 
-/// Why nothing was done.
+/// The reason why a plan was not executed.
 #[derive(Clone, Copy)]
 pub(super) struct Stuck {
-    /// Positions that could not be read in some column; others may have all they need.
+    /// Positions that could not be read in some column. Other columns may be readable.
     pub(super) blocks: PositionSet,
-    /// All that was known to be out of reach.
+    /// The state of the stripe for the plan.
     pub(super) health: StripeHealth,
 }
 
 impl Stuck {
-    /// True when fewer columns at a time may get further.
+    /// True if plans for fewer columns may succeed.
     pub(super) const fn by_blocks(self) -> bool {
         !self.blocks.is_empty()
     }
 }
 
-/// Writes what the copy at `source` held over the copies that could not be read, and over those that may differ: copies
-/// with listed blocks, which were never compared, or all copies when `source` has listed blocks itself. What was not
-/// written must not be read from then on: its member may come back without a rebuild of it.
+/// Writes the content of the copy at `source` over the copies that could not be read, and over copies that may differ:
+/// copies with listed blocks, which were never compared, or all copies if `source` itself has listed blocks. Copies
+/// that were not written must not be read from then on, because their members may return without a rebuild of these
+/// blocks.
 ///
-/// The list changes once, after the last write. Otherwise a crash would leave copies off the list that differ.
+/// The list changes once, after the last write. Otherwise, a crash could leave differing copies that are not on the
+/// list.
 ///
 /// # Errors
-/// When that cannot be noted, or the array is lost: what `source` held must not be returned then.
+/// If the list cannot be changed, or the array has failed. The content of `source` must not be returned then.
 pub(super) async fn copy_back(
     shard: &Shard,
     group: Group,
@@ -112,7 +114,8 @@ pub(super) async fn copy_back(
     note_copies(shard, (band, window), source, listed & alike, suspect - alike).await
 }
 
-/// Takes the copies in `restored` off the list. Hides those in `differing` where they or `source` have listed blocks.
+/// Takes the copies in `restored` off the list. Hides the copies in `differing` at blocks where they or `source` are
+/// listed.
 async fn note_copies(
     shard: &Shard,
     (band, window): (Band, Window),
@@ -121,7 +124,7 @@ async fn note_copies(
     differing: PositionSet,
 ) -> Result<(), IoError> {
     let place = |position| all_of(position, window);
-    // These come first: they make room for the others on a full list.
+    // These notes come first, because they free entries on a full list.
     let restored = restored.iter().map(|at| shard.bad_note(band, &place(at), BadEvent::Restored));
     let mut notes: Vec<_> = restored.collect();
     let alike = notes.len();
@@ -136,13 +139,13 @@ async fn note_copies(
             Err(IoError::new(IoErrorKind::Medium))
         }
         Err(error) if differs => Err(error),
-        // Copies that are alike may stay listed.
+        // Equal copies may stay listed.
         Err(_) | Ok(()) => Ok(()),
     }
 }
 
 /// Rewrites the blocks that could not be read with their reconstructed content (the drive remaps these blocks). Returns
-/// the positions whose member failed that.
+/// the positions whose member failed.
 pub(super) async fn repair(
     shard: &Shard,
     group: Group,
@@ -164,14 +167,14 @@ pub(super) async fn repair(
         if !write_back(shard, group, (band, &place), buf, durability).await {
             failed.insert(position);
         } else if bad {
-            // A block that stays listed is only recovered once more than needed.
+            // If the block stays listed, it is reconstructed once more, which is harmless.
             let _ = Box::pin(shard.note_restored(band, &place)).await;
         }
     }
     failed
 }
 
-/// Writes good bytes over blocks that could not be read; false when the member fails that.
+/// Rewrites unreadable blocks with valid data. Returns false if the member fails.
 async fn write_back(
     shard: &Shard,
     group: Group,
@@ -188,7 +191,7 @@ async fn write_back(
     if let Some(Op::Write { data, .. }) = op {
         scratch::give_back_list(&shard.scratch, data);
     }
-    // If the array is lost meanwhile, the caller finds out.
+    // If the array has failed meanwhile, the caller notices.
     let _ = Box::pin(shard.expel_replacement(replacement)).await;
     let member = shard.geometry.member(band.stripe, place.position);
     match result {
@@ -198,9 +201,10 @@ async fn write_back(
     result.is_ok()
 }
 
-/// Recovers data strips whose blocks could not be read over `window` and writes them back, as far as redundancy
-/// allows; those are readable again then. What a write or a resync computes from a recovered strip holds only
-/// if the drive holds the same: where parity is not trusted, the old bytes may come back as something else.
+/// Reconstructs data strips with unreadable blocks over `window` and rewrites them, as far as redundancy allows.
+/// Rewritten strips are readable again. Results that a write or a resync computes from a reconstructed strip are valid
+/// only if the drive has the same content. If parity is not trusted, the old bytes may be readable later with other
+/// content.
 pub(super) async fn mend(
     shard: &Shard,
     group: Group,
@@ -209,7 +213,7 @@ pub(super) async fn mend(
     excluded: &mut Excluded,
 ) {
     let geometry = &shard.geometry;
-    // Mending one may find that another cannot be read either.
+    // The rewrite of one strip may find that another strip is unreadable too.
     while let Some(position) = (excluded.unreadable - excluded.mended).first() {
         excluded.mended.insert(position);
         let Role::Data { strip, .. } = geometry.role(band.stripe, position) else { continue };

@@ -1,10 +1,10 @@
-//! What tables of small writes and of degraded reads know alike about parts.
+//! The state of parts that small writes and degraded reads have in common.
 //!
-//! A part is out in one of three ways. Its device has it under the part's own token: in `out` alone. It was
-//! promoted, and its device still has it under that token: also in `ordinary`, and the token is in `promoted`. Or a
-//! member could not take it at once: also in `ordinary`, under the token of an ordinary I/O. Only ordinary ones are
-//! given up, so whatever comes back after what it was a part of has ended is in `promoted`, or comes back as an I/O
-//! that nothing waits for.
+//! A part in progress has one of three states. First: its device has it under the part's own token; it is only in
+//! `out`. Second: it was promoted while its device had it under this token; it is also in `ordinary`, and the token is
+//! in `promoted`. Third: a member could not accept it immediately; it is also in `ordinary`, and has the token of an
+//! ordinary I/O. Only ordinary I/Os are abandoned. Therefore a completion that arrives after the end of its write or
+//! read is in `promoted`, or is an I/O for which nothing waits.
 
 use strake_block::Token;
 use strake_units::Set;
@@ -35,17 +35,17 @@ impl IndexOf<OfParts> for u8 {
     }
 }
 
-/// Which parts of one small write or degraded read are out.
+/// The parts of one small write or degraded read that are in progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Out {
-    /// Parts that are not back.
+    /// Parts that have not completed.
     out: PartSet,
-    /// Those of them that are ordinary I/Os.
+    /// Parts in `out` that are ordinary I/Os.
     ordinary: PartSet,
 }
 
 impl Out {
-    /// A part is under way.
+    /// Records that a part was sent.
     #[inline]
     pub(super) fn sent(&mut self, part: u8, sent: Sent) {
         self.out.insert(part);
@@ -54,7 +54,7 @@ impl Out {
         }
     }
 
-    /// A part is no longer out. True when none is.
+    /// Records the completion of a part. Returns true if no part is in progress.
     #[inline]
     pub(super) fn back(&mut self, part: u8) -> bool {
         self.out.remove(part);
@@ -62,51 +62,51 @@ impl Out {
         self.out.is_empty()
     }
 
-    /// Parts that devices have under their own tokens and that were not promoted.
+    /// Returns the parts that devices have under the parts' own tokens and that were not promoted.
     #[inline]
     pub(super) fn unpromoted(&self) -> PartSet {
         self.out - self.ordinary
     }
 
-    /// All of them are ordinary I/Os from now on.
+    /// Records that all parts in progress are ordinary I/Os.
     pub(super) fn promote(&mut self) {
         self.ordinary = self.out;
     }
 }
 
-/// What is known of parts beside the places of a table: few have it.
+/// Rare information about parts, stored outside the entries of a table.
 #[derive(Default)]
 pub(super) struct Strays {
-    /// Parts that failed, of all places.
+    /// Failed parts of all entries.
     failed: Vec<(PartIo, Failed)>,
-    /// Parts that were made ordinary I/Os while a device had them, by the tokens that these have; and the I/Os.
+    /// Parts that were promoted while a device had them: the token of the part, and the ordinary I/O.
     promoted: Vec<(Token, u32)>,
 }
 
 impl Strays {
-    /// A part has failed.
+    /// Records the failure of a part.
     pub(super) fn fail(&mut self, io: PartIo, failed: Failed) {
         self.failed.push((io, failed));
     }
 
-    /// The parts of place `number` that failed, and how.
+    /// Removes and returns the failed parts of entry `number` with their errors.
     pub(super) fn take_failed(&mut self, number: u32) -> impl Iterator<Item = (u8, Failed)> + '_ {
         let failed = self.failed.extract_if(.., move |(io, _)| io.number == number);
         failed.map(|(io, failed)| (io.part, failed))
     }
 
-    /// The parts that failed and were not taken yet, because others of the same whole are outstanding.
+    /// Returns the failed parts of writes or reads that still have outstanding parts.
     pub(super) fn failed(&self) -> impl Iterator<Item = Failed> + '_ {
         self.failed.iter().map(|(_, failed)| *failed)
     }
 
-    /// A part became an ordinary I/O while its device had it.
+    /// Records that a part became an ordinary I/O while its device had it.
     pub(super) fn promote(&mut self, promoted: (Token, u32)) {
         self.promoted.push(promoted);
     }
 
-    /// The ordinary I/O that the part with this token became. To be asked before anything else about a part: after 2^30
-    /// phases of a place its turns come again.
+    /// Removes and returns the ordinary I/O of the promoted part with this token. Callers check this first for every
+    /// part, because generations repeat after 2^30 phases of an entry.
     #[inline]
     pub(super) fn take_promoted(&mut self, token: Token) -> Option<u32> {
         if self.promoted.is_empty() {

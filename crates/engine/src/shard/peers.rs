@@ -1,34 +1,34 @@
-//! Members that are so much slower than their peers that reads avoid them.
+//! Detection of members that are much slower than their peers, so that reads avoid them.
 //!
-//! A drive that is sick without failing (*fail-slow*: Gunawi et al., FAST'18) makes a whole array as slow as itself.
-//! While redundancy is left, what it holds can be reconstructed from the rest of the stripe. Each shard decides for the
-//! reads it hands out, once a second, from the reads it saw itself.
+//! A slow drive that does not fail (*fail-slow*: Gunawi et al., FAST'18) makes a whole array slow. While redundancy is
+//! left, the data of this drive can be reconstructed from the rest of the stripe. Once a second, each shard decides
+//! about its own reads from their latencies.
 //!
-//! A member is an outlier when the 99th percentile of its reads lies beyond Tukey's outer fence of the others
-//! (`Q3 + 3 (Q3 - Q1)`), and is more than [`TIMES_MEDIAN`] times their median, and is more than [`WORTH`]: with four
-//! peers that are all alike the fence alone leaves no margin. When all members are slow, none is an outlier.
+//! A member is an outlier when the 99th percentile of its reads lies beyond Tukey's outer fence of the others (`Q3 + 3
+//! (Q3 - Q1)`), and is more than [`TIMES_MEDIAN`] times their median, and is more than [`WORTH`]. With four peers of
+//! equal latency, the fence alone leaves no margin. When all members are slow, none is an outlier.
 
 use strake_units::{MemberIndex, MemberSet, Nanos};
 
-/// How many times slower than the median of its peers a member is before it is left out.
+/// The factor by which a member must exceed the median of its peers before reads avoid the member.
 const TIMES_MEDIAN: u64 = 8;
 
-/// What a read by way of the rest of the stripe is worth: below it, waiting is cheaper for everybody.
+/// Minimum latency before reads avoid a member. Below this latency, a reconstruction costs more than the wait.
 const WORTH: Nanos = Nanos(5 * Nanos::MILLI.0);
 
-/// How long a member is left out before it is tried again, unless its probes say better: ZFS's `sit out` period.
+/// Maximum time for which reads avoid a member, unless its probes are fast before. ZFS calls this the `sit out` period.
 pub(crate) const SIT_OUT: Nanos = Nanos(600 * Nanos::SECOND.0);
 
-/// How long it is left out at least.
+/// Minimum time for which reads avoid a member.
 pub(crate) const SIT_OUT_MIN: Nanos = Nanos(10 * Nanos::SECOND.0);
 
-/// Of this many reads for a member that sits out one goes there nevertheless, to see how it is.
+/// One of this many reads goes to an avoided member nevertheless, as a probe.
 pub(crate) const PROBE_EVERY: u32 = 64;
 
-/// Times in a row, a second apart, that a member is an outlier before it is left out.
+/// Number of consecutive checks, a second apart, in which a member must be an outlier before reads avoid it.
 const CONVICTED: u8 = 2;
 
-/// The members whose 99th percentile (`None`: too few reads to tell) is out of all proportion to the others'.
+/// Returns the members whose 99th percentile (`None` with too few reads) is an outlier.
 pub(crate) fn outliers(p99: &[Option<Nanos>]) -> MemberSet {
     let mut outliers = MemberSet::EMPTY;
     for (at, own) in p99.iter().enumerate() {
@@ -56,23 +56,23 @@ fn is_outlier(own: Nanos, others: &mut [Nanos]) -> bool {
     own.0 > fence && own.0 > TIMES_MEDIAN * median && own > WORTH
 }
 
-/// Who sits out, and since when.
+/// The members that reads avoid, and the start times.
 pub(crate) struct SitOuts {
-    /// Members that sit out.
+    /// Members that reads avoid.
     out: MemberSet,
     since: [Nanos; 64],
-    /// Times in a row that a member was an outlier.
+    /// Number of consecutive checks in which each member was an outlier.
     suspected: [u8; 64],
-    /// Counts reads that avoided the member, to send a probe now and then.
+    /// Counts reads that avoided a member, for the selection of probes.
     passed: u32,
 }
 
-/// What changed.
+/// The changes of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changed {
-    /// Members that sit out from now on.
+    /// Members that reads avoid from now on.
     pub(crate) began: MemberSet,
-    /// Members that are read again.
+    /// Members that reads use again.
     pub(crate) ended: MemberSet,
 }
 
@@ -81,12 +81,12 @@ impl SitOuts {
         Self { out: MemberSet::EMPTY, since: [Nanos(0); 64], suspected: [0; 64], passed: 0 }
     }
 
-    /// Members that sit out.
+    /// Returns the members that reads avoid.
     pub(crate) const fn members(&self) -> MemberSet {
         self.out
     }
 
-    /// Whether a read for `member` avoids it. Now and then one does not, to see how it is.
+    /// Decides whether a read avoids `member`. Some reads do not avoid it, as probes.
     pub(crate) fn passes(&mut self, member: MemberIndex) -> bool {
         if !self.out.contains(member) {
             return false;
@@ -95,8 +95,8 @@ impl SitOuts {
         !self.passed.is_multiple_of(PROBE_EVERY)
     }
 
-    /// Checks the members' percentiles, about once a second. `covered` says whether the stripes can do without some
-    /// members; when they cannot do without all outliers, reading around some of them is of no use.
+    /// Checks the percentiles of the members, about once a second. `covered` decides whether the stripes can do without
+    /// a set of members. If they cannot do without all outliers, no outlier is avoided.
     pub(crate) fn judge(
         &mut self,
         now: Nanos,

@@ -1,8 +1,8 @@
-//! What members being rebuilt lack, in regions of one shard; and the task that fills them.
+//! The regions of one shard that rebuilding members lack, and the task that fills them.
 //!
-//! A member being rebuilt is written everywhere from the start, so a band that was rebuilt never falls behind
-//! again; it is read only in regions that it does not lack. Regions of other shards do not matter here: only a
-//! region's owner reads from such a member.
+//! A rebuilding member is written everywhere from the start, so a rebuilt band never becomes stale again. The member is
+//! read only in regions that it does not lack. Regions of other shards do not matter here, because only the owner of a
+//! region reads from such a member.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -26,19 +26,20 @@ use crate::shared_status::{HALTED_REBUILD, HALTED_RESYNC};
 pub(crate) struct RebuildTable {
     core: u32,
     cores: u32,
-    /// By own region: the members that lack it. Says nothing about members that are not being rebuilt.
+    /// For each own region, the rebuilding members that lack the region. Other members are irrelevant.
     lacking: Vec<MemberSet>,
-    /// Per member: how often its rebuild was started, so that work for a device that was replaced meanwhile does
-    /// not count for its successor.
+    /// For each member, the number of its rebuilds. The number distinguishes work for an earlier device from work for
+    /// the present device.
     started: [u32; MEMBERS_MAX],
-    /// Members of which is not known yet what they lack: they count as lacking everything, and wait.
+    /// Members whose lacking regions are not yet known. They count as lacking everything, and their rebuild waits.
     unknown: MemberSet,
-    /// The region rebuilt last and who lacked it: the next one like it is looked for behind it.
+    /// The region that was rebuilt last, and the members that lacked it. The search for the next region with the same
+    /// members starts there.
     last: Option<(u32, MemberSet)>,
 }
 
 impl RebuildTable {
-    /// `lacking` is about all regions of the array.
+    /// `lacking` contains all regions of the array.
     pub(crate) fn new(core: u16, cores: u16, lacking: &[MemberSet]) -> Self {
         let own = lacking.iter().skip(usize::from(core)).step_by(usize::from(cores));
         Self {
@@ -59,7 +60,7 @@ impl RebuildTable {
         (region.0 / self.cores) as usize
     }
 
-    /// `member` comes into use and may lack everything, until [`keep_only`](Self::keep_only) says better.
+    /// `member` comes into use and counts as lacking everything until [`keep_only`](Self::keep_only).
     pub(crate) fn start(&mut self, member: MemberIndex) {
         self.lacking.iter_mut().for_each(|members| members.insert(member));
         self.started[member.at()] += 1;
@@ -67,7 +68,7 @@ impl RebuildTable {
         self.last = None;
     }
 
-    /// `member` lacks no region that is not in `bitmap`.
+    /// Limits the regions that `member` lacks to the regions in `bitmap`.
     pub(crate) fn keep_only(&mut self, member: MemberIndex, bitmap: &Bits) {
         for ordinal in 0..self.lacking.len() as u32 {
             if !bitmap.get(self.own_region(ordinal).0) {
@@ -78,18 +79,18 @@ impl RebuildTable {
         self.last = None;
     }
 
-    /// False when `member`, which is being rebuilt, holds good data in `region`, one of this shard's.
+    /// False if the rebuilding `member` has valid data in `region`, a region of this shard.
     pub(crate) fn lacks(&self, member: MemberIndex, region: RegionIndex) -> bool {
         self.lacking[self.ordinal(region)].contains(member)
     }
 
-    /// Own regions that one of the members `rebuilding` lacks.
+    /// Number of own regions that at least one member in `rebuilding` lacks.
     fn left(&self, rebuilding: MemberSet) -> usize {
         self.lacking.iter().filter(|members| members.intersects(rebuilding)).count()
     }
 
-    /// The region to rebuild next, and who lacks it: of those for which `redundancy` of the members that lack it is
-    /// least the first one.
+    /// Returns the next region to rebuild, and the members that lack the region. `redundancy` computes the remaining
+    /// redundancy without these members. The first region with the least redundancy is chosen.
     fn next(
         &mut self,
         rebuilding: MemberSet,
@@ -117,7 +118,7 @@ impl RebuildTable {
         Some((self.own_region(at as u32), lacked))
     }
 
-    /// The set of members that leaves the least redundancy in the regions that all of them lack.
+    /// Returns the set of lacking members with the least remaining redundancy.
     fn most_endangered(
         &self,
         wanted: MemberSet,
@@ -145,17 +146,18 @@ impl RebuildTable {
     }
 }
 
-/// Bands that the maintenance task has handed out and not got back.
+/// Maintenance bands in progress.
 pub(crate) struct Window {
     outstanding: usize,
     error: Option<IoError>,
     waiting: WaitQueue,
     handed_out: u64,
-    /// When the last band went out while no other was, when the last one came back, and how long a band takes.
+    /// The time of the last start of a band while no other was in progress, the time of the last completion, and the
+    /// duration of a band.
     out_since: Nanos,
     back: Nanos,
     took: Nanos,
-    /// When to look again whether a band may go out, if only time will tell.
+    /// Time of the next check if a pause delays the next band.
     look_at: Option<Nanos>,
 }
 
@@ -173,13 +175,13 @@ impl Window {
         }
     }
 
-    /// How many bands may be out has changed.
+    /// Wakes the task, because the allowed number of bands has changed.
     pub(crate) fn look_again(&mut self) {
         self.look_at = None;
         self.waiting.wake_all();
     }
 
-    /// When [`look_again`](Self::look_again) is due.
+    /// Returns the time at which [`look_again`](Self::look_again) is due.
     pub(crate) fn look_at(&self) -> Option<Nanos> {
         self.look_at
     }
@@ -192,12 +194,12 @@ impl Window {
         self.handed_out += 1;
     }
 
-    /// Takes what went wrong with bands that came back.
+    /// Removes and returns the error of completed bands.
     pub(super) fn take_error(&mut self) -> Option<IoError> {
         self.error.take()
     }
 
-    /// A band came back.
+    /// Records the completion of a band.
     pub(crate) fn back(&mut self, now: Nanos, result: Result<(), IoError>) {
         self.outstanding -= 1;
         self.back = now;
@@ -211,7 +213,7 @@ impl Window {
     }
 }
 
-/// Waits until no band is out.
+/// Waits until no band is in progress.
 pub(super) async fn all_back(window: &RefCell<Window>) {
     poll_fn(|_| {
         let mut window = window.borrow_mut();
@@ -224,7 +226,7 @@ pub(super) async fn all_back(window: &RefCell<Window>) {
     .await;
 }
 
-/// Waits until one more band may go out, the shard stops, or `moot` says that the band is no longer to go out.
+/// Waits until one more band may start, the shard stops, or `moot` returns true because the band is no longer needed.
 pub(super) async fn may_go(shard: &Shard, moot: impl Fn() -> bool) {
     poll_fn(|_| {
         if moot() {
@@ -244,7 +246,7 @@ pub(super) async fn may_go(shard: &Shard, moot: impl Fn() -> bool) {
     .await;
 }
 
-/// Resynchronizes what is untrusted, then rebuilds who is rebuilding, then scrubs, until nothing is left to do.
+/// Resynchronizes untrusted regions, then rebuilds members, then scrubs, until no work is left.
 pub(crate) async fn run(shard: Rc<Shard>) {
     shard.counters().halted.store(0, Relaxed);
     while !shard.stopping() {
@@ -292,7 +294,7 @@ async fn rebuild_region(shard: &Shard, region: RegionIndex, targets: MemberSet) 
         return false;
     }
     for member in targets {
-        // A member that failed meanwhile starts over when it is replaced.
+        // The rebuild of a member that failed meanwhile restarts after its replacement.
         let same = shard.rebuild.borrow().started[member.at()] == started[member.at()];
         if !same || shard.members.borrow().view(member) != View::Rebuilding {
             continue;
@@ -304,7 +306,7 @@ async fn rebuild_region(shard: &Shard, region: RegionIndex, targets: MemberSet) 
     true
 }
 
-/// Hands out every band of a region and waits for all of them. False when the work has to stop.
+/// Starts every band of a region and waits for all of them. Returns false if the work must stop.
 async fn whole_region(shard: &Shard, region: RegionIndex, work: impl Fn() -> Work) -> bool {
     let stripes = shard.regions.stripes(region);
     'region: for stripe in stripes.start..stripes.end.min(shard.geometry.stripes()) {
@@ -321,17 +323,17 @@ async fn whole_region(shard: &Shard, region: RegionIndex, work: impl Fn() -> Wor
     error.is_none_or(|e| e.kind == IoErrorKind::Aborted) && !shard.stopping()
 }
 
-/// Hands out one band.
+/// Starts the work on one band.
 pub(super) fn hand_out(shard: &Shard, band: Band, work: Work) {
     shard.window.borrow_mut().hand_out(shard.now.get());
     shard.bands.borrow_mut().enqueue(Span { band, work, origin: Origin::Maintenance });
 }
 
 impl Shard {
-    /// Bands of maintenance that may be out now.
+    /// Number of maintenance bands that may be in progress now.
     fn allowed(&self) -> Allowed {
         if self.stopping() {
-            // The waiting task has to see that.
+            // The waiting task must notice the stop.
             return Allowed::Bands(usize::MAX);
         }
         let window = self.window.borrow();
@@ -363,7 +365,7 @@ impl Shard {
         requests.begin_turn(now, Came::at(now, active, window.outstanding));
     }
 
-    /// A turn ends: says whether clients are there.
+    /// Publishes at the end of a turn whether clients are active.
     pub(crate) fn show_clients(&self, now: Nanos) {
         let live = self.requests.borrow().live() > 0;
         if self.clients_shown.replace(live) != live {
@@ -380,7 +382,7 @@ impl Shard {
         self.window.borrow_mut().look_again();
     }
 
-    /// Maintenance cannot go on: shows it, and tells.
+    /// Publishes that maintenance halted, and reports it to the leader.
     fn halt(&self, what: u64) {
         if !self.stopping() {
             self.counters().halted.store(what, Relaxed);
@@ -399,7 +401,7 @@ impl Shard {
         None
     }
 
-    /// The region to rebuild next and the members that lack it: where the least redundancy is left.
+    /// Returns the region with the least remaining redundancy, and the members that lack it.
     pub(crate) fn next_to_rebuild(&self) -> Option<(RegionIndex, MemberSet)> {
         let (rebuilding, absent) = {
             let members = self.members.borrow();
@@ -416,7 +418,7 @@ impl Shard {
         self.rebuild.borrow_mut().next(rebuilding, redundancy)
     }
 
-    /// Shows how much is left to rebuild here.
+    /// Publishes the number of regions left to rebuild on this shard.
     pub(crate) fn show_rebuild(&self) {
         let rebuilding = self.members.borrow().viewed(View::Rebuilding);
         let left = if rebuilding.is_empty() { 0 } else { self.rebuild.borrow().left(rebuilding) };

@@ -1,8 +1,7 @@
-//! Reconfigurations of an array that serves: which drive has a member's place, and how writes are made safe against
-//! crashes.
+//! Reconfigurations of a serving array: changes of the drive in a slot, and changes of the consistency mode.
 //!
-//! [`Reconfiguration::next`] is pure. The leader takes every step with [`reconfigure`], which does at once what
-//! the step requires. What takes time, such as labels and views, is up to the label task.
+//! [`Reconfiguration::next`] is pure. The leader takes every step with [`reconfigure`], which executes the action of
+//! the step immediately. The label task executes slow work, such as writes of labels and views.
 
 use std::mem;
 
@@ -17,7 +16,8 @@ use super::members::Pairing;
 use crate::events::ArrayEventKind;
 use crate::message::{Change, IncomingDrive, Reconfigure, View};
 
-/// What is under way. The leader has one of each kind, as they do not exclude each other; a reshape would be another.
+/// A reconfiguration in progress. The leader has one state for each kind, because the kinds do not exclude each other.
+/// A reshape would be another kind.
 ///
 /// ```text
 ///  join, by replace, re-add, or at the end of a take-over:
@@ -37,116 +37,118 @@ use crate::message::{Change, IncomingDrive, Reconfigure, View};
 ///    Idle --Mode (stronger)--> Raising --Logged, Mode (not stronger)--> Idle
 /// ```
 ///
-/// Not drawn, because the state stays: `Copied` in Filling; `MemberOut` of another member; `Written`, `Applied` and
-/// `Logged` where they end nothing; `Mode` where it is stronger in Raising and where it is not in Idle.
+/// The diagram omits events that do not change the state: `Copied` in Filling; `MemberOut` of another member;
+/// `Written`, `Applied` and `Logged` if they end nothing; `Mode` with a stronger mode in Raising, and with a mode that
+/// is not stronger in Idle.
 #[derive(Debug, Default)]
 pub(super) enum Reconfiguration {
-    /// Nothing.
+    /// No reconfiguration.
     #[default]
     Idle,
-    /// A drive has the place of a member that was out; some shards may not write it yet.
+    /// A drive has the slot of a member that was out. Some shards may not write to the drive yet.
     Joining(IncomingDrive),
-    /// A drive is to take the place of a member that serves, or served when this began.
+    /// A drive replaces a member that serves, or that served at the start of the replacement.
     Replacing(Replacement, Stage),
-    /// The replacement of the member was given up, because of `cause` or on request; some shards may still write it.
+    /// The replacement of the member was abandoned, because of `cause` or on request. Some shards may still write to
+    /// the replacement.
     Abandoned { slot: MemberIndex, cause: Option<IoErrorKind> },
-    /// Nothing; the last replacement has the place of this member.
+    /// No reconfiguration. The last replacement has the slot of this member.
     Handed { slot: MemberIndex },
-    /// Shards make writes safe as this mode requires; the label cannot say so yet.
+    /// Shards already follow this mode. The label cannot record the mode yet.
     Raising { mode: Consistency },
 }
 
-/// How far a replacement is.
+/// The stage of a replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It gets what its member gets, and the rest is copied to it.
+    /// The replacement receives all writes of its member, and the rest is copied.
     Filling,
-    /// It holds everything and gets bitmap pages.
+    /// The replacement has all data and receives bitmap pages.
     Prepared,
-    /// Its own label names it as the member, of which labels said this before.
+    /// The label of the replacement names it as the member. The data of the stage are the earlier record of the member.
     Named(Before),
-    /// Every label names it; some shards may still read the old drive.
+    /// Every label names the replacement. Some shards may still read the old drive.
     Swapped,
-    /// Its member failed while it was being filled.
+    /// The member failed while the replacement was being filled.
     Orphaned,
-    /// It has the place of its member, which has failed; some shards may not use it yet.
+    /// The replacement has the slot of its failed member. Some shards may not use the replacement yet.
     TakenOver,
 }
 
-/// The drive that is to take the place of `drive.member`.
+/// The replacement of `drive.member`.
 #[derive(Debug)]
 pub(super) struct Replacement {
     pub(super) drive: IncomingDrive,
     pub(super) layout: AreaLayout,
-    /// Regions that were not copied yet.
+    /// Regions that are not yet copied.
     pub(super) lacks: Bits,
 }
 
-/// What labels said of a member, and where its own labels were.
+/// The earlier record of a member, and the areas of its labels.
 pub(super) type Before = (MemberRecord, Option<AreaLayout>);
 
-/// What happens to a reconfiguration.
+/// Events of a reconfiguration.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// A drive has got the place of a member that was out, in memory.
+    /// A drive got the slot of a member that was out, in memory.
     Join(IncomingDrive),
-    /// The label that calls the member live could not be recorded: the array has failed.
+    /// The label with the live member could not be recorded, because the array has failed.
     NotRecorded,
-    /// Every shard writes the member if it is still live.
+    /// Every shard writes to the member, if it is still live.
     Written,
-    /// A replacement is to be filled.
+    /// A replacement starts.
     Begin(Replacement),
-    /// The replacement holds the region.
+    /// The region was copied to the replacement.
     Copied(RegionIndex),
-    /// The replacement gets bitmap pages from now on.
+    /// The replacement receives bitmap pages from now on.
     Prepare,
     /// The next label names the replacement.
     Name(Before),
     /// Every live member has the label that names the replacement.
     Recorded,
-    /// The replacement gets the place of its member, which has failed.
+    /// The replacement gets the slot of its failed member.
     TakeOver,
-    /// Every shard uses the replacement in the member's place.
+    /// Every shard uses the replacement as the member.
     Taken,
     /// The replacement failed, or was cancelled.
     GiveUp(Option<IoErrorKind>),
-    /// A member has gone out, in memory.
+    /// A member went out, in memory.
     MemberOut(MemberIndex),
-    /// Every shard has the last views.
+    /// Every shard has applied the last views.
     Applied,
-    /// The mode is to be this one; labels have the other one.
+    /// The operator requested `mode`; the labels have `recorded`.
     Mode { mode: Consistency, recorded: Consistency },
-    /// Every write is as safe as the mode requires.
+    /// Every write in progress follows the mode.
     Logged,
 }
 
-/// What a step requires at once.
+/// The action of a step, which is executed immediately.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Action {
     None,
-    /// So many regions are left to copy.
+    /// Publishes the number of regions left to copy.
     CountLeft(u32),
-    /// The member, which is out, lacks these regions, and its replacement takes its place next.
+    /// Records that the member, which is out, lacks these regions. Its replacement gets the slot next.
     Inherit(MemberIndex, Bits),
-    /// The label says of the member again what it said before.
+    /// Restores the earlier record of the member in the label.
     Restore(MemberIndex, Before),
-    /// No shard uses the replacement that was given up.
+    /// Reports that the replacement was abandoned, because no shard uses it any longer.
     ReportAbandoned(MemberIndex, Option<IoErrorKind>),
-    /// The status shows the drive in its place, and its rebuild begins if it is still live.
+    /// Publishes the drive in its slot, and starts its rebuild if it is still live.
     BeginRebuild(IncomingDrive),
-    /// The next label has this mode.
+    /// Sets the mode for the next label.
     SetMode(Consistency),
 }
 
-/// An event that cannot happen in a state, and both.
+/// The error for an event that cannot happen in a state.
 #[derive(Debug)]
 pub(super) struct Illegal(String);
 
 impl Reconfiguration {
-    /// The state after `event`, and what the step requires.
+    /// Returns the state after `event`, and the action of the step.
     ///
     /// # Errors
-    /// When the event cannot happen in this state, which is an error in the program.
+    /// If the event cannot happen in this state, which is a bug.
     pub(super) fn next(self, event: Event) -> Result<(Self, Action), Illegal> {
         use Reconfiguration::{Abandoned, Handed, Idle, Joining, Raising, Replacing};
         use Stage::{Filling, Named, Orphaned, Prepared, Swapped, TakenOver};
@@ -201,7 +203,7 @@ impl Reconfiguration {
         }
     }
 
-    /// Which drives of a member shards are to use.
+    /// Returns the drives of a member that shards use.
     pub(super) fn pairing(&self) -> Pairing {
         let Self::Replacing(Replacement { drive, .. }, stage) = self else {
             return Pairing::None;
@@ -216,7 +218,7 @@ impl Reconfiguration {
 }
 
 impl Leader {
-    /// The reconfiguration that an event is about.
+    /// Returns the reconfiguration that an event concerns.
     fn reconfiguration(&mut self, event: &Event) -> &mut Reconfiguration {
         match event {
             Event::Join(_) | Event::NotRecorded | Event::Written => &mut self.join,
@@ -234,25 +236,25 @@ impl Leader {
         }
     }
 
-    /// The member that some shard may not write yet although it is live.
+    /// Returns the live member that some shard may not write yet.
     pub(super) fn joining(&self) -> Option<MemberIndex> {
         if let Reconfiguration::Joining(drive) = &self.join { Some(drive.member) } else { None }
     }
 
-    /// The replacement of a member, and how far it is.
+    /// Returns the replacement of a member, and its stage.
     pub(super) fn replacing(&self) -> Option<(&Replacement, Stage)> {
         let Reconfiguration::Replacing(it, stage) = &self.replacement else { return None };
         Some((it, *stage))
     }
 
-    /// The mode of consistency that writes follow. It is never weaker than the one in the label.
+    /// Returns the consistency mode that writes follow. This mode is never weaker than the mode in the label.
     pub(super) fn consistency(&self) -> Consistency {
         let recorded = self.state.superblock.consistency;
         if let Reconfiguration::Raising { mode } = self.mode { mode } else { recorded }
     }
 }
 
-/// Takes a step of the reconfiguration that `event` is about.
+/// Takes a step of the reconfiguration that `event` concerns.
 pub(super) fn reconfigure(shard: &Shard, leader: &mut Leader, event: Event) {
     let under_way = leader.reconfiguration(&event);
     let (next, action) = match mem::take(under_way).next(event) {

@@ -1,8 +1,8 @@
-//! Write-intent regions as their owner shard sees them.
+//! Write-intent regions on the shard that owns them.
 //!
-//! Before the first write to a clean region its bit must be in the bitmap on the members; the leader does that
-//! and answers. A region whose parity cannot be trusted (after a crash, or before initialization) is written
-//! by reconstruct-write or full stripes only, until it is resynchronized.
+//! Before the first write to a clean region, the leader writes the bit of the region to the bitmap on the members, and
+//! answers. A region with untrusted parity (after a crash, or before initialization) is written only by
+//! reconstruct-write or full-stripe writes until it is resynchronized.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -14,13 +14,13 @@ use strake_reactor::Scheduler;
 use super::wait::WaitQueue;
 use strake_units::RegionIndex;
 
-/// The leader has the region's bit on the members.
+/// The bit of the region is set in the bitmap on the members.
 const INTENDED: u8 = 1;
-/// The leader has been asked.
+/// The leader has got the request to set the bit.
 const ASKED: u8 = 2;
-/// Parity or copies may disagree with the data.
+/// Parity or copies may be inconsistent.
 const UNTRUSTED: u8 = 4;
-/// Written since the last sweep.
+/// The region was written since the last sweep.
 const TOUCHED: u8 = 8;
 
 #[derive(Clone, Copy, Default)]
@@ -32,16 +32,16 @@ struct Region {
 pub(crate) struct RegionTable {
     regions: Vec<Region>,
     waiting: WaitQueue,
-    /// Set when the array has stopped: no write may begin then.
+    /// Set when the array has stopped. No write may start then.
     stopped: Option<IoErrorKind>,
     untrusted: usize,
-    /// Writes need no write intent.
+    /// True if writes need no write-intent bit.
     careless: bool,
-    /// Regions this shard owns that are intended, so that a sweep need not look at all.
+    /// Own regions with a set bit, so that a sweep need not check all regions.
     intended: Vec<RegionIndex>,
 }
 
-/// What a write must do before it may begin.
+/// The step before a write may start.
 enum Entry {
     Go,
     Ask,
@@ -61,7 +61,7 @@ impl RegionTable {
         }
     }
 
-    /// Marks a region of ours whose bit was set when the array was assembled.
+    /// Marks an own region as untrusted, because its bit was set at assembly.
     pub(crate) fn distrust(&mut self, region: RegionIndex) {
         let place = &mut self.regions[region.at()];
         place.flags |= UNTRUSTED | INTENDED;
@@ -69,7 +69,7 @@ impl RegionTable {
         self.intended.push(region);
     }
 
-    /// Whether writes begin without a mark of their region.
+    /// Sets whether writes may start without a write-intent bit.
     pub(crate) fn be_careless(&mut self, careless: bool) {
         self.careless = careless;
     }
@@ -78,12 +78,12 @@ impl RegionTable {
         self.regions[region.at()].flags & UNTRUSTED == 0
     }
 
-    /// Regions of ours that still need a resync.
+    /// Number of own regions that still need a resync.
     pub(crate) fn untrusted(&self) -> usize {
         self.untrusted
     }
 
-    /// The region was resynchronized.
+    /// Marks a region as trusted after its resync.
     pub(crate) fn trust(&mut self, region: RegionIndex) {
         let place = &mut self.regions[region.at()];
         if place.flags & UNTRUSTED != 0 {
@@ -110,7 +110,7 @@ impl RegionTable {
         Entry::Ask
     }
 
-    /// A write in `region` begins, if it may do so at once. Pair with [`leave`](Self::leave).
+    /// Starts a write in `region` and returns true, if it may start immediately. Pairs with [`leave`](Self::leave).
     pub(crate) fn enter_now(&mut self, region: RegionIndex) -> bool {
         let place = &mut self.regions[region.at()];
         let marked = self.careless || place.flags & INTENDED != 0;
@@ -122,12 +122,12 @@ impl RegionTable {
         may
     }
 
-    /// A write in `region` ended.
+    /// Records the end of a write in `region`.
     pub(crate) fn leave(&mut self, region: RegionIndex) {
         self.regions[region.at()].writes -= 1;
     }
 
-    /// The leader's answer.
+    /// Handles the answer of the leader.
     pub(crate) fn intended(&mut self, region: RegionIndex, result: Result<(), IoErrorKind>) {
         let place = &mut self.regions[region.at()];
         place.flags &= !ASKED;
@@ -141,14 +141,14 @@ impl RegionTable {
         self.waiting.wake_all();
     }
 
-    /// No write may begin from now on.
+    /// Prevents further writes.
     pub(crate) fn stop(&mut self, kind: IoErrorKind) {
         self.stopped = Some(kind);
         self.waiting.wake_all();
     }
 
-    /// Regions that saw no write since the last sweep; they count as clean from here on, so the next write to
-    /// one asks the leader again.
+    /// Returns regions without writes since the last sweep. They count as clean from now on, so the next write to such
+    /// a region sends a request to the leader.
     pub(crate) fn sweep(&mut self) -> Vec<RegionIndex> {
         let mut idle = Vec::new();
         let regions = &mut self.regions;
@@ -166,7 +166,7 @@ impl RegionTable {
     }
 }
 
-/// Waits until a write to `region` may begin; `ask` is called when the leader must be asked. Pair with
+/// Waits until a write to `region` may start. Calls `ask` if a request to the leader is necessary. Pairs with
 /// [`RegionTable::leave`].
 pub(crate) async fn enter(
     table: &RefCell<RegionTable>,

@@ -1,4 +1,4 @@
-//! Replacing a member that is in use: its replacement is filled while the member serves, and then takes its place.
+//! Replacement of a member in use: the replacement is filled while the member serves, and then gets the slot.
 //!
 //! ```text
 //!  begin:    views (the replacement is written) --> every shard --> `Lacks`: copy begins
@@ -8,7 +8,7 @@
 //!                       --> label (rebuilding) --> rebuild of what was not copied
 //! ```
 //!
-//! Until the label says otherwise the member is the old device, so a crash leaves the array as it was.
+//! The old device is the member until a label names the replacement, so a crash before that leaves the array unchanged.
 
 use strake_block::{IoError, IoErrorKind, Op, Sg, SgMut};
 use strake_ondisk::{AreaLayout, Bitmap, Bits, Copy, MemberRecord};
@@ -32,13 +32,14 @@ impl Leader {
         MemberIndex(self.state.states.len() as u8)
     }
 
-    /// The drive that is written along with a member, and the member's slot.
+    /// Returns the replacement that is written together with a member, and the slot of the member.
     pub(super) fn pending_replacement(&self) -> Option<(MemberIndex, Uuid)> {
         let (Replacement { drive, .. }, stage) = self.replacing()?;
         (!matches!(stage, Stage::Orphaned | Stage::TakenOver)).then_some((drive.member, drive.uuid))
     }
 
-    /// Who failed, now that the leader looks at it: the devices of a pair may have changed places since.
+    /// Returns the member that failed, according to the present state of the leader. The devices of a pair may have
+    /// been swapped since the failure.
     pub(super) fn blamed(&self, member: MemberIndex, copied: bool) -> Option<MemberIndex> {
         if !copied || self.replacing().is_some() {
             return Some(member);
@@ -50,18 +51,19 @@ impl Leader {
         if replacement { Some(slot) } else { Some(member).filter(|member| *member != slot) }
     }
 
-    /// The replacement that the label names while shards may still read the old drive.
+    /// Returns the replacement that the label names while shards may still read the old drive.
     fn named_replacement(&self) -> Option<&Replacement> {
         let (replacement, stage) = self.replacing()?;
         matches!(stage, Stage::Named(_) | Stage::Swapped).then_some(replacement)
     }
 
-    /// True when the label names the replacement of `member` already.
+    /// True if the label already names the replacement of `member`.
     pub(super) fn is_swapping(&self, member: MemberIndex) -> bool {
         self.named_replacement().is_some_and(|replacement| replacement.drive.member == member)
     }
 
-    /// The devices that hold records of the array, and where: the members', and a replacement's once it gets them.
+    /// Returns the devices that have records of the array, and the areas of the records: the members, and a replacement
+    /// that receives records.
     pub(super) fn homes(&self) -> Vec<(MemberIndex, AreaLayout)> {
         let prepared = self.replacing().filter(|(_, stage)| *stage == Stage::Prepared);
         let replacement =
@@ -69,7 +71,7 @@ impl Leader {
         self.live().map(|member| self.label_home(member)).chain(replacement).collect()
     }
 
-    /// Where the label of `member` goes.
+    /// Returns the device and the areas for the label of `member`.
     pub(super) fn label_home(&self, member: MemberIndex) -> (MemberIndex, AreaLayout) {
         match self.named_replacement() {
             Some(replacement) if replacement.drive.member == member => {
@@ -82,7 +84,7 @@ impl Leader {
     }
 }
 
-/// Begins to fill the installed device.
+/// Starts to fill the installed device.
 pub(super) async fn begin(shard: &Shard, drive: IncomingDrive) -> Answer {
     let (member, path) = (drive.member, drive.path.clone());
     {
@@ -116,15 +118,15 @@ pub(super) async fn begin(shard: &Shard, drive: IncomingDrive) -> Answer {
     Ok(())
 }
 
-/// Gives up the replacement, if there is one, in memory; the member keeps its place, in the label to be written too.
-/// The event follows when no shard uses the replacement.
+/// Abandons the replacement, if any, in memory. The member keeps its slot, also in the next label. The event follows
+/// when no shard uses the replacement.
 pub(super) fn give_up(shard: &Shard, leader: &mut Leader, cause: Option<IoErrorKind>) {
     if leader.replacing().is_some() {
         reconfigure(shard, leader, Event::GiveUp(cause));
     }
 }
 
-/// The replacement failed, or was cancelled.
+/// Ends a replacement that failed or was cancelled.
 pub(super) async fn fail(shard: &Shard, group: Group, cause: Option<IoErrorKind>) {
     {
         let mut leader = shard.leader_mut();
@@ -133,7 +135,7 @@ pub(super) async fn fail(shard: &Shard, group: Group, cause: Option<IoErrorKind>
         }
         give_up(shard, &mut leader, cause);
     }
-    // The replacement may hold a label by now: a newer one makes it worthless.
+    // The replacement may already have a label. A newer label on the members invalidates it.
     if tasks::record(shard, group).await {
         tasks::publish(shard).await;
     }
@@ -147,13 +149,13 @@ pub(super) async fn cancel(shard: &Shard, group: Group, member: MemberIndex) -> 
     Ok(())
 }
 
-/// Everything was copied: the replacement takes the member's place.
+/// The copy is complete: the replacement gets the slot.
 pub(super) async fn filled(shard: &Shard, group: Group) {
     if !tasks::flush_all(shard, group).await || !prepare(shard, group).await {
         return;
     }
     if stands_still(shard) {
-        // As soon as its I/Os are abandoned it takes part in nothing: the member that serves is the better one.
+        // The replacement is stalled and will not complete the swap, so the serving member keeps the slot.
         fail(shard, group, Some(IoErrorKind::Timeout)).await;
         return;
     }
@@ -164,7 +166,8 @@ pub(super) async fn filled(shard: &Shard, group: Group) {
         let (slot, uuid, bytes, layout) = (drive.member, drive.uuid, drive.bytes, *layout);
         let layout = leader.state.layouts[slot.at()].replace(layout);
         let record = &mut leader.state.superblock.members[slot.at()];
-        // If the replacement fails yet, the label that names it is one that does not call the member live.
+        // If the replacement still fails, the old device must not count as live by the label that names the
+        // replacement.
         let kept = MemberRecord { in_sync_generation: generation + 2, ..*record };
         record.uuid = uuid;
         record.bytes = bytes;
@@ -172,15 +175,16 @@ pub(super) async fn filled(shard: &Shard, group: Group) {
         reconfigure(shard, &mut leader, Event::Name((kept, layout)));
         slot
     };
-    // The replacement first: a start that finds a label that names it finds the replacement as well.
+    // The replacement gets the label first. Then a start that finds a label with the replacement finds the replacement
+    // as well.
     let failed = own_label(shard, group, slot).await;
     if failed.is_none() {
         retire_old(shard, group, slot).await;
     }
-    // The same number for all other members: none may be two behind if the machine stops now.
+    // All other members get the same generation, because no member may be two generations behind after a crash.
     shard.leader_mut().state.superblock.generation -= 1;
     if let Some(cause) = failed {
-        // The replacement may hold its label nevertheless, so one more number follows that makes it worthless.
+        // The replacement may have its label nevertheless. A label with another generation then invalidates it.
         give_up(shard, &mut shard.leader_mut(), Some(cause));
         if shard.shared.is_lost() {
             return;
@@ -207,19 +211,19 @@ pub(super) async fn filled(shard: &Shard, group: Group) {
     }
 }
 
-/// True when an I/O of the replacement has been outstanding for long on some core.
+/// True if the replacement is stalled on some core.
 fn stands_still(shard: &Shard) -> bool {
     shard.shared.standing().contains(shard.leader_mut().replacement_place())
 }
 
-/// Every shard reads the replacement: the old device is let go.
+/// Every shard reads the replacement, so the old device is released.
 async fn finish(shard: &Shard, slot: MemberIndex) {
     let IncomingDrive { uuid, path, .. } = {
         let mut leader = shard.leader_mut();
         let (replacement, _) = leader.replacing().expect("only the label task ends a swap");
         let drive = replacement.drive.clone();
         reconfigure(shard, &mut leader, Event::Taken);
-        // The old drive took its log along, and with it perhaps the only headers that tell which records are done.
+        // The old drive contained its redo log, and possibly the only headers that show which records are done.
         leader.joined = leader.state.superblock.generation;
         drive
     };
@@ -233,7 +237,7 @@ async fn finish(shard: &Shard, slot: MemberIndex) {
     shard.shared.tell(Some(slot), ArrayEventKind::ReplaceFinished);
 }
 
-/// Writes the bitmap to the replacement. False when there is no longer a replacement that could be swapped in.
+/// Writes the bitmap to the replacement. Returns false if the replacement was abandoned.
 async fn prepare(shard: &Shard, group: Group) -> bool {
     {
         let mut leader = shard.leader_mut();
@@ -258,7 +262,7 @@ async fn prepare(shard: &Shard, group: Group) -> bool {
     !shard.shared.is_lost() && matches!(leader.replacing(), Some((_, Stage::Prepared)))
 }
 
-/// Writes the label of the next generation to the replacement. Returns how that failed.
+/// Writes the label of the next generation to the replacement. Returns the error, if any.
 async fn own_label(shard: &Shard, group: Group, slot: MemberIndex) -> Option<IoErrorKind> {
     let (home, own) = {
         let mut leader = shard.leader_mut();
@@ -268,8 +272,8 @@ async fn own_label(shard: &Shard, group: Group, slot: MemberIndex) -> Option<IoE
     write_label(shard, group, slot, home, own).await
 }
 
-/// Tells the old device, from whose label it could otherwise be used alone as if nothing had happened since, that the
-/// replacement has its place. It need not hear of it: it may be failing, which is why it is replaced.
+/// Writes a label to the old device that records the replacement. Without this label, the array could be started from
+/// the old device alone with stale data. A failure of this write is ignored, because the old device may be failing.
 async fn retire_old(shard: &Shard, group: Group, slot: MemberIndex) {
     let stage = shard.leader_mut().replacing().map(|(_, stage)| stage);
     if let Some(Stage::Named((record, Some(layout)))) = stage {
@@ -277,8 +281,8 @@ async fn retire_old(shard: &Shard, group: Group, slot: MemberIndex) {
     }
 }
 
-/// Writes the label as it stands to the head ring of the device at `home`, as that of `own`. Returns how that failed.
-/// Not to the tail ring: what stands there says that every member has it.
+/// Writes the present label as the label of `own` to the head ring of the device at `home`. Returns the error, if any.
+/// The tail ring is not written, because a label in the tail ring means that every member has this label.
 async fn write_label(
     shard: &Shard,
     group: Group,
@@ -294,8 +298,8 @@ async fn write_label(
     failed.first().map(|(_, failure)| failure.kind)
 }
 
-/// The member failed while its replacement was being filled: the replacement takes its place and is filled from the
-/// others.
+/// The member failed while its replacement was being filled: the replacement gets the slot and is rebuilt from the
+/// other members.
 pub(super) async fn take_over(shard: &Shard, group: Group) {
     let drive = {
         let mut leader = shard.leader_mut();
@@ -315,15 +319,15 @@ pub(super) async fn take_over(shard: &Shard, group: Group) {
         !shard.shared.is_lost() && leader.put_in(&drive)
     };
     if replaced {
-        // If that fails the member stays out, and the events say so.
+        // If this fails, the member stays out of use, and the events report it.
         let _ = tasks::join(shard, group, drive).await;
     }
-    // If it was not recorded, it was not shown in its place either.
+    // If the replacement was not recorded, the status still shows it as a replacement.
     shard.shared.update_member(slot, |m| m.replacement.clear());
 }
 
-/// Copies a band to the replacement of the member that is being replaced, if it lacks it. Where the member cannot be
-/// read, ever smaller columns are tried, and only what is left of those is reconstructed from the rest of the stripe.
+/// Copies a band to the replacement of a member, if the replacement lacks it. If the member is unreadable, smaller
+/// columns are read, and only the unreadable columns are reconstructed from the rest of the stripe.
 pub(super) async fn copy(shard: &Shard, group: Group, band: Band) -> Result<(), IoError> {
     let Some((slot, position)) = wanted(shard, band) else { return Ok(()) };
     let geometry = &shard.geometry;
@@ -337,7 +341,7 @@ pub(super) async fn copy(shard: &Shard, group: Group, band: Band) -> Result<(), 
         match read_column(shard, group, band, window, position).await {
             Ok(data) => write_replacement(shard, group, (band, window), data).await?,
             Err(failure) if failure.kind != IoErrorKind::Medium || failure.former => {
-                // When this returns it is out, and its replacement is no longer one.
+                // When this call returns, the member is out of use, and its replacement has ended.
                 shard.blame(slot, failure);
                 shard.await_member_out(slot, since).await?;
             }
@@ -425,7 +429,7 @@ impl Shard {
         }
     }
 
-    /// Waits until the device that failed a write beside its pair's other one is out of use.
+    /// Waits until the device of a pair that failed a write is out of use.
     pub(super) async fn expel_replacement(
         &self,
         failed: Option<(MemberIndex, Failure)>,
@@ -439,14 +443,14 @@ impl Shard {
         if member != place {
             let swapped = self.members.borrow().paired.swapped_at();
             self.await_member_out(member, swapped).await?;
-            // The old device may have failed as well, and be read by shards that do not know of the replacement yet.
+            // The old device may have failed as well, and shards that have not swapped yet may still read it.
             return self.await_member_out(place, since).await;
         }
         let slot = self.members.borrow().paired.copied();
         self.await_member_out(place, since).await?;
         let swapped = self.members.borrow().paired.swapped_at();
         match slot {
-            // The shard swapped it in before the leader received the report of the failure.
+            // The shard swapped in the replacement before the leader received the report of the failure.
             Some(slot) if swapped > since && self.members.borrow().view(slot) != View::Absent => {
                 self.await_member_out(slot, swapped).await
             }

@@ -1,4 +1,4 @@
-//! Host requests: taken in from queues, cut into spans, answered when the last span is.
+//! Host requests: accepted from queues, split into spans, and completed with the last span.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use crate::pacing::{Came, Class, Pacer};
 use crate::port::Port;
 use crate::slab::Slab;
 
-/// What is left to hand out of a request.
+/// The part of a request that is not yet handed out.
 pub(crate) enum Body {
-    /// The buffer shrinks from the front as pieces are cut off.
+    /// A read. The buffer shrinks from the front with each piece.
     Read { data: SgMut },
     /// A write, in the order of its bands.
     Write { fill: Fill, durability: Durability },
-    /// One task does it.
+    /// A flush, which one task executes.
     Flush,
 }
 
-/// A read's buffer on its way home.
+/// The buffer of a completed read.
 enum Answer {
-    /// It was cut into pieces.
+    /// The read has several pieces, whose buffers are joined again.
     Pieces(Reunion),
-    /// It has one piece, which brings the buffer.
+    /// The read has one piece, which returns the buffer.
     Whole(Option<SgMut>),
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Request {
     port: usize,
     token: Token,
     pub(crate) body: Body,
-    /// The whole request.
+    /// The range of the whole request.
     pub(crate) range: LbaRange,
     /// Reads: the first block not yet handed out. Writes: the first block of a stripe not wholly handed out.
     pub(crate) next: Lba,
@@ -49,13 +49,13 @@ pub(crate) struct Request {
     outstanding: u32,
     error: Option<IoError>,
     answer: Answer,
-    /// When it was taken in, and what was going on then.
+    /// The time at which the request was accepted, and the state of maintenance at this time.
     since: Nanos,
     came: Came,
 }
 
 impl Request {
-    /// Spans handed out and not back.
+    /// Spans that were handed out and have not completed.
     pub(crate) const fn outstanding(&self) -> u32 {
         self.outstanding
     }
@@ -64,13 +64,14 @@ impl Request {
 /// A user of the array on this core.
 struct User {
     port: Port,
-    /// Requests taken in from it and not answered. Its number is not given to another user before these are gone.
+    /// Accepted requests of the user that are not yet answered. The index is not reused before these requests are
+    /// answered.
     live: u32,
-    /// Where its last write ended.
+    /// End of the last write of the user.
     wrote_to: Lba,
 }
 
-/// Requests taken in since the start.
+/// Requests accepted since the start.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Counts {
     pub(crate) reads: u64,
@@ -81,24 +82,24 @@ pub(crate) struct Counts {
 
 pub(crate) struct Requests {
     pub(crate) counts: Counts,
-    /// What the latency of requests means for maintenance.
+    /// Adapts the speed of maintenance to the latency of requests.
     pub(crate) pacer: Pacer,
-    /// How long requests take.
+    /// Latencies of requests.
     times: Arc<CoreTimes>,
-    /// The turn's time, and what is going on in it.
+    /// The time of the turn, and the state of maintenance in it.
     now: Nanos,
     came: Came,
     users: Vec<Option<User>>,
-    /// Set when the array stops or is lost: what comes in from then on is answered with this.
+    /// Set when the array stops or fails: new requests are answered with this error.
     refusing: Option<IoErrorKind>,
     live: Slab<Request>,
-    /// Who is asked first.
+    /// The user whose requests are accepted first.
     first: usize,
-    /// There is no room for all that is waiting to be taken in.
+    /// True if there is no room for all waiting requests.
     crowded: bool,
-    /// Reads that went straight to their members, and writes that were begun at once.
+    /// Number of direct reads and direct writes in progress.
     direct: usize,
-    /// The last of them that were answered: alike in what they were and when they came, and how many they are.
+    /// Direct requests that were answered last and have the same class and arrival, for common accounting.
     alike: (Came, Class, Nanos),
     alikes: u32,
     /// Requests with spans left to hand out, in order of arrival.
@@ -137,7 +138,7 @@ impl Requests {
         }
     }
 
-    /// Takes in from `port` from now on; says which number it has.
+    /// Accepts requests from `port` from now on. Returns the index of the port.
     pub(crate) fn connect(&mut self, port: Port) -> usize {
         let user = Some(User { port, live: 0, wrote_to: Lba(0) });
         match self.users.iter().position(Option::is_none) {
@@ -152,13 +153,13 @@ impl Requests {
         }
     }
 
-    /// A turn begins at `now`; requests that come in it come as `came`.
+    /// Starts a turn at `now`. Requests of this turn arrive in the state `came`.
     pub(crate) fn begin_turn(&mut self, now: Nanos, came: Came) {
         self.now = now;
         self.came = came;
     }
 
-    /// Accepts nothing from now on: requests are answered with `kind`.
+    /// Refuses all further requests with `kind`.
     pub(crate) fn refuse(&mut self, kind: IoErrorKind) {
         self.refusing = Some(kind);
     }
@@ -167,8 +168,8 @@ impl Requests {
         self.live.live() + self.direct
     }
 
-    /// How many requests may go straight to members: none unless the array serves and nothing has waited longer for
-    /// members, and no more than could still be made ordinary requests.
+    /// Number of requests that may be sent directly to members. The number is 0 unless the array serves and no earlier
+    /// request waits for members, and it is limited to the number that could still become ordinary requests.
     #[inline]
     pub(crate) fn room_for_direct(&self) -> usize {
         if self.crowded || self.refusing.is_some() || !self.splitting.is_empty() {
@@ -177,13 +178,13 @@ impl Requests {
         self.live.room().saturating_sub(self.direct)
     }
 
-    /// What was going on when the turn began.
+    /// The state of maintenance at the start of the turn.
     #[inline]
     pub(crate) fn came(&self) -> Came {
         self.came
     }
 
-    /// So many reads of `bytes` bytes together went straight to their members.
+    /// Counts `reads` direct reads with `bytes` bytes in total.
     #[inline]
     pub(crate) fn went_directly(&mut self, port: u16, reads: u32, bytes: usize) {
         self.counts.reads += u64::from(reads);
@@ -194,7 +195,7 @@ impl Requests {
         }
     }
 
-    /// A write of `range` was begun without a request.
+    /// Counts a direct write of `range`.
     #[inline]
     pub(crate) fn wrote_directly(&mut self, port: u16, range: LbaRange, bytes: usize) {
         self.counts.writes += 1;
@@ -206,21 +207,21 @@ impl Requests {
         }
     }
 
-    /// Whether a write of `range` begins where the user's last one ended, while something of the user is under way:
-    /// others will follow, and what waits for a band is written as one.
+    /// True if a write of `range` starts at the end of the user's last write while requests of the user are in
+    /// progress. More writes will follow, and writes that wait for a band are merged.
     #[inline]
     pub(crate) fn continues(&self, port: u16, range: LbaRange) -> bool {
         let user = self.users[usize::from(port)].as_ref();
         user.is_some_and(|user| user.live > 0 && user.wrote_to == range.start)
     }
 
-    /// Answers a read that went straight to its member and well.
+    /// Answers a successful direct read.
     pub(crate) fn answer_direct(&mut self, read: &DirectRead, data: SgMut) {
         let mut one = Some(data);
         self.answer_alike(read, || Some((read.token, read.at, one.take()?)));
     }
 
-    /// Answers reads that went straight to their members and well, and are like `first`. Returns how many.
+    /// Answers successful direct reads that are like `first`. Returns their number.
     #[inline]
     pub(crate) fn answer_alike(
         &mut self,
@@ -236,7 +237,7 @@ impl Requests {
         count
     }
 
-    /// Answers a write that was begun without a request.
+    /// Answers a direct write.
     #[inline]
     pub(crate) fn answer_write(
         &mut self,
@@ -263,7 +264,7 @@ impl Requests {
         self.alikes += more;
     }
 
-    /// Counts the direct requests that were answered and came together.
+    /// Counts the direct requests that were answered and arrived together.
     pub(crate) fn count_alike(&mut self) {
         let (came, class, since) = self.alike;
         let count = std::mem::take(&mut self.alikes);
@@ -274,7 +275,7 @@ impl Requests {
         }
     }
 
-    /// Makes a read that went straight to its member an ordinary request with one part, which is out.
+    /// Turns a direct read into an ordinary request with one outstanding part.
     pub(crate) fn make_ordinary(&mut self, read: &DirectRead) -> (u32, LbaRange) {
         self.direct -= 1;
         let range = LbaRange::new(read.at, u64::from(read.bytes) >> self.block_size.shift());
@@ -295,7 +296,7 @@ impl Requests {
         (request, range)
     }
 
-    /// Makes a write that was begun without a request an ordinary one with one part, which is out.
+    /// Turns a direct write into an ordinary request with one outstanding part.
     pub(crate) fn make_ordinary_write(
         &mut self,
         write: &DirectWrite,
@@ -324,12 +325,13 @@ impl Requests {
         self.live.get_mut(request).expect("a span outlived its request")
     }
 
-    /// Takes new requests in from every queue, a few from each in turn so that none starves. Returns how many.
+    /// Accepts new requests from all queues, a few from each queue in turn, so that no queue starves. Returns their
+    /// number.
     pub(crate) fn accept(&mut self) -> usize {
         let mut taken = 0;
         for at in (self.first..self.users.len()).chain(0..self.first) {
             if self.live.room() <= self.direct {
-                // Where room is short it goes round.
+                // If there is too little room, the next turn starts with the next queue.
                 self.first = at;
                 break;
             }
@@ -345,7 +347,7 @@ impl Requests {
                 self.take_in(at, token, op);
             }
         }
-        // Direct requests do not overtake those that wait.
+        // Direct requests must not overtake waiting requests.
         self.crowded = self.live.room() <= self.direct;
         taken
     }
@@ -419,18 +421,18 @@ impl Requests {
         }
     }
 
-    /// One more span of `request` is under way.
+    /// Counts one more span of `request` in progress.
     pub(crate) fn span_out(&mut self, request: u32) {
         self.get(request).outstanding += 1;
     }
 
-    /// All spans of `request` are handed out; answers it if all have completed already.
+    /// Records that all spans of `request` are handed out. Answers the request if all spans have completed.
     pub(crate) fn all_out(&mut self, request: u32) {
         self.get(request).handed_out = true;
         self.settle(request);
     }
 
-    /// One span of `request` has completed.
+    /// Records the completion of a span of `request`.
     pub(crate) fn span_back(
         &mut self,
         request: u32,
@@ -444,7 +446,7 @@ impl Requests {
         }
         if let Some(data) = data {
             match &mut place.answer {
-                // A stranger among the pieces leaves the reunion incomplete, which `settle` deals with.
+                // A piece with another buffer leaves the buffer incomplete, which `settle` handles.
                 Answer::Pieces(reunion) => drop(reunion.absorb(data)),
                 Answer::Whole(whole) => *whole = Some(data),
             }
@@ -471,7 +473,7 @@ impl Requests {
         self.conclude(request, data, result);
     }
 
-    /// Notes how long a request took; the pace of maintenance follows the kinds that are compared.
+    /// Records the latency of a request for the statistics and for the speed of maintenance.
     fn take_time(&mut self, request: u32) {
         let request = self.live.get(request).expect("it is being answered");
         let bytes = request.range.blocks << self.block_size.shift();
@@ -488,7 +490,7 @@ impl Requests {
         }
     }
 
-    /// Sends a request home; `data` is a read's buffer.
+    /// Completes a request; `data` is the buffer of a read.
     fn conclude(&mut self, request: u32, data: SgMut, result: Result<(), IoError>) {
         let place = self.get(request);
         let (port, token, range) = (place.port, place.token, place.range);
@@ -509,8 +511,7 @@ impl Requests {
         self.answer(port, Completion { token, op, result });
     }
 
-    /// Reads once more from the beginning into fresh memory: a drive that timed out keeps part of the buffer
-    /// the request came with.
+    /// Reads again from the start into new memory, because a drive that timed out keeps a part of the request's buffer.
     fn restart(&mut self, request: u32) {
         let shift = self.block_size.shift();
         let place = self.get(request);
@@ -528,8 +529,7 @@ impl Requests {
         }
     }
 
-    /// Answers everything there is, when the shard ends. Buffers of reads that are under way stay with the members'
-    /// queues.
+    /// Answers all requests when the shard ends. Buffers of reads in progress stay with the queues of the members.
     pub(crate) fn abandon(
         &mut self,
         direct: impl Iterator<Item = DirectRead>,
@@ -560,7 +560,7 @@ impl Requests {
     }
 }
 
-/// The data of `request` at `segment_lba`, as far as `blocks` go.
+/// Returns the data of the request at `segment_lba`, at most `blocks` blocks.
 pub(crate) fn slice(
     fill_range: LbaRange,
     data: &Sg,

@@ -1,5 +1,5 @@
-//! A shard's memory for old data, parity and reconstruction: fixed at start, taken all at once per plan. Only buffers
-//! that an unresponsive drive keeps are replaced.
+//! The memory of a shard for old data, parity and reconstruction. Its size is fixed at the start, and a plan takes all
+//! its buffers at once. Only buffers that an unresponsive drive keeps are replaced.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -15,27 +15,27 @@ use super::wait::WaitQueue;
 
 use crate::limits::{PARITY_CACHE_LARGE_MAX, PARITY_CACHE_MAX, SMALL_BYTES, SMALL_TOTAL};
 
-/// Buffers one plan may use: every strip read, every strip computed, and a spare.
+/// Maximum number of buffers of a plan: every strip read, every strip computed, and a spare.
 pub(crate) const LOAN_MAX: usize = 132;
 
 pub(crate) struct Scratch {
     small: BufPool,
     large: BufPool,
     waiting: WaitQueue,
-    /// Tickets make waiting first come, first served, so that a wide stripe is not starved by narrow ones.
+    /// Tickets keep the order of arrival, so that narrow stripes cannot starve a wide stripe.
     next_ticket: u64,
     serving: u64,
-    /// What the first task in line waits for: buffers, and bytes of each.
+    /// The number and the size of the buffers for which the first waiting task waits.
     short: Option<(usize, usize)>,
-    /// Buffers that were replaced since drives last kept none.
+    /// Number of buffers that were replaced since drives last kept none.
     replaced: usize,
-    /// The free list of what loans consist of: as many as there are tasks.
+    /// The free list of parts of loans, one for each task.
     free: Option<Box<Lists>>,
 }
 
 impl Scratch {
-    /// About `scratch_bytes` of memory for bands of `band_bytes` in stripes of `width` strips; and more for what small
-    /// writes leave behind, `kept` buffers of each, so that no task waits for those.
+    /// Creates about `scratch_bytes` of memory for bands of `band_bytes` in stripes of `width` strips. In addition,
+    /// creates `kept` buffers of each size for the parity cache, so that no task waits for these buffers.
     pub(crate) fn new(
         scheduler: &Scheduler,
         tasks: usize,
@@ -44,7 +44,7 @@ impl Scratch {
         width: usize,
         kept: usize,
     ) -> Self {
-        // The largest plan reads every other strip and computes the rest: never more than two bands' worth.
+        // The largest plan reads or computes every strip, so it never needs more buffers than two bands.
         let plan_max = 2 * width + 2;
         let small = SMALL_TOTAL.min(scratch_bytes / 4);
         let large = if band_bytes <= SMALL_BYTES {
@@ -68,31 +68,31 @@ impl Scratch {
         }
     }
 
-    /// The pool for buffers of `bytes` bytes.
+    /// Returns the pool for buffers of `bytes` bytes.
     fn pool(&mut self, bytes: usize) -> &mut BufPool {
         if bytes <= SMALL_BYTES { &mut self.small } else { &mut self.large }
     }
 
-    /// Bytes of memory in both pools.
+    /// Returns the bytes of memory in both pools.
     pub(crate) fn bytes(&self) -> usize {
         self.small.chunks() * self.small.chunk_bytes()
             + self.large.chunks() * self.large.chunk_bytes()
     }
 
-    /// Bytes of it that are in huge pages.
+    /// Returns the bytes of memory in huge pages.
     pub(crate) fn huge_bytes(&self) -> usize {
         let huge = |pool: &&BufPool| pool.arena().pages() != Pages::Ordinary;
         let pools = [&self.small, &self.large];
         pools.iter().filter(|pool| huge(pool)).map(|p| p.chunks() * p.chunk_bytes()).sum()
     }
 
-    /// Buffers that are not here.
+    /// Returns the number of lent buffers.
     pub(crate) fn lent(&self) -> usize {
         let lent = |pool: &BufPool| pool.chunks().saturating_sub(pool.available());
         lent(&self.small) + lent(&self.large)
     }
 
-    /// Lets everybody who waits see that the array is lost.
+    /// Wakes all waiting tasks, so that they notice that the array has failed.
     pub(crate) fn wake_all(&mut self) {
         self.waiting.wake_all();
     }
@@ -101,8 +101,8 @@ impl Scratch {
         if self.small.owns(&buf) { self.small.put(buf) } else { self.large.put(buf) }
     }
 
-    /// Unresponsive drives keep the buffers of `kept` I/Os that were abandoned. When a task waits for memory, as many
-    /// of these buffers are replaced as it lacks: they may never come back. If they do, the pool drops the surplus.
+    /// Replaces buffers of `kept` abandoned I/Os that unresponsive drives keep. If a task waits for memory, as many
+    /// buffers are replaced as the task lacks. If the drives return the buffers later, the pool drops the surplus.
     pub(crate) fn replace_kept(&mut self, kept: usize) {
         if kept == 0 {
             self.replaced = 0;
@@ -120,21 +120,21 @@ impl Scratch {
     }
 }
 
-/// The buffers of one plan, all of one length; and users' own, for strips that they want as a whole. A loan is returned
-/// with [`end`].
+/// The buffers of one plan, all of one length, and lent user buffers for strips that a user reads as a whole. [`end`]
+/// returns a loan.
 pub(crate) struct Loan {
     lists: Box<Lists>,
-    /// The strips that there was or is a user's buffer for.
+    /// The strips for which a user lent a buffer.
     strips: StripSet,
 }
 
-/// What a loan consists of: too large to be moved often. [`end`] puts it on the free list, for another loan.
+/// The parts of a loan, which are too large to be moved often. [`end`] puts them on the free list, for another loan.
 #[derive(Default)]
 struct Lists {
     bufs: ArrayVec<BufMut, LOAN_MAX>,
-    /// What users have lent for strips, as long as it is not taken.
+    /// Lent user buffers that are not yet taken.
     lent: ArrayVec<(u8, BufMut), STRIPS_MAX>,
-    /// The next one on the free list.
+    /// The next entry of the free list.
     next: Option<Box<Lists>>,
 }
 
@@ -146,14 +146,14 @@ impl Loan {
         Self { lists, strips: StripSet::EMPTY }
     }
 
-    /// Takes one buffer, cut to `bytes`.
+    /// Takes one buffer, truncated to `bytes`.
     pub(crate) fn take(&mut self, bytes: usize) -> BufMut {
         let mut buf = self.lists.bufs.pop().expect("a plan used more scratch than it borrowed");
         buf.truncate(bytes);
         buf
     }
 
-    /// Takes the buffer for `bytes` of a strip: its user's, if one was lent.
+    /// Takes a buffer for `bytes` bytes of a strip: the user's buffer, if one was lent.
     pub(crate) fn take_for(&mut self, strip: u8, bytes: usize) -> BufMut {
         match self.take_lent(strip) {
             Some(buf) => {
@@ -164,18 +164,18 @@ impl Loan {
         }
     }
 
-    /// A user's buffer, to be used for exactly what it is to hold in the end.
+    /// Lends a user's buffer for a strip. The final content of the buffer must be exactly this strip.
     pub(crate) fn lend(&mut self, strip: u8, buf: BufMut) {
         self.strips.insert(strip);
         self.lists.lent.push((strip, buf));
     }
 
-    /// True when a user's buffer is used, or was to be used, for `strip`.
+    /// True if a user lent a buffer for `strip`.
     pub(crate) fn was_lent(&self, strip: u8) -> bool {
         self.strips.contains(strip)
     }
 
-    /// Takes what was lent for `strip`, unless it is in use.
+    /// Takes the lent buffer of `strip` back, unless it is in use.
     pub(crate) fn take_lent(&mut self, strip: u8) -> Option<BufMut> {
         let lent = &mut self.lists.lent;
         let at = lent.iter().position(|(of, _)| *of == strip)?;
@@ -183,8 +183,8 @@ impl Loan {
     }
 }
 
-/// Waits until `count` buffers of `bytes` bytes are free, then takes them all: a task never holds some while
-/// waiting for more, so tasks cannot block each other. `None` as soon as the array is `lost`. Buffers that an
+/// Waits until `count` buffers of `bytes` bytes are free, and then takes all of them. A task never holds some buffers
+/// while it waits for more, so tasks cannot deadlock. Returns `None` as soon as the array is `lost`. Buffers that an
 /// unresponsive device keeps are replaced ([`Scratch::replace_kept`]).
 pub(crate) async fn borrow(
     scratch: &RefCell<Scratch>,
@@ -227,20 +227,20 @@ pub(crate) async fn borrow(
 }
 
 impl Scratch {
-    /// True when there are `count` buffers of `bytes` bytes and no task waits for any.
+    /// True if `count` buffers of `bytes` bytes are free and no task waits for buffers.
     #[inline]
     pub(crate) fn has_now(&mut self, count: usize, bytes: usize) -> bool {
         self.serving == self.next_ticket && self.pool(bytes).available() >= count
     }
 
-    /// Takes one of those.
+    /// Takes one of these buffers.
     #[inline]
     pub(crate) fn take(&mut self, bytes: usize) -> BufMut {
         self.pool(bytes).get(bytes).expect("counted just now")
     }
 }
 
-/// Takes `count` buffers of `bytes` bytes, if there are that many and no task waits for any.
+/// Takes `count` buffers of `bytes` bytes, if they are free and no task waits for buffers.
 pub(crate) fn take_now<const N: usize>(
     scratch: &RefCell<Scratch>,
     count: usize,
@@ -250,7 +250,7 @@ pub(crate) fn take_now<const N: usize>(
     scratch.has_now(count, bytes).then(|| (0..count).map(|_| scratch.take(bytes)).collect())
 }
 
-/// Gives buffers back and lets the next waiter try.
+/// Releases buffers and wakes the next waiting task.
 pub(crate) fn give_back(scratch: &RefCell<Scratch>, bufs: impl IntoIterator<Item = BufMut>) {
     let mut scratch = scratch.borrow_mut();
     for buf in bufs {
@@ -259,7 +259,7 @@ pub(crate) fn give_back(scratch: &RefCell<Scratch>, bufs: impl IntoIterator<Item
     scratch.waiting.wake_all();
 }
 
-/// Gives back what is left of a loan. What users lent is with them again.
+/// Releases the remaining buffers of a loan. All lent user buffers must have been returned.
 pub(crate) fn end(scratch: &RefCell<Scratch>, Loan { mut lists, .. }: Loan) {
     assert!(lists.lent.is_empty(), "a user's buffer is not scratch memory");
     give_back(scratch, lists.bufs.drain(..));
@@ -268,7 +268,7 @@ pub(crate) fn end(scratch: &RefCell<Scratch>, Loan { mut lists, .. }: Loan) {
     scratch.free = Some(lists);
 }
 
-/// Gives back frozen buffers that returned from a write. Parts that others still share are theirs.
+/// Releases frozen buffers of a completed write. Parts that other owners still share are not released.
 pub(crate) fn give_back_list(scratch: &RefCell<Scratch>, list: Sg) {
     let mut scratch = scratch.borrow_mut();
     for part in list.into_parts() {

@@ -1,4 +1,4 @@
-//! The scrub of one shard's regions: band by band, behind resync and rebuild, at the pace of maintenance.
+//! The scrub of the regions of one shard: band by band, after resync and rebuild, at the speed of maintenance.
 
 mod judge;
 mod remedy;
@@ -18,32 +18,32 @@ use super::scratch::{self, Loan};
 use crate::message::Work;
 use crate::scrub::{ScrubOrder, ScrubReport};
 
-/// What this shard has still to scrub.
+/// The position of the scrub on this shard.
 #[derive(Default)]
 pub(crate) struct ScrubTable {
     order: Option<ScrubOrder>,
-    /// The region that it is at; `None` when there is none left.
+    /// The present region; `None` at the end.
     region: Option<RegionIndex>,
-    /// The next band of it to look at; `None` when all were handed out.
+    /// The next band of this region; `None` after all bands were started.
     next: Option<Band>,
-    /// The others know that this shard is through.
+    /// True after this shard reported the end of its part.
     through: bool,
 }
 
 impl ScrubTable {
-    /// True when there is a scrub that continues, and this shard is not finished with it.
+    /// True if a scrub is running and this shard has not finished its part.
     pub(crate) fn is_wanted(&self) -> bool {
         self.order.is_some_and(|order| order.runs) && !self.through
     }
 
-    /// Goes to the first band of a region.
+    /// Moves to the first band of a region.
     fn enter(&mut self, region: Option<RegionIndex>, regions: &Regions) {
         let first = |region| StripeIndex(regions.stripes(region).start);
         self.region = region;
         self.next = region.map(|region| Band { stripe: first(region), index: 0 });
     }
 
-    /// Takes the band that is next, and moves on within the region.
+    /// Returns the next band of the region and advances.
     fn take(&mut self, geometry: &Geometry, regions: &Regions) -> Option<(Band, ScrubOrder)> {
         let (band, order) = (self.next?, self.order?);
         let Band { stripe, index } = band;
@@ -58,8 +58,8 @@ impl ScrubTable {
     }
 }
 
-/// Scrubs until everything was looked at, something more urgent appears, or the scrub or the shard is to stop. False
-/// when maintenance has nothing more to do.
+/// Scrubs until all bands were checked, more urgent work appears, or the scrub or the shard stops. Returns false if no
+/// maintenance work is left.
 pub(super) async fn go_on(shard: &Shard) -> bool {
     let rests = || shard.stopping() || !shard.scrub.borrow().is_wanted();
     let gives_way = || rests() || shard.redundancy_wanted();
@@ -75,12 +75,12 @@ pub(super) async fn go_on(shard: &Shard) -> bool {
         }
     }
     all_back(&shard.window).await;
-    // A band fails only when the array is lost, which everybody sees.
+    // A band fails only if the array has failed, which every shard notices.
     let _ = shard.window.borrow_mut().take_error();
     !rests() || shard.redundancy_wanted()
 }
 
-/// All bands of a region were handed out: when they have completed, the region is done, and the next one is entered.
+/// Waits for the last bands of a region, records the region as scrubbed, and moves to the next region.
 async fn end_region(shard: &Shard) {
     all_back(&shard.window).await;
     if shard.stopping() {
@@ -88,7 +88,7 @@ async fn end_region(shard: &Shard) {
     }
     let mut table = shard.scrub.borrow_mut();
     let Some(order) = table.order.filter(|_| table.next.is_none()) else {
-        // Another scrub was begun meanwhile.
+        // Another scrub was started meanwhile.
         return;
     };
     let done = table.region.take();
@@ -100,10 +100,10 @@ async fn end_region(shard: &Shard) {
     }
 }
 
-/// Checks one band: whether its parity or copies agree, and what can be done if they do not.
+/// Checks the parity or copies of one band, and repairs mismatches according to the mode.
 ///
 /// # Errors
-/// When the array is lost.
+/// If the array has failed.
 pub(super) async fn band(
     shard: &Shard,
     group: Group,
@@ -135,11 +135,11 @@ pub(super) async fn band(
 
 const NONE: PositionSet = PositionSet::EMPTY;
 
-/// What a look at some rows of a band gave.
+/// The result of a check of some rows of a band.
 struct Seen {
-    /// Positions whose blocks could not be read, or were never filled.
+    /// Positions with blocks that could not be read, or were never filled.
     unreadable: PositionSet,
-    /// Parity or another copy was available for a comparison.
+    /// True if parity or another copy was available for a comparison.
     compared: bool,
     wrong: Vec<Wrong>,
 }
@@ -150,7 +150,7 @@ impl Seen {
     }
 }
 
-/// Reads rows of all strips but those at the positions in `without`, and compares.
+/// Reads rows of all strips except the positions in `without`, and compares the strips.
 async fn look(
     shard: &Shard,
     group: Group,
@@ -175,7 +175,7 @@ async fn look(
             0 => 0,
             _ => there.len().saturating_sub(geometry.data_strips().into()),
         };
-        // What parity should be is computed where it cannot be compared in passing.
+        // If strips are absent, the expected parity is computed in buffers.
         let computed = if there == all { 0 } else { surplus };
         let bytes = shard.bytes_of_rows(window) as usize;
         let count = there.len() + computed;
@@ -184,7 +184,7 @@ async fn look(
             return Err(LOST);
         };
         if excluded.apply(shard.health(band)) != health {
-            // A member left or was replaced while this waited for memory.
+            // A member went out or was replaced while this task waited for memory.
             scratch::end(&shard.scratch, loan);
             continue;
         }
@@ -214,7 +214,7 @@ async fn look(
     }
 }
 
-/// Reads rows of the strips at the positions in `there`. When some fail, so many buffers fewer come back.
+/// Reads rows of the strips at the positions in `there`. Failed reads return no buffer.
 async fn read(
     shard: &Shard,
     group: Group,
@@ -244,12 +244,12 @@ async fn read(
 }
 
 impl Shard {
-    /// Bytes of one strip in the rows of `window`.
+    /// Returns the bytes of one strip in the rows of `window`.
     fn bytes_of_rows(&self, window: Window) -> u64 {
         u64::from(window.blocks) << self.geometry.block_size().shift()
     }
 
-    /// What is asked of the scrub has changed.
+    /// Applies changed settings of the scrub.
     pub(crate) fn scrub_changed(&self) {
         let order = self.shared.scrub_order();
         {

@@ -1,4 +1,4 @@
-//! Handing out host requests: clean reads straight to their members, everything else to the band's owner.
+//! Distribution of host requests: normal reads directly to their members, all other requests to the owner of the band.
 
 use strake_block::{BufMut, IoError, IoErrorKind, Op, SgMut};
 use strake_raid::{Access, Band, Piece, Sets, Single, hull, single};
@@ -11,18 +11,19 @@ use super::{Job, Shard};
 use crate::limits::{MAILBOX_DEPTH, SPANS_PER_WRITE, STALLS_PER_TURN};
 use crate::message::{Origin, Peer, Span, Work};
 
-/// Kinds of requests, as they are handed out.
+/// Kinds of requests.
 enum What {
     Read,
     Write,
     Flush,
 }
 
-/// A request could not be handed out completely: something is full.
+/// A request could not be handed out completely, because a table or queue is full.
 struct Stalled;
 
 impl Shard {
-    /// Hands out as much of the waiting requests as there is room for. Returns how many were finished with.
+    /// Hands out waiting requests as far as there is room. Returns the number of requests that were handed out
+    /// completely.
     pub(crate) fn hand_out(&self) -> usize {
         let mut done = 0;
         while let Some(span) = { self.retries.borrow_mut().pop_front() } {
@@ -33,7 +34,8 @@ impl Shard {
             self.send_to_owner(span);
             done += 1;
         }
-        // A request that cannot go on makes way for the next, so that a large one does not hold up others for long.
+        // A request that is blocked moves behind the next request, so that a large request does not delay other
+        // requests for long.
         let mut stalled = 0;
         let mut waiting = self.requests.borrow().splitting.len();
         while waiting > 0 && stalled < STALLS_PER_TURN {
@@ -85,7 +87,8 @@ impl Shard {
             if next >= range.end() {
                 return Ok(());
             }
-            // One stripe at a time: its bands are few, so skipping those already handed out is cheap.
+            // The loop handles one stripe at a time. A stripe has few bands, so the loop can skip bands that were
+            // handed out.
             let stripe_end = (next.0 / stripe_blocks + 1) * stripe_blocks;
             let part = LbaRange::new(next, stripe_end.min(range.end().0) - next.0);
             for band in self.geometry.bands(part).skip(bands_done) {
@@ -147,14 +150,14 @@ impl Shard {
         }
     }
 
-    /// The member a piece can be read from without asking its owner.
+    /// Returns the member from which a piece can be read without its owner.
     fn clean_member(&self, piece: &Piece, sets: Sets) -> Option<MemberIndex> {
         let spot =
             self.geometry.spot(LbaRange::new(piece.segment.lba, piece.segment.blocks.into()))?;
         let window = hull(std::slice::from_ref(&piece.segment));
         let sets = match self.geometry.copies() {
             1 => sets.bad(spot.members_at(self.bad_positions(piece.band, window))),
-            // Where a copy has bad blocks, others may differ from it.
+            // If a copy has bad blocks, other copies may differ from it.
             _ => self.without_bad(sets, &spot),
         };
         let Single::Read { members: copies } = single(&self.geometry, &spot, Access::Read, &sets)?
@@ -165,7 +168,7 @@ impl Shard {
         self.of_copies(&self.members.borrow(), copies.iter().filter(passes))
     }
 
-    /// Which of the members that hold the same is read.
+    /// Selects the member to read among the members with copies.
     #[inline]
     pub(super) fn of_copies(
         &self,
@@ -177,7 +180,7 @@ impl Shard {
         Some(if self.steer { copies.fold(first, less) } else { first })
     }
 
-    /// Positions of the band's stripe whose members sit out, or have not answered for long.
+    /// Returns the positions in the stripe of the band whose members are avoided by reads, or have slow reads.
     pub(crate) fn slow_positions(&self, band: Band) -> PositionSet {
         let slow = self.sits.borrow().members() | self.members.borrow().lagging();
         if slow.is_empty() {
@@ -190,12 +193,13 @@ impl Shard {
         Origin::Host { shard: self.core, request }
     }
 
-    /// I/O places that band tasks may need; host reads leave them alone.
+    /// Number of I/Os that are reserved for band tasks. Host reads do not use them.
     fn reserved_for_tasks(&self) -> usize {
         self.task_ios
     }
 
-    /// Room for a span of `band`, here or at its owner. Spans that others may send us keep their room.
+    /// True if there is room for a span of `band`, here or at its owner. The room for spans from other shards is
+    /// reserved.
     pub(crate) fn has_room_for(&self, band: Band) -> bool {
         let owner = self.owner(band);
         if owner == self.core {
@@ -205,7 +209,7 @@ impl Shard {
         }
     }
 
-    /// Hands out what a write does to `band`.
+    /// Hands out the span of a write in `band`.
     fn route(&self, band: Band, request: u32) -> Result<(), Stalled> {
         if !self.has_room_for(band) {
             return Err(Stalled);
@@ -233,8 +237,8 @@ impl Shard {
         }
     }
 
-    /// A clean read came back: answer it, or let the owner make the data up from the rest of the stripe as soon as
-    /// there is room for it (a whole queue of reads may fail at once).
+    /// Handles a completed normal read: answers it, or lets the owner reconstruct the data from the rest of the stripe
+    /// as soon as there is room. A whole queue of reads may fail at the same time.
     pub(crate) fn host_read_back(&self, read: HostRead) {
         let HostRead { request, member, range, data, result, slow, issued } = read;
         if result.is_ok() && self.no_bad_blocks() {
@@ -243,7 +247,7 @@ impl Shard {
         }
         let piece = self.geometry.pieces(range).next().expect("a read has a piece");
         let window = hull(std::slice::from_ref(&piece.segment));
-        // Data that were given up while the read was under way may have come as the zeroes in their place.
+        // If the data were abandoned during the read, the read may have returned the zeroes that replace them.
         let given_up = self.is_given_up(piece.band, piece.segment.strip, window);
         if result.is_ok() && !given_up {
             self.requests.borrow_mut().span_back(request, Ok(()), data);
@@ -279,21 +283,21 @@ pub(crate) async fn flush(shard: &Shard, request: u32) {
     shard.requests.borrow_mut().span_back(request, result, None);
 }
 
-/// Members that failed something, and how.
+/// Members that failed, with their failures.
 pub(crate) type FailedMembers = arrayvec::ArrayVec<(MemberIndex, Failure), 64>;
 
-/// Flushes the members that need it. What one that fails this has lost was promised to be stable, so the caller
-/// sees to it that it is out of use before relying on the flush.
+/// Flushes the members that need a flush. A member that fails its flush may lose data that should be stable, so the
+/// caller must put the member out of use before it relies on the flush.
 pub(crate) async fn flush_members(shard: &Shard, group: super::members::Group) -> FailedMembers {
     let flushes = begin_flush(shard, group);
     settled(&shard.members, group).await;
     end_flush(shard, flushes)
 }
 
-/// Flushes that were begun, one for each member that needs it.
+/// Flushes in progress, one for each member that needs a flush.
 pub(crate) type Flushes = arrayvec::ArrayVec<super::members::IoSlot, 64>;
 
-/// Begins to flush the members that need it, in `group`.
+/// Starts flushes of the members that need a flush, in `group`.
 pub(crate) fn begin_flush(shard: &Shard, group: super::members::Group) -> Flushes {
     let members = shard.members.borrow().to_flush();
     let mut flushes = Flushes::new();
@@ -305,7 +309,7 @@ pub(crate) fn begin_flush(shard: &Shard, group: super::members::Group) -> Flushe
     flushes
 }
 
-/// Who failed, of the flushes of a group that is settled.
+/// Returns the members whose flush failed, after the group has settled.
 pub(crate) fn end_flush(shard: &Shard, flushes: Flushes) -> FailedMembers {
     let mut members = shard.members.borrow_mut();
     flushes
@@ -315,8 +319,8 @@ pub(crate) fn end_flush(shard: &Shard, flushes: Flushes) -> FailedMembers {
 }
 
 impl Shard {
-    /// Reports members that failed and waits until they are out of use everywhere. Not for the task that writes
-    /// labels: it is the one that puts members out of use.
+    /// Reports members that failed and waits until they are out of use everywhere. The label task must not call this
+    /// function, because it puts members out of use itself.
     pub(crate) async fn expel(&self, failed: FailedMembers) -> Result<(), IoError> {
         let since = self.members.borrow().membership_epoch();
         for (member, failure) in &failed {

@@ -1,6 +1,6 @@
-//! Small writes: one piece of data in one strip, all of whose parts are on members in sync. They are what a random
-//! write is, so they take no task, no request and no I/O of their own: a place in a table knows what is outstanding,
-//! and continues when nothing is.
+//! Small writes: data in one strip whose data and parities are all on members in sync. Most random writes are small
+//! writes. They need no task, no request and no I/O of their own: an entry of a table counts the outstanding parts, and
+//! continues when none is outstanding.
 //!
 //! ```text
 //!  a user's write, or the head of a band --> old data and parities read --> updated --> all written --> answered
@@ -10,9 +10,10 @@
 //!                                         to the head of its band, for a task
 //! ```
 //!
-//! What the last write of the same blocks has left behind is not read ([`ParityCache`]); when that is all, nothing is.
+//! Cached content of the same blocks is not read again ([`ParityCache`]). If everything is cached, the write needs no
+//! reads.
 //!
-//! Which writes are small ones, and which strips they read and write, is the answer of [`strake_raid::single()`].
+//! [`strake_raid::single()`] decides which writes are small writes, and which strips they read and write.
 
 mod parity_cache;
 mod strips;
@@ -38,7 +39,7 @@ use strips::Strips;
 use table::Phase;
 pub(crate) use table::{Small, Smalls};
 
-/// A write at the head of a band's queue.
+/// The write at the head of a band's queue.
 pub(crate) struct Head {
     pub(crate) range: LbaRange,
     pub(crate) data: Sg,
@@ -46,17 +47,17 @@ pub(crate) struct Head {
     pub(crate) origin: Origin,
 }
 
-/// Where a write came from that has no request.
+/// The origin of a write without a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirectWrite {
     pub(crate) port: u16,
     pub(crate) token: Token,
-    /// When it was taken in, and what was going on then.
+    /// The time at which the write was accepted, and the state of maintenance at this time.
     pub(crate) since: Nanos,
     pub(crate) came: Came,
 }
 
-/// Who is answered.
+/// The recipient of the answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Caller {
     /// A user on this thread.
@@ -74,7 +75,7 @@ struct Target {
 }
 
 impl Shard {
-    /// Begins a user's write, or hands the data back when it is not a small one that can begin at once.
+    /// Starts a user's write, or returns the data if it is not a small write or cannot start immediately.
     #[inline]
     pub(crate) fn write_directly(
         &self,
@@ -95,7 +96,7 @@ impl Shard {
             return Err(data);
         }
         let Some(target) = self.target(range, self.sets.get()) else { return Err(data) };
-        // Every small write may be put back: who is queued already keeps the room for that.
+        // Every small write may be put back into the queue of its band, so this room must remain free.
         let band = target.spot.band();
         if !self.has_room_for(band) {
             return Err(data);
@@ -118,7 +119,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Has another core do a user's write.
+    /// Sends a user's write to the owner of its band.
     fn write_at_owner(
         &self,
         port: u16,
@@ -140,14 +141,14 @@ impl Shard {
         Ok(())
     }
 
-    /// Begins a write that another core's user sent, or queues it behind what its band is doing.
+    /// Starts a write from a user of another core, or queues it in its band.
     pub(crate) fn receive_small(&self, span: Span) {
         if let Some(span) = self.begin_span(span) {
             self.bands.borrow_mut().enqueue(span);
         }
     }
 
-    /// Begins a small write at once, or hands it back.
+    /// Starts a small write immediately, or returns it.
     fn begin_span(&self, span: Span) -> Option<Span> {
         let Span { work: Work::Write { range, fill: Fill::Data(_), .. }, .. } = &span else {
             return Some(span);
@@ -172,7 +173,7 @@ impl Shard {
         None
     }
 
-    /// Begins the write at the head of the band of `entry`, if it is a small one and can begin at once.
+    /// Starts the write at the head of the band of `entry`, if it is a small write and can start immediately.
     pub(crate) fn begin_small(&self, entry: u32) -> bool {
         let mut smalls = self.smalls.borrow_mut();
         if smalls.room() == 0 {
@@ -189,8 +190,8 @@ impl Shard {
         true
     }
 
-    /// Where a write of `range` writes, if it may be a small one and `sets` are what may be sent to members. A region
-    /// of another shard counts as trusted: its owner asks again.
+    /// Returns the target of a write of `range`, if it may be a small write with the usable members in `sets`. A region
+    /// of another shard counts as trusted, because its owner checks again.
     #[inline(always)]
     fn target(&self, range: LbaRange, sets: Sets) -> Option<Target> {
         let spot = self.geometry.spot(range)?;
@@ -204,7 +205,7 @@ impl Shard {
         }
     }
 
-    /// Begins what `small` has the data of.
+    /// Starts the small write whose data are in `small`.
     #[inline]
     fn start_small(&self, small: &mut Small, entry: u32, target: &Target, strips: Strips) {
         let mut members = self.members.borrow_mut();
@@ -223,12 +224,12 @@ impl Shard {
         }
     }
 
-    /// Writes the data and what they make of the parities, as soon as the write is on record where it has to be.
+    /// Writes the data and the updated parities. If the write needs a record, the record is written first.
     #[inline]
     fn write_updated(&self, members: &mut Members, small: &mut Small) {
         let old = self.update_small(small);
         if self.redo.borrow().intends() {
-            // The partial-write record is made from them.
+            // The partial-write record is computed from the old data.
             small.bufs[0] = Some(old);
             self.intend(small.number());
         } else {
@@ -258,13 +259,13 @@ impl Shard {
         let at = self.geometry.member_lba(small.place.stripe, small.place.offset);
         let now = self.now.get();
         small.begin_phase(Phase::Write, now);
-        // What is on record must be stable in its place before the record is given up.
+        // The data and parities must be stable before the record is released.
         let cached = small.record.is_some() && !members.to_flush().is_empty();
         let durability = if cached { Durability::Fua } else { small.durability };
         for part in 0..small.parts.count() {
             let data = match small.bufs[usize::from(part)].take() {
                 Some(parity) => Sg::from(parity.freeze()),
-                // Of copies one brings the data back: that none does costs the array anyway.
+                // One of the copies returns the data. If no copy returns the data, the array has failed anyway.
                 None if !small.updates && part + 1 == small.parts.count() => {
                     std::mem::take(&mut small.data)
                 }
@@ -275,7 +276,7 @@ impl Shard {
         }
     }
 
-    /// Continues with small writes of which nothing is outstanding. Returns how many.
+    /// Continues small writes without outstanding parts. Returns their number.
     pub(crate) fn go_on_with_small(&self) -> usize {
         let mut smalls = self.smalls.borrow_mut();
         if !smalls.has_due() {
@@ -306,7 +307,7 @@ impl Shard {
         count
     }
 
-    /// Writes what is on record now, unless something has changed meanwhile.
+    /// Continues a write whose record is now stable, unless the members changed meanwhile.
     pub(super) fn write_recorded(&self, write: u32) {
         let mut smalls = self.smalls.borrow_mut();
         let may = self.sets().writable();
@@ -320,12 +321,12 @@ impl Shard {
         }
     }
 
-    /// Puts a write that could not be put on record to the head of its band.
+    /// Puts a write that could not be recorded to the head of its band.
     pub(super) fn hand_back(&self, write: u32) {
         self.hand_over(&mut self.smalls.borrow_mut(), write);
     }
 
-    /// Answers a write of which nothing is written, because the array has stopped.
+    /// Fails a write before any part is written, because the array has stopped.
     pub(super) fn lose_small(&self, write: u32) {
         let mut smalls = self.smalls.borrow_mut();
         let small = smalls.get(write);
@@ -333,7 +334,7 @@ impl Shard {
         self.end_small(&mut smalls, write, Err(LOST));
     }
 
-    /// Brings the change of the data into what was read of the parities. Returns the old data.
+    /// Updates the parities by the difference of old and new data. Returns the old data.
     fn update_small(&self, small: &mut Small) -> BufMut {
         let code = self.code.as_ref().expect("only parity schemes read before they write");
         let [own, parities @ ..] = &mut small.bufs;
@@ -355,9 +356,9 @@ impl Shard {
         old
     }
 
-    /// Puts a write that needs more thought to the head of its band. Nothing of it is written.
+    /// Puts a write that needs a task to the head of its band. No part of the write was written.
     fn hand_over(&self, smalls: &mut Smalls, write: u32) {
-        // The task that does it again finds out for itself what failed.
+        // The task that repeats the write detects the failures again.
         smalls.take_failed(write).for_each(drop);
         let small = smalls.get(write);
         self.leave_record(small.record.take());
@@ -379,7 +380,7 @@ impl Shard {
         smalls.end(write);
     }
 
-    /// Answers a small write that is done, and continues with its band.
+    /// Completes a small write, and continues with its band.
     fn end_small(&self, smalls: &mut Smalls, write: u32, result: Result<(), IoError>) {
         let small = smalls.get(write);
         self.leave_record(small.record.take());
@@ -405,14 +406,14 @@ impl Shard {
         smalls.end(write);
     }
 
-    /// Has the members that failed parts of a small write put out of use, and a task wait for that. The memory is given
-    /// back and the failure reported at once: all tasks may be waiting for memory.
+    /// Reports members that failed parts of a small write, and assigns a task that waits until they are out of use. The
+    /// buffers are released and the failure is reported immediately, because all tasks may be waiting for memory.
     fn expel_from_small(&self, smalls: &mut Smalls, write: u32) {
         let failed: ArrayVec<(u8, Failed), PARTS_MAX> = smalls.take_failed(write).collect();
         let small = smalls.get(write);
         small.missed = PositionSet::EMPTY;
         for (part, failed) in failed {
-            // A write that fails costs the member whatever the reason: its block is stale from now on.
+            // A failed write fails the member for every kind of error, because its block is stale from now on.
             let member = small.parts.member(part);
             let position = self.geometry.position_of_member(small.place.stripe, member);
             small.missed.insert(position.expect("written in this stripe"));
@@ -427,19 +428,19 @@ impl Shard {
         }
     }
 
-    /// Makes parts of small writes that take long ordinary I/Os, which know what to do.
+    /// Promotes slow parts of small writes to ordinary I/Os, which handle slow members.
     pub(crate) fn promote_parts(&self, now: Nanos) {
         let mut members = self.members.borrow_mut();
         self.smalls.borrow_mut().promote(now, &mut members);
     }
 
-    /// True when no small write is under way.
+    /// True if no small write is in progress.
     pub(crate) fn no_small_writes(&self) -> bool {
         self.smalls.borrow().live() == 0
     }
 }
 
-/// Answers a small write of which parts failed as soon as the members that failed them are out of use everywhere.
+/// Completes a small write with failed parts as soon as the failed members are out of use on every shard.
 pub(crate) async fn conclude(shard: &Shard, write: u32) {
     let (stripe, missed, since) = {
         let mut smalls = shard.smalls.borrow_mut();

@@ -1,5 +1,5 @@
-//! The dirty bitmaps of members, as the leader keeps them: a member that goes out lacks what is being written and what
-//! will be, one that is rebuilt lacks less and less, and one that is re-added lacks what was written meanwhile.
+//! The per-member dirty bitmaps on the leader. A member that goes out lacks the regions of writes in progress and of
+//! later writes. A rebuild clears regions. A re-added member lacks the regions that were written while it was out.
 //!
 //! ```text
 //!  out of use:  bitmap |= write-intent, stable --> label --> views --> the first write it missed is acknowledged
@@ -21,28 +21,28 @@ use crate::limits::CHECKPOINT_EVERY;
 use crate::message::{Change, IncomingDrive, Peer, View};
 
 impl Leader {
-    /// Puts a live member out of use: in memory, in the label to be written, and in its bitmap. False when it is out
-    /// already.
+    /// Puts a live member out of use in memory, in the next label, and in its bitmap. Returns false if the member is
+    /// already out.
     pub(super) fn take_out(&mut self, member: MemberIndex, event: MemberEvent) -> bool {
         if !self.transition(member, event) {
             return false;
         }
         self.state.bitmaps.leave(member);
         if self.state.superblock.consistency == Consistency::None {
-            // What is being written is on no list.
+            // Writes in progress are not recorded in this mode.
             self.state.bitmaps.change(Bitmap::Member(member), Bits::fill);
         }
         self.done[member.at()] = Bits::new(self.state.bitmaps.write_intent().regions());
         let joining = self.joining() == Some(member);
         let record = &mut self.state.superblock.members[member.at()];
-        // One that failed before it was written at all is still as it was when it went out before.
+        // If a joining member failed before it received writes, its content has not changed since it went out.
         if !joining || record.held_generation == 0 {
             record.held_generation = self.completed;
         }
         true
     }
 
-    /// Members that are out lack everything from now on: writes are not recorded.
+    /// Marks all regions of members that are out, because writes are not recorded from now on.
     pub(super) fn lack_everything(&mut self) {
         for at in 0..self.state.states.len() {
             if view_of(self.state.states[at]) == View::Absent {
@@ -52,8 +52,8 @@ impl Leader {
         }
     }
 
-    /// Puts a drive in the place of a member that is out, in memory and in the label to be written. False when the
-    /// member is in use.
+    /// Puts a drive in the slot of a member that is out, in memory and in the next label. Returns false if the member
+    /// is in use.
     pub(super) fn put_in(&mut self, drive: &IncomingDrive) -> bool {
         let replaced = self.transition(drive.member, MemberEvent::Replaced);
         if replaced {
@@ -63,7 +63,7 @@ impl Leader {
         replaced
     }
 
-    /// Puts a member in use that has no bitmap of ours yet.
+    /// Puts a member in use that does not have the present bitmap pages yet.
     pub(super) fn take_in(&mut self, member: MemberIndex, bytes: u64) {
         self.unpaged.retain(|(failed, _)| *failed != member);
         self.bad_unwritten = self.state.bad.sequence > 0;
@@ -82,12 +82,12 @@ impl Leader {
         }
     }
 
-    /// True when nothing is left to rebuild on `member`, stable or not.
+    /// True if the rebuild of `member` has filled all regions, stable or not.
     pub(super) fn is_rebuilt(&self, member: MemberIndex) -> bool {
         self.done[member.at()].count_ones() == self.state.bitmaps.stale(member).count_ones()
     }
 
-    /// What was rebuilt since it was last asked, by member.
+    /// Removes and returns the regions that were rebuilt since the last call, by member.
     pub(super) fn take_done(&mut self) -> Vec<(MemberIndex, Bits)> {
         let nothing = Bits::new(self.state.bitmaps.write_intent().regions());
         let done = self.done.iter_mut().enumerate().filter(|(_, bits)| **bits != nothing);
@@ -120,7 +120,7 @@ impl Shard {
         }
     }
 
-    /// Notes that members hold the regions in `done`, which have been flushed. True when that changed anything.
+    /// Records that members have the regions in `done`, which have been flushed. Returns true if this changed a bitmap.
     pub(super) fn lead_stable(&self, leader: &mut Leader, done: Vec<(MemberIndex, Bits)>) -> bool {
         let mut moved = false;
         for (member, bits) in done {
@@ -137,11 +137,11 @@ impl Shard {
         moved
     }
 
-    /// Looks for members of which the last region became complete while others were being recorded.
+    /// Finds members whose last region was completed while other regions were being recorded.
     pub(super) fn lead_finished(&self) {
         let mut leader = self.leader.as_ref().expect("leader tasks run on shard 0").borrow_mut();
         if leader.counts_older_records() {
-            // They are looked for again when the label says that older ones do not count.
+            // The search repeats when the label says that older records do not count.
             return;
         }
         for member in (0..leader.state.states.len() as u8).map(MemberIndex) {
@@ -153,14 +153,14 @@ impl Shard {
         }
     }
 
-    /// Tells that `member` is being rebuilt, and what it lacks.
+    /// Reports the start of a rebuild of `member`.
     pub(super) fn tell_rebuild(&self, leader: &Leader, member: MemberIndex) {
         let regions = u64::from(leader.state.bitmaps.stale(member).count_ones());
         let stale_bytes = self.shared.member_bytes_of(regions);
         self.shared.tell(Some(member), ArrayEventKind::RebuildStarted { stale_bytes });
     }
 
-    /// Every shard writes the member that joined: whatever it lacks is in its bitmap now.
+    /// Starts the rebuild of `member` after every shard writes to it. Its bitmap is now complete.
     pub(super) fn begin_rebuild(&self, leader: &mut Leader, member: MemberIndex) {
         self.tell_rebuild(leader, member);
         let bitmap = Arc::new(leader.state.bitmaps.stale(member).clone());

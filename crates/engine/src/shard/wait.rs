@@ -1,14 +1,14 @@
-//! Tasks that wait for a condition which some other turn will make true.
+//! Tasks that wait for a condition that becomes true in a later turn.
 
 use strake_reactor::{Scheduler, TaskId};
 
-/// Waiting tasks in order of arrival, each at most once. Waking is a hint: a woken task looks again and registers again
-/// if the condition does not hold, so waking too often is only a waste.
+/// Waiting tasks in order of arrival, each at most once. A wake-up is a hint: a woken task checks its condition and
+/// registers again if the condition is false. Unnecessary wake-ups only cost time.
 pub(crate) struct WaitQueue {
     scheduler: Scheduler,
     waiting: Vec<TaskId>,
-    /// By task slot: who registered last. A task that ended without being woken from here leaves its number
-    /// behind, which must not keep the next task in its slot from registering.
+    /// For each task slot, the task that registered last. If a task ends without a wake-up from this queue, its entry
+    /// remains. The entry must not prevent the registration of the next task in the slot.
     queued: Vec<Option<TaskId>>,
 }
 
@@ -22,7 +22,7 @@ impl WaitQueue {
         }
     }
 
-    /// Registers the task that is being polled.
+    /// Registers the current task.
     pub(crate) fn register(&mut self) {
         let task = self.scheduler.current();
         if self.queued[task.slot()].replace(task) != Some(task) {
@@ -30,7 +30,7 @@ impl WaitQueue {
         }
     }
 
-    /// Wakes everyone.
+    /// Wakes all waiting tasks.
     pub(crate) fn wake_all(&mut self) {
         for task in self.waiting.drain(..) {
             self.queued[task.slot()] = None;
@@ -50,8 +50,8 @@ mod tests {
 
     use super::*;
 
-    /// A task had registered and then ended for another reason. The next task in its slot found the flag set, was
-    /// not put in the queue, and a rebuild on two cores slept for ever.
+    /// A task had registered and then ended for another reason. The next task in its slot found the flag set and was
+    /// not queued, so a rebuild on two cores never continued.
     #[test]
     fn a_slot_that_changed_hands_can_wait_again() {
         let scheduler = Scheduler::new(1);

@@ -1,7 +1,8 @@
-//! The shard's workers: tasks that do one job after another.
+//! The workers of a shard: tasks that execute one job after another.
 //!
-//! The future of a job is large, since it holds plans for the widest stripe, and starting a task moves one into its
-//! slot. So a slot's task does not end with its job: it waits for the next one, which is a few bytes.
+//! The future of a job is large, because it contains plans for the widest stripe, and the start of a task moves its
+//! future into the slot. Therefore the task of a slot does not end with its job, but waits for the next job, whose
+//! description has only a few bytes.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -12,12 +13,13 @@ use strake_reactor::{Scheduler, TaskId};
 use super::driver::run_job;
 use super::{Job, Shard};
 
-/// Who works, and on what.
+/// The workers and their jobs.
 pub(crate) struct Workers {
     scheduler: Scheduler,
-    /// Workers without a job, the one that had one last on top: its memory is the warmest.
+    /// Workers without a job. The worker with the most recent job is on top, because its memory is probably in the CPU
+    /// cache.
     idle: Vec<TaskId>,
-    /// By task slot: the job that its worker has not taken yet.
+    /// For each task slot, the job that its worker has not yet taken.
     jobs: Box<[Option<Job>]>,
 }
 
@@ -31,12 +33,12 @@ impl Workers {
         }
     }
 
-    /// Workers without a job.
+    /// Number of workers without a job.
     pub(crate) fn idle(&self) -> usize {
         self.idle.len()
     }
 
-    /// Gives the job to a worker that has none, or back when all have one.
+    /// Assigns the job to an idle worker, or returns the job if no worker is idle.
     pub(crate) fn assign(&mut self, job: Job) -> Result<(), Job> {
         let Some(worker) = self.idle.pop() else { return Err(job) };
         let before = self.jobs[worker.slot()].replace(job);
@@ -46,7 +48,7 @@ impl Workers {
     }
 }
 
-/// Does `job`, and then whatever else it is given.
+/// Executes `job`, and then further jobs.
 pub(super) async fn work(shard: Rc<Shard>, mut job: Job) {
     loop {
         run_job(&shard, job).await;
@@ -60,7 +62,7 @@ async fn next(shard: &Shard) -> Job {
     shard.workers.borrow_mut().idle.push(task);
     poll_fn(|_| match shard.workers.borrow_mut().jobs[task.slot()].take() {
         Some(job) => Poll::Ready(job),
-        // The wake-up was for the job before.
+        // The wake-up was for the previous job.
         None => Poll::Pending,
     })
     .await

@@ -1,4 +1,4 @@
-//! Writes of one band: as one plan, or column by column where blocks are bad.
+//! Writes of one band: as one plan, or column by column if blocks are bad.
 
 use strake_block::{BufMut, Durability, IoError, Sg};
 use strake_ondisk::{BadEvent, REDO_HEADER_BYTES};
@@ -14,7 +14,7 @@ use super::mend::{Ended, Excluded, LOST, Stuck, mend};
 use super::redo::{Entry, Recorded};
 use super::{Shard, regions, scratch};
 
-/// Does one plan's worth of writes and answers every write merged into it.
+/// Executes one batch of writes and answers every write in it.
 pub(super) async fn write(shard: &Shard, group: Group, band: Band, batch: &mut WriteBatch) {
     let result = write_batch(shard, group, band, batch).await;
     for item in batch.items.drain(..) {
@@ -46,7 +46,7 @@ async fn write_batch(
     result
 }
 
-/// Writes in a region whose bit is stable.
+/// Writes in a region whose write-intent bit is stable.
 async fn write_in_region(
     shard: &Shard,
     group: Group,
@@ -63,7 +63,7 @@ async fn write_in_region(
     Box::pin(write_by_columns(shard, group, band, batch)).await
 }
 
-/// Writes what was asked for as one plan, if what is left of the stripe allows it.
+/// Executes the batch as one plan, if the remaining strips of the stripe suffice.
 async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatch) -> Ended {
     let mut excluded = Excluded::over(shard, band, hull(&batch.segments));
     let mut since = shard.members.borrow().membership_epoch();
@@ -72,13 +72,13 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
         let health = excluded.apply(shard.health(band));
         agrees |= health.parity_trusted;
         if !agrees && shard.lacks_data(band, excluded) {
-            // What is reconstructed below follows from parity, so parity has to be made true first.
+            // The reconstruction below depends on parity, so parity must be made consistent first.
             let columns = (band, hull(&batch.segments), 0..shard.geometry.data_strips());
             let resync = maintain_by_columns(shard, group, columns, Purpose::Resync);
             if let Err(error) = Box::pin(resync).await {
                 return Ended::Done(Err(error));
             }
-            // What could not be read was written back along with it, or is listed.
+            // Unreadable blocks were rewritten meanwhile, or are on the list.
             excluded.unreadable = shard.hidden_positions(band, hull(&batch.segments));
             agrees = true;
             continue;
@@ -99,7 +99,7 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
             return Ended::Done(Err(LOST));
         };
         if excluded.apply(shard.health(band)) != health || shard.is_logged(band.stripe) != logged {
-            // A member left or was replaced while this waited for memory: what it holds is not what was planned on.
+            // A member went out or was replaced while this task waited for memory, so the plan is obsolete.
             scratch::end(&shard.scratch, loan);
             continue;
         }
@@ -144,16 +144,16 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
                 Step::Ended(error) => return Ended::Done(Err(error)),
             }
         }
-        // What is recorded must be stable in its place before the record is given up.
+        // The data must be stable on the members before the record is released.
         let cached = !shard.members.borrow().to_flush().is_empty();
         let durability = if entry.is_some() && cached { Durability::Fua } else { batch.durability };
         let failed = shard.write_all(group, band, &plan, (batch, durability), parity).await;
         if let Err(error) = shard.expel_replacement(failed.replacement).await {
             return Ended::Done(Err(error));
         }
-        // Members excluded because a read failed were not written either: both kinds are stale in this band
-        // and must be out of use everywhere before the host may believe the write.
-        // So are those out of use here already, as long as another shard may still read what they missed.
+        // Members that were excluded because a read failed were not written either. Both kinds are stale in this band,
+        // and must be out of use everywhere before the host gets the answer. This also applies to members that are
+        // already out of use here, as long as another shard may read their stale blocks.
         let missed = failed.any() | health.absent;
         let out = shard.await_out_of_use(band.stripe, missed, since).await;
         if let Some(entry) = entry {
@@ -161,8 +161,8 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
         }
         let handed = shard.handed_over(band.stripe, health.absent, since);
         if out.is_ok() && !handed.is_empty() {
-            // The old device was avoided, and now its replacement has the place, which missed the write as well.
-            // Parity knows the new data already, so it is no difference that is to be written, but the strip.
+            // The old device was excluded, and now its replacement has the slot, but missed the write too. Parity
+            // already contains the new data, so the whole strip must be written, not a difference.
             excluded = Excluded::over(shard, band, plan.window);
             excluded.unreadable |= handed;
             agrees = true;
@@ -178,18 +178,18 @@ async fn write_window(shard: &Shard, group: Group, band: Band, batch: &WriteBatc
     }
 }
 
-/// How to continue after a write was to be recorded.
+/// The next step after the attempt to record a write.
 enum Step {
-    /// It is.
+    /// The write is recorded.
     On(Entry),
-    /// Members have gone out: it has to be planned again.
+    /// Members have gone out, so the write must be planned again.
     Again,
     /// The array has stopped.
     Ended(IoError),
 }
 
-/// Records what `plan` writes. Members that are to be avoided because they failed a read are out of use
-/// everywhere before that: what is recorded holds without them.
+/// Records the writes of `plan`. Members that are excluded because they failed a read must be out of use everywhere
+/// first, because the record is valid without them.
 async fn record(
     shard: &Shard,
     group: Group,
@@ -224,7 +224,7 @@ async fn record(
     }
 }
 
-/// Writes column by column as far as each allows, where blocks are bad or nothing is left to recover them from.
+/// Writes column by column as far as possible, if blocks are bad or cannot be reconstructed.
 async fn write_by_columns(
     shard: &Shard,
     group: Group,
@@ -252,8 +252,8 @@ async fn write_by_columns(
     result
 }
 
-/// Writes one column in which data are lost that this write does not replace, as the list of bad blocks says: zeroes
-/// stand for them from now on, so that what is written has its redundancy. Reads do not return these zeroes.
+/// Writes one column with lost data that this write does not replace, according to the list of bad blocks. Zeroes
+/// replace the lost data, so that the written data have redundancy. Reads do not return these zeroes.
 async fn write_giving_up(
     shard: &Shard,
     group: Group,
@@ -278,8 +278,8 @@ async fn write_giving_up(
 }
 
 impl Shard {
-    /// The data strips of a column that are lost permanently and in the way of writing it; `None` when others
-    /// are in the way, which may still be recovered one day.
+    /// Returns the data strips of a column that are permanently lost and prevent the write; `None` if other strips
+    /// prevent the write, because these may become readable later.
     fn to_give_up(
         &self,
         band: Band,

@@ -3,7 +3,7 @@ use strake_units::{BlockSize, LbaRange, StripeIndex};
 
 use super::{AgreedStrips, GROUP, PLACES};
 
-/// Stripes of two bands.
+/// Returns a geometry with stripes of two bands.
 fn geometry(level: Level, members: usize) -> Geometry {
     let (strip_bytes, block_size) = (256 << 10, BlockSize::B4096);
     let member_blocks = 1 << 30;
@@ -34,7 +34,7 @@ fn what_was_noted_agrees_and_nothing_else() {
     assert!(!table.contains_all(&geometry, band(41, 0)));
 }
 
-/// A group that displaces another has none of its strips.
+/// A group that evicts another group has none of its strips.
 #[test]
 fn a_full_table_forgets_and_invents_nothing() {
     let geometry = geometry(Level::Raid1, 2);

@@ -1,4 +1,4 @@
-//! What the leader writes of the bitmaps: write-intent, and what absent members lack.
+//! The leader's writes of the bitmaps: the write-intent bitmap and the dirty bitmaps of absent members.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use crate::shard::leader::{Leader, Sweep};
 use crate::shard::members::Group;
 use crate::shard::serve::{FailedMembers, flush_members};
 
-/// Writes bitmap changes until there are none, and answers who waited for them.
+/// Writes bitmap changes until there are none, and answers the shards that waited for them.
 pub(crate) async fn bitmap(shard: Rc<Shard>) {
     let group = shard.open_group();
     loop {
@@ -28,7 +28,8 @@ pub(crate) async fn bitmap(shard: Rc<Shard>) {
             shard.shared.written.mark(*region);
         }
         let failed = write_pages(&shard, group).await;
-        // A bitmap that misses a bit must never be believed. When too few are left the answer below says so.
+        // A member whose bitmap lacks a bit must go out of use. If too few members remain, the answer below is an
+        // error.
         let _ = shard.expel(failed).await;
         let result = if shard.shared.is_lost() { Err(IoErrorKind::Lost) } else { Ok(()) };
         for (from, region) in asked {
@@ -47,18 +48,18 @@ async fn clear_swept(shard: &Shard, group: Group) {
     let failed = flush_members(shard, group).await;
     let flushed = shard.expel(failed).await.is_ok();
     let mut leader = shard.leader_mut();
-    // A region that was asked for again meanwhile has left the list.
+    // A region that was requested again meanwhile is no longer on the list.
     let Some(sweep) = leader.sweep.take() else { return };
     for region in sweep.idle.into_iter().filter(|_| flushed) {
         leader.forget(region);
     }
 }
 
-/// Writes every changed page to every live member. Returns who failed, now or in a write of another task that has not
-/// been recorded yet.
+/// Writes every changed page to every live member. Returns the members that failed, in this write or in a write of
+/// another task whose failures are not yet recorded.
 ///
-/// One task at a time: a page has two places, and while one copy is being written the other one must be whole. Only
-/// I/O is waited for in between, so waiting for one's turn waits for nothing else.
+/// One task writes pages at a time: a page has two copies, and while one copy is written, the other copy must be
+/// intact. The task waits only for I/O, so the wait for another task is short.
 pub(in crate::shard) async fn write_pages(shard: &Shard, group: Group) -> FailedMembers {
     poll_fn(|_| {
         let mut leader = shard.leader_mut();
@@ -98,12 +99,12 @@ pub(in crate::shard) async fn write_pages(shard: &Shard, group: Group) -> Failed
     leader.unpaged.clone()
 }
 
-/// The devices that labels and pages are written to.
+/// Returns the devices to which labels and pages are written.
 fn live_devices(leader: &Leader) -> MemberSet {
     leader.homes().into_iter().map(|(device, _)| device).collect()
 }
 
-/// A page for every live member.
+/// Returns the record of a page for every live member.
 fn page_records(leader: &Leader, bitmap: Bitmap, page: u32) -> Vec<(MemberIndex, u64, [u8; 4096])> {
     let (sequence, record) =
         leader.state.bitmaps.record(leader.state.superblock.array, bitmap, page);

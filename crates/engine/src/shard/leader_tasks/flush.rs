@@ -1,7 +1,7 @@
-//! Flushes that the task of the labels waits for, and what does not wait for them: failures of other members.
+//! Flushes of the label task. While the task waits for a flush, it records failures of other members.
 //!
-//! Writes that a failed member missed are acknowledged when its failure is on record. A drive may take seconds over a
-//! flush, and then all of them would wait for it; so failures get through in between.
+//! Writes that a failed member missed are acknowledged after the failure is recorded. A flush may take seconds, and
+//! would delay all of these writes, so failures are recorded during the flush.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -15,10 +15,10 @@ use crate::shard::leader::Leader;
 use crate::shard::members::Group;
 use crate::shard::serve::{begin_flush, end_flush};
 
-/// Flushes every member, taking those that fail out of use, and records other members as failed meanwhile. False when
-/// too few are left.
+/// Flushes every member, and takes members that fail out of use. Meanwhile, records failures of other members. Returns
+/// false if too few members remain.
 pub(in crate::shard) async fn flush_all(shard: &Shard, group: Group) -> bool {
-    // Labels are written in `group`, which must not wait for the flushes.
+    // The labels are written in `group`, so the flushes need another group.
     let flushing = shard.open_group();
     let flushes = begin_flush(shard, flushing);
     while let Some((failed, reply)) = failure_or_settled(shard, flushing).await {
@@ -32,7 +32,7 @@ pub(in crate::shard) async fn flush_all(shard: &Shard, group: Group) -> bool {
     !shard.shared.is_lost()
 }
 
-/// The next failure to record; `None` when the flushes are done.
+/// Returns the next failure to record; `None` after the flushes have completed.
 async fn failure_or_settled(shard: &Shard, flushing: Group) -> Option<Failed> {
     poll_fn(|_| {
         if shard.members.borrow().groups.is_settled(flushing) {
@@ -48,8 +48,8 @@ async fn failure_or_settled(shard: &Shard, flushing: Group) -> Option<Failed> {
     .await
 }
 
-/// Takes the first failure of a member out of the queue, unless something comes before it that changes which drive has
-/// the place of a member: then it is about another drive.
+/// Removes the first failure of a member from the queue, unless an earlier change in the queue assigns another drive to
+/// a slot: the failure may then concern another drive.
 fn take_failure(leader: &mut Leader) -> Option<Failed> {
     for (at, (change, _)) in leader.changes.iter().enumerate() {
         match change {
@@ -70,5 +70,5 @@ fn take_failure(leader: &mut Leader) -> Option<Failed> {
     None
 }
 
-/// A failure that is recorded out of turn.
+/// A failure that is recorded before other changes.
 type Failed = ((MemberIndex, FailReason), Option<Reply>);

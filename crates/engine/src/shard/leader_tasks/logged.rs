@@ -1,8 +1,9 @@
-//! What the label says of the redo log: from when on, and for which stripes, every write is in it.
+//! The fields of the label about the redo log: the stripes whose writes are all in the log, and the generation from
+//! which this holds.
 //!
-//! A shard logs as soon as it goes by the views that ask for it, and writes that it began before go on without. So the
-//! label may say that all are logged only when those are done and stable; and it says that not all are before a shard
-//! stops.
+//! A shard logs as soon as it applies views that require logging, but older writes complete without logging. Therefore
+//! the label may say that all writes are logged only after the older writes are complete and stable. Before shards stop
+//! logging, the label must say that not all writes are logged.
 //!
 //! ```text
 //!  more is logged:  views --> every shard: older writes done (`Drained`) --> flush --> label
@@ -23,16 +24,16 @@ use crate::shard::reconfiguration::{Event, reconfigure};
 use crate::shard::redo::Roll;
 
 impl Leader {
-    /// What shards have to know about the array.
+    /// Returns the properties of the array that shards need.
     pub(super) fn roll(&self) -> Roll {
         let label = &self.state.superblock;
-        // The stronger mode is in force while one takes the other's place.
+        // During a change of the mode, the stronger mode is in force.
         let consistency = self.consistency();
         Roll { consistency, replacement: self.pending_replacement(), ..Roll::of(label) }
     }
 
-    /// What the label may say once no write is under way that is older than the last views: who is logged, and since
-    /// when.
+    /// Returns what the label may say when no write is older than the last views: the members whose stripes are logged,
+    /// and the generation from which this holds.
     fn all_logged(&self, geometry: &Geometry) -> (MemberSet, u64) {
         if geometry.parity_strips() == 0 {
             // Copies have no log.
@@ -48,13 +49,13 @@ impl Leader {
         match logged {
             MemberSet::EMPTY => (logged, 0),
             _ if lasts => (logged, label.logged_since),
-            // Records from before are done, and of members that came back since they may be out of date.
+            // Older records are complete, and may be out of date for members that returned since.
             _ => (logged, self.reported),
         }
     }
 
-    /// Has the label say that writes to the stripes of `member`, which is in sync, are logged no longer than it takes
-    /// the shards to hear of this. False when it says so, or when all are logged.
+    /// Changes the label so that writes to the stripes of `member`, which is in sync, no longer count as logged; the
+    /// shards stop logging later. Returns false if the label already says so, or if all writes are logged.
     pub(super) fn log_less(&mut self, member: MemberIndex) -> bool {
         let label = &mut self.state.superblock;
         let logged = label.logged.without(member);
@@ -65,14 +66,15 @@ impl Leader {
         true
     }
 
-    /// True while records count that a member which came back meanwhile must not be given: it cannot be called in sync.
+    /// True while records count that must not be replayed on a member that returned meanwhile. The member cannot be
+    /// called in sync then.
     pub(in crate::shard) fn counts_older_records(&self) -> bool {
         let label = &self.state.superblock;
         !label.logged.is_empty() && label.logged_since < self.joined
     }
 }
 
-/// Every write that is under way began under the views of `version`.
+/// Handles the report that every write in progress started under the views of `version`.
 pub(super) async fn drained(shard: &Shard, group: Group, version: u64) {
     let current = |leader: &Leader| leader.version == version && !shard.shared.is_lost();
     let due = |leader: &Leader| {
@@ -92,7 +94,7 @@ pub(super) async fn drained(shard: &Shard, group: Group, version: u64) {
     {
         let mut leader = shard.leader_mut();
         if !current(&leader) {
-            // The views have changed, and another report follows, or the array is lost.
+            // The views have changed and another report follows, or the array has failed.
             return;
         }
         let (logged, since) = leader.all_logged(&shard.geometry);
@@ -100,14 +102,14 @@ pub(super) async fn drained(shard: &Shard, group: Group, version: u64) {
         leader.state.superblock.note_logged(logged, since);
     }
     if record(shard, group).await {
-        // Writing the label may have cost members.
+        // Members may have failed during the write of the label.
         publish(shard).await;
     }
-    // Who is rebuilt may have waited for this.
+    // Members whose rebuild is complete may have waited for this.
     shard.lead_finished();
 }
 
-/// Makes writes safe against crashes in another way.
+/// Changes the consistency mode.
 pub(super) async fn change_consistency(shard: &Shard, group: Group, mode: Consistency) -> Answer {
     let lost = || ArrayError::refused("the array has lost too many members to be changed");
     if shard.shared.is_lost() {
@@ -120,8 +122,8 @@ pub(super) async fn change_consistency(shard: &Shard, group: Group, mode: Consis
         let weaker = mode < recorded;
         if weaker {
             leader.state.superblock.consistency = mode;
-            // Records of writes in progress count only while all is logged: they may be partial-write records, or may
-            // not name a member that has gone out since.
+            // Records of writes in progress count only while all writes are logged: such records may be partial-write
+            // records, or may not name a member that has gone out since.
             leader.state.superblock.note_logged(MemberSet::EMPTY, 0);
             if mode == Consistency::None {
                 // Writes are not recorded from now on.
@@ -137,7 +139,7 @@ pub(super) async fn change_consistency(shard: &Shard, group: Group, mode: Consis
         return Err(lost());
     }
     publish(shard).await;
-    // Who is rebuilt may have waited for records that count no longer.
+    // Members whose rebuild is complete may have waited for records that no longer count.
     shard.lead_finished();
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What the leader writes to members: labels, the list of bad blocks, and records in general.
+//! The leader's writes to members: labels, the list of bad blocks, and other records.
 
 use strake_block::{BufMut, Durability, Op, Sg};
 use strake_ondisk::{Copy, RecordedState, Superblock};
@@ -11,30 +11,31 @@ use crate::shard::members::{Group, settled};
 use crate::shard::serve::FailedMembers;
 use crate::shard::{Shard, replacement};
 
-/// Records the state of the array on every live member: first the bitmap pages that changed, so that no member is
-/// called out before what it lacks is known, then the labels of a new generation. Members that fail on the way are
-/// recorded as failed in the next generation. False when too few are left.
+/// Records the state of the array on every live member. First the changed bitmap pages are written, so that no label
+/// calls a member out before its dirty bitmap is recorded. Then the labels of a new generation are written. Members
+/// that fail meanwhile are recorded as failed in the next generation. Returns false if too few members remain.
 pub(in crate::shard) async fn record(shard: &Shard, group: Group) -> bool {
     let tried = pages_and_label(shard, group).await;
     until_recorded(shard, group, tried).await
 }
 
-/// The same for a label that a member has already: it goes to all members before anything else can change it, since two
-/// labels of one number would be two histories. It calls no member out, so pages may follow.
+/// Records a label that one member already has. It is written to all members before another change, because two
+/// different labels of one generation would be two histories. The label calls no member out, so the bitmap pages may
+/// follow it.
 pub(in crate::shard) async fn record_as_begun(shard: &Shard, group: Group) -> bool {
     let tried = label(shard, group).await;
     until_recorded(shard, group, tried).await
 }
 
-/// What came of an attempt to write a record to everybody.
+/// The result of an attempt to write a record to every member.
 struct Tried {
     /// Members that the label calls live.
     live: MemberSet,
-    /// Who could not be written.
+    /// Members whose write failed.
     failed: FailedMembers,
 }
 
-/// Continues from what was `tried` until everybody who is left has everything. False when too few are left.
+/// Continues after `tried` until every remaining member has all records. Returns false if too few members remain.
 async fn until_recorded(shard: &Shard, group: Group, mut tried: Tried) -> bool {
     while !tried.failed.is_empty() {
         for (member, failure) in tried.failed {
@@ -83,7 +84,7 @@ fn called_live(shard: &Shard) -> MemberSet {
     live.map(|(slot, _)| slot).collect()
 }
 
-/// Writes the list of bad blocks to every live member, unless all have it. Returns who failed.
+/// Writes the list of bad blocks to every live member, unless all have it. Returns the members that failed.
 pub(in crate::shard) async fn write_bad_blocks(shard: &Shard, group: Group) -> FailedMembers {
     let records = shard.leader_mut().bad_records();
     if records.is_empty() {
@@ -94,7 +95,8 @@ pub(in crate::shard) async fn write_bad_blocks(shard: &Shard, group: Group) -> F
     failed
 }
 
-/// Writes the labels of a new generation: heads first, and only when all have it, tails. Returns who failed.
+/// Writes the labels of a new generation: first to the head rings of all members, and then to the tail rings. Returns
+/// the members that failed.
 async fn write_labels(shard: &Shard, group: Group) -> FailedMembers {
     let promoted = {
         let superblock = &mut shard.leader_mut().state.superblock;
@@ -110,7 +112,7 @@ async fn write_labels(shard: &Shard, group: Group) -> FailedMembers {
     }
 }
 
-/// Members that this label is the first to call in sync.
+/// Returns the members that are in sync according to this label, but not according to the previous one.
 fn promoted(label: &Superblock) -> MemberSet {
     let rows = label.members.iter().enumerate();
     let promoted = rows.filter(|(_, row)| {
@@ -119,21 +121,23 @@ fn promoted(label: &Superblock) -> MemberSet {
     promoted.map(|(slot, _)| slot).collect()
 }
 
-/// Writes the label to the head rings: to members that it promotes before others. A promotion that the member itself
-/// does not show counts for nothing, so a label that also calls another member out could leave too few in sync.
+/// Writes the label to the head rings, first on the members that the label promotes. A promotion counts only if the
+/// label of the member itself contains it, so a label that also calls another member out could leave too few members in
+/// sync.
 async fn write_heads(shard: &Shard, group: Group, promoted: MemberSet) -> FailedMembers {
     if promoted.is_empty() {
         return write_copy(shard, group, Copy::Head, MemberSet::ALL).await;
     }
     let mut failed = write_copy(shard, group, Copy::Head, promoted).await;
     if survives_all(shard, &failed) {
-        // Also when the promotion has failed: the next label must find no member two behind.
+        // The label is written to the other members even if the promotion failed, because no member may be two
+        // generations behind the next label.
         failed.extend(write_copy(shard, group, Copy::Head, MemberSet::ALL - promoted).await);
     }
     failed
 }
 
-/// Whether the array still holds its data without those that `failed` as well.
+/// True if the array keeps its data without the members in `failed`.
 fn survives_all(shard: &Shard, failed: &FailedMembers) -> bool {
     let leader = shard.leader_mut();
     let members = failed.iter().map(|(member, _)| *member);
@@ -141,7 +145,7 @@ fn survives_all(shard: &Shard, failed: &FailedMembers) -> bool {
     shard.geometry.tolerates(leader.impaired() | lost.collect())
 }
 
-/// Writes the label to one ring of the live members in `to`. Returns who failed.
+/// Writes the label to one ring of the live members in `to`. Returns the members that failed.
 async fn write_copy(shard: &Shard, group: Group, copy: Copy, to: MemberSet) -> FailedMembers {
     let mut labels = Vec::new();
     {
@@ -158,7 +162,7 @@ async fn write_copy(shard: &Shard, group: Group, copy: Copy, to: MemberSet) -> F
     write_metadata(shard, group, labels).await
 }
 
-/// Writes 4 KiB records at byte offsets, stable. Returns who failed.
+/// Writes 4 KiB records at byte offsets, stable. Returns the members that failed.
 pub(in crate::shard) async fn write_metadata(
     shard: &Shard,
     group: Group,

@@ -1,4 +1,4 @@
-//! I/Os on their way back to their waiters.
+//! Delivery of completed I/Os to their waiters.
 
 use std::slice::IterMut;
 
@@ -14,40 +14,41 @@ use super::{DirectRead, Failed, HostRead, Inflight, Members, PartIo, Waiter};
 use crate::histogram::{CoreTimes, Timed};
 use crate::slab::Slab;
 
-/// Who takes what has no task that waits for it.
+/// Recipients of completions for which no task waits.
 pub(crate) trait Takers {
-    /// Direct reads that are like `first`, as `next` has them; returns how many. All of them came back well. `None` if
-    /// each is to be looked at: nothing was taken.
+    /// Takes successful direct reads that are like `first` from `next`. Returns their number, or `None` without taking
+    /// any if each read must be checked.
     fn alike(
         &mut self,
         first: &DirectRead,
         next: impl FnMut() -> Option<(Token, Lba, SgMut)>,
     ) -> Option<u32>;
 
-    /// A direct read.
+    /// Takes a direct read.
     fn direct(&mut self, read: &DirectRead, data: SgMut, result: Result<(), IoError>);
 
-    /// A part of a small write or degraded read that was sent without a place of its own.
+    /// Takes an unpromoted part of a small write or degraded read.
     fn part(&mut self, part: PartBack<'_>) -> PartTaken;
 
-    /// A part that had one.
+    /// Takes a part that is an ordinary I/O.
     fn ordinary_part(&mut self, io: PartIo, op: Op, failed: Option<Failed>);
 
-    /// A clean read of a host request.
+    /// Takes a normal read of a host request.
     fn host_read(&mut self, read: HostRead);
 }
 
-/// A part of a small write or degraded read that came back.
+/// A completed part of a small write or degraded read.
 pub(crate) struct PartBack<'a> {
     pub(crate) io: PartIo,
     pub(crate) generation: u32,
-    /// What can be taken out of it is the operation.
+    /// The completion, from which the operation can be taken.
     pub(crate) done: &'a mut Completion,
     pub(crate) from: Source,
 }
 
 impl PartBack<'_> {
-    /// How it failed, if it did: as what was sent to `member` at the moment `issued` by [`Members::membership_epoch`].
+    /// Returns the failure, if any, of the part that was sent to `member` at `issued`, a value of
+    /// [`Members::membership_epoch`].
     #[inline]
     pub(crate) fn failed(&self, member: MemberIndex, issued: u64) -> Option<Failed> {
         let error = self.done.result.err()?;
@@ -59,25 +60,25 @@ impl PartBack<'_> {
     }
 }
 
-/// The device that something came back from.
+/// The device of a completion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source {
-    /// It has this place.
+    /// The device with this index.
     Place(MemberIndex),
-    /// It has lost its place.
+    /// A former device.
     Graveyard,
 }
 
-/// Whose a part was.
+/// The owner of a part.
 pub(crate) enum PartTaken {
-    /// The whole's; when it was sent.
+    /// The write or read, with the time of submission.
     Here(Nanos),
-    /// That of the ordinary I/O that was made of it.
+    /// The ordinary I/O to which the part was promoted.
     Promoted(u32),
 }
 
 impl Members {
-    /// Collects completions: what tasks wait for wakes them, the rest goes to `takers`. Returns how many.
+    /// Collects completions. Wakes the waiting tasks, and passes other completions to `takers`. Returns their number.
     pub(crate) fn poll(
         &mut self,
         now: Nanos,
@@ -122,11 +123,11 @@ impl Members {
     }
 }
 
-/// Where it is noted how long a member takes.
+/// The latency statistics of a member.
 struct Clock<'a> {
-    /// Its reads of the last seconds.
+    /// Recent reads.
     latency: &'a mut Latency,
-    /// Everything, since the start.
+    /// All I/Os since the start.
     times: &'a CoreTimes,
     at: usize,
 }
@@ -145,7 +146,7 @@ impl Clock<'_> {
     }
 }
 
-/// Where completions go.
+/// The destination of completions.
 struct Home<'a, T> {
     now: Nanos,
     inflight: &'a mut Slab<Inflight>,
@@ -158,10 +159,10 @@ struct Home<'a, T> {
 }
 
 impl<T: Takers> Home<'_, T> {
-    /// Takes what came back from one device, and notes how long it took.
+    /// Processes the completions of one device, and records their latencies.
     #[inline]
     fn take(&mut self, batch: &mut [Completion], from: Source, mut clock: Option<Clock<'_>>) {
-        // What is alike and was issued together counts together.
+        // I/Os of the same kind and issue time are counted together.
         let (mut alike, mut count) = ((self.now, Timed::Read), 0);
         let mut rest = batch.iter_mut();
         loop {
@@ -186,8 +187,8 @@ impl<T: Takers> Home<'_, T> {
         }
     }
 
-    /// Takes direct reads from the front of `batch` that are alike and came back well, if there are any; says when the
-    /// device got them, and how many they are.
+    /// Takes successful direct reads of the same kind from the front of `batch`, if any. Returns their submission time
+    /// and their number.
     #[inline]
     fn take_reads(&mut self, batch: &mut IterMut<'_, Completion>) -> Option<(Nanos, u32)> {
         let direct = &mut *self.direct;
@@ -200,7 +201,7 @@ impl<T: Takers> Home<'_, T> {
         Some((first.since, reads))
     }
 
-    /// Takes one I/O; says when the device got it, and what it was.
+    /// Takes one I/O. Returns its submission time and its kind.
     #[inline]
     fn take_one(&mut self, done: &mut Completion, from: Source) -> Option<(Nanos, Timed)> {
         let promoted = match Named::of(done.token) {
@@ -230,7 +231,7 @@ impl<T: Takers> Home<'_, T> {
         self.complete(done)
     }
 
-    /// Takes an I/O that has a place; says when the device got it, and what it was.
+    /// Takes an ordinary I/O. Returns its submission time and its kind.
     fn complete(&mut self, done: &mut Completion) -> Option<(Nanos, Timed)> {
         let Named::Inflight { place: slot, generation } = Named::of(done.token) else {
             unreachable!("everything else is handled before")
@@ -284,14 +285,14 @@ const fn timed(op: &Op) -> Timed {
     }
 }
 
-/// What is left of an operation that was taken.
+/// The value that replaces a taken operation.
 const TAKEN: Op = Op::Flush;
 
 fn take_op(done: &mut Completion) -> Op {
     std::mem::replace(&mut done.op, TAKEN)
 }
 
-/// The buffer of a read. Nothing else is moved.
+/// Takes the buffer of a read. Nothing else is moved.
 #[inline]
 pub(super) fn take_data(done: &mut Completion) -> SgMut {
     match std::mem::replace(&mut done.op, TAKEN) {

@@ -1,7 +1,7 @@
-//! Clean reads of one strip on their way to a member and back, as little as there has to be of each.
+//! Direct reads: normal reads of one strip with minimal state.
 //!
-//! One that takes long is *promoted*: it becomes an ordinary I/O of an ordinary request, which knows what to do about
-//! slow members. So does one that fails.
+//! A slow direct read is *promoted*: it becomes an ordinary I/O of an ordinary request, which handles slow members. A
+//! failed direct read is promoted too.
 
 use std::slice::IterMut;
 
@@ -14,29 +14,29 @@ use super::{Inflight, Members, Waiter};
 use crate::limits::{MEMBER_DEPTH, TIMEOUT_CHECK};
 use crate::pacing::Came;
 
-/// Not promoted.
+/// Marks a read that is not promoted.
 const ORDINARY: u32 = u32::MAX;
 
-/// Where a direct read came from and what is to be known of it.
+/// The origin and the properties of a direct read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DirectRead {
     /// The user's token.
     pub(crate) token: Token,
-    /// The first block, in the array.
+    /// The first block in the array.
     pub(crate) at: Lba,
-    /// When it was taken in, which is when it was issued.
+    /// The time at which the read was accepted and issued.
     pub(crate) since: Nanos,
     /// [`Members::membership_epoch`] at that time.
     pub(crate) issued: u64,
     pub(crate) bytes: u32,
     pub(crate) port: u16,
     pub(crate) member: MemberIndex,
-    /// What was going on.
+    /// The state of maintenance.
     pub(crate) came: Came,
 }
 
 impl DirectRead {
-    /// Whether `other` is answered to the same user and counts as this one does.
+    /// True if `other` has the same user and the same accounting.
     #[inline]
     fn is_like(&self, other: &Self) -> bool {
         (self.since, self.bytes, self.port, self.came)
@@ -44,59 +44,59 @@ impl DirectRead {
     }
 }
 
-/// A cache line.
+/// An entry, which is one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 struct Place {
     read: DirectRead,
-    /// Counts the reads of this place.
+    /// Counts the reads of this entry.
     generation: u32,
-    /// The I/O it was made. Of a free place, the next free one, which is never [`ORDINARY`].
+    /// The ordinary I/O of a promoted read. In a free entry, the next free entry, which is never [`ORDINARY`].
     promoted: u32,
     live: bool,
 }
 
 const _: () = assert!(size_of::<Place>() == 64, "a direct read takes one cache line");
 
-/// An I/O that is noted somewhere else than among those in flight.
+/// An I/O without an entry in the table of ordinary I/Os.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unplaced {
     pub(crate) member: MemberIndex,
-    /// When it was issued.
+    /// The time at which the I/O was issued.
     pub(crate) since: Nanos,
     /// [`Members::membership_epoch`] at that time.
     pub(crate) issued: u64,
 }
 
-/// The table of them.
+/// The table of direct reads.
 pub(super) struct Direct {
     places: Box<[Place]>,
-    /// The first free place; behind the last of them there is none.
+    /// The first free entry. The list ends with an invalid index.
     free: u32,
     live: usize,
 }
 
-/// A direct read that came back.
+/// A completed direct read.
 pub(super) enum Back<'a> {
-    /// As it left.
+    /// An unpromoted read.
     Read(&'a DirectRead),
-    /// As the I/O it was made.
+    /// A promoted read, with its ordinary I/O.
     Promoted(u32),
 }
 
 impl Direct {
-    /// Room for `requests` of them.
+    /// Creates a table for `requests` reads.
     pub(super) fn new(requests: usize) -> Self {
         let place = |next| Place { promoted: next, ..Place::default() };
         Self { places: (1..=requests as u32).map(place).collect(), free: 0, live: 0 }
     }
 
-    /// How many devices have, promoted or not.
+    /// Returns the number of reads that devices have, promoted or not.
     pub(super) fn live(&self) -> usize {
         self.live
     }
 
-    /// Takes one back from its device.
+    /// Takes a completed read.
     #[inline]
     pub(super) fn take(&mut self, at: u32, generation: u32) -> Back<'_> {
         let Place { generation: expected, promoted, live, .. } = self.places[at as usize];
@@ -117,7 +117,7 @@ impl Direct {
         self.live -= 1;
     }
 
-    /// The read that `done` is, if it is one as it left, and came back well and whole; and its place.
+    /// Returns the read of `done` and its index, if `done` is an unpromoted direct read that completed successfully.
     #[inline]
     pub(super) fn sound(&self, done: &Completion) -> Option<(u32, &DirectRead)> {
         let Named::Direct { place: at, generation } = Named::of(done.token) else { return None };
@@ -130,7 +130,7 @@ impl Direct {
         sound.then_some((at, &place.read))
     }
 
-    /// Takes the read at place `at` back, which is the next of `batch` and sound.
+    /// Takes the successful read at index `at`, which is the next in `batch`.
     #[inline]
     pub(super) fn take_sound(
         &mut self,
@@ -142,7 +142,7 @@ impl Direct {
         Some((token, at, take_data(batch.next()?)))
     }
 
-    /// The place of the next of `batch` if it is sound and like `first`.
+    /// Returns the index of the next read in `batch`, if it is successful and like `first`.
     #[inline]
     pub(super) fn next_like(
         &self,
@@ -155,8 +155,7 @@ impl Direct {
 }
 
 impl Members {
-    /// Sends `read`, whose `at` in the data area of its member is `lba`; hands the buffer back when the member takes
-    /// no more now.
+    /// Sends `read` at `lba` in the data area of its member. Returns the buffer if the member accepts no more I/Os now.
     #[inline(always)]
     pub(crate) fn read_directly(
         &mut self,
@@ -186,7 +185,7 @@ impl Members {
         Ok(())
     }
 
-    /// Makes direct reads that take long ordinary I/Os of the requests that `request` makes of them.
+    /// Promotes slow direct reads to ordinary I/Os of the requests that `request` creates.
     pub(crate) fn promote_direct(
         &mut self,
         now: Nanos,
@@ -205,7 +204,7 @@ impl Members {
         }
     }
 
-    /// Makes an ordinary I/O of one without a place.
+    /// Promotes an I/O to an ordinary I/O.
     pub(super) fn promote(
         &mut self,
         now: Nanos,
@@ -215,7 +214,7 @@ impl Members {
     ) -> u32 {
         let Unplaced { member, since, issued } = what;
         self.generation = token::next(self.generation);
-        // Whatever the clock said when it was issued: it was not yet this old at the last look but one.
+        // The issue time may be inexact, but at the check before the last one, the I/O was not yet overdue.
         let earliest = Nanos(now.0.saturating_sub(2 * TIMEOUT_CHECK.0));
         let gone = self.paired.changed_hands(member, issued);
         let hasty = read && waiter.is_hasty();
@@ -234,7 +233,7 @@ impl Members {
         })
     }
 
-    /// Every direct read that is out, when the shard ends.
+    /// Returns every unpromoted direct read in progress when the shard ends.
     pub(crate) fn abandon_direct(&mut self) -> impl Iterator<Item = DirectRead> + '_ {
         let ordinary = |place: &&mut Place| place.live && place.promoted == ORDINARY;
         self.direct.places.iter_mut().filter(ordinary).map(|place| {

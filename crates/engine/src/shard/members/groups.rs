@@ -1,10 +1,10 @@
-//! I/Os that a task waits for together.
+//! Groups of I/Os for which a task waits.
 
 use strake_reactor::{Scheduler, TaskId};
 
 use crate::slab::Slab;
 
-/// A task's I/Os that are waited for together.
+/// A group of I/Os of a task.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Group(pub(super) u32);
 
@@ -30,18 +30,18 @@ impl Groups {
         assert_eq!(state.outstanding, 0, "a task left I/Os behind");
     }
 
-    /// True when every I/O of `group` has an outcome.
+    /// True if every I/O of `group` has an outcome.
     pub(crate) fn is_settled(&self, group: Group) -> bool {
         self.0.get(group.0).expect("the group is open").outstanding == 0
     }
 
-    /// One more I/O is issued.
+    /// Records that one more I/O was issued.
     #[inline]
     pub(super) fn add_one(&mut self, group: u32) {
         self.0.get_mut(group).expect("a group outlives its I/Os").outstanding += 1;
     }
 
-    /// One has an outcome.
+    /// Records that one I/O has an outcome.
     #[inline]
     pub(super) fn settle_one(&mut self, group: u32, scheduler: &Scheduler) {
         let state = self.0.get_mut(group).expect("a group outlives its I/Os");

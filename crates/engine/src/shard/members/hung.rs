@@ -1,4 +1,4 @@
-//! Devices that let an I/O run into its time limit, as every core learns it from the first that finds out.
+//! Unresponsive devices. The first core that notices an expired time limit informs every other core.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -6,25 +6,26 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 use strake_block::BlockDevice;
 
-/// Whether some core has given up the I/Os that it had at a device. Each core has a copy of it beside its queue of the
-/// device, so it stays with the device when that changes its place.
+/// A flag that is set when some core has abandoned its I/Os at a device. Each core has a handle to the flag next to its
+/// queue of the device, so the flag moves with the device.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hung(Arc<AtomicBool>);
 
 impl Hung {
-    /// After the member was reported: a core that learns this no longer counts its own I/Os there as stalled.
+    /// Sets the flag, after the member was reported. A core that sees the flag no longer counts its own I/Os at the
+    /// device as stalled.
     pub(super) fn set(&self) {
-        // Partner is the load in `is_set`: what was reported is seen with it.
+        // Pairs with the load in `is_set`, which then also sees the report.
         self.0.store(true, Release);
     }
 
     pub(super) fn is_set(&self) -> bool {
-        // Partner is the store in `set`.
+        // Pairs with the store in `set`.
         self.0.load(Acquire)
     }
 }
 
-/// A device that every core opens for the same place.
+/// A device that every core opens for the same index.
 #[derive(Clone)]
 pub(crate) struct SharedDevice {
     pub(crate) device: Arc<dyn BlockDevice>,

@@ -1,4 +1,4 @@
-//! I/Os on their way to the members' devices.
+//! Submission of I/Os to the devices of members.
 
 use strake_block::{Io, IoErrorKind, IoQueue, Op, SgMut, Token};
 use strake_units::{Lba, LbaRange, MemberIndex, Nanos};
@@ -10,8 +10,8 @@ use crate::limits::{DEALLOCATE_DEPTH, MEMBER_DEPTH};
 use crate::slab::Slab;
 
 impl Members {
-    /// Issues `op` to `member` as part of `group`. Always accepted: for a member that has no queue or hangs, the
-    /// answer at the next poll is an error.
+    /// Issues `op` to `member` as part of `group`. The function always accepts the I/O. If the member has no queue or
+    /// is unresponsive, the I/O fails at the next poll.
     pub(crate) fn issue(
         &mut self,
         now: Nanos,
@@ -44,13 +44,13 @@ impl Members {
         slot
     }
 
-    /// The group can do without this read when it takes long: its outcome is then [`Failure::slow`].
+    /// Marks a read without which the group can continue if the read is slow. The outcome is then [`Failure::slow`].
     pub(crate) fn hurry(&mut self, slot: IoSlot) {
         let entry = self.inflight.get_mut(slot.0).expect("an I/O just issued");
         entry.hasty = entry.read;
     }
 
-    /// Issues a clean read for a host request.
+    /// Issues a normal read for a host request.
     pub(crate) fn issue_host_read(
         &mut self,
         now: Nanos,
@@ -68,7 +68,7 @@ impl Members {
         );
     }
 
-    // Made one with its callers, so that what is noted of an I/O is written once.
+    // Inlined into the callers, so that the fields of an I/O are written only once.
     #[inline(always)]
     pub(super) fn send(
         &mut self,
@@ -124,7 +124,8 @@ impl Members {
         slot
     }
 
-    /// Gives the device what waits for it, as far as it has room. What waits for a device that is gone or hangs fails.
+    /// Submits waiting I/Os to the device, as far as it has room. I/Os that wait for a closed or unresponsive device
+    /// fail.
     fn start_waiting(&mut self, member: MemberIndex, now: Nanos) {
         let place = &mut self.members[member.at()];
         if place.queue.is_none() {
@@ -172,7 +173,7 @@ impl Members {
     pub(super) fn take_one(&mut self, slot: IoSlot) -> (Option<Op>, Result<(), Failure>) {
         let entry = self.inflight.get_mut(slot.0).expect("an I/O is taken once");
         let place = entry.member;
-        // A read from a device that its replacement has replaced meanwhile says nothing about the replacement.
+        // The failure of a read from a device that was replaced meanwhile does not concern the replacement.
         let retired = entry.read && place != entry.asked;
         let former = retired || self.members[place.at()].changed_since(entry.issued);
         let slow = entry.passed;
@@ -181,18 +182,18 @@ impl Members {
             self.inflight.remove(slot.0);
             return (Some(op), result.map_err(|error| failure(error.kind)));
         }
-        // Timed out: the place stays occupied until the device releases the buffers.
+        // The I/O timed out. The entry stays occupied until the device releases the buffers.
         entry.waiter = Waiter::Abandoned;
         (None, Err(failure(IoErrorKind::Timeout)))
     }
 }
 
-/// The I/O of a deallocation that waits.
+/// Returns the I/O of a waiting deallocation.
 pub(super) fn deallocation((token, range): (Token, LbaRange)) -> Io {
     Io { token, op: Op::Deallocate { range } }
 }
 
-/// Submits what can travel in parts in parts.
+/// Submits an operation. Reads and writes are passed to the queue as separate arguments.
 #[allow(clippy::result_large_err)]
 fn submit(queue: &mut dyn IoQueue, token: Token, op: Op) -> Result<(), Io> {
     match op {

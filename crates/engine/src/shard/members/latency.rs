@@ -1,16 +1,16 @@
-//! How long one member takes over reads, as one shard sees it.
+//! Read latencies of one member on one shard.
 //!
-//! A histogram with four buckets per power of two of microseconds: a percentile is accurate to within a fifth, in 420
-//! bytes, by one addition per read. Its counts are halved when they are looked at, about once a second, so that what
-//! was long ago weighs little.
+//! A histogram with four buckets per power of two of microseconds. A percentile is accurate to within a fifth. The
+//! histogram has 420 bytes and needs one addition per read. Its counts are halved at every evaluation, about once a
+//! second, so that old reads have little weight.
 
 use strake_units::Nanos;
 
-/// Longer times are not distinguished: 2^27 microseconds, more than two minutes.
+/// Longer times share the last bucket. 2^27 microseconds are more than two minutes.
 const POWERS: usize = 27;
 const BUCKETS: usize = 4 * POWERS;
 
-/// Reads below which percentiles say nothing.
+/// Minimum number of reads for percentiles.
 const ENOUGH: u32 = 32;
 
 pub(crate) struct Latency {
@@ -18,12 +18,12 @@ pub(crate) struct Latency {
     count: u32,
 }
 
-/// What is known of a member's reads.
+/// Percentiles of the reads of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Percentiles {
-    /// Half of the reads were at most this slow.
+    /// The median.
     pub(crate) p50: Nanos,
-    /// All but one in a hundred were at most this slow.
+    /// The 99th percentile.
     pub(crate) p99: Nanos,
 }
 
@@ -32,19 +32,19 @@ impl Latency {
         Self { buckets: [0; BUCKETS], count: 0 }
     }
 
-    /// So many reads took this long.
+    /// Records `count` reads with the latency `took`.
     pub(crate) fn record(&mut self, took: Nanos, count: u32) {
         self.buckets[bucket(took)] += count;
         self.count += count;
     }
 
-    /// Forgets everything.
+    /// Clears the histogram.
     pub(crate) fn clear(&mut self) {
         *self = Self::new();
     }
 
-    /// The percentiles of the last seconds; what they are made of counts half from now on. `None`, and nothing is
-    /// forgotten, as long as there are too few reads.
+    /// Returns the percentiles of recent reads, and halves the weight of these reads. With too few reads, returns
+    /// `None` and keeps the weights.
     pub(crate) fn look(&mut self) -> Option<Percentiles> {
         if self.count < ENOUGH {
             return None;
@@ -61,7 +61,7 @@ impl Latency {
         Some(percentiles)
     }
 
-    /// An upper bound of the `rank`-th shortest read, from 0.
+    /// Returns an upper bound of the `rank`-th shortest read, from 0.
     fn percentile(&self, rank: u32) -> Nanos {
         let mut below = 0;
         for (at, count) in self.buckets.iter().enumerate() {
@@ -74,7 +74,7 @@ impl Latency {
     }
 }
 
-/// Buckets 0 to 3 are one microsecond wide each; from there on each power of two has four.
+/// Returns the bucket. Buckets 0 to 3 are one microsecond wide; above, each power of two has four buckets.
 fn bucket(took: Nanos) -> usize {
     let micros = took.0 / 1000;
     if micros < 4 {
@@ -85,7 +85,7 @@ fn bucket(took: Nanos) -> usize {
     ((power - 1) * 4 + quarter as usize).min(BUCKETS - 1)
 }
 
-/// The longest time that falls into a bucket.
+/// Returns the upper bound of a bucket.
 fn bound(at: usize) -> Nanos {
     if at < 4 {
         return Nanos((at as u64 + 1) * 1000);

@@ -1,4 +1,4 @@
-//! I/Os that take long: done without, waited for, or given up, in this order.
+//! Slow I/Os. First, waiters continue without them if possible, then they are awaited, and finally they are abandoned.
 
 use std::collections::VecDeque;
 
@@ -10,22 +10,22 @@ use super::groups::Groups;
 use super::{Failed, HostRead, Inflight, Member, Members, PartIo, Percentiles, Waiter};
 use crate::limits::{IO_TIMEOUT_COMMON, READ_PATIENCE, STANDSTILL};
 
-/// What came of a look at the outstanding I/Os.
+/// The result of a check of the outstanding I/Os.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Overdue {
     /// Members with an I/O outstanding for longer than [`STANDSTILL`].
     pub(crate) standing: MemberSet,
-    /// Members whose I/Os were given up.
+    /// Members whose I/Os were abandoned.
     pub(crate) failed: MemberSet,
-    /// The array cannot do without all of these members, and they were waited for long enough.
+    /// True if the array cannot do without all of these members, and the common time limit has expired.
     pub(crate) hopeless: bool,
-    /// I/Os that were abandoned and that devices still have, with their buffers.
+    /// Number of abandoned I/Os that devices still have, with their buffers.
     pub(crate) kept: usize,
 }
 
 impl Members {
-    /// Looks for I/Os that take long. Reads that their waiters can do without are done without; overdue I/Os are given
-    /// up, unless `covered` says that the array cannot do without all the members concerned.
+    /// Checks for slow I/Os. Waiters continue without slow reads if they can. Overdue I/Os are abandoned, unless
+    /// `covered` returns false because the array cannot do without all members concerned.
     pub(crate) fn look_for_overdue(
         &mut self,
         now: Nanos,
@@ -63,7 +63,7 @@ impl Members {
         }
         for (at, place) in self.members.iter_mut().enumerate() {
             if overdue.failed.contains(at) || place.hung_for_some.is_set() {
-                // What waits behind an I/O that hangs would hang as well, and so would what it is waited for with.
+                // I/Os that wait behind an overdue I/O would be overdue as well.
                 place.hung = true;
                 Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Timeout);
             }
@@ -74,8 +74,8 @@ impl Members {
             let place = &self.members[entry.member.at()];
             let former = place.changed_since(entry.issued);
             let Member { hung, former_hung, limit, .. } = *place;
-            // The other I/Os of a member that is given up are not waited for either, whichever core gave it up: a task
-            // that waits for one after the other, or for a task of another core, would wait for the sum of their times.
+            // The other I/Os of an unresponsive member are not awaited either, on any core. Otherwise a task that waits
+            // for one I/O after another, or for a task of another core, would wait for the sum of their limits.
             let give_up = hung || former && (former_hung || age >= limit);
             let waited_for = !matches!(entry.waiter, Waiter::Late | Waiter::Abandoned);
             let pass = age >= READ_PATIENCE && entry.hasty && waited_for;
@@ -87,7 +87,7 @@ impl Members {
                 let given_up = &mut self.given_up;
                 let waited =
                     release(entry, !give_up, &mut self.groups, scheduler, host_reads, given_up);
-                // What a former device did not answer does not count against the one that is there now.
+                // Missing answers of a former device do not count against the present device.
                 if waited && !former {
                     *(if give_up { &mut place.timeouts } else { &mut place.slow }) += 1;
                 }
@@ -99,13 +99,13 @@ impl Members {
         overdue
     }
 
-    /// Lets every core know at its next look that `member`, which was reported, hangs.
+    /// Publishes that `member`, which was reported, is unresponsive. Every core notices at its next check.
     pub(crate) fn show_hung(&self, member: MemberIndex) {
         self.members[member.at()].hung_for_some.set();
     }
 
-    /// Members that have failed an I/O in a way that costs a member, where its task waits for others of
-    /// the same group. `parts` are those of small writes and degraded reads.
+    /// Returns the members that failed an I/O in a way that fails the member, while the task of the I/O waits for other
+    /// I/Os of the same group. `parts` are the failures of small writes and degraded reads.
     pub(crate) fn failed_unseen(&self, parts: impl Iterator<Item = Failed>) -> MemberSet {
         let tasks = self.inflight.iter().filter_map(|(_, entry)| {
             let (kind, place) = (entry.done.as_ref()?.1.err()?.kind, entry.member);
@@ -117,8 +117,8 @@ impl Members {
         failures.map(|failure| failure.place).collect()
     }
 
-    /// Percentiles of the members' reads in the last seconds, for [`SitOuts::judge`](super::super::peers::SitOuts) and
-    /// the status: called about once a second.
+    /// Returns percentiles of recent reads of the members, for [`SitOuts::judge`](super::super::peers::SitOuts) and the
+    /// status. Called about once a second.
     pub(crate) fn look_at_latencies(&mut self, seen: &mut [Option<Percentiles>; 64]) {
         for (member, seen) in self.members.iter_mut().zip(seen) {
             *seen = member.latency.look();
@@ -130,13 +130,13 @@ impl Members {
         self.members[at].latency.clear();
     }
 
-    /// I/Os of a member that were done without because they took long, and that were given up.
+    /// Returns the number of slow I/Os of a member without which waiters continued, and the number of abandoned I/Os.
     pub(crate) fn slow_and_timeouts(&self, at: usize) -> (u64, u64) {
         (self.members[at].slow, self.members[at].timeouts)
     }
 }
 
-/// Lets the waiter go on without the I/O. The device still owns its buffers. False when nothing waited.
+/// Lets the waiter continue without the I/O. The device still owns the buffers. Returns false if nothing waited.
 fn release(
     entry: &mut Inflight,
     slow: bool,

@@ -1,8 +1,8 @@
-//! Parts of small writes and degraded reads on their way to members: what is known of them stands in the place of the
-//! whole.
+//! Submission of parts of small writes and degraded reads. The entry of the write or read contains the state of its
+//! parts.
 //!
-//! Like a direct read, a part that takes long is *promoted* to an ordinary I/O. So is at once what a member cannot take
-//! now, or has no device for.
+//! Like a direct read, a slow part is *promoted* to an ordinary I/O. A part is promoted immediately if its member has
+//! no device, or cannot accept the part now.
 
 use strake_block::{Durability, Io, IoQueue, Op, Sg, SgMut, Token};
 use strake_units::{Lba, MemberIndex, Nanos};
@@ -12,20 +12,20 @@ use super::token::Named;
 use super::{Member, Members, PartIo, Unplaced, Waiter};
 use crate::limits::MEMBER_DEPTH;
 
-/// What sending a part came to.
+/// The result of sending a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// The device has it, and will answer with the part's own token.
+    /// The device has the part, and will answer with the part's own token.
     Direct,
-    /// It is an ordinary I/O, and comes back as one.
+    /// The part is an ordinary I/O.
     Ordinary,
 }
 
-/// A part of a small write or degraded read that is to be sent.
+/// A part of a small write or degraded read to send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     pub(crate) io: PartIo,
-    /// Of the whole's place.
+    /// Generation of the entry of the write or read.
     pub(crate) generation: u32,
     pub(crate) member: MemberIndex,
     /// The first block in the member's data area.
@@ -33,7 +33,7 @@ pub(crate) struct Part {
 }
 
 impl Member {
-    /// True when an I/O can go to the device now.
+    /// True if the device can accept an I/O now.
     #[inline]
     fn takes(&self) -> bool {
         self.backlog.is_empty() && self.outstanding < MEMBER_DEPTH && !self.hung
@@ -64,8 +64,8 @@ impl Members {
         self.send_part(now, part, data, submit, op)
     }
 
-    /// Submits `data` to the member's queue if it takes it now, and makes an ordinary I/O of it otherwise. The data
-    /// stay in registers as long as the queue takes them.
+    /// Submits `data` to the member's queue if the queue accepts I/Os now; otherwise makes the part an ordinary I/O.
+    /// The data stay in registers if the queue accepts them.
     #[inline(always)]
     fn send_part<D>(
         &mut self,
@@ -102,8 +102,8 @@ impl Members {
         Sent::Ordinary
     }
 
-    /// Makes an ordinary I/O of a part that a device has. Returns the part's token, by which it will come back, and the
-    /// I/O it is then.
+    /// Promotes a part that a device has to an ordinary I/O. Returns the part's token, which its completion will have,
+    /// and the ordinary I/O.
     pub(crate) fn promote_part(
         &mut self,
         now: Nanos,
@@ -117,7 +117,7 @@ impl Members {
     }
 }
 
-/// A read or write that came back from a queue, at another address.
+/// Returns a read or write that a queue rejected, with another address.
 fn moved(op: Op, at: Lba) -> Op {
     match op {
         Op::Read { data, .. } => Op::Read { at, data },

@@ -1,8 +1,9 @@
-//! A member's replacement: the drive that is to take its place, which gets every write that the member gets.
+//! A member's replacement: the drive that is being filled to get the slot of the member, and that receives every write
+//! of the member.
 //!
-//! It has the place behind the last member's. Nothing is read from it until it is swapped in; then the two devices
-//! change places, and the old one continues getting every write until every shard has swapped, since another shard may
-//! still read from it.
+//! Its index is the one after the last member. Nothing is read from the replacement until it is swapped in. Then the
+//! two devices exchange their indices. The old device continues to receive every write until every shard has swapped,
+//! because other shards may still read from it.
 
 use std::mem;
 
@@ -13,58 +14,58 @@ use super::super::address::Target;
 use super::{Failure, Former, Group, IoSlot, Members, Waiter};
 use crate::message::View;
 
-/// Which devices of a member are in use.
+/// The devices of a member that are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pairing {
-    /// Only its own.
+    /// Only its own device.
     None,
-    /// The replacement of this member is written as well.
+    /// The replacement of this member is written too.
     Copying(MemberIndex),
-    /// The member has failed, and its replacement is about to take its place.
+    /// The member has failed, and its replacement is about to get the slot.
     Orphaned(MemberIndex),
-    /// The replacement has this member's place, and the old device is written as well.
+    /// The replacement has the slot of this member, and the old device is written too.
     Swapped(MemberIndex),
-    /// The replacement has the place of this member, which has failed; the old device is not used.
+    /// The replacement has the slot of this failed member. The old device is not used.
     TakenOver(MemberIndex),
 }
 
-/// A member that has two devices: its own, and the replacement, which has the place behind the last member's.
+/// A member with two devices: its own, and the replacement, whose index is the one after the last member.
 pub(crate) struct Pair {
     place: MemberIndex,
     pairing: Pairing,
-    /// [`Members::membership_epoch`] when the devices of a pair last changed places, and whose.
+    /// [`Members::membership_epoch`] when the devices of a pair were last swapped, and the member.
     swapped: (u64, Option<MemberIndex>),
     failed: Option<(MemberIndex, Failure)>,
 }
 
 impl Pair {
-    /// None, in an array of so many members.
+    /// No pair, in an array of `members` members.
     pub(super) const fn none(members: usize) -> Self {
         let place = MemberIndex(members as u8);
         Self { place, pairing: Pairing::None, swapped: (0, None), failed: None }
     }
 
-    /// The place of the replacement.
+    /// The index of the replacement.
     pub(crate) const fn place(&self) -> MemberIndex {
         self.place
     }
 
-    /// The replacement, while it is being filled.
+    /// Returns the replacement while it is being filled.
     pub(crate) fn filled(&self) -> MemberSet {
         self.copied().map(|_| self.place).into_iter().collect()
     }
 
-    /// The moment when the devices of a pair last changed places.
+    /// Returns the time at which the devices of a pair were last swapped.
     pub(crate) const fn swapped_at(&self) -> u64 {
         self.swapped.0
     }
 
-    /// True when the device in the place of `member` came there as its replacement after `since`.
+    /// True if the device of `member` was swapped in as a replacement after `since`.
     pub(crate) fn changed_hands(&self, member: MemberIndex, since: u64) -> bool {
         self.swapped.0 > since && self.swapped.1 == Some(member)
     }
 
-    /// True when every device of a pair has been written since the devices last changed places.
+    /// True if `member` is the index of an old device that still receives writes after a swap.
     pub(crate) fn is_retired(&self, member: MemberIndex) -> bool {
         matches!(self.pairing, Pairing::Swapped(_)) && member == self.place
     }
@@ -79,7 +80,7 @@ impl Pair {
         }
     }
 
-    /// The member that has two devices, whatever they are used for.
+    /// The member with two devices, regardless of their use.
     pub(super) const fn member(&self) -> Option<MemberIndex> {
         match self.pairing {
             Pairing::None => None,
@@ -90,7 +91,7 @@ impl Pair {
         }
     }
 
-    /// True when `member` has two devices that are written.
+    /// True if `member` has two devices that are written.
     pub(super) fn is_paired(&self, member: MemberIndex) -> bool {
         match self.pairing {
             Pairing::None | Pairing::Orphaned(_) | Pairing::TakenOver(_) => false,
@@ -98,16 +99,16 @@ impl Pair {
         }
     }
 
-    /// The device that failed a write that another device of the same member got as well, if any has since this was
-    /// last asked.
+    /// Removes and returns the failure of a device whose write also went to the other device of the same member, if
+    /// any.
     pub(crate) fn take_failed(&mut self) -> Option<(MemberIndex, Failure)> {
         self.failed.take()
     }
 }
 
 impl Members {
-    /// Uses the devices of a member like this from now on. What was used before is what the leader published last: it
-    /// may have skipped stages, such as `Orphaned`.
+    /// Applies the next pairing. The previous pairing is the last one that the leader published to this shard; the
+    /// leader may have skipped stages, such as `Orphaned`.
     pub(crate) fn pair(&mut self, next: Pairing) {
         let place = self.count;
         match (self.paired.pairing, next) {
@@ -137,7 +138,7 @@ impl Members {
         place.former_hung = false;
     }
 
-    /// Releases a device that is no longer used, as soon as its requests in progress have completed.
+    /// Closes a device that is no longer used, as soon as its requests in progress have completed.
     pub(super) fn bury(&mut self, at: usize) {
         let place = &mut self.members[at];
         Self::refuse_backlog(place, &mut self.refused, IoErrorKind::Gone);
@@ -150,7 +151,7 @@ impl Members {
         }
     }
 
-    /// The devices change places, and what is under way goes with them.
+    /// Swaps the two devices, with their I/Os in progress.
     fn swap(&mut self, member: MemberIndex, retired_view: View) {
         let place = self.paired.place;
         self.paired.swapped = (self.membership_epoch, Some(member));
@@ -159,8 +160,8 @@ impl Members {
             (old.view, old.settled, old.left)
         };
         self.members.swap(member.at(), place.at());
-        // A task that waits for the member to go out because its old device failed need no longer wait: the write is on
-        // the replacement.
+        // A task that waits until the member goes out because its old device failed need not wait any longer: the
+        // replacement has received the write.
         let (replacement, old) = (&mut self.members[member.at()], self.membership_epoch);
         (replacement.view, replacement.settled, replacement.left, replacement.joined) =
             (view, settled, left, old);
@@ -176,7 +177,7 @@ impl Members {
         }
     }
 
-    /// Issues a write of a member's data, or of its redo log, to the other device of a pair as well.
+    /// Issues a write of a member's data, or of its redo log, to the other device of a pair too.
     pub(super) fn mirror(
         &mut self,
         now: Nanos,
@@ -190,9 +191,9 @@ impl Members {
         self.inflight.get_mut(slot.0).expect("just issued").replacement = Some(IoSlot(replacement));
     }
 
-    /// Takes the outcome of a write to both devices of a pair: that of the device with the member's place now. A
-    /// failure of the other one is kept until it is asked for, and so is one of a replacement that has just got the
-    /// member's place: only the caller that knows when it got the place can judge the failure.
+    /// Returns the outcome of a write to both devices of a pair, which is the outcome of the device that has the slot
+    /// now. A failure of the other device is kept for [`Pair::take_failed`]. So is a failure of a replacement that was
+    /// just swapped in, because only the caller that knows the time of the swap can evaluate it.
     pub(super) fn take_pair(
         &mut self,
         slot: IoSlot,
@@ -200,7 +201,7 @@ impl Members {
     ) -> (Option<Op>, Result<(), Failure>) {
         let (op, result) = self.take_one(slot);
         let (other, mirrored) = self.take_one(replacement);
-        // Its buffers are shared with the write to the member: the last holder gives them back.
+        // The buffers are shared with the write to the member. The last owner releases them.
         self.orphans.extend(other);
         let place = self.paired.place;
         let retired = result.err().filter(|failure| failure.place == place);
@@ -210,7 +211,7 @@ impl Members {
         self.paired.failed = failed.or(self.paired.failed);
         match retired {
             None => (op, result),
-            // The replacement is the member now, unless that has gone out as well.
+            // The replacement is the member now, unless the member has gone out too.
             Some(_) => {
                 (op, mirrored.or_else(|failure| if failure.former { Err(failure) } else { Ok(()) }))
             }

@@ -1,4 +1,4 @@
-//! Which queues are kept open.
+//! Tests which queues are kept open.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fn install(members: &mut Members, member: MemberIndex) {
     members.install(member, &device, 0).expect("it has room for queues");
 }
 
-/// Members in sync, each with a device.
+/// Returns members in sync, each with a device.
 fn in_sync() -> Members {
     let inflight = MEMBER_DEPTH as usize + 1;
     let capacity = Capacity { inflight, tasks: 1, requests: 1, limits: IoLimits::default() };
@@ -37,14 +37,14 @@ fn in_sync() -> Members {
     members
 }
 
-/// A member goes out of use on this shard.
+/// Puts a member out of use on this shard.
 fn put_out(members: &mut Members) {
     let mut views = [View::InSync; COUNT];
     views[OUT.at()] = View::Absent;
     members.set_views(&views);
 }
 
-/// Sends as many reads to the member that goes out as its device takes at once, and one that waits.
+/// Sends as many reads to the member that goes out as its device accepts at a time, and one read that waits.
 fn read_more_than_fits(members: &mut Members) {
     for at in 0..=MEMBER_DEPTH {
         let data = SgMut::from(BufMut::alone(4096));
@@ -91,8 +91,8 @@ fn a_device_that_no_shard_uses_is_closed() {
     assert_eq!(members.graveyard.len(), 1, "it is polled until it has nothing left");
 }
 
-/// A drive in whose last turn something was submitted was not rung for it: it owed an answer for ever, and was not
-/// taken back.
+/// The history of the bug: the doorbell of a closed drive was not rung for requests of its last turn. The drive never
+/// answered them, and could not be re-added.
 #[test]
 fn a_device_that_is_closed_carries_out_what_it_was_given_last() {
     let mut members = in_sync();
@@ -100,7 +100,7 @@ fn a_device_that_is_closed_carries_out_what_it_was_given_last() {
     read_more_than_fits(&mut members);
     members.ring(Nanos(0));
     put_out(&mut members);
-    // There is room for what waits now.
+    // There is room for the waiting read now.
     members.poll(Nanos(0), &scheduler, &mut NoRequests);
     members.settle_views();
     assert_eq!(open(&members), [0, 2]);
@@ -125,7 +125,7 @@ fn what_a_device_did_not_answer_does_not_count_against_the_next() {
     assert_eq!(members.slow_and_timeouts(OUT.at()), (0, 0));
 }
 
-/// A task may issue what it planned before the member went out, as long as other cores use the device.
+/// A task may issue I/Os that it planned before the member went out, as long as other cores use the device.
 #[test]
 fn what_is_issued_while_others_use_the_device_does_not_count_against_the_next() {
     let mut members = in_sync();

@@ -1,4 +1,4 @@
-//! What the tokens of I/Os at members' queues name.
+//! The tokens of I/Os in the queues of members.
 //!
 //! ```text
 //!  63 62 61                             32 31                              0
@@ -11,7 +11,7 @@ use strake_raid::PARTS_MAX;
 use super::super::degraded_reads;
 use super::{PartIo, Whole};
 
-/// Parts have this many bits of the place; what they are a part of has the rest.
+/// Number of bits for the part. The remaining bits of the place identify the write or read.
 const PART_BITS: u32 = 6;
 
 const KIND_SHIFT: u32 = 62;
@@ -19,25 +19,25 @@ const READ_PART: u64 = 1;
 const DIRECT: u64 = 2;
 const WRITE_PART: u64 = 3;
 
-/// Turns come back to zero after this one.
+/// The generation after this value is 0.
 pub(super) const GENERATION_MAX: u32 = u32::MAX >> 2;
 
 const _: () = assert!(PARTS_MAX <= 1 << PART_BITS, "every part has its number");
 const _: () = assert!(degraded_reads::STRIPS_MAX <= 1 << PART_BITS, "every part has its number");
 
-/// What a token names.
+/// The object that a token names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Named {
-    /// An I/O with a place among those in flight.
+    /// An ordinary I/O.
     Inflight { place: u32, generation: u32 },
     /// A direct read.
     Direct { place: u32, generation: u32 },
-    /// A part that has no other place.
+    /// An unpromoted part.
     Part { io: PartIo, generation: u32 },
 }
 
 impl Named {
-    /// The token.
+    /// Returns the token.
     #[inline]
     pub(super) fn token(self) -> Token {
         let (kind, generation, place) = match self {
@@ -54,7 +54,7 @@ impl Named {
         Token(kind << KIND_SHIFT | u64::from(generation & GENERATION_MAX) << 32 | u64::from(place))
     }
 
-    /// What `token` names.
+    /// Returns the object that `token` names.
     #[inline]
     pub(super) fn of(token: Token) -> Self {
         let generation = (token.0 >> 32) as u32 & GENERATION_MAX;
@@ -76,7 +76,7 @@ impl Named {
     }
 }
 
-/// The generation after `generation`.
+/// Returns the generation after `generation`.
 #[inline]
 pub(crate) const fn next(generation: u32) -> u32 {
     generation.wrapping_add(1) & GENERATION_MAX

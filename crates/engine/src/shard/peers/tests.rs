@@ -1,4 +1,4 @@
-//! Who is left out, who is not, and for how long.
+//! Tests which members reads avoid, and for how long.
 
 use strake_units::{MemberIndex, MemberSet, Nanos};
 
@@ -7,7 +7,7 @@ use super::{Changed, PROBE_EVERY, SIT_OUT, SIT_OUT_MIN, SitOuts, outliers};
 const NOTHING: Changed = Changed { began: MemberSet::EMPTY, ended: MemberSet::EMPTY };
 
 fn millis(p99: &[u64]) -> Vec<Option<Nanos>> {
-    // 0 stands for too few reads.
+    // 0 means too few reads.
     p99.iter().map(|ms| (*ms > 0).then_some(Nanos(ms * Nanos::MILLI.0))).collect()
 }
 
@@ -20,12 +20,12 @@ fn only_those_out_of_all_proportion_are_outliers() {
     check(&[1, 1, 1, 90], 0b1000);
     check(&[1, 90, 1, 1, 1, 80], 0b10_0010);
     check(&[1, 90], 0b10);
-    // Slower, but not by much; or fast nevertheless.
+    // The member is only slightly slower, or fast nevertheless.
     check(&[1, 1, 1, 7], 0);
     check(&[1, 2, 3, 4, 5, 6, 7, 20], 0);
-    // Everybody is slow at once.
+    // All members are slow at the same time.
     check(&[900, 950, 1000, 900], 0);
-    // No peers to compare with, or nothing known.
+    // There are no peers, or there are no measurements.
     check(&[500], 0);
     check(&[0, 500, 0], 0);
     check(&[0, 1, 1, 500], 0b1000);
@@ -52,14 +52,14 @@ fn an_outlier_sits_out_until_its_probes_are_good_again() {
     let (began, ended) = (Changed { began: third, ..NOTHING }, Changed { ended: third, ..NOTHING });
     assert_eq!(sits.judge(second(2), &slow, |_| true), began);
     assert_eq!(sits.members(), third);
-    // Good probes count only after a while, and missing ones never do.
+    // Good probes count only after the minimum time, and missing probes never count.
     let good = millis(&[1, 1, 1, 1]);
     assert_eq!(sits.judge(second(3), &good, |_| true), NOTHING);
     let unknown = millis(&[1, 1, 0, 1]);
     let later = second(2).plus(SIT_OUT_MIN);
     assert_eq!(sits.judge(later, &unknown, |_| true), NOTHING);
     assert_eq!(sits.judge(later, &good, |_| true), ended);
-    // Without any probe it is tried again at the end of its time.
+    // Without probes, reads use the member again at the end of its time.
     let _ = sits.judge(second(100), &slow, |_| true);
     let _ = sits.judge(second(101), &slow, |_| true);
     let end = second(101).plus(SIT_OUT);
@@ -74,7 +74,7 @@ fn no_member_is_left_out_when_the_stripes_need_it() {
     for n in 1..5 {
         assert_eq!(sits.judge(second(n), &two, one_at_most), NOTHING);
     }
-    // A member is lost while another sits out: that one is needed again at once.
+    // A member goes out while reads avoid another member: the other member is needed again immediately.
     let mut sits = SitOuts::new();
     let slow = millis(&[1, 300, 1, 1]);
     let _ = sits.judge(second(1), &slow, |_| true);

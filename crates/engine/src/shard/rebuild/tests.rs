@@ -2,8 +2,7 @@ use strake_units::{MemberIndex, MemberSet, RegionIndex};
 
 use super::RebuildTable;
 
-/// Rebuilds everything that `lacking` says, one region after the other, and returns them in that order. Two members may
-/// be lost.
+/// Rebuilds all regions in `lacking`, and returns them in the order of the rebuild. The level tolerates two failures.
 fn order(lacking: &[u64], rebuilding: u64) -> Vec<u32> {
     let lacking: Vec<MemberSet> = lacking.iter().copied().map(MemberSet::from_bits).collect();
     let rebuilding = MemberSet::from_bits(rebuilding);
@@ -19,8 +18,8 @@ fn order(lacking: &[u64], rebuilding: u64) -> Vec<u32> {
     order
 }
 
-/// While two members are rebuilt, one more failure takes the data of regions that both lack, and of no others: they
-/// come first, wherever they are.
+/// While two members are rebuilt, one more failure loses data only in regions that both members lack. These regions are
+/// rebuilt first, regardless of their position.
 #[test]
 fn the_most_endangered_regions_are_rebuilt_first() {
     assert_eq!(order(&[0b01, 0b01, 0b11, 0b10, 0b11], 0b11), [2, 4, 0, 1, 3]);
@@ -37,7 +36,8 @@ fn the_most_endangered_regions_are_rebuilt_first() {
     );
 }
 
-/// A second member fails in the middle of the rebuild of the first: what both lack now overtakes the rest.
+/// A second member fails during the rebuild of the first member: regions that both lack now are rebuilt before the
+/// others.
 #[test]
 fn what_becomes_endangered_in_the_middle_overtakes_the_rest() {
     let mut table = RebuildTable::new(0, 1, &[MemberSet::of(0); 6]);

@@ -1,4 +1,4 @@
-//! Every state with every event.
+//! Tests every state with every event.
 
 use std::mem::discriminant;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::shard::members::{Capacity, Members, Pairing};
 const OWN: MemberIndex = MemberIndex(2);
 const BYTES: u64 = 1 << 30;
 
-/// A row per state, a column per event in the order of [`events`]: the next state and what the step requires, or a dot
-/// where the pair is illegal.
+/// A row per state, a column per event in the order of [`events`]: the next state and the action of the step, or a dot
+/// for an illegal pair.
 const TABLE: [(char, &str); 11] = [
     ('I', "J-  . I- F-  .  .  .  .  .  .  . I- I- I- R- I- I-"),
     ('J', " . I- Ib  .  .  .  .  .  .  .  .  .  .  .  .  .  ."),
@@ -51,7 +51,7 @@ fn before() -> Before {
     (record, AreaLayout::of(BYTES))
 }
 
-/// Regions 0 and 1 of 8.
+/// Returns regions 0 and 1 of 8.
 fn lacks() -> Bits {
     let mut lacks = Bits::new(8);
     lacks.set(0);
@@ -115,7 +115,7 @@ fn events() -> Vec<Event> {
     ]
 }
 
-/// The letter of an action that has the data of the states above.
+/// Returns the letter of an action with the data of the states above.
 fn required(action: &Action) -> char {
     let known = [
         (Action::None, '-'),
@@ -149,7 +149,7 @@ fn every_state_meets_every_event() {
     }
 }
 
-/// Members of which a shard got these pairings, one after the other.
+/// Returns the members of a shard that received these pairings in this order.
 fn members_after(pairings: &[Pairing]) -> Members {
     let capacity = Capacity { inflight: 4, tasks: 1, requests: 1, limits: IoLimits::default() };
     let times = Arc::new(CoreTimes::new(5));
@@ -166,13 +166,13 @@ fn members_after(pairings: &[Pairing]) -> Members {
     members
 }
 
-/// Whether an event changes what the label task publishes before it does anything else.
+/// True if the label task publishes the pairing of the new state immediately after an event.
 const fn is_published_at_once(event: &Event) -> bool {
     use Event::{Applied, Begin, Recorded, TakeOver, Taken};
     matches!(event, Begin(_) | Recorded | TakeOver | Taken | Applied)
 }
 
-/// The pairings that may be published next when the one of state `from` was published last.
+/// Returns the pairings that may be published directly after the pairing of state `from`.
 fn next_pairings(from: usize) -> Vec<Pairing> {
     let (mut reached, mut found) = (vec![from], Vec::new());
     let mut looked_at = 0;
@@ -192,7 +192,7 @@ fn next_pairings(from: usize) -> Vec<Pairing> {
     found
 }
 
-/// A shard that had not got `Orphaned` refused to continue from `Copying` to `TakenOver`, and the process ended.
+/// A shard that had not received `Orphaned` refused to continue from `Copying` to `TakenOver`, and the process ended.
 #[test]
 fn a_shard_accepts_every_pairing_that_may_be_published_next() {
     let [copying, orphaned] = [Pairing::Copying(OWN), Pairing::Orphaned(OWN)];

@@ -1,7 +1,7 @@
-//! Whether the strips that were read agree, and which of them is wrong where they do not.
+//! Comparison of strips, and location of wrong strips.
 //!
-//! Verdicts are given for columns of 4 KiB, because strips may be wrong in different ones. Nothing is read or written
-//! here.
+//! Each column of 4 KiB gets its own verdict, because different strips may be wrong in different columns. This module
+//! does no I/O.
 
 use arrayvec::ArrayVec;
 use strake_block::BufMut;
@@ -14,13 +14,13 @@ use crate::limits::SCRUB_COLUMN_BYTES;
 use crate::shard::Shard;
 use crate::shard::execute::ReadBufs;
 
-/// Rows in which strips do not agree.
+/// Rows with mismatching strips.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wrong {
     pub(super) window: Window,
     /// The data strip whose copies differ; none with parity.
     pub(super) strip: Option<u8>,
-    /// The positions that are wrong; none when that cannot be determined.
+    /// The wrong positions; empty if they cannot be determined.
     pub(super) positions: PositionSet,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Strips<'a> {
 }
 
 impl<'a> Strips<'a> {
-    /// `bufs` holds the strips at the positions in `there`, in order.
+    /// Creates the strips from `bufs`, which contains the positions in `there` in order.
     pub(super) fn new(
         (band, window): (Band, Window),
         there: PositionSet,
@@ -50,7 +50,7 @@ impl<'a> Strips<'a> {
         self.bytes.iter().flatten().next().map_or(0, |bytes| bytes.len())
     }
 
-    /// The same in fewer rows.
+    /// Returns the strips in fewer rows.
     fn column(&self, from: usize, to: usize, shift: u32) -> Self {
         let window = Window {
             offset: self.window.offset + (from >> shift) as u32,
@@ -63,7 +63,7 @@ impl<'a> Strips<'a> {
         }
     }
 
-    /// By strip: data, then parity.
+    /// Returns the bytes by strip: first data, then parity.
     fn by_strip(&self, geometry: &Geometry) -> [Option<&'a [u8]>; 64] {
         let mut strips = [None; 64];
         for position in 0..geometry.width() {
@@ -77,7 +77,8 @@ impl<'a> Strips<'a> {
     }
 }
 
-/// Compares. `targets` has room for every strip that is more than needed, unless all strips are there; it comes back.
+/// Compares the strips. `targets` contains a buffer for every surplus strip, unless all strips were read. The buffers
+/// are returned.
 pub(super) fn judge(shard: &Shard, strips: &Strips<'_>, mut targets: ReadBufs) -> (Seen, ReadBufs) {
     let (compared, wrong) = if shard.geometry.parity_strips() == 0 {
         copies(&shard.geometry, strips)
@@ -87,7 +88,7 @@ pub(super) fn judge(shard: &Shard, strips: &Strips<'_>, mut targets: ReadBufs) -
     (Seen { unreadable: PositionSet::EMPTY, compared, wrong }, targets)
 }
 
-/// Calls `verdict` for each column that is not as it should be, and puts like ones together.
+/// Calls `verdict` for each column, and merges adjacent columns with the same verdict.
 fn by_columns(
     strips: &Strips<'_>,
     shift: u32,
@@ -110,7 +111,7 @@ fn by_columns(
     found
 }
 
-/// Copies of each strip with each other: of several, most are right.
+/// Compares the copies of each strip. The majority counts as right.
 fn copies(geometry: &Geometry, strips: &Strips<'_>) -> (bool, Vec<Wrong>) {
     let shift = geometry.block_size().shift();
     let (mut compared, mut wrong) = (true, Vec::new());
@@ -128,8 +129,8 @@ fn copies(geometry: &Geometry, strips: &Strips<'_>) -> (bool, Vec<Wrong>) {
     (compared, wrong)
 }
 
-/// The positions of the copies that are not what most are; none when there is no majority; `None` when all
-/// agree.
+/// Returns the positions of the copies that differ from the majority; an empty set without a majority; `None` if all
+/// copies are equal.
 fn minority(column: &Strips<'_>, copies: PositionSet) -> Option<PositionSet> {
     let there: ArrayVec<(u8, &[u8]), 64> =
         copies.iter().filter_map(|at| Some((at, column.bytes[usize::from(at)]?))).collect();
@@ -146,7 +147,7 @@ fn minority(column: &Strips<'_>, copies: PositionSet) -> Option<PositionSet> {
     Some(if majority { all - most } else { PositionSet::EMPTY })
 }
 
-/// Parity with data.
+/// Compares parity with data.
 fn parity(shard: &Shard, strips: &Strips<'_>, targets: &mut ReadBufs) -> (bool, Vec<Wrong>) {
     let geometry = &shard.geometry;
     let shift = geometry.block_size().shift();
@@ -168,7 +169,7 @@ fn parity(shard: &Shard, strips: &Strips<'_>, targets: &mut ReadBufs) -> (bool, 
     (true, by_columns(strips, shift, |column| located_without_some(shard, column, targets)))
 }
 
-/// What the parities say, all strips being there.
+/// Returns the verdict of the parities, if all strips were read.
 fn verdict(shard: &Shard, strips: &Strips<'_>) -> Verdict {
     let code = shard.code.as_ref().expect("a scheme with parity has a code");
     let all: ArrayVec<&[u8], 64> = strips.by_strip(&shard.geometry).into_iter().flatten().collect();
@@ -176,7 +177,7 @@ fn verdict(shard: &Shard, strips: &Strips<'_>) -> Verdict {
     strake_parity::check(code, data, parity).expect("strips are equally long")
 }
 
-/// The positions that are wrong in one column; none when that cannot be determined; `None` when parity fits.
+/// Returns the wrong positions in one column; an empty set if they cannot be determined; `None` if parity matches.
 fn located(shard: &Shard, column: &Strips<'_>) -> Option<PositionSet> {
     let position = |strip: usize| {
         let stripe = column.band.stripe;
@@ -190,8 +191,9 @@ fn located(shard: &Shard, column: &Strips<'_>) -> Option<PositionSet> {
     }
 }
 
-/// The same where strips are missing. With two more strips than needed, one wrong strip is the only one without which
-/// the others fit: if there were another, there would be two stripes that differ in fewer strips than any two do.
+/// Returns the wrong positions like `located`, if strips are missing. With two surplus strips, a single wrong strip is
+/// the only strip without which the other strips match. A second such strip would imply two stripes that differ in
+/// fewer strips than the minimum distance of the code.
 fn located_without_some(
     shard: &Shard,
     column: &Strips<'_>,
@@ -211,7 +213,7 @@ fn located_without_some(
     Some(guilty.next().map(position).into_iter().collect())
 }
 
-/// Whether the strips that are there, but for `suspect`, agree: whether k of them say the same as the others.
+/// True if the readable strips without `suspect` are consistent: the others match the content computed from k of them.
 fn fits(
     shard: &Shard,
     all: &[Option<&[u8]>; 64],

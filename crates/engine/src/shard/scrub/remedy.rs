@@ -1,7 +1,7 @@
-//! What is done about rows that are not as they should be, and what is reported about them.
+//! Repairs and reports of rows with mismatches.
 //!
-//! Only a strip that is known to be wrong is rewritten, from the others, which is what a rebuild of these rows does.
-//! What was done is looked at again: it counts as repaired when it can be read and fits.
+//! Only a strip that is known to be wrong is rewritten, from the other strips, as in a rebuild of these rows.
+//! Afterwards the rows are read again. A strip counts as repaired if it is readable and matches.
 
 use strake_block::{IoError, IoErrorKind};
 use strake_raid::{Band, Place, Purpose, Role, Segment, Window};
@@ -15,7 +15,7 @@ use crate::shard::maintain::{maintain_window, segment};
 use crate::shard::members::Group;
 use crate::shard::mend::Ended;
 
-/// Rows of one band, and who among their strips cannot be read.
+/// Rows of one band, and the positions of their unreadable strips.
 #[derive(Clone, Copy)]
 struct Rows {
     band: Band,
@@ -23,8 +23,8 @@ struct Rows {
     unreadable: PositionSet,
 }
 
-/// Puts right what can be put right in the rows of `window`, and reports. Rows in which something could not be read
-/// are one block high.
+/// Repairs the rows of `window` as far as possible, and reports. If a strip is unreadable, the rows have a height of
+/// one block.
 pub(super) async fn settle(
     shard: &Shard,
     group: Group,
@@ -40,7 +40,7 @@ pub(super) async fn settle(
         tried |= put_right(shard, group, rows, wrong, order.mode).await?;
     }
     if !rows.unreadable.is_empty() {
-        // What can be read has to agree before anything is reconstructed from it.
+        // The readable strips must be consistent before other strips are reconstructed from them.
         let left = if tried {
             look(shard, group, (band, window), rows.unreadable).await?
         } else {
@@ -56,7 +56,7 @@ pub(super) async fn settle(
     Ok(())
 }
 
-/// What the strips give that can be read, and which those are.
+/// Returns the result for the readable strips, and their positions.
 async fn readable_part(
     shard: &Shard,
     group: Group,
@@ -71,7 +71,7 @@ async fn readable_part(
     Ok(seen)
 }
 
-/// Does what `mode` allows about strips that do not agree. True when something was written.
+/// Repairs mismatching strips as far as `mode` allows. Returns true if blocks were written.
 async fn put_right(
     shard: &Shard,
     group: Group,
@@ -86,7 +86,7 @@ async fn put_right(
     let at = Rows { window: wrong.window, ..rows };
     match (wrong.positions, mode) {
         (_, ScrubMode::Check) | (NONE, ScrubMode::Repair) => Ok(false),
-        // Parity that is to follow from the data needs all of them, as they were read.
+        // New parity can be computed only if all data strips were read.
         (NONE, ScrubMode::TrustData) if !whole => Ok(false),
         (NONE, ScrubMode::TrustData) => {
             rewrite(shard, group, at, wrong.strip, Purpose::Resync).await
@@ -98,8 +98,8 @@ async fn put_right(
     }
 }
 
-/// Computes strips in these rows from the others and writes them. False when nothing was written: where a full list
-/// cannot take note of what was, the rows are looked at again nevertheless.
+/// Reconstructs strips in these rows from the other strips and writes them. Returns false if nothing was written. If a
+/// full list of bad blocks cannot record the change, the rows are read again nevertheless.
 async fn rewrite(
     shard: &Shard,
     group: Group,
@@ -121,7 +121,7 @@ async fn rewrite(
     }
 }
 
-/// Reports what was `seen`, and whether it was gone in the look `after`.
+/// Reports the mismatches in `seen`, and whether they were repaired according to `after`.
 fn tell(shard: &Shard, rows: Rows, seen: &Seen, after: Option<&Seen>, report: &mut ScrubReport) {
     let gone = |strip: Option<u8>, window: Window, positions: PositionSet| {
         after.is_some_and(|after| {
@@ -172,7 +172,7 @@ fn tell(shard: &Shard, rows: Rows, seen: &Seen, after: Option<&Seen>, report: &m
     }
 }
 
-/// The strip of which the one at `position` is a copy; none with parity.
+/// Returns the strip of which the strip at `position` is a copy; none with parity.
 fn copied(shard: &Shard, position: u8) -> Option<u8> {
     (shard.geometry.parity_strips() == 0).then(|| position / shard.geometry.copies())
 }

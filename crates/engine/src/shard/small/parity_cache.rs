@@ -1,15 +1,16 @@
-//! What small writes leave behind for the next one of the same blocks: the parities, and the data if they are
-//! overwritten again. Who finds them need not read them.
+//! Old data and parities that small writes leave in memory for the next small write of the same blocks, which need not
+//! read them.
 //!
-//! Only columns that were written twice lately are cached, and data of those that were written in the same strip:
-//! writes that are spread evenly would fill the table with what is not asked for again, and buffers that pass through
-//! it leave the core's own cache. A table of fingerprints recognizes a column's second write (the first queue of
-//! Johnson and Shasha's 2Q, VLDB 1994, without its order).
+//! The cache keeps only columns that were written twice recently, and data only of strips that were written twice.
+//! Evenly distributed writes would otherwise fill the table with entries that are never used, and the buffers would
+//! displace other data from the CPU cache. A table of fingerprints detects the second write of a column (the first
+//! queue of Johnson and Shasha's 2Q, VLDB 1994, without its order).
 //!
-//! What it holds equals what the members hold. Taking it takes it out, so that a writer puts it back only
-//! when every member has it; and everything else that writes a band, be it a rebuild, has the band forgotten first.
-//! Both have the band to themselves. A member that goes out of use or comes into use changes nothing by that: without
-//! it such writes take a task, and what it gets before it serves again is written by tasks.
+//! The entries equal the content of the members. A writer removes an entry before it writes, and returns the entry
+//! after every member has completed the write. Every other operation that writes a band, such as a rebuild, first drops
+//! the entries of the band. Both operations have exclusive access to the band. A member that goes out of use or comes
+//! into use does not invalidate entries: without the member, writes of its stripes are not small writes, and tasks
+//! write all data of the member before it serves again.
 
 use arrayvec::ArrayVec;
 use strake_block::BufMut;
@@ -17,26 +18,27 @@ use strake_raid::{Band, PARTS_MAX};
 
 use crate::limits::{PARITY_CACHE_LARGE_MAX, PARITY_CACHE_MAX, SMALL_BYTES};
 
-/// Places that one column may be in.
+/// Number of entries in which a column may be.
 const WAYS: usize = 4;
 
-/// Columns whose last write is remembered, with its strip.
+/// Number of columns whose last write and strip are recorded.
 const TOUCHED: usize = 1024;
 
-/// Counters of columns by band: few columns share one, so that most writes see that nothing of their band is cached.
+/// Number of counters of cached columns, indexed by band. Few bands share a counter, so most writes of uncached bands
+/// need no search.
 const BANDS: usize = 1024;
 
 /// The same blocks of every strip of a stripe, within one band.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Column {
     pub(super) band: Band,
-    /// In blocks from the beginning of the strips.
+    /// Offset in blocks from the start of the strips.
     pub(super) offset: u32,
     pub(super) blocks: u32,
 }
 
 impl Column {
-    /// What a write of `blocks` blocks at `place` changes in every strip.
+    /// The column that a write of `blocks` blocks at `place` changes.
     pub(super) fn of(place: strake_raid::Place, band_blocks: u32, blocks: u64) -> Self {
         let index = (place.offset / band_blocks) as u16;
         let band = Band { stripe: place.stripe, index };
@@ -49,7 +51,7 @@ impl Column {
             && other.offset < self.offset + self.blocks
     }
 
-    /// Fibonacci hashing, as the table of bands does it: only its highest bits depend on all of the key.
+    /// Fibonacci hashing, as in the table of bands. Only the highest bits depend on the whole key.
     #[inline]
     fn hash(&self) -> u64 {
         let band = self.band.stripe.0.wrapping_mul(64).wrapping_add(u64::from(self.band.index));
@@ -68,22 +70,22 @@ fn bucket(band: Band) -> usize {
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % BANDS
 }
 
-/// What of a column is worth keeping.
+/// The part of a column that is cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Worth {
-    /// It was not written lately.
+    /// Nothing, because the column was not written recently.
     Nothing,
-    /// Another strip of it was written last, as when writes go on through a stripe.
+    /// Only the parities, because the last write was to another strip, as in a sequential load.
     Parities,
-    /// The same blocks were.
+    /// Parities and data, because the last write was to the same blocks.
     Everything,
 }
 
-/// What is known of a column.
+/// The cached content of a column.
 pub(super) struct Left {
-    /// In order.
+    /// The parities in order.
     pub(super) parities: ArrayVec<BufMut, PARTS_MAX>,
-    /// A data strip, and what it holds.
+    /// A data strip and its content.
     pub(super) data: Option<(u8, BufMut)>,
 }
 
@@ -94,23 +96,23 @@ struct Place {
 
 /// The table.
 pub(crate) struct ParityCache {
-    /// `PARITY_CACHE_MAX / WAYS` sets of `WAYS` places.
+    /// `PARITY_CACHE_MAX / WAYS` sets of `WAYS` entries.
     places: Box<[Option<Place>]>,
     touched: Box<[u32]>,
     in_band: Box<[u8]>,
-    /// Columns in the cache, and those of them that are in large buffers.
+    /// Number of columns in the cache, and number of columns in large buffers.
     live: usize,
     large: usize,
     /// Buffers in the cache.
     bufs: usize,
-    /// The place of its set that is used next.
+    /// Index in a set of the entry to replace next.
     hand: usize,
-    /// Where the last column in large buffers was that had to make room.
+    /// Index of the last evicted column in large buffers.
     large_hand: usize,
 }
 
 impl ParityCache {
-    /// An empty one. Nothing is ever cached in one that is not `on`.
+    /// Creates an empty cache. The cache stays empty if `on` is false.
     pub(crate) fn new(on: bool) -> Self {
         let size = |count: usize| if on { count } else { 0 };
         Self {
@@ -125,19 +127,19 @@ impl ParityCache {
         }
     }
 
-    /// Buffers that it has.
+    /// Number of buffers in the cache.
     pub(crate) fn bufs(&self) -> usize {
         self.bufs
     }
 
-    /// A write of `column` begins, in data strip `strip`. Says what of it is worth keeping.
+    /// Records the start of a write of `column` in data strip `strip`. Returns the part of the column to cache.
     #[inline]
     pub(super) fn touch(&mut self, column: &Column, strip: u8) -> Worth {
         if self.touched.is_empty() {
             return Worth::Nothing;
         }
         let hash = column.hash();
-        // Strips are fewer than 64.
+        // There are fewer than 64 strips.
         let mark = (hash >> 20) as u32 | 0x3f;
         let place = &mut self.touched[(hash >> 52) as usize % TOUCHED];
         let last = std::mem::replace(place, mark ^ u32::from(strip));
@@ -148,8 +150,8 @@ impl ParityCache {
         }
     }
 
-    /// Takes what is known of `column`, and drops what is known of others that overlap it: the writer of a column has
-    /// its band, and calls this first.
+    /// Removes and returns the cached content of `column`, and drops cached columns that overlap it. The writer of a
+    /// column has its band, and calls this function first.
     #[inline]
     pub(super) fn take(&mut self, column: &Column, released: impl FnMut(BufMut)) -> Option<Left> {
         if self.live == 0 || self.in_band[column.band_bucket()] == 0 {
@@ -164,14 +166,14 @@ impl ParityCache {
         if let Some(way) = self.places[set..set + WAYS].iter().position(is_it)
             && let Some(place) = self.remove(set + way)
         {
-            // No other one overlaps it: it would have been dropped when this one was written.
+            // No other cached column overlaps this column, because the last write of this column dropped such columns.
             return Some(place.left);
         }
         self.drop_those(|place| place.overlaps(column), released);
         None
     }
 
-    /// Keeps what a write of `column` has left behind, now that all of it is written.
+    /// Caches the content of `column` after a write has completed on every member.
     pub(super) fn keep(&mut self, column: Column, left: Left, mut released: impl FnMut(BufMut)) {
         let large = is_large(&left);
         if self.places.is_empty() {
@@ -197,7 +199,7 @@ impl ParityCache {
         self.places[set + way] = Some(Place { column, left });
     }
 
-    /// Drops what is known of `band`: another writer is going to write in it.
+    /// Drops the cached content of `band`, because another operation is about to write the band.
     #[inline]
     pub(crate) fn forget(&mut self, band: Band, released: impl FnMut(BufMut)) {
         if self.live > 0 && self.in_band[bucket(band)] > 0 {
@@ -205,7 +207,7 @@ impl ParityCache {
         }
     }
 
-    /// Makes room for another column in large buffers: they go in the order of their places.
+    /// Evicts a column in large buffers. Columns are evicted in the order of their entries.
     fn drop_a_large_one(&mut self, released: impl FnMut(BufMut)) {
         let count = self.places.len();
         let is_large =

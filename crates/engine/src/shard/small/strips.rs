@@ -1,4 +1,4 @@
-//! Memory for the strips that a small write reads: new, or with what the last write of them has left there.
+//! Buffers for the strips that a small write reads: new buffers, or buffers with cached content.
 
 use arrayvec::ArrayVec;
 use strake_block::BufMut;
@@ -11,19 +11,19 @@ use crate::limits::PARITY_CACHE_BYTES_MAX;
 use crate::shard::parts::PartSet;
 use crate::shard::scratch;
 
-/// Memory for the strips that are read, in the order of parts.
+/// Buffers for the strips to read, in the order of parts.
 pub(super) struct Strips {
-    /// The first part's is the last.
+    /// The buffers. The buffer of the first part is the last.
     pub(super) bufs: ArrayVec<BufMut, PARTS_MAX>,
-    /// Parts whose bytes are there already.
+    /// Parts whose content is cached.
     pub(super) known: PartSet,
-    /// What of the column is worth keeping.
+    /// The part of the column to cache.
     pub(super) worth: Worth,
 }
 
 impl Shard {
-    /// Enters the region and takes buffers for the strips that are read, or what the cache holds of them; `None` when
-    /// one or the other cannot be now.
+    /// Enters the region and takes buffers for the strips to read, with cached content if any. Returns `None` if the
+    /// region or the memory is not available now.
     #[inline]
     pub(super) fn small_bufs(&self, target: &Target) -> Option<Strips> {
         let Scheme::Parity(parities) = self.geometry.scheme() else {
@@ -46,7 +46,7 @@ impl Shard {
             scratch::give_back(&self.scratch, strips.bufs);
             return None;
         }
-        // Now it begins for certain, once.
+        // From here on, the write will start.
         if bytes <= PARITY_CACHE_BYTES_MAX {
             let worth = self.parity_cache.borrow_mut().touch(&column, place.strip);
             strips.worth = strips.worth.max(worth);
@@ -54,14 +54,14 @@ impl Shard {
         Some(strips)
     }
 
-    /// Takes what the cache holds of a column, and forgets what a write of it makes stale.
+    /// Takes the cached content of a column, and drops content that a write of the column makes stale.
     #[inline]
     fn take_cached(&self, column: &Column) -> Option<Left> {
         let mut parity_cache = self.parity_cache.borrow_mut();
         parity_cache.take(column, |buf| scratch::give_back(&self.scratch, [buf]))
     }
 
-    /// What is left of a column, and a buffer for the old data if those are not among it.
+    /// Returns the cached content of a column, and a buffer for the old data if the data are not cached.
     fn strips_of(&self, left: Left, target: &Target, bytes: usize) -> Option<Strips> {
         let Left { parities, data } = left;
         let mut known = PartSet::first_n(target.parts.count().into()).without(0);
@@ -83,18 +83,18 @@ impl Shard {
         Some(Strips { bufs, known, worth: Worth::Parities })
     }
 
-    /// Forgets what the cache holds of a band, because a task is going to write there.
+    /// Drops the cached content of a band, because a task is about to write the band.
     pub(crate) fn forget_cached(&self, band: Band) {
         self.parity_cache.borrow_mut().forget(band, |buf| scratch::give_back(&self.scratch, [buf]));
     }
 
-    /// Keeps what a small write leaves behind, unless parts of it failed: then its parities are given back already.
+    /// Caches the content of a completed small write. If parts of the write failed, its parities were already released.
     pub(super) fn keep_small(&self, small: &mut Small) {
         let count = usize::from(small.parts.count()) - 1;
         let mut left = Left { parities: ArrayVec::new(), data: None };
         let bytes = (small.range.blocks as usize) << self.geometry.block_size().shift();
         for mut parity in small.bufs[1..].iter_mut().filter_map(Option::take) {
-            // What returns from a write is as large as it once was.
+            // The buffer of a completed write has its original size.
             parity.truncate(bytes);
             left.parities.push(parity);
         }

@@ -1,8 +1,8 @@
-//! The table of small writes. Its places are made once and used again: what a write needs is written into one field by
-//! field, and never moved.
+//! The table of small writes. The entries are allocated once and reused: the fields of a new write are stored in place,
+//! and entries never move.
 //!
-//! In which ways a part may be out, [`Out`] says. A small write never outlives the copy of a member to its replacement,
-//! since the copy takes its band.
+//! [`Out`] describes the states of a part in progress. A small write cannot overlap the copy of its band to a
+//! replacement, because the copy takes the band.
 
 use strake_block::{BufMut, Durability, Op, Sg};
 use strake_raid::{PARTS_MAX, Parts, Place};
@@ -16,49 +16,49 @@ use super::{
 use crate::shard::members::{Part, PartBack, PartTaken, next_generation};
 use crate::shard::parts::{Out, Strays};
 
-/// What the parts of a small write do.
+/// The phase of a small write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// They are read. Copies skip this.
+    /// The parts are read. With copies, there is no such phase.
     Read,
-    /// They are written.
+    /// The parts are written.
     Write,
 }
 
 /// A small write.
 pub(crate) struct Small {
     write: u32,
-    /// Counts phases of this place: a part that comes back in another one than it left in is not this one's.
+    /// Counts the phases of this entry. A completion with another generation belongs to an earlier write or phase.
     generation: u32,
     live: bool,
     pub(super) phase: Phase,
-    /// Some of its parts have failed.
+    /// True if parts have failed.
     pub(super) failed: bool,
     pub(super) out: Out,
-    /// Parities are updated from what is read.
+    /// True if the parities are computed from the data that are read.
     pub(super) updates: bool,
-    /// What of what it leaves behind is kept.
+    /// The part of the column to cache.
     pub(super) worth: Worth,
     pub(super) durability: Durability,
-    /// The partial-write record that it is in.
+    /// The partial-write record of the write.
     pub(in crate::shard) record: Option<RecordIndex>,
-    /// Where its parts are: its own strip, then the parities; or the copies.
+    /// The parts: the data strip and then the parities, or the copies.
     pub(super) parts: Parts,
-    /// Its band's.
+    /// The entry of the band.
     pub(super) entry: u32,
     pub(super) region: RegionIndex,
     pub(in crate::shard) place: Place,
-    /// [`Members::membership_epoch`] when it was begun.
+    /// [`Members::membership_epoch`] when the write started.
     pub(super) membership_epoch: u64,
-    /// When the phase began.
+    /// Start time of the phase.
     since: Nanos,
     pub(in crate::shard) range: LbaRange,
-    /// The user's; empty while copies are written.
+    /// Data of the user; empty while copies are written.
     pub(in crate::shard) data: Sg,
     pub(super) caller: Caller,
     /// Positions of the stripe whose members failed to write their part.
     pub(super) missed: PositionSet,
-    /// What was read: the old data, then the parities, which are written when they are updated.
+    /// The old data, and then the parities. The parities are updated in place and then written.
     pub(super) bufs: [Option<BufMut>; PARTS_MAX],
 }
 
@@ -89,59 +89,59 @@ impl Small {
         }
     }
 
-    /// Its place in the table.
+    /// Returns the index in the table.
     #[inline]
     pub(super) fn number(&self) -> u32 {
         self.write
     }
 
-    /// Its parts are read, or written, from now on.
+    /// Starts a phase.
     #[inline]
     pub(super) fn begin_phase(&mut self, phase: Phase, now: Nanos) {
         self.generation = next_generation(self.generation);
         (self.phase, self.since) = (phase, now);
     }
 
-    /// The members of its parts.
+    /// Returns the members of the parts.
     pub(in crate::shard) fn written_on(&self) -> &[MemberIndex] {
         self.parts.members()
     }
 
-    /// The data that it is about to overwrite, as long as it is not on record.
+    /// Returns the old data, until the partial-write record is written.
     pub(in crate::shard) fn old_data(&self) -> &[u8] {
         self.bufs[0].as_ref().expect("kept until then").as_slice()
     }
 
-    /// Takes the memory of those.
+    /// Takes the buffer of the old data.
     pub(in crate::shard) fn take_old(&mut self) -> Option<BufMut> {
         self.bufs[0].take()
     }
 
-    /// The parities that it is about to write, in order.
+    /// Returns the new parities, in order.
     pub(in crate::shard) fn new_parities(&self) -> impl Iterator<Item = &[u8]> {
         self.bufs[1..usize::from(self.parts.count())].iter().flatten().map(|buf| buf.as_slice())
     }
 
-    /// The members of its parts.
+    /// Returns the set of the members of the parts.
     #[inline]
     pub(super) fn needs(&self) -> MemberSet {
         self.written_on().iter().collect()
     }
 
-    /// What names a part of this phase.
+    /// Returns the name of a part in this phase.
     #[inline]
     fn io(&self, part: u8) -> (PartIo, u32) {
         (PartIo { whole: Whole::Write, number: self.write, part }, self.generation)
     }
 
-    /// A part of this phase, at `at` in its member's data area.
+    /// Returns a part of this phase at `at` in the data area of its member.
     #[inline]
     pub(super) fn part(&self, part: u8, at: Lba) -> Part {
         let (io, generation) = self.io(part);
         Part { io, generation, member: self.parts.member(part), at }
     }
 
-    /// Takes what came back of a part.
+    /// Takes the buffer of a completed part.
     #[inline]
     fn keep(&mut self, part: u8, op: &mut Op) {
         let place = &mut self.bufs[usize::from(part)];
@@ -150,7 +150,7 @@ impl Small {
             Op::Write { data, .. } => {
                 let data = std::mem::take(data);
                 if part > 0 && self.updates {
-                    // Nothing else shares its memory.
+                    // No other owner shares the memory.
                     *place = data.into_single().and_then(|buf| buf.reclaim().ok());
                 } else if self.data.parts().is_empty() {
                     self.data = data;
@@ -161,17 +161,17 @@ impl Small {
     }
 }
 
-/// All of them.
+/// The table of small writes.
 pub(crate) struct Smalls {
     places: Box<[Small]>,
     free: Vec<u32>,
-    /// Those with nothing outstanding.
+    /// Writes without outstanding parts.
     due: Vec<u32>,
     strays: Strays,
 }
 
 impl Smalls {
-    /// Room for `writes` of them.
+    /// Creates a table for `writes` writes.
     pub(crate) fn new(writes: usize) -> Self {
         let numbers = 0..writes as u32;
         Self {
@@ -182,23 +182,23 @@ impl Smalls {
         }
     }
 
-    /// Small writes that can still be begun.
+    /// Number of further small writes for which there is room.
     #[inline]
     pub(super) fn room(&self) -> usize {
         self.free.len()
     }
 
-    /// Small writes under way.
+    /// Number of small writes in progress.
     pub(super) fn live(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    /// True when every small write in progress was begun at `membership_epoch` or later.
+    /// True when every small write in progress started at `membership_epoch` or later.
     pub(crate) fn all_since(&self, membership_epoch: u64) -> bool {
         self.places.iter().all(|small| !small.live || small.membership_epoch >= membership_epoch)
     }
 
-    /// A place for another one.
+    /// Allocates an entry for a write.
     #[inline(always)]
     pub(super) fn begin(
         &mut self,
@@ -223,26 +223,26 @@ impl Smalls {
         small
     }
 
-    /// Frees the place. Its buffers were released already.
+    /// Frees the entry. Its buffers were already released.
     #[inline]
     pub(super) fn end(&mut self, write: u32) {
         self.get(write).live = false;
         self.free.push(write);
     }
 
-    /// True when some have nothing outstanding.
+    /// True if some write has no outstanding parts.
     #[inline]
     pub(super) fn has_due(&self) -> bool {
         !self.due.is_empty()
     }
 
-    /// A write with nothing outstanding.
+    /// Returns a write without outstanding parts.
     #[inline]
     pub(super) fn next_due(&mut self) -> Option<u32> {
         self.due.pop()
     }
 
-    /// The parts of `write` that failed, and how.
+    /// Removes and returns the failed parts of `write` with their errors.
     pub(super) fn take_failed(&mut self, write: u32) -> impl Iterator<Item = (u8, Failed)> + '_ {
         self.strays.take_failed(write)
     }
@@ -276,7 +276,7 @@ impl Smalls {
         PartTaken::Here(since)
     }
 
-    /// A part that is an ordinary I/O came back, or was given up and brings nothing.
+    /// An ordinary I/O of a part completed, or was abandoned and has no operation.
     pub(crate) fn back(&mut self, io: PartIo, op: Option<Op>, failed: Option<Failed>) {
         let small = self.get(io.number);
         if let Some(mut op) = op {
@@ -289,7 +289,7 @@ impl Smalls {
         failed.into_iter().for_each(|failed| self.strays.fail(io, failed));
     }
 
-    /// Makes ordinary I/Os of parts that take long.
+    /// Promotes slow parts to ordinary I/Os.
     pub(super) fn promote(&mut self, now: Nanos, members: &mut Members) {
         for small in &mut self.places {
             let unplaced = small.out.unpromoted();
@@ -306,7 +306,7 @@ impl Smalls {
         }
     }
 
-    /// The callers of all that are under way, when the shard ends.
+    /// Returns the callers of all writes in progress when the shard ends.
     pub(crate) fn abandon(&mut self) -> impl Iterator<Item = (Caller, LbaRange)> + '_ {
         self.places.iter_mut().filter(|small| small.live).map(|small| (small.caller, small.range))
     }

@@ -1,4 +1,4 @@
-//! A device that two cores have, of which one gives it up.
+//! Tests a device of two cores, of which one core abandons it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::array::IoLimits;
 use crate::histogram::CoreTimes;
 use crate::message::View;
 
-/// The place of a replacement.
+/// The index of a replacement.
 const PLACE: MemberIndex = MemberIndex(4);
 
-/// When the first core gives the device up, and when the second one looks for overdue I/Os next.
+/// The time at which the first core abandons the device, and the time of the next check on the second core.
 const GIVEN_UP: Nanos = Nanos(8_000_000_000);
 const LOOK: Nanos = Nanos(8_500_000_000);
 
@@ -26,7 +26,7 @@ fn device() -> SharedDevice {
     SharedDevice::new(&device)
 }
 
-/// What a core has: a read sent to the replacement at `since`, which is never answered, as nothing polls it.
+/// The state of a core: a read was sent to the replacement at `since`, and is never answered, because nothing polls it.
 fn core(number: u16, device: &SharedDevice, since: Nanos) -> Members {
     let capacity = Capacity { inflight: 4, tasks: 1, requests: 1, limits: IoLimits::default() };
     let times = Arc::new(CoreTimes::new(5));
@@ -40,15 +40,16 @@ fn core(number: u16, device: &SharedDevice, since: Nanos) -> Members {
     members
 }
 
-/// Members that the core gives up by its own I/Os, and how many reads it no longer waits for.
+/// Returns the members that the core abandons because of its own I/Os, and the number of abandoned reads.
 fn look(members: &mut Members, now: Nanos) -> (MemberSet, usize) {
     let mut reads = VecDeque::new();
     let overdue = members.look_for_overdue(now, &Scheduler::new(1), &mut reads, |_| true);
     (overdue.failed, reads.len())
 }
 
-/// How many reads the second core no longer waits for when it looks, whose read was sent a second before the first core
-/// gave up the replacement. `shown`: the first core showed that. `replaced`: another device has its place by then.
+/// Returns the number of reads that the second core abandons at its check. It sent its read a second before the first
+/// core abandoned the replacement. `shown`: the first core published this. `replaced`: another device has the index by
+/// then.
 fn given_up(shown: bool, replaced: bool) -> usize {
     let silent = device();
     let mut first = core(0, &silent, Nanos(0));
@@ -73,15 +74,15 @@ fn every_core_gives_up_what_one_core_gave_up() {
     assert_eq!(given_up(false, false), 0, "otherwise it waits for its own limit");
 }
 
-/// A spare took the place of the drive before the core looked again, and what the core had just sent to the drive was
-/// waited for.
+/// The history of the bug: a spare replaced the drive before the core checked again, and the core waited for I/Os that
+/// it had just sent to the drive.
 #[test]
 fn what_a_hung_device_has_is_given_up_after_it_lost_its_place() {
     assert_eq!(given_up(true, true), 1);
     assert_eq!(given_up(false, true), 0, "otherwise it waits for its own limit");
 }
 
-/// What the device before did says nothing about one that an operator takes out.
+/// The state of the previous device does not concern a device that an operator removes.
 #[test]
 fn a_device_in_the_place_of_one_that_hung_has_its_own_limit() {
     let mut members = core(0, &device(), Nanos(0));

@@ -7,12 +7,12 @@ use strake_units::StripeIndex;
 use super::{Column, Left, ParityCache, SMALL_BYTES, Worth};
 use crate::limits::{PARITY_CACHE_LARGE_MAX, PARITY_CACHE_MAX};
 
-/// What a user of the table may do.
+/// Operations on the cache.
 #[derive(Clone, Copy, Debug)]
 enum Act {
-    /// A small write: takes what is known, and leaves something behind unless it fails.
+    /// A small write, which takes the cached content, and returns new content unless the write fails.
     Write { column: Column, strip: u8, large: bool, fails: bool },
-    /// A task writes a band.
+    /// A write of a band by a task.
     Task(Band),
 }
 
@@ -31,18 +31,18 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     prop::collection::vec(act, 1..600)
 }
 
-/// A buffer that says what it holds.
+/// A buffer that contains `says`.
 fn buf(large: bool, says: u8) -> BufMut {
     let mut buf = BufMut::alone(if large { SMALL_BYTES + 512 } else { 512 });
     buf.as_mut_slice()[0] = says;
     buf
 }
 
-/// Beside a model that knows of every block of every strip what was written last: whatever is found is that, and no
-/// buffer is lost.
+/// Compares the cache with a model that records the last write of every block. Cached content must equal the model, and
+/// no buffer may be lost.
 fn check(acts: Vec<Act>) {
     let mut parity_cache = ParityCache::new(true);
-    // What was last left for (band, offset): the column, its stamp and strip.
+    // The last cached content of (band, offset): the column, its stamp and strip.
     let mut truth: std::collections::BTreeMap<(u64, u16, u32), (Column, u8, u8)> =
         Default::default();
     let mut stamp = 0u8;
